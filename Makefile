@@ -1,0 +1,70 @@
+# The front door. `make help` lists what there is.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+CARGO ?= cargo
+# What `make up` starts; e.g. `make up NODES=3 LAB_ARGS="--family dual --tls"`.
+NODES ?= 2
+LAB_ARGS ?=
+LAB := target/debug/lab
+
+.PHONY: help
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: prerequisites
+prerequisites: ## install what is missing on this machine (Debian packages; Rust and Go are named if they cannot be)
+	@lab/prerequisites.sh
+
+.PHONY: build
+build: prerequisites ## build everything
+	@$(CARGO) build --workspace --locked
+
+.PHONY: up
+up: prerequisites ## a running cluster on this machine: Kubernetes, OVN, two nodes with kubelets
+	@$(CARGO) build --locked --quiet --package lab
+	@$(LAB) up --kubelets --nodes $(NODES) $(LAB_ARGS)
+
+.PHONY: down
+down: prerequisites ## remove that cluster and everything it made
+	@$(CARGO) build --locked --quiet --package lab
+	@$(LAB) down
+
+.PHONY: status
+status: prerequisites ## what runs where
+	@$(CARGO) build --locked --quiet --package lab
+	@$(LAB) status
+
+.PHONY: check
+check: prerequisites ## format, clippy, documentation, the rules of the house
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items --locked --quiet
+	$(CARGO) run --quiet --locked --package house
+
+.PHONY: test
+test: check supplies ## everything: the checks, all tests, real components in the lab
+	$(CARGO) test --workspace --locked
+
+.PHONY: supplies
+supplies: prerequisites
+	@$(CARGO) build --locked --quiet --package lab
+	@$(LAB) prepare
+
+# The lab's own tests on the other node images: Debian 12 (OVN 23.03) and unstable (OVN 26.03).
+.PHONY: test-suites
+test-suites: prerequisites ## the lab's own tests on all three node images
+	@for suite in bookworm trixie sid; do \
+	  echo "== node image $$suite"; OVNKUBE_LAB_SUITE=$$suite $(CARGO) test --locked --package lab; \
+	done
+
+.PHONY: bench
+bench: prerequisites ## the figures, into target/bench/*.json
+	$(CARGO) build --release --locked --package bench
+	target/release/calibrate
+	target/release/bench-lab
+
+.PHONY: clean
+clean: ## remove build results (the lab's cache stays; its folder is OVNKUBE_LAB_CACHE)
+	$(CARGO) clean

@@ -1,0 +1,86 @@
+//! CPU time from /proc: of this thread, and of another process.
+
+use std::fs;
+
+use crate::BenchError;
+
+/// Ticks in a second of /proc's counters. The kernel has shown 100 to programs on every architecture that we ship for,
+/// whatever its own clock does.
+const TICKS: f64 = 100.0;
+
+/// The CPU seconds that the calling thread has used, to the nanosecond where the kernel keeps such statistics.
+pub fn thread_cpu_seconds() -> Result<f64, BenchError> {
+    // Written with the kernel's own nanosecond counter; `stat` counts in hundredths of a second.
+    read("/proc/thread-self/schedstat", schedstat_seconds)
+        .or_else(|_| read("/proc/thread-self/stat", stat_seconds))
+}
+
+/// The CPU seconds that a process has used, user and system, in all its threads that live or have ended. Its children
+/// are not counted.
+pub fn process_cpu_seconds(pid: u32) -> Result<f64, BenchError> {
+    read(&format!("/proc/{pid}/stat"), stat_seconds)
+}
+
+fn read(path: &str, parse: fn(&str) -> Option<f64>) -> Result<f64, BenchError> {
+    let failed = |problem: String| BenchError::Cpu {
+        path: path.to_owned(),
+        problem,
+    };
+    let text = fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    parse(&text).ok_or_else(|| failed(format!("{:?} is not understood", text.trim())))
+}
+
+/// `<nanoseconds on CPU> <nanoseconds waiting> <time slices>`.
+fn schedstat_seconds(text: &str) -> Option<f64> {
+    let nanoseconds: u64 = text.split_whitespace().next()?.parse().ok()?;
+    // A kernel without these statistics says 0, which no running thread has used.
+    (nanoseconds > 0).then(|| nanoseconds as f64 / 1e9)
+}
+
+/// Fields 14 and 15 of `<pid> (<name>) <state> …`. The name may hold blanks and brackets, so they count from its end.
+fn stat_seconds(text: &str) -> Option<f64> {
+    let (_, after_name) = text.rsplit_once(')')?;
+    let mut fields = after_name.split_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some((user + system) as f64 / TICKS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stat_is_read_past_an_odd_name() {
+        let text = "966 (a ) b) R 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 1";
+        assert_eq!(stat_seconds(text), Some(3.0));
+        assert_eq!(stat_seconds("966 (cut) R 1 2"), None);
+        assert_eq!(stat_seconds(""), None);
+    }
+
+    #[test]
+    fn schedstat_counts_nanoseconds() {
+        assert_eq!(schedstat_seconds("1500000000 7 2\n"), Some(1.5));
+        assert_eq!(schedstat_seconds("0 0 0"), None);
+    }
+
+    #[test]
+    fn this_process_has_a_cpu_time() {
+        assert!(process_cpu_seconds(std::process::id()).expect("we are alive") >= 0.0);
+        let before = thread_cpu_seconds().expect("we are running");
+        let sum = (0..200_000u64).fold(0, |sum, n| std::hint::black_box(sum ^ n));
+        std::hint::black_box(sum);
+        assert!(thread_cpu_seconds().expect("we are running") >= before);
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_is_named() {
+        let error = process_cpu_seconds(u32::MAX)
+            .expect_err("no such process")
+            .to_string();
+        assert!(
+            error.contains(&format!("/proc/{}/stat", u32::MAX)),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,133 @@
+//! `Figure`: one number with its unit and, where there is one, the goal it is held against.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+/// What a figure should be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Goal {
+    /// This much or less.
+    AtMost(f64),
+    /// This much or more.
+    AtLeast(f64),
+}
+
+impl Goal {
+    /// Does the value reach the goal? A value that is no number never does.
+    pub fn is_met_by(self, value: f64) -> bool {
+        match self {
+            Goal::AtMost(limit) => value <= limit,
+            Goal::AtLeast(limit) => value >= limit,
+        }
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Goal::AtMost(limit) => write!(f, "<= {limit}"),
+            Goal::AtLeast(limit) => write!(f, ">= {limit}"),
+        }
+    }
+}
+
+impl Serialize for Goal {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// One measured number.
+///
+/// `ok` is computed, so it cannot disagree with the goal.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Figure {
+    name: String,
+    value: f64,
+    unit: String,
+    goal: Option<Goal>,
+    ok: bool,
+}
+
+impl Figure {
+    /// A figure without a goal. It is ok if it is a number at all.
+    pub fn new(name: impl Into<String>, value: f64, unit: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            value,
+            unit: unit.into(),
+            goal: None,
+            ok: value.is_finite(),
+        }
+    }
+
+    /// The same figure, held against a goal.
+    #[must_use]
+    pub fn with_goal(self, goal: Goal) -> Self {
+        let ok = self.value.is_finite() && goal.is_met_by(self.value);
+        Self {
+            goal: Some(goal),
+            ok,
+            ..self
+        }
+    }
+
+    /// What was measured.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How much it is.
+    pub fn value(&self) -> f64 {
+        self.value
+    }
+
+    /// Of what.
+    pub fn unit(&self) -> &str {
+        &self.unit
+    }
+
+    /// What it should be.
+    pub fn goal(&self) -> Option<Goal> {
+        self.goal
+    }
+
+    /// Is it what it should be?
+    pub fn ok(&self) -> bool {
+        self.ok
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_decides_whether_a_figure_is_ok() {
+        let figure = |value| Figure::new("x", value, "ms");
+        assert!(figure(10.0).with_goal(Goal::AtMost(10.0)).ok());
+        assert!(!figure(10.1).with_goal(Goal::AtMost(10.0)).ok());
+        assert!(figure(10.0).with_goal(Goal::AtLeast(10.0)).ok());
+        assert!(!figure(9.9).with_goal(Goal::AtLeast(10.0)).ok());
+        assert!(figure(9.9).ok());
+    }
+
+    #[test]
+    fn what_is_no_number_is_never_ok() {
+        for value in [f64::NAN, f64::INFINITY] {
+            assert!(!Figure::new("x", value, "ms").ok());
+            assert!(
+                !Figure::new("x", value, "ms")
+                    .with_goal(Goal::AtLeast(1.0))
+                    .ok()
+            );
+        }
+    }
+
+    #[test]
+    fn a_goal_reads_as_people_write_it() {
+        assert_eq!(Goal::AtMost(10.0).to_string(), "<= 10");
+        assert_eq!(Goal::AtLeast(0.95).to_string(), ">= 0.95");
+    }
+}

@@ -1,0 +1,106 @@
+//! Where figures are written down: `bench/<file>.json` below cargo's target folder, one JSON list for each file.
+
+use std::env;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use crate::{BenchError, Figure};
+
+/// The folder for figures: `bench` below CARGO_TARGET_DIR, or below the `target` of the workspace that we run in.
+pub fn figures_folder() -> Result<PathBuf, BenchError> {
+    // Cargo names the package that it runs; a binary started by hand stands in the workspace or names the folder.
+    let start = env::var_os("CARGO_MANIFEST_DIR")
+        .map(PathBuf::from)
+        .or_else(|| env::current_dir().ok());
+    let workspace = start.as_deref().and_then(workspace_of);
+    folder(
+        env::var_os("CARGO_TARGET_DIR").map(PathBuf::from),
+        workspace,
+    )
+}
+
+/// Writes the figures to `<figures_folder>/<file>.json` and returns that path.
+pub fn write_figures(file: &str, figures: &[Figure]) -> Result<PathBuf, BenchError> {
+    write_figures_in(&figures_folder()?, file, figures)
+}
+
+/// Writes the figures to `<folder>/<file>.json`: as a whole, or not at all.
+pub fn write_figures_in(
+    folder: &Path,
+    file: &str,
+    figures: &[Figure],
+) -> Result<PathBuf, BenchError> {
+    let plain = |sign: char| sign.is_ascii_alphanumeric() || sign == '-' || sign == '_';
+    if file.is_empty() || !file.chars().all(plain) {
+        return Err(BenchError::FileName {
+            name: file.to_owned(),
+        });
+    }
+    let path = folder.join(format!("{file}.json"));
+    // Beside its goal, since a rename is only atomic within one file system.
+    let draft = folder.join(format!(".{file}.json.{}", std::process::id()));
+    let written = fs::create_dir_all(folder)
+        .and_then(|()| write_whole(&draft, figures))
+        .and_then(|()| fs::rename(&draft, &path));
+    match written {
+        Ok(()) => Ok(path),
+        Err(source) => {
+            // The first error is the one worth telling.
+            let _ = fs::remove_file(&draft);
+            Err(BenchError::Write { path, source })
+        }
+    }
+}
+
+fn write_whole(path: &Path, figures: &[Figure]) -> std::io::Result<()> {
+    let mut text = serde_json::to_string_pretty(figures)?;
+    text.push('\n');
+    let mut file = fs::File::create(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+fn folder(target: Option<PathBuf>, workspace: Option<PathBuf>) -> Result<PathBuf, BenchError> {
+    let target = match (target, workspace) {
+        (Some(target), _) if target.is_absolute() => target,
+        // A benchmark runs in its package's folder; a relative target folder was meant from the workspace's root.
+        (target, Some(workspace)) => workspace.join(target.unwrap_or_else(|| "target".into())),
+        (Some(target), None) => target,
+        (None, None) => return Err(BenchError::NoFolder),
+    };
+    Ok(target.join("bench"))
+}
+
+/// The nearest folder, from `start` upwards, with a lock file: that is where cargo has its workspace.
+fn workspace_of(start: &Path) -> Option<PathBuf> {
+    start
+        .ancestors()
+        .find(|folder| folder.join("Cargo.lock").is_file())
+        .map(Path::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_target_folder_is_cargos() {
+        let path = |text: &str| Some(PathBuf::from(text));
+        let of = |target, workspace| folder(target, workspace).ok();
+        assert_eq!(of(None, path("/ws")), path("/ws/target/bench"));
+        assert_eq!(of(path("/big/disk"), path("/ws")), path("/big/disk/bench"));
+        assert_eq!(of(path("out"), path("/ws")), path("/ws/out/bench"));
+        assert_eq!(of(path("out"), None), path("out/bench"));
+        assert!(folder(None, None).is_err());
+    }
+
+    #[test]
+    fn the_workspace_is_found_from_a_package() {
+        let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+        assert_eq!(
+            workspace_of(&package.join("src")).as_deref(),
+            package.parent().and_then(Path::parent)
+        );
+    }
+}

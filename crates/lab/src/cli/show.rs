@@ -1,0 +1,297 @@
+//! `lab status`, `lab list` and `lab logs`: looking at a lab.
+
+use std::process::{Command, ExitCode};
+
+use clap::{Args, ValueEnum};
+use console::table::{self, Cell, Tone};
+use serde::Serialize;
+
+use super::say;
+use crate::error::{Error, Result};
+use crate::place::Place;
+use crate::record::{ComponentRecord, Phase, Record, has_owner, lab_names};
+use crate::view;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum Format {
+    #[default]
+    Table,
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct Output {
+    /// For people or for machines
+    #[arg(short, long, value_enum, default_value = "table")]
+    output: Format,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct LogOptions {
+    /// The component; `keeper` is the lab's own process
+    component: Option<String>,
+    /// Go on showing what is written
+    #[arg(short, long)]
+    follow: bool,
+    /// Only the last lines
+    #[arg(long, default_value_t = 100)]
+    tail: usize,
+}
+
+#[derive(Serialize)]
+struct Status<'a> {
+    #[serde(flatten)]
+    record: &'a Record,
+    components_running: usize,
+    components_down: Vec<&'a str>,
+}
+
+fn down(record: &Record) -> Vec<&str> {
+    record
+        .components
+        .iter()
+        .filter(|component| !component.process.is_alive())
+        .map(|component| component.name.as_str())
+        .collect()
+}
+
+pub(super) fn status(_place: &Place, record: &Record, output: Output) -> Result<()> {
+    let down = down(record);
+    if output.output == Format::Json {
+        let status = Status {
+            record,
+            components_running: record.components.len() - down.len(),
+            components_down: down,
+        };
+        return console::print_json(&status).map_err(Error::io("cannot write to stdout"));
+    }
+    let colour = table::colour();
+    let phase = match record.phase {
+        Phase::Starting => "starting",
+        Phase::Ready => "ready",
+        Phase::Stopping => "stopping",
+    };
+    let health = if down.is_empty() {
+        "all components run".to_owned()
+    } else {
+        format!("down: {}", down.join(", "))
+    };
+    say(&format!(
+        "lab {} on {} · {phase} · {health}\n\n",
+        record.name,
+        record.spec.suite.as_str()
+    ))?;
+    let rows = record.machines.iter().map(|machine| {
+        let alive = machine.init.is_alive();
+        let state = if alive {
+            Cell::new("up", Tone::Good)
+        } else {
+            Cell::new("down", Tone::Bad)
+        };
+        let running: Vec<&str> = record
+            .components
+            .iter()
+            .filter(|component| component.machine == machine.name)
+            .map(|component| component.name.as_str())
+            .collect();
+        [
+            Cell::plain(&machine.name),
+            state,
+            Cell::plain(machine.addresses.join(" ")),
+            Cell::plain(running.join(" ")),
+        ]
+    });
+    say(&table::render(
+        ["MACHINE", "STATE", "ADDRESSES", "RUNS"],
+        rows.collect(),
+        colour,
+    ))?;
+    say("\n")?;
+    say(&table::render(
+        ["COMPONENT", "MACHINE", "PID", "STATE", "MEMORY"],
+        record.components.iter().map(component_row).collect(),
+        colour,
+    ))?;
+    say("\n")?;
+    how_to_use(record)
+}
+
+fn component_row(component: &ComponentRecord) -> [Cell; 5] {
+    let state = match (component.process.state(), &component.ended) {
+        (Some('T'), _) => Cell::new("stopped by a signal", Tone::Bad),
+        (Some(state), _) if state != 'Z' => Cell::new("running", Tone::Good),
+        (_, Some(ended)) => Cell::new(ended, Tone::Bad),
+        _ => Cell::new("ended", Tone::Bad),
+    };
+    let memory = component
+        .process
+        .resident_kib()
+        .map_or_else(String::new, |kib| format!("{} MiB", kib / 1024));
+    [
+        Cell::plain(&component.name),
+        Cell::plain(&component.machine),
+        Cell::plain(component.process.pid.to_string()),
+        state,
+        Cell::plain(memory),
+    ]
+}
+
+/// What `lab up` ends with: what runs where, and how to use it.
+pub(super) fn summary(record: &Record) -> Result<()> {
+    let rows = record.machines.iter().map(|machine| {
+        let running: Vec<&str> = record
+            .components
+            .iter()
+            .filter(|component| component.machine == machine.name)
+            .map(|component| component.name.as_str())
+            .collect();
+        [
+            Cell::plain(&machine.name),
+            Cell::plain(machine.addresses.join(" ")),
+            Cell::plain(running.join(" ")),
+        ]
+    });
+    say(&table::render(
+        ["MACHINE", "ADDRESSES", "RUNS"],
+        rows.collect(),
+        table::colour(),
+    ))?;
+    say("\n")?;
+    how_to_use(record)
+}
+
+fn how_to_use(record: &Record) -> Result<()> {
+    let name = if record.name == super::DEFAULT_NAME {
+        String::new()
+    } else {
+        format!(" --name {}", record.name)
+    };
+    let lab =
+        std::env::current_exe().map_or_else(|_| "lab".into(), |path| path.display().to_string());
+    let mut text = String::new();
+    let mut line = |what: &str, how: String| text.push_str(&format!("{what:<14} {how}\n"));
+    if let (Some(kubeconfig), Some(programs)) = (&record.endpoints.kubeconfig, &record.kubernetes) {
+        line(
+            "kubectl",
+            format!(
+                "export KUBECONFIG={} PATH={}:$PATH",
+                kubeconfig.display(),
+                programs.display()
+            ),
+        );
+        line("or", format!("{lab}{name} kubectl get nodes"));
+    }
+    if let Some(api) = &record.endpoints.api {
+        line("API server", api.clone());
+    }
+    if record.endpoints.northbound.is_some() {
+        line("OVN", format!("{lab}{name} exec control ovn-nbctl show"));
+    }
+    line("on a machine", format!("{lab}{name} exec n1"));
+    line("logs", format!("{lab}{name} logs"));
+    if let Some(telemetry) = &record.endpoints.telemetry {
+        line("health", format!("{telemetry}/readyz, {telemetry}/metrics"));
+    }
+    line("remove it", format!("{lab}{name} down"));
+    let kubelets =
+        record.spec.kubernetes.as_ref().is_some_and(|kubernetes| {
+            kubernetes.kubelets && kubernetes.cni == crate::spec::Cni::None
+        });
+    if kubelets {
+        text.push_str("\nNodes are NotReady until a pod network is installed; `--cni bridge` brings the stock one.\n");
+    }
+    say(&text)
+}
+
+#[derive(Serialize)]
+struct Listed {
+    name: String,
+    state: &'static str,
+    nodes: u32,
+    suite: &'static str,
+}
+
+pub(super) fn list(place: &Place, output: Output) -> Result<()> {
+    let labs: Vec<Listed> = lab_names(place)
+        .into_iter()
+        .map(|name| {
+            let owned = has_owner(place, &name);
+            let record = Record::load(place, &name).ok();
+            let state = match record.as_ref().map(|record| record.phase) {
+                Some(Phase::Ready) if owned => "ready",
+                Some(Phase::Stopping) if owned => "stopping",
+                _ if owned => "starting",
+                _ => "crashed",
+            };
+            let (nodes, suite) = record.map_or((0, "?"), |record| {
+                (record.spec.nodes, record.spec.suite.as_str())
+            });
+            Listed {
+                name,
+                state,
+                nodes,
+                suite,
+            }
+        })
+        .collect();
+    if output.output == Format::Json {
+        return console::print_json(&labs).map_err(Error::io("cannot write to stdout"));
+    }
+    if labs.is_empty() {
+        return say("no lab is running; `lab up` starts one\n");
+    }
+    let rows = labs.iter().map(|lab| {
+        let tone = if lab.state == "ready" {
+            Tone::Good
+        } else {
+            Tone::Bad
+        };
+        [
+            Cell::plain(&lab.name),
+            Cell::new(lab.state, tone),
+            Cell::plain(lab.nodes.to_string()),
+            Cell::plain(lab.suite),
+        ]
+    });
+    say(&table::render(
+        ["LAB", "STATE", "NODES", "SUITE"],
+        rows.collect(),
+        table::colour(),
+    ))
+}
+
+pub(super) fn logs(record: &Record, options: &LogOptions) -> Result<ExitCode> {
+    let Some(component) = &options.component else {
+        let rows = record.components.iter().map(|component| {
+            let size = std::fs::metadata(&component.log).map_or(0, |meta| meta.len());
+            [
+                Cell::plain(&component.name),
+                Cell::plain(format!("{} KiB", size.div_ceil(1024))),
+                Cell::plain(component.log.display().to_string()),
+            ]
+        });
+        say(&table::render(
+            ["COMPONENT", "SIZE", "LOG"],
+            rows.collect(),
+            table::colour(),
+        ))?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let log = if component == "keeper" {
+        crate::keeper::log_path(&Place::from_environment()?, &record.name)
+    } else {
+        view::log(record, component)?
+    };
+    if options.follow {
+        let tail = options.tail.to_string();
+        // tail follows by kernel events; nothing here would do it better.
+        Command::new("tail")
+            .args(["-n", &tail, "-F"])
+            .arg(&log)
+            .status()
+            .map_err(Error::io("cannot run tail"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    say(&format!("{}\n", view::tail(&log, options.tail)))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,144 @@
+//! `lab up`: makes sure of the supplies, starts the keeper and shows its progress until the lab answers.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use clap::Args;
+
+use super::{say, show};
+use crate::error::{Error, Result};
+use crate::keeper::{self, Message};
+use crate::lab::Supplies;
+use crate::place::{Place, require_root};
+use crate::progress::Progress;
+use crate::record::{Record, has_owner};
+use crate::spec::{Cni, Databases, Family, Kubernetes, LabSpec, Ovn, Suite};
+
+#[derive(Debug, Args)]
+pub(super) struct Options {
+    /// How many nodes
+    #[arg(long, default_value_t = 2)]
+    nodes: u32,
+    /// Run containerd and kubelet on every node
+    #[arg(long)]
+    kubelets: bool,
+    /// Leave Kubernetes out
+    #[arg(long, conflicts_with_all = ["kubelets", "cni", "api_port"])]
+    no_kubernetes: bool,
+    /// The pod network that kubelets find at first
+    #[arg(long, value_enum, default_value = "none")]
+    cni: Cni,
+    /// The API server's port on this host's loopback; a free one if not given
+    #[arg(long)]
+    api_port: Option<u16>,
+    /// Leave OVN out
+    #[arg(long, conflicts_with_all = ["databases", "tls", "northds"])]
+    no_ovn: bool,
+    /// How the northbound and southbound databases run
+    #[arg(long, value_enum, default_value = "raft")]
+    databases: Databases,
+    /// Mutual TLS on every database connection
+    #[arg(long)]
+    tls: bool,
+    /// How many ovn-northd
+    #[arg(long, default_value_t = 1)]
+    northds: u32,
+    /// The underlay's address families
+    #[arg(long, value_enum, default_value = "v4")]
+    family: Family,
+    /// The Debian suite of the node image
+    #[arg(long, value_enum, env = crate::place::SUITE_VARIABLE, default_value = "trixie")]
+    suite: Suite,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PrepareOptions {
+    /// The Debian suite of the node image
+    #[arg(long, value_enum, env = crate::place::SUITE_VARIABLE, default_value = "trixie")]
+    suite: Suite,
+}
+
+impl Options {
+    fn spec(&self, name: &str) -> LabSpec {
+        let mut spec = LabSpec::new(name).nodes(self.nodes).family(self.family);
+        spec.suite = self.suite;
+        if !self.no_ovn {
+            spec = spec.ovn(Ovn {
+                databases: self.databases,
+                tls: self.tls,
+                northds: self.northds,
+                ..Ovn::default()
+            });
+        }
+        if !self.no_kubernetes {
+            spec = spec.kubernetes(Kubernetes {
+                kubelets: self.kubelets,
+                cni: self.cni,
+                api_port: self.api_port,
+            });
+        }
+        spec
+    }
+}
+
+pub(super) fn prepare(place: &Place, options: &PrepareOptions) -> Result<()> {
+    require_root("lab prepare")?;
+    let mut spec = LabSpec::new("prepare").kubernetes(Kubernetes::default());
+    spec.suite = options.suite;
+    let supplies = Supplies::ensure(place, &spec, &Progress::for_people())?;
+    let kubernetes = supplies.kubernetes.as_deref().unwrap_or(Path::new("none"));
+    say(&format!(
+        "node image  {}\nkubernetes  {}\n",
+        supplies.image.display(),
+        kubernetes.display()
+    ))
+}
+
+pub(super) fn up(place: &Place, name: &str, options: &Options) -> Result<()> {
+    require_root("lab up")?;
+    let spec = options.spec(name);
+    spec.check()?;
+    if has_owner(place, name) {
+        say(&format!("lab {name} runs already; nothing was changed\n\n"))?;
+        return show::summary(&Record::load(place, name)?);
+    }
+    let progress = Progress::for_people();
+    // The long part happens here, in the foreground, where Ctrl-C and its progress belong.
+    Supplies::ensure(place, &spec, &progress)?;
+    follow(place, &spec, &progress)?;
+    show::summary(&Record::load(place, name)?)
+}
+
+/// Starts the keeper and passes its progress on until it says that the lab is ready or why it is not.
+fn follow(place: &Place, spec: &LabSpec, progress: &Progress) -> Result<()> {
+    let log = keeper::log_path(place, &spec.name);
+    let mut keeper = keeper::spawn(place, spec, &log)?;
+    let stdout = keeper
+        .stdout
+        .take()
+        .ok_or_else(|| Error::Invalid("the keeper has no voice".into()))?;
+    for line in BufReader::new(stdout)
+        .lines()
+        .map_while(std::result::Result::ok)
+    {
+        match serde_json::from_str::<Message>(&line) {
+            Ok(Message::Progress(event)) => progress.emit(event),
+            Ok(Message::Ready) => return Ok(()),
+            Ok(Message::Failed { why }) => {
+                // It is removing what it had made; wait, so that nothing is left when this returns.
+                let _ = keeper.wait();
+                return Err(Error::Invalid(why));
+            }
+            Err(_) => {}
+        }
+    }
+    let status = keeper
+        .wait()
+        .map_or_else(|error| error.to_string(), |status| status.to_string());
+    Err(Error::Ended {
+        component: "the lab's keeper".into(),
+        status,
+        tail: crate::view::tail(&log, 3).replace('\n', " | "),
+        log,
+    })
+}

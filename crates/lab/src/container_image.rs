@@ -1,0 +1,164 @@
+//! Container images as tar files (the docker-archive form that `ctr images import` takes), made without a registry.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use crate::error::{Error, Result, make_dir};
+use crate::place::{CACHE_VARIABLE, Place, require_space};
+
+/// The pod sandbox's image.
+pub const PAUSE: &str = "localhost/pause:lab";
+/// Kubernetes' Swiss knife of network tests, with busybox beside it.
+pub const AGNHOST: &str = "localhost/agnhost:lab";
+
+const APPLETS: &[&str] = &[
+    "sh", "ls", "cat", "wget", "nc", "nslookup", "ping", "ping6", "ip", "hostname", "sleep", "ps",
+    "env", "netstat",
+];
+
+/// One file or link of an image.
+enum Entry<'a> {
+    File(&'a str, PathBuf),
+    Link(String, &'a str),
+}
+
+/// The tar files of pause and agnhost, made now if need be.
+pub(crate) fn ensure(place: &Place, node_image: &Path, kubernetes: &Path) -> Result<Vec<PathBuf>> {
+    let pause = vec![Entry::File("pause", kubernetes.join("pause"))];
+    let mut agnhost = vec![
+        Entry::File("agnhost", kubernetes.join("agnhost")),
+        Entry::File("bin/busybox", node_image.join("usr/bin/busybox")),
+    ];
+    agnhost.extend(
+        APPLETS
+            .iter()
+            .map(|applet| Entry::Link(format!("bin/{applet}"), "busybox")),
+    );
+    Ok(vec![
+        ensure_one(place, PAUSE, &["/pause"], &[], &pause)?,
+        ensure_one(place, AGNHOST, &["/agnhost"], &["pause"], &agnhost)?,
+    ])
+}
+
+fn ensure_one(
+    place: &Place,
+    reference: &str,
+    entrypoint: &[&str],
+    arguments: &[&str],
+    entries: &[Entry<'_>],
+) -> Result<PathBuf> {
+    let folder = place.cache().join("container-images");
+    // Size and time tell whether an input changed; hashing 60 MB at every start would cost more than it brings.
+    let mut hash = Sha256::new().chain_update(format!(
+        "{reference} {entrypoint:?} {arguments:?} {APPLETS:?}"
+    ));
+    let mut bytes = 0;
+    for entry in entries {
+        if let Entry::File(_, path) = entry {
+            let meta = std::fs::metadata(path).map_err(Error::io(format!(
+                "cannot find {} for {reference}",
+                path.display()
+            )))?;
+            hash.update(format!(
+                "{} {} {:?}",
+                path.display(),
+                meta.len(),
+                meta.modified().ok()
+            ));
+            bytes += meta.len();
+        }
+    }
+    let name: String = hash
+        .finalize()
+        .iter()
+        .take(6)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let file = folder.join(format!("{name}.tar"));
+    if file.exists() {
+        return Ok(file);
+    }
+    require_space(&folder, reference, (bytes * 2) >> 20, CACHE_VARIABLE)?;
+    make_dir(&folder)?;
+    let unfinished = folder.join(format!("{name}.unfinished-{}", std::process::id()));
+    write_archive(&unfinished, reference, entrypoint, arguments, entries).map_err(Error::io(
+        format!("cannot write the container image {}", unfinished.display()),
+    ))?;
+    std::fs::rename(&unfinished, &file).map_err(Error::io("cannot finish the container image"))?;
+    Ok(file)
+}
+
+fn write_archive(
+    path: &Path,
+    reference: &str,
+    entrypoint: &[&str],
+    arguments: &[&str],
+    entries: &[Entry<'_>],
+) -> std::io::Result<()> {
+    let layer = layer(entries)?;
+    let digest = hex(&layer);
+    let config = json!({
+        "architecture": match std::env::consts::ARCH { "aarch64" => "arm64", _ => "amd64" },
+        "os": "linux",
+        "config": { "Entrypoint": entrypoint, "Cmd": arguments, "Env": ["PATH=/bin:/"] },
+        "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{digest}")] },
+        "history": [{ "created_by": "ovnkube lab" }],
+    })
+    .to_string();
+    let config_name = format!("{}.json", hex(config.as_bytes()));
+    let manifest =
+        json!([{ "Config": config_name, "RepoTags": [reference], "Layers": ["layer.tar"] }])
+            .to_string();
+    let mut archive = tar::Builder::new(std::fs::File::create(path)?);
+    append(&mut archive, &config_name, config.as_bytes(), 0o644)?;
+    append(&mut archive, "layer.tar", &layer, 0o644)?;
+    append(&mut archive, "manifest.json", manifest.as_bytes(), 0o644)?;
+    archive.into_inner()?.sync_all()
+}
+
+fn layer(entries: &[Entry<'_>]) -> std::io::Result<Vec<u8>> {
+    let mut layer = tar::Builder::new(Vec::new());
+    for folder in ["bin/", "tmp/", "etc/"] {
+        let mut header = header(tar::EntryType::Directory, 0o1777, 0);
+        layer.append_data(&mut header, folder, std::io::empty())?;
+    }
+    for entry in entries {
+        match entry {
+            Entry::File(name, path) => append(&mut layer, name, &std::fs::read(path)?, 0o755)?,
+            Entry::Link(name, target) => {
+                layer.append_link(&mut header(tar::EntryType::Symlink, 0o777, 0), name, target)?
+            }
+        }
+    }
+    layer.into_inner()
+}
+
+fn header(kind: tar::EntryType, mode: u32, size: u64) -> tar::Header {
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(mode);
+    header.set_size(size);
+    header
+}
+
+fn append<W: std::io::Write>(
+    archive: &mut tar::Builder<W>,
+    name: &str,
+    content: &[u8],
+    mode: u32,
+) -> std::io::Result<()> {
+    archive.append_data(
+        &mut header(tar::EntryType::Regular, mode, content.len() as u64),
+        name,
+        content,
+    )
+}
+
+fn hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}

@@ -1,0 +1,277 @@
+//! Kubernetes' control plane on the control machine: etcd, API server, controller manager, scheduler.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
+
+use crate::error::{Error, Result, write_file};
+use crate::pki::{Authority, Identity, signing_key};
+use crate::ready::Ready;
+use crate::site::{Component, Site, side_by_side};
+use crate::spec::Family;
+use crate::underlay::{CONTROL, bracketed};
+
+/// The API server's port on the control machine.
+pub const API_PORT: u16 = 6443;
+
+/// The service ranges of a lab with these address families.
+pub fn service_ranges(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "10.96.0.0/16",
+        Family::V6 => "fd96::/112",
+        Family::Dual => "10.96.0.0/16,fd96::/112",
+    }
+}
+
+/// What the kubelets need of the control plane.
+pub(crate) struct ControlPlane {
+    pub(crate) authority: Authority,
+    folder: PathBuf,
+    machine_url: String,
+}
+
+impl ControlPlane {
+    /// Starts all four programs; returns when the API server says that it is ready.
+    pub(crate) fn start(site: &Site) -> Result<Self> {
+        let folder = site.dir().join("kubernetes");
+        let address = site.plan.primary(CONTROL)?;
+        let plane = Self {
+            authority: Authority::create(&folder.join("pki"), "kubernetes-ca")?,
+            machine_url: format!("https://{}:{API_PORT}", bracketed(address)),
+            folder,
+        };
+        plane.write_kubeconfigs(site)?;
+        site.progress.step("etcd", || start_etcd(site))?;
+        site.progress
+            .step("kube-apiserver", || plane.start_api_server(site, address))?;
+        site.progress.step("controllers and scheduler", || {
+            plane.start_controllers(site)
+        })?;
+        Ok(plane)
+    }
+
+    fn pki(&self) -> PathBuf {
+        self.folder.join("pki")
+    }
+
+    fn write_kubeconfigs(&self, site: &Site) -> Result<()> {
+        for (file, user, organisation) in [
+            ("admin", "lab-admin", Some("system:masters")),
+            ("controller-manager", "system:kube-controller-manager", None),
+            ("scheduler", "system:kube-scheduler", None),
+        ] {
+            let identity = self.authority.issue(file, user, organisation, &[], &[])?;
+            self.write_kubeconfig(file, &self.machine_url, &identity)?;
+        }
+        let admin = self.folder.join("admin.kubeconfig");
+        site.ledger
+            .change(|record| record.endpoints.machine_kubeconfig = Some(admin))
+    }
+
+    /// Writes a kubeconfig beside the others and returns its path.
+    pub(crate) fn write_kubeconfig(
+        &self,
+        file: &str,
+        url: &str,
+        identity: &Identity,
+    ) -> Result<PathBuf> {
+        let path = self.folder.join(format!("{file}.kubeconfig"));
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: lab\n\
+             contexts: [{{name: lab, context: {{cluster: lab, user: {file}}}}}]\n\
+             clusters: [{{name: lab, cluster: {{server: \"{url}\", certificate-authority: \"{}\"}}}}]\n\
+             users: [{{name: {file}, user: {{client-certificate: \"{}\", client-key: \"{}\"}}}}]\n",
+            self.authority.certificate.display(),
+            identity.certificate.display(),
+            identity.key.display()
+        );
+        write_file(&path, text)?;
+        Ok(path)
+    }
+
+    /// A kubeconfig for a node's kubelet.
+    pub(crate) fn kubelet_kubeconfig(&self, node: &str) -> Result<PathBuf> {
+        let identity = self.authority.issue(
+            &format!("kubelet-{node}"),
+            &format!("system:node:{node}"),
+            Some("system:nodes"),
+            &[],
+            &[],
+        )?;
+        self.write_kubeconfig(&format!("kubelet-{node}"), &self.machine_url, &identity)
+    }
+
+    /// A kubeconfig for programs on the host, which reach the API server through a relay.
+    pub(crate) fn host_kubeconfig(&self, relay: std::net::SocketAddr) -> Result<PathBuf> {
+        let pki = self.pki();
+        let identity = Identity {
+            certificate: pki.join("admin.crt"),
+            key: pki.join("admin.key"),
+        };
+        self.write_kubeconfig("host", &format!("https://{relay}"), &identity)
+    }
+
+    fn start_api_server(&self, site: &Site, address: IpAddr) -> Result<()> {
+        let pki = self.pki();
+        let first_service: IpAddr = if site.spec.family.has_v4() {
+            Ipv4Addr::new(10, 96, 0, 1).into()
+        } else {
+            Ipv6Addr::new(0xfd96, 0, 0, 0, 0, 0, 0, 1).into()
+        };
+        let mut addresses: Vec<IpAddr> = site
+            .plan
+            .addresses(CONTROL)
+            .iter()
+            .map(|own| own.address())
+            .collect();
+        addresses.extend([
+            Ipv4Addr::LOCALHOST.into(),
+            Ipv6Addr::LOCALHOST.into(),
+            first_service,
+        ]);
+        let names = [
+            "localhost",
+            CONTROL,
+            "kubernetes",
+            "kubernetes.default",
+            "kubernetes.default.svc",
+            "kubernetes.default.svc.cluster.local",
+        ];
+        let serving =
+            self.authority
+                .issue("apiserver", "kube-apiserver", None, &names, &addresses)?;
+        let to_kubelets = self.authority.issue(
+            "apiserver-kubelet-client",
+            "kube-apiserver-kubelet-client",
+            Some("system:masters"),
+            &[],
+            &[],
+        )?;
+        let (signing_private, signing_public) = signing_key(&pki)?;
+        let words = [
+            "kube-apiserver".to_owned(),
+            "--etcd-servers=http://127.0.0.1:2379".into(),
+            format!(
+                "--bind-address={}",
+                if site.spec.family.has_v6() {
+                    "::"
+                } else {
+                    "0.0.0.0"
+                }
+            ),
+            format!("--secure-port={API_PORT}"),
+            format!("--advertise-address={address}"),
+            format!("--tls-cert-file={}", serving.certificate.display()),
+            format!("--tls-private-key-file={}", serving.key.display()),
+            format!("--client-ca-file={}", self.authority.certificate.display()),
+            format!(
+                "--kubelet-certificate-authority={}",
+                self.authority.certificate.display()
+            ),
+            format!(
+                "--kubelet-client-certificate={}",
+                to_kubelets.certificate.display()
+            ),
+            format!("--kubelet-client-key={}", to_kubelets.key.display()),
+            "--kubelet-preferred-address-types=InternalIP".into(),
+            "--service-account-issuer=https://kubernetes.default.svc.cluster.local".into(),
+            format!("--service-account-key-file={}", signing_public.display()),
+            format!(
+                "--service-account-signing-key-file={}",
+                signing_private.display()
+            ),
+            format!(
+                "--service-cluster-ip-range={}",
+                service_ranges(site.spec.family)
+            ),
+            "--authorization-mode=Node,RBAC".into(),
+            "--enable-admission-plugins=NodeRestriction".into(),
+            "--allow-privileged=true".into(),
+            "--max-requests-inflight=2000".into(),
+            "--max-mutating-requests-inflight=1000".into(),
+            "--event-ttl=1h".into(),
+        ];
+        start_program(site, "kube-apiserver", Ready::Notify, &words)?;
+        self.await_api(site)
+    }
+
+    /// READY=1 means that it listens; `/readyz` that its start-up work is done. It has no event for the latter.
+    fn await_api(&self, site: &Site) -> Result<()> {
+        site.await_answer(
+            "kube-apiserver",
+            CONTROL,
+            &["kubectl", "get", "--raw=/readyz"],
+        )
+    }
+
+    fn start_controllers(&self, site: &Site) -> Result<()> {
+        let pki = self.pki();
+        let manager = [
+            "kube-controller-manager".to_owned(),
+            format!(
+                "--kubeconfig={}",
+                self.folder.join("controller-manager.kubeconfig").display()
+            ),
+            "--leader-elect=false".into(),
+            "--use-service-account-credentials=true".into(),
+            format!(
+                "--service-account-private-key-file={}",
+                pki.join("sa.key").display()
+            ),
+            format!("--root-ca-file={}", self.authority.certificate.display()),
+            format!(
+                "--cluster-signing-cert-file={}",
+                self.authority.certificate.display()
+            ),
+            format!(
+                "--cluster-signing-key-file={}",
+                self.authority.key.display()
+            ),
+            "--allocate-node-cidrs=false".into(),
+            format!(
+                "--service-cluster-ip-range={}",
+                service_ranges(site.spec.family)
+            ),
+        ];
+        let scheduler = [
+            "kube-scheduler".to_owned(),
+            format!(
+                "--kubeconfig={}",
+                self.folder.join("scheduler.kubeconfig").display()
+            ),
+            "--leader-elect=false".into(),
+        ];
+        let serving = Ready::Log("Serving securely on");
+        side_by_side(vec![
+            Box::new(|| start_program(site, "kube-controller-manager", serving.clone(), &manager)),
+            Box::new(|| start_program(site, "kube-scheduler", serving.clone(), &scheduler)),
+        ])
+    }
+}
+
+fn start_program(site: &Site, name: &str, ready: Ready, words: &[String]) -> Result<()> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    site.start(Component::new(name, CONTROL, ready, &words))
+}
+
+fn start_etcd(site: &Site) -> Result<()> {
+    let words = [
+        "etcd",
+        "--name=lab",
+        "--data-dir=/var/lib/etcd/lab",
+        "--listen-client-urls=http://127.0.0.1:2379",
+        "--advertise-client-urls=http://127.0.0.1:2379",
+        "--listen-peer-urls=http://127.0.0.1:2380",
+        "--initial-advertise-peer-urls=http://127.0.0.1:2380",
+        "--initial-cluster=lab=http://127.0.0.1:2380",
+        // A lab's state ends with it: waiting for the disk at each write buys nothing.
+        "--unsafe-no-fsync",
+    ];
+    site.start(Component::new("etcd", CONTROL, Ready::Notify, &words))
+}
+
+/// The programs' folder; only asked for where there is Kubernetes.
+pub(crate) fn programs(site: &Site) -> Result<PathBuf> {
+    site.kubernetes
+        .clone()
+        .ok_or_else(|| Error::Invalid("this lab has no Kubernetes".into()))
+}

@@ -1,0 +1,269 @@
+//! The node image: a Debian in a folder, from which every machine of the lab runs its programs.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use sha2::{Digest, Sha256};
+
+use crate::error::{Error, Result, make_dir};
+use crate::place::{CACHE_VARIABLE, Place, require_space};
+use crate::progress::Progress;
+use crate::record::{Record, lab_names};
+use crate::spec::Suite;
+
+/// What the image holds. A change here makes a new image.
+const PACKAGES: &[&str] = &[
+    // an operating system that can later boot by itself
+    "systemd",
+    "systemd-sysv",
+    "dbus",
+    "udev",
+    "kmod",
+    "tini",
+    // the network
+    "openvswitch-switch",
+    "ovn-host",
+    "ovn-central",
+    "iproute2",
+    "nftables",
+    "iptables",
+    "ethtool",
+    "conntrack",
+    // Kubernetes' surroundings
+    "etcd-server",
+    "etcd-client",
+    "containerd",
+    "runc",
+    "containernetworking-plugins",
+    "haproxy",
+    "ca-certificates",
+    // test tools
+    "curl",
+    "iputils-ping",
+    "netcat-openbsd",
+    "busybox-static",
+    "procps",
+    "tcpdump",
+    "less",
+];
+
+/// Options of mmdebstrap that are part of the recipe: no documentation, and no daemon started by an install.
+const OPTIONS: &[&str] = &[
+    "--variant=minbase",
+    "--dpkgopt=path-exclude=/usr/share/man/*",
+    "--dpkgopt=path-exclude=/usr/share/doc/*",
+    "--dpkgopt=path-exclude=/usr/share/locale/*",
+    "--aptopt=Apt::Install-Recommends \"false\"",
+    "--setup-hook=mkdir -p \"$1/usr/sbin\" && printf '#!/bin/sh\\nexit 101\\n' > \"$1/usr/sbin/policy-rc.d\" && chmod 755 \"$1/usr/sbin/policy-rc.d\"",
+];
+
+const SPACE_MIB: u64 = 1500;
+
+/// The folder of the image of this suite, made now if it is not there yet.
+pub fn ensure(place: &Place, suite: Suite, progress: &Progress) -> Result<PathBuf> {
+    let images = place.cache().join("images");
+    let image = images.join(format!("{}-{}", suite.as_str(), recipe_hash(suite)));
+    if image.exists() {
+        return Ok(image);
+    }
+    require_space(&images, "the node image", SPACE_MIB, CACHE_VARIABLE)?;
+    let lock_path = images.join(format!("{}.lock", suite.as_str()));
+    let lock = std::fs::File::create(&lock_path)
+        .map_err(Error::io(format!("cannot write {}", lock_path.display())))?;
+    // Another process may be making it: wait for it, then look again.
+    lock.lock()
+        .map_err(Error::io(format!("cannot lock {}", lock_path.display())))?;
+    if image.exists() {
+        return Ok(image);
+    }
+    let step = format!("node image {}", suite.as_str());
+    progress.step(&step, || {
+        build(suite, &images, &image, |line| progress.note(&step, line))
+    })?;
+    remove_older(place, &images, suite, &image);
+    Ok(image)
+}
+
+fn recipe_hash(suite: Suite) -> String {
+    let mut hash = Sha256::new();
+    for part in PACKAGES.iter().chain(OPTIONS).chain([&suite.as_str()]) {
+        hash.update(part.as_bytes());
+        hash.update([0]);
+    }
+    hash.finalize()
+        .iter()
+        .take(6)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+fn build(suite: Suite, images: &Path, image: &Path, note: impl Fn(&str)) -> Result<()> {
+    // Made under another name and renamed at the end, so that a folder with the right name is always whole.
+    let unfinished = images.join(format!("{}.unfinished", suite.as_str()));
+    remove_tree(&unfinished)?;
+    make_dir(&unfinished)?;
+    let mut child = Command::new("mmdebstrap")
+        .args(OPTIONS)
+        .arg(format!("--include={}", PACKAGES.join(",")))
+        .arg(suite.as_str())
+        .arg(&unfinished)
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => Error::MissingTool {
+                program: "mmdebstrap".into(),
+                purpose: "it makes the node image".into(),
+                remedy: "apt-get install mmdebstrap, or `make prerequisites`".into(),
+            },
+            _ => Error::Io {
+                doing: "cannot run mmdebstrap".into(),
+                source: error,
+            },
+        })?;
+    let mut said = Vec::new();
+    if let Some(stderr) = child.stderr.take() {
+        for line in BufReader::new(stderr)
+            .split(b'\n')
+            .map_while(std::result::Result::ok)
+        {
+            let line = String::from_utf8_lossy(&line).trim().to_owned();
+            note(&line);
+            said.push(line);
+        }
+    }
+    let status = child
+        .wait()
+        .map_err(Error::io("cannot wait for mmdebstrap"))?;
+    if !status.success() {
+        let _ = remove_tree(&unfinished);
+        return Err(explain(suite, images, &said));
+    }
+    std::fs::rename(&unfinished, image).map_err(Error::io(format!(
+        "cannot move the image to {}",
+        image.display()
+    )))
+}
+
+/// Turns mmdebstrap's many lines into the one that matters.
+fn explain(suite: Suite, images: &Path, said: &[String]) -> Error {
+    let what = format!("the packages of the node image ({})", suite.as_str());
+    let find = |words: &[&str]| {
+        said.iter()
+            .find(|line| words.iter().any(|word| line.contains(word)))
+            .cloned()
+    };
+    if let Some(cause) = find(&[
+        "No space left on device",
+        "not enough free space",
+        "You don't have enough free space",
+    ]) {
+        let free_mib = crate::place::free_mib(images).unwrap_or(0);
+        tracing::debug!(cause, "mmdebstrap ran out of space");
+        return Error::DiskFull {
+            path: images.to_owned(),
+            what,
+            needed_mib: SPACE_MIB,
+            free_mib,
+            variable: CACHE_VARIABLE,
+        };
+    }
+    if let Some(cause) = find(&[
+        "Temporary failure resolving",
+        "Could not connect",
+        "Could not resolve",
+        "Failed to fetch",
+        "Unable to connect",
+    ]) {
+        return Error::Unreachable {
+            what,
+            cause,
+            remedy: "check the network, the proxy (http_proxy) and that `apt-get update` works here, then run it again".into(),
+        };
+    }
+    let cause = said
+        .iter()
+        .rev()
+        .find(|line| line.starts_with("E:"))
+        .or(said.last())
+        .cloned()
+        .unwrap_or_default();
+    Error::Unreachable {
+        what,
+        cause,
+        remedy: format!("run `mmdebstrap {} /tmp/try` to see more", suite.as_str()),
+    }
+}
+
+/// Images of older recipes; one that a lab still runs on stays.
+fn remove_older(place: &Place, images: &Path, suite: Suite, newest: &Path) {
+    let Ok(entries) = std::fs::read_dir(images) else {
+        return;
+    };
+    let in_use: Vec<PathBuf> = lab_names(place)
+        .iter()
+        .filter_map(|name| Record::load(place, name).ok())
+        .map(|record| record.image)
+        .collect();
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let ours = entry
+            .file_name()
+            .to_string_lossy()
+            .starts_with(&format!("{}-", suite.as_str()));
+        if ours && path != newest && !in_use.contains(&path) {
+            let _ = remove_tree(&path);
+        }
+    }
+}
+
+fn remove_tree(path: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::Io {
+            doing: format!("cannot remove {}", path.display()),
+            source: error,
+        }),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(lines: &[&str]) -> String {
+        let said: Vec<String> = lines.iter().map(ToString::to_string).collect();
+        explain(Suite::Trixie, &std::env::temp_dir(), &said).to_string()
+    }
+
+    #[test]
+    fn each_suite_and_recipe_has_its_own_image() {
+        assert_ne!(recipe_hash(Suite::Trixie), recipe_hash(Suite::Sid));
+    }
+
+    #[test]
+    fn an_unreachable_mirror_and_a_full_disk_are_told_apart() {
+        let network = message(&[
+            "I: running apt-get update...",
+            "Err:1 trixie InRelease  Temporary failure resolving 'mirror'",
+            "E: apt-get update failed",
+        ]);
+        assert!(
+            network.contains("Temporary failure") && network.contains("check the network"),
+            "{network}"
+        );
+        let disk = message(&[
+            "dpkg: error processing archive: No space left on device",
+            "E: mmdebstrap failed",
+        ]);
+        assert!(
+            disk.contains("no space left") && disk.contains(CACHE_VARIABLE),
+            "{disk}"
+        );
+        let other = message(&["I: chroot", "E: something odd", "I: removing"]);
+        assert!(other.contains("something odd"), "{other}");
+    }
+}

@@ -1,0 +1,49 @@
+//! A whole cluster of real components on one machine: for the demo, the tests and the benchmarks.
+//!
+//! ```text
+//!  LabSpec ──▶ Supplies (node image, Kubernetes programs) ──▶ Lab ──▶ machines ──▶ components
+//!                                                              │
+//!                                   lab.json (the record) ◀────┘   read by `lab status|exec|logs|fault|down`
+//! ```
+//!
+//! A *machine* is a set of namespaces over the node image, all plugged into one switch (the *underlay*); a *component*
+//! is one real program on a machine. A test owns its [`Lab`] and dropping it removes everything; for people the keeper
+//! of `lab up` owns it. Later kinds of machine (systemd as first process, virtual machines) join at [`machine`],
+//! later programs (a TLS router, DNS, simulated chassis) as components beside [`outside`] and [`central`].
+
+pub mod central;
+mod cgroup;
+pub mod cli;
+pub mod container_image;
+pub mod control_plane;
+pub mod error;
+pub mod fault;
+pub mod image;
+mod keeper;
+mod kubelet;
+pub mod kubernetes_programs;
+mod lab;
+pub mod machine;
+mod namespace;
+pub mod node;
+pub mod outside;
+pub mod pki;
+pub mod place;
+pub mod pod;
+pub mod process;
+pub mod progress;
+mod ready;
+pub mod record;
+pub mod relay;
+mod site;
+pub mod spec;
+pub mod teardown;
+pub mod underlay;
+pub mod view;
+
+pub use central::Database;
+pub use error::{Error, Result};
+pub use lab::{Lab, Supplies};
+pub use machine::Machine;
+pub use pod::{Pod, Wiring};
+pub use spec::{Cni, Databases, Family, Kubernetes, LabSpec, Ovn, Suite};

@@ -1,0 +1,104 @@
+//! Entering a machine's namespaces, without a helper program and without `unsafe`.
+//!
+//! Linux keeps namespaces per *thread*. A short-lived thread joins those of the machine and then forks the program
+//! (or opens the socket); the rest of this process stays where it is. What the thread spawned is an ordinary child of
+//! this process with a pid of the host, and what it opened is an ordinary descriptor.
+
+use std::fs::File;
+use std::path::Path;
+
+use nix::sched::{CloneFlags, setns, unshare};
+
+use crate::error::{Error, Result};
+use crate::process::ProcessId;
+
+/// Which of a machine's namespaces to join.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Join {
+    /// Everything: the program runs on that machine.
+    All,
+    /// Its network alone: for sockets of this process that shall live there.
+    Network,
+    /// Files and network but not processes: `ip link … netns PID` then takes pids of the host.
+    FilesAndNetwork,
+}
+
+impl Join {
+    fn kinds(self) -> &'static [(&'static str, CloneFlags)] {
+        const ALL: &[(&str, CloneFlags)] = &[
+            ("net", CloneFlags::CLONE_NEWNET),
+            ("uts", CloneFlags::CLONE_NEWUTS),
+            ("ipc", CloneFlags::CLONE_NEWIPC),
+            ("pid", CloneFlags::CLONE_NEWPID),
+            ("mnt", CloneFlags::CLONE_NEWNS),
+        ];
+        const NETWORK: &[(&str, CloneFlags)] = &[("net", CloneFlags::CLONE_NEWNET)];
+        const FILES_AND_NETWORK: &[(&str, CloneFlags)] = &[
+            ("net", CloneFlags::CLONE_NEWNET),
+            ("mnt", CloneFlags::CLONE_NEWNS),
+        ];
+        match self {
+            Self::All => ALL,
+            Self::Network => NETWORK,
+            Self::FilesAndNetwork => FILES_AND_NETWORK,
+        }
+    }
+}
+
+/// Runs `work` in the namespaces of `init` (the first process of a machine) and returns its answer.
+///
+/// `work` must not start threads: the kernel refuses them once the process namespace differs.
+pub(crate) fn enter<T: Send>(
+    init: ProcessId,
+    join: Join,
+    work: impl FnOnce() -> T + Send,
+) -> Result<T> {
+    let mut namespaces = Vec::new();
+    for (name, flag) in join.kinds() {
+        let path = format!("/proc/{}/ns/{name}", init.pid);
+        let file = File::open(&path).map_err(Error::io(format!(
+            "the machine's first process is gone: {path}"
+        )))?;
+        namespaces.push((file, *flag, path));
+    }
+    if !init.is_alive() {
+        return Err(Error::Invalid(format!(
+            "the machine's first process (pid {}) has ended",
+            init.pid
+        )));
+    }
+    in_own_thread(move || {
+        // A mount namespace can only be joined by a thread that shares its root and working folder with no other.
+        unshare(CloneFlags::CLONE_FS)
+            .map_err(Error::errno("cannot separate the thread's folders"))?;
+        for (file, flag, path) in &namespaces {
+            setns(file, *flag).map_err(Error::errno(format!("cannot join {path}")))?;
+        }
+        Ok(work())
+    })
+}
+
+/// Runs `work` in the network whose namespace is bound to this file: sockets that it opens live there.
+pub(crate) fn enter_network<T: Send>(path: &Path, work: impl FnOnce() -> T + Send) -> Result<T> {
+    let doing = format!("cannot join the network {}", path.display());
+    let file = File::open(path).map_err(Error::io(doing.clone()))?;
+    in_own_thread(move || {
+        setns(&file, CloneFlags::CLONE_NEWNET).map_err(Error::errno(doing))?;
+        Ok(work())
+    })
+}
+
+/// Runs `work` in a thread of its own, which may change its namespaces without a trace left in this one.
+pub(crate) fn in_own_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .name("lab-namespace".into())
+            .spawn_scoped(scope, work)
+            .map_err(Error::io("cannot start a thread"))?;
+        thread.join().unwrap_or_else(|_| {
+            Err(Error::Invalid(
+                "a thread of the lab panicked in a namespace".into(),
+            ))
+        })
+    })
+}

@@ -1,0 +1,201 @@
+//! Progress of long work: bars on a terminal, plain lines otherwise, JSON lines between the keeper and `lab up`.
+
+use std::collections::HashMap;
+use std::io::{IsTerminal, Write};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use serde::{Deserialize, Serialize};
+
+/// One thing that happened to a step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", tag = "event")]
+pub enum Event {
+    /// A step began.
+    Begin {
+        /// Its name.
+        step: String,
+    },
+    /// A step has something to say while it runs.
+    Note {
+        /// Its name.
+        step: String,
+        /// One line.
+        text: String,
+    },
+    /// A step ended.
+    End {
+        /// Its name.
+        step: String,
+        /// How long it took.
+        milliseconds: u64,
+        /// Why it failed, if it did.
+        error: Option<String>,
+    },
+}
+
+/// Where progress goes.
+#[derive(Clone)]
+pub struct Progress(Arc<dyn Fn(Event) + Send + Sync>);
+
+impl std::fmt::Debug for Progress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Progress")
+    }
+}
+
+impl Progress {
+    /// Progress into a function.
+    pub fn new(sink: impl Fn(Event) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(sink))
+    }
+
+    /// No progress at all: for tests.
+    pub fn silent() -> Self {
+        Self::new(|_| ())
+    }
+
+    /// For a person: bars if standard error is a terminal, plain lines otherwise.
+    pub fn for_people() -> Self {
+        if std::io::stderr().is_terminal() {
+            Self::bars()
+        } else {
+            Self::new(|event| plain_line(&event))
+        }
+    }
+
+    fn bars() -> Self {
+        let all = MultiProgress::new();
+        let running: Mutex<HashMap<String, ProgressBar>> = Mutex::new(HashMap::new());
+        Self::new(move |event| {
+            let mut running = running
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            match event {
+                Event::Begin { step } => {
+                    let bar = all.add(ProgressBar::new_spinner());
+                    if let Ok(style) = ProgressStyle::with_template(
+                        "{spinner:.cyan} {prefix:<28} {elapsed:>4} {wide_msg:.dim}",
+                    ) {
+                        bar.set_style(style);
+                    }
+                    bar.set_prefix(step.clone());
+                    bar.enable_steady_tick(Duration::from_millis(120));
+                    running.insert(step, bar);
+                }
+                Event::Note { step, text } => {
+                    if let Some(bar) = running.get(&step) {
+                        bar.set_message(text);
+                    }
+                }
+                Event::End {
+                    step,
+                    milliseconds,
+                    error,
+                } => {
+                    if let Some(bar) = running.remove(&step) {
+                        bar.finish_and_clear();
+                    }
+                    let line = match error {
+                        None => format!("\x1b[32m✔\x1b[0m {step:<28} {}", human(milliseconds)),
+                        Some(error) => format!("\x1b[31m✘\x1b[0m {step:<28} {error}"),
+                    };
+                    // Nothing can be done about a terminal that does not take a line.
+                    let _ = all.println(line);
+                }
+            }
+        })
+    }
+
+    /// Passes one event on.
+    pub fn emit(&self, event: Event) {
+        (self.0)(event);
+    }
+
+    /// A word on a running step.
+    pub fn note(&self, step: &str, text: impl Into<String>) {
+        self.emit(Event::Note {
+            step: step.to_owned(),
+            text: text.into(),
+        });
+    }
+
+    /// Runs one step and tells its beginning and its end.
+    pub fn step<T, E: std::fmt::Display>(
+        &self,
+        name: &str,
+        work: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.emit(Event::Begin {
+            step: name.to_owned(),
+        });
+        let begun = Instant::now();
+        let answer = work();
+        let milliseconds = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.emit(Event::End {
+            step: name.to_owned(),
+            milliseconds,
+            error: answer.as_ref().err().map(ToString::to_string),
+        });
+        answer
+    }
+}
+
+fn plain_line(event: &Event) {
+    let line = match event {
+        Event::Begin { step } => format!("… {step}"),
+        Event::Note { step, text } => format!("  {step}: {text}"),
+        Event::End {
+            step,
+            milliseconds,
+            error: None,
+        } => format!("✔ {step} ({})", human(*milliseconds)),
+        // The error itself is printed once, by whoever gave up.
+        Event::End {
+            step,
+            error: Some(_),
+            ..
+        } => format!("✘ {step}"),
+    };
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+fn human(milliseconds: u64) -> String {
+    match milliseconds {
+        0..=999 => format!("{milliseconds} ms"),
+        1000..=99_999 => format!("{}.{} s", milliseconds / 1000, milliseconds % 1000 / 100),
+        _ => format!(
+            "{} min {} s",
+            milliseconds / 60_000,
+            milliseconds / 1000 % 60
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_tells_its_beginning_and_its_end_also_when_it_fails() {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let sink = seen.clone();
+        let progress = Progress::new(move |event| sink.lock().unwrap().push(event));
+        progress.step("good", || Ok::<_, String>(())).unwrap();
+        progress
+            .step("bad", || Err::<(), _>("no disk".to_owned()))
+            .unwrap_err();
+        let seen = seen.lock().unwrap();
+        assert!(matches!(&seen[0], Event::Begin { step } if step == "good"));
+        assert!(matches!(&seen[1], Event::End { error: None, .. }));
+        assert!(matches!(&seen[3], Event::End { error: Some(error), .. } if error == "no disk"));
+    }
+
+    #[test]
+    fn durations_read_well() {
+        assert_eq!(human(42), "42 ms");
+        assert_eq!(human(1234), "1.2 s");
+        assert_eq!(human(125_000), "2 min 5 s");
+    }
+}

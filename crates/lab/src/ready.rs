@@ -1,0 +1,165 @@
+//! Waiting for a component by its own sign of life: a notification, a socket that appears, a line in its log.
+//!
+//! Each sign is an event of the kernel; so is the end of the process. Nothing is polled by the clock.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+
+use crate::error::{Error, Result, make_dir};
+use crate::process::{ProcessHandle, wait_readable};
+
+/// The sign by which a component says that it is ready.
+#[derive(Debug, Clone)]
+pub(crate) enum Ready {
+    /// systemd's protocol: `READY=1` to `NOTIFY_SOCKET`. etcd, kube-apiserver, containerd and kubelet speak it.
+    Notify,
+    /// A file or socket appears at this path of the host.
+    Path(PathBuf),
+    /// A line of its log contains this.
+    Log(&'static str),
+}
+
+impl Ready {
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Self::Notify => "no READY=1 came".into(),
+            Self::Path(path) => format!("{} did not appear", path.display()),
+            Self::Log(line) => format!("no log line with {line:?} came"),
+        }
+    }
+}
+
+/// How a wait ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The sign came.
+    Ready,
+    /// The process ended first.
+    Ended,
+    /// The deadline passed.
+    TimedOut,
+}
+
+/// A watch that was set up before the process started, so that no sign can be missed.
+#[derive(Debug)]
+pub(crate) enum Watch {
+    Notify(UnixDatagram),
+    Path(Inotify, PathBuf),
+    Log(Inotify, PathBuf, &'static str),
+}
+
+impl Watch {
+    /// Prepares to see the sign. `notify` is where a notification socket may be made, `log` the (existing) log.
+    pub(crate) fn prepare(ready: &Ready, notify: &Path, log: &Path) -> Result<Self> {
+        match ready {
+            Ready::Notify => {
+                // A restart finds the socket of the last time.
+                let _ = std::fs::remove_file(notify);
+                let socket = UnixDatagram::bind(notify)
+                    .map_err(Error::io(format!("cannot listen on {}", notify.display())))?;
+                Ok(Self::Notify(socket))
+            }
+            Ready::Path(path) => {
+                let parent = path.parent().unwrap_or(Path::new("/"));
+                make_dir(parent)?;
+                let _ = std::fs::remove_file(path);
+                let flags = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO;
+                Ok(Self::Path(inotify(parent, flags)?, path.clone()))
+            }
+            Ready::Log(line) => Ok(Self::Log(
+                inotify(log, AddWatchFlags::IN_MODIFY)?,
+                log.to_owned(),
+                line,
+            )),
+        }
+    }
+
+    /// Waits for the sign or the end of the process, whichever comes first.
+    pub(crate) fn wait(&self, process: &ProcessHandle, deadline: Instant) -> Result<Outcome> {
+        let mut from = 0;
+        loop {
+            if self.seen(&mut from)? {
+                return Ok(Outcome::Ready);
+            }
+            match wait_readable(&[self.descriptor(), process.descriptor()], deadline) {
+                None => return Ok(Outcome::TimedOut),
+                Some(0) => {}
+                Some(_) => {
+                    return Ok(if self.seen(&mut from)? {
+                        Outcome::Ready
+                    } else {
+                        Outcome::Ended
+                    });
+                }
+            }
+        }
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Notify(socket) => socket.as_fd(),
+            Self::Path(inotify, _) | Self::Log(inotify, _, _) => inotify.as_fd(),
+        }
+    }
+
+    fn seen(&self, from: &mut usize) -> Result<bool> {
+        match self {
+            Self::Notify(socket) => {
+                let mut message = [0; 4096];
+                socket
+                    .set_nonblocking(true)
+                    .map_err(Error::io("cannot use the notification socket"))?;
+                while let Ok(length) = socket.recv(&mut message) {
+                    if String::from_utf8_lossy(&message[..length])
+                        .lines()
+                        .any(|line| line == "READY=1")
+                    {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+            Self::Path(inotify, path) => {
+                drain(inotify);
+                Ok(path.exists())
+            }
+            Self::Log(inotify, log, line) => {
+                drain(inotify);
+                let text = std::fs::read(log)
+                    .map_err(Error::io(format!("cannot read {}", log.display())))?;
+                let new = String::from_utf8_lossy(text.get(*from..).unwrap_or_default());
+                // Stop at the last whole line: the rest of it may still be on its way.
+                let whole = new.rfind('\n').map_or(0, |end| end + 1);
+                let found = new[..whole].contains(line);
+                *from += if new.len() == text.len() - *from {
+                    whole
+                } else {
+                    0
+                };
+                Ok(found)
+            }
+        }
+    }
+}
+
+fn inotify(path: &Path, flags: AddWatchFlags) -> Result<Inotify> {
+    let doing = format!(
+        "cannot watch {} (too many watches? raise fs.inotify.max_user_instances)",
+        path.display()
+    );
+    let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)
+        .map_err(Error::errno(doing.clone()))?;
+    inotify
+        .add_watch(path, flags)
+        .map_err(Error::errno(doing))?;
+    Ok(inotify)
+}
+
+fn drain(inotify: &Inotify) {
+    // Non-blocking: ends with EAGAIN when nothing is left.
+    while inotify.read_events().is_ok_and(|events| !events.is_empty()) {}
+}

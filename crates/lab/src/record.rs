@@ -1,0 +1,243 @@
+//! The record of a lab: what it made, written as it makes it, so that anyone can look at it, enter it or remove it.
+//!
+//! The owner (a test, or the keeper of `lab up`) holds a lock on `lab.lock` for as long as it lives. Whether a lab
+//! still has an owner is asked of that lock, never of a process list.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result, make_dir, read_file, write_file};
+use crate::place::Place;
+use crate::process::ProcessId;
+use crate::spec::LabSpec;
+
+/// How far a lab has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// Components are being started.
+    Starting,
+    /// Everything that was asked for answers.
+    Ready,
+    /// It is being removed.
+    Stopping,
+}
+
+/// One machine of a lab.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct MachineRecord {
+    /// Its name: `control`, `db-1`, `n1`, `outside`, `fabric`.
+    pub name: String,
+    /// Its first process; everything on the machine ends with it.
+    pub init: ProcessId,
+    /// Its addresses on the underlay.
+    pub addresses: Vec<String>,
+}
+
+/// One program of a lab.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ComponentRecord {
+    /// Its name: `etcd`, `nb-1`, `n1-ovs-vswitchd`.
+    pub name: String,
+    /// The machine it runs on.
+    pub machine: String,
+    /// Its process.
+    pub process: ProcessId,
+    /// Its log file.
+    pub log: PathBuf,
+    /// How it ended, once it has.
+    pub ended: Option<String>,
+}
+
+/// How the outside world reaches what runs in a lab.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Endpoints {
+    /// Northbound database, for programs anywhere on this machine (unix sockets).
+    pub northbound: Option<String>,
+    /// Southbound database, likewise.
+    pub southbound: Option<String>,
+    /// Northbound database as nodes reach it (tcp or ssl).
+    pub northbound_remote: Option<String>,
+    /// Southbound database as nodes reach it (tcp or ssl).
+    pub southbound_remote: Option<String>,
+    /// The API server on the host's loopback.
+    pub api: Option<String>,
+    /// A kubeconfig for programs on the host.
+    pub kubeconfig: Option<PathBuf>,
+    /// A kubeconfig for programs on the lab's machines.
+    pub machine_kubeconfig: Option<PathBuf>,
+    /// The keeper's `/livez`, `/readyz` and `/metrics`.
+    pub telemetry: Option<String>,
+}
+
+/// Everything that a lab made.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Record {
+    /// The lab's name.
+    pub name: String,
+    /// How far it has come.
+    pub phase: Phase,
+    /// The process that owns it.
+    pub owner: ProcessId,
+    /// What was asked for.
+    pub spec: LabSpec,
+    /// The node image it runs on.
+    pub image: PathBuf,
+    /// The folder of the Kubernetes binaries, if it has Kubernetes.
+    pub kubernetes: Option<PathBuf>,
+    /// Machines, in the order in which they were made.
+    pub machines: Vec<MachineRecord>,
+    /// Programs, in the order in which they were started.
+    pub components: Vec<ComponentRecord>,
+    /// Cgroups (folders) that it made.
+    pub cgroups: Vec<PathBuf>,
+    /// How to reach it.
+    pub endpoints: Endpoints,
+}
+
+impl Record {
+    /// Reads the record of a lab, whether it runs or crashed.
+    pub fn load(place: &Place, name: &str) -> Result<Self> {
+        let path = place.lab(name).join("lab.json");
+        if !path.exists() {
+            return Err(Error::NotRunning {
+                name: name.to_owned(),
+            });
+        }
+        serde_json::from_str(&read_file(&path)?).map_err(|error| {
+            Error::Invalid(format!(
+                "{} is damaged ({error}); `lab down --name {name}` removes the lab's folder",
+                path.display()
+            ))
+        })
+    }
+
+    /// A machine by name; the error lists those there are.
+    pub fn machine(&self, name: &str) -> Result<&MachineRecord> {
+        self.machines
+            .iter()
+            .find(|machine| machine.name == name)
+            .ok_or_else(|| Error::Unknown {
+                kind: "machine",
+                name: name.to_owned(),
+                lab: self.name.clone(),
+                known: self
+                    .machines
+                    .iter()
+                    .map(|machine| machine.name.as_str())
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            })
+    }
+
+    /// A component by name; the error lists those there are.
+    pub fn component(&self, name: &str) -> Result<&ComponentRecord> {
+        self.components
+            .iter()
+            .find(|component| component.name == name)
+            .ok_or_else(|| Error::Unknown {
+                kind: "component",
+                name: name.to_owned(),
+                lab: self.name.clone(),
+                known: self
+                    .components
+                    .iter()
+                    .map(|component| component.name.as_str())
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            })
+    }
+}
+
+/// The names of all labs that left a folder, running or not.
+pub fn lab_names(place: &Place) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(place.labs()) else {
+        return Vec::new();
+    };
+    let mut names: Vec<String> = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Whether the owner of a lab still lives.
+pub fn has_owner(place: &Place, name: &str) -> bool {
+    let Ok(file) = File::open(place.lab(name).join("lab.lock")) else {
+        return false;
+    };
+    matches!(
+        file.try_lock_shared(),
+        Err(std::fs::TryLockError::WouldBlock)
+    )
+}
+
+/// Waits until the owner of a lab has gone. There is no deadline: the caller has told or killed it.
+pub(crate) fn await_owner_end(place: &Place, name: &str) {
+    if let Ok(file) = File::open(place.lab(name).join("lab.lock")) {
+        let _ = file.lock_shared();
+    }
+}
+
+/// The record in the owner's hands: every change is on disk before the next step.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    dir: PathBuf,
+    record: Mutex<Record>,
+    _lock: File,
+}
+
+impl Ledger {
+    /// Takes the name; fails if a lab of that name has an owner.
+    pub(crate) fn create(place: &Place, record: Record) -> Result<Self> {
+        let dir = place.lab(&record.name);
+        make_dir(&dir)?;
+        let path = dir.join("lab.lock");
+        let lock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .map_err(Error::io(format!("cannot open {}", path.display())))?;
+        if lock.try_lock().is_err() {
+            return Err(Error::Running { name: record.name });
+        }
+        let ledger = Self {
+            dir,
+            record: Mutex::new(record),
+            _lock: lock,
+        };
+        ledger.change(|_| ())?;
+        Ok(ledger)
+    }
+
+    /// The lab's folder.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// A look at the record.
+    pub(crate) fn read(&self) -> MutexGuard<'_, Record> {
+        // A panic elsewhere cannot leave a record half-changed: each change is one assignment or push.
+        self.record
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Changes the record and writes it, in one step that a crash cannot halve.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Record) -> T) -> Result<T> {
+        let mut record = self.read();
+        let answer = change(&mut record);
+        let text = serde_json::to_string_pretty(&*record)
+            .map_err(|error| Error::Invalid(format!("cannot write the lab's record: {error}")))?;
+        let temporary = self.dir.join("lab.json.new");
+        write_file(&temporary, text)?;
+        std::fs::rename(&temporary, self.dir.join("lab.json"))
+            .map_err(Error::io("cannot replace the lab's record"))?;
+        Ok(answer)
+    }
+}

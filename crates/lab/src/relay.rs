@@ -1,0 +1,100 @@
+//! A door from the host's loopback into a machine's network.
+//!
+//! A machine's network is its own; a program on the host (kubectl, a test) reaches a server there through this relay,
+//! which listens on the host and connects from within the machine.
+
+use std::io::ErrorKind;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::machine::Machine;
+
+/// A relay that lives until it is dropped.
+#[derive(Debug)]
+pub struct Relay {
+    address: SocketAddr,
+    stopped: Arc<AtomicBool>,
+}
+
+impl Relay {
+    /// Listens on the host's loopback (a free port if none is given) and relays to `target` as the machine sees it.
+    pub fn start(machine: Machine, target: SocketAddr, port: Option<u16>) -> Result<Self> {
+        let wanted = SocketAddr::from(([127, 0, 0, 1], port.unwrap_or(0)));
+        let listener = TcpListener::bind(wanted).map_err(|error| match error.kind() {
+            ErrorKind::AddrInUse => Error::PortInUse {
+                address: wanted.to_string(),
+                option: "--api-port",
+            },
+            _ => Error::Io {
+                doing: format!("cannot listen on {wanted}"),
+                source: error,
+            },
+        })?;
+        let address = listener
+            .local_addr()
+            .map_err(Error::io("cannot ask for the relay's address"))?;
+        let stopped = Arc::new(AtomicBool::new(false));
+        let stop = stopped.clone();
+        spawn("relay", move || {
+            for client in listener.incoming().flatten() {
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                let machine = machine.clone();
+                let served = spawn("relay-connection", move || {
+                    match machine.connect(target, Duration::from_secs(10)) {
+                        Ok(server) => join(client, server),
+                        Err(error) => tracing::debug!(%error, "relay"),
+                    }
+                });
+                if let Err(error) = served {
+                    // The client sees its connection closed and may try again.
+                    tracing::warn!(%error, "relay");
+                }
+            }
+        })?;
+        Ok(Self { address, stopped })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        // The listener sits in accept(): one last connection wakes it.
+        let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
+    }
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+    std::thread::Builder::new()
+        .name(name.into())
+        .stack_size(128 << 10)
+        .spawn(work)
+        .map(|_| ())
+        .map_err(Error::io("cannot start a thread"))
+}
+
+/// Copies both ways until both sides have closed.
+fn join(client: TcpStream, server: TcpStream) {
+    let (Ok(client_reads), Ok(server_writes)) = (client.try_clone(), server.try_clone()) else {
+        return;
+    };
+    let upstream = spawn("relay-upstream", move || copy(client_reads, server_writes));
+    if upstream.is_ok() {
+        copy(server, client);
+    }
+}
+
+fn copy(mut from: TcpStream, mut to: TcpStream) {
+    let _ = std::io::copy(&mut from, &mut to);
+    // Pass the end on, so that half-closed connections (kubectl exec) work.
+    let _ = to.shutdown(Shutdown::Write);
+}

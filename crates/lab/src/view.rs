@@ -1,0 +1,53 @@
+//! Looking at a lab: for its owner, and for anyone who reads the record of one that another process owns.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::machine::{Machine, base_environment};
+use crate::record::Record;
+
+/// A machine's folder on the host. Its `run` is the machine's `/run`.
+pub fn machine_dir(lab: &Path, machine: &str) -> PathBuf {
+    lab.join("machines").join(machine)
+}
+
+/// A way into a machine, with an environment in which `ovn-nbctl`, `ovn-sbctl` and `kubectl` find the lab's own.
+pub fn machine(record: &Record, name: &str) -> Result<Machine> {
+    let found = record.machine(name)?;
+    let mut environment = base_environment(record.kubernetes.as_deref());
+    let mut set = |key: &str, value: Option<String>| {
+        environment.extend(value.map(|value| (key.to_owned(), value)))
+    };
+    set("OVN_NB_DB", record.endpoints.northbound.clone());
+    set("OVN_SB_DB", record.endpoints.southbound.clone());
+    set(
+        "KUBECONFIG",
+        record
+            .endpoints
+            .machine_kubeconfig
+            .as_ref()
+            .map(|path| path.display().to_string()),
+    );
+    Ok(Machine::new(found, environment))
+}
+
+/// The last lines of a log.
+pub fn tail(log: &Path, lines: usize) -> String {
+    let text = std::fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
+}
+
+/// The log of a component; its error lists the components there are.
+pub fn log(record: &Record, component: &str) -> Result<PathBuf> {
+    let path = record.component(component)?.log.clone();
+    if path.exists() {
+        Ok(path)
+    } else {
+        Err(Error::Invalid(format!(
+            "the log {} is gone",
+            path.display()
+        )))
+    }
+}

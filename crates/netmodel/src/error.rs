@@ -1,0 +1,58 @@
+//! What can be wrong with the text of a network value. Each message is one line that names the text and the remedy.
+
+use std::net::IpAddr;
+
+use thiserror::Error;
+
+use crate::Prefix;
+
+/// Why a text is no [`Prefix`] or [`InterfaceAddress`](crate::InterfaceAddress).
+///
+/// Texts are shown quoted and escaped, so that a stray newline in a configuration file cannot break the line.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum AddressError {
+    /// There is no `/` in the text.
+    #[error("{text:?} has no prefix length: add one, as in {example}")]
+    NoLength {
+        /// The text as it was given.
+        text: String,
+        /// The same address with a length.
+        example: String,
+    },
+    /// The part before the `/` is no IP address.
+    #[error("{text:?} does not start with an IP address: write it like 10.128.0.0/14 or fd01::/48")]
+    NotAnAddress {
+        /// The text as it was given.
+        text: String,
+    },
+    /// The part after the `/` is no length of this family.
+    #[error(
+        "{text:?} has no valid prefix length: write a whole number from 0 to {longest} after the slash"
+    )]
+    BadLength {
+        /// The text as it was given.
+        text: String,
+        /// The longest prefix of the address's family.
+        longest: u8,
+    },
+    /// A network was asked for, but the address is one inside it.
+    #[error("{address}/{length} is an address in a network, not a network: did you mean {meant}?")]
+    HostBits {
+        /// The address as it was given.
+        address: IpAddr,
+        /// The length as it was given.
+        length: u8,
+        /// The network that the address is in.
+        meant: Prefix,
+    },
+}
+
+/// Why a text is no [`Mac`](crate::Mac).
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "{text:?} is not a MAC address: write six pairs of hex digits joined by colons, like 0a:58:0a:82:00:05"
+)]
+pub struct MacError {
+    /// The text as it was given.
+    pub text: String,
+}

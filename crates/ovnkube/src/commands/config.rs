@@ -1,0 +1,88 @@
+//! `ovnkube config`: check, show, example.
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use crate::cli::{ConfigVerb, Output};
+use crate::config::{Config, DEFAULT_FILE, Effective, Given, Source};
+use crate::settings;
+use console::table::{self, Cell};
+
+pub(super) fn run(verb: &ConfigVerb, given: &Given) -> anyhow::Result<ExitCode> {
+    match verb {
+        ConfigVerb::Check { file } => {
+            let mut given = given.clone();
+            if file.is_some() {
+                given.file.clone_from(file);
+            }
+            check(&Config::load(&given)?)?;
+        }
+        ConfigVerb::Show { output } => show(&Config::load(given)?, *output)?,
+        ConfigVerb::Example => console::print(&settings::example_file())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check(config: &Config) -> anyhow::Result<()> {
+    let is_set = |effective: &&Effective| effective.source != Source::Default;
+    let set = config.effective.iter().filter(is_set).count();
+    let total = config.effective.len();
+    console::print(&format!(
+        "{}: no problem; {set} of {total} settings are set, the others have their defaults\n",
+        file_name(config)
+    ))?;
+    Ok(())
+}
+
+fn file_name(config: &Config) -> String {
+    match &config.file {
+        Some(path) => path.display().to_string(),
+        None => format!("no file ({DEFAULT_FILE} is not there)"),
+    }
+}
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    file: Option<String>,
+    settings: Vec<ShownSetting<'a>>,
+}
+
+#[derive(Serialize)]
+struct ShownSetting<'a> {
+    section: &'a str,
+    key: &'a str,
+    value: &'a str,
+    source: &'a Source,
+}
+
+fn show(config: &Config, output: Output) -> anyhow::Result<()> {
+    if output == Output::Json {
+        let settings = config.effective.iter().map(|effective| ShownSetting {
+            section: effective.setting.section,
+            key: effective.setting.key,
+            value: &effective.value,
+            source: &effective.source,
+        });
+        console::print_json(&Shown {
+            file: config.file.as_ref().map(|path| path.display().to_string()),
+            settings: settings.collect(),
+        })?;
+        return Ok(());
+    }
+    let rows = config.effective.iter().map(|effective| {
+        let setting = effective.setting;
+        [
+            Cell::plain(format!("[{}] {}", setting.section, setting.key)),
+            Cell::plain(&effective.value),
+            Cell::plain(effective.source.to_string()),
+        ]
+    });
+    let text = table::render(
+        ["SETTING", "VALUE", "SOURCE"],
+        rows.collect(),
+        table::colour(),
+    );
+    console::print(&text)?;
+    Ok(())
+}

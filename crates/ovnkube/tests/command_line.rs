@@ -1,0 +1,118 @@
+//! The command line as a user meets it: help, version, completions, mistakes.
+
+mod ovnkube;
+
+use std::io::Read as _;
+use std::process::{Command, Stdio};
+
+use ovnkube::run;
+
+#[test]
+fn the_version_has_its_commit() {
+    let long = run(&["--version"], &[]);
+    let verb = run(&["version"], &[]);
+    assert_eq!(long.stdout, verb.stdout);
+    assert!(
+        verb.stdout
+            .starts_with(concat!("ovnkube ", env!("CARGO_PKG_VERSION"), " (commit "))
+    );
+
+    let json = run(&["version", "-o", "json"], &[]);
+    let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(json["version"], env!("CARGO_PKG_VERSION"));
+    let commit = json["commit"].as_str().unwrap();
+    assert!(!commit.is_empty());
+    assert!(verb.stdout.contains(&format!("(commit {commit})")));
+}
+
+#[test]
+fn completions_know_the_commands_and_the_settings() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = run(&["completions", shell], &[]);
+        assert_eq!(script.status, Some(0), "{shell}");
+        for word in ["log-level", "metrics-bind-address", "livez"] {
+            // The scripts for these two shells do not list the values of arguments.
+            if word == "livez" && ["elvish", "powershell"].contains(&shell) {
+                continue;
+            }
+            assert!(script.stdout.contains(word), "{shell} lacks {word}");
+        }
+    }
+}
+
+#[test]
+fn help_teaches_by_examples_and_documents_exit_statuses() {
+    for arguments in [
+        ["--help"].as_slice(),
+        &["health", "--help"],
+        &["log-level", "--help"],
+    ] {
+        let help = run(arguments, &[]);
+        assert_eq!(help.status, Some(0));
+        for part in [
+            "Examples:",
+            "Exit status: 0",
+            "Global options:",
+            "OVNKUBE_LOGGING_LEVEL",
+        ] {
+            assert!(
+                help.stdout.contains(part),
+                "{arguments:?} lacks {part}:\n{}",
+                help.stdout
+            );
+        }
+    }
+}
+
+#[test]
+fn mistakes_are_one_line_with_a_hint_and_status_2() {
+    for (arguments, names) in [
+        (["verzion"].as_slice(), "'version'"),
+        (&["health", "--adress", "x"], "--address"),
+        (&["config", "show", "-o", "yaml"], "yaml"),
+        (&["completions", "tcsh"], "tcsh"),
+    ] {
+        let outcome = run(arguments, &[]);
+        assert_eq!(outcome.status, Some(2), "{outcome:?}");
+        assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
+        assert!(outcome.stderr.starts_with("error: "), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("hint: "), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains(names), "{}", outcome.stderr);
+        assert_eq!(outcome.stdout, "");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ovnkube"))
+        .args(["completions", "bash"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let mut stderr = String::new();
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut stderr)
+        .unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{stderr}");
+    assert_eq!(stderr, "");
+}
+
+#[test]
+fn a_full_disk_is_told() {
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_ovnkube"))
+        .arg("version")
+        .stdout(full)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("error: cannot write to stdout: "));
+}

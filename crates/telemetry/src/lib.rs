@@ -1,0 +1,34 @@
+//! What every long-running role needs around its own work: logs, metrics, health and a graceful stop.
+//!
+//! A role is one process (the controller, a node agent, the lab's keeper). It starts a [`Telemetry`],
+//! tells it what it knows, and waits for the [`Shutdown`]:
+//!
+//! ```text
+//!   role ── health().condition("northbound").ready() ──▶ Health ──▶ GET /readyz
+//!   role ── health().heartbeat("commits", …).beat()  ──▶ Health ──▶ GET /livez
+//!   role ── registry(|r| r.register(…))              ──▶ Registry ▶ GET /metrics
+//!   role ── tracing::info!(…) ──▶ LogLevel filter ──▶ stderr        GET, PUT /log-level
+//!   SIGTERM, SIGINT ──▶ readiness "stopping" ──▶ Shutdown::wait() ──▶ role ends ──▶ Telemetry::stop()
+//! ```
+//!
+//! The endpoints and the signals live on a thread of their own, so a role that is busy (or not async at
+//! all) still answers its probes, and a probe that fails says what is wrong instead of timing out.
+//! Short commands use [`init_logs`] alone.
+
+pub mod build;
+mod error;
+mod health;
+mod logs;
+mod metrics;
+mod process;
+mod server;
+mod shutdown;
+mod telemetry;
+
+pub use error::Error;
+pub use health::{Check, Condition, Health, Heartbeat, Report};
+pub use logs::{LogFormat, LogLevel, LogOptions, check_filter, init_logs};
+pub use metrics::Metrics;
+pub use prometheus_client;
+pub use shutdown::{Shutdown, ShutdownTrigger};
+pub use telemetry::{Options, Telemetry};

@@ -1,0 +1,223 @@
+//! Structured logs on stderr: for people on a terminal, JSON elsewhere, with a level that can change while
+//! the process runs.
+
+use std::fmt;
+use std::io::{self, IsTerminal as _};
+use std::str::FromStr;
+
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::{Layer, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Registry, reload};
+
+use crate::Error;
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Human when stderr is a terminal, JSON otherwise.
+    #[default]
+    Auto,
+    /// Lines for people; in colour when stderr is a terminal and `NO_COLOR` is unset.
+    Human,
+    /// One JSON object a line, for log collectors.
+    Json,
+}
+
+impl LogFormat {
+    /// Every format's name, in the order that help shows them.
+    pub const NAMES: [&str; 3] = ["auto", "human", "json"];
+
+    fn is_json(self, stderr_is_terminal: bool) -> bool {
+        match self {
+            Self::Auto => !stderr_is_terminal,
+            Self::Human => false,
+            Self::Json => true,
+        }
+    }
+}
+
+impl FromStr for LogFormat {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        match name {
+            "auto" => Ok(Self::Auto),
+            "human" => Ok(Self::Human),
+            "json" => Ok(Self::Json),
+            other => Err(Error::Format(other.to_owned())),
+        }
+    }
+}
+
+/// What to log, and how it looks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogOptions {
+    /// A level, or directives in the syntax of `EnvFilter`: `info,ovsdb=debug`.
+    pub filter: String,
+    /// How lines look.
+    pub format: LogFormat,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        Self {
+            filter: "info".to_owned(),
+            format: LogFormat::Auto,
+        }
+    }
+}
+
+/// The filter of the running process: shown, and changed, at run time.
+#[derive(Clone)]
+pub struct LogLevel(reload::Handle<EnvFilter, Registry>);
+
+impl LogLevel {
+    /// The filter now in force.
+    #[must_use]
+    pub fn get(&self) -> String {
+        // The handle fails only when the subscriber is gone, and then nothing is logged.
+        self.0
+            .with_current(ToString::to_string)
+            .unwrap_or_else(|_| "off".to_owned())
+    }
+
+    /// Puts another filter in force; a bad one is refused and the old one stays.
+    pub fn set(&self, filter: &str) -> Result<(), Error> {
+        let parsed = parse_filter(filter)?;
+        self.0.reload(parsed).map_err(|error| Error::Filter {
+            filter: filter.to_owned(),
+            reason: error.to_string(),
+        })
+    }
+}
+
+impl fmt::Debug for LogLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LogLevel").field(&self.get()).finish()
+    }
+}
+
+/// Sends this process's logs to stderr. Once a process; the handle changes the level later.
+pub fn init_logs(options: &LogOptions) -> Result<LogLevel, Error> {
+    let (filter, handle) = reload::Layer::new(parse_filter(&options.filter)?);
+    let stderr_is_terminal = io::stderr().is_terminal();
+    // A closed stderr must not end the process, so the layer keeps its own write errors to itself.
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(io::stderr)
+        .log_internal_errors(false);
+    let lines = if options.format.is_json(stderr_is_terminal) {
+        lines.json().flatten_event(true).boxed()
+    } else {
+        lines.with_ansi(stderr_is_terminal && !no_color()).boxed()
+    };
+    tracing_subscriber::registry()
+        .with(filter)
+        .with(lines)
+        .try_init()
+        .map_err(|_| Error::LogsAlreadySetUp)?;
+    Ok(LogLevel(handle))
+}
+
+/// Whether the filter would be accepted, for those who check a configuration without starting anything.
+pub fn check_filter(filter: &str) -> Result<(), Error> {
+    parse_filter(filter).map(drop)
+}
+
+fn no_color() -> bool {
+    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+}
+
+fn parse_filter(filter: &str) -> Result<EnvFilter, Error> {
+    let refuse = |reason: String| Error::Filter {
+        filter: filter.to_owned(),
+        reason,
+    };
+    if filter.trim().is_empty() {
+        return Err(refuse("it is empty".to_owned()));
+    }
+    if filter.chars().any(char::is_control) {
+        return Err(refuse("it has control characters".to_owned()));
+    }
+    // EnvFilter takes a bare word for a target at level trace: a mistyped level would silence everything
+    // else. Targets must therefore be written out, as target=level.
+    for directive in filter.split(',').map(str::trim) {
+        let is_bare_word = directive
+            .chars()
+            .all(|c| c.is_alphanumeric() || c == '_' || c == '-' || c == ':');
+        let is_level = !directive.is_empty() && directive.parse::<LevelFilter>().is_ok();
+        if is_bare_word && !is_level {
+            return Err(refuse(format!("{directive:?} is not a level")));
+        }
+    }
+    EnvFilter::try_new(filter).map_err(|error| refuse(error.to_string()))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A level handle whose filter judges nothing, for tests of those who only hold it.
+    pub(crate) fn detached_level(filter: &str) -> (LogLevel, impl Sized + use<>) {
+        let (layer, handle) = reload::Layer::new(parse_filter(filter).unwrap());
+        (LogLevel(handle), layer)
+    }
+
+    #[test]
+    fn levels_and_directives_are_accepted() {
+        for filter in [
+            "info",
+            "OFF",
+            "debug",
+            "info,ovsdb=debug",
+            "warn,a::b=trace",
+            "info,[commit{zone=a}]=debug",
+        ] {
+            check_filter(filter).unwrap_or_else(|error| panic!("{filter}: {error}"));
+        }
+    }
+
+    #[test]
+    fn a_refused_filter_is_named_with_its_remedy() {
+        for (filter, reason) in [
+            ("", "it is empty"),
+            ("inof", "\"inof\" is not a level"),
+            ("info,loud", "\"loud\" is not a level"),
+            ("info,", "\"\" is not a level"),
+            ("info,ovsdb=loud", "error parsing level filter"),
+            ("in\nfo", "control characters"),
+        ] {
+            let error = check_filter(filter).unwrap_err().to_string();
+            assert!(error.contains(reason), "{filter:?}: {error}");
+            assert!(error.contains("hint: give a level"), "{error}");
+            assert!(!error.contains('\n'), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn a_bad_level_leaves_the_old_one() {
+        let (level, _layer) = detached_level("info");
+        assert!(level.set("loud").is_err());
+        assert_eq!(level.get(), "info");
+        level.set("debug").unwrap();
+        assert_eq!(level.get(), "debug");
+    }
+
+    #[test]
+    fn formats_are_read_from_their_names() {
+        for name in LogFormat::NAMES {
+            name.parse::<LogFormat>().unwrap();
+        }
+        assert!(
+            "xml"
+                .parse::<LogFormat>()
+                .unwrap_err()
+                .to_string()
+                .contains("human")
+        );
+        assert!(LogFormat::Auto.is_json(false));
+        assert!(!LogFormat::Auto.is_json(true));
+        assert!(LogFormat::Json.is_json(true));
+        assert!(!LogFormat::Human.is_json(false));
+    }
+}
