@@ -18,11 +18,7 @@ fn main() {
 fn commit_of_checkout() -> Option<String> {
     let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
     let changes = git(&["status", "--porcelain", "--untracked-files=no"])?;
-    Some(if changes.is_empty() {
-        commit
-    } else {
-        format!("{commit}-dirty")
-    })
+    Some(if changes.is_empty() { commit } else { format!("{commit}-dirty") })
 }
 
 /// HEAD changes with the branch, the folder of branches with each commit: whether a branch has a file of

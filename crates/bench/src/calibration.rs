@@ -53,9 +53,7 @@ fn measure(rounds: u32, measurements: u32) -> Result<f64, BenchError> {
     if fastest > 0.0 && fastest.is_finite() {
         Ok(fastest)
     } else {
-        Err(BenchError::Calibration {
-            problem: "it took no CPU time that this kernel can see".to_owned(),
-        })
+        Err(BenchError::Calibration { problem: "it took no CPU time that this kernel can see".to_owned() })
     }
 }
 
@@ -65,31 +63,22 @@ fn work(document: &str) -> Result<(), BenchError> {
     let written = serde_json::to_string(&parsed).map_err(|error| not_json(&error))?;
     match fingerprint(&written) {
         hash if hash == DOCUMENT => Ok(()),
-        hash => Err(BenchError::Calibration {
-            problem: format!("the document's hash is {hash}"),
-        }),
+        hash => Err(BenchError::Calibration { problem: format!("the document's hash is {hash}") }),
     }
 }
 
 fn not_json(error: &serde_json::Error) -> BenchError {
-    BenchError::Calibration {
-        problem: error.to_string(),
-    }
+    BenchError::Calibration { problem: error.to_string() }
 }
 
 fn fingerprint(text: &str) -> String {
-    Sha256::digest(text.as_bytes())
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Port rows as a monitor reply has them.
 fn document() -> Result<String, serde_json::Error> {
     let map = |pairs: &[(&str, String)]| {
-        let pairs = pairs
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), value.clone()));
+        let pairs = pairs.iter().map(|(key, value)| ((*key).to_owned(), value.clone()));
         ("map".to_owned(), pairs.collect())
     };
     let row = |n: u32| {
@@ -100,17 +89,11 @@ fn document() -> Result<String, serde_json::Error> {
             addresses: address.clone(),
             port_security: address,
             external_ids: map(&[("namespace", namespace), ("pod", "true".to_owned())]),
-            options: map(&[(
-                "iface-id-ver",
-                format!("{n:08x}-0000-4000-8000-000000000000"),
-            )]),
+            options: map(&[("iface-id-ver", format!("{n:08x}-0000-4000-8000-000000000000"))]),
             up: !n.is_multiple_of(3),
             tag: n,
         };
-        (
-            format!("{n:08x}-1111-4111-8111-111111111111"),
-            RowUpdate { new },
-        )
+        (format!("{n:08x}-1111-4111-8111-111111111111"), RowUpdate { new })
     };
     serde_json::to_string(&(0..ROWS).map(row).collect::<Document>())
 }
@@ -153,9 +136,6 @@ mod tests {
         let unit = calibration().expect("a calibration");
         assert!(unit.ok() && unit.value() > 0.0, "{unit:?}");
         let twice = per_calibration(unit.value() * 2.0).expect("a calibration");
-        assert!(
-            (twice - 2.0).abs() < 1e-9,
-            "measured once, so the unit stands still: {twice}"
-        );
+        assert!((twice - 2.0).abs() < 1e-9, "measured once, so the unit stands still: {twice}");
     }
 }

@@ -11,8 +11,7 @@ const TICKS: f64 = 100.0;
 /// The CPU seconds that the calling thread has used, to the nanosecond where the kernel keeps such statistics.
 pub fn thread_cpu_seconds() -> Result<f64, BenchError> {
     // Written with the kernel's own nanosecond counter; `stat` counts in hundredths of a second.
-    read("/proc/thread-self/schedstat", schedstat_seconds)
-        .or_else(|_| read("/proc/thread-self/stat", stat_seconds))
+    read("/proc/thread-self/schedstat", schedstat_seconds).or_else(|_| read("/proc/thread-self/stat", stat_seconds))
 }
 
 /// The CPU seconds that a process has used, user and system, in all its threads that live or have ended. Its children
@@ -22,10 +21,7 @@ pub fn process_cpu_seconds(pid: u32) -> Result<f64, BenchError> {
 }
 
 fn read(path: &str, parse: fn(&str) -> Option<f64>) -> Result<f64, BenchError> {
-    let failed = |problem: String| BenchError::Cpu {
-        path: path.to_owned(),
-        problem,
-    };
+    let failed = |problem: String| BenchError::Cpu { path: path.to_owned(), problem };
     let text = fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
     parse(&text).ok_or_else(|| failed(format!("{:?} is not understood", text.trim())))
 }
@@ -75,12 +71,7 @@ mod tests {
 
     #[test]
     fn a_process_that_is_not_there_is_named() {
-        let error = process_cpu_seconds(u32::MAX)
-            .expect_err("no such process")
-            .to_string();
-        assert!(
-            error.contains(&format!("/proc/{}/stat", u32::MAX)),
-            "{error}"
-        );
+        let error = process_cpu_seconds(u32::MAX).expect_err("no such process").to_string();
+        assert!(error.contains(&format!("/proc/{}/stat", u32::MAX)), "{error}");
     }
 }

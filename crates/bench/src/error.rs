@@ -26,9 +26,7 @@ pub enum BenchError {
         source: io::Error,
     },
     /// A CPU time could not be read.
-    #[error(
-        "cannot read the CPU time from {path}: {problem}: is the process alive, and /proc mounted?"
-    )]
+    #[error("cannot read the CPU time from {path}: {problem}: is the process alive, and /proc mounted?")]
     Cpu {
         /// The file below /proc.
         path: String,
@@ -36,9 +34,7 @@ pub enum BenchError {
         problem: String,
     },
     /// The fixed work of the calibration did not come out as it always does.
-    #[error(
-        "the calibration did not run as it should: {problem}: mend it before comparing machines"
-    )]
+    #[error("the calibration did not run as it should: {problem}: mend it before comparing machines")]
     Calibration {
         /// What went wrong.
         problem: String,

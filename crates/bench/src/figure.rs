@@ -53,24 +53,14 @@ pub struct Figure {
 impl Figure {
     /// A figure without a goal. It is ok if it is a number at all.
     pub fn new(name: impl Into<String>, value: f64, unit: impl Into<String>) -> Self {
-        Self {
-            name: name.into(),
-            value,
-            unit: unit.into(),
-            goal: None,
-            ok: value.is_finite(),
-        }
+        Self { name: name.into(), value, unit: unit.into(), goal: None, ok: value.is_finite() }
     }
 
     /// The same figure, held against a goal.
     #[must_use]
     pub fn with_goal(self, goal: Goal) -> Self {
         let ok = self.value.is_finite() && goal.is_met_by(self.value);
-        Self {
-            goal: Some(goal),
-            ok,
-            ..self
-        }
+        Self { goal: Some(goal), ok, ..self }
     }
 
     /// What was measured.
@@ -117,11 +107,7 @@ mod tests {
     fn what_is_no_number_is_never_ok() {
         for value in [f64::NAN, f64::INFINITY] {
             assert!(!Figure::new("x", value, "ms").ok());
-            assert!(
-                !Figure::new("x", value, "ms")
-                    .with_goal(Goal::AtLeast(1.0))
-                    .ok()
-            );
+            assert!(!Figure::new("x", value, "ms").with_goal(Goal::AtLeast(1.0)).ok());
         }
     }
 

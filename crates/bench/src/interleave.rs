@@ -26,10 +26,7 @@ pub struct Sample {
 
 /// Runs the contenders by turns, `runs` times each, and returns their samples in the order of the contenders. The
 /// first failure ends the comparison: half a comparison is none.
-pub fn interleave<E>(
-    runs: NonZeroUsize,
-    contenders: &mut [Contender<'_, E>],
-) -> Result<Vec<Sample>, E> {
+pub fn interleave<E>(runs: NonZeroUsize, contenders: &mut [Contender<'_, E>]) -> Result<Vec<Sample>, E> {
     let mut values = vec![Vec::with_capacity(runs.get()); contenders.len()];
     for _ in 0..runs.get() {
         for ((_, run), values) in contenders.iter_mut().zip(&mut values) {
@@ -37,9 +34,7 @@ pub fn interleave<E>(
         }
     }
     let named = contenders.iter().zip(values);
-    Ok(named
-        .map(|((name, _), values)| Sample::sorted(name, values))
-        .collect())
+    Ok(named.map(|((name, _), values)| Sample::sorted(name, values)).collect())
 }
 
 /// The wall-clock seconds that `work` takes, for contenders that are measured so.
@@ -61,10 +56,7 @@ pub fn ratio(name: &str, of: &Sample, over: &Sample, goal: Option<Goal>) -> Figu
 impl Sample {
     fn sorted(name: &str, mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
-        Self {
-            name: name.to_owned(),
-            values,
-        }
+        Self { name: name.to_owned(), values }
     }
 
     /// Whose sample it is.
@@ -81,11 +73,7 @@ impl Sample {
     pub fn median(&self) -> f64 {
         let middle = self.values.len() / 2;
         let at = |index: usize| self.values.get(index).copied().unwrap_or(f64::NAN);
-        if self.values.len() % 2 == 1 {
-            at(middle)
-        } else {
-            f64::midpoint(at(middle.wrapping_sub(1)), at(middle))
-        }
+        if self.values.len() % 2 == 1 { at(middle) } else { f64::midpoint(at(middle.wrapping_sub(1)), at(middle)) }
     }
 
     /// The smallest value.
@@ -106,17 +94,8 @@ impl Sample {
 
 impl fmt::Display for Sample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (median, min, max) = (
-            number(self.median()),
-            number(self.min()),
-            number(self.max()),
-        );
-        write!(
-            f,
-            "{}: median {median} (spread {min}–{max}, {} runs)",
-            self.name,
-            self.runs()
-        )
+        let (median, min, max) = (number(self.median()), number(self.min()), number(self.max()));
+        write!(f, "{}: median {median} (spread {min}–{max}, {} runs)", self.name, self.runs())
     }
 }
 
@@ -139,25 +118,15 @@ mod tests {
                 Ok::<f64, String>(value)
             }
         };
-        let mut contenders: Vec<Contender<'_, String>> = vec![
-            ("a", Box::new(turn('a', 3.0))),
-            ("b", Box::new(turn('b', 2.0))),
-        ];
+        let mut contenders: Vec<Contender<'_, String>> =
+            vec![("a", Box::new(turn('a', 3.0))), ("b", Box::new(turn('b', 2.0)))];
         let samples = interleave(RUNS, &mut contenders).expect("no run fails");
         assert_eq!(*order.borrow(), "ababababab");
         assert_eq!(
-            samples
-                .iter()
-                .map(|sample| (sample.name(), sample.runs()))
-                .collect::<Vec<_>>(),
+            samples.iter().map(|sample| (sample.name(), sample.runs())).collect::<Vec<_>>(),
             [("a", 5), ("b", 5)]
         );
-        let figure = ratio(
-            "a over b",
-            &samples[0],
-            &samples[1],
-            Some(Goal::AtMost(1.1)),
-        );
+        let figure = ratio("a over b", &samples[0], &samples[1], Some(Goal::AtMost(1.1)));
         assert!((figure.value() - 1.5).abs() < f64::EPSILON);
         assert!(!figure.ok());
     }
@@ -180,10 +149,7 @@ mod tests {
         let odd = sample(&[9.0, 1.0, 5.0]);
         assert_eq!((odd.median(), odd.min(), odd.max()), (5.0, 1.0, 9.0));
         assert_eq!(sample(&[4.0, 1.0]).median(), 2.5);
-        assert_eq!(
-            odd.to_string(),
-            "x: median 5.000 (spread 1.000–9.000, 3 runs)"
-        );
+        assert_eq!(odd.to_string(), "x: median 5.000 (spread 1.000–9.000, 3 runs)");
     }
 
     #[test]

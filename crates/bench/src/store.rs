@@ -10,14 +10,9 @@ use crate::{BenchError, Figure};
 /// The folder for figures: `bench` below CARGO_TARGET_DIR, or below the `target` of the workspace that we run in.
 pub fn figures_folder() -> Result<PathBuf, BenchError> {
     // Cargo names the package that it runs; a binary started by hand stands in the workspace or names the folder.
-    let start = env::var_os("CARGO_MANIFEST_DIR")
-        .map(PathBuf::from)
-        .or_else(|| env::current_dir().ok());
+    let start = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).or_else(|| env::current_dir().ok());
     let workspace = start.as_deref().and_then(workspace_of);
-    folder(
-        env::var_os("CARGO_TARGET_DIR").map(PathBuf::from),
-        workspace,
-    )
+    folder(env::var_os("CARGO_TARGET_DIR").map(PathBuf::from), workspace)
 }
 
 /// Writes the figures to `<figures_folder>/<file>.json` and returns that path.
@@ -26,23 +21,16 @@ pub fn write_figures(file: &str, figures: &[Figure]) -> Result<PathBuf, BenchErr
 }
 
 /// Writes the figures to `<folder>/<file>.json`: as a whole, or not at all.
-pub fn write_figures_in(
-    folder: &Path,
-    file: &str,
-    figures: &[Figure],
-) -> Result<PathBuf, BenchError> {
+pub fn write_figures_in(folder: &Path, file: &str, figures: &[Figure]) -> Result<PathBuf, BenchError> {
     let plain = |sign: char| sign.is_ascii_alphanumeric() || sign == '-' || sign == '_';
     if file.is_empty() || !file.chars().all(plain) {
-        return Err(BenchError::FileName {
-            name: file.to_owned(),
-        });
+        return Err(BenchError::FileName { name: file.to_owned() });
     }
     let path = folder.join(format!("{file}.json"));
     // Beside its goal, since a rename is only atomic within one file system.
     let draft = folder.join(format!(".{file}.json.{}", std::process::id()));
-    let written = fs::create_dir_all(folder)
-        .and_then(|()| write_whole(&draft, figures))
-        .and_then(|()| fs::rename(&draft, &path));
+    let written =
+        fs::create_dir_all(folder).and_then(|()| write_whole(&draft, figures)).and_then(|()| fs::rename(&draft, &path));
     match written {
         Ok(()) => Ok(path),
         Err(source) => {
@@ -74,10 +62,7 @@ fn folder(target: Option<PathBuf>, workspace: Option<PathBuf>) -> Result<PathBuf
 
 /// The nearest folder, from `start` upwards, with a lock file: that is where cargo has its workspace.
 fn workspace_of(start: &Path) -> Option<PathBuf> {
-    start
-        .ancestors()
-        .find(|folder| folder.join("Cargo.lock").is_file())
-        .map(Path::to_owned)
+    start.ancestors().find(|folder| folder.join("Cargo.lock").is_file()).map(Path::to_owned)
 }
 
 #[cfg(test)]
@@ -98,9 +83,6 @@ mod tests {
     #[test]
     fn the_workspace_is_found_from_a_package() {
         let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-        assert_eq!(
-            workspace_of(&package.join("src")).as_deref(),
-            package.parent().and_then(Path::parent)
-        );
+        assert_eq!(workspace_of(&package.join("src")).as_deref(), package.parent().and_then(Path::parent));
     }
 }

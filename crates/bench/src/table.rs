@@ -14,9 +14,7 @@ pub fn table(figures: &[Figure]) -> String {
             (false, Some(_)) => "MISSED",
             (false, None) => "NO VALUE",
         };
-        let goal = figure
-            .goal()
-            .map_or_else(String::new, |goal| goal.to_string());
+        let goal = figure.goal().map_or_else(String::new, |goal| goal.to_string());
         rows.push([
             figure.name().to_owned(),
             number(figure.value()),
@@ -25,12 +23,7 @@ pub fn table(figures: &[Figure]) -> String {
             verdict.to_owned(),
         ]);
     }
-    let width = |column: usize| {
-        rows.iter()
-            .map(|row| row[column].chars().count())
-            .max()
-            .unwrap_or(0)
-    };
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; 4] = std::array::from_fn(width);
     let mut text = String::new();
     for [name, value, unit, goal, verdict] in &rows {
@@ -80,9 +73,7 @@ memory                  12.50  MiB
 
     #[test]
     fn numbers_keep_about_four_digits() {
-        let written: Vec<String> = [0.0, 12345.6, 0.01234, 0.000012, 99.999]
-            .map(number)
-            .to_vec();
+        let written: Vec<String> = [0.0, 12345.6, 0.01234, 0.000012, 99.999].map(number).to_vec();
         assert_eq!(written, ["0", "12346", "0.01234", "1.200e-5", "100.00"]);
         assert_eq!(number(f64::NAN), "NaN");
     }

@@ -13,10 +13,7 @@ const ROW: &str = "36bef046-7da7-43a5-905a-c17899216fcb";
 
 /// A server for one connection. It hands each request to `answer`, sends back what that returns, a few bytes at a
 /// time, and gives all requests at the end.
-fn server(
-    name: &str,
-    answer: impl Fn(&Value) -> Option<String> + Send + 'static,
-) -> (PathBuf, JoinHandle<Vec<Value>>) {
+fn server(name: &str, answer: impl Fn(&Value) -> Option<String> + Send + 'static) -> (PathBuf, JoinHandle<Vec<Value>>) {
     let path = std::env::temp_dir().join(format!("bare-{name}-{}.sock", std::process::id()));
     let _ = fs::remove_file(&path);
     let listener = UnixListener::bind(&path).expect("a socket");
@@ -24,9 +21,7 @@ fn server(
         let (mut stream, _) = listener.accept().expect("a client");
         let mut requests = Vec::new();
         let reader = stream.try_clone().expect("a second handle");
-        for request in
-            serde_json::Deserializer::from_reader(unbuffered(reader)).into_iter::<Value>()
-        {
+        for request in serde_json::Deserializer::from_reader(unbuffered(reader)).into_iter::<Value>() {
             let Ok(request) = request else { break };
             let answer = answer(&request);
             requests.push(request);
@@ -58,16 +53,9 @@ fn unbuffered(stream: UnixStream) -> impl Read {
 fn bare(arguments: &[&str], socket: &Path) -> (bool, String) {
     let remote = format!("unix:{}", socket.display());
     let mut command = Command::new(env!("CARGO_BIN_EXE_bare-ovsdb"));
-    let done = command
-        .args(arguments)
-        .args(["--remote", &remote, "--timeout", "30"])
-        .output()
-        .expect("it runs");
+    let done = command.args(arguments).args(["--remote", &remote, "--timeout", "30"]).output().expect("it runs");
     let _ = fs::remove_file(socket);
-    (
-        done.status.success(),
-        String::from_utf8([done.stdout, done.stderr].concat()).expect("text"),
-    )
+    (done.status.success(), String::from_utf8([done.stdout, done.stderr].concat()).expect("text"))
 }
 
 /// Every operation of a transaction done.
@@ -83,32 +71,15 @@ fn done(request: &Value) -> String {
 #[test]
 fn writing_makes_a_switch_and_then_its_ports() {
     let (socket, server) = server("write", |request| Some(done(request)));
-    let (ok, said) = bare(
-        &[
-            "write", "--rows", "5", "--batch", "2", "--switch", "sw", "--delete",
-        ],
-        &socket,
-    );
+    let (ok, said) = bare(&["write", "--rows", "5", "--batch", "2", "--switch", "sw", "--delete"], &socket);
     assert!(ok, "{said}");
     let report: Value = serde_json::from_str(&said).expect("one line of JSON");
-    assert_eq!(
-        (&report["mode"], &report["rows"], &report["batches"]),
-        (&json!("write"), &json!(5), &json!(3))
-    );
-    assert!(
-        report["rows_per_second"]
-            .as_f64()
-            .is_some_and(|rate| rate > 0.0),
-        "{said}"
-    );
+    assert_eq!((&report["mode"], &report["rows"], &report["batches"]), (&json!("write"), &json!(5), &json!(3)));
+    assert!(report["rows_per_second"].as_f64().is_some_and(|rate| rate > 0.0), "{said}");
 
     let requests = server.join().expect("the server ends");
     assert_eq!(requests.len(), 5, "switch, three batches, deletion");
-    assert!(
-        requests
-            .iter()
-            .all(|request| request["params"][0] == "OVN_Northbound")
-    );
+    assert!(requests.iter().all(|request| request["params"][0] == "OVN_Northbound"));
     assert_eq!(requests[0]["params"][1]["row"]["name"], "sw");
     let batch = requests[1]["params"].as_array().expect("params");
     assert_eq!(batch.len(), 1 + 2 + 1);
@@ -116,15 +87,8 @@ fn writing_makes_a_switch_and_then_its_ports() {
     assert_eq!(batch[3]["where"], json!([["_uuid", "==", ["uuid", ROW]]]));
     let ports = json!(["set", [["named-uuid", "p0"], ["named-uuid", "p1"]]]);
     assert_eq!(batch[3]["mutations"], json!([["ports", "insert", ports]]));
-    let bytes: usize = requests[1..4]
-        .iter()
-        .map(|request| request.to_string().len())
-        .sum();
-    assert_eq!(
-        report["bytes"],
-        json!(bytes),
-        "the batches are counted, and nothing else"
-    );
+    let bytes: usize = requests[1..4].iter().map(|request| request.to_string().len()).sum();
+    assert_eq!(report["bytes"], json!(bytes), "the batches are counted, and nothing else");
     assert_eq!(requests[4]["params"][1]["op"], "delete");
 }
 
@@ -132,37 +96,22 @@ fn writing_makes_a_switch_and_then_its_ports() {
 fn an_error_in_any_operation_ends_the_run() {
     let (socket, server) = server("error", |request| {
         let refused = json!({"id": request["id"], "result": [{}, {"error": "constraint violation"}], "error": null});
-        Some(if request["id"] == 2 {
-            refused.to_string()
-        } else {
-            done(request)
-        })
+        Some(if request["id"] == 2 { refused.to_string() } else { done(request) })
     });
     let (ok, said) = bare(&["write", "--rows", "9", "--batch", "3"], &socket);
-    assert!(
-        !ok && said.contains("refused a transaction: {\"error\":\"constraint violation\""),
-        "{said}"
-    );
+    assert!(!ok && said.contains("refused a transaction: {\"error\":\"constraint violation\""), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
-    assert_eq!(
-        server.join().expect("the server ends").len(),
-        3,
-        "nothing is sent after the refusal"
-    );
+    assert_eq!(server.join().expect("the server ends").len(), 3, "nothing is sent after the refusal");
 }
 
 #[test]
 fn reading_counts_rows_and_bytes_and_answers_an_echo() {
     let rows = |count: usize| -> Value {
-        let row = |n: usize| {
-            (
-                format!("u{n}"),
-                json!({"new": {"name": format!("a }}\" {n}"), "ports": ["set", []]}}),
-            )
-        };
+        let row = |n: usize| (format!("u{n}"), json!({"new": {"name": format!("a }}\" {n}"), "ports": ["set", []]}}));
         Value::Object((0..count).map(row).collect())
     };
-    let reply = json!({"id": 1, "result": {"Logical_Switch": rows(1), "Logical_Switch_Port": rows(400)}, "error": null});
+    let reply =
+        json!({"id": 1, "result": {"Logical_Switch": rows(1), "Logical_Switch_Port": rows(400)}, "error": null});
     let reply = reply.to_string();
     let length = reply.len();
     let (socket, server) = server("read", move |request| match request["method"].as_str() {
@@ -173,35 +122,20 @@ fn reading_counts_rows_and_bytes_and_answers_an_echo() {
     assert!(ok, "{said}");
     let report: Value = serde_json::from_str(&said).expect("one line of JSON");
     assert_eq!(report["mode"], "read");
-    assert_eq!(
-        (&report["rows"], &report["bytes"]),
-        (&json!(401), &json!(length))
-    );
+    assert_eq!((&report["rows"], &report["bytes"]), (&json!(401), &json!(length)));
 
     let requests = server.join().expect("the server ends");
-    assert_eq!(
-        requests[0]["params"][2],
-        json!({"Logical_Switch": {}, "Logical_Switch_Port": {}})
-    );
-    assert_eq!(
-        requests[1],
-        json!({"id": "echo", "result": [], "error": null})
-    );
+    assert_eq!(requests[0]["params"][2], json!({"Logical_Switch": {}, "Logical_Switch_Port": {}}));
+    assert_eq!(requests[1], json!({"id": "echo", "result": [], "error": null}));
 }
 
 #[test]
 fn a_refused_monitor_and_a_server_that_hangs_up_are_told() {
     let (socket, server) = server("refuse", |request| {
-        Some(
-            json!({"id": request["id"], "result": null, "error": {"error": "unknown database"}})
-                .to_string(),
-        )
+        Some(json!({"id": request["id"], "result": null, "error": {"error": "unknown database"}}).to_string())
     });
     let (ok, said) = bare(&["read", "--database", "Nowhere"], &socket);
-    assert!(
-        !ok && said.contains("refused the monitor") && said.contains("unknown database"),
-        "{said}"
-    );
+    assert!(!ok && said.contains("refused the monitor") && said.contains("unknown database"), "{said}");
     server.join().expect("the server ends");
 
     let (socket, server) = self::server("hang-up", |_| None);
@@ -210,10 +144,7 @@ fn a_refused_monitor_and_a_server_that_hangs_up_are_told() {
     server.join().expect("the server ends");
 
     let (ok, said) = bare(&["read"], Path::new("/nowhere/nb.sock"));
-    assert!(
-        !ok && said.contains("cannot connect to unix:/nowhere/nb.sock"),
-        "{said}"
-    );
+    assert!(!ok && said.contains("cannot connect to unix:/nowhere/nb.sock"), "{said}");
 }
 
 /// A yardstick that used the code it measures would move with it.
@@ -223,22 +154,14 @@ fn the_bare_client_stands_on_the_standard_library_alone() {
     for entry in fs::read_dir(folder).expect("the sources") {
         let path = entry.expect("a file").path();
         let source = fs::read_to_string(&path).expect("text");
-        for line in source
-            .lines()
-            .map(str::trim)
-            .filter(|line| line.starts_with("use "))
-        {
+        for line in source.lines().map(str::trim).filter(|line| line.starts_with("use ")) {
             let own = ["use std::", "use crate::", "use super::", "use options::"]
                 .iter()
                 .any(|start| line.starts_with(start));
             assert!(own, "{}: {line}", path.display());
         }
         for foreign in ["bench::", "anyhow::", "serde", "sha2::", "thiserror"] {
-            assert!(
-                !source.contains(foreign),
-                "{} uses {foreign}",
-                path.display()
-            );
+            assert!(!source.contains(foreign), "{} uses {foreign}", path.display());
         }
     }
 }

@@ -25,17 +25,8 @@ pub struct Cell {
 impl Cell {
     /// A cell; control characters (which could come from a peer) are shown, not obeyed.
     pub fn new(text: impl AsRef<str>, tone: Tone) -> Self {
-        let show = |c: char| -> String {
-            if c.is_control() {
-                c.escape_default().collect()
-            } else {
-                c.to_string()
-            }
-        };
-        Self {
-            text: text.as_ref().chars().map(show).collect(),
-            tone,
-        }
+        let show = |c: char| -> String { if c.is_control() { c.escape_default().collect() } else { c.to_string() } };
+        Self { text: text.as_ref().chars().map(show).collect(), tone }
     }
 
     /// A cell that does not stand out.
@@ -84,14 +75,8 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_and_nothing_trails() {
-        let rows = vec![
-            [Cell::plain("a"), Cell::new("ok", Tone::Good)],
-            [Cell::plain("longer"), Cell::plain("")],
-        ];
-        assert_eq!(
-            render(["NAME", "STATE"], rows, false),
-            "NAME    STATE\na       ok\nlonger\n"
-        );
+        let rows = vec![[Cell::plain("a"), Cell::new("ok", Tone::Good)], [Cell::plain("longer"), Cell::plain("")]];
+        assert_eq!(render(["NAME", "STATE"], rows, false), "NAME    STATE\na       ok\nlonger\n");
     }
 
     #[test]

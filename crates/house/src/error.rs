@@ -33,9 +33,7 @@ pub enum HouseError {
         source: io::Error,
     },
     /// A program that a check needs failed.
-    #[error(
-        "`{command}` failed: {problem}: correct that, or run `cargo fetch` if a crate is missing"
-    )]
+    #[error("`{command}` failed: {problem}: correct that, or run `cargo fetch` if a crate is missing")]
     Failed {
         /// The command line.
         command: String,

@@ -29,28 +29,12 @@ pub struct Finding {
 }
 
 impl Finding {
-    pub(crate) fn error(
-        place: impl Into<String>,
-        problem: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
-        Self {
-            level: Level::Error,
-            place: place.into(),
-            problem: problem.into(),
-            remedy: remedy.into(),
-        }
+    pub(crate) fn error(place: impl Into<String>, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { level: Level::Error, place: place.into(), problem: problem.into(), remedy: remedy.into() }
     }
 
-    pub(crate) fn warning(
-        place: impl Into<String>,
-        problem: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
-        Self {
-            level: Level::Warning,
-            ..Self::error(place, problem, remedy)
-        }
+    pub(crate) fn warning(place: impl Into<String>, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { level: Level::Warning, ..Self::error(place, problem, remedy) }
     }
 }
 
@@ -102,47 +86,27 @@ impl Report {
     }
 
     fn count(&self, level: Level) -> usize {
-        self.findings()
-            .filter(|(_, finding)| finding.level == level)
-            .count()
+        self.findings().filter(|(_, finding)| finding.level == level).count()
     }
 
     fn findings(&self) -> impl Iterator<Item = (&'static str, &Finding)> {
-        self.checks
-            .iter()
-            .flat_map(|(check, findings)| findings.iter().map(move |finding| (*check, finding)))
+        self.checks.iter().flat_map(|(check, findings)| findings.iter().map(move |finding| (*check, finding)))
     }
 
     fn human(&self) -> String {
         let mut text = String::new();
-        for (
-            check,
-            Finding {
-                level,
-                place,
-                problem,
-                remedy,
-            },
-        ) in self.findings()
-        {
+        for (check, Finding { level, place, problem, remedy }) in self.findings() {
             let level = match level {
                 Level::Error => "error",
                 Level::Warning => "warning",
             };
             // Writing to a String cannot fail.
-            let _ = writeln!(
-                text,
-                "{level}[{check}] {place}: {problem}\n    remedy: {remedy}"
-            );
+            let _ = writeln!(text, "{level}[{check}] {place}: {problem}\n    remedy: {remedy}");
         }
         let checks: Vec<&str> = self.checks.iter().map(|(check, _)| *check).collect();
         let (errors, warnings) = (self.count(Level::Error), self.count(Level::Warning));
         let verdict = if self.ok() { "ok" } else { "FAILED" };
-        let _ = writeln!(
-            text,
-            "house: {} {verdict} ({errors} errors, {warnings} warnings)",
-            checks.join(" + ")
-        );
+        let _ = writeln!(text, "house: {} {verdict} ({errors} errors, {warnings} warnings)", checks.join(" + "));
         text
     }
 
@@ -150,10 +114,7 @@ impl Report {
         let report = JsonReport {
             ok: self.ok(),
             checks: self.checks.iter().map(|(check, _)| *check).collect(),
-            findings: self
-                .findings()
-                .map(|(check, finding)| JsonFinding { check, finding })
-                .collect(),
+            findings: self.findings().map(|(check, finding)| JsonFinding { check, finding }).collect(),
         };
         // Strings and booleans always serialize; an empty line would be the honest answer if that ever changed.
         let mut text = serde_json::to_string_pretty(&report).unwrap_or_default();
@@ -169,33 +130,18 @@ mod tests {
     #[test]
     fn warnings_are_told_and_fail_nothing() {
         let mut report = Report::default();
-        report.add(
-            "purity",
-            vec![Finding::warning("netmodel", "x is unused", "remove it")],
-        );
+        report.add("purity", vec![Finding::warning("netmodel", "x is unused", "remove it")]);
         assert!(report.ok());
-        assert!(
-            report
-                .render(Output::Human)
-                .contains("warning[purity] netmodel: x is unused")
-        );
-        assert!(
-            report
-                .render(Output::Human)
-                .contains("purity ok (0 errors, 1 warnings)")
-        );
+        assert!(report.render(Output::Human).contains("warning[purity] netmodel: x is unused"));
+        assert!(report.render(Output::Human).contains("purity ok (0 errors, 1 warnings)"));
     }
 
     #[test]
     fn json_carries_every_finding() {
         let mut report = Report::default();
         report.add("purity", vec![]);
-        report.add(
-            "layout",
-            vec![Finding::error("a.rs", "is long", "split it")],
-        );
-        let json: serde_json::Value =
-            serde_json::from_str(&report.render(Output::Json)).expect("JSON");
+        report.add("layout", vec![Finding::error("a.rs", "is long", "split it")]);
+        let json: serde_json::Value = serde_json::from_str(&report.render(Output::Json)).expect("JSON");
         assert_eq!(json["ok"], false);
         assert_eq!(json["checks"], serde_json::json!(["purity", "layout"]));
         assert_eq!(

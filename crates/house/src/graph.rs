@@ -31,8 +31,7 @@ impl Graph {
         for line in tree.lines().filter(|line| !line.trim().is_empty()) {
             let mut words = line.split_whitespace();
             let depth = words.next().and_then(|word| word.parse::<usize>().ok());
-            let (Some(depth), Some(name), Some(version)) = (depth, words.next(), words.next())
-            else {
+            let (Some(depth), Some(name), Some(version)) = (depth, words.next(), words.next()) else {
                 return Err(line.to_owned());
             };
             if depth > path.len() {
@@ -42,11 +41,7 @@ impl Graph {
             let package = (name.to_owned(), version.to_owned());
             graph.edges.entry(package.clone()).or_default();
             if let Some(parent) = path.last() {
-                graph
-                    .edges
-                    .entry(parent.clone())
-                    .or_default()
-                    .insert(package.clone());
+                graph.edges.entry(parent.clone()).or_default().insert(package.clone());
             }
             path.push(package);
         }
@@ -70,28 +65,14 @@ impl Graph {
             queue.push_back((package, vec![root.to_owned()]));
         }
         while let Some((package, chain)) = queue.pop_front() {
-            for dependency in self
-                .edges
-                .get(package)
-                .into_iter()
-                .flatten()
-                .filter(|next| seen.insert(next))
-            {
+            for dependency in self.edges.get(package).into_iter().flatten().filter(|next| seen.insert(next)) {
                 let mut chain = chain.clone();
                 chain.push(dependency.0.clone());
                 if allowed(&dependency.0) {
                     queue.push_back((dependency, chain));
                 } else if !intruders.iter().any(|known| known.name == dependency.0) {
-                    let brings = self
-                        .reachable(dependency)
-                        .into_iter()
-                        .filter(|name| !allowed(name))
-                        .collect();
-                    intruders.push(Intruder {
-                        name: dependency.0.clone(),
-                        chain,
-                        brings,
-                    });
+                    let brings = self.reachable(dependency).into_iter().filter(|name| !allowed(name)).collect();
+                    intruders.push(Intruder { name: dependency.0.clone(), chain, brings });
                 }
             }
         }
@@ -103,18 +84,9 @@ impl Graph {
         let mut seen = BTreeSet::from([from]);
         let mut stack = vec![from];
         while let Some(package) = stack.pop() {
-            stack.extend(
-                self.edges
-                    .get(package)
-                    .into_iter()
-                    .flatten()
-                    .filter(|next| seen.insert(next)),
-            );
+            stack.extend(self.edges.get(package).into_iter().flatten().filter(|next| seen.insert(next)));
         }
-        seen.into_iter()
-            .filter(|package| *package != from)
-            .map(|(name, _)| name.clone())
-            .collect()
+        seen.into_iter().filter(|package| *package != from).map(|(name, _)| name.clone()).collect()
     }
 }
 
@@ -137,9 +109,7 @@ mod tests {
 ";
 
     fn intruders(allowed: &[&str]) -> Vec<Intruder> {
-        Graph::parse(TREE)
-            .expect("a tree")
-            .intruders("core", |name| allowed.contains(&name))
+        Graph::parse(TREE).expect("a tree").intruders("core", |name| allowed.contains(&name))
     }
 
     #[test]
@@ -153,42 +123,24 @@ mod tests {
     #[test]
     fn every_target_counts() {
         let found = intruders(&["clean", "tokio", "mio", "tiny", "macros"]);
-        assert_eq!(
-            found
-                .iter()
-                .map(|intruder| intruder.name.as_str())
-                .collect::<Vec<_>>(),
-            ["libc"]
-        );
+        assert_eq!(found.iter().map(|intruder| intruder.name.as_str()).collect::<Vec<_>>(), ["libc"]);
     }
 
     #[test]
     fn a_package_behind_an_intruder_and_beside_it_is_told_by_its_own_chain() {
         let found = intruders(&["clean", "macros", "libc"]);
-        let chains: Vec<_> = found
-            .iter()
-            .map(|intruder| intruder.chain.join(" "))
-            .collect();
+        let chains: Vec<_> = found.iter().map(|intruder| intruder.chain.join(" ")).collect();
         assert_eq!(chains, ["core clean tokio", "core macros tiny"]);
     }
 
     #[test]
     fn all_allowed_is_quiet() {
-        assert_eq!(
-            intruders(&["clean", "tokio", "mio", "tiny", "macros", "libc"]),
-            []
-        );
+        assert_eq!(intruders(&["clean", "tokio", "mio", "tiny", "macros", "libc"]), []);
     }
 
     #[test]
     fn what_is_no_tree_is_refused() {
-        assert_eq!(
-            Graph::parse("0 core v1\n└── x v1").expect_err("not a depth"),
-            "└── x v1"
-        );
-        assert_eq!(
-            Graph::parse("0 core v1\n2 x v1").expect_err("a level is missing"),
-            "2 x v1"
-        );
+        assert_eq!(Graph::parse("0 core v1\n└── x v1").expect_err("not a depth"), "└── x v1");
+        assert_eq!(Graph::parse("0 core v1\n2 x v1").expect_err("a level is missing"), "2 x v1");
     }
 }

@@ -45,44 +45,26 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Vec<Finding>, HouseError> {
 }
 
 fn check_size(file: &Path, text: &str) -> Option<Finding> {
-    let extension = file
-        .extension()
-        .and_then(|extension| extension.to_str())
-        .unwrap_or_default();
+    let extension = file.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
     if !SOURCES.contains(&extension) {
         return None;
     }
     let lines = text.lines().count();
     let (longest, remedy) = if file.file_name().is_some_and(|name| name == "main.rs") {
-        (
-            LONGEST_MAIN,
-            "move what it does to a module that can be tested",
-        )
+        (LONGEST_MAIN, "move what it does to a module that can be tested")
     } else {
         (LONGEST_SOURCE, "split it: one idea for each file")
     };
     let place = file.display().to_string();
-    (lines > longest).then(|| {
-        Finding::error(
-            place,
-            format!("has {lines} lines, {longest} at most"),
-            remedy,
-        )
-    })
+    (lines > longest).then(|| Finding::error(place, format!("has {lines} lines, {longest} at most"), remedy))
 }
 
 fn check_words(file: &Path, text: &str) -> Vec<Finding> {
-    if file
-        .file_name()
-        .is_some_and(|name| LOCK_FILES.iter().any(|lock| name == *lock))
-    {
+    if file.file_name().is_some_and(|name| LOCK_FILES.iter().any(|lock| name == *lock)) {
         return Vec::new();
     }
     let place = |line| format!("{}:{line}", file.display());
-    wording::slips(text)
-        .into_iter()
-        .map(|slip| Finding::error(place(slip.line), slip.problem, slip.remedy))
-        .collect()
+    wording::slips(text).into_iter().map(|slip| Finding::error(place(slip.line), slip.problem, slip.remedy)).collect()
 }
 
 fn check_license(root: &Table) -> Option<Finding> {
@@ -90,11 +72,7 @@ fn check_license(root: &Table) -> Option<Finding> {
     (license != Some(LICENSE)).then(|| {
         let found = license.unwrap_or("missing");
         let problem = format!("the workspace's license is {found}, not {LICENSE}");
-        Finding::error(
-            "Cargo.toml",
-            problem,
-            format!("write license = \"{LICENSE}\" under [workspace.package]"),
-        )
+        Finding::error("Cargo.toml", problem, format!("write license = \"{LICENSE}\" under [workspace.package]"))
     })
 }
 
@@ -103,31 +81,18 @@ fn check_manifest(name: &str, manifest: &Table) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !inherits(&["lints", "workspace"]) {
         let remedy = "add `workspace = true` under [lints] in its Cargo.toml";
-        findings.push(Finding::error(
-            name,
-            "does not keep to the workspace's lints",
-            remedy,
-        ));
+        findings.push(Finding::error(name, "does not keep to the workspace's lints", remedy));
     }
     if !inherits(&["package", "license", "workspace"]) {
         let remedy = "write `license.workspace = true` under [package] in its Cargo.toml";
-        findings.push(Finding::error(
-            name,
-            "does not take the workspace's license",
-            remedy,
-        ));
+        findings.push(Finding::error(name, "does not take the workspace's license", remedy));
     }
     findings
 }
 
 fn check_opening(place: &str, text: &str) -> Option<Finding> {
-    let first = text
-        .lines()
-        .find(|line| !line.trim().is_empty())
-        .unwrap_or_default();
-    let says_something = first
-        .strip_prefix("//!")
-        .is_some_and(|rest| !rest.trim().is_empty());
+    let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let says_something = first.strip_prefix("//!").is_some_and(|rest| !rest.trim().is_empty());
     (!says_something).then(|| {
         let remedy = "open it with `//!` and a sentence on what it is for";
         Finding::error(place, "does not say what it is for", remedy)
@@ -137,40 +102,27 @@ fn check_opening(place: &str, text: &str) -> Option<Finding> {
 fn check_architecture(members: &[Member], text: &str) -> Vec<Finding> {
     let is_part = |sign: char| sign.is_alphanumeric() || sign == '-' || sign == '_';
     let words: Vec<&str> = text.split(|sign| !is_part(sign)).collect();
-    let missing = members
-        .iter()
-        .filter(|member| !words.contains(&member.name.as_str()));
+    let missing = members.iter().filter(|member| !words.contains(&member.name.as_str()));
     let finding = |member: &Member| {
         let problem = format!("does not mention the crate {}", member.name);
-        Finding::error(
-            ARCHITECTURE,
-            problem,
-            "say there which room it is and what it does",
-        )
+        Finding::error(ARCHITECTURE, problem, "say there which room it is and what it does")
     };
     missing.map(finding).collect()
 }
 
 fn at<'a>(table: &'a Table, path: &[&str]) -> Option<&'a Value> {
     let (first, rest) = path.split_first()?;
-    rest.iter()
-        .try_fold(table.get(*first)?, |value, key| value.get(*key))
+    rest.iter().try_fold(table.get(*first)?, |value, key| value.get(*key))
 }
 
 fn table(path: &Path) -> Result<Table, HouseError> {
     let text = String::from_utf8_lossy(&read(path)?).into_owned();
     let understood = toml::from_str(&text);
-    understood.map_err(|error| HouseError::Toml {
-        path: path.to_owned(),
-        problem: describe(&text, &error),
-    })
+    understood.map_err(|error| HouseError::Toml { path: path.to_owned(), problem: describe(&text, &error) })
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, HouseError> {
-    fs::read(path).map_err(|source| HouseError::Read {
-        path: path.to_owned(),
-        source,
-    })
+    fs::read(path).map_err(|source| HouseError::Read { path: path.to_owned(), source })
 }
 
 #[cfg(test)]
@@ -189,10 +141,7 @@ mod tests {
 
     #[test]
     fn lock_files_may_name_hosts() {
-        let text = format!(
-            "registry+https://github.com/rust-lang/crates{}io-index\n\"crates{}io\"",
-            '.', '.'
-        );
+        let text = format!("registry+https://github.com/rust-lang/crates{}io-index\n\"crates{}io\"", '.', '.');
         assert_eq!(check_words(Path::new("Cargo.lock"), &text), []);
         assert_eq!(check_words(Path::new("README.md"), &text).len(), 2);
     }
@@ -200,45 +149,23 @@ mod tests {
     #[test]
     fn a_crate_inherits_lints_and_license() {
         let manifest = |text: &str| check_manifest("x", &toml::from_str(text).expect("TOML"));
-        assert_eq!(
-            manifest("[package]\nlicense.workspace = true\n[lints]\nworkspace = true"),
-            []
-        );
-        assert_eq!(
-            manifest("[package]\nlicense = 'Apache-2.0'\n[lints]\nworkspace = true").len(),
-            1
-        );
-        assert_eq!(
-            manifest("[package]\nlicense.workspace = true\n[lints]\nworkspace = false").len(),
-            1
-        );
-        assert!(
-            check_license(&toml::from_str("[workspace.package]\nlicense = 'MIT'").expect("TOML"))
-                .is_some()
-        );
+        assert_eq!(manifest("[package]\nlicense.workspace = true\n[lints]\nworkspace = true"), []);
+        assert_eq!(manifest("[package]\nlicense = 'Apache-2.0'\n[lints]\nworkspace = true").len(), 1);
+        assert_eq!(manifest("[package]\nlicense.workspace = true\n[lints]\nworkspace = false").len(), 1);
+        assert!(check_license(&toml::from_str("[workspace.package]\nlicense = 'MIT'").expect("TOML")).is_some());
     }
 
     #[test]
     fn an_opening_says_something() {
         assert_eq!(check_opening("lib.rs", "\n//! The core.\n"), None);
-        for text in [
-            "",
-            "mod a;",
-            "// The core.",
-            "//!\n",
-            "#![allow(x)]\n//! Late.",
-        ] {
+        for text in ["", "mod a;", "// The core.", "//!\n", "#![allow(x)]\n//! Late."] {
             assert!(check_opening("lib.rs", text).is_some(), "{text:?}");
         }
     }
 
     #[test]
     fn the_architecture_names_every_crate_by_its_whole_name() {
-        let member = |name: &str| Member {
-            name: name.to_owned(),
-            manifest: "Cargo.toml".into(),
-            openings: vec![],
-        };
+        let member = |name: &str| Member { name: name.to_owned(), manifest: "Cargo.toml".into(), openings: vec![] };
         let members = [member("net"), member("net-model")];
         assert_eq!(check_architecture(&members, "`net`, net-model/"), []);
         let found = check_architecture(&members, "net-model/ only");

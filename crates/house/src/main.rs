@@ -10,11 +10,7 @@ fn main() -> ExitCode {
     match run(&cli) {
         Ok(report) => {
             print!("{}", report.render(cli.output));
-            if report.ok() {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::from(1)
-            }
+            if report.ok() { ExitCode::SUCCESS } else { ExitCode::from(1) }
         }
         Err(error) => {
             eprintln!("error: {error}");

@@ -49,10 +49,7 @@ fn yes() -> bool {
 impl Policy {
     pub(crate) fn load(root: &Path) -> Result<Self, HouseError> {
         let path = root.join(FILE);
-        let text = fs::read_to_string(&path).map_err(|source| HouseError::Read {
-            path: path.clone(),
-            source,
-        })?;
+        let text = fs::read_to_string(&path).map_err(|source| HouseError::Read { path: path.clone(), source })?;
         Self::parse(&text).map_err(|problem| HouseError::Toml { path, problem })
     }
 
@@ -90,19 +87,12 @@ mod tests {
     #[test]
     fn a_misspelt_key_is_an_error_with_its_line() {
         let error = Policy::parse("targets = ['t']\n[pure.x]\nalow = []").expect_err("misspelt");
-        assert!(
-            error.starts_with("line ") && error.contains("alow"),
-            "{error}"
-        );
+        assert!(error.starts_with("line ") && error.contains("alow"), "{error}");
         assert!(!error.contains('\n'));
     }
 
     #[test]
     fn no_target_is_an_error() {
-        assert!(
-            Policy::parse("targets = []")
-                .expect_err("no target")
-                .contains("targets")
-        );
+        assert!(Policy::parse("targets = []").expect_err("no target").contains("targets"));
     }
 }

@@ -37,24 +37,14 @@ fn check_plan(workspace: &Workspace, policy: &Policy) -> Vec<Finding> {
             ));
         }
     }
-    for name in policy
-        .planned
-        .iter()
-        .filter(|name| workspace.member(name).is_some())
-    {
+    for name in policy.planned.iter().filter(|name| workspace.member(name).is_some()) {
         findings.push(if policy.pure.contains_key(name) {
-            Finding::warning(
-                FILE,
-                format!("{name} exists and is still `planned`"),
-                "remove it from `planned`",
-            )
+            Finding::warning(FILE, format!("{name} exists and is still `planned`"), "remove it from `planned`")
         } else {
             Finding::error(
                 FILE,
                 format!("{name} is planned as a pure crate, exists now, and has no policy"),
-                format!(
-                    "add [pure.{name}] with what it may stand on, and remove it from `planned`"
-                ),
+                format!("add [pure.{name}] with what it may stand on, and remove it from `planned`"),
             )
         });
     }
@@ -65,30 +55,14 @@ fn check_plan(workspace: &Workspace, policy: &Policy) -> Vec<Finding> {
 fn check_crate(name: &str, pure: &PureCrate, linked: &Graph, whole: &Graph) -> Vec<Finding> {
     let mut findings = Vec::new();
     let linked_intruders = linked.intruders(name, |package| pure.allow.contains(package));
-    let known: BTreeSet<&str> = linked_intruders
-        .iter()
-        .map(|intruder| intruder.name.as_str())
-        .collect();
-    findings.extend(
-        linked_intruders
-            .iter()
-            .map(|intruder| intrusion(name, intruder, "allow", "is not allowed")),
-    );
+    let known: BTreeSet<&str> = linked_intruders.iter().map(|intruder| intruder.name.as_str()).collect();
+    findings.extend(linked_intruders.iter().map(|intruder| intrusion(name, intruder, "allow", "is not allowed")));
 
-    let at_build_time =
-        |package: &str| pure.allow.contains(package) || pure.build_time.contains(package);
+    let at_build_time = |package: &str| pure.allow.contains(package) || pure.build_time.contains(package);
     let build_intruders = whole.intruders(name, at_build_time);
     // A package that is linked in and not allowed has been told already.
-    for intruder in build_intruders
-        .iter()
-        .filter(|intruder| !known.contains(intruder.name.as_str()))
-    {
-        findings.push(intrusion(
-            name,
-            intruder,
-            "build-time",
-            "is not allowed, not even at build time",
-        ));
+    for intruder in build_intruders.iter().filter(|intruder| !known.contains(intruder.name.as_str())) {
+        findings.push(intrusion(name, intruder, "build-time", "is not allowed, not even at build time"));
     }
 
     let used = whole.names();
@@ -96,11 +70,7 @@ fn check_crate(name: &str, pure: &PureCrate, linked: &Graph, whole: &Graph) -> V
         for entry in entries {
             let doubled = list == "build-time" && pure.allow.contains(entry);
             if doubled || !used.contains(entry.as_str()) {
-                let why = if doubled {
-                    "is in `allow` already"
-                } else {
-                    "is not used"
-                };
+                let why = if doubled { "is in `allow` already" } else { "is not used" };
                 findings.push(Finding::warning(
                     name,
                     format!("{entry} in `{list}` {why}"),
@@ -113,11 +83,7 @@ fn check_crate(name: &str, pure: &PureCrate, linked: &Graph, whole: &Graph) -> V
 }
 
 fn intrusion(pure: &str, intruder: &Intruder, list: &str, verdict: &str) -> Finding {
-    let Intruder {
-        name,
-        chain,
-        brings,
-    } = intruder;
+    let Intruder { name, chain, brings } = intruder;
     let mut problem = format!("{name} {verdict}; it came in by {}", chain.join(" → "));
     if !brings.is_empty() {
         let brings: Vec<&str> = brings.iter().map(String::as_str).collect();
@@ -132,33 +98,10 @@ fn intrusion(pure: &str, intruder: &Intruder, list: &str, verdict: &str) -> Find
 }
 
 /// The graph of one crate for all targets of the policy.
-fn graph(
-    root: &Path,
-    name: &str,
-    pure: &PureCrate,
-    policy: &Policy,
-    edges: &str,
-) -> Result<Graph, HouseError> {
+fn graph(root: &Path, name: &str, pure: &PureCrate, policy: &Policy, edges: &str) -> Result<Graph, HouseError> {
     let mut command = cargo();
-    command.args([
-        "tree",
-        "--offline",
-        "--locked",
-        "--package",
-        name,
-        "--edges",
-        edges,
-    ]);
-    command.args([
-        "--prefix",
-        "depth",
-        "--format",
-        " {p}",
-        "--charset",
-        "ascii",
-        "--color",
-        "never",
-    ]);
+    command.args(["tree", "--offline", "--locked", "--package", name, "--edges", edges]);
+    command.args(["--prefix", "depth", "--format", " {p}", "--charset", "ascii", "--color", "never"]);
     for target in &policy.targets {
         command.args(["--target", target]);
     }
@@ -170,10 +113,7 @@ fn graph(
     }
     command.arg("--manifest-path").arg(root.join("Cargo.toml"));
     let tree = output(&mut command)?;
-    Graph::parse(&tree).map_err(|line| HouseError::Answer {
-        command: display(&command),
-        problem: line,
-    })
+    Graph::parse(&tree).map_err(|line| HouseError::Answer { command: display(&command), problem: line })
 }
 
 #[cfg(test)]
@@ -186,15 +126,10 @@ mod tests {
     }
 
     fn findings(allow: &[&str], build_time: &[&str]) -> Vec<Finding> {
-        let pure = PureCrate {
-            allow: set(allow),
-            build_time: set(build_time),
-            default_features: true,
-            features: vec![],
-        };
+        let pure =
+            PureCrate { allow: set(allow), build_time: set(build_time), default_features: true, features: vec![] };
         let linked = Graph::parse("0 core v1\n1 serde v1").expect("a tree");
-        let whole = Graph::parse("0 core v1\n1 serde v1\n2 derive v1 (proc-macro)\n3 syn v1")
-            .expect("a tree");
+        let whole = Graph::parse("0 core v1\n1 serde v1\n2 derive v1 (proc-macro)\n3 syn v1").expect("a tree");
         check_crate("core", &pure, &linked, &whole)
     }
 
@@ -207,47 +142,22 @@ mod tests {
     fn a_build_time_entry_does_not_allow_linking() {
         let found = findings(&[], &["serde", "derive", "syn"]);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(
-            found[0]
-                .problem
-                .contains("serde is not allowed; it came in by core → serde"),
-            "{found:?}"
-        );
+        assert!(found[0].problem.contains("serde is not allowed; it came in by core → serde"), "{found:?}");
     }
 
     #[test]
     fn a_macro_outside_the_lists_is_told_once_with_what_it_brings() {
         let found = findings(&["serde"], &[]);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(
-            found[0]
-                .problem
-                .contains("core → serde → derive and brings syn"),
-            "{found:?}"
-        );
-        assert!(
-            found[0].remedy.contains("`build-time` of [pure.core]"),
-            "{found:?}"
-        );
+        assert!(found[0].problem.contains("core → serde → derive and brings syn"), "{found:?}");
+        assert!(found[0].remedy.contains("`build-time` of [pure.core]"), "{found:?}");
     }
 
     #[test]
     fn unused_and_doubled_entries_are_warnings() {
         let found = findings(&["serde", "rand"], &["derive", "syn", "serde"]);
-        assert!(
-            found.iter().all(|finding| finding.level == Level::Warning),
-            "{found:?}"
-        );
-        let problems: Vec<_> = found
-            .iter()
-            .map(|finding| finding.problem.as_str())
-            .collect();
-        assert_eq!(
-            problems,
-            [
-                "rand in `allow` is not used",
-                "serde in `build-time` is in `allow` already"
-            ]
-        );
+        assert!(found.iter().all(|finding| finding.level == Level::Warning), "{found:?}");
+        let problems: Vec<_> = found.iter().map(|finding| finding.problem.as_str()).collect();
+        assert_eq!(problems, ["rand in `allow` is not used", "serde in `build-time` is in `allow` already"]);
     }
 }

@@ -24,12 +24,7 @@ const REGISTRIES: [(&str, &str); 8] = [
 ];
 
 /// Folders that exist on somebody's machine only; the flag says whether the folder's bare name is harmless.
-const PRIVATE_FOLDERS: [(&str, bool); 4] = [
-    ("home", true),
-    ("Users", true),
-    ("root", true),
-    ("work", false),
-];
+const PRIVATE_FOLDERS: [(&str, bool); 4] = [("home", true), ("Users", true), ("root", true), ("work", false)];
 
 /// All slips in a text.
 pub(crate) fn slips(text: &str) -> Vec<Slip> {
@@ -56,9 +51,7 @@ pub(crate) fn slips(text: &str) -> Vec<Slip> {
 
 fn registry(line: &str) -> Option<String> {
     let line = line.to_ascii_lowercase();
-    let hosts = REGISTRIES
-        .iter()
-        .map(|(name, domain)| format!("{name}.{domain}"));
+    let hosts = REGISTRIES.iter().map(|(name, domain)| format!("{name}.{domain}"));
     hosts.into_iter().find(|host| {
         line.match_indices(host.as_str()).any(|(start, _)| {
             let before = line[..start].chars().next_back();
@@ -69,27 +62,22 @@ fn registry(line: &str) -> Option<String> {
 }
 
 fn private_folder(line: &str) -> Option<String> {
-    PRIVATE_FOLDERS
-        .iter()
-        .find_map(|(folder, bare_is_harmless)| {
-            let path = format!("/{folder}");
-            line.match_indices(&path).find_map(|(start, _)| {
-                let before = line[..start].chars().next_back();
-                let mut rest = line[start + path.len()..].chars();
-                let after = rest.next();
-                // `crates/work`, `$dir/root` and `https://home/` go on from something: not absolute paths.
-                let absolute =
-                    before.is_none_or(|sign| sign.is_whitespace() || "\"'`=:([<,|@".contains(sign));
-                let ends = match after {
-                    Some('/') => {
-                        !bare_is_harmless || rest.next().is_some_and(|sign| !sign.is_whitespace())
-                    }
-                    Some(sign) => !bare_is_harmless && !continues_a_word(sign) && sign != '.',
-                    None => !bare_is_harmless,
-                };
-                (absolute && ends).then(|| path.clone())
-            })
+    PRIVATE_FOLDERS.iter().find_map(|(folder, bare_is_harmless)| {
+        let path = format!("/{folder}");
+        line.match_indices(&path).find_map(|(start, _)| {
+            let before = line[..start].chars().next_back();
+            let mut rest = line[start + path.len()..].chars();
+            let after = rest.next();
+            // `crates/work`, `$dir/root` and `https://home/` go on from something: not absolute paths.
+            let absolute = before.is_none_or(|sign| sign.is_whitespace() || "\"'`=:([<,|@".contains(sign));
+            let ends = match after {
+                Some('/') => !bare_is_harmless || rest.next().is_some_and(|sign| !sign.is_whitespace()),
+                Some(sign) => !bare_is_harmless && !continues_a_word(sign) && sign != '.',
+                None => !bare_is_harmless,
+            };
+            (absolute && ends).then(|| path.clone())
         })
+    })
 }
 
 fn continues_a_word(sign: char) -> bool {
@@ -111,21 +99,12 @@ mod tests {
         let found = slips(&text);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].line, 2);
-        assert_eq!(
-            registry(&format!("Crates{}IO", '.')),
-            Some(format!("crates{}io", '.'))
-        );
+        assert_eq!(registry(&format!("Crates{}IO", '.')), Some(format!("crates{}io", '.')));
     }
 
     #[test]
     fn what_only_looks_like_a_registry_passes() {
-        for text in [
-            "crates.iota",
-            "mycrates.iox",
-            "crates/io",
-            "golang.org/x/net",
-            "registry.k8s.io/pause",
-        ] {
+        for text in ["crates.iota", "mycrates.iox", "crates/io", "golang.org/x/net", "registry.k8s.io/pause"] {
             assert_eq!(slips(text), [], "{text}");
         }
     }

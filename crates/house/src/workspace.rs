@@ -52,26 +52,14 @@ struct Target {
 impl Workspace {
     pub(crate) fn load(manifest_path: Option<&Path>) -> Result<Self, HouseError> {
         let mut command = cargo();
-        command.args([
-            "metadata",
-            "--no-deps",
-            "--offline",
-            "--format-version",
-            "1",
-        ]);
+        command.args(["metadata", "--no-deps", "--offline", "--format-version", "1"]);
         if let Some(path) = manifest_path {
             command.arg("--manifest-path").arg(path);
         }
-        let metadata: Metadata =
-            serde_json::from_str(&output(&mut command)?).map_err(|error| HouseError::Answer {
-                command: display(&command),
-                problem: error.to_string(),
-            })?;
+        let metadata: Metadata = serde_json::from_str(&output(&mut command)?)
+            .map_err(|error| HouseError::Answer { command: display(&command), problem: error.to_string() })?;
         let members = metadata.packages.into_iter().map(Member::from).collect();
-        Ok(Self {
-            root: metadata.workspace_root,
-            members,
-        })
+        Ok(Self { root: metadata.workspace_root, members })
     }
 
     /// The crate of this name.
@@ -85,20 +73,11 @@ impl Workspace {
         let mut files = if self.root.join(".git").exists() {
             let mut command = Command::new("git");
             command.arg("-C").arg(&self.root);
-            command.args([
-                "ls-files",
-                "-z",
-                "--cached",
-                "--others",
-                "--exclude-standard",
-            ]);
+            command.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
             let listed = output(&mut command)?;
             let names = listed.split('\0').filter(|name| !name.is_empty());
             // A file that was deleted but not yet committed is still listed.
-            names
-                .map(PathBuf::from)
-                .filter(|file| self.root.join(file).is_file())
-                .collect()
+            names.map(PathBuf::from).filter(|file| self.root.join(file).is_file()).collect()
         } else {
             let mut found = Vec::new();
             self.walk(&self.root, &mut found)?;
@@ -110,18 +89,12 @@ impl Workspace {
 
     /// The path as people write it: relative to the root.
     pub(crate) fn relative(&self, path: &Path) -> String {
-        path.strip_prefix(&self.root)
-            .unwrap_or(path)
-            .display()
-            .to_string()
+        path.strip_prefix(&self.root).unwrap_or(path).display().to_string()
     }
 
     /// Stands in for git in an unpacked source archive: everything but hidden and build folders.
     fn walk(&self, folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), HouseError> {
-        let unreadable = |source| HouseError::Read {
-            path: folder.to_owned(),
-            source,
-        };
+        let unreadable = |source| HouseError::Read { path: folder.to_owned(), source };
         for entry in fs::read_dir(folder).map_err(unreadable)? {
             let path = entry.map_err(unreadable)?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -139,23 +112,10 @@ impl Workspace {
 
 impl From<Package> for Member {
     fn from(package: Package) -> Self {
-        let is_opening = |target: &Target| {
-            target
-                .kind
-                .iter()
-                .any(|kind| ["lib", "bin", "proc-macro"].contains(&kind.as_str()))
-        };
-        let openings = package
-            .targets
-            .into_iter()
-            .filter(is_opening)
-            .map(|target| target.src_path)
-            .collect();
-        Self {
-            name: package.name,
-            manifest: package.manifest_path,
-            openings,
-        }
+        let is_opening =
+            |target: &Target| target.kind.iter().any(|kind| ["lib", "bin", "proc-macro"].contains(&kind.as_str()));
+        let openings = package.targets.into_iter().filter(is_opening).map(|target| target.src_path).collect();
+        Self { name: package.name, manifest: package.manifest_path, openings }
     }
 }
 
@@ -174,25 +134,13 @@ pub(crate) fn output(command: &mut Command) -> Result<String, HouseError> {
         return Ok(String::from_utf8_lossy(&answer.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&answer.stderr);
-    let lines: Vec<&str> = said
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-        .collect();
-    Err(HouseError::Failed {
-        command: display(command),
-        problem: lines.join("; "),
-    })
+    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    Err(HouseError::Failed { command: display(command), problem: lines.join("; ") })
 }
 
 /// The command as one would type it.
 pub(crate) fn display(command: &Command) -> String {
-    let program = Path::new(command.get_program())
-        .file_name()
-        .unwrap_or_default();
+    let program = Path::new(command.get_program()).file_name().unwrap_or_default();
     let words = std::iter::once(program).chain(command.get_args());
-    words
-        .map(|word| word.to_string_lossy())
-        .collect::<Vec<_>>()
-        .join(" ")
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }

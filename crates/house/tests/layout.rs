@@ -17,10 +17,7 @@ fn sound() -> Sandbox {
     );
     sandbox.write("crates/room/src/lib.rs", "//! A room.\n");
     sandbox.write("crates/room/src/main.rs", "//! Its door.\nfn main() {}\n");
-    sandbox.write(
-        "docs/architecture.md",
-        "# The house\n\n`room` is all there is.\n",
-    );
+    sandbox.write("docs/architecture.md", "# The house\n\n`room` is all there is.\n");
     sandbox.refresh_lock_file();
     sandbox
 }
@@ -31,11 +28,7 @@ fn complaint(file: &str, text: &str) -> String {
     sandbox.write(file, text);
     let (ok, said) = sandbox.house(&["layout"]);
     assert!(!ok, "{said}");
-    assert_eq!(
-        said.matches("error[layout]").count(),
-        1,
-        "one spoilt thing, one finding: {said}"
-    );
+    assert_eq!(said.matches("error[layout]").count(), 1, "one spoilt thing, one finding: {said}");
     assert!(said.contains("remedy: "), "{said}");
     said
 }
@@ -49,85 +42,43 @@ fn a_sound_workspace_passes_every_check() {
 #[test]
 fn long_files_are_found() {
     let said = complaint("crates/room/src/long.rs", &"//\n".repeat(501));
-    assert!(
-        said.contains("crates/room/src/long.rs: has 501 lines, 500 at most"),
-        "{said}"
-    );
-    let said = complaint(
-        "crates/room/src/main.rs",
-        &format!("//! Door.\nfn main() {{}}\n{}", "//\n".repeat(39)),
-    );
-    assert!(
-        said.contains("crates/room/src/main.rs: has 41 lines, 40 at most"),
-        "{said}"
-    );
+    assert!(said.contains("crates/room/src/long.rs: has 501 lines, 500 at most"), "{said}");
+    let said = complaint("crates/room/src/main.rs", &format!("//! Door.\nfn main() {{}}\n{}", "//\n".repeat(39)));
+    assert!(said.contains("crates/room/src/main.rs: has 41 lines, 40 at most"), "{said}");
 }
 
 #[test]
 fn a_crate_without_opening_lints_or_license_is_found() {
     let said = complaint("crates/room/src/lib.rs", "// A room.\n");
-    assert!(
-        said.contains("crates/room/src/lib.rs: does not say what it is for"),
-        "{said}"
-    );
+    assert!(said.contains("crates/room/src/lib.rs: does not say what it is for"), "{said}");
     let said = complaint("crates/room/src/bin/side-door.rs", "fn main() {}\n");
-    assert!(
-        said.contains("side-door.rs: does not say what it is for"),
-        "{said}"
-    );
+    assert!(said.contains("side-door.rs: does not say what it is for"), "{said}");
 
     let package = "[package]\nname = \"room\"\nversion = \"0.1.0\"\nedition = \"2024\"\n";
-    let said = complaint(
-        "crates/room/Cargo.toml",
-        &format!("{package}license.workspace = true\n"),
-    );
-    assert!(
-        said.contains("room: does not keep to the workspace's lints"),
-        "{said}"
-    );
-    let said = complaint(
-        "crates/room/Cargo.toml",
-        &format!("{package}[lints]\nworkspace = true\n"),
-    );
-    assert!(
-        said.contains("room: does not take the workspace's license"),
-        "{said}"
-    );
+    let said = complaint("crates/room/Cargo.toml", &format!("{package}license.workspace = true\n"));
+    assert!(said.contains("room: does not keep to the workspace's lints"), "{said}");
+    let said = complaint("crates/room/Cargo.toml", &format!("{package}[lints]\nworkspace = true\n"));
+    assert!(said.contains("room: does not take the workspace's license"), "{said}");
 }
 
 #[test]
 fn names_of_registries_and_machines_are_found() {
-    let said = complaint(
-        "README.md",
-        &format!("first\nget it from crates{}io\n", '.'),
-    );
-    assert!(
-        said.contains("README.md:2: names the package registry"),
-        "{said}"
-    );
+    let said = complaint("README.md", &format!("first\nget it from crates{}io\n", '.'));
+    assert!(said.contains("README.md:2: names the package registry"), "{said}");
     let said = complaint("run.sh", &format!("cd {}{}\n", "/home", "/someone/project"));
-    assert!(
-        said.contains("run.sh:1: has an absolute path below"),
-        "{said}"
-    );
+    assert!(said.contains("run.sh:1: has an absolute path below"), "{said}");
 }
 
 #[test]
 fn a_crate_that_the_architecture_forgets_is_found() {
     let said = complaint("docs/architecture.md", "# The house\n\nRoomy.\n");
-    assert!(
-        said.contains("docs/architecture.md: does not mention the crate room"),
-        "{said}"
-    );
+    assert!(said.contains("docs/architecture.md: does not mention the crate room"), "{said}");
 }
 
 #[test]
 fn git_says_which_files_count() {
     let sandbox = sound();
-    let git = std::process::Command::new("git")
-        .args(["init", "--quiet"])
-        .current_dir(&sandbox.root)
-        .status();
+    let git = std::process::Command::new("git").args(["init", "--quiet"]).current_dir(&sandbox.root).status();
     assert!(git.expect("git runs").success());
     sandbox.write(".gitignore", "/scratch\n");
     sandbox.write("scratch/long.rs", &"//\n".repeat(501));

@@ -17,16 +17,10 @@ fn the_workspace_is_pure_until_tokio_comes_in() {
     sandbox.refresh_lock_file();
     let (ok, said) = sandbox.house(&["purity"]);
     assert!(!ok, "{said}");
-    assert!(
-        said.contains("error[purity] netmodel: tokio is not allowed"),
-        "{said}"
-    );
+    assert!(said.contains("error[purity] netmodel: tokio is not allowed"), "{said}");
     assert!(said.contains("netmodel → tokio"), "{said}");
     assert!(said.contains("mio"), "what tokio brings is told: {said}");
-    assert!(
-        said.contains("remedy: drop the dependency of netmodel on tokio"),
-        "{said}"
-    );
+    assert!(said.contains("remedy: drop the dependency of netmodel on tokio"), "{said}");
 
     sandbox.write(NETMODEL, &clean);
     sandbox.refresh_lock_file();
@@ -42,23 +36,13 @@ fn tokio_is_found_behind_an_allowed_crate() {
         "crates/between/Cargo.toml",
         "[package]\nname = \"between\"\nversion = \"0.1.0\"\nedition.workspace = true\n\n[dependencies]\ntokio.workspace = true\n",
     );
-    sandbox.add_below(
-        NETMODEL,
-        "[dependencies]",
-        "between = { path = \"../between\" }",
-    );
+    sandbox.add_below(NETMODEL, "[dependencies]", "between = { path = \"../between\" }");
     sandbox.refresh_lock_file();
 
     let (ok, said) = sandbox.house(&["purity"]);
     assert!(!ok, "{said}");
-    assert!(
-        said.contains("netmodel: between is not allowed"),
-        "a workspace crate needs leave too: {said}"
-    );
-    assert!(
-        said.contains("and brings") && said.contains("tokio"),
-        "{said}"
-    );
+    assert!(said.contains("netmodel: between is not allowed"), "a workspace crate needs leave too: {said}");
+    assert!(said.contains("and brings") && said.contains("tokio"), "{said}");
 
     sandbox.add_below("house.toml", "[pure.netmodel]\nallow = [", "\"between\",");
     let (ok, said) = sandbox.house(&["purity"]);
@@ -76,18 +60,12 @@ fn build_dependencies_count_and_dev_dependencies_do_not() {
     let (ok, said) = sandbox.house(&["purity"]);
     assert!(ok, "{said}");
 
-    sandbox.write(
-        NETMODEL,
-        &format!("{clean}\n[build-dependencies]\ntokio.workspace = true\n"),
-    );
+    sandbox.write(NETMODEL, &format!("{clean}\n[build-dependencies]\ntokio.workspace = true\n"));
     sandbox.write("crates/netmodel/build.rs", "fn main() {}\n");
     sandbox.refresh_lock_file();
     let (ok, said) = sandbox.house(&["purity"]);
     assert!(!ok, "{said}");
-    assert!(
-        said.contains("tokio is not allowed, not even at build time"),
-        "{said}"
-    );
+    assert!(said.contains("tokio is not allowed, not even at build time"), "{said}");
 }
 
 #[test]
@@ -117,38 +95,23 @@ fn the_policy_and_the_workspace_speak_of_the_same_crates() {
     let sandbox = Sandbox::of_the_workspace();
     let clean = sandbox.read("house.toml");
 
-    sandbox.write(
-        "house.toml",
-        &format!("{clean}\n[pure.nowhere]\nallow = []\n"),
-    );
+    sandbox.write("house.toml", &format!("{clean}\n[pure.nowhere]\nallow = []\n"));
     let (ok, said) = sandbox.house(&["purity"]);
-    assert!(
-        !ok && said.contains("[pure.nowhere] names a crate that is not in the workspace"),
-        "{said}"
-    );
+    assert!(!ok && said.contains("[pure.nowhere] names a crate that is not in the workspace"), "{said}");
 
     sandbox.add_below("house.toml", "planned = [", "\"nowhere\",");
     let (ok, said) = sandbox.house(&["purity"]);
-    assert!(
-        ok,
-        "a planned crate may have its policy before it exists: {said}"
-    );
+    assert!(ok, "a planned crate may have its policy before it exists: {said}");
 
     sandbox.write("house.toml", &clean);
     sandbox.add_below("house.toml", "planned = [", "\"bench\",");
     let (ok, said) = sandbox.house(&["purity"]);
-    assert!(
-        !ok && said.contains("bench is planned as a pure crate, exists now, and has no policy"),
-        "{said}"
-    );
+    assert!(!ok && said.contains("bench is planned as a pure crate, exists now, and has no policy"), "{said}");
 
     sandbox.write("house.toml", &clean);
     sandbox.add_below("house.toml", "[pure.netmodel]\nallow = [", "\"left-over\",");
     let (ok, said) = sandbox.house(&["purity"]);
-    assert!(
-        ok && said.contains("warning[purity] netmodel: left-over in `allow` is not used"),
-        "{said}"
-    );
+    assert!(ok && said.contains("warning[purity] netmodel: left-over in `allow` is not used"), "{said}");
 }
 
 #[test]
@@ -156,17 +119,11 @@ fn what_cannot_be_checked_is_one_clear_line() {
     let sandbox = Sandbox::of_the_workspace();
     sandbox.add_below(NETMODEL, "[dependencies]", "tokio.workspace = true");
     let (ok, said) = sandbox.house(&["purity"]);
-    assert!(
-        !ok && said.contains("lock"),
-        "a stale lock file is told: {said}"
-    );
+    assert!(!ok && said.contains("lock"), "a stale lock file is told: {said}");
     assert_eq!(said.lines().count(), 1, "{said}");
 
     sandbox.write("house.toml", "targets = 3\n");
     let (ok, said) = sandbox.house(&["purity"]);
-    assert!(
-        !ok && said.contains("house.toml is not understood: line 1"),
-        "{said}"
-    );
+    assert!(!ok && said.contains("house.toml is not understood: line 1"), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
 }

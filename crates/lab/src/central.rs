@@ -51,11 +51,7 @@ impl Database {
 
     /// The name of a member's component; member 0 stands for the standalone server.
     pub fn component(self, member: u32) -> String {
-        if member == 0 {
-            self.short().to_owned()
-        } else {
-            format!("{}-{member}", self.short())
-        }
+        if member == 0 { self.short().to_owned() } else { format!("{}-{member}", self.short()) }
     }
 
     /// The command socket of a server, on its machine, where OVN's users look for it.
@@ -98,32 +94,18 @@ pub(crate) fn certificates(site: &Site, ovn: &Ovn) -> Result<Option<(Authority, 
     let authority = Authority::create(&site.dir().join("pki/ovn"), "ovn-ca")?;
     let mut addresses = Vec::new();
     for member in members(ovn.databases) {
-        addresses.extend(
-            site.plan
-                .addresses(&machine_of(ovn.databases, member))
-                .iter()
-                .map(|address| address.address()),
-        );
+        addresses
+            .extend(site.plan.addresses(&machine_of(ovn.databases, member)).iter().map(|address| address.address()));
     }
     // As in production, all of OVN shares one leaf.
-    let identity = authority.issue(
-        "ovn",
-        "ovn",
-        None,
-        &[CONTROL, "db-1", "db-2", "db-3"],
-        &addresses,
-    )?;
+    let identity = authority.issue("ovn", "ovn", None, &[CONTROL, "db-1", "db-2", "db-3"], &addresses)?;
     Ok(Some((authority, identity)))
 }
 
 /// Starts databases and ovn-northd; returns when a change of NB is seen to reach SB.
 pub(crate) fn start(site: &Site, ovn: &Ovn) -> Result<()> {
     let certificates = certificates(site, ovn)?;
-    let options = certificates
-        .as_ref()
-        .map_or_else(Vec::new, |(authority, identity)| {
-            tls_options(authority, identity)
-        });
+    let options = certificates.as_ref().map_or_else(Vec::new, |(authority, identity)| tls_options(authority, identity));
     let central = Central { site, ovn, options };
     if ovn.databases == Databases::Raft {
         for member in 1..=MEMBERS {
@@ -159,16 +141,8 @@ impl Central<'_> {
         let local = |database| self.join(|member| Ok(self.local(database, member)));
         let remote = |database| {
             self.join(|member| {
-                let address = self
-                    .site
-                    .plan
-                    .primary(&machine_of(self.ovn.databases, member))?;
-                Ok(format!(
-                    "{}:{}:{}",
-                    self.scheme(),
-                    bracketed(address),
-                    Database::port(database)
-                ))
+                let address = self.site.plan.primary(&machine_of(self.ovn.databases, member))?;
+                Ok(format!("{}:{}:{}", self.scheme(), bracketed(address), Database::port(database)))
             })
         };
         let (nb, sb) = (Database::Northbound, Database::Southbound);
@@ -184,24 +158,13 @@ impl Central<'_> {
     }
 
     fn join(&self, remote: impl Fn(u32) -> Result<String>) -> Result<String> {
-        Ok(members(self.ovn.databases)
-            .into_iter()
-            .map(remote)
-            .collect::<Result<Vec<_>>>()?
-            .join(","))
+        Ok(members(self.ovn.databases).into_iter().map(remote).collect::<Result<Vec<_>>>()?.join(","))
     }
 
     /// The unix socket of a server, by a path that holds on the host and on every machine.
     fn local(&self, database: Database, member: u32) -> String {
-        let run = self
-            .site
-            .machine_dir(&machine_of(self.ovn.databases, member))
-            .join("run");
-        format!(
-            "unix:{}",
-            run.join(format!("ovn/ovn{}_db.sock", database.short()))
-                .display()
-        )
+        let run = self.site.machine_dir(&machine_of(self.ovn.databases, member)).join("run");
+        format!("unix:{}", run.join(format!("ovn/ovn{}_db.sock", database.short())).display())
     }
 
     fn start_database(&self, database: Database) -> Result<()> {
@@ -225,11 +188,7 @@ impl Central<'_> {
         let file = format!("/var/lib/ovn/ovn{}.db", database.short());
         self.create_file(&machine, database, member, &file)?;
         make_dir(&self.site.machine_dir(&machine.name).join("run/ovn"))?;
-        let any = if self.site.spec.family.has_v6() {
-            "[::]"
-        } else {
-            "0.0.0.0"
-        };
+        let any = if self.site.spec.family.has_v6() { "[::]" } else { "0.0.0.0" };
         let socket = format!("/run/ovn/ovn{}_db.sock", database.short());
         let mut words = vec![
             "ovsdb-server".to_owned(),
@@ -244,16 +203,8 @@ impl Central<'_> {
         words.extend(self.options.clone());
         words.push(file);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let appears = self
-            .site
-            .machine_dir(&machine.name)
-            .join(socket.trim_start_matches('/'));
-        self.site.start(Component::new(
-            database.component(member),
-            &machine.name,
-            Ready::Path(appears),
-            &words,
-        ))?;
+        let appears = self.site.machine_dir(&machine.name).join(socket.trim_start_matches('/'));
+        self.site.start(Component::new(database.component(member), &machine.name, Ready::Path(appears), &words))?;
         if member > 0 {
             // Returns at the moment when this member has joined and knows a leader.
             machine.run(&[
@@ -268,13 +219,7 @@ impl Central<'_> {
         Ok(())
     }
 
-    fn create_file(
-        &self,
-        machine: &Machine,
-        database: Database,
-        member: u32,
-        file: &str,
-    ) -> Result<()> {
+    fn create_file(&self, machine: &Machine, database: Database, member: u32, file: &str) -> Result<()> {
         let schema = format!("/usr/share/ovn/ovn-{}.ovsschema", database.short());
         machine.run(&["mkdir", "-p", "/var/lib/ovn"])?;
         let raft = |member: u32| -> Result<String> {
@@ -289,23 +234,9 @@ impl Central<'_> {
             0 => machine.run(&["ovsdb-tool", "create", file, &schema])?,
             1 => {
                 let timer = format!("--election-timer={}", self.ovn.election_timer);
-                machine.run(&[
-                    "ovsdb-tool",
-                    &timer,
-                    "create-cluster",
-                    file,
-                    &schema,
-                    &raft(1)?,
-                ])?
+                machine.run(&["ovsdb-tool", &timer, "create-cluster", file, &schema, &raft(1)?])?
             }
-            _ => machine.run(&[
-                "ovsdb-tool",
-                "join-cluster",
-                file,
-                database.schema(),
-                &raft(member)?,
-                &raft(1)?,
-            ])?,
+            _ => machine.run(&["ovsdb-tool", "join-cluster", file, database.schema(), &raft(member)?, &raft(1)?])?,
         };
         Ok(())
     }
@@ -316,20 +247,10 @@ impl Central<'_> {
         control.run(&["ovn-sbctl", "--timeout=60", "init"])?;
         let endpoints = self.site.ledger.read().endpoints.clone();
         let missing = || Error::Invalid("the databases were not published".into());
-        let northbound = format!(
-            "--ovnnb-db={}",
-            endpoints.northbound_remote.ok_or_else(missing)?
-        );
-        let southbound = format!(
-            "--ovnsb-db={}",
-            endpoints.southbound_remote.ok_or_else(missing)?
-        );
+        let northbound = format!("--ovnnb-db={}", endpoints.northbound_remote.ok_or_else(missing)?);
+        let southbound = format!("--ovnsb-db={}", endpoints.southbound_remote.ok_or_else(missing)?);
         for index in 1..=self.ovn.northds {
-            let name = if self.ovn.northds == 1 {
-                "northd".to_owned()
-            } else {
-                format!("northd-{index}")
-            };
+            let name = if self.ovn.northds == 1 { "northd".to_owned() } else { format!("northd-{index}") };
             let socket = format!("/run/ovn/{name}.ctl");
             let unixctl = format!("--unixctl={socket}");
             let pidfile = format!("--pidfile=/run/ovn/{name}.pid");
@@ -344,12 +265,8 @@ impl Central<'_> {
                 &southbound,
             ];
             words.extend(self.options.iter().map(String::as_str));
-            let appears = self
-                .site
-                .machine_dir(CONTROL)
-                .join(socket.trim_start_matches('/'));
-            self.site
-                .start(Component::new(name, CONTROL, Ready::Path(appears), &words))?;
+            let appears = self.site.machine_dir(CONTROL).join(socket.trim_start_matches('/'));
+            self.site.start(Component::new(name, CONTROL, Ready::Path(appears), &words))?;
         }
         // Returns when northd has copied NB's sequence number to SB.
         control.run(&["ovn-nbctl", "--timeout=60", "--wait=sb", "sync"])?;

@@ -10,12 +10,8 @@ const ROOT: &str = "/sys/fs/cgroup";
 /// Makes the cgroups of a node and returns their path within each hierarchy, as kubelet wants it.
 pub(crate) fn create(site: &Site, machine: &str) -> Result<String> {
     let name = format!("ovnkube-lab.{}.{machine}", site.spec.name);
-    let folders: Vec<PathBuf> = hierarchies()
-        .into_iter()
-        .map(|hierarchy| hierarchy.join(&name))
-        .collect();
-    site.ledger
-        .change(|record| record.cgroups.extend(folders.clone()))?;
+    let folders: Vec<PathBuf> = hierarchies().into_iter().map(|hierarchy| hierarchy.join(&name)).collect();
+    site.ledger.change(|record| record.cgroups.extend(folders.clone()))?;
     for folder in &folders {
         make_dir(folder)?;
         // A cpuset of version 1 takes no process before it has been told its processors.
@@ -50,9 +46,7 @@ fn hierarchies() -> Vec<PathBuf> {
 /// Removes a recorded cgroup and all below it. Its processes are gone already.
 pub(crate) fn remove(folder: &Path) {
     let ours = folder.starts_with(ROOT)
-        && folder
-            .file_name()
-            .is_some_and(|name| name.to_string_lossy().starts_with("ovnkube-lab."));
+        && folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ovnkube-lab."));
     if !ours {
         return;
     }

@@ -13,10 +13,8 @@ pub const PAUSE: &str = "localhost/pause:lab";
 /// Kubernetes' Swiss knife of network tests, with busybox beside it.
 pub const AGNHOST: &str = "localhost/agnhost:lab";
 
-const APPLETS: &[&str] = &[
-    "sh", "ls", "cat", "wget", "nc", "nslookup", "ping", "ping6", "ip", "hostname", "sleep", "ps",
-    "env", "netstat",
-];
+const APPLETS: &[&str] =
+    &["sh", "ls", "cat", "wget", "nc", "nslookup", "ping", "ping6", "ip", "hostname", "sleep", "ps", "env", "netstat"];
 
 /// One file or link of an image.
 enum Entry<'a> {
@@ -31,11 +29,7 @@ pub(crate) fn ensure(place: &Place, node_image: &Path, kubernetes: &Path) -> Res
         Entry::File("agnhost", kubernetes.join("agnhost")),
         Entry::File("bin/busybox", node_image.join("usr/bin/busybox")),
     ];
-    agnhost.extend(
-        APPLETS
-            .iter()
-            .map(|applet| Entry::Link(format!("bin/{applet}"), "busybox")),
-    );
+    agnhost.extend(APPLETS.iter().map(|applet| Entry::Link(format!("bin/{applet}"), "busybox")));
     Ok(vec![
         ensure_one(place, PAUSE, &["/pause"], &[], &pause)?,
         ensure_one(place, AGNHOST, &["/agnhost"], &["pause"], &agnhost)?,
@@ -51,31 +45,17 @@ fn ensure_one(
 ) -> Result<PathBuf> {
     let folder = place.cache().join("container-images");
     // Size and time tell whether an input changed; hashing 60 MB at every start would cost more than it brings.
-    let mut hash = Sha256::new().chain_update(format!(
-        "{reference} {entrypoint:?} {arguments:?} {APPLETS:?}"
-    ));
+    let mut hash = Sha256::new().chain_update(format!("{reference} {entrypoint:?} {arguments:?} {APPLETS:?}"));
     let mut bytes = 0;
     for entry in entries {
         if let Entry::File(_, path) = entry {
-            let meta = std::fs::metadata(path).map_err(Error::io(format!(
-                "cannot find {} for {reference}",
-                path.display()
-            )))?;
-            hash.update(format!(
-                "{} {} {:?}",
-                path.display(),
-                meta.len(),
-                meta.modified().ok()
-            ));
+            let meta = std::fs::metadata(path)
+                .map_err(Error::io(format!("cannot find {} for {reference}", path.display())))?;
+            hash.update(format!("{} {} {:?}", path.display(), meta.len(), meta.modified().ok()));
             bytes += meta.len();
         }
     }
-    let name: String = hash
-        .finalize()
-        .iter()
-        .take(6)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let name: String = hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
     let file = folder.join(format!("{name}.tar"));
     if file.exists() {
         return Ok(file);
@@ -83,9 +63,8 @@ fn ensure_one(
     require_space(&folder, reference, (bytes * 2) >> 20, CACHE_VARIABLE)?;
     make_dir(&folder)?;
     let unfinished = folder.join(format!("{name}.unfinished-{}", std::process::id()));
-    write_archive(&unfinished, reference, entrypoint, arguments, entries).map_err(Error::io(
-        format!("cannot write the container image {}", unfinished.display()),
-    ))?;
+    write_archive(&unfinished, reference, entrypoint, arguments, entries)
+        .map_err(Error::io(format!("cannot write the container image {}", unfinished.display())))?;
     std::fs::rename(&unfinished, &file).map_err(Error::io("cannot finish the container image"))?;
     Ok(file)
 }
@@ -108,9 +87,7 @@ fn write_archive(
     })
     .to_string();
     let config_name = format!("{}.json", hex(config.as_bytes()));
-    let manifest =
-        json!([{ "Config": config_name, "RepoTags": [reference], "Layers": ["layer.tar"] }])
-            .to_string();
+    let manifest = json!([{ "Config": config_name, "RepoTags": [reference], "Layers": ["layer.tar"] }]).to_string();
     let mut archive = tar::Builder::new(std::fs::File::create(path)?);
     append(&mut archive, &config_name, config.as_bytes(), 0o644)?;
     append(&mut archive, "layer.tar", &layer, 0o644)?;
@@ -128,7 +105,7 @@ fn layer(entries: &[Entry<'_>]) -> std::io::Result<Vec<u8>> {
         match entry {
             Entry::File(name, path) => append(&mut layer, name, &std::fs::read(path)?, 0o755)?,
             Entry::Link(name, target) => {
-                layer.append_link(&mut header(tar::EntryType::Symlink, 0o777, 0), name, target)?
+                layer.append_link(&mut header(tar::EntryType::Symlink, 0o777, 0), name, target)?;
             }
         }
     }
@@ -149,16 +126,9 @@ fn append<W: std::io::Write>(
     content: &[u8],
     mode: u32,
 ) -> std::io::Result<()> {
-    archive.append_data(
-        &mut header(tar::EntryType::Regular, mode, content.len() as u64),
-        name,
-        content,
-    )
+    archive.append_data(&mut header(tar::EntryType::Regular, mode, content.len() as u64), name, content)
 }
 
 fn hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -41,11 +41,8 @@ impl ControlPlane {
         };
         plane.write_kubeconfigs(site)?;
         site.progress.step("etcd", || start_etcd(site))?;
-        site.progress
-            .step("kube-apiserver", || plane.start_api_server(site, address))?;
-        site.progress.step("controllers and scheduler", || {
-            plane.start_controllers(site)
-        })?;
+        site.progress.step("kube-apiserver", || plane.start_api_server(site, address))?;
+        site.progress.step("controllers and scheduler", || plane.start_controllers(site))?;
         Ok(plane)
     }
 
@@ -63,17 +60,11 @@ impl ControlPlane {
             self.write_kubeconfig(file, &self.machine_url, &identity)?;
         }
         let admin = self.folder.join("admin.kubeconfig");
-        site.ledger
-            .change(|record| record.endpoints.machine_kubeconfig = Some(admin))
+        site.ledger.change(|record| record.endpoints.machine_kubeconfig = Some(admin))
     }
 
     /// Writes a kubeconfig beside the others and returns its path.
-    pub(crate) fn write_kubeconfig(
-        &self,
-        file: &str,
-        url: &str,
-        identity: &Identity,
-    ) -> Result<PathBuf> {
+    pub(crate) fn write_kubeconfig(&self, file: &str, url: &str, identity: &Identity) -> Result<PathBuf> {
         let path = self.folder.join(format!("{file}.kubeconfig"));
         let text = format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: lab\n\
@@ -103,10 +94,7 @@ impl ControlPlane {
     /// A kubeconfig for programs on the host, which reach the API server through a relay.
     pub(crate) fn host_kubeconfig(&self, relay: std::net::SocketAddr) -> Result<PathBuf> {
         let pki = self.pki();
-        let identity = Identity {
-            certificate: pki.join("admin.crt"),
-            key: pki.join("admin.key"),
-        };
+        let identity = Identity { certificate: pki.join("admin.crt"), key: pki.join("admin.key") };
         self.write_kubeconfig("host", &format!("https://{relay}"), &identity)
     }
 
@@ -117,17 +105,8 @@ impl ControlPlane {
         } else {
             Ipv6Addr::new(0xfd96, 0, 0, 0, 0, 0, 0, 1).into()
         };
-        let mut addresses: Vec<IpAddr> = site
-            .plan
-            .addresses(CONTROL)
-            .iter()
-            .map(|own| own.address())
-            .collect();
-        addresses.extend([
-            Ipv4Addr::LOCALHOST.into(),
-            Ipv6Addr::LOCALHOST.into(),
-            first_service,
-        ]);
+        let mut addresses: Vec<IpAddr> = site.plan.addresses(CONTROL).iter().map(|own| own.address()).collect();
+        addresses.extend([Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into(), first_service]);
         let names = [
             "localhost",
             CONTROL,
@@ -136,9 +115,7 @@ impl ControlPlane {
             "kubernetes.default.svc",
             "kubernetes.default.svc.cluster.local",
         ];
-        let serving =
-            self.authority
-                .issue("apiserver", "kube-apiserver", None, &names, &addresses)?;
+        let serving = self.authority.issue("apiserver", "kube-apiserver", None, &names, &addresses)?;
         let to_kubelets = self.authority.issue(
             "apiserver-kubelet-client",
             "kube-apiserver-kubelet-client",
@@ -150,39 +127,20 @@ impl ControlPlane {
         let words = [
             "kube-apiserver".to_owned(),
             "--etcd-servers=http://127.0.0.1:2379".into(),
-            format!(
-                "--bind-address={}",
-                if site.spec.family.has_v6() {
-                    "::"
-                } else {
-                    "0.0.0.0"
-                }
-            ),
+            format!("--bind-address={}", if site.spec.family.has_v6() { "::" } else { "0.0.0.0" }),
             format!("--secure-port={API_PORT}"),
             format!("--advertise-address={address}"),
             format!("--tls-cert-file={}", serving.certificate.display()),
             format!("--tls-private-key-file={}", serving.key.display()),
             format!("--client-ca-file={}", self.authority.certificate.display()),
-            format!(
-                "--kubelet-certificate-authority={}",
-                self.authority.certificate.display()
-            ),
-            format!(
-                "--kubelet-client-certificate={}",
-                to_kubelets.certificate.display()
-            ),
+            format!("--kubelet-certificate-authority={}", self.authority.certificate.display()),
+            format!("--kubelet-client-certificate={}", to_kubelets.certificate.display()),
             format!("--kubelet-client-key={}", to_kubelets.key.display()),
             "--kubelet-preferred-address-types=InternalIP".into(),
             "--service-account-issuer=https://kubernetes.default.svc.cluster.local".into(),
             format!("--service-account-key-file={}", signing_public.display()),
-            format!(
-                "--service-account-signing-key-file={}",
-                signing_private.display()
-            ),
-            format!(
-                "--service-cluster-ip-range={}",
-                service_ranges(site.spec.family)
-            ),
+            format!("--service-account-signing-key-file={}", signing_private.display()),
+            format!("--service-cluster-ip-range={}", service_ranges(site.spec.family)),
             "--authorization-mode=Node,RBAC".into(),
             "--enable-admission-plugins=NodeRestriction".into(),
             "--allow-privileged=true".into(),
@@ -196,55 +154,36 @@ impl ControlPlane {
 
     /// READY=1 means that it listens; `/readyz` that its start-up work is done. It has no event for the latter.
     fn await_api(&self, site: &Site) -> Result<()> {
-        site.await_answer(
-            "kube-apiserver",
-            CONTROL,
-            &["kubectl", "get", "--raw=/readyz"],
-        )
+        site.await_answer("kube-apiserver", CONTROL, &["kubectl", "get", "--raw=/readyz"])
     }
 
     fn start_controllers(&self, site: &Site) -> Result<()> {
         let pki = self.pki();
         let manager = [
             "kube-controller-manager".to_owned(),
-            format!(
-                "--kubeconfig={}",
-                self.folder.join("controller-manager.kubeconfig").display()
-            ),
+            format!("--kubeconfig={}", self.folder.join("controller-manager.kubeconfig").display()),
             "--leader-elect=false".into(),
             "--use-service-account-credentials=true".into(),
-            format!(
-                "--service-account-private-key-file={}",
-                pki.join("sa.key").display()
-            ),
+            format!("--service-account-private-key-file={}", pki.join("sa.key").display()),
             format!("--root-ca-file={}", self.authority.certificate.display()),
-            format!(
-                "--cluster-signing-cert-file={}",
-                self.authority.certificate.display()
-            ),
-            format!(
-                "--cluster-signing-key-file={}",
-                self.authority.key.display()
-            ),
+            format!("--cluster-signing-cert-file={}", self.authority.certificate.display()),
+            format!("--cluster-signing-key-file={}", self.authority.key.display()),
             "--allocate-node-cidrs=false".into(),
-            format!(
-                "--service-cluster-ip-range={}",
-                service_ranges(site.spec.family)
-            ),
+            format!("--service-cluster-ip-range={}", service_ranges(site.spec.family)),
         ];
         let scheduler = [
             "kube-scheduler".to_owned(),
-            format!(
-                "--kubeconfig={}",
-                self.folder.join("scheduler.kubeconfig").display()
-            ),
+            format!("--kubeconfig={}", self.folder.join("scheduler.kubeconfig").display()),
             "--leader-elect=false".into(),
         ];
         let serving = Ready::Log("Serving securely on");
         side_by_side(vec![
             Box::new(|| start_program(site, "kube-controller-manager", serving.clone(), &manager)),
             Box::new(|| start_program(site, "kube-scheduler", serving.clone(), &scheduler)),
-        ])
+        ])?;
+        // Pods can be made once their namespace has its service account.
+        site.machine(CONTROL)?.run(&["kubectl", "wait", "--for=create", "serviceaccount/default", "--timeout=100s"])?;
+        Ok(())
     }
 }
 
@@ -271,7 +210,5 @@ fn start_etcd(site: &Site) -> Result<()> {
 
 /// The programs' folder; only asked for where there is Kubernetes.
 pub(crate) fn programs(site: &Site) -> Result<PathBuf> {
-    site.kubernetes
-        .clone()
-        .ok_or_else(|| Error::Invalid("this lab has no Kubernetes".into()))
+    site.kubernetes.clone().ok_or_else(|| Error::Invalid("this lab has no Kubernetes".into()))
 }

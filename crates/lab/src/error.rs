@@ -35,9 +35,7 @@ pub enum Error {
         remedy: String,
     },
     /// An address that the lab was asked to listen on is taken.
-    #[error(
-        "{address} is in use by another program; choose another with {option}, or leave it out to get a free one"
-    )]
+    #[error("{address} is in use by another program; choose another with {option}, or leave it out to get a free one")]
     PortInUse {
         /// The address.
         address: String,
@@ -117,9 +115,7 @@ pub enum Error {
         name: String,
     },
     /// No lab of that name runs.
-    #[error(
-        "no lab named {name:?} is running; `lab up --name {name}` starts one, `lab list` shows those there are"
-    )]
+    #[error("no lab named {name:?} is running; `lab up --name {name}` starts one, `lab list` shows those there are")]
     NotRunning {
         /// The lab's name.
         name: String,
@@ -147,10 +143,7 @@ impl Error {
     /// Wraps an error number with what was being done.
     pub fn errno(doing: impl Into<String>) -> impl FnOnce(nix::errno::Errno) -> Self {
         let doing = doing.into();
-        move |errno| Self::Io {
-            doing,
-            source: errno.into(),
-        }
+        move |errno| Self::Io { doing, source: errno.into() }
     }
 }
 
@@ -164,10 +157,7 @@ pub(crate) fn write_file(path: &Path, content: impl AsRef<[u8]>) -> Result<()> {
 
 /// Makes a folder and its parents; an error names the path.
 pub(crate) fn make_dir(path: &Path) -> Result<()> {
-    std::fs::create_dir_all(path).map_err(Error::io(format!(
-        "cannot make the folder {}",
-        path.display()
-    )))
+    std::fs::create_dir_all(path).map_err(Error::io(format!("cannot make the folder {}", path.display())))
 }
 
 /// Reads a text file; an error names the path.

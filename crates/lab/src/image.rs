@@ -69,18 +69,14 @@ pub fn ensure(place: &Place, suite: Suite, progress: &Progress) -> Result<PathBu
     }
     require_space(&images, "the node image", SPACE_MIB, CACHE_VARIABLE)?;
     let lock_path = images.join(format!("{}.lock", suite.as_str()));
-    let lock = std::fs::File::create(&lock_path)
-        .map_err(Error::io(format!("cannot write {}", lock_path.display())))?;
+    let lock = std::fs::File::create(&lock_path).map_err(Error::io(format!("cannot write {}", lock_path.display())))?;
     // Another process may be making it: wait for it, then look again.
-    lock.lock()
-        .map_err(Error::io(format!("cannot lock {}", lock_path.display())))?;
+    lock.lock().map_err(Error::io(format!("cannot lock {}", lock_path.display())))?;
     if image.exists() {
         return Ok(image);
     }
     let step = format!("node image {}", suite.as_str());
-    progress.step(&step, || {
-        build(suite, &images, &image, |line| progress.note(&step, line))
-    })?;
+    progress.step(&step, || build(suite, &images, &image, |line| progress.note(&step, line)))?;
     remove_older(place, &images, suite, &image);
     Ok(image)
 }
@@ -91,11 +87,7 @@ fn recipe_hash(suite: Suite) -> String {
         hash.update(part.as_bytes());
         hash.update([0]);
     }
-    hash.finalize()
-        .iter()
-        .take(6)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn build(suite: Suite, images: &Path, image: &Path, note: impl Fn(&str)) -> Result<()> {
@@ -119,48 +111,30 @@ fn build(suite: Suite, images: &Path, image: &Path, note: impl Fn(&str)) -> Resu
                 purpose: "it makes the node image".into(),
                 remedy: "apt-get install mmdebstrap, or `make prerequisites`".into(),
             },
-            _ => Error::Io {
-                doing: "cannot run mmdebstrap".into(),
-                source: error,
-            },
+            _ => Error::Io { doing: "cannot run mmdebstrap".into(), source: error },
         })?;
     let mut said = Vec::new();
     if let Some(stderr) = child.stderr.take() {
-        for line in BufReader::new(stderr)
-            .split(b'\n')
-            .map_while(std::result::Result::ok)
-        {
+        for line in BufReader::new(stderr).split(b'\n').map_while(std::result::Result::ok) {
             let line = String::from_utf8_lossy(&line).trim().to_owned();
             note(&line);
             said.push(line);
         }
     }
-    let status = child
-        .wait()
-        .map_err(Error::io("cannot wait for mmdebstrap"))?;
+    let status = child.wait().map_err(Error::io("cannot wait for mmdebstrap"))?;
     if !status.success() {
         let _ = remove_tree(&unfinished);
         return Err(explain(suite, images, &said));
     }
-    std::fs::rename(&unfinished, image).map_err(Error::io(format!(
-        "cannot move the image to {}",
-        image.display()
-    )))
+    std::fs::rename(&unfinished, image).map_err(Error::io(format!("cannot move the image to {}", image.display())))
 }
 
 /// Turns mmdebstrap's many lines into the one that matters.
 fn explain(suite: Suite, images: &Path, said: &[String]) -> Error {
     let what = format!("the packages of the node image ({})", suite.as_str());
-    let find = |words: &[&str]| {
-        said.iter()
-            .find(|line| words.iter().any(|word| line.contains(word)))
-            .cloned()
-    };
-    if let Some(cause) = find(&[
-        "No space left on device",
-        "not enough free space",
-        "You don't have enough free space",
-    ]) {
+    let find = |words: &[&str]| said.iter().find(|line| words.iter().any(|word| line.contains(word))).cloned();
+    if let Some(cause) = find(&["No space left on device", "not enough free space", "You don't have enough free space"])
+    {
         let free_mib = crate::place::free_mib(images).unwrap_or(0);
         tracing::debug!(cause, "mmdebstrap ran out of space");
         return Error::DiskFull {
@@ -181,21 +155,12 @@ fn explain(suite: Suite, images: &Path, said: &[String]) -> Error {
         return Error::Unreachable {
             what,
             cause,
-            remedy: "check the network, the proxy (http_proxy) and that `apt-get update` works here, then run it again".into(),
+            remedy: "check the network, the proxy (http_proxy) and that `apt-get update` works here, then run it again"
+                .into(),
         };
     }
-    let cause = said
-        .iter()
-        .rev()
-        .find(|line| line.starts_with("E:"))
-        .or(said.last())
-        .cloned()
-        .unwrap_or_default();
-    Error::Unreachable {
-        what,
-        cause,
-        remedy: format!("run `mmdebstrap {} /tmp/try` to see more", suite.as_str()),
-    }
+    let cause = said.iter().rev().find(|line| line.starts_with("E:")).or(said.last()).cloned().unwrap_or_default();
+    Error::Unreachable { what, cause, remedy: format!("run `mmdebstrap {} /tmp/try` to see more", suite.as_str()) }
 }
 
 /// Images of older recipes; one that a lab still runs on stays.
@@ -203,17 +168,11 @@ fn remove_older(place: &Place, images: &Path, suite: Suite, newest: &Path) {
     let Ok(entries) = std::fs::read_dir(images) else {
         return;
     };
-    let in_use: Vec<PathBuf> = lab_names(place)
-        .iter()
-        .filter_map(|name| Record::load(place, name).ok())
-        .map(|record| record.image)
-        .collect();
+    let in_use: Vec<PathBuf> =
+        lab_names(place).iter().filter_map(|name| Record::load(place, name).ok()).map(|record| record.image).collect();
     for entry in entries.flatten() {
         let path = entry.path();
-        let ours = entry
-            .file_name()
-            .to_string_lossy()
-            .starts_with(&format!("{}-", suite.as_str()));
+        let ours = entry.file_name().to_string_lossy().starts_with(&format!("{}-", suite.as_str()));
         if ours && path != newest && !in_use.contains(&path) {
             let _ = remove_tree(&path);
         }
@@ -222,10 +181,9 @@ fn remove_older(place: &Place, images: &Path, suite: Suite, newest: &Path) {
 
 fn remove_tree(path: &Path) -> Result<()> {
     match std::fs::remove_dir_all(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::Io {
-            doing: format!("cannot remove {}", path.display()),
-            source: error,
-        }),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::Io { doing: format!("cannot remove {}", path.display()), source: error })
+        }
         _ => Ok(()),
     }
 }
@@ -251,18 +209,9 @@ mod tests {
             "Err:1 trixie InRelease  Temporary failure resolving 'mirror'",
             "E: apt-get update failed",
         ]);
-        assert!(
-            network.contains("Temporary failure") && network.contains("check the network"),
-            "{network}"
-        );
-        let disk = message(&[
-            "dpkg: error processing archive: No space left on device",
-            "E: mmdebstrap failed",
-        ]);
-        assert!(
-            disk.contains("no space left") && disk.contains(CACHE_VARIABLE),
-            "{disk}"
-        );
+        assert!(network.contains("Temporary failure") && network.contains("check the network"), "{network}");
+        let disk = message(&["dpkg: error processing archive: No space left on device", "E: mmdebstrap failed"]);
+        assert!(disk.contains("no space left") && disk.contains(CACHE_VARIABLE), "{disk}");
         let other = message(&["I: chroot", "E: something odd", "I: removing"]);
         assert!(other.contains("something odd"), "{other}");
     }

@@ -39,10 +39,7 @@ pub(crate) enum Message {
 
 /// The keeper's own log. It is not in the lab's folder, because it tells why a lab has none.
 pub(crate) fn log_path(place: &Place, name: &str) -> PathBuf {
-    place
-        .labs()
-        .with_file_name("keepers")
-        .join(format!("{name}.log"))
+    place.labs().with_file_name("keepers").join(format!("{name}.log"))
 }
 
 /// Removes the keeper's log with the lab.
@@ -53,11 +50,10 @@ pub(crate) fn forget(place: &Place, name: &str) {
 /// Starts the keeper, away from this terminal.
 pub(crate) fn spawn(place: &Place, spec: &LabSpec, log: &Path) -> Result<Child> {
     make_dir(log.parent().unwrap_or(place.cache()))?;
-    let errors =
-        std::fs::File::create(log).map_err(Error::io(format!("cannot write {}", log.display())))?;
+    let errors = std::fs::File::create(log).map_err(Error::io(format!("cannot write {}", log.display())))?;
     let program = std::env::current_exe().map_err(Error::io("cannot find this program"))?;
-    let spec = serde_json::to_string(spec)
-        .map_err(|error| Error::Invalid(format!("cannot pass the spec on: {error}")))?;
+    let spec =
+        serde_json::to_string(spec).map_err(|error| Error::Invalid(format!("cannot pass the spec on: {error}")))?;
     Command::new(program)
         .args(["keep", &spec])
         .current_dir("/")
@@ -72,14 +68,11 @@ pub(crate) fn spawn(place: &Place, spec: &LabSpec, log: &Path) -> Result<Child> 
 /// Asks the keeper of a lab to start a component again.
 pub(crate) fn restart(place: &Place, name: &str, component: &str) -> Result<()> {
     let path = socket(place, name);
-    let mut stream = UnixStream::connect(&path).map_err(Error::io(format!(
-        "cannot reach the keeper of lab {name:?}"
-    )))?;
+    let mut stream =
+        UnixStream::connect(&path).map_err(Error::io(format!("cannot reach the keeper of lab {name:?}")))?;
     writeln!(stream, "restart {component}").map_err(Error::io("cannot ask the keeper"))?;
     let mut answer = String::new();
-    BufReader::new(stream)
-        .read_line(&mut answer)
-        .map_err(Error::io("the keeper did not answer"))?;
+    BufReader::new(stream).read_line(&mut answer).map_err(Error::io("the keeper did not answer"))?;
     match answer.trim() {
         "ok" => Ok(()),
         why => Err(Error::Invalid(why.to_owned())),
@@ -91,21 +84,19 @@ fn socket(place: &Place, name: &str) -> PathBuf {
 }
 
 /// The keeper's life.
-pub(crate) fn keep(place: Place, spec: &str) -> Result<ExitCode> {
-    let spec: LabSpec = serde_json::from_str(spec)
-        .map_err(|error| Error::Invalid(format!("the keeper got no spec: {error}")))?;
+pub(crate) fn keep(place: &Place, spec: &str) -> Result<ExitCode> {
+    let spec: LabSpec =
+        serde_json::from_str(spec).map_err(|error| Error::Invalid(format!("the keeper got no spec: {error}")))?;
     // A session of its own: closing the terminal does not end the lab.
     nix::unistd::setsid().ok();
     let telemetry = start_telemetry()?;
     let starting = telemetry.health().condition("lab");
     starting.not_ready("starting");
     let progress = Progress::new(|event| tell(&Message::Progress(event)));
-    let lab = match start(&place, spec, progress, &telemetry) {
+    let lab = match start(place, spec, progress, &telemetry) {
         Ok(lab) => lab,
         Err(error) => {
-            tell(&Message::Failed {
-                why: error.to_string(),
-            });
+            tell(&Message::Failed { why: error.to_string() });
             return Ok(ExitCode::FAILURE);
         }
     };
@@ -126,32 +117,18 @@ pub(crate) fn keep(place: Place, spec: &str) -> Result<ExitCode> {
 }
 
 fn start_telemetry() -> Result<Telemetry> {
-    let mut options = telemetry::Options::new(
-        "lab-keeper",
-        telemetry::build::VERSION,
-        telemetry::build::COMMIT,
-    );
+    let mut options = telemetry::Options::new("lab-keeper", telemetry::build::VERSION, telemetry::build::COMMIT);
     options.listen = Some(([127, 0, 0, 1], 0).into());
     Telemetry::start(&options).map_err(|error| Error::Invalid(error.to_string()))
 }
 
-fn start(
-    place: &Place,
-    spec: LabSpec,
-    progress: Progress,
-    telemetry: &Telemetry,
-) -> Result<Arc<Lab>> {
+fn start(place: &Place, spec: LabSpec, progress: Progress, telemetry: &Telemetry) -> Result<Arc<Lab>> {
     let name = spec.name.clone();
     let lab = Arc::new(Lab::start_in(place.clone(), spec, progress)?);
     let address = telemetry.address();
-    lab.publish(|endpoints| {
-        endpoints.telemetry = address.map(|address| format!("http://{address}"))
-    })?;
+    lab.publish(|endpoints| endpoints.telemetry = address.map(|address| format!("http://{address}")))?;
     watch_components(&lab, telemetry);
-    let collector = Components {
-        place: place.clone(),
-        name: name.clone(),
-    };
+    let collector = Components { place: place.clone(), name: name.clone() };
     telemetry.registry(|registry| registry.register_collector(Box::new(collector)));
     serve(&lab, &socket(place, &name))?;
     Ok(lab)
@@ -163,12 +140,7 @@ fn watch_components(lab: &Lab, telemetry: &Telemetry) {
         .record()
         .components
         .iter()
-        .map(|component| {
-            (
-                component.name.clone(),
-                telemetry.health().condition(&component.name),
-            )
-        })
+        .map(|component| (component.name.clone(), telemetry.health().condition(&component.name)))
         .collect();
     lab.observe(move |component, ended| {
         for (_, condition) in conditions.iter().filter(|(name, _)| name == component) {
@@ -182,8 +154,7 @@ fn watch_components(lab: &Lab, telemetry: &Telemetry) {
 
 /// Answers `lab restart`.
 fn serve(lab: &Arc<Lab>, path: &Path) -> Result<()> {
-    let listener = UnixListener::bind(path)
-        .map_err(Error::io(format!("cannot listen on {}", path.display())))?;
+    let listener = UnixListener::bind(path).map_err(Error::io(format!("cannot listen on {}", path.display())))?;
     let lab = Arc::downgrade(lab);
     let answer = move || {
         for mut stream in listener.incoming().flatten() {
@@ -194,9 +165,9 @@ fn serve(lab: &Arc<Lab>, path: &Path) -> Result<()> {
             let read = BufReader::new(reader).read_line(&mut line);
             let Some(lab) = lab.upgrade() else { return };
             let reply = match line.trim().split_once(' ') {
-                Some(("restart", component)) if read.is_ok() => lab
-                    .restart(component)
-                    .map_or_else(|error| error.to_string(), |()| "ok".into()),
+                Some(("restart", component)) if read.is_ok() => {
+                    lab.restart(component).map_or_else(|error| error.to_string(), |()| "ok".into())
+                }
                 _ => "the keeper understands only `restart COMPONENT`".into(),
             };
             let _ = writeln!(stream, "{}", reply.replace('\n', " "));
@@ -226,26 +197,15 @@ struct Components {
 }
 
 impl Collector for Components {
-    fn encode(
-        &self,
-        mut encoder: DescriptorEncoder<'_>,
-    ) -> std::result::Result<(), std::fmt::Error> {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::result::Result<(), std::fmt::Error> {
         let Ok(record) = Record::load(&self.place, &self.name) else {
             return Ok(());
         };
-        let mut up = encoder.encode_descriptor(
-            "lab_component_up",
-            "Whether the component runs",
-            None,
-            MetricType::Gauge,
-        )?;
+        let mut up =
+            encoder.encode_descriptor("lab_component_up", "Whether the component runs", None, MetricType::Gauge)?;
         for component in &record.components {
-            let labels = [
-                ("component", component.name.as_str()),
-                ("machine", component.machine.as_str()),
-            ];
-            ConstGauge::new(i64::from(component.process.is_alive()))
-                .encode(up.encode_family(&labels)?)?;
+            let labels = [("component", component.name.as_str()), ("machine", component.machine.as_str())];
+            ConstGauge::new(i64::from(component.process.is_alive())).encode(up.encode_family(&labels)?)?;
         }
         let mut memory = encoder.encode_descriptor(
             "lab_component_resident_memory_bytes",
@@ -254,15 +214,8 @@ impl Collector for Components {
             MetricType::Gauge,
         )?;
         for component in &record.components {
-            let labels = [
-                ("component", component.name.as_str()),
-                ("machine", component.machine.as_str()),
-            ];
-            if let Some(kib) = component
-                .process
-                .resident_kib()
-                .and_then(|kib| i64::try_from(kib).ok())
-            {
+            let labels = [("component", component.name.as_str()), ("machine", component.machine.as_str())];
+            if let Some(kib) = component.process.resident_kib().and_then(|kib| i64::try_from(kib).ok()) {
                 ConstGauge::new(kib * 1024).encode(memory.encode_family(&labels)?)?;
             }
         }

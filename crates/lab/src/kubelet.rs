@@ -25,31 +25,18 @@ pub(crate) fn start(
 ) -> Result<()> {
     let name = &node.name;
     let upper = site.machine_dir(name).join("upper");
-    write_file(
-        &upper.join("etc/containerd/config.toml"),
-        containerd_configuration(),
-    )?;
+    write_file(&upper.join("etc/containerd/config.toml"), containerd_configuration())?;
     node.run(&["mkdir", "-p", "/etc/cni/net.d", "/opt/cni/bin"])?;
     if kubernetes.cni == Cni::Bridge {
         bridge_network(site, node, index)?;
     }
-    site.start(Component::new(
-        format!("{name}-containerd"),
-        name,
-        Ready::Notify,
-        &["containerd"],
-    ))?;
+    site.start(Component::new(format!("{name}-containerd"), name, Ready::Notify, &["containerd"]))?;
     for image in images {
         import(site, node, image)?;
     }
 
     let kubeconfig = plane.kubelet_kubeconfig(name)?;
-    let addresses: Vec<_> = site
-        .plan
-        .addresses(name)
-        .iter()
-        .map(|own| own.address())
-        .collect();
+    let addresses: Vec<_> = site.plan.addresses(name).iter().map(|own| own.address()).collect();
     let serving = plane.authority.issue(
         &format!("kubelet-{name}-serving"),
         &format!("system:node:{name}"),
@@ -71,11 +58,7 @@ pub(crate) fn start(
         plane.authority.certificate.display(),
     );
     write_file(&upper.join("etc/kubernetes/kubelet.yaml"), configuration)?;
-    let node_ip = addresses
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(",");
+    let node_ip = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let words = [
         "kubelet",
         "--config=/etc/kubernetes/kubelet.yaml",
@@ -84,54 +67,22 @@ pub(crate) fn start(
         &format!("--node-ip={node_ip}"),
         "--v=2",
     ];
-    site.start(Component::new(
-        format!("{name}-kubelet"),
-        name,
-        Ready::Notify,
-        &words,
-    ))?;
-    site.machine(CONTROL)?.run(&[
-        "kubectl",
-        "wait",
-        "--for=create",
-        &format!("node/{name}"),
-        "--timeout=100s",
-    ])?;
+    site.start(Component::new(format!("{name}-kubelet"), name, Ready::Notify, &words))?;
+    site.machine(CONTROL)?.run(&["kubectl", "wait", "--for=create", &format!("node/{name}"), "--timeout=100s"])?;
     Ok(())
 }
 
 fn import(site: &Site, node: &Machine, image: &std::path::Path) -> Result<()> {
     // The cache is not visible on the machine; its `/run` is, from both sides.
-    let name = image
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned())
-        .unwrap_or_default();
+    let name = image.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let shared = site.machine_dir(&node.name).join("run").join(&name);
     std::fs::hard_link(image, &shared)
         .or_else(|_| std::fs::copy(image, &shared).map(|_| ()))
-        .map_err(Error::io(format!(
-            "cannot hand {} to {}",
-            image.display(),
-            node.name
-        )))?;
-    let imported = node.run(&[
-        "ctr",
-        "--namespace=k8s.io",
-        "images",
-        "import",
-        "--local",
-        &format!("/run/{name}"),
-    ]);
+        .map_err(Error::io(format!("cannot hand {} to {}", image.display(), node.name)))?;
+    let imported = node.run(&["ctr", "--namespace=k8s.io", "images", "import", "--local", &format!("/run/{name}")]);
     // containerd before 2.0 knows no other way than the local one, and no flag for it.
-    let imported = imported.or_else(|_| {
-        node.run(&[
-            "ctr",
-            "--namespace=k8s.io",
-            "images",
-            "import",
-            &format!("/run/{name}"),
-        ])
-    });
+    let imported =
+        imported.or_else(|_| node.run(&["ctr", "--namespace=k8s.io", "images", "import", &format!("/run/{name}")]));
     let _ = std::fs::remove_file(&shared);
     imported.map(|_| ())
 }
@@ -163,21 +114,10 @@ fn bridge_network(site: &Site, node: &Machine, index: u32) -> Result<()> {
         subnets.extend(family.has_v6().then(|| format!("fd79:{node:x}::/64")));
         subnets
     };
-    let ranges: Vec<_> = subnets(index)
-        .into_iter()
-        .map(|subnet| serde_json::json!([{ "subnet": subnet }]))
-        .collect();
+    let ranges: Vec<_> = subnets(index).into_iter().map(|subnet| serde_json::json!([{ "subnet": subnet }])).collect();
     let mut routes = Vec::new();
-    routes.extend(
-        family
-            .has_v4()
-            .then(|| serde_json::json!({ "dst": "0.0.0.0/0" })),
-    );
-    routes.extend(
-        family
-            .has_v6()
-            .then(|| serde_json::json!({ "dst": "::/0" })),
-    );
+    routes.extend(family.has_v4().then(|| serde_json::json!({ "dst": "0.0.0.0/0" })));
+    routes.extend(family.has_v6().then(|| serde_json::json!({ "dst": "::/0" })));
     let network = serde_json::json!({
         "cniVersion": "1.0.0",
         "name": "lab",
@@ -186,12 +126,7 @@ fn bridge_network(site: &Site, node: &Machine, index: u32) -> Result<()> {
             "ipam": { "type": "host-local", "ranges": ranges, "routes": routes },
         }],
     });
-    write_file(
-        &site
-            .machine_dir(&node.name)
-            .join("upper/etc/cni/net.d/10-lab.conflist"),
-        network.to_string(),
-    )?;
+    write_file(&site.machine_dir(&node.name).join("upper/etc/cni/net.d/10-lab.conflist"), network.to_string())?;
     let mut batch = String::new();
     for other in (1..=site.spec.nodes).filter(|other| *other != index) {
         let addresses = site.plan.addresses(&crate::underlay::node_name(other));

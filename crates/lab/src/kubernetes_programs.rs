@@ -18,15 +18,8 @@ const SUMS: &str = include_str!("../../../lab/kubernetes/go.sum");
 const PAUSE: &str = include_str!("../../../lab/kubernetes/pause/main.go");
 
 /// What a lab with Kubernetes runs.
-pub const PROGRAMS: &[&str] = &[
-    "kube-apiserver",
-    "kube-controller-manager",
-    "kube-scheduler",
-    "kubelet",
-    "kubectl",
-    "agnhost",
-    "pause",
-];
+pub const PROGRAMS: &[&str] =
+    &["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl", "agnhost", "pause"];
 
 const SPACE_MIB: u64 = 4000;
 const OLDEST_GO_THAT_FETCHES_ANOTHER: (u32, u32) = (1, 21);
@@ -35,14 +28,8 @@ const OLDEST_GO_THAT_FETCHES_ANOTHER: (u32, u32) = (1, 21);
 pub fn version() -> &'static str {
     MODULE
         .lines()
-        .find_map(|line| {
-            line.trim()
-                .trim_start_matches("require ")
-                .strip_prefix("k8s.io/kubernetes ")
-        })
-        .map_or("unknown", |rest| {
-            rest.split_whitespace().next().unwrap_or("unknown")
-        })
+        .find_map(|line| line.trim().trim_start_matches("require ").strip_prefix("k8s.io/kubernetes "))
+        .map_or("unknown", |rest| rest.split_whitespace().next().unwrap_or("unknown"))
 }
 
 /// The folder that holds all programs, built now if need be.
@@ -55,41 +42,25 @@ pub fn ensure(place: &Place, progress: &Progress) -> Result<PathBuf> {
     if folder.exists() {
         return Ok(folder);
     }
-    require_space(
-        &base,
-        "Kubernetes and its build cache",
-        SPACE_MIB,
-        CACHE_VARIABLE,
-    )?;
+    require_space(&base, "Kubernetes and its build cache", SPACE_MIB, CACHE_VARIABLE)?;
     let lock_path = base.join("build.lock");
-    let lock = std::fs::File::create(&lock_path)
-        .map_err(Error::io(format!("cannot write {}", lock_path.display())))?;
-    lock.lock()
-        .map_err(Error::io(format!("cannot lock {}", lock_path.display())))?;
+    let lock = std::fs::File::create(&lock_path).map_err(Error::io(format!("cannot write {}", lock_path.display())))?;
+    lock.lock().map_err(Error::io(format!("cannot lock {}", lock_path.display())))?;
     if folder.exists() {
         return Ok(folder);
     }
     let step = format!("Kubernetes {} from source", version());
-    progress.step(&step, || {
-        build(&base, &folder, |line| progress.note(&step, line))
-    })?;
+    progress.step(&step, || build(&base, &folder, |line| progress.note(&step, line)))?;
     Ok(folder)
 }
 
 fn given(folder: PathBuf) -> Result<PathBuf> {
-    let missing: Vec<&str> = PROGRAMS
-        .iter()
-        .copied()
-        .filter(|program| !folder.join(program).is_file())
-        .collect();
+    let missing: Vec<&str> = PROGRAMS.iter().copied().filter(|program| !folder.join(program).is_file()).collect();
     if missing.is_empty() && folder.is_absolute() {
         return Ok(folder);
     }
     Err(Error::Invalid(if missing.is_empty() {
-        format!(
-            "{KUBERNETES_VARIABLE}={} must be an absolute path",
-            folder.display()
-        )
+        format!("{KUBERNETES_VARIABLE}={} must be an absolute path", folder.display())
     } else {
         format!(
             "{KUBERNETES_VARIABLE}={} lacks {}; put them there, or unset the variable to have all of Kubernetes built",
@@ -100,14 +71,8 @@ fn given(folder: PathBuf) -> Result<PathBuf> {
 }
 
 fn recipe_hash() -> String {
-    let hash = [MODULE, SUMS, PAUSE]
-        .iter()
-        .fold(Sha256::new(), |hash, part| hash.chain_update(part));
-    hash.finalize()
-        .iter()
-        .take(6)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    let hash = [MODULE, SUMS, PAUSE].iter().fold(Sha256::new(), Digest::chain_update);
+    hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn build(base: &Path, folder: &Path, note: impl Fn(&str)) -> Result<()> {
@@ -120,31 +85,20 @@ fn build(base: &Path, folder: &Path, note: impl Fn(&str)) -> Result<()> {
     crate::error::make_dir(&unfinished)?;
 
     let mut go = Command::new("go");
-    go.args([
-        "build",
-        "-v",
-        "-trimpath",
-        "-buildvcs=false",
-        "-ldflags",
-        &linker_flags(),
-        "-o",
-    ])
-    .arg(&unfinished)
-    .args(["tool", "./pause"])
-    .current_dir(&source)
-    .env("CGO_ENABLED", "0")
-    .envs(toolchain()?)
-    .stdin(Stdio::null())
-    .stdout(Stdio::null())
-    .stderr(Stdio::piped());
+    go.args(["build", "-v", "-trimpath", "-buildvcs=false", "-ldflags", &linker_flags(), "-o"])
+        .arg(&unfinished)
+        .args(["tool", "./pause"])
+        .current_dir(&source)
+        .env("CGO_ENABLED", "0")
+        .envs(toolchain()?)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
     let mut child = go.spawn().map_err(go_missing)?;
     let mut said = Vec::new();
     let mut packages = 0_u32;
     if let Some(stderr) = child.stderr.take() {
-        for line in BufReader::new(stderr)
-            .split(b'\n')
-            .map_while(std::result::Result::ok)
-        {
+        for line in BufReader::new(stderr).split(b'\n').map_while(std::result::Result::ok) {
             let line = String::from_utf8_lossy(&line).trim().to_owned();
             if line.contains(' ') {
                 said.push(line);
@@ -167,43 +121,24 @@ fn build(base: &Path, folder: &Path, note: impl Fn(&str)) -> Result<()> {
             )));
         }
     }
-    std::fs::rename(&unfinished, folder).map_err(Error::io(format!(
-        "cannot move the programs to {}",
-        folder.display()
-    )))
+    std::fs::rename(&unfinished, folder).map_err(Error::io(format!("cannot move the programs to {}", folder.display())))
 }
 
 fn linker_flags() -> String {
     let mut numbers = version().trim_start_matches('v').split('.');
-    let (major, minor) = (
-        numbers.next().unwrap_or_default(),
-        numbers.next().unwrap_or_default(),
-    );
+    let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
     let set = |name: &str, value: &str| format!(" -X k8s.io/component-base/version.{name}={value}");
-    format!(
-        "-s -w{}{}{}",
-        set("gitVersion", version()),
-        set("gitMajor", major),
-        set("gitMinor", minor)
-    )
+    format!("-s -w{}{}{}", set("gitVersion", version()), set("gitMajor", major), set("gitMinor", minor))
 }
 
 /// Lets an older Go fetch the one that Kubernetes needs; refuses one that cannot.
 fn toolchain() -> Result<BTreeMap<&'static str, &'static str>> {
-    let output = Command::new("go")
-        .args(["env", "GOVERSION"])
-        .output()
-        .map_err(go_missing)?;
+    let output = Command::new("go").args(["env", "GOVERSION"]).output().map_err(go_missing)?;
     let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    let needed = MODULE
-        .lines()
-        .find_map(|line| line.strip_prefix("go "))
-        .unwrap_or_default();
+    let needed = MODULE.lines().find_map(|line| line.strip_prefix("go ")).unwrap_or_default();
     match (numbers(text.trim_start_matches("go")), numbers(needed)) {
         (Some(have), Some(need)) if have >= need => Ok(BTreeMap::new()),
-        (Some(have), _) if have >= OLDEST_GO_THAT_FETCHES_ANOTHER => {
-            Ok(BTreeMap::from([("GOTOOLCHAIN", "auto")]))
-        }
+        (Some(have), _) if have >= OLDEST_GO_THAT_FETCHES_ANOTHER => Ok(BTreeMap::from([("GOTOOLCHAIN", "auto")])),
         _ => Err(Error::MissingTool {
             program: format!("Go {needed}"),
             purpose: format!("it builds Kubernetes {}; found {text:?}", version()),
@@ -229,19 +164,12 @@ fn go_missing(error: std::io::Error) -> Error {
             ),
         }
     } else {
-        Error::Io {
-            doing: "cannot run go".into(),
-            source: error,
-        }
+        Error::Io { doing: "cannot run go".into(), source: error }
     }
 }
 
 fn explain(base: &Path, said: &[String]) -> Error {
-    let find = |words: &[&str]| {
-        said.iter()
-            .find(|line| words.iter().any(|word| line.contains(word)))
-            .cloned()
-    };
+    let find = |words: &[&str]| said.iter().find(|line| words.iter().any(|word| line.contains(word))).cloned();
     let what = format!("the modules of Kubernetes {}", version());
     if find(&["no space left on device"]).is_some() {
         let free_mib = crate::place::free_mib(base).unwrap_or(0);
@@ -268,17 +196,11 @@ fn explain(base: &Path, said: &[String]) -> Error {
             remedy: "check the network and `go env GOPROXY`, then run it again".into(),
         };
     }
-    let cause = said
-        .last()
-        .cloned()
-        .unwrap_or_else(|| "go said nothing".into());
+    let cause = said.last().cloned().unwrap_or_else(|| "go said nothing".into());
     Error::Unreachable {
         what,
         cause,
-        remedy: format!(
-            "run `go build tool ./pause` in {} to see more",
-            base.join("source").display()
-        ),
+        remedy: format!("run `go build tool ./pause` in {} to see more", base.join("source").display()),
     }
 }
 
@@ -297,29 +219,19 @@ mod tests {
         let staging = version().replacen("v1.", "v0.", 1);
         let replaced: Vec<&str> = MODULE.lines().filter(|line| line.contains("=>")).collect();
         assert!(replaced.len() > 20);
-        assert!(
-            replaced.iter().all(|line| line.ends_with(&staging)),
-            "{replaced:?}"
-        );
+        assert!(replaced.iter().all(|line| line.ends_with(&staging)), "{replaced:?}");
     }
 
     #[test]
     fn a_folder_without_the_programs_is_refused_by_name() {
-        let message = given(std::env::temp_dir().join("no-kubernetes-here"))
-            .unwrap_err()
-            .to_string();
-        assert!(
-            message.contains("kube-apiserver") && message.contains(KUBERNETES_VARIABLE),
-            "{message}"
-        );
+        let message = given(std::env::temp_dir().join("no-kubernetes-here")).unwrap_err().to_string();
+        assert!(message.contains("kube-apiserver") && message.contains(KUBERNETES_VARIABLE), "{message}");
     }
 
     #[test]
     fn failures_of_go_become_one_line() {
         let said = |line: &str| explain(&std::env::temp_dir(), &[line.to_owned()]).to_string();
-        assert!(
-            said("go: x@v1: dial tcp: lookup proxy: no such host").contains("check the network")
-        );
+        assert!(said("go: x@v1: dial tcp: lookup proxy: no such host").contains("check the network"));
         assert!(said("link: write /x: no space left on device").contains(CACHE_VARIABLE));
         assert!(said("undefined: x").contains("undefined: x"));
     }

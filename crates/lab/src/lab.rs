@@ -35,9 +35,7 @@ pub struct Lab {
 
 impl std::fmt::Debug for Lab {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lab")
-            .field("name", &self.site.spec.name)
-            .finish_non_exhaustive()
+        f.debug_struct("Lab").field("name", &self.site.spec.name).finish_non_exhaustive()
     }
 }
 
@@ -53,15 +51,8 @@ pub struct Supplies {
 impl Supplies {
     /// Finds or makes them.
     pub fn ensure(place: &Place, spec: &LabSpec, progress: &Progress) -> Result<Self> {
-        let kubernetes = spec
-            .kubernetes
-            .as_ref()
-            .map(|_| kubernetes_programs::ensure(place, progress))
-            .transpose()?;
-        Ok(Self {
-            image: image::ensure(place, spec.suite, progress)?,
-            kubernetes,
-        })
+        let kubernetes = spec.kubernetes.as_ref().map(|_| kubernetes_programs::ensure(place, progress)).transpose()?;
+        Ok(Self { image: image::ensure(place, spec.suite, progress)?, kubernetes })
     }
 }
 
@@ -75,12 +66,7 @@ impl Lab {
     pub fn start_in(place: Place, spec: LabSpec, progress: Progress) -> Result<Self> {
         spec.check()?;
         require_root("lab up")?;
-        require_space(
-            &place.labs(),
-            "the state of a lab",
-            STATE_SPACE_MIB,
-            crate::place::STATE_VARIABLE,
-        )?;
+        require_space(&place.labs(), "the state of a lab", STATE_SPACE_MIB, crate::place::STATE_VARIABLE)?;
         teardown::sweep(&place);
         let supplies = Supplies::ensure(&place, &spec, &progress)?;
         let record = Record {
@@ -104,14 +90,7 @@ impl Lab {
             teardown::down(&place, &spec.name)?;
         }
         let ledger = Ledger::create(&place, record)?;
-        let site = Site::new(
-            place,
-            spec,
-            supplies.image,
-            supplies.kubernetes,
-            ledger,
-            progress,
-        )?;
+        let site = Site::new(place, spec, supplies.image, supplies.kubernetes, ledger, progress)?;
         let mut lab = Self { site, relay: None };
         lab.build()?;
         Ok(lab)
@@ -133,28 +112,21 @@ impl Lab {
                 }
                 Ok(())
             }),
-            Box::new(|| {
-                site.spec
-                    .ovn
-                    .as_ref()
-                    .map_or(Ok(()), |ovn| central::start(site, ovn))
-            }),
+            Box::new(|| site.spec.ovn.as_ref().map_or(Ok(()), |ovn| central::start(site, ovn))),
             Box::new(|| self.start_switches()),
         ])?;
         if let Some(ovn) = &site.spec.ovn {
             site.progress.step("chassis", || {
                 self.on_every_node(|_, machine| node::start_ovn_controller(site, &machine, ovn))?;
                 // Returns when every chassis has caught up.
-                site.machine(CONTROL)?
-                    .run(&["ovn-nbctl", "--timeout=100", "--wait=hv", "sync"])?;
+                site.machine(CONTROL)?.run(&["ovn-nbctl", "--timeout=100", "--wait=hv", "sync"])?;
                 Ok::<_, Error>(())
             })?;
         }
         if let (Some(plane), Some(kubernetes)) = (&plane, &site.spec.kubernetes) {
             if kubernetes.kubelets {
                 site.progress.step("kubelets", || {
-                    let images =
-                        container_image::ensure(&site.place, &site.image, &programs(site)?)?;
+                    let images = container_image::ensure(&site.place, &site.image, &programs(site)?)?;
                     self.on_every_node(|index, machine| {
                         kubelet::start(site, &machine, index, plane, kubernetes, &images)
                     })
@@ -169,9 +141,7 @@ impl Lab {
             })?;
             self.relay = Some(relay);
         }
-        self.site
-            .ledger
-            .change(|record| record.phase = Phase::Ready)
+        self.site.ledger.change(|record| record.phase = Phase::Ready)
     }
 
     fn start_switches(&self) -> Result<()> {
@@ -179,31 +149,17 @@ impl Lab {
         if site.spec.nodes == 0 {
             return Ok(());
         }
-        let kubelets = site
-            .spec
-            .kubernetes
-            .as_ref()
-            .is_some_and(|kubernetes| kubernetes.kubelets);
-        let extras = if kubelets {
-            Extras {
-                cgroups: true,
-                disks: kubelet::DISKS,
-            }
-        } else {
-            Extras::default()
-        };
+        let kubelets = site.spec.kubernetes.as_ref().is_some_and(|kubernetes| kubernetes.kubelets);
+        let extras = if kubelets { Extras { cgroups: true, disks: kubelet::DISKS } } else { Extras::default() };
         if !std::path::Path::new("/dev/net/tun").exists() {
             return Err(Error::MissingTool {
                 program: "/dev/net/tun".into(),
                 purpose: "Open vSwitch's userspace datapath makes its ports with it".into(),
-                remedy: "load the tun module (modprobe tun), or pass the device into the container"
-                    .into(),
+                remedy: "load the tun module (modprobe tun), or pass the device into the container".into(),
             });
         }
         site.progress.step("Open vSwitch on the nodes", || {
-            self.on_every_node_named(|_, name| {
-                node::start_openvswitch(site, &site.add_attached_machine(name, extras)?)
-            })
+            self.on_every_node_named(|_, name| node::start_openvswitch(site, &site.add_plugged_machine(name, extras)?))
         })
     }
 
@@ -259,8 +215,7 @@ impl Lab {
 
     /// `kubectl apply` of a manifest.
     pub fn apply(&self, manifest: &str) -> Result<String> {
-        self.machine(CONTROL)?
-            .run_with_input(&["kubectl", "apply", "-f", "-"], manifest)
+        self.machine(CONTROL)?.run_with_input(&["kubectl", "apply", "-f", "-"], manifest)
     }
 
     fn control_tool(&self, tool: &[&str], words: &[&str]) -> Result<String> {
@@ -269,16 +224,8 @@ impl Lab {
 
     /// The component that leads a database's raft now, as one of its members sees it.
     pub fn raft_leader(&self, database: Database) -> Result<String> {
-        if self
-            .site
-            .spec
-            .ovn
-            .as_ref()
-            .is_none_or(|ovn| ovn.databases != Databases::Raft)
-        {
-            return Err(Error::Invalid(
-                "this lab's databases are not clustered".into(),
-            ));
+        if self.site.spec.ovn.as_ref().is_none_or(|ovn| ovn.databases != Databases::Raft) {
+            return Err(Error::Invalid("this lab's databases are not clustered".into()));
         }
         for member in 1..=central::MEMBERS {
             let machine = self.machine(&crate::underlay::database_name(member))?;
@@ -289,16 +236,11 @@ impl Lab {
                 "cluster/status",
                 database.schema(),
             ])?;
-            if status.status.success()
-                && String::from_utf8_lossy(&status.stdout).contains("Role: leader")
-            {
+            if status.status.success() && String::from_utf8_lossy(&status.stdout).contains("Role: leader") {
                 return Ok(database.component(member));
             }
         }
-        Err(Error::Invalid(format!(
-            "{} has no leader at the moment",
-            database.schema()
-        )))
+        Err(Error::Invalid(format!("{} has no leader at the moment", database.schema())))
     }
 
     /// Starts a component again as it was started first.
@@ -333,9 +275,7 @@ impl Lab {
 
     /// Changes what the record says of how to reach the lab.
     pub fn publish(&self, change: impl FnOnce(&mut Endpoints)) -> Result<()> {
-        self.site
-            .ledger
-            .change(|record| change(&mut record.endpoints))
+        self.site.ledger.change(|record| change(&mut record.endpoints))
     }
 
     /// Has every start (`None`) and end (`Some(status)`) of a component told; those that run are told at once.
@@ -350,18 +290,12 @@ impl Lab {
         for component in &record.components {
             let tail = view::tail(&component.log, 12);
             let state = component.ended.as_deref().unwrap_or("running");
-            eprintln!(
-                "---- {} on {} ({state})\n{tail}",
-                component.name, component.machine
-            );
+            eprintln!("---- {} on {} ({state})\n{tail}", component.name, component.machine);
         }
         let kept = self.site.place.failed(&record.name);
         let moved = crate::error::make_dir(&kept).is_ok()
             && record.components.iter().all(|component| {
-                component
-                    .log
-                    .file_name()
-                    .is_none_or(|name| std::fs::copy(&component.log, kept.join(name)).is_ok())
+                component.log.file_name().is_none_or(|name| std::fs::copy(&component.log, kept.join(name)).is_ok())
             });
         if moved {
             eprintln!("---- whole logs are kept in {}", kept.display());

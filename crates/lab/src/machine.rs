@@ -4,7 +4,9 @@
 //! the owner goes, in whatever way, the pipe closes, the reaper ends, and the kernel ends every process on the
 //! machine with it, unmounts its file systems and removes its interfaces. Nothing has to be searched for.
 
+use std::fs::File;
 use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -13,7 +15,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 
 use crate::error::{Error, Result, make_dir, write_file};
-use crate::namespace::{Join, enter, in_own_thread};
+use crate::namespace::{enter, enter_network, in_own_thread};
 use crate::process::ProcessId;
 use crate::record::MachineRecord;
 
@@ -52,18 +54,13 @@ impl OwnedMachine {
             make_dir(&dir.join(sub))?;
         }
         write_file(&dir.join("upper/etc/hosts"), blueprint.hosts)?;
-        write_file(
-            &dir.join("upper/etc/hostname"),
-            format!("{}\n", blueprint.name),
-        )?;
+        write_file(&dir.join("upper/etc/hostname"), format!("{}\n", blueprint.name))?;
         let init = in_own_thread(|| become_machine(blueprint))?;
-        let id = ProcessId::of(init.id()).ok_or_else(|| {
-            Error::Invalid(format!(
-                "the first process of machine {} ended at once",
-                blueprint.name
-            ))
-        })?;
-        Ok((Self { init }, id))
+        let id = ProcessId::of(init.id())
+            .ok_or_else(|| Error::Invalid(format!("the first process of machine {} ended at once", blueprint.name)))?;
+        let machine = Self { init };
+        mount_proc(blueprint.name, id)?;
+        Ok((machine, id))
     }
 
     /// Ends everything on the machine and waits until it is gone.
@@ -91,13 +88,7 @@ fn become_machine(blueprint: &Blueprint<'_>) -> Result<Child> {
     )
     .map_err(Error::errno("cannot make namespaces"))?;
     // First of all: nothing that is mounted from here on may reach the host.
-    attach(
-        None,
-        Path::new("/"),
-        None,
-        MsFlags::MS_REC | MsFlags::MS_PRIVATE,
-        None,
-    )?;
+    attach(None, Path::new("/"), None, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None)?;
 
     let dir = &blueprint.dir;
     let root = dir.join("root");
@@ -114,55 +105,30 @@ fn become_machine(blueprint: &Blueprint<'_>) -> Result<Child> {
             crate::place::STATE_VARIABLE
         ))
     })?;
-    attach(
-        Some("proc"),
-        &root.join("proc"),
-        Some("proc"),
-        MsFlags::empty(),
-        None,
-    )?;
-    attach(
-        Some("sysfs"),
-        &root.join("sys"),
-        Some("sysfs"),
-        MsFlags::empty(),
-        None,
-    )?;
+    attach(Some("sysfs"), &root.join("sys"), Some("sysfs"), MsFlags::empty(), None)?;
     bind(Path::new("/dev"), &root.join("dev"))?;
     if blueprint.cgroups {
         bind(Path::new("/sys/fs/cgroup"), &root.join("sys/fs/cgroup"))?;
     }
     bind(&dir.join("run"), &root.join("run"))?;
-    attach(
-        Some("tmpfs"),
-        &root.join("tmp"),
-        Some("tmpfs"),
-        MsFlags::empty(),
-        None,
-    )?;
+    attach(Some("tmpfs"), &root.join("tmp"), Some("tmpfs"), MsFlags::empty(), None)?;
     for shared in &blueprint.shared {
-        bind(shared, &inside(&root, shared))?;
+        // Not what is mounted below it: the machine's own root is.
+        let target = inside(&root, shared);
+        make_dir(&target)?;
+        attach(shared.to_str(), &target, None, MsFlags::MS_BIND, None)?;
     }
     for path in blueprint.disks {
-        let disk = dir
-            .join("disks")
-            .join(path.trim_start_matches('/').replace('/', "-"));
+        let disk = dir.join("disks").join(path.trim_start_matches('/').replace('/', "-"));
         make_dir(&disk)?;
         bind(&disk, &inside(&root, Path::new(path)))?;
     }
 
     nix::unistd::chdir(&root).map_err(Error::errno("cannot enter the machine's root"))?;
-    nix::unistd::pivot_root(".", ".")
-        .map_err(Error::errno("cannot change to the machine's root"))?;
+    nix::unistd::pivot_root(".", ".").map_err(Error::errno("cannot change to the machine's root"))?;
     umount2(".", MntFlags::MNT_DETACH).map_err(Error::errno("cannot let go of the host's root"))?;
     // Containers are mounts within mounts: kubelet wants them to propagate inside the machine.
-    attach(
-        None,
-        Path::new("/"),
-        None,
-        MsFlags::MS_REC | MsFlags::MS_SHARED,
-        None,
-    )?;
+    attach(None, Path::new("/"), None, MsFlags::MS_REC | MsFlags::MS_SHARED, None)?;
     nix::unistd::sethostname(blueprint.name).map_err(Error::errno("cannot set the host name"))?;
 
     Command::new("/usr/bin/tini")
@@ -174,9 +140,13 @@ fn become_machine(blueprint: &Blueprint<'_>) -> Result<Child> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .map_err(Error::io(
-            "cannot start the machine's first process (tini of the node image)",
-        ))
+        .map_err(Error::io("cannot start the machine's first process (tini of the node image)"))
+}
+
+/// `/proc` shows the processes of whoever mounts it, so a process of the machine itself has to.
+fn mount_proc(name: &str, init: ProcessId) -> Result<()> {
+    let record = MachineRecord { name: name.to_owned(), init, addresses: Vec::new() };
+    Machine::new(&record, base_environment(None)).run(&["mount", "-t", "proc", "proc", "/proc"]).map(|_| ())
 }
 
 fn inside(root: &Path, path: &Path) -> PathBuf {
@@ -185,22 +155,10 @@ fn inside(root: &Path, path: &Path) -> PathBuf {
 
 fn bind(from: &Path, to: &Path) -> Result<()> {
     make_dir(to)?;
-    attach(
-        from.to_str(),
-        to,
-        None,
-        MsFlags::MS_BIND | MsFlags::MS_REC,
-        None,
-    )
+    attach(from.to_str(), to, None, MsFlags::MS_BIND | MsFlags::MS_REC, None)
 }
 
-fn attach(
-    source: Option<&str>,
-    target: &Path,
-    kind: Option<&str>,
-    flags: MsFlags,
-    data: Option<&str>,
-) -> Result<()> {
+fn attach(source: Option<&str>, target: &Path, kind: Option<&str>, flags: MsFlags, data: Option<&str>) -> Result<()> {
     mount(source, target, kind, flags, data).map_err(Error::errno(format!(
         "cannot mount {} on {}",
         source.or(kind).unwrap_or("a change"),
@@ -219,11 +177,7 @@ pub struct Machine {
 
 impl Machine {
     pub(crate) fn new(record: &MachineRecord, environment: Vec<(String, String)>) -> Self {
-        Self {
-            name: record.name.clone(),
-            init: record.init,
-            environment,
-        }
+        Self { name: record.name.clone(), init: record.init, environment }
     }
 
     /// Its first process.
@@ -233,9 +187,7 @@ impl Machine {
 
     /// A command that will run on the machine; give it to [`Machine::spawn`].
     pub fn command<S: AsRef<std::ffi::OsStr>>(&self, words: &[S]) -> Result<Command> {
-        let (program, arguments) = words
-            .split_first()
-            .ok_or_else(|| Error::Invalid("no command was given".into()))?;
+        let (program, arguments) = words.split_first().ok_or_else(|| Error::Invalid("no command was given".into()))?;
         let mut command = Command::new(program);
         command
             .args(arguments)
@@ -247,67 +199,55 @@ impl Machine {
 
     /// Starts a command on the machine. It is a child of this process, and ends with the machine at the latest.
     pub fn spawn(&self, command: &mut Command) -> Result<Child> {
-        self.spawn_joined(Join::All, command)
-    }
-
-    pub(crate) fn spawn_joined(&self, join: Join, command: &mut Command) -> Result<Child> {
         let name = command.get_program().to_string_lossy().into_owned();
-        enter(self.init, join, || command.spawn())?
-            .map_err(Error::io(format!("cannot run {name} on {}", self.name)))
+        enter(self.init, || command.spawn())?.map_err(Error::io(format!("cannot run {name} on {}", self.name)))
     }
 
     /// Runs a command to its end and returns what it printed; a failure carries what it said on stderr.
     pub fn run(&self, words: &[&str]) -> Result<String> {
-        self.run_with_input(words, "")
+        self.finish(words, &self.output(words)?)
     }
 
     /// Like [`Machine::run`], with text on its standard input.
     pub fn run_with_input(&self, words: &[&str], input: &str) -> Result<String> {
-        self.finish(words, &self.output_joined(Join::All, words, input)?)
-    }
-
-    /// Runs a command to its end, whatever its exit status.
-    pub fn output(&self, words: &[&str]) -> Result<Output> {
-        self.output_joined(Join::All, words, "")
-    }
-
-    pub(crate) fn run_among_host_processes(&self, words: &[&str], input: &str) -> Result<String> {
-        self.finish(
-            words,
-            &self.output_joined(Join::FilesAndNetwork, words, input)?,
-        )
-    }
-
-    fn output_joined(&self, join: Join, words: &[&str], input: &str) -> Result<Output> {
-        // A command that hangs must not hang the lab: coreutils' timeout ends it and says so by status 124.
-        let mut bounded = vec!["timeout", "--kill-after=5", "120"];
-        bounded.extend_from_slice(words);
-        let mut command = self.command(&bounded)?;
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut child = self.spawn_joined(join, &mut command)?;
+        let mut child = self.spawn_bounded(words, Stdio::piped())?;
         if let Some(mut stdin) = child.stdin.take() {
             // A command that does not read its input is no error.
             let _ = stdin.write_all(input.as_bytes());
         }
-        child.wait_with_output().map_err(Error::io(format!(
-            "cannot wait for {} on {}",
-            words.join(" "),
-            self.name
-        )))
+        self.finish(words, &self.wait(words, child)?)
+    }
+
+    /// Like [`Machine::run`], with a file as its standard input.
+    pub(crate) fn run_with_file(&self, words: &[&str], file: File) -> Result<String> {
+        let child = self.spawn_bounded(words, file.into())?;
+        self.finish(words, &self.wait(words, child)?)
+    }
+
+    /// Runs a command to its end, whatever its exit status.
+    pub fn output(&self, words: &[&str]) -> Result<Output> {
+        let child = self.spawn_bounded(words, Stdio::null())?;
+        self.wait(words, child)
+    }
+
+    fn spawn_bounded(&self, words: &[&str], stdin: Stdio) -> Result<Child> {
+        // A command that hangs must not hang the lab: coreutils' timeout ends it and says so by status 124.
+        let bounded = [&["timeout", "--kill-after=5", "120"], words].concat();
+        let mut command = self.command(&bounded)?;
+        command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.spawn(&mut command)
+    }
+
+    fn wait(&self, words: &[&str], child: Child) -> Result<Output> {
+        let doing = format!("cannot wait for {} on {}", words.join(" "), self.name);
+        child.wait_with_output().map_err(Error::io(doing))
     }
 
     fn finish(&self, words: &[&str], output: &Output) -> Result<String> {
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
-        let said = if output.stderr.is_empty() {
-            &output.stdout
-        } else {
-            &output.stderr
-        };
+        let said = if output.stderr.is_empty() { &output.stdout } else { &output.stderr };
         Err(Error::Command {
             command: words.join(" "),
             place: self.name.clone(),
@@ -320,36 +260,25 @@ impl Machine {
         })
     }
 
-    /// Opens a TCP connection from the machine: the socket lives in its network, the caller holds it.
-    pub fn connect(
-        &self,
-        target: std::net::SocketAddr,
-        limit: Duration,
-    ) -> Result<std::net::TcpStream> {
-        enter(self.init, Join::Network, || {
-            std::net::TcpStream::connect_timeout(&target, limit)
-        })?
-        .map_err(Error::io(format!(
-            "cannot connect from {} to {target}",
-            self.name
-        )))
+    /// The file that stands for the machine's network.
+    pub(crate) fn network(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/ns/net", self.init.pid))
     }
 
     /// Runs a piece of this program with the machine's network: sockets that it opens live there.
     pub fn with_network<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
-        enter(self.init, Join::Network, work)
+        enter_network(&self.network(), work)
+    }
+
+    /// Opens a TCP connection from the machine: the socket lives in its network, the caller holds it.
+    pub fn connect(&self, target: SocketAddr, limit: Duration) -> Result<TcpStream> {
+        self.with_network(|| TcpStream::connect_timeout(&target, limit))?
+            .map_err(Error::io(format!("cannot connect from {} to {target}", self.name)))
     }
 }
 
 /// The environment of every program on a machine.
 pub(crate) fn base_environment(kubernetes: Option<&Path>) -> Vec<(String, String)> {
-    let path = kubernetes.map_or_else(
-        || SYSTEM_PATH.to_owned(),
-        |bin| format!("{SYSTEM_PATH}:{}", bin.display()),
-    );
-    vec![
-        ("PATH".into(), path),
-        ("HOME".into(), "/root".into()),
-        ("LANG".into(), "C.UTF-8".into()),
-    ]
+    let path = kubernetes.map_or_else(|| SYSTEM_PATH.to_owned(), |bin| format!("{SYSTEM_PATH}:{}", bin.display()));
+    vec![("PATH".into(), path), ("HOME".into(), "/root".into()), ("LANG".into(), "C.UTF-8".into())]
 }

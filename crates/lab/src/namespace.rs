@@ -12,65 +12,32 @@ use nix::sched::{CloneFlags, setns, unshare};
 use crate::error::{Error, Result};
 use crate::process::ProcessId;
 
-/// Which of a machine's namespaces to join.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Join {
-    /// Everything: the program runs on that machine.
-    All,
-    /// Its network alone: for sockets of this process that shall live there.
-    Network,
-    /// Files and network but not processes: `ip link … netns PID` then takes pids of the host.
-    FilesAndNetwork,
-}
+/// The namespaces that make a machine. The one of mounts comes last: after it, paths are the machine's.
+const KINDS: [(&str, CloneFlags); 5] = [
+    ("net", CloneFlags::CLONE_NEWNET),
+    ("uts", CloneFlags::CLONE_NEWUTS),
+    ("ipc", CloneFlags::CLONE_NEWIPC),
+    ("pid", CloneFlags::CLONE_NEWPID),
+    ("mnt", CloneFlags::CLONE_NEWNS),
+];
 
-impl Join {
-    fn kinds(self) -> &'static [(&'static str, CloneFlags)] {
-        const ALL: &[(&str, CloneFlags)] = &[
-            ("net", CloneFlags::CLONE_NEWNET),
-            ("uts", CloneFlags::CLONE_NEWUTS),
-            ("ipc", CloneFlags::CLONE_NEWIPC),
-            ("pid", CloneFlags::CLONE_NEWPID),
-            ("mnt", CloneFlags::CLONE_NEWNS),
-        ];
-        const NETWORK: &[(&str, CloneFlags)] = &[("net", CloneFlags::CLONE_NEWNET)];
-        const FILES_AND_NETWORK: &[(&str, CloneFlags)] = &[
-            ("net", CloneFlags::CLONE_NEWNET),
-            ("mnt", CloneFlags::CLONE_NEWNS),
-        ];
-        match self {
-            Self::All => ALL,
-            Self::Network => NETWORK,
-            Self::FilesAndNetwork => FILES_AND_NETWORK,
-        }
-    }
-}
-
-/// Runs `work` in the namespaces of `init` (the first process of a machine) and returns its answer.
+/// Runs `work` in all namespaces of the machine whose first process is `init`, and returns its answer.
 ///
 /// `work` must not start threads: the kernel refuses them once the process namespace differs.
-pub(crate) fn enter<T: Send>(
-    init: ProcessId,
-    join: Join,
-    work: impl FnOnce() -> T + Send,
-) -> Result<T> {
+pub(crate) fn enter<T: Send>(init: ProcessId, work: impl FnOnce() -> T + Send) -> Result<T> {
     let mut namespaces = Vec::new();
-    for (name, flag) in join.kinds() {
+    for (name, flag) in KINDS {
         let path = format!("/proc/{}/ns/{name}", init.pid);
-        let file = File::open(&path).map_err(Error::io(format!(
-            "the machine's first process is gone: {path}"
-        )))?;
-        namespaces.push((file, *flag, path));
+        let file = File::open(&path).map_err(Error::io(format!("the machine's first process is gone: {path}")))?;
+        namespaces.push((file, flag, path));
     }
+    // Only now that the files are held is the pid safe from reuse.
     if !init.is_alive() {
-        return Err(Error::Invalid(format!(
-            "the machine's first process (pid {}) has ended",
-            init.pid
-        )));
+        return Err(Error::Invalid(format!("the machine's first process (pid {}) has ended", init.pid)));
     }
     in_own_thread(move || {
         // A mount namespace can only be joined by a thread that shares its root and working folder with no other.
-        unshare(CloneFlags::CLONE_FS)
-            .map_err(Error::errno("cannot separate the thread's folders"))?;
+        unshare(CloneFlags::CLONE_FS).map_err(Error::errno("cannot separate the thread's folders"))?;
         for (file, flag, path) in &namespaces {
             setns(file, *flag).map_err(Error::errno(format!("cannot join {path}")))?;
         }
@@ -95,10 +62,6 @@ pub(crate) fn in_own_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) ->
             .name("lab-namespace".into())
             .spawn_scoped(scope, work)
             .map_err(Error::io("cannot start a thread"))?;
-        thread.join().unwrap_or_else(|_| {
-            Err(Error::Invalid(
-                "a thread of the lab panicked in a namespace".into(),
-            ))
-        })
+        thread.join().unwrap_or_else(|_| Err(Error::Invalid("a thread of the lab panicked in a namespace".into())))
     })
 }

@@ -5,22 +5,17 @@ use crate::machine::Machine;
 use crate::ready::Ready;
 use crate::site::{Component, Site};
 use crate::spec::Ovn;
-use crate::underlay::{CONTROL, address_line, default_routes};
+use crate::underlay::{self, CONTROL};
 
 /// The bridge that holds the node's uplink and address.
 pub const EXTERNAL_BRIDGE: &str = "br-ex";
 const QUIET: [&str; 3] = ["-vconsole:info", "-vsyslog:off", "-vfile:off"];
 
-/// Starts Open vSwitch on a node and moves the node's addresses to br-ex.
+/// Starts Open vSwitch on a node and makes br-ex with the uplink in it and the node's addresses on it.
 pub(crate) fn start_openvswitch(site: &Site, node: &Machine) -> Result<()> {
     let run = site.machine_dir(&node.name).join("run/openvswitch");
     make_dir(&run)?;
-    node.run(&[
-        "ovsdb-tool",
-        "create",
-        "/etc/openvswitch/conf.db",
-        "/usr/share/openvswitch/vswitch.ovsschema",
-    ])?;
+    node.run(&["ovsdb-tool", "create", "/etc/openvswitch/conf.db", "/usr/share/openvswitch/vswitch.ovsschema"])?;
     let mut words = vec!["ovsdb-server"];
     words.extend(QUIET);
     words.extend([
@@ -29,12 +24,8 @@ pub(crate) fn start_openvswitch(site: &Site, node: &Machine) -> Result<()> {
         "--remote=db:Open_vSwitch,Open_vSwitch,manager_options",
         "/etc/openvswitch/conf.db",
     ]);
-    let server = Component::new(
-        format!("{}-ovsdb-server", node.name),
-        &node.name,
-        Ready::Path(run.join("db.sock")),
-        &words,
-    );
+    let server =
+        Component::new(format!("{}-ovsdb-server", node.name), &node.name, Ready::Path(run.join("db.sock")), &words);
     site.start(server)?;
     node.run(&[
         "ovs-vsctl",
@@ -53,12 +44,7 @@ pub(crate) fn start_openvswitch(site: &Site, node: &Machine) -> Result<()> {
     words.extend(QUIET);
     words.extend(["--pidfile", "unix:/run/openvswitch/db.sock"]);
     let pidfile = run.join("ovs-vswitchd.pid");
-    site.start(Component::new(
-        format!("{}-ovs-vswitchd", node.name),
-        &node.name,
-        Ready::Path(pidfile),
-        &words,
-    ))?;
+    site.start(Component::new(format!("{}-ovs-vswitchd", node.name), &node.name, Ready::Path(pidfile), &words))?;
     make_external_bridge(site, node)
 }
 
@@ -83,13 +69,11 @@ fn make_external_bridge(site: &Site, node: &Machine) -> Result<()> {
         EXTERNAL_BRIDGE,
         "eth0",
     ])?;
-    let mut batch = String::from("addr flush dev eth0\n");
-    for address in site.plan.addresses(&node.name) {
-        batch.push_str(&address_line(address, EXTERNAL_BRIDGE));
-    }
-    batch.push_str(&format!("link set {EXTERNAL_BRIDGE} mtu 1500 up\n"));
-    batch.push_str(&default_routes(&site.plan));
-    node.run_with_input(&["ip", "-batch", "-"], &batch)?;
+    node.run_with_input(
+        &["ip", "-batch", "-"],
+        &format!("link set {EXTERNAL_BRIDGE} mtu 1500\nlink set {EXTERNAL_BRIDGE} up\n"),
+    )?;
+    underlay::address(node, &site.plan, EXTERNAL_BRIDGE)?;
     // The userspace datapath only gets copies of frames: without this the kernel would answer them as well.
     node.run_with_input(
         &["nft", "-f", "-"],
@@ -101,18 +85,12 @@ fn make_external_bridge(site: &Site, node: &Machine) -> Result<()> {
 /// Starts ovn-controller; returns when the node is registered as a chassis.
 pub(crate) fn start_ovn_controller(site: &Site, node: &Machine, ovn: &Ovn) -> Result<()> {
     let remote = site.ledger.read().endpoints.southbound_remote.clone();
-    let remote =
-        remote.ok_or_else(|| Error::Invalid("the southbound database was not published".into()))?;
-    let mut set: Vec<String> = ["ovs-vsctl", "--no-wait", "set", "Open_vSwitch", "."]
-        .map(String::from)
-        .to_vec();
+    let remote = remote.ok_or_else(|| Error::Invalid("the southbound database was not published".into()))?;
+    let mut set: Vec<String> = ["ovs-vsctl", "--no-wait", "set", "Open_vSwitch", "."].map(String::from).to_vec();
     for (key, value) in [
         ("ovn-remote", format!("\"{remote}\"")),
         ("ovn-encap-type", "geneve".into()),
-        (
-            "ovn-encap-ip",
-            format!("\"{}\"", site.plan.primary(&node.name)?),
-        ),
+        ("ovn-encap-ip", format!("\"{}\"", site.plan.primary(&node.name)?)),
         ("ovn-bridge-datapath-type", "netdev".into()),
         ("ovn-bridge-mappings", format!("physnet:{EXTERNAL_BRIDGE}")),
         ("ovn-monitor-all", "true".into()),
@@ -141,12 +119,6 @@ pub(crate) fn start_ovn_controller(site: &Site, node: &Machine, ovn: &Ovn) -> Re
     );
     site.start(component)?;
     // Returns when the southbound database has the chassis.
-    site.machine(CONTROL)?.run(&[
-        "ovn-sbctl",
-        "--timeout=60",
-        "wait-until",
-        "Chassis",
-        &node.name,
-    ])?;
+    site.machine(CONTROL)?.run(&["ovn-sbctl", "--timeout=60", "wait-until", "Chassis", &node.name])?;
     Ok(())
 }

@@ -26,25 +26,13 @@ pub(crate) fn start(site: &Site) -> Result<()> {
     write_file(&configuration, haproxy_configuration())?;
     let pidfile = site.machine_dir(OUTSIDE).join("run/haproxy.pid");
     // In master-worker mode the pid file is written once the sockets listen.
-    let words = [
-        "haproxy",
-        "-W",
-        "-f",
-        "/run/haproxy.cfg",
-        "-p",
-        "/run/haproxy.pid",
-    ];
-    site.start(Component::new(
-        "outside-web",
-        OUTSIDE,
-        Ready::Path(pidfile),
-        &words,
-    ))
+    let words = ["haproxy", "-W", "-f", "/run/haproxy.cfg", "-p", "/run/haproxy.pid"];
+    site.start(Component::new("outside-web", OUTSIDE, Ready::Path(pidfile), &words))
 }
 
 fn haproxy_configuration() -> String {
     format!(
         "defaults\n  mode http\n  timeout client 10s\n  timeout server 10s\n  timeout connect 5s\n\
-         frontend web\n  bind :::{WEB_PORT} v4v6\n  http-request return status 200 content-type text/plain lf-string \"outside %[src]\\n\"\n"
+         frontend web\n  bind 0.0.0.0:{WEB_PORT}\n  bind [::]:{WEB_PORT} v6only\n  http-request return status 200 content-type text/plain lf-string \"outside %[src]\\n\"\n"
     )
 }

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    SanType,
 };
 
 use crate::error::{Error, Result, write_file};
@@ -31,9 +31,7 @@ pub struct Authority {
 
 impl std::fmt::Debug for Authority {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Authority")
-            .field("folder", &self.folder)
-            .finish_non_exhaustive()
+        f.debug_struct("Authority").field("folder", &self.folder).finish_non_exhaustive()
     }
 }
 
@@ -42,22 +40,14 @@ impl Authority {
     pub fn create(folder: &Path, name: &str) -> Result<Self> {
         let mut parameters = parameters(name, None);
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        parameters.key_usages = vec![
-            KeyUsagePurpose::KeyCertSign,
-            KeyUsagePurpose::CrlSign,
-            KeyUsagePurpose::DigitalSignature,
-        ];
+        parameters.key_usages =
+            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
         let pair = new_key()?;
         let own = parameters.self_signed(&pair).map_err(broken)?;
         let (certificate, key) = (folder.join("ca.crt"), folder.join("ca.key"));
         write_file(&certificate, own.pem())?;
         write_secret(&key, &pair.serialize_pem())?;
-        Ok(Self {
-            folder: folder.to_owned(),
-            certificate,
-            key,
-            issuer: Issuer::new(parameters, pair),
-        })
+        Ok(Self { folder: folder.to_owned(), certificate, key, issuer: Issuer::new(parameters, pair) })
     }
 
     /// Issues a certificate for client and server use.
@@ -71,18 +61,11 @@ impl Authority {
     ) -> Result<Identity> {
         let mut parameters = parameters(common_name, organisation);
         parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        parameters.extended_key_usages = vec![
-            ExtendedKeyUsagePurpose::ClientAuth,
-            ExtendedKeyUsagePurpose::ServerAuth,
-        ];
+        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
         for name in names {
-            parameters
-                .subject_alt_names
-                .push(SanType::DnsName((*name).try_into().map_err(broken)?));
+            parameters.subject_alt_names.push(SanType::DnsName((*name).try_into().map_err(broken)?));
         }
-        parameters
-            .subject_alt_names
-            .extend(addresses.iter().map(|address| SanType::IpAddress(*address)));
+        parameters.subject_alt_names.extend(addresses.iter().map(|address| SanType::IpAddress(*address)));
         let pair = new_key()?;
         let signed = parameters.signed_by(&pair, &self.issuer).map_err(broken)?;
         let identity = Identity {
@@ -107,13 +90,9 @@ pub fn signing_key(folder: &Path) -> Result<(PathBuf, PathBuf)> {
 fn parameters(common_name: &str, organisation: Option<&str>) -> CertificateParams {
     let mut parameters = CertificateParams::default();
     parameters.distinguished_name = rcgen::DistinguishedName::new();
-    parameters
-        .distinguished_name
-        .push(DnType::CommonName, common_name);
+    parameters.distinguished_name.push(DnType::CommonName, common_name);
     if let Some(organisation) = organisation {
-        parameters
-            .distinguished_name
-            .push(DnType::OrganizationName, organisation);
+        parameters.distinguished_name.push(DnType::OrganizationName, organisation);
     }
     let now = time::OffsetDateTime::now_utc();
     // A little in the past, for machines whose clocks differ.
@@ -126,7 +105,7 @@ fn new_key() -> Result<KeyPair> {
     KeyPair::generate().map_err(broken)
 }
 
-fn broken(error: rcgen::Error) -> Error {
+fn broken(error: impl std::fmt::Display) -> Error {
     Error::Invalid(format!("cannot make the lab's certificates: {error}"))
 }
 

@@ -36,9 +36,7 @@ impl Pod {
     /// Makes the namespace, the interface pair and the port on br-int.
     pub fn create(node: Machine, name: &str, wiring: &Wiring<'_>) -> Result<Self> {
         if name.len() > 15 {
-            return Err(Error::Invalid(format!(
-                "{name:?} is too long for an interface; use at most 15 characters"
-            )));
+            return Err(Error::Invalid(format!("{name:?} is too long for an interface; use at most 15 characters")));
         }
         let Wiring { port, mac, mtu, .. } = wiring;
         node.run(&["ip", "netns", "add", name])?;
@@ -46,10 +44,7 @@ impl Pod {
             &["ip", "-batch", "-"],
             &format!("link add {name} mtu {mtu} type veth peer name eth0 address {mac} mtu {mtu} netns {name}\nlink set {name} up\n"),
         )?;
-        let pod = Self {
-            name: name.to_owned(),
-            node,
-        };
+        let pod = Self { name: name.to_owned(), node };
         let mut batch = String::from("link set lo up\nlink set eth0 up\n");
         for address in wiring.addresses {
             batch.push_str(&crate::underlay::address_line(*address, "eth0"));
@@ -57,8 +52,7 @@ impl Pod {
         for gateway in wiring.gateways {
             batch.push_str(&format!("route add default via {gateway}\n"));
         }
-        pod.node
-            .run_with_input(&["ip", "-n", name, "-batch", "-"], &batch)?;
+        pod.node.run_with_input(&["ip", "-n", name, "-batch", "-"], &batch)?;
         // The userspace datapath wants whole frames from what transmits towards it.
         pod.run(&["ethtool", "-K", "eth0", "tx", "off"])?;
         pod.node.run(&[
@@ -95,30 +89,20 @@ impl Pod {
     /// Runs a piece of this program with the pod's network: sockets that it opens live there.
     pub fn with_network<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         // Seen through the machine's first process, whose `/run` is not the host's.
-        let path = format!(
-            "/proc/{}/root/run/netns/{}",
-            self.node.init().pid,
-            self.name
-        );
+        let path = format!("/proc/{}/root/run/netns/{}", self.node.init().pid, self.name);
         crate::namespace::enter_network(Path::new(&path), work)
     }
 
     /// Opens a TCP connection from the pod.
     pub fn connect(&self, target: SocketAddr, limit: Duration) -> Result<TcpStream> {
         self.with_network(|| TcpStream::connect_timeout(&target, limit))?
-            .map_err(Error::io(format!(
-                "cannot connect from pod {} to {target}",
-                self.name
-            )))
+            .map_err(Error::io(format!("cannot connect from pod {} to {target}", self.name)))
     }
 
     /// Listens on a TCP port of the pod.
     pub fn listen(&self, port: u16) -> Result<TcpListener> {
         let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
         self.with_network(|| TcpListener::bind(any))?
-            .map_err(Error::io(format!(
-                "cannot listen on port {port} of pod {}",
-                self.name
-            )))
+            .map_err(Error::io(format!("cannot listen on port {port} of pod {}", self.name)))
     }
 }

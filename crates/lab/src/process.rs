@@ -19,10 +19,7 @@ pub struct ProcessId {
 impl ProcessId {
     /// The identity of a process that runs now.
     pub fn of(pid: u32) -> Option<Self> {
-        Some(Self {
-            pid,
-            started: Stat::read(pid)?.started,
-        })
+        Some(Self { pid, started: Stat::read(pid)?.started })
     }
 
     /// Whether this very process still runs (a zombie does not).
@@ -32,9 +29,7 @@ impl ProcessId {
 
     /// The state letter of `/proc/PID/stat` (`R`, `S`, `T`, …), if it still runs.
     pub fn state(self) -> Option<char> {
-        Stat::read(self.pid)
-            .filter(|stat| stat.started == self.started)
-            .map(|stat| stat.state)
+        Stat::read(self.pid).filter(|stat| stat.started == self.started).map(|stat| stat.state)
     }
 
     /// Resident memory in KiB, if it still runs.
@@ -43,14 +38,7 @@ impl ProcessId {
             return None;
         }
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
-        status.lines().find_map(|line| {
-            line.strip_prefix("VmRSS:")?
-                .trim()
-                .strip_suffix("kB")?
-                .trim()
-                .parse()
-                .ok()
-        })
+        status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix("kB")?.trim().parse().ok())
     }
 
     /// A handle that cannot be confused with another process, unless this one is gone.
@@ -87,20 +75,15 @@ impl ProcessHandle {
 }
 
 /// Waits until one of the descriptors is readable (or hung up) and tells which; `None` at the deadline.
-pub fn wait_readable(
-    descriptors: &[std::os::fd::BorrowedFd<'_>],
-    deadline: Instant,
-) -> Option<usize> {
+pub fn wait_readable(descriptors: &[std::os::fd::BorrowedFd<'_>], deadline: Instant) -> Option<usize> {
     loop {
         let left = deadline.checked_duration_since(Instant::now())?;
         let timeout = Timespec {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(left.subsec_nanos()),
         };
-        let mut watched: Vec<PollFd<'_>> = descriptors
-            .iter()
-            .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN))
-            .collect();
+        let mut watched: Vec<PollFd<'_>> =
+            descriptors.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
         match rustix::event::poll(&mut watched, Some(&timeout)) {
             Ok(0) => return None,
             Ok(_) => {
@@ -139,20 +122,14 @@ mod tests {
         let me = ProcessId::of(std::process::id()).unwrap();
         assert!(me.is_alive());
         assert!(me.resident_kib().unwrap() > 0);
-        let stranger = ProcessId {
-            started: me.started + 1,
-            ..me
-        };
+        let stranger = ProcessId { started: me.started + 1, ..me };
         assert!(!stranger.is_alive());
         assert!(stranger.open().is_none());
     }
 
     #[test]
     fn the_end_of_a_process_is_an_event() {
-        let mut child = std::process::Command::new("cat")
-            .stdin(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
         let handle = ProcessId::of(child.id()).unwrap().open().unwrap();
         assert!(!handle.wait(Duration::ZERO));
         handle.signal(Signal::KILL);

@@ -58,26 +58,20 @@ impl Progress {
 
     /// For a person: bars if standard error is a terminal, plain lines otherwise.
     pub fn for_people() -> Self {
-        if std::io::stderr().is_terminal() {
-            Self::bars()
-        } else {
-            Self::new(|event| plain_line(&event))
-        }
+        if std::io::stderr().is_terminal() { Self::bars() } else { Self::new(|event| plain_line(&event)) }
     }
 
     fn bars() -> Self {
         let all = MultiProgress::new();
         let running: Mutex<HashMap<String, ProgressBar>> = Mutex::new(HashMap::new());
         Self::new(move |event| {
-            let mut running = running
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut running = running.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             match event {
                 Event::Begin { step } => {
                     let bar = all.add(ProgressBar::new_spinner());
-                    if let Ok(style) = ProgressStyle::with_template(
-                        "{spinner:.cyan} {prefix:<28} {elapsed:>4} {wide_msg:.dim}",
-                    ) {
+                    if let Ok(style) =
+                        ProgressStyle::with_template("{spinner:.cyan} {prefix:<28} {elapsed:>4} {wide_msg:.dim}")
+                    {
                         bar.set_style(style);
                     }
                     bar.set_prefix(step.clone());
@@ -89,11 +83,7 @@ impl Progress {
                         bar.set_message(text);
                     }
                 }
-                Event::End {
-                    step,
-                    milliseconds,
-                    error,
-                } => {
+                Event::End { step, milliseconds, error } => {
                     if let Some(bar) = running.remove(&step) {
                         bar.finish_and_clear();
                     }
@@ -115,21 +105,12 @@ impl Progress {
 
     /// A word on a running step.
     pub fn note(&self, step: &str, text: impl Into<String>) {
-        self.emit(Event::Note {
-            step: step.to_owned(),
-            text: text.into(),
-        });
+        self.emit(Event::Note { step: step.to_owned(), text: text.into() });
     }
 
     /// Runs one step and tells its beginning and its end.
-    pub fn step<T, E: std::fmt::Display>(
-        &self,
-        name: &str,
-        work: impl FnOnce() -> Result<T, E>,
-    ) -> Result<T, E> {
-        self.emit(Event::Begin {
-            step: name.to_owned(),
-        });
+    pub fn step<T, E: std::fmt::Display>(&self, name: &str, work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        self.emit(Event::Begin { step: name.to_owned() });
         let begun = Instant::now();
         let answer = work();
         let milliseconds = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -146,17 +127,9 @@ fn plain_line(event: &Event) {
     let line = match event {
         Event::Begin { step } => format!("… {step}"),
         Event::Note { step, text } => format!("  {step}: {text}"),
-        Event::End {
-            step,
-            milliseconds,
-            error: None,
-        } => format!("✔ {step} ({})", human(*milliseconds)),
+        Event::End { step, milliseconds, error: None } => format!("✔ {step} ({})", human(*milliseconds)),
         // The error itself is printed once, by whoever gave up.
-        Event::End {
-            step,
-            error: Some(_),
-            ..
-        } => format!("✘ {step}"),
+        Event::End { step, error: Some(_), .. } => format!("✘ {step}"),
     };
     let _ = writeln!(std::io::stderr(), "{line}");
 }
@@ -165,11 +138,7 @@ fn human(milliseconds: u64) -> String {
     match milliseconds {
         0..=999 => format!("{milliseconds} ms"),
         1000..=99_999 => format!("{}.{} s", milliseconds / 1000, milliseconds % 1000 / 100),
-        _ => format!(
-            "{} min {} s",
-            milliseconds / 60_000,
-            milliseconds / 1000 % 60
-        ),
+        _ => format!("{} min {} s", milliseconds / 60_000, milliseconds / 1000 % 60),
     }
 }
 
@@ -183,9 +152,7 @@ mod tests {
         let sink = seen.clone();
         let progress = Progress::new(move |event| sink.lock().unwrap().push(event));
         progress.step("good", || Ok::<_, String>(())).unwrap();
-        progress
-            .step("bad", || Err::<(), _>("no disk".to_owned()))
-            .unwrap_err();
+        progress.step("bad", || Err::<(), _>("no disk".to_owned())).unwrap_err();
         let seen = seen.lock().unwrap();
         assert!(matches!(&seen[0], Event::Begin { step } if step == "good"));
         assert!(matches!(&seen[1], Event::End { error: None, .. }));

@@ -59,8 +59,8 @@ impl Watch {
             Ready::Notify => {
                 // A restart finds the socket of the last time.
                 let _ = std::fs::remove_file(notify);
-                let socket = UnixDatagram::bind(notify)
-                    .map_err(Error::io(format!("cannot listen on {}", notify.display())))?;
+                let socket =
+                    UnixDatagram::bind(notify).map_err(Error::io(format!("cannot listen on {}", notify.display())))?;
                 Ok(Self::Notify(socket))
             }
             Ready::Path(path) => {
@@ -70,11 +70,7 @@ impl Watch {
                 let flags = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO;
                 Ok(Self::Path(inotify(parent, flags)?, path.clone()))
             }
-            Ready::Log(line) => Ok(Self::Log(
-                inotify(log, AddWatchFlags::IN_MODIFY)?,
-                log.to_owned(),
-                line,
-            )),
+            Ready::Log(line) => Ok(Self::Log(inotify(log, AddWatchFlags::IN_MODIFY)?, log.to_owned(), line)),
         }
     }
 
@@ -89,11 +85,7 @@ impl Watch {
                 None => return Ok(Outcome::TimedOut),
                 Some(0) => {}
                 Some(_) => {
-                    return Ok(if self.seen(&mut from)? {
-                        Outcome::Ready
-                    } else {
-                        Outcome::Ended
-                    });
+                    return Ok(if self.seen(&mut from)? { Outcome::Ready } else { Outcome::Ended });
                 }
             }
         }
@@ -110,14 +102,9 @@ impl Watch {
         match self {
             Self::Notify(socket) => {
                 let mut message = [0; 4096];
-                socket
-                    .set_nonblocking(true)
-                    .map_err(Error::io("cannot use the notification socket"))?;
+                socket.set_nonblocking(true).map_err(Error::io("cannot use the notification socket"))?;
                 while let Ok(length) = socket.recv(&mut message) {
-                    if String::from_utf8_lossy(&message[..length])
-                        .lines()
-                        .any(|line| line == "READY=1")
-                    {
+                    if String::from_utf8_lossy(&message[..length]).lines().any(|line| line == "READY=1") {
                         return Ok(true);
                     }
                 }
@@ -129,17 +116,12 @@ impl Watch {
             }
             Self::Log(inotify, log, line) => {
                 drain(inotify);
-                let text = std::fs::read(log)
-                    .map_err(Error::io(format!("cannot read {}", log.display())))?;
+                let text = std::fs::read(log).map_err(Error::io(format!("cannot read {}", log.display())))?;
                 let new = String::from_utf8_lossy(text.get(*from..).unwrap_or_default());
                 // Stop at the last whole line: the rest of it may still be on its way.
                 let whole = new.rfind('\n').map_or(0, |end| end + 1);
                 let found = new[..whole].contains(line);
-                *from += if new.len() == text.len() - *from {
-                    whole
-                } else {
-                    0
-                };
+                *from += if new.len() == text.len() - *from { whole } else { 0 };
                 Ok(found)
             }
         }
@@ -147,15 +129,9 @@ impl Watch {
 }
 
 fn inotify(path: &Path, flags: AddWatchFlags) -> Result<Inotify> {
-    let doing = format!(
-        "cannot watch {} (too many watches? raise fs.inotify.max_user_instances)",
-        path.display()
-    );
-    let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)
-        .map_err(Error::errno(doing.clone()))?;
-    inotify
-        .add_watch(path, flags)
-        .map_err(Error::errno(doing))?;
+    let doing = format!("cannot watch {} (too many watches? raise fs.inotify.max_user_instances)", path.display());
+    let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).map_err(Error::errno(doing.clone()))?;
+    inotify.add_watch(path, flags).map_err(Error::errno(doing))?;
     Ok(inotify)
 }
 

@@ -103,9 +103,7 @@ impl Record {
     pub fn load(place: &Place, name: &str) -> Result<Self> {
         let path = place.lab(name).join("lab.json");
         if !path.exists() {
-            return Err(Error::NotRunning {
-                name: name.to_owned(),
-            });
+            return Err(Error::NotRunning { name: name.to_owned() });
         }
         serde_json::from_str(&read_file(&path)?).map_err(|error| {
             Error::Invalid(format!(
@@ -117,38 +115,22 @@ impl Record {
 
     /// A machine by name; the error lists those there are.
     pub fn machine(&self, name: &str) -> Result<&MachineRecord> {
-        self.machines
-            .iter()
-            .find(|machine| machine.name == name)
-            .ok_or_else(|| Error::Unknown {
-                kind: "machine",
-                name: name.to_owned(),
-                lab: self.name.clone(),
-                known: self
-                    .machines
-                    .iter()
-                    .map(|machine| machine.name.as_str())
-                    .collect::<Vec<_>>()
-                    .join(", "),
-            })
+        self.machines.iter().find(|machine| machine.name == name).ok_or_else(|| Error::Unknown {
+            kind: "machine",
+            name: name.to_owned(),
+            lab: self.name.clone(),
+            known: self.machines.iter().map(|machine| machine.name.as_str()).collect::<Vec<_>>().join(", "),
+        })
     }
 
     /// A component by name; the error lists those there are.
     pub fn component(&self, name: &str) -> Result<&ComponentRecord> {
-        self.components
-            .iter()
-            .find(|component| component.name == name)
-            .ok_or_else(|| Error::Unknown {
-                kind: "component",
-                name: name.to_owned(),
-                lab: self.name.clone(),
-                known: self
-                    .components
-                    .iter()
-                    .map(|component| component.name.as_str())
-                    .collect::<Vec<_>>()
-                    .join(", "),
-            })
+        self.components.iter().find(|component| component.name == name).ok_or_else(|| Error::Unknown {
+            kind: "component",
+            name: name.to_owned(),
+            lab: self.name.clone(),
+            known: self.components.iter().map(|component| component.name.as_str()).collect::<Vec<_>>().join(", "),
+        })
     }
 }
 
@@ -157,10 +139,7 @@ pub fn lab_names(place: &Place) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(place.labs()) else {
         return Vec::new();
     };
-    let mut names: Vec<String> = entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect();
+    let mut names: Vec<String> = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
     names
 }
@@ -170,10 +149,7 @@ pub fn has_owner(place: &Place, name: &str) -> bool {
     let Ok(file) = File::open(place.lab(name).join("lab.lock")) else {
         return false;
     };
-    matches!(
-        file.try_lock_shared(),
-        Err(std::fs::TryLockError::WouldBlock)
-    )
+    matches!(file.try_lock_shared(), Err(std::fs::TryLockError::WouldBlock))
 }
 
 /// Waits until the owner of a lab has gone. There is no deadline: the caller has told or killed it.
@@ -206,11 +182,7 @@ impl Ledger {
         if lock.try_lock().is_err() {
             return Err(Error::Running { name: record.name });
         }
-        let ledger = Self {
-            dir,
-            record: Mutex::new(record),
-            _lock: lock,
-        };
+        let ledger = Self { dir, record: Mutex::new(record), _lock: lock };
         ledger.change(|_| ())?;
         Ok(ledger)
     }
@@ -223,9 +195,7 @@ impl Ledger {
     /// A look at the record.
     pub(crate) fn read(&self) -> MutexGuard<'_, Record> {
         // A panic elsewhere cannot leave a record half-changed: each change is one assignment or push.
-        self.record
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.record.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Changes the record and writes it, in one step that a crash cannot halve.
@@ -236,8 +206,7 @@ impl Ledger {
             .map_err(|error| Error::Invalid(format!("cannot write the lab's record: {error}")))?;
         let temporary = self.dir.join("lab.json.new");
         write_file(&temporary, text)?;
-        std::fs::rename(&temporary, self.dir.join("lab.json"))
-            .map_err(Error::io("cannot replace the lab's record"))?;
+        std::fs::rename(&temporary, self.dir.join("lab.json")).map_err(Error::io("cannot replace the lab's record"))?;
         Ok(answer)
     }
 }

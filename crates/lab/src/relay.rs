@@ -24,18 +24,10 @@ impl Relay {
     pub fn start(machine: Machine, target: SocketAddr, port: Option<u16>) -> Result<Self> {
         let wanted = SocketAddr::from(([127, 0, 0, 1], port.unwrap_or(0)));
         let listener = TcpListener::bind(wanted).map_err(|error| match error.kind() {
-            ErrorKind::AddrInUse => Error::PortInUse {
-                address: wanted.to_string(),
-                option: "--api-port",
-            },
-            _ => Error::Io {
-                doing: format!("cannot listen on {wanted}"),
-                source: error,
-            },
+            ErrorKind::AddrInUse => Error::PortInUse { address: wanted.to_string(), option: "--api-port" },
+            _ => Error::Io { doing: format!("cannot listen on {wanted}"), source: error },
         })?;
-        let address = listener
-            .local_addr()
-            .map_err(Error::io("cannot ask for the relay's address"))?;
+        let address = listener.local_addr().map_err(Error::io("cannot ask for the relay's address"))?;
         let stopped = Arc::new(AtomicBool::new(false));
         let stop = stopped.clone();
         spawn("relay", move || {
@@ -44,12 +36,11 @@ impl Relay {
                     return;
                 }
                 let machine = machine.clone();
-                let served = spawn("relay-connection", move || {
-                    match machine.connect(target, Duration::from_secs(10)) {
+                let served =
+                    spawn("relay-connection", move || match machine.connect(target, Duration::from_secs(10)) {
                         Ok(server) => join(client, server),
                         Err(error) => tracing::debug!(%error, "relay"),
-                    }
-                });
+                    });
                 if let Err(error) = served {
                     // The client sees its connection closed and may try again.
                     tracing::warn!(%error, "relay");

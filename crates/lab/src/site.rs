@@ -33,12 +33,7 @@ pub(crate) struct Component {
 }
 
 impl Component {
-    pub(crate) fn new(
-        name: impl Into<String>,
-        machine: impl Into<String>,
-        ready: Ready,
-        words: &[&str],
-    ) -> Self {
+    pub(crate) fn new(name: impl Into<String>, machine: impl Into<String>, ready: Ready, words: &[&str]) -> Self {
         Self {
             name: name.into(),
             machine: machine.into(),
@@ -134,26 +129,22 @@ impl Site {
             hosts: &self.plan.hosts(&named),
         })?;
         lock(&self.machines).push(owned);
-        let addresses = self
-            .plan
-            .addresses(name)
-            .iter()
-            .map(ToString::to_string)
-            .collect();
-        self.ledger.change(|record| {
-            record.machines.push(MachineRecord {
-                name: name.to_owned(),
-                init,
-                addresses,
-            })
-        })?;
+        let addresses = self.plan.addresses(name).iter().map(ToString::to_string).collect();
+        self.ledger.change(|record| record.machines.push(MachineRecord { name: name.to_owned(), init, addresses }))?;
         self.machine(name)
     }
 
-    /// Makes a machine that is plugged into the underlay.
-    pub(crate) fn add_attached_machine(&self, name: &str, extras: Extras) -> Result<Machine> {
+    /// Makes a machine that is plugged into the underlay, without an address.
+    pub(crate) fn add_plugged_machine(&self, name: &str, extras: Extras) -> Result<Machine> {
         let machine = self.add_machine(name, extras)?;
-        crate::underlay::attach(&self.machine(FABRIC)?, &machine, &self.plan)?;
+        crate::underlay::plug(&self.machine(FABRIC)?, &machine)?;
+        Ok(machine)
+    }
+
+    /// Makes a machine that is reachable on the underlay by its `eth0`.
+    pub(crate) fn add_attached_machine(&self, name: &str, extras: Extras) -> Result<Machine> {
+        let machine = self.add_plugged_machine(name, extras)?;
+        crate::underlay::address(&machine, &self.plan, "eth0")?;
         Ok(machine)
     }
 
@@ -167,13 +158,7 @@ impl Site {
         let started = self.launch(&component);
         started.map(|waiter| {
             notify(&self.observer, &component.name, None);
-            lock(&self.components).insert(
-                component.name.clone(),
-                Running {
-                    component,
-                    waiter: Some(waiter),
-                },
-            );
+            lock(&self.components).insert(component.name.clone(), Running { component, waiter: Some(waiter) });
         })
     }
 
@@ -181,30 +166,18 @@ impl Site {
         let Component { name, machine, .. } = component;
         let log = self.dir().join("logs").join(format!("{name}.log"));
         let doing = format!("cannot write {}", log.display());
-        let output = File::options()
-            .create(true)
-            .append(true)
-            .open(&log)
-            .map_err(Error::io(doing.clone()))?;
+        let output = File::options().create(true).append(true).open(&log).map_err(Error::io(doing.clone()))?;
         let errors = output.try_clone().map_err(Error::io(doing))?;
 
         let notify = format!("notify-{name}");
-        let watch = Watch::prepare(
-            &component.ready,
-            &self.machine_dir(machine).join("run").join(&notify),
-            &log,
-        )?;
+        let watch = Watch::prepare(&component.ready, &self.machine_dir(machine).join("run").join(&notify), &log)?;
         let machine = self.machine(machine)?;
         let mut command = machine.command(&component.words)?;
         if matches!(component.ready, Ready::Notify) {
             command.env("NOTIFY_SOCKET", format!("/run/{notify}"));
         }
         // A group of its own: the terminal's Ctrl-C is for the owner, who then ends the machines in order.
-        command
-            .stdin(Stdio::null())
-            .stdout(output)
-            .stderr(errors)
-            .process_group(0);
+        command.stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
         let mut child = machine.spawn(&mut command)?;
 
         let pid = child.id();
@@ -240,12 +213,7 @@ impl Site {
                     .flatten()
                     .map_or_else(|| "status unknown".to_owned(), |status| status.to_string());
                 let tail = view::tail(&log, 3).replace('\n', " | ");
-                Err(Error::Ended {
-                    component: name.clone(),
-                    status,
-                    log,
-                    tail,
-                })
+                Err(Error::Ended { component: name.clone(), status, log, tail })
             }
         }
     }
@@ -264,16 +232,11 @@ impl Site {
             .spawn(move || {
                 let status = wait();
                 if ledger.read().phase != Phase::Stopping {
-                    let ended =
-                        status.map_or_else(|| "unknown".to_owned(), |status| status.to_string());
+                    let ended = status.map_or_else(|| "unknown".to_owned(), |status| status.to_string());
                     tracing::warn!(component = name, status = ended, "component ended");
                     // The record is for people who look; a component's end does not depend on it.
                     let _ = ledger.change(|record| {
-                        for component in record
-                            .components
-                            .iter_mut()
-                            .filter(|other| other.process == process)
-                        {
+                        for component in record.components.iter_mut().filter(|other| other.process == process) {
                             component.ended = Some(ended.clone());
                         }
                     });
@@ -285,12 +248,7 @@ impl Site {
     }
 
     /// Asks until a command succeeds on a machine, for what has no event of its own; the component's end ends it.
-    pub(crate) fn await_answer(
-        &self,
-        component: &str,
-        machine: &str,
-        words: &[&str],
-    ) -> Result<()> {
+    pub(crate) fn await_answer(&self, component: &str, machine: &str, words: &[&str]) -> Result<()> {
         let found = self.ledger.read().component(component)?.clone();
         let machine = self.machine(machine)?;
         let deadline = Instant::now() + READY_LIMIT;
@@ -299,10 +257,7 @@ impl Site {
             if answer.is_ok() {
                 return Ok(());
             }
-            let ended = found
-                .process
-                .open()
-                .is_none_or(|process| process.wait(Duration::from_millis(20)));
+            let ended = found.process.open().is_none_or(|process| process.wait(Duration::from_millis(20)));
             if ended || Instant::now() > deadline {
                 return answer.map(|_| ());
             }
@@ -316,9 +271,7 @@ impl Site {
             let Some(running) = components.get_mut(name) else {
                 drop(components);
                 self.ledger.read().component(name)?;
-                return Err(Error::Invalid(format!(
-                    "component {name} was never ready; there is nothing to restart"
-                )));
+                return Err(Error::Invalid(format!("component {name} was never ready; there is nothing to restart")));
             };
             let process = self.ledger.read().component(name)?.process;
             if let Some(handle) = process.open() {
@@ -363,18 +316,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Runs pieces of work side by side and returns the first error of the first piece that failed.
-pub(crate) fn side_by_side<'a>(
-    work: Vec<Box<dyn FnOnce() -> Result<()> + Send + 'a>>,
-) -> Result<()> {
+pub(crate) fn side_by_side<'a>(work: Vec<Box<dyn FnOnce() -> Result<()> + Send + 'a>>) -> Result<()> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = work.into_iter().map(|piece| scope.spawn(piece)).collect();
         threads
             .into_iter()
-            .map(|thread| {
-                thread
-                    .join()
-                    .unwrap_or_else(|_| Err(Error::Invalid("a thread of the lab panicked".into())))
-            })
+            .map(|thread| thread.join().unwrap_or_else(|_| Err(Error::Invalid("a thread of the lab panicked".into()))))
             .fold(Ok(()), Result::and)
     })
 }

@@ -95,12 +95,7 @@ pub struct Ovn {
 
 impl Default for Ovn {
     fn default() -> Self {
-        Self {
-            databases: Databases::default(),
-            tls: false,
-            northds: 1,
-            election_timer: 1000,
-        }
+        Self { databases: Databases::default(), tls: false, northds: 1, election_timer: 1000 }
     }
 }
 
@@ -203,10 +198,7 @@ impl LabSpec {
     /// Refuses what cannot work before anything is made.
     pub fn check(&self) -> Result<()> {
         let short = !self.name.is_empty() && self.name.len() <= 40;
-        let plain = self
-            .name
-            .chars()
-            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+        let plain = self.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
         if !short || !plain || self.name.starts_with('-') {
             return Err(Error::Invalid(format!(
                 "{:?} is no name for a lab; use at most 40 lower-case letters, digits and '-'",
@@ -220,9 +212,7 @@ impl LabSpec {
             )));
         }
         if self.ovn.as_ref().is_some_and(|ovn| ovn.northds == 0) {
-            return Err(Error::Invalid(
-                "OVN without ovn-northd does nothing; use at least one".into(),
-            ));
+            return Err(Error::Invalid("OVN without ovn-northd does nothing; use at least one".into()));
         }
         Ok(())
     }
@@ -238,22 +228,7 @@ mod tests {
             assert!(LabSpec::new(name).check().is_err(), "{name:?}");
         }
         assert!(LabSpec::new("ok-1").check().is_ok());
-        assert!(
-            LabSpec::new("ok")
-                .nodes(MAX_NODES + 1)
-                .check()
-                .unwrap_err()
-                .to_string()
-                .contains("201 nodes")
-        );
-        assert!(
-            LabSpec::new("ok")
-                .ovn(Ovn {
-                    northds: 0,
-                    ..Ovn::default()
-                })
-                .check()
-                .is_err()
-        );
+        assert!(LabSpec::new("ok").nodes(MAX_NODES + 1).check().unwrap_err().to_string().contains("201 nodes"));
+        assert!(LabSpec::new("ok").ovn(Ovn { northds: 0, ..Ovn::default() }).check().is_err());
     }
 }

@@ -59,8 +59,7 @@ pub fn down(place: &Place, name: &str) -> Result<Removed> {
 /// Sweeps away what crashed tests left.
 pub(crate) fn sweep(place: &Place) {
     for name in lab_names(place) {
-        let crashed = !has_owner(place, &name)
-            && Record::load(place, &name).is_ok_and(|record| record.spec.ephemeral);
+        let crashed = !has_owner(place, &name) && Record::load(place, &name).is_ok_and(|record| record.spec.ephemeral);
         if crashed && let Err(error) = down(place, &name) {
             tracing::warn!(lab = name, %error, "cannot sweep away a crashed lab");
         }
@@ -69,11 +68,7 @@ pub(crate) fn sweep(place: &Place) {
 
 /// Ends machines that are still there; their leash has usually done so already.
 fn end_machines(record: &Record) -> usize {
-    let handles: Vec<_> = record
-        .machines
-        .iter()
-        .filter_map(|machine| machine.init.open())
-        .collect();
+    let handles: Vec<_> = record.machines.iter().filter_map(|machine| machine.init.open()).collect();
     for handle in &handles {
         handle.signal(Signal::KILL);
     }
@@ -93,10 +88,9 @@ pub(crate) fn clean(folder: &Path, record: &Record) -> Result<()> {
 
 fn remove_folder(folder: &Path) -> Result<()> {
     match std::fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::Io {
-            doing: format!("cannot remove {}", folder.display()),
-            source: error,
-        }),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::Io { doing: format!("cannot remove {}", folder.display()), source: error })
+        }
         _ => Ok(()),
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Every lab has a switch of its own in a namespace of its own, so labs side by side may use the same addresses.
 
+use std::fs::File;
 use std::net::IpAddr;
 
 use netmodel::{InterfaceAddress, Prefix};
@@ -42,16 +43,11 @@ impl AddressPlan {
         let prefix = |wanted: bool, text: &str| -> Result<Option<Prefix>> {
             wanted
                 .then(|| {
-                    text.parse().map_err(|error| {
-                        Error::Invalid(format!("the underlay's own plan is wrong: {error}"))
-                    })
+                    text.parse().map_err(|error| Error::Invalid(format!("the underlay's own plan is wrong: {error}")))
                 })
                 .transpose()
         };
-        Ok(Self {
-            v4: prefix(family.has_v4(), "10.99.0.0/24")?,
-            v6: prefix(family.has_v6(), "fd99::/64")?,
-        })
+        Ok(Self { v4: prefix(family.has_v4(), "10.99.0.0/24")?, v6: prefix(family.has_v6(), "fd99::/64")? })
     }
 
     fn position(machine: &str) -> Option<u128> {
@@ -59,9 +55,7 @@ impl AddressPlan {
         match machine {
             CONTROL => Some(1),
             OUTSIDE => Some(254),
-            _ => number("db-")
-                .map(|index| 1 + index)
-                .or_else(|| number("n").map(|index| 10 + index)),
+            _ => number("db-").map(|index| 1 + index).or_else(|| number("n").map(|index| 10 + index)),
         }
     }
 
@@ -70,11 +64,7 @@ impl AddressPlan {
         let Some(position) = Self::position(machine) else {
             return Vec::new();
         };
-        [self.v4, self.v6]
-            .into_iter()
-            .flatten()
-            .filter_map(|prefix| prefix.nth_interface(position))
-            .collect()
+        [self.v4, self.v6].into_iter().flatten().filter_map(|prefix| prefix.nth_interface(position)).collect()
     }
 
     /// The address by which others call a machine.
@@ -82,11 +72,7 @@ impl AddressPlan {
         self.addresses(machine)
             .first()
             .map(|address| address.address())
-            .ok_or_else(|| {
-                Error::Invalid(format!(
-                    "machine {machine:?} has no address on the underlay"
-                ))
-            })
+            .ok_or_else(|| Error::Invalid(format!("machine {machine:?} has no address on the underlay")))
     }
 
     /// `/etc/hosts` with every machine named.
@@ -118,46 +104,38 @@ pub(crate) fn build_switch(fabric: &Machine) -> Result<()> {
     Ok(())
 }
 
-/// Plugs a machine into the switch and gives its `eth0` its addresses, with the outside as default router.
-pub(crate) fn attach(fabric: &Machine, machine: &Machine, plan: &AddressPlan) -> Result<()> {
+/// Plugs a machine into the switch by its `eth0`, which has no address yet.
+pub(crate) fn plug(fabric: &Machine, machine: &Machine) -> Result<()> {
     let name = &machine.name;
-    // `netns PID` takes a pid of the host, so this runs among the host's processes.
-    fabric.run_among_host_processes(
-        &["ip", "-batch", "-"],
-        &format!(
-            "link add {name} type veth peer name eth0 netns {}\nlink set {name} master br0\nlink set {name} up\n",
-            machine.init().pid
-        ),
-    )?;
+    let network = machine.network();
+    let file = File::open(&network).map_err(Error::io(format!("cannot open {}", network.display())))?;
+    // The switch's machine does not see the other's processes; it gets the other's network as a file.
+    let words = ["ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", "/proc/self/fd/0"];
+    fabric.run_with_file(&words, file)?;
+    let batch = format!("link set {name} master br0\nlink set {name} up\n");
+    fabric.run_with_input(&["ip", "-batch", "-"], &batch)?;
     // Frames that go towards a userspace datapath must leave here whole: checksums and segments done.
     fabric.run(&["ethtool", "-K", name, "tx", "off"])?;
-    let mut batch = String::from("link set lo up\nlink set eth0 up\n");
-    for address in plan.addresses(name) {
-        batch.push_str(&address_line(address, "eth0"));
-    }
-    if name != OUTSIDE {
-        batch.push_str(&default_routes(plan));
-    }
-    machine.run_with_input(&["ip", "-batch", "-"], &batch)?;
+    machine.run_with_input(&["ip", "-batch", "-"], "link set lo up\nlink set eth0 up\n")?;
     Ok(())
+}
+
+/// Gives an interface of a machine its addresses, with the outside as default router.
+pub(crate) fn address(machine: &Machine, plan: &AddressPlan, interface: &str) -> Result<()> {
+    let mut batch: String =
+        plan.addresses(&machine.name).into_iter().map(|address| address_line(address, interface)).collect();
+    if machine.name != OUTSIDE {
+        for router in plan.addresses(OUTSIDE) {
+            batch.push_str(&format!("route add default via {}\n", router.address()));
+        }
+    }
+    machine.run_with_input(&["ip", "-batch", "-"], &batch).map(|_| ())
 }
 
 /// The `ip -batch` line that puts an address on an interface, usable at once.
 pub(crate) fn address_line(address: InterfaceAddress, interface: &str) -> String {
-    let nodad = if address.address().is_ipv6() {
-        " nodad"
-    } else {
-        ""
-    };
+    let nodad = if address.address().is_ipv6() { " nodad" } else { "" };
     format!("addr add {address} dev {interface}{nodad}\n")
-}
-
-/// The `ip -batch` lines for default routes by way of the outside.
-pub(crate) fn default_routes(plan: &AddressPlan) -> String {
-    plan.addresses(OUTSIDE)
-        .iter()
-        .map(|router| format!("route add default via {}\n", router.address()))
-        .collect()
 }
 
 #[cfg(test)]
@@ -170,10 +148,7 @@ mod tests {
         let mut machines: Vec<String> = (1..=crate::spec::MAX_NODES).map(node_name).collect();
         machines.extend((1..=3).map(database_name));
         machines.extend([CONTROL, OUTSIDE].map(String::from));
-        let mut all: Vec<_> = machines
-            .iter()
-            .flat_map(|machine| plan.addresses(machine))
-            .collect();
+        let mut all: Vec<_> = machines.iter().flat_map(|machine| plan.addresses(machine)).collect();
         assert_eq!(all.len(), machines.len() * 2);
         all.sort();
         all.dedup();
@@ -186,13 +161,6 @@ mod tests {
         let v6 = AddressPlan::new(Family::V6).unwrap();
         assert_eq!(v6.primary("n1").unwrap().to_string(), "fd99::b");
         assert_eq!(bracketed(v6.primary("n1").unwrap()), "[fd99::b]");
-        assert_eq!(
-            AddressPlan::new(Family::Dual)
-                .unwrap()
-                .primary("n1")
-                .unwrap()
-                .to_string(),
-            "10.99.0.11"
-        );
+        assert_eq!(AddressPlan::new(Family::Dual).unwrap().primary("n1").unwrap().to_string(), "10.99.0.11");
     }
 }

@@ -15,19 +15,10 @@ pub fn machine_dir(lab: &Path, machine: &str) -> PathBuf {
 pub fn machine(record: &Record, name: &str) -> Result<Machine> {
     let found = record.machine(name)?;
     let mut environment = base_environment(record.kubernetes.as_deref());
-    let mut set = |key: &str, value: Option<String>| {
-        environment.extend(value.map(|value| (key.to_owned(), value)))
-    };
+    let mut set = |key: &str, value: Option<String>| environment.extend(value.map(|value| (key.to_owned(), value)));
     set("OVN_NB_DB", record.endpoints.northbound.clone());
     set("OVN_SB_DB", record.endpoints.southbound.clone());
-    set(
-        "KUBECONFIG",
-        record
-            .endpoints
-            .machine_kubeconfig
-            .as_ref()
-            .map(|path| path.display().to_string()),
-    );
+    set("KUBECONFIG", record.endpoints.machine_kubeconfig.as_ref().map(|path| path.display().to_string()));
     Ok(Machine::new(found, environment))
 }
 
@@ -42,12 +33,5 @@ pub fn tail(log: &Path, lines: usize) -> String {
 /// The log of a component; its error lists the components there are.
 pub fn log(record: &Record, component: &str) -> Result<PathBuf> {
     let path = record.component(component)?.log.clone();
-    if path.exists() {
-        Ok(path)
-    } else {
-        Err(Error::Invalid(format!(
-            "the log {} is gone",
-            path.display()
-        )))
-    }
+    if path.exists() { Ok(path) } else { Err(Error::Invalid(format!("the log {} is gone", path.display()))) }
 }

@@ -26,9 +26,7 @@ pub enum AddressError {
         text: String,
     },
     /// The part after the `/` is no length of this family.
-    #[error(
-        "{text:?} has no valid prefix length: write a whole number from 0 to {longest} after the slash"
-    )]
+    #[error("{text:?} has no valid prefix length: write a whole number from 0 to {longest} after the slash")]
     BadLength {
         /// The text as it was given.
         text: String,
@@ -49,9 +47,7 @@ pub enum AddressError {
 
 /// Why a text is no [`Mac`](crate::Mac).
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error(
-    "{text:?} is not a MAC address: write six pairs of hex digits joined by colons, like 0a:58:0a:82:00:05"
-)]
+#[error("{text:?} is not a MAC address: write six pairs of hex digits joined by colons, like 0a:58:0a:82:00:05")]
 pub struct MacError {
     /// The text as it was given.
     pub text: String,

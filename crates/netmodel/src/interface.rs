@@ -23,10 +23,7 @@ pub struct InterfaceAddress {
 impl InterfaceAddress {
     /// `address` in its network of this length.
     pub fn new(address: IpAddr, length: u8) -> Result<Self, AddressError> {
-        Ok(Self {
-            address,
-            network: Prefix::containing(address, length)?,
-        })
+        Ok(Self { address, network: Prefix::containing(address, length)? })
     }
 
     /// The address alone.
@@ -88,15 +85,9 @@ mod tests {
 
     #[test]
     fn a_length_is_required_and_checked() {
-        let missing = "10.130.0.5"
-            .parse::<InterfaceAddress>()
-            .expect_err("no length");
-        assert!(
-            missing.to_string().contains("as in 10.130.0.5/32"),
-            "{missing}"
-        );
-        let long = InterfaceAddress::new("10.130.0.5".parse().expect("an address"), 64)
-            .expect_err("too long");
+        let missing = "10.130.0.5".parse::<InterfaceAddress>().expect_err("no length");
+        assert!(missing.to_string().contains("as in 10.130.0.5/32"), "{missing}");
+        let long = InterfaceAddress::new("10.130.0.5".parse().expect("an address"), 64).expect_err("too long");
         assert!(long.to_string().contains("from 0 to 32"), "{long}");
     }
 }

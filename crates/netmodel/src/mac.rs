@@ -48,9 +48,7 @@ impl Mac {
     /// The MAC of an interface with these addresses: that of its first IPv4 address, else of its first address;
     /// `None` without any.
     pub fn for_addresses(addresses: &[IpAddr]) -> Option<Self> {
-        let v4 = addresses
-            .iter()
-            .find(|address| address.to_canonical().is_ipv4());
+        let v4 = addresses.iter().find(|address| address.to_canonical().is_ipv4());
         v4.or(addresses.first()).copied().map(Self::for_address)
     }
 }
@@ -66,27 +64,18 @@ impl FromStr for Mac {
     type Err = MacError;
 
     fn from_str(text: &str) -> Result<Self, MacError> {
-        let refusal = || MacError {
-            text: text.to_owned(),
-        };
+        let refusal = || MacError { text: text.to_owned() };
         let mut pairs = text.split(':');
         let mut bytes = [0; 6];
         for byte in &mut bytes {
-            let pair = pairs
-                .next()
-                .filter(|pair| pair.len() == 2)
-                .ok_or_else(refusal)?;
+            let pair = pairs.next().filter(|pair| pair.len() == 2).ok_or_else(refusal)?;
             // `from_str_radix` alone would take "+5" for a pair.
             if !pair.bytes().all(|digit| digit.is_ascii_hexdigit()) {
                 return Err(refusal());
             }
             *byte = u8::from_str_radix(pair, 16).map_err(|_| refusal())?;
         }
-        if pairs.next().is_some() {
-            Err(refusal())
-        } else {
-            Ok(Self(bytes))
-        }
+        if pairs.next().is_some() { Err(refusal()) } else { Ok(Self(bytes)) }
     }
 }
 
@@ -114,27 +103,15 @@ mod tests {
 
     #[test]
     fn an_ipv4_address_is_readable_in_its_mac() {
-        assert_eq!(
-            Mac::for_address(address("10.130.0.5")).to_string(),
-            "0a:58:0a:82:00:05"
-        );
-        assert_eq!(
-            Mac::for_address(address("::ffff:10.130.0.5")).to_string(),
-            "0a:58:0a:82:00:05"
-        );
+        assert_eq!(Mac::for_address(address("10.130.0.5")).to_string(), "0a:58:0a:82:00:05");
+        assert_eq!(Mac::for_address(address("::ffff:10.130.0.5")).to_string(), "0a:58:0a:82:00:05");
     }
 
     #[test]
     fn an_ipv6_address_is_hashed_as_text() {
         // printf '%s' fd01:0:0:2::5 | sha256sum
-        assert_eq!(
-            Mac::for_address(address("fd01:0:0:2::5")).to_string(),
-            "0a:58:8d:29:59:1a"
-        );
-        assert_eq!(
-            Mac::for_address(address("fd01:0:0:2:0:0:0:5")),
-            Mac::for_address(address("fd01:0:0:2::5"))
-        );
+        assert_eq!(Mac::for_address(address("fd01:0:0:2::5")).to_string(), "0a:58:8d:29:59:1a");
+        assert_eq!(Mac::for_address(address("fd01:0:0:2:0:0:0:5")), Mac::for_address(address("fd01:0:0:2::5")));
     }
 
     #[test]
@@ -147,26 +124,11 @@ mod tests {
 
     #[test]
     fn a_bad_text_is_refused_with_an_example() {
-        for text in [
-            "",
-            "0a:58",
-            "0a:58:0a:82:00:05:06",
-            "0a:58:0a:82:00:+5",
-            "0a-58-0a-82-00-05",
-            "0a:58:0a:82:00:é",
-        ] {
+        for text in ["", "0a:58", "0a:58:0a:82:00:05:06", "0a:58:0a:82:00:+5", "0a-58-0a-82-00-05", "0a:58:0a:82:00:é"]
+        {
             let message = text.parse::<Mac>().expect_err("not a MAC").to_string();
-            assert!(
-                message.starts_with(&format!("{text:?} is not a MAC address")),
-                "{message}"
-            );
+            assert!(message.starts_with(&format!("{text:?} is not a MAC address")), "{message}");
         }
-        assert_eq!(
-            "0A:58:0a:82:00:05"
-                .parse::<Mac>()
-                .expect("a MAC")
-                .to_string(),
-            "0a:58:0a:82:00:05"
-        );
+        assert_eq!("0A:58:0a:82:00:05".parse::<Mac>().expect("a MAC").to_string(), "0a:58:0a:82:00:05");
     }
 }

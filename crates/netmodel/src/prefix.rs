@@ -25,11 +25,7 @@ impl Prefix {
         if prefix.network == network {
             Ok(prefix)
         } else {
-            Err(AddressError::HostBits {
-                address: network,
-                length,
-                meant: prefix,
-            })
+            Err(AddressError::HostBits { address: network, length, meant: prefix })
         }
     }
 
@@ -37,10 +33,7 @@ impl Prefix {
     pub fn containing(address: IpAddr, length: u8) -> Result<Self, AddressError> {
         let longest = width(address);
         if length > longest {
-            return Err(AddressError::BadLength {
-                text: format!("{address}/{length}"),
-                longest,
-            });
+            return Err(AddressError::BadLength { text: format!("{address}/{length}"), longest });
         }
         let network = to_address(address, to_bits(address) & !host_mask(longest, length));
         Ok(Self { network, length })
@@ -74,8 +67,7 @@ impl Prefix {
 
     /// Is `address` of this family and in this network?
     pub fn contains(self, address: IpAddr) -> bool {
-        self.is_ipv6() == address.is_ipv6()
-            && to_bits(address) & !self.host_mask() == to_bits(self.network)
+        self.is_ipv6() == address.is_ipv6() && to_bits(address) & !self.host_mask() == to_bits(self.network)
     }
 
     /// Is every address of `other` in this network? A network contains itself.
@@ -104,11 +96,7 @@ impl Prefix {
     pub fn subnets(self, length: u8) -> Subnets {
         let longest = width(self.network);
         let next = (self.length <= length && length <= longest).then(|| to_bits(self.network));
-        Subnets {
-            parent: self,
-            length,
-            next,
-        }
+        Subnets { parent: self, length, next }
     }
 
     fn host_mask(self) -> u128 {
@@ -130,17 +118,10 @@ impl Iterator for Subnets {
 
     fn next(&mut self) -> Option<Prefix> {
         let first = self.next?;
-        let subnet = Prefix {
-            network: to_address(self.parent.network, first),
-            length: self.length,
-        };
+        let subnet = Prefix { network: to_address(self.parent.network, first), length: self.length };
         let last = to_bits(subnet.last());
         // The last subnet ends where its parent does; comparing there, before the addition, keeps `::/0` from overflowing.
-        self.next = if last == to_bits(self.parent.last()) {
-            None
-        } else {
-            last.checked_add(1)
-        };
+        self.next = if last == to_bits(self.parent.last()) { None } else { last.checked_add(1) };
         Some(subnet)
     }
 
@@ -190,30 +171,17 @@ impl From<Prefix> for String {
 
 /// Splits `address/length`; the length is known to fit the family.
 pub(crate) fn split(text: &str) -> Result<(IpAddr, u8), AddressError> {
-    let (address, length) = text
-        .split_once('/')
-        .map_or((text, None), |(address, length)| (address, Some(length)));
-    let address: IpAddr = address.parse().map_err(|_| AddressError::NotAnAddress {
-        text: text.to_owned(),
-    })?;
+    let (address, length) = text.split_once('/').map_or((text, None), |(address, length)| (address, Some(length)));
+    let address: IpAddr = address.parse().map_err(|_| AddressError::NotAnAddress { text: text.to_owned() })?;
     let longest = width(address);
     let Some(length) = length else {
-        return Err(AddressError::NoLength {
-            text: text.to_owned(),
-            example: format!("{address}/{longest}"),
-        });
+        return Err(AddressError::NoLength { text: text.to_owned(), example: format!("{address}/{longest}") });
     };
     // `u8::from_str` would take "+24" and "024" too; one network has one text.
-    let canonical = length
-        .parse::<u8>()
-        .ok()
-        .filter(|number| number.to_string() == length && *number <= longest);
+    let canonical = length.parse::<u8>().ok().filter(|number| number.to_string() == length && *number <= longest);
     match canonical {
         Some(length) => Ok((address, length)),
-        None => Err(AddressError::BadLength {
-            text: text.to_owned(),
-            longest,
-        }),
+        None => Err(AddressError::BadLength { text: text.to_owned(), longest }),
     }
 }
 
@@ -255,9 +223,7 @@ mod tests {
     }
 
     fn refusal(text: &str) -> String {
-        text.parse::<Prefix>()
-            .expect_err("not a prefix")
-            .to_string()
+        text.parse::<Prefix>().expect_err("not a prefix").to_string()
     }
 
     #[test]
@@ -266,10 +232,7 @@ mod tests {
             refusal("10.0.0.7/24"),
             "10.0.0.7/24 is an address in a network, not a network: did you mean 10.0.0.0/24?"
         );
-        assert_eq!(
-            refusal("10.0.0.0"),
-            r#""10.0.0.0" has no prefix length: add one, as in 10.0.0.0/32"#
-        );
+        assert_eq!(refusal("10.0.0.0"), r#""10.0.0.0" has no prefix length: add one, as in 10.0.0.0/32"#);
         assert_eq!(
             refusal("10.0.0/24"),
             r#""10.0.0/24" does not start with an IP address: write it like 10.128.0.0/14 or fd01::/48"#
@@ -289,18 +252,10 @@ mod tests {
         assert_eq!(nodes.len(), 512);
         assert_eq!(nodes[1], prefix("10.128.2.0/23"));
         assert_eq!(nodes[511], prefix("10.131.254.0/23"));
-        assert_eq!(
-            nodes[0].nth(3),
-            Some("10.128.0.3".parse().expect("an address"))
-        );
+        assert_eq!(nodes[0].nth(3), Some("10.128.0.3".parse().expect("an address")));
         assert_eq!(nodes[0].nth(511), Some(nodes[0].last()));
         assert_eq!(nodes[0].nth(512), None);
-        assert_eq!(
-            nodes[1]
-                .nth_interface(5)
-                .map(|interface| interface.to_string()),
-            Some("10.128.2.5/23".to_owned())
-        );
+        assert_eq!(nodes[1].nth_interface(5).map(|interface| interface.to_string()), Some("10.128.2.5/23".to_owned()));
     }
 
     #[test]
@@ -311,10 +266,7 @@ mod tests {
         assert_eq!(everything.subnets(1).count(), 2);
         assert_eq!(everything.nth(u128::MAX), Some(everything.last()));
         assert_eq!(everything.subnets(0).nth(1), None);
-        assert_eq!(
-            everything.subnets(128).nth(usize::MAX).map(Prefix::length),
-            Some(128)
-        );
+        assert_eq!(everything.subnets(128).nth(usize::MAX).map(Prefix::length), Some(128));
         assert_eq!(prefix("0.0.0.0/0").size(), 1 << 32);
         assert_eq!(prefix("255.255.255.255/32").nth(1), None);
         assert_eq!(prefix("255.255.255.254/31").subnets(32).count(), 2);
@@ -336,14 +288,8 @@ mod tests {
     fn serde_speaks_text() {
         let json = serde_json::to_string(&prefix("fd01::/48")).expect("serializes");
         assert_eq!(json, r#""fd01::/48""#);
-        assert_eq!(
-            serde_json::from_str::<Prefix>(&json).expect("deserializes"),
-            prefix("fd01::/48")
-        );
+        assert_eq!(serde_json::from_str::<Prefix>(&json).expect("deserializes"), prefix("fd01::/48"));
         let error = serde_json::from_str::<Prefix>(r#""10.0.0.1/8""#).expect_err("host bits");
-        assert!(
-            error.to_string().contains("did you mean 10.0.0.0/8?"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("did you mean 10.0.0.0/8?"), "{error}");
     }
 }

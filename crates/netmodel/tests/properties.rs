@@ -15,9 +15,7 @@ fn address() -> impl Strategy<Value = IpAddr> {
 fn interface() -> impl Strategy<Value = InterfaceAddress> {
     address().prop_flat_map(|address| {
         let longest = if address.is_ipv6() { 128 } else { 32 };
-        (0u8..=longest).prop_map(move |length| {
-            InterfaceAddress::new(address, length).expect("the length fits")
-        })
+        (0u8..=longest).prop_map(move |length| InterfaceAddress::new(address, length).expect("the length fits"))
     })
 }
 
@@ -27,12 +25,7 @@ fn prefix() -> impl Strategy<Value = Prefix> {
 
 /// Texts that look enough like addresses to get past the first check.
 fn almost_an_address() -> impl Strategy<Value = String> {
-    prop_oneof![
-        ".*",
-        "[0-9a-f:./+ -]{0,40}",
-        "[0-9]{1,3}(\\.[0-9]{1,3}){3}/[0-9+-]{0,4}",
-        "[0-9a-f:]{2,20}/[0-9]{1,4}"
-    ]
+    prop_oneof![".*", "[0-9a-f:./+ -]{0,40}", "[0-9]{1,3}(\\.[0-9]{1,3}){3}/[0-9+-]{0,4}", "[0-9a-f:]{2,20}/[0-9]{1,4}"]
 }
 
 proptest! {

@@ -27,12 +27,7 @@ pub(crate) struct Cli {
     pub(crate) command: Verb,
 
     /// Configuration file [default: /etc/openvswitch/ovn_k8s.conf, if it is there] [env: OVNKUBE_CONFIG]
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        help_heading = "Global options"
-    )]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
     config: Option<PathBuf>,
 
     #[command(flatten)]
@@ -42,11 +37,7 @@ pub(crate) struct Cli {
 impl Cli {
     /// What the command line says about the configuration.
     pub(crate) fn given(&self) -> Given {
-        Given {
-            file: self.config.clone(),
-            no_file: false,
-            flags: self.flags.0.clone(),
-        }
+        Given { file: self.config.clone(), no_file: false, flags: self.flags.0.clone() }
     }
 }
 
@@ -161,12 +152,7 @@ struct SettingFlags(BTreeMap<&'static str, String>);
 impl Args for SettingFlags {
     fn augment_args(command: Command) -> Command {
         SETTINGS.into_iter().fold(command, |command, setting| {
-            let help = format!(
-                "{} [default: {}] [env: {}]",
-                setting.help,
-                setting.default,
-                setting.variable()
-            );
+            let help = format!("{} [default: {}] [env: {}]", setting.help, setting.default, setting.variable());
             command.arg(
                 Arg::new(setting.flag)
                     .long(setting.flag)
@@ -193,9 +179,7 @@ impl Args for SettingFlags {
 impl FromArgMatches for SettingFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let value = |flag| matches.get_one::<String>(flag).cloned();
-        let values = SETTINGS
-            .into_iter()
-            .filter_map(|setting| Some((setting.flag, value(setting.flag)?)));
+        let values = SETTINGS.into_iter().filter_map(|setting| Some((setting.flag, value(setting.flag)?)));
         Ok(Self(values.collect()))
     }
 
@@ -228,8 +212,7 @@ pub(crate) fn parse() -> Result<Cli, ExitCode> {
 fn in_one_line(message: &str) -> String {
     let mut line = String::new();
     for part in message.lines().map(str::trim) {
-        if part.is_empty() || part.starts_with("Usage:") || part.starts_with("For more information")
-        {
+        if part.is_empty() || part.starts_with("Usage:") || part.starts_with("For more information") {
             continue;
         }
         if !line.is_empty() {
@@ -261,10 +244,7 @@ mod tests {
             ["ovnkube", "config", "show", "--log-level", "debug"],
         ] {
             let given = Cli::try_parse_from(line).unwrap().given();
-            assert_eq!(
-                given.flags.get("log-level").map(String::as_str),
-                Some("debug")
-            );
+            assert_eq!(given.flags.get("log-level").map(String::as_str), Some("debug"));
             assert_eq!(given.flags.len(), 1);
         }
     }

@@ -32,9 +32,7 @@ pub(crate) enum Error {
         "cannot connect to {address}: {source}; hint: check that the role runs and listens there, or give --address"
     )]
     Connect { address: String, source: io::Error },
-    #[error(
-        "no answer from {address} within {seconds} s; hint: the role may be stuck, see its logs"
-    )]
+    #[error("no answer from {address} within {seconds} s; hint: the role may be stuck, see its logs")]
     Deadline { address: String, seconds: f64 },
     #[error("{address} closed the connection: {source}; hint: see the role's logs")]
     Broken { address: String, source: io::Error },
@@ -44,30 +42,16 @@ pub(crate) enum Error {
 
 /// Asks, and waits for the whole answer no longer than `limit`.
 pub(crate) fn ask(address: &str, request: Request<'_>, limit: Duration) -> Result<Answer, Error> {
-    tracing::debug!(
-        address,
-        method = request.method,
-        path = request.path,
-        "asking"
-    );
+    tracing::debug!(address, method = request.method, path = request.path, "asking");
     let deadline = Instant::now() + limit;
     let failed = |source: io::Error| match source.kind() {
-        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Error::Deadline {
-            address: address.to_owned(),
-            seconds: limit.as_secs_f64(),
-        },
-        _ => Error::Broken {
-            address: address.to_owned(),
-            source,
-        },
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
+            Error::Deadline { address: address.to_owned(), seconds: limit.as_secs_f64() }
+        }
+        _ => Error::Broken { address: address.to_owned(), source },
     };
     let mut stream = connect(address, deadline)?;
-    let Request {
-        method,
-        path,
-        accept,
-        body,
-    } = request;
+    let Request { method, path, accept, body } = request;
     let message = format!(
         "{method} {path} HTTP/1.1\r\nHost: {address}\r\nAccept: {accept}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
@@ -75,13 +59,8 @@ pub(crate) fn ask(address: &str, request: Request<'_>, limit: Duration) -> Resul
     let sent = remaining(deadline)
         .and_then(|left| stream.set_write_timeout(Some(left)))
         .and_then(|()| stream.write_all(message.as_bytes()));
-    let bytes = sent
-        .and_then(|()| read_all(&mut stream, deadline))
-        .map_err(failed)?;
-    understand(&bytes).map_err(|what| Error::Stranger {
-        address: address.to_owned(),
-        what,
-    })
+    let bytes = sent.and_then(|()| read_all(&mut stream, deadline)).map_err(failed)?;
+    understand(&bytes).map_err(|what| Error::Stranger { address: address.to_owned(), what })
 }
 
 fn remaining(deadline: Instant) -> io::Result<Duration> {
@@ -107,10 +86,7 @@ fn connect(address: &str, deadline: Instant) -> Result<TcpStream, Error> {
             Err(error) => last = error,
         }
     }
-    Err(Error::Connect {
-        address: address.to_owned(),
-        source: last,
-    })
+    Err(Error::Connect { address: address.to_owned(), source: last })
 }
 
 /// Everything until the peer closes, as `Connection: close` asked it to.
@@ -133,9 +109,7 @@ fn read_all(stream: &mut TcpStream, deadline: Instant) -> io::Result<Vec<u8>> {
 
 fn understand(bytes: &[u8]) -> Result<Answer, &'static str> {
     let text = std::str::from_utf8(bytes).map_err(|_| "the answer is not text")?;
-    let (head, body) = text
-        .split_once("\r\n\r\n")
-        .ok_or("the answer is not HTTP")?;
+    let (head, body) = text.split_once("\r\n\r\n").ok_or("the answer is not HTTP")?;
     let mut lines = head.split("\r\n");
     let status_line = lines.next().unwrap_or_default();
     let status = status_line
@@ -152,10 +126,7 @@ fn understand(bytes: &[u8]) -> Result<Answer, &'static str> {
             return Err("the answer is incomplete");
         }
     }
-    Ok(Answer {
-        status,
-        body: body.to_owned(),
-    })
+    Ok(Answer { status, body: body.to_owned() })
 }
 
 #[cfg(test)]
@@ -165,12 +136,7 @@ mod tests {
 
     use super::*;
 
-    const PROBE: Request<'_> = Request {
-        method: "GET",
-        path: "/readyz",
-        accept: "application/json",
-        body: "",
-    };
+    const PROBE: Request<'_> = Request { method: "GET", path: "/readyz", accept: "application/json", body: "" };
     const PATIENT: Duration = Duration::from_secs(60);
 
     /// What `ask` makes of a peer that reads the request and answers these bytes.
@@ -194,16 +160,8 @@ mod tests {
 
     #[test]
     fn an_answer_is_read() {
-        let answer = ask_peer_that_says(
-            b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 3\r\n\r\nno\n",
-        );
-        assert_eq!(
-            answer.unwrap(),
-            Answer {
-                status: 503,
-                body: "no\n".to_owned()
-            }
-        );
+        let answer = ask_peer_that_says(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 3\r\n\r\nno\n");
+        assert_eq!(answer.unwrap(), Answer { status: 503, body: "no\n".to_owned() });
     }
 
     #[test]
@@ -212,14 +170,8 @@ mod tests {
             (b"SSH-2.0-OpenSSH\r\n".as_slice(), "not HTTP"),
             (b"", "not HTTP"),
             (b"\xff\xfe", "not text"),
-            (
-                b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort",
-                "incomplete",
-            ),
-            (
-                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-                "chunked",
-            ),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", "incomplete"),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "chunked"),
         ] {
             let error = ask_peer_that_says(answer).unwrap_err().to_string();
             assert!(error.contains(what), "{error}");
@@ -236,22 +188,9 @@ mod tests {
 
     #[test]
     fn nobody_there_and_bad_addresses() {
-        assert!(matches!(
-            ask("127.0.0.1:1", PROBE, PATIENT),
-            Err(Error::Connect { .. })
-        ));
-        for bad in [
-            "",
-            "9102",
-            "127.0.0.1",
-            "127.0.0.1:x",
-            "a b:1",
-            "127.0.0.1:1\r\nX: y",
-        ] {
-            assert!(
-                matches!(ask(bad, PROBE, PATIENT), Err(Error::Address(_))),
-                "{bad:?}"
-            );
+        assert!(matches!(ask("127.0.0.1:1", PROBE, PATIENT), Err(Error::Connect { .. })));
+        for bad in ["", "9102", "127.0.0.1", "127.0.0.1:x", "a b:1", "127.0.0.1:1\r\nX: y"] {
+            assert!(matches!(ask(bad, PROBE, PATIENT), Err(Error::Address(_))), "{bad:?}");
         }
     }
 }

@@ -41,12 +41,7 @@ pub(crate) const LOG_FORMAT: Setting = Setting {
     placeholder: "FORMAT",
     allowed: "auto (human on a terminal, json elsewhere), human, json",
     help: "How log lines look",
-    check: |value| {
-        value
-            .parse::<LogFormat>()
-            .map(drop)
-            .map_err(|_| "not a log format".to_owned())
-    },
+    check: |value| value.parse::<LogFormat>().map(drop).map_err(|_| "not a log format".to_owned()),
 };
 
 pub(crate) const METRICS_ADDRESS: Setting = Setting {
@@ -66,9 +61,7 @@ pub(crate) const SETTINGS: [&Setting; 3] = [&LOG_LEVEL, &LOG_FORMAT, &METRICS_AD
 impl Setting {
     /// The environment variable that sets it.
     pub(crate) fn variable(&self) -> String {
-        format!("OVNKUBE_{}_{}", self.section, self.key)
-            .to_uppercase()
-            .replace('-', "_")
+        format!("OVNKUBE_{}_{}", self.section, self.key).to_uppercase().replace('-', "_")
     }
 }
 
@@ -81,9 +74,7 @@ pub(crate) fn sections() -> Vec<&'static str> {
 
 /// The settings of one section.
 pub(crate) fn in_section(section: &str) -> impl Iterator<Item = &'static Setting> {
-    SETTINGS
-        .into_iter()
-        .filter(move |setting| setting.section == section)
+    SETTINGS.into_iter().filter(move |setting| setting.section == section)
 }
 
 /// An address to listen on; nothing for `off`.
@@ -91,9 +82,7 @@ pub(crate) fn parse_bind_address(value: &str) -> Result<Option<SocketAddr>, Stri
     if value == "off" {
         return Ok(None);
     }
-    let address: SocketAddr = value
-        .parse()
-        .map_err(|_| "not an IP address with a port".to_owned())?;
+    let address: SocketAddr = value.parse().map_err(|_| "not an IP address with a port".to_owned())?;
     if address.port() == 0 {
         // A free port that nobody knows could not be scraped or probed.
         return Err("port 0 is not a port to listen on".to_owned());
@@ -158,14 +147,7 @@ mod tests {
     fn bind_addresses() {
         assert_eq!(parse_bind_address("off"), Ok(None));
         assert!(parse_bind_address("[::1]:9102").is_ok_and(|address| address.is_some()));
-        for bad in [
-            "",
-            "9102",
-            "localhost:9102",
-            "127.0.0.1",
-            "127.0.0.1:0",
-            "127.0.0.1:70000",
-        ] {
+        for bad in ["", "9102", "localhost:9102", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:70000"] {
             assert!(parse_bind_address(bad).is_err(), "{bad}");
         }
     }
@@ -183,10 +165,7 @@ mod tests {
                 setting.default,
                 setting.help
             );
-            assert!(
-                page.contains(&row),
-                "docs/configuration.md lacks the row\n{row}"
-            );
+            assert!(page.contains(&row), "docs/configuration.md lacks the row\n{row}");
         }
     }
 }

@@ -1,10 +1,7 @@
 //! "Did you mean …?" for names that are nearly right.
 
 /// The candidate that was probably meant, if one is near enough to be worth saying.
-pub(crate) fn nearest<'a>(
-    name: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_lowercase();
     // Names are short; a long one is no typo, and measuring it would only take time.
     if name.is_empty() || name.len() > 64 {
@@ -13,9 +10,7 @@ pub(crate) fn nearest<'a>(
     candidates
         .into_iter()
         .map(|candidate| (distance(&name, candidate), candidate))
-        .filter(|(distance, candidate)| {
-            *distance <= 2.max(candidate.len() / 3) || name.contains(candidate)
-        })
+        .filter(|(distance, candidate)| *distance <= 2.max(candidate.len() / 3) || name.contains(candidate))
         .min_by_key(|(distance, _)| *distance)
         .filter(|(distance, candidate)| *distance < candidate.len())
         .map(|(_, candidate)| candidate)

@@ -12,10 +12,7 @@ fn the_version_has_its_commit() {
     let long = run(&["--version"], &[]);
     let verb = run(&["version"], &[]);
     assert_eq!(long.stdout, verb.stdout);
-    assert!(
-        verb.stdout
-            .starts_with(concat!("ovnkube ", env!("CARGO_PKG_VERSION"), " (commit "))
-    );
+    assert!(verb.stdout.starts_with(concat!("ovnkube ", env!("CARGO_PKG_VERSION"), " (commit ")));
 
     let json = run(&["version", "-o", "json"], &[]);
     let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
@@ -42,24 +39,11 @@ fn completions_know_the_commands_and_the_settings() {
 
 #[test]
 fn help_teaches_by_examples_and_documents_exit_statuses() {
-    for arguments in [
-        ["--help"].as_slice(),
-        &["health", "--help"],
-        &["log-level", "--help"],
-    ] {
+    for arguments in [["--help"].as_slice(), &["health", "--help"], &["log-level", "--help"]] {
         let help = run(arguments, &[]);
         assert_eq!(help.status, Some(0));
-        for part in [
-            "Examples:",
-            "Exit status: 0",
-            "Global options:",
-            "OVNKUBE_LOGGING_LEVEL",
-        ] {
-            assert!(
-                help.stdout.contains(part),
-                "{arguments:?} lacks {part}:\n{}",
-                help.stdout
-            );
+        for part in ["Examples:", "Exit status: 0", "Global options:", "OVNKUBE_LOGGING_LEVEL"] {
+            assert!(help.stdout.contains(part), "{arguments:?} lacks {part}:\n{}", help.stdout);
         }
     }
 }
@@ -92,27 +76,15 @@ fn a_reader_that_goes_away_is_no_error() {
         .unwrap();
     drop(child.stdout.take());
     let mut stderr = String::new();
-    child
-        .stderr
-        .take()
-        .unwrap()
-        .read_to_string(&mut stderr)
-        .unwrap();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0), "{stderr}");
     assert_eq!(stderr, "");
 }
 
 #[test]
 fn a_full_disk_is_told() {
-    let full = std::fs::File::options()
-        .write(true)
-        .open("/dev/full")
-        .unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_ovnkube"))
-        .arg("version")
-        .stdout(full)
-        .output()
-        .unwrap();
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_ovnkube")).arg("version").stdout(full).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("error: cannot write to stdout: "));
 }

@@ -12,17 +12,10 @@ fn each_layer_wins_over_the_one_below_and_is_named() {
     );
     let shown = run(
         &["config", "show", "--config", &path, "--log-level", "debug"],
-        &[
-            ("OVNKUBE_LOGGING_LEVEL", "error"),
-            ("OVNKUBE_LOGGING_FORMAT", "json"),
-        ],
+        &[("OVNKUBE_LOGGING_LEVEL", "error"), ("OVNKUBE_LOGGING_FORMAT", "json")],
     );
     assert_eq!(shown.status, Some(0), "{}", shown.stderr);
-    let cells: Vec<Vec<&str>> = shown
-        .stdout
-        .lines()
-        .map(|line| line.split_whitespace().collect())
-        .collect();
+    let cells: Vec<Vec<&str>> = shown.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
     let place = format!("{path}:6");
     assert_eq!(
         cells,
@@ -39,10 +32,7 @@ fn each_layer_wins_over_the_one_below_and_is_named() {
 #[test]
 fn the_same_in_json() {
     let path = file("json.conf", b"[logging]\nlevel=warn\n");
-    let shown = run(
-        &["config", "show", "-o", "json"],
-        &[("OVNKUBE_CONFIG", &path)],
-    );
+    let shown = run(&["config", "show", "-o", "json"], &[("OVNKUBE_CONFIG", &path)]);
     let shown: serde_json::Value = serde_json::from_str(&shown.stdout).unwrap();
     assert_eq!(shown["file"], path.as_str());
     assert_eq!(shown["settings"][0]["value"], "warn");
@@ -57,35 +47,24 @@ fn every_mistake_in_every_layer_is_told_at_once() {
         "mistakes.conf",
         b"[metrics]\nbind-adress=off\nbind-address=nowhere\nbind-address=off\nrubbish!\n\xff\nx\0y\n[logging]\nlevel=\"open\n",
     );
-    let outcome = run(
-        &["config", "check", &path, "--log-format", "xml"],
-        &[("OVNKUBE_METRICS_BIND_ADDRESS", "9102")],
-    );
+    let outcome = run(&["config", "check", &path, "--log-format", "xml"], &[("OVNKUBE_METRICS_BIND_ADDRESS", "9102")]);
     assert_eq!(outcome.status, Some(1));
     assert_eq!(outcome.stdout, "");
     let lines: Vec<&str> = outcome.stderr.lines().collect();
     let expected = [
         format!("error: {path}:2: [metrics] bind-adress: unknown key; did you mean bind-address?"),
-        format!(
-            "error: {path}:3: [metrics] bind-address: \"nowhere\": not an IP address with a port; allowed: "
-        ),
-        format!(
-            "error: {path}:4: [metrics] bind-address: already set in line 3; keep one of the two"
-        ),
+        format!("error: {path}:3: [metrics] bind-address: \"nowhere\": not an IP address with a port; allowed: "),
+        format!("error: {path}:4: [metrics] bind-address: already set in line 3; keep one of the two"),
         format!("error: {path}:5: neither a [section], nor key=value, nor a comment"),
         format!("error: {path}:6: not UTF-8 text (byte 1 of the line)"),
         format!("error: {path}:7: a NUL byte"),
         format!("error: {path}:9: [logging] level: a quote that is not closed"),
         "error: --log-format: \"xml\": not a log format; allowed: auto".to_owned(),
-        "error: OVNKUBE_METRICS_BIND_ADDRESS: \"9102\": not an IP address with a port; allowed: "
-            .to_owned(),
+        "error: OVNKUBE_METRICS_BIND_ADDRESS: \"9102\": not an IP address with a port; allowed: ".to_owned(),
     ];
     assert_eq!(lines.len(), expected.len(), "{}", outcome.stderr);
     for (line, start) in lines.iter().zip(expected) {
-        assert!(
-            line.starts_with(&start),
-            "{line}\nshould start with\n{start}"
-        );
+        assert!(line.starts_with(&start), "{line}\nshould start with\n{start}");
     }
 }
 
@@ -93,35 +72,14 @@ fn every_mistake_in_every_layer_is_told_at_once() {
 fn a_named_file_must_be_a_readable_file() {
     let missing = run(&["config", "show", "--config", "/nonexistent/a.conf"], &[]);
     assert_eq!(missing.status, Some(1));
-    assert!(
-        missing
-            .stderr
-            .starts_with("error: /nonexistent/a.conf: no such file; "),
-        "{}",
-        missing.stderr
-    );
-    let variable = run(
-        &["config", "show"],
-        &[("OVNKUBE_CONFIG", "/nonexistent/b.conf")],
-    );
-    assert!(
-        variable
-            .stderr
-            .starts_with("error: /nonexistent/b.conf: no such file; ")
-    );
+    assert!(missing.stderr.starts_with("error: /nonexistent/a.conf: no such file; "), "{}", missing.stderr);
+    let variable = run(&["config", "show"], &[("OVNKUBE_CONFIG", "/nonexistent/b.conf")]);
+    assert!(variable.stderr.starts_with("error: /nonexistent/b.conf: no such file; "));
     let directory = run(&["config", "check", env!("CARGO_TARGET_TMPDIR")], &[]);
     assert_eq!(directory.status, Some(1));
-    assert!(
-        directory.stderr.contains(": a directory, not a file; "),
-        "{}",
-        directory.stderr
-    );
+    assert!(directory.stderr.contains(": a directory, not a file; "), "{}", directory.stderr);
     let endless = run(&["config", "check", "/dev/zero"], &[]);
-    assert!(
-        endless.stderr.contains("larger than 1 MiB"),
-        "{}",
-        endless.stderr
-    );
+    assert!(endless.stderr.contains("larger than 1 MiB"), "{}", endless.stderr);
 }
 
 #[test]
@@ -130,27 +88,13 @@ fn the_example_passes_the_check() {
     let path = file("example.conf", example.stdout.as_bytes());
     let checked = run(&["config", "check", &path], &[]);
     assert_eq!(checked.status, Some(0), "{}", checked.stderr);
-    assert!(
-        checked
-            .stdout
-            .contains("no problem; 0 of 3 settings are set"),
-        "{}",
-        checked.stdout
-    );
+    assert!(checked.stdout.contains("no problem; 0 of 3 settings are set"), "{}", checked.stdout);
 }
 
 #[test]
 fn commands_that_need_no_configuration_do_not_read_it() {
     let broken = file("broken.conf", b"rubbish!\n");
-    for arguments in [
-        ["version"].as_slice(),
-        &["config", "example"],
-        &["completions", "bash"],
-    ] {
-        assert_eq!(
-            run(arguments, &[("OVNKUBE_CONFIG", &broken)]).status,
-            Some(0),
-            "{arguments:?}"
-        );
+    for arguments in [["version"].as_slice(), &["config", "example"], &["completions", "bash"]] {
+        assert_eq!(run(arguments, &[("OVNKUBE_CONFIG", &broken)]).status, Some(0), "{arguments:?}");
     }
 }

@@ -19,28 +19,18 @@ fn a_role_is_asked_from_its_start_to_its_end() {
 
     // By --address, which reads no file: a broken one does no harm.
     let broken = file("probe.conf", b"rubbish!\n");
-    let unready = run(
-        &["health", "--address", &address],
-        &[("OVNKUBE_CONFIG", &broken)],
-    );
+    let unready = run(&["health", "--address", &address], &[("OVNKUBE_CONFIG", &broken)]);
     assert_eq!(unready.status, Some(1), "{}", unready.stderr);
     let lines: Vec<_> = unready.stdout.lines().collect();
     assert_eq!(
         lines,
-        [
-            "CONDITION   STATE   REASON",
-            "northbound  failed  connecting\\u{1b}[2J",
-            "(all)       failed",
-        ]
+        ["CONDITION   STATE   REASON", "northbound  failed  connecting\\u{1b}[2J", "(all)       failed",]
     );
 
     // By the configured address; the broken file is told, as "cannot ask".
     let configured = [("OVNKUBE_METRICS_BIND_ADDRESS", address.as_str())];
     assert_eq!(run(&["health"], &configured).status, Some(1));
-    assert_eq!(
-        run(&["health", "--config", &broken], &configured).status,
-        Some(2)
-    );
+    assert_eq!(run(&["health", "--config", &broken], &configured).status, Some(2));
 
     northbound.ready();
     assert_eq!(run(&["health", "readyz"], &configured).status, Some(0));
@@ -62,37 +52,19 @@ fn a_role_is_asked_from_its_start_to_its_end() {
     assert_eq!(telemetry.log_level().get(), "warn");
     let refused = run(&["log-level", "loud"], &configured);
     assert_eq!(refused.status, Some(1));
-    assert!(
-        refused.stderr.contains("\"loud\" is not a level"),
-        "{}",
-        refused.stderr
-    );
+    assert!(refused.stderr.contains("\"loud\" is not a level"), "{}", refused.stderr);
     assert_eq!(refused.stderr.lines().count(), 1);
     assert_eq!(telemetry.log_level().get(), "warn");
 
     // The client's own logs follow the configuration, too.
-    let chatty = run(
-        &["health", "--address", &address, "--log-level", "debug"],
-        &[],
-    );
-    assert!(
-        chatty.stderr.contains("\"message\":\"asking\""),
-        "{}",
-        chatty.stderr
-    );
+    let chatty = run(&["health", "--address", &address, "--log-level", "debug"], &[]);
+    assert!(chatty.stderr.contains("\"message\":\"asking\""), "{}", chatty.stderr);
 
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(telemetry.stop());
     let gone = run(&["health"], &configured);
     assert_eq!(gone.status, Some(2));
-    assert!(
-        gone.stderr
-            .starts_with(&format!("error: cannot connect to {address}: ")),
-        "{}",
-        gone.stderr
-    );
+    assert!(gone.stderr.starts_with(&format!("error: cannot connect to {address}: ")), "{}", gone.stderr);
     assert!(gone.stderr.contains("hint: "), "{}", gone.stderr);
 }
 
@@ -100,23 +72,12 @@ fn a_role_is_asked_from_its_start_to_its_end() {
 fn what_cannot_be_asked_is_status_2() {
     let off = run(&["health"], &[("OVNKUBE_METRICS_BIND_ADDRESS", "off")]);
     assert_eq!(off.status, Some(2));
-    assert!(
-        off.stderr
-            .contains("is off, so no role can be asked; hint: give --address")
-    );
+    assert!(off.stderr.contains("is off, so no role can be asked; hint: give --address"));
     let bad = run(&["log-level", "--address", "here"], &[]);
     assert_eq!(bad.status, Some(2));
-    assert!(
-        bad.stderr.contains("bad address \"here\""),
-        "{}",
-        bad.stderr
-    );
+    assert!(bad.stderr.contains("bad address \"here\""), "{}", bad.stderr);
     // A port that nobody serves any more.
     let nobody = run(&["health", "--address", "127.0.0.1:1"], &[]);
     assert_eq!(nobody.status, Some(2));
-    assert!(
-        nobody
-            .stderr
-            .starts_with("error: cannot connect to 127.0.0.1:1: ")
-    );
+    assert!(nobody.stderr.starts_with("error: cannot connect to 127.0.0.1:1: "));
 }

@@ -40,13 +40,9 @@ pub enum Error {
     #[error("bad log format {0:?}; hint: give auto, human or json")]
     Format(String),
     /// A process has one place for its logs.
-    #[error(
-        "logs were already set up in this process; hint: set them up once, before everything else"
-    )]
+    #[error("logs were already set up in this process; hint: set them up once, before everything else")]
     LogsAlreadySetUp,
     /// The thread, its runtime or its signal handlers could not be made.
-    #[error(
-        "cannot start the telemetry thread: {0}; hint: check the process's limits (threads, open files)"
-    )]
+    #[error("cannot start the telemetry thread: {0}; hint: check the process's limits (threads, open files)")]
     Thread(#[source] io::Error),
 }

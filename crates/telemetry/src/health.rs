@@ -71,10 +71,7 @@ impl fmt::Display for Report {
 
 impl Report {
     fn of(checks: Vec<Check>) -> Self {
-        Self {
-            ok: checks.iter().all(|check| check.ok),
-            checks,
-        }
+        Self { ok: checks.iter().all(|check| check.ok), checks }
     }
 }
 
@@ -87,37 +84,23 @@ impl Default for Health {
 impl Health {
     /// Health that reads the time from `clock`, so that a test can let time pass by itself.
     pub fn with_clock(clock: impl Fn() -> Instant + Send + Sync + 'static) -> Self {
-        Self {
-            state: Arc::default(),
-            clock: Arc::new(clock),
-        }
+        Self { state: Arc::default(), clock: Arc::new(clock) }
     }
 
     /// Declares a condition of readiness, not ready until its handle says so. The same name gives the same
     /// condition.
     pub fn condition(&self, name: impl Into<String>) -> Condition {
         let name = name.into();
-        self.lock()
-            .conditions
-            .entry(name.clone())
-            .or_insert_with(|| Some("not reported yet".to_owned()));
-        Condition {
-            health: self.clone(),
-            name,
-        }
+        self.lock().conditions.entry(name.clone()).or_insert_with(|| Some("not reported yet".to_owned()));
+        Condition { health: self.clone(), name }
     }
 
     /// Declares work that must succeed at least once in `maximum_age`, counted from now.
     pub fn heartbeat(&self, name: impl Into<String>, maximum_age: Duration) -> Heartbeat {
         let name = name.into();
         let last = Some((self.clock)());
-        self.lock()
-            .heartbeats
-            .insert(name.clone(), Pulse { maximum_age, last });
-        Heartbeat {
-            health: self.clone(),
-            name,
-        }
+        self.lock().heartbeats.insert(name.clone(), Pulse { maximum_age, last });
+        Heartbeat { health: self.clone(), name }
     }
 
     /// From now on the role is not ready, whatever its conditions say: it is going away.
@@ -153,10 +136,7 @@ impl Health {
     pub fn liveness(&self) -> Report {
         let now = (self.clock)();
         let state = self.lock();
-        let checks = state
-            .heartbeats
-            .iter()
-            .map(|(name, pulse)| pulse.check(name, now));
+        let checks = state.heartbeats.iter().map(|(name, pulse)| pulse.check(name, now));
         Report::of(checks.collect())
     }
 
@@ -168,20 +148,14 @@ impl Health {
 
 impl fmt::Debug for Health {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Health")
-            .field("state", &self.state)
-            .finish_non_exhaustive()
+        f.debug_struct("Health").field("state", &self.state).finish_non_exhaustive()
     }
 }
 
 impl Pulse {
     fn check(&self, name: &str, now: Instant) -> Check {
         let Some(last) = self.last else {
-            return Check {
-                name: name.to_owned(),
-                ok: true,
-                reason: "paused".to_owned(),
-            };
+            return Check { name: name.to_owned(), ok: true, reason: "paused".to_owned() };
         };
         let age = now.saturating_duration_since(last);
         Check {
@@ -197,11 +171,7 @@ impl Pulse {
 }
 
 fn failed(name: &str, reason: &str) -> Check {
-    Check {
-        name: name.to_owned(),
-        ok: false,
-        reason: reason.to_owned(),
-    }
+    Check { name: name.to_owned(), ok: false, reason: reason.to_owned() }
 }
 
 /// A condition of readiness; clones speak for the same one.
@@ -214,18 +184,12 @@ pub struct Condition {
 impl Condition {
     /// The condition holds.
     pub fn ready(&self) {
-        self.health
-            .lock()
-            .conditions
-            .insert(self.name.clone(), None);
+        self.health.lock().conditions.insert(self.name.clone(), None);
     }
 
     /// The condition does not hold; `why` is what a probe is told.
     pub fn not_ready(&self, why: impl Into<String>) {
-        self.health
-            .lock()
-            .conditions
-            .insert(self.name.clone(), Some(why.into()));
+        self.health.lock().conditions.insert(self.name.clone(), Some(why.into()));
     }
 }
 
@@ -265,8 +229,7 @@ mod tests {
     fn health_with_seconds() -> (Health, Arc<AtomicU64>) {
         let seconds = Arc::new(AtomicU64::new(0));
         let (start, read) = (Instant::now(), Arc::clone(&seconds));
-        let health =
-            Health::with_clock(move || start + Duration::from_secs(read.load(Ordering::Relaxed)));
+        let health = Health::with_clock(move || start + Duration::from_secs(read.load(Ordering::Relaxed)));
         (health, seconds)
     }
 
@@ -282,10 +245,7 @@ mod tests {
         assert!(health.readiness().ok);
         north.not_ready("connection lost");
         let report = health.readiness();
-        assert_eq!(
-            report.to_string(),
-            "northbound: failed: connection lost\nsouthbound: ok\nfailed\n"
-        );
+        assert_eq!(report.to_string(), "northbound: failed: connection lost\nsouthbound: ok\nfailed\n");
     }
 
     #[test]
@@ -315,13 +275,7 @@ mod tests {
         seconds.store(31, Ordering::Relaxed);
         let report = health.liveness();
         assert!(!report.ok);
-        assert_eq!(
-            report.checks,
-            [failed(
-                "commits",
-                "last success 31.0s ago, at most 30.0s allowed"
-            )]
-        );
+        assert_eq!(report.checks, [failed("commits", "last success 31.0s ago, at most 30.0s allowed")]);
         commits.beat();
         assert!(health.liveness().ok);
     }

@@ -61,10 +61,7 @@ pub struct LogOptions {
 
 impl Default for LogOptions {
     fn default() -> Self {
-        Self {
-            filter: "info".to_owned(),
-            format: LogFormat::Auto,
-        }
+        Self { filter: "info".to_owned(), format: LogFormat::Auto }
     }
 }
 
@@ -77,18 +74,13 @@ impl LogLevel {
     #[must_use]
     pub fn get(&self) -> String {
         // The handle fails only when the subscriber is gone, and then nothing is logged.
-        self.0
-            .with_current(ToString::to_string)
-            .unwrap_or_else(|_| "off".to_owned())
+        self.0.with_current(ToString::to_string).unwrap_or_else(|_| "off".to_owned())
     }
 
     /// Puts another filter in force; a bad one is refused and the old one stays.
     pub fn set(&self, filter: &str) -> Result<(), Error> {
         let parsed = parse_filter(filter)?;
-        self.0.reload(parsed).map_err(|error| Error::Filter {
-            filter: filter.to_owned(),
-            reason: error.to_string(),
-        })
+        self.0.reload(parsed).map_err(|error| Error::Filter { filter: filter.to_owned(), reason: error.to_string() })
     }
 }
 
@@ -103,19 +95,13 @@ pub fn init_logs(options: &LogOptions) -> Result<LogLevel, Error> {
     let (filter, handle) = reload::Layer::new(parse_filter(&options.filter)?);
     let stderr_is_terminal = io::stderr().is_terminal();
     // A closed stderr must not end the process, so the layer keeps its own write errors to itself.
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(io::stderr)
-        .log_internal_errors(false);
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).log_internal_errors(false);
     let lines = if options.format.is_json(stderr_is_terminal) {
         lines.json().flatten_event(true).boxed()
     } else {
         lines.with_ansi(stderr_is_terminal && !no_color()).boxed()
     };
-    tracing_subscriber::registry()
-        .with(filter)
-        .with(lines)
-        .try_init()
-        .map_err(|_| Error::LogsAlreadySetUp)?;
+    tracing_subscriber::registry().with(filter).with(lines).try_init().map_err(|_| Error::LogsAlreadySetUp)?;
     Ok(LogLevel(handle))
 }
 
@@ -129,10 +115,7 @@ fn no_color() -> bool {
 }
 
 fn parse_filter(filter: &str) -> Result<EnvFilter, Error> {
-    let refuse = |reason: String| Error::Filter {
-        filter: filter.to_owned(),
-        reason,
-    };
+    let refuse = |reason: String| Error::Filter { filter: filter.to_owned(), reason };
     if filter.trim().is_empty() {
         return Err(refuse("it is empty".to_owned()));
     }
@@ -142,9 +125,7 @@ fn parse_filter(filter: &str) -> Result<EnvFilter, Error> {
     // EnvFilter takes a bare word for a target at level trace: a mistyped level would silence everything
     // else. Targets must therefore be written out, as target=level.
     for directive in filter.split(',').map(str::trim) {
-        let is_bare_word = directive
-            .chars()
-            .all(|c| c.is_alphanumeric() || c == '_' || c == '-' || c == ':');
+        let is_bare_word = directive.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-' || c == ':');
         let is_level = !directive.is_empty() && directive.parse::<LevelFilter>().is_ok();
         if is_bare_word && !is_level {
             return Err(refuse(format!("{directive:?} is not a level")));
@@ -165,14 +146,7 @@ pub(crate) mod tests {
 
     #[test]
     fn levels_and_directives_are_accepted() {
-        for filter in [
-            "info",
-            "OFF",
-            "debug",
-            "info,ovsdb=debug",
-            "warn,a::b=trace",
-            "info,[commit{zone=a}]=debug",
-        ] {
+        for filter in ["info", "OFF", "debug", "info,ovsdb=debug", "warn,a::b=trace", "info,[commit{zone=a}]=debug"] {
             check_filter(filter).unwrap_or_else(|error| panic!("{filter}: {error}"));
         }
     }
@@ -208,13 +182,7 @@ pub(crate) mod tests {
         for name in LogFormat::NAMES {
             name.parse::<LogFormat>().unwrap();
         }
-        assert!(
-            "xml"
-                .parse::<LogFormat>()
-                .unwrap_err()
-                .to_string()
-                .contains("human")
-        );
+        assert!("xml".parse::<LogFormat>().unwrap_err().to_string().contains("human"));
         assert!(LogFormat::Auto.is_json(false));
         assert!(!LogFormat::Auto.is_json(true));
         assert!(LogFormat::Json.is_json(true));

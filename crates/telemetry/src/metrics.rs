@@ -21,16 +21,9 @@ impl Metrics {
     #[must_use]
     pub fn new(role: &str, version: &str, commit: &str) -> Self {
         let mut registry = Registry::default();
-        let build = Info::new(vec![
-            ("version", version.to_owned()),
-            ("commit", commit.to_owned()),
-            ("role", role.to_owned()),
-        ]);
-        registry.register(
-            "ovnkube_build",
-            "What this process was built from, and its role",
-            build,
-        );
+        let build =
+            Info::new(vec![("version", version.to_owned()), ("commit", commit.to_owned()), ("role", role.to_owned())]);
+        registry.register("ovnkube_build", "What this process was built from, and its role", build);
         registry.register_collector(Box::new(ProcessCollector::default()));
         Self(Arc::new(Mutex::new(registry)))
     }
@@ -64,9 +57,11 @@ mod tests {
         let metrics = Metrics::new("controller", "1.2.3", "abc");
         let commits: Counter = Counter::default();
         metrics.with(|registry| {
-            registry
-                .sub_registry_with_prefix("ovnkube_controller")
-                .register("commits", "Transactions that succeeded", commits.clone());
+            registry.sub_registry_with_prefix("ovnkube_controller").register(
+                "commits",
+                "Transactions that succeeded",
+                commits.clone(),
+            );
         });
         commits.inc();
         let text = metrics.text().unwrap();

@@ -19,9 +19,7 @@ pub(crate) struct ProcessCollector {
 
 impl Default for ProcessCollector {
     fn default() -> Self {
-        Self {
-            proc: "/proc".into(),
-        }
+        Self { proc: "/proc".into() }
     }
 }
 
@@ -30,12 +28,7 @@ impl Collector for ProcessCollector {
         let mut gauge = |name: &str, help: &str, value: Option<f64>| {
             let Some(value) = value else { return Ok(()) };
             let metric = ConstGauge::new(value);
-            metric.encode(encoder.encode_descriptor(
-                name,
-                help,
-                None,
-                prometheus_client::metrics::MetricType::Gauge,
-            )?)
+            metric.encode(encoder.encode_descriptor(name, help, None, prometheus_client::metrics::MetricType::Gauge)?)
         };
         let stat = fs::read_to_string(self.proc.join("self/stat")).unwrap_or_default();
         gauge(
@@ -43,25 +36,12 @@ impl Collector for ProcessCollector {
             "Start time of the process since the Unix epoch, in seconds",
             start_time(&stat, &self.proc),
         )?;
-        gauge(
-            "process_resident_memory_bytes",
-            "Resident memory of the process, in bytes",
-            resident_bytes(&self.proc),
-        )?;
-        gauge(
-            "process_open_fds",
-            "Open file descriptors of the process",
-            open_descriptors(&self.proc),
-        )?;
+        gauge("process_resident_memory_bytes", "Resident memory of the process, in bytes", resident_bytes(&self.proc))?;
+        gauge("process_open_fds", "Open file descriptors of the process", open_descriptors(&self.proc))?;
         if let Some(seconds) = processor_seconds(&stat) {
             let help = "User and system processor time spent by the process, in seconds";
             let kind = prometheus_client::metrics::MetricType::Counter;
-            ConstCounter::new(seconds).encode(encoder.encode_descriptor(
-                "process_cpu_seconds",
-                help,
-                None,
-                kind,
-            )?)?;
+            ConstCounter::new(seconds).encode(encoder.encode_descriptor("process_cpu_seconds", help, None, kind)?)?;
         }
         Ok(())
     }
@@ -71,11 +51,7 @@ impl Collector for ProcessCollector {
 fn stat_field(stat: &str, number: usize) -> Option<f64> {
     // The second field is the command in brackets and may hold spaces and brackets: count from its end.
     let (_, after_command) = stat.rsplit_once(')')?;
-    after_command
-        .split_whitespace()
-        .nth(number.checked_sub(3)?)?
-        .parse()
-        .ok()
+    after_command.split_whitespace().nth(number.checked_sub(3)?)?.parse().ok()
 }
 
 fn start_time(stat: &str, proc: &Path) -> Option<f64> {
@@ -89,10 +65,7 @@ fn processor_seconds(stat: &str) -> Option<f64> {
 }
 
 fn resident_bytes(proc: &Path) -> Option<f64> {
-    let kibibytes = number_after(
-        &fs::read_to_string(proc.join("self/status")).ok()?,
-        "VmRSS:",
-    )?;
+    let kibibytes = number_after(&fs::read_to_string(proc.join("self/status")).ok()?, "VmRSS:")?;
     Some(kibibytes * 1024.0)
 }
 
@@ -132,9 +105,7 @@ mod tests {
     #[test]
     fn without_proc_every_number_is_absent() {
         let mut registry = prometheus_client::registry::Registry::default();
-        registry.register_collector(Box::new(ProcessCollector {
-            proc: "/nonexistent".into(),
-        }));
+        registry.register_collector(Box::new(ProcessCollector { proc: "/nonexistent".into() }));
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         assert_eq!(text, "# EOF\n");

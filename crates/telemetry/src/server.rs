@@ -43,11 +43,7 @@ async fn readyz(State(shown): State<Shown>, headers: HeaderMap) -> Response {
 }
 
 fn answer(report: &Report, headers: &HeaderMap) -> Response {
-    let status = if report.ok {
-        StatusCode::OK
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
-    };
+    let status = if report.ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let wants_json = headers
         .get_all(ACCEPT)
         .iter()
@@ -65,11 +61,7 @@ fn answer(report: &Report, headers: &HeaderMap) -> Response {
 async fn metrics_text(State(shown): State<Shown>) -> Response {
     match shown.metrics.text() {
         Ok(text) => ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
-        Err(_) => (
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "cannot encode the metrics\n",
-        )
-            .into_response(),
+        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "cannot encode the metrics\n").into_response(),
     }
 }
 
@@ -104,10 +96,7 @@ fn put_level(level: &LogLevel, peer: IpAddr, filter: &str) -> (StatusCode, Strin
 }
 
 async fn unknown_path() -> (StatusCode, &'static str) {
-    (
-        StatusCode::NOT_FOUND,
-        "not found; there are /livez, /readyz, /metrics and /log-level\n",
-    )
+    (StatusCode::NOT_FOUND, "not found; there are /livez, /readyz, /metrics and /log-level\n")
 }
 
 #[cfg(test)]
@@ -125,10 +114,7 @@ mod tests {
         }
         assert_eq!(level.get(), "info");
         for own in ["127.0.0.1", "127.8.9.1", "::1", "::ffff:127.0.0.1"] {
-            assert_eq!(
-                put_level(&level, own.parse().unwrap(), "debug\n").0,
-                StatusCode::OK
-            );
+            assert_eq!(put_level(&level, own.parse().unwrap(), "debug\n").0, StatusCode::OK);
         }
         assert_eq!(level.get(), "debug");
     }
@@ -145,16 +131,9 @@ mod tests {
     #[tokio::test]
     async fn metrics_have_the_type_that_scrapers_know() {
         let (level, _layer) = detached_level("info");
-        let shown = Shown {
-            health: Health::default(),
-            metrics: Metrics::new("tester", "1.2.3", "abc"),
-            level,
-        };
+        let shown = Shown { health: Health::default(), metrics: Metrics::new("tester", "1.2.3", "abc"), level };
         let answer = metrics_text(State(shown)).await;
-        assert_eq!(
-            answer.headers()[CONTENT_TYPE],
-            "application/openmetrics-text; version=1.0.0; charset=utf-8"
-        );
+        assert_eq!(answer.headers()[CONTENT_TYPE], "application/openmetrics-text; version=1.0.0; charset=utf-8");
     }
 
     #[test]

@@ -40,11 +40,7 @@ pub struct Options {
 
 impl Options {
     /// Options with the usual logs, no endpoints and 30 seconds of grace.
-    pub fn new(
-        role: impl Into<String>,
-        version: impl Into<String>,
-        commit: impl Into<String>,
-    ) -> Self {
+    pub fn new(role: impl Into<String>, version: impl Into<String>, commit: impl Into<String>) -> Self {
         Self {
             role: role.into(),
             version: version.into(),
@@ -80,31 +76,20 @@ impl Telemetry {
             Some(address) => Some(listen(address, &options.listen_setting)?),
             None => None,
         };
-        let address = listener
-            .as_ref()
-            .map(TcpListener::local_addr)
-            .transpose()
-            .map_err(Error::Thread)?;
+        let address = listener.as_ref().map(TcpListener::local_addr).transpose().map_err(Error::Thread)?;
         let health = Health::default();
         let metrics = Metrics::new(&options.role, &options.version, &options.commit);
         let (trigger, shutdown) = Shutdown::by_hand();
         let (running, role_ended) = oneshot::channel();
         let (thread_ends, ended) = oneshot::channel();
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(Error::Thread)?;
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(Error::Thread)?;
         let keeper = Keeper {
             // Taken before the thread runs, so that no signal after start finds the default handler.
             signals: Signals::take(&runtime).map_err(Error::Thread)?,
             listener,
             grace: options.grace,
             trigger,
-            shown: Shown {
-                health: health.clone(),
-                metrics: metrics.clone(),
-                level: level.clone(),
-            },
+            shown: Shown { health: health.clone(), metrics: metrics.clone(), level: level.clone() },
         };
         tracing::info!(
             role = options.role,
@@ -122,15 +107,7 @@ impl Telemetry {
                 let _ = thread_ends.send(());
             })
             .map_err(Error::Thread)?;
-        Ok(Self {
-            health,
-            metrics,
-            level,
-            shutdown,
-            address,
-            running,
-            ended,
-        })
+        Ok(Self { health, metrics, level, shutdown, address, running, ended })
     }
 
     /// Where the role declares what makes it ready and alive.
@@ -183,11 +160,7 @@ fn listen(address: SocketAddr, setting: &str) -> Result<TcpListener, Error> {
         if source.kind() == io::ErrorKind::AddrInUse {
             Error::AddressInUse { address, setting }
         } else {
-            Error::Listen {
-                address,
-                setting,
-                source,
-            }
+            Error::Listen { address, setting, source }
         }
     })
 }
@@ -200,10 +173,7 @@ struct Signals {
 impl Signals {
     fn take(runtime: &Runtime) -> io::Result<Self> {
         let _inside = runtime.enter();
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
     /// The next signal to end: its name and number.
@@ -228,15 +198,8 @@ impl Keeper {
     async fn run(self, role_ended: oneshot::Receiver<()>) {
         let health = self.shown.health.clone();
         let (stop_serving, stopped_serving) = oneshot::channel::<()>();
-        let serving = self
-            .listener
-            .map(|listener| tokio::spawn(serve(listener, self.shown, stopped_serving)));
-        let watching = tokio::spawn(watch_signals(
-            self.signals,
-            self.trigger,
-            health.clone(),
-            self.grace,
-        ));
+        let serving = self.listener.map(|listener| tokio::spawn(serve(listener, self.shown, stopped_serving)));
+        let watching = tokio::spawn(watch_signals(self.signals, self.trigger, health.clone(), self.grace));
 
         // Both ways of saying it, a message and a dropped sender, mean the same.
         let _ = role_ended.await;
@@ -244,9 +207,7 @@ impl Keeper {
         tracing::info!("draining");
         drop(stop_serving);
         if let Some(serving) = serving
-            && timeout(self.grace.min(LONGEST_DRAIN), serving)
-                .await
-                .is_err()
+            && timeout(self.grace.min(LONGEST_DRAIN), serving).await.is_err()
         {
             tracing::warn!("requests were still open at the end");
         }
@@ -273,20 +234,11 @@ async fn serve(listener: TcpListener, shown: Shown, stop: oneshot::Receiver<()>)
 }
 
 /// The first signal asks the role to end; a second one, or the end of the grace period, ends the process.
-async fn watch_signals(
-    mut signals: Signals,
-    trigger: ShutdownTrigger,
-    health: Health,
-    grace: Duration,
-) {
+async fn watch_signals(mut signals: Signals, trigger: ShutdownTrigger, health: Health, grace: Duration) {
     let (name, _) = signals.next().await;
     // Not ready first: whoever sends work here shall stop before the role does.
     health.set_stopping();
-    tracing::info!(
-        signal = name,
-        grace_seconds = grace.as_secs_f64(),
-        "stopping"
-    );
+    tracing::info!(signal = name, grace_seconds = grace.as_secs_f64(), "stopping");
     trigger.request();
     if let Ok((name, number)) = timeout(grace, signals.next()).await {
         tracing::warn!(signal = name, "second signal, ending at once");

@@ -38,9 +38,7 @@ fn role_process() {
         }
     };
     let northbound = telemetry.health().condition("northbound");
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     for line in io::stdin().lock().lines() {
         match line.unwrap().as_str() {
             "ready" => northbound.ready(),
@@ -70,10 +68,7 @@ fn logs_are_json_when_stderr_is_not_a_terminal() {
 fn logs_can_be_forced_to_be_human_and_have_no_colour_in_a_file() {
     let mut role = Role::start(&[(role::HUMAN, "1")]);
     let line = role.line_with("started");
-    assert!(
-        line.contains("INFO") && line.contains("role=\"tester\""),
-        "{line}"
-    );
+    assert!(line.contains("INFO") && line.contains("role=\"tester\""), "{line}");
     assert!(!line.contains('\u{1b}') && !line.starts_with('{'), "{line}");
 }
 
@@ -81,27 +76,15 @@ fn logs_can_be_forced_to_be_human_and_have_no_colour_in_a_file() {
 fn the_level_changes_while_the_role_runs() {
     let mut role = Role::start(&[]);
     let address = role.address();
-    assert_eq!(
-        request(&address, "GET", "/log-level", ""),
-        (200, "info\n".to_owned())
-    );
+    assert_eq!(request(&address, "GET", "/log-level", ""), (200, "info\n".to_owned()));
 
     role.command("whisper");
-    assert!(
-        !role
-            .lines_until("done")
-            .iter()
-            .any(|line| line.contains("whispered"))
-    );
+    assert!(!role.lines_until("done").iter().any(|line| line.contains("whispered")));
 
     assert_eq!(request(&address, "PUT", "/log-level", "debug").0, 200);
     role.line_with("log level changed");
     role.command("whisper");
-    assert!(
-        role.lines_until("done")
-            .iter()
-            .any(|line| line.contains("whispered"))
-    );
+    assert!(role.lines_until("done").iter().any(|line| line.contains("whispered")));
 
     let (status, message) = request(&address, "PUT", "/log-level", "loud");
     assert_eq!(status, 400);
@@ -115,21 +98,13 @@ fn the_endpoints_answer() {
     let address = role.address();
     let (status, body) = request(&address, "GET", "/metrics", "");
     assert_eq!(status, 200);
-    assert!(
-        body.contains("ovnkube_build_info{version=\"1.2.3\",commit=\"abc\",role=\"tester\"} 1")
-    );
+    assert!(body.contains("ovnkube_build_info{version=\"1.2.3\",commit=\"abc\",role=\"tester\"} 1"));
     assert!(body.ends_with("# EOF\n"));
-    assert_eq!(
-        request(&address, "GET", "/livez", ""),
-        (200, "ok\n".to_owned())
-    );
+    assert_eq!(request(&address, "GET", "/livez", ""), (200, "ok\n".to_owned()));
     let (status, body) = request(&address, "GET", "/nowhere", "");
     assert_eq!(status, 404);
     assert!(body.contains("/readyz"), "{body}");
-    assert_eq!(
-        request(&address, "PUT", "/log-level", &"x".repeat(5000)).0,
-        413
-    );
+    assert_eq!(request(&address, "PUT", "/log-level", &"x".repeat(5000)).0, 413);
 }
 
 #[test]
@@ -139,10 +114,7 @@ fn sigterm_makes_the_role_unready_first_then_drains_and_exits_with_success() {
     assert_eq!(request(&address, "GET", "/readyz", "").0, 503);
     role.command("ready");
     role.line_with("done");
-    assert_eq!(
-        request(&address, "GET", "/readyz", ""),
-        (200, "northbound: ok\nok\n".to_owned())
-    );
+    assert_eq!(request(&address, "GET", "/readyz", ""), (200, "northbound: ok\nok\n".to_owned()));
 
     // A request whose body is still on its way when the role ends.
     let open = role::Open::put(&address, "/log-level", "warn");

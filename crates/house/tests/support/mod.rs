@@ -1,9 +1,6 @@
 //! A workspace of one's own to break: in a temporary folder, without sources worth the name, removed at the end.
 
-#![allow(
-    dead_code,
-    reason = "each test file compiles its own copy of this module and uses a part of it"
-)]
+#![allow(dead_code, reason = "each test file compiles its own copy of this module and uses a part of it")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,53 +16,26 @@ impl Sandbox {
     /// An empty folder.
     pub(crate) fn empty() -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let name = format!(
-            "house-{}-{}",
-            std::process::id(),
-            COUNT.fetch_add(1, Ordering::Relaxed)
-        );
+        let name = format!("house-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let root = std::env::temp_dir().join(name);
         fs::create_dir_all(&root).expect("a temporary folder");
         // Cargo answers with resolved paths, and the temporary folder may be a link.
-        Self {
-            root: root.canonicalize().expect("the folder exists"),
-        }
+        Self { root: root.canonicalize().expect("the folder exists") }
     }
 
     /// Manifests, lock file and policy of the real workspace, with an empty source file for each target.
     pub(crate) fn of_the_workspace() -> Self {
-        let real = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../..")
-            .canonicalize()
-            .expect("the workspace");
+        let real = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace");
         let sandbox = Self::empty();
         for file in ["Cargo.toml", "Cargo.lock", "house.toml"] {
             sandbox.write(file, &fs::read_to_string(real.join(file)).expect(file));
         }
-        let metadata = cargo(
-            &real,
-            &[
-                "metadata",
-                "--no-deps",
-                "--offline",
-                "--format-version",
-                "1",
-            ],
-        );
-        let metadata: serde_json::Value =
-            serde_json::from_slice(&metadata.stdout).expect("metadata");
+        let metadata = cargo(&real, &["metadata", "--no-deps", "--offline", "--format-version", "1"]);
+        let metadata: serde_json::Value = serde_json::from_slice(&metadata.stdout).expect("metadata");
         for package in metadata["packages"].as_array().expect("packages") {
             let manifest = Path::new(package["manifest_path"].as_str().expect("a path"));
-            let inside = |path: &Path| {
-                path.strip_prefix(&real)
-                    .expect("in the workspace")
-                    .display()
-                    .to_string()
-            };
-            sandbox.write(
-                &inside(manifest),
-                &fs::read_to_string(manifest).expect("a manifest"),
-            );
+            let inside = |path: &Path| path.strip_prefix(&real).expect("in the workspace").display().to_string();
+            sandbox.write(&inside(manifest), &fs::read_to_string(manifest).expect("a manifest"));
             for target in package["targets"].as_array().expect("targets") {
                 let source = Path::new(target["src_path"].as_str().expect("a path"));
                 sandbox.write(&inside(source), "//! Nothing.\n");
@@ -89,36 +59,22 @@ impl Sandbox {
     pub(crate) fn add_below(&self, file: &str, heading: &str, line: &str) {
         let text = self.read(file);
         assert!(text.contains(heading), "{file} has no {heading}");
-        self.write(
-            file,
-            &text.replacen(heading, &format!("{heading}\n{line}"), 1),
-        );
+        self.write(file, &text.replacen(heading, &format!("{heading}\n{line}"), 1));
     }
 
     /// `house` insists on a lock file that fits; whoever changes a manifest brings it up to date, as here.
     pub(crate) fn refresh_lock_file(&self) {
         // `cargo update --workspace` moves no version and downloads nothing.
         let done = cargo(&self.root, &["update", "--workspace", "--offline"]);
-        assert!(
-            done.status.success(),
-            "{}",
-            String::from_utf8_lossy(&done.stderr)
-        );
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }
 
     /// Runs `house` here: does it succeed, and what does it say?
     pub(crate) fn house(&self, arguments: &[&str]) -> (bool, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_house"));
-        let done = command
-            .args(arguments)
-            .current_dir(&self.root)
-            .output()
-            .expect("house runs");
+        let done = command.args(arguments).current_dir(&self.root).output().expect("house runs");
         let said = [done.stdout, done.stderr].concat();
-        (
-            done.status.success(),
-            String::from_utf8(said).expect("text"),
-        )
+        (done.status.success(), String::from_utf8(said).expect("text"))
     }
 }
 
@@ -130,9 +86,5 @@ impl Drop for Sandbox {
 
 fn cargo(folder: &Path, arguments: &[&str]) -> Output {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    Command::new(program)
-        .args(arguments)
-        .current_dir(folder)
-        .output()
-        .expect("cargo runs")
+    Command::new(program).args(arguments).current_dir(folder).output().expect("cargo runs")
 }

@@ -15,17 +15,13 @@ pub(super) fn exec(record: &Record, machine: &str, words: &[String]) -> Result<E
     if let Some(terminal) = std::env::var_os("TERM") {
         command.env("TERM", terminal);
     }
-    let status = machine
-        .spawn(&mut command)?
-        .wait()
-        .map_err(Error::io("cannot wait for the command"))?;
+    let status = machine.spawn(&mut command)?.wait().map_err(Error::io("cannot wait for the command"))?;
     Ok(exit_code(status))
 }
 
 /// On the host, so that files named on the command line are the user's own.
 pub(super) fn kubectl(record: &Record, arguments: &[String]) -> Result<ExitCode> {
-    let (Some(programs), Some(kubeconfig)) = (&record.kubernetes, &record.endpoints.kubeconfig)
-    else {
+    let (Some(programs), Some(kubeconfig)) = (&record.kubernetes, &record.endpoints.kubeconfig) else {
         return Err(Error::Invalid(format!(
             "lab {:?} has no Kubernetes; start one without --no-kubernetes",
             record.name
@@ -41,8 +37,6 @@ pub(super) fn kubectl(record: &Record, arguments: &[String]) -> Result<ExitCode>
 
 /// As a shell says it: the status, or 128 and the signal.
 fn exit_code(status: ExitStatus) -> ExitCode {
-    let code = status
-        .code()
-        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }

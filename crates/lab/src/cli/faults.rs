@@ -67,9 +67,7 @@ pub(super) fn run(record: &Record, fault: &Fault) -> Result<()> {
         Fault::FillDisk { machine, path, mib } => {
             let disk = fault::small_disk(record, machine, path, *mib)?;
             let bytes = disk.fill()?;
-            format!(
-                "{disk}: {bytes} bytes written, 0 free; `lab exec {machine} umount {path}` takes it away"
-            )
+            format!("{disk}: {bytes} bytes written, 0 free; `lab exec {machine} umount {path}` takes it away")
         }
     };
     say(&format!("{done}\n"))

@@ -134,7 +134,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
             clap_complete::generate(shell, &mut Cli::command(), "lab", &mut script);
             say(&String::from_utf8_lossy(&script))?;
         }
-        Verb::Keep { spec } => return keeper::keep(place, &spec),
+        Verb::Keep { spec } => return keeper::keep(&place, &spec),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -153,21 +153,12 @@ fn running(place: &Place, name: &str) -> Result<Record> {
 
 fn down(place: &Place, name: &str, all: bool) -> Result<()> {
     crate::place::require_root("lab down")?;
-    let names = if all {
-        crate::record::lab_names(place)
-    } else {
-        vec![name.to_owned()]
-    };
+    let names = if all { crate::record::lab_names(place) } else { vec![name.to_owned()] };
     let mut removed = 0;
     for name in &names {
         // Labs that belong to a test end with it.
-        if all
-            && has_owner(place, name)
-            && Record::load(place, name).is_ok_and(|record| record.spec.ephemeral)
-        {
-            say(&format!(
-                "lab {name} belongs to a running test; it is left alone\n"
-            ))?;
+        if all && has_owner(place, name) && Record::load(place, name).is_ok_and(|record| record.spec.ephemeral) {
+            say(&format!("lab {name} belongs to a running test; it is left alone\n"))?;
             continue;
         }
         match teardown::down(place, name) {
@@ -178,9 +169,7 @@ fn down(place: &Place, name: &str, all: bool) -> Result<()> {
                 ))?;
             }
             Err(Error::NotRunning { .. }) => {
-                say(&format!(
-                    "no lab named {name:?} is running; nothing to remove\n"
-                ))?;
+                say(&format!("no lab named {name:?} is running; nothing to remove\n"))?;
                 continue;
             }
             Err(error) => return Err(error),

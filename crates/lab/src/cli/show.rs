@@ -58,11 +58,7 @@ fn down(record: &Record) -> Vec<&str> {
 pub(super) fn status(_place: &Place, record: &Record, output: Output) -> Result<()> {
     let down = down(record);
     if output.output == Format::Json {
-        let status = Status {
-            record,
-            components_running: record.components.len() - down.len(),
-            components_down: down,
-        };
+        let status = Status { record, components_running: record.components.len() - down.len(), components_down: down };
         return console::print_json(&status).map_err(Error::io("cannot write to stdout"));
     }
     let colour = table::colour();
@@ -71,41 +67,20 @@ pub(super) fn status(_place: &Place, record: &Record, output: Output) -> Result<
         Phase::Ready => "ready",
         Phase::Stopping => "stopping",
     };
-    let health = if down.is_empty() {
-        "all components run".to_owned()
-    } else {
-        format!("down: {}", down.join(", "))
-    };
-    say(&format!(
-        "lab {} on {} · {phase} · {health}\n\n",
-        record.name,
-        record.spec.suite.as_str()
-    ))?;
+    let health = if down.is_empty() { "all components run".to_owned() } else { format!("down: {}", down.join(", ")) };
+    say(&format!("lab {} on {} · {phase} · {health}\n\n", record.name, record.spec.suite.as_str()))?;
     let rows = record.machines.iter().map(|machine| {
         let alive = machine.init.is_alive();
-        let state = if alive {
-            Cell::new("up", Tone::Good)
-        } else {
-            Cell::new("down", Tone::Bad)
-        };
+        let state = if alive { Cell::new("up", Tone::Good) } else { Cell::new("down", Tone::Bad) };
         let running: Vec<&str> = record
             .components
             .iter()
             .filter(|component| component.machine == machine.name)
             .map(|component| component.name.as_str())
             .collect();
-        [
-            Cell::plain(&machine.name),
-            state,
-            Cell::plain(machine.addresses.join(" ")),
-            Cell::plain(running.join(" ")),
-        ]
+        [Cell::plain(&machine.name), state, Cell::plain(machine.addresses.join(" ")), Cell::plain(running.join(" "))]
     });
-    say(&table::render(
-        ["MACHINE", "STATE", "ADDRESSES", "RUNS"],
-        rows.collect(),
-        colour,
-    ))?;
+    say(&table::render(["MACHINE", "STATE", "ADDRESSES", "RUNS"], rows.collect(), colour))?;
     say("\n")?;
     say(&table::render(
         ["COMPONENT", "MACHINE", "PID", "STATE", "MEMORY"],
@@ -123,10 +98,7 @@ fn component_row(component: &ComponentRecord) -> [Cell; 5] {
         (_, Some(ended)) => Cell::new(ended, Tone::Bad),
         _ => Cell::new("ended", Tone::Bad),
     };
-    let memory = component
-        .process
-        .resident_kib()
-        .map_or_else(String::new, |kib| format!("{} MiB", kib / 1024));
+    let memory = component.process.resident_kib().map_or_else(String::new, |kib| format!("{} MiB", kib / 1024));
     [
         Cell::plain(&component.name),
         Cell::plain(&component.machine),
@@ -145,40 +117,20 @@ pub(super) fn summary(record: &Record) -> Result<()> {
             .filter(|component| component.machine == machine.name)
             .map(|component| component.name.as_str())
             .collect();
-        [
-            Cell::plain(&machine.name),
-            Cell::plain(machine.addresses.join(" ")),
-            Cell::plain(running.join(" ")),
-        ]
+        [Cell::plain(&machine.name), Cell::plain(machine.addresses.join(" ")), Cell::plain(running.join(" "))]
     });
-    say(&table::render(
-        ["MACHINE", "ADDRESSES", "RUNS"],
-        rows.collect(),
-        table::colour(),
-    ))?;
+    say(&table::render(["MACHINE", "ADDRESSES", "RUNS"], rows.collect(), table::colour()))?;
     say("\n")?;
     how_to_use(record)
 }
 
 fn how_to_use(record: &Record) -> Result<()> {
-    let name = if record.name == super::DEFAULT_NAME {
-        String::new()
-    } else {
-        format!(" --name {}", record.name)
-    };
-    let lab =
-        std::env::current_exe().map_or_else(|_| "lab".into(), |path| path.display().to_string());
+    let name = if record.name == super::DEFAULT_NAME { String::new() } else { format!(" --name {}", record.name) };
+    let lab = std::env::current_exe().map_or_else(|_| "lab".into(), |path| path.display().to_string());
     let mut text = String::new();
     let mut line = |what: &str, how: String| text.push_str(&format!("{what:<14} {how}\n"));
     if let (Some(kubeconfig), Some(programs)) = (&record.endpoints.kubeconfig, &record.kubernetes) {
-        line(
-            "kubectl",
-            format!(
-                "export KUBECONFIG={} PATH={}:$PATH",
-                kubeconfig.display(),
-                programs.display()
-            ),
-        );
+        line("kubectl", format!("export KUBECONFIG={} PATH={}:$PATH", kubeconfig.display(), programs.display()));
         line("or", format!("{lab}{name} kubectl get nodes"));
     }
     if let Some(api) = &record.endpoints.api {
@@ -193,10 +145,11 @@ fn how_to_use(record: &Record) -> Result<()> {
         line("health", format!("{telemetry}/readyz, {telemetry}/metrics"));
     }
     line("remove it", format!("{lab}{name} down"));
-    let kubelets =
-        record.spec.kubernetes.as_ref().is_some_and(|kubernetes| {
-            kubernetes.kubelets && kubernetes.cni == crate::spec::Cni::None
-        });
+    let kubelets = record
+        .spec
+        .kubernetes
+        .as_ref()
+        .is_some_and(|kubernetes| kubernetes.kubelets && kubernetes.cni == crate::spec::Cni::None);
     if kubelets {
         text.push_str("\nNodes are NotReady until a pod network is installed; `--cni bridge` brings the stock one.\n");
     }
@@ -223,15 +176,8 @@ pub(super) fn list(place: &Place, output: Output) -> Result<()> {
                 _ if owned => "starting",
                 _ => "crashed",
             };
-            let (nodes, suite) = record.map_or((0, "?"), |record| {
-                (record.spec.nodes, record.spec.suite.as_str())
-            });
-            Listed {
-                name,
-                state,
-                nodes,
-                suite,
-            }
+            let (nodes, suite) = record.map_or((0, "?"), |record| (record.spec.nodes, record.spec.suite.as_str()));
+            Listed { name, state, nodes, suite }
         })
         .collect();
     if output.output == Format::Json {
@@ -241,23 +187,10 @@ pub(super) fn list(place: &Place, output: Output) -> Result<()> {
         return say("no lab is running; `lab up` starts one\n");
     }
     let rows = labs.iter().map(|lab| {
-        let tone = if lab.state == "ready" {
-            Tone::Good
-        } else {
-            Tone::Bad
-        };
-        [
-            Cell::plain(&lab.name),
-            Cell::new(lab.state, tone),
-            Cell::plain(lab.nodes.to_string()),
-            Cell::plain(lab.suite),
-        ]
+        let tone = if lab.state == "ready" { Tone::Good } else { Tone::Bad };
+        [Cell::plain(&lab.name), Cell::new(lab.state, tone), Cell::plain(lab.nodes.to_string()), Cell::plain(lab.suite)]
     });
-    say(&table::render(
-        ["LAB", "STATE", "NODES", "SUITE"],
-        rows.collect(),
-        table::colour(),
-    ))
+    say(&table::render(["LAB", "STATE", "NODES", "SUITE"], rows.collect(), table::colour()))
 }
 
 pub(super) fn logs(record: &Record, options: &LogOptions) -> Result<ExitCode> {
@@ -270,11 +203,7 @@ pub(super) fn logs(record: &Record, options: &LogOptions) -> Result<ExitCode> {
                 Cell::plain(component.log.display().to_string()),
             ]
         });
-        say(&table::render(
-            ["COMPONENT", "SIZE", "LOG"],
-            rows.collect(),
-            table::colour(),
-        ))?;
+        say(&table::render(["COMPONENT", "SIZE", "LOG"], rows.collect(), table::colour()))?;
         return Ok(ExitCode::SUCCESS);
     };
     let log = if component == "keeper" {
@@ -285,11 +214,7 @@ pub(super) fn logs(record: &Record, options: &LogOptions) -> Result<ExitCode> {
     if options.follow {
         let tail = options.tail.to_string();
         // tail follows by kernel events; nothing here would do it better.
-        Command::new("tail")
-            .args(["-n", &tail, "-F"])
-            .arg(&log)
-            .status()
-            .map_err(Error::io("cannot run tail"))?;
+        Command::new("tail").args(["-n", &tail, "-F"]).arg(&log).status().map_err(Error::io("cannot run tail"))?;
         return Ok(ExitCode::SUCCESS);
     }
     say(&format!("{}\n", view::tail(&log, options.tail)))?;

@@ -63,19 +63,10 @@ impl Options {
         let mut spec = LabSpec::new(name).nodes(self.nodes).family(self.family);
         spec.suite = self.suite;
         if !self.no_ovn {
-            spec = spec.ovn(Ovn {
-                databases: self.databases,
-                tls: self.tls,
-                northds: self.northds,
-                ..Ovn::default()
-            });
+            spec = spec.ovn(Ovn { databases: self.databases, tls: self.tls, northds: self.northds, ..Ovn::default() });
         }
         if !self.no_kubernetes {
-            spec = spec.kubernetes(Kubernetes {
-                kubelets: self.kubelets,
-                cni: self.cni,
-                api_port: self.api_port,
-            });
+            spec = spec.kubernetes(Kubernetes { kubelets: self.kubelets, cni: self.cni, api_port: self.api_port });
         }
         spec
     }
@@ -87,11 +78,7 @@ pub(super) fn prepare(place: &Place, options: &PrepareOptions) -> Result<()> {
     spec.suite = options.suite;
     let supplies = Supplies::ensure(place, &spec, &Progress::for_people())?;
     let kubernetes = supplies.kubernetes.as_deref().unwrap_or(Path::new("none"));
-    say(&format!(
-        "node image  {}\nkubernetes  {}\n",
-        supplies.image.display(),
-        kubernetes.display()
-    ))
+    say(&format!("node image  {}\nkubernetes  {}\n", supplies.image.display(), kubernetes.display()))
 }
 
 pub(super) fn up(place: &Place, name: &str, options: &Options) -> Result<()> {
@@ -113,14 +100,8 @@ pub(super) fn up(place: &Place, name: &str, options: &Options) -> Result<()> {
 fn follow(place: &Place, spec: &LabSpec, progress: &Progress) -> Result<()> {
     let log = keeper::log_path(place, &spec.name);
     let mut keeper = keeper::spawn(place, spec, &log)?;
-    let stdout = keeper
-        .stdout
-        .take()
-        .ok_or_else(|| Error::Invalid("the keeper has no voice".into()))?;
-    for line in BufReader::new(stdout)
-        .lines()
-        .map_while(std::result::Result::ok)
-    {
+    let stdout = keeper.stdout.take().ok_or_else(|| Error::Invalid("the keeper has no voice".into()))?;
+    for line in BufReader::new(stdout).lines().map_while(std::result::Result::ok) {
         match serde_json::from_str::<Message>(&line) {
             Ok(Message::Progress(event)) => progress.emit(event),
             Ok(Message::Ready) => return Ok(()),
@@ -132,9 +113,7 @@ fn follow(place: &Place, spec: &LabSpec, progress: &Progress) -> Result<()> {
             Err(_) => {}
         }
     }
-    let status = keeper
-        .wait()
-        .map_or_else(|error| error.to_string(), |status| status.to_string());
+    let status = keeper.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
     Err(Error::Ended {
         component: "the lab's keeper".into(),
         status,

@@ -78,11 +78,7 @@ fn show(config: &Config, output: Output) -> anyhow::Result<()> {
             Cell::plain(effective.source.to_string()),
         ]
     });
-    let text = table::render(
-        ["SETTING", "VALUE", "SOURCE"],
-        rows.collect(),
-        table::colour(),
-    );
+    let text = table::render(["SETTING", "VALUE", "SOURCE"], rows.collect(), table::colour());
     console::print(&text)?;
     Ok(())
 }

@@ -12,65 +12,32 @@ use crate::config::Given;
 use crate::http::Request;
 use console::table::{self, Cell, Tone};
 
-pub(super) fn run(
-    probe: Probe,
-    target: &Target,
-    output: Output,
-    given: &Given,
-) -> anyhow::Result<ExitCode> {
+pub(super) fn run(probe: Probe, target: &Target, output: Output, given: &Given) -> anyhow::Result<ExitCode> {
     let role = Role::find(target, given)?;
     let path = match probe {
         Probe::Readyz => "/readyz",
         Probe::Livez => "/livez",
     };
-    let answer = role.ask(Request {
-        method: "GET",
-        path,
-        accept: "application/json",
-        body: "",
-    })?;
+    let answer = role.ask(Request { method: "GET", path, accept: "application/json", body: "" })?;
     if !matches!(answer.status, 200 | 503) {
-        bail!(
-            "{} answered {path} with status {}; hint: check --address",
-            role.address,
-            answer.status
-        );
+        bail!("{} answered {path} with status {}; hint: check --address", role.address, answer.status);
     }
-    let report: Report = serde_json::from_str(&answer.body).with_context(|| {
-        format!(
-            "{} did not answer {path} as a role does; hint: check --address",
-            role.address
-        )
-    })?;
+    let report: Report = serde_json::from_str(&answer.body)
+        .with_context(|| format!("{} did not answer {path} as a role does; hint: check --address", role.address))?;
     match output {
         Output::Json => console::print_json(&report)?,
         Output::Table => console::print(&for_people(&report, table::colour()))?,
     }
-    Ok(if report.ok {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(FAILED)
-    })
+    Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
 }
 
 fn for_people(report: &Report, colour: bool) -> String {
     let state = |ok: bool| {
-        if ok {
-            Cell::new("ok", Tone::Good)
-        } else {
-            Cell::new("failed", Tone::Bad)
-        }
+        if ok { Cell::new("ok", Tone::Good) } else { Cell::new("failed", Tone::Bad) }
     };
     let checks = report.checks.iter();
-    let mut rows: Vec<_> = checks
-        .map(|check| {
-            [
-                Cell::plain(&check.name),
-                state(check.ok),
-                Cell::plain(&check.reason),
-            ]
-        })
-        .collect();
+    let mut rows: Vec<_> =
+        checks.map(|check| [Cell::plain(&check.name), state(check.ok), Cell::plain(&check.reason)]).collect();
     rows.push([Cell::plain("(all)"), state(report.ok), Cell::plain("")]);
     table::render(["CONDITION", "STATE", "REASON"], rows, colour)
 }

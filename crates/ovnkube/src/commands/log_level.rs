@@ -23,9 +23,6 @@ pub(super) fn run(level: Option<&str>, target: &Target, given: &Given) -> anyhow
     // The role's refusal is one line that has its hint; a stranger's page is not for a terminal.
     let mut said: String = answer.body.lines().next().unwrap_or_default().to_owned();
     said.retain(|c| !c.is_control());
-    eprintln!(
-        "error: {} refused (status {}): {said}",
-        role.address, answer.status
-    );
+    eprintln!("error: {} refused (status {}): {said}", role.address, answer.status);
     Ok(ExitCode::from(FAILED))
 }

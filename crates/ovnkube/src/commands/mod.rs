@@ -22,18 +22,8 @@ const CANNOT_ASK: u8 = 2;
 pub(crate) fn run(cli: &Cli) -> ExitCode {
     let (result, failure) = match &cli.command {
         Verb::Config(verb) => (config::run(verb, &cli.given()), FAILED),
-        Verb::Health {
-            probe,
-            target,
-            output,
-        } => (
-            health::run(*probe, target, *output, &cli.given()),
-            CANNOT_ASK,
-        ),
-        Verb::LogLevel { level, target } => (
-            log_level::run(level.as_deref(), target, &cli.given()),
-            CANNOT_ASK,
-        ),
+        Verb::Health { probe, target, output } => (health::run(*probe, target, *output, &cli.given()), CANNOT_ASK),
+        Verb::LogLevel { level, target } => (log_level::run(level.as_deref(), target, &cli.given()), CANNOT_ASK),
         Verb::Version { output } => (version::run(output.is_some()), FAILED),
         Verb::Completions { shell } => (completions(*shell), FAILED),
     };

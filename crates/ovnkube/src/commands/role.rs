@@ -23,21 +23,14 @@ impl Role {
     /// The role at the address that was given, else at the configured one. With an address no file is
     /// read: a probe must not fail for a typo in a file that the role has long read.
     pub(super) fn find(target: &Target, given: &Given) -> anyhow::Result<Self> {
-        let config = Config::load(&Given {
-            no_file: target.address.is_some(),
-            ..given.clone()
-        })?;
+        let config = Config::load(&Given { no_file: target.address.is_some(), ..given.clone() })?;
         telemetry::init_logs(&config.log_options()?)?;
         if let Some(address) = target.address.clone() {
             return Ok(Self { address });
         }
         match parse_bind_address(config.value(&METRICS_ADDRESS)?) {
-            Ok(Some(address)) => Ok(Self {
-                address: reachable(address).to_string(),
-            }),
-            _ => bail!(
-                "[metrics] bind-address is off, so no role can be asked; hint: give --address"
-            ),
+            Ok(Some(address)) => Ok(Self { address: reachable(address).to_string() }),
+            _ => bail!("[metrics] bind-address is off, so no role can be asked; hint: give --address"),
         }
     }
 
@@ -63,11 +56,9 @@ mod tests {
 
     #[test]
     fn a_role_that_listens_everywhere_is_asked_on_loopback() {
-        for (listens, asked) in [
-            ("0.0.0.0:9102", "127.0.0.1:9102"),
-            ("[::]:9102", "[::1]:9102"),
-            ("192.0.2.1:9102", "192.0.2.1:9102"),
-        ] {
+        for (listens, asked) in
+            [("0.0.0.0:9102", "127.0.0.1:9102"), ("[::]:9102", "[::1]:9102"), ("192.0.2.1:9102", "192.0.2.1:9102")]
+        {
             assert_eq!(reachable(listens.parse().unwrap()).to_string(), asked);
         }
     }

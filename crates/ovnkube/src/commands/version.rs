@@ -12,15 +12,9 @@ struct Version {
 
 pub(super) fn run(json: bool) -> anyhow::Result<ExitCode> {
     if json {
-        console::print_json(&Version {
-            version: telemetry::build::VERSION,
-            commit: telemetry::build::COMMIT,
-        })?;
+        console::print_json(&Version { version: telemetry::build::VERSION, commit: telemetry::build::COMMIT })?;
     } else {
-        console::print(&format!(
-            "ovnkube {}\n",
-            telemetry::build::VERSION_AND_COMMIT
-        ))?;
+        console::print(&format!("ovnkube {}\n", telemetry::build::VERSION_AND_COMMIT))?;
     }
     Ok(ExitCode::SUCCESS)
 }

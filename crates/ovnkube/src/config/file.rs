@@ -35,13 +35,8 @@ pub(super) fn read(
 ) -> (Option<PathBuf>, Entries) {
     let path = named.unwrap_or(default_file);
     match contents(path) {
-        Ok(bytes) => (
-            Some(path.to_owned()),
-            judge(path, &ini::parse(&bytes), problems),
-        ),
-        Err(error) if error.kind() == io::ErrorKind::NotFound && named.is_none() => {
-            (None, Entries::default())
-        }
+        Ok(bytes) => (Some(path.to_owned()), judge(path, &ini::parse(&bytes), problems)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && named.is_none() => (None, Entries::default()),
         Err(error) => {
             problems.push(format!("{}: {}", path.display(), why_unreadable(&error)));
             (None, Entries::default())
@@ -51,9 +46,7 @@ pub(super) fn read(
 
 fn contents(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?
-        .take(LARGEST_FILE + 1)
-        .read_to_end(&mut bytes)?;
+    File::open(path)?.take(LARGEST_FILE + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LARGEST_FILE {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
@@ -63,17 +56,11 @@ fn contents(path: &Path) -> io::Result<Vec<u8>> {
 fn why_unreadable(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => {
-            format!(
-                "no such file; name one that exists with --config or {FILE_VARIABLE}, or name none"
-            )
+            format!("no such file; name one that exists with --config or {FILE_VARIABLE}, or name none")
         }
         io::ErrorKind::IsADirectory => "a directory, not a file; name the file in it".to_owned(),
-        io::ErrorKind::PermissionDenied => {
-            "no permission to read it; change its mode, or the user".to_owned()
-        }
-        io::ErrorKind::FileTooLarge => {
-            "larger than 1 MiB; this is not a configuration file".to_owned()
-        }
+        io::ErrorKind::PermissionDenied => "no permission to read it; change its mode, or the user".to_owned(),
+        io::ErrorKind::FileTooLarge => "larger than 1 MiB; this is not a configuration file".to_owned(),
         _ => format!("cannot be read: {error}; check the path"),
     }
 }
@@ -81,18 +68,12 @@ fn why_unreadable(error: &io::Error) -> String {
 fn judge(path: &Path, document: &Document, problems: &mut Vec<String>) -> Entries {
     let sections = settings::sections();
     // Remarks come from the grammar and from the table; told in the order of the file's lines.
-    let mut remarks: Vec<(usize, String)> = document
-        .remarks
-        .iter()
-        .map(|remark| (remark.line, remark.text.clone()))
-        .collect();
+    let mut remarks: Vec<(usize, String)> =
+        document.remarks.iter().map(|remark| (remark.line, remark.text.clone())).collect();
     for header in &document.headers {
         if !sections.contains(&header.section.as_str()) {
             let remedy = remedy(&header.section, &sections);
-            remarks.push((
-                header.line,
-                format!("[{}]: unknown section; {remedy}", header.section),
-            ));
+            remarks.push((header.line, format!("[{}]: unknown section; {remedy}", header.section)));
         }
     }
     let mut entries = Entries::default();
@@ -100,18 +81,10 @@ fn judge(path: &Path, document: &Document, problems: &mut Vec<String>) -> Entrie
     for entry in document.entries.iter().filter(known) {
         match value_of(entry) {
             Ok(setting) => {
-                let source = Source::File {
-                    path: path.display().to_string(),
-                    line: entry.line,
-                };
-                entries
-                    .0
-                    .insert(setting.flag, (entry.value.clone(), source));
+                let source = Source::File { path: path.display().to_string(), line: entry.line };
+                entries.0.insert(setting.flag, (entry.value.clone(), source));
             }
-            Err(why) => remarks.push((
-                entry.line,
-                format!("[{}] {}: {why}", entry.section, entry.key),
-            )),
+            Err(why) => remarks.push((entry.line, format!("[{}] {}: {why}", entry.section, entry.key))),
         }
     }
     remarks.sort_by_key(|(line, _)| *line);
@@ -119,31 +92,21 @@ fn judge(path: &Path, document: &Document, problems: &mut Vec<String>) -> Entrie
     let told = remarks.iter().take(MOST_PROBLEMS);
     problems.extend(told.map(|(line, text)| format!("{path}:{line}: {text}")));
     if let Some(more @ 1..) = remarks.len().checked_sub(MOST_PROBLEMS) {
-        problems.push(format!(
-            "{path}: {more} more problems; check that this is the right file"
-        ));
+        problems.push(format!("{path}: {more} more problems; check that this is the right file"));
     }
     entries
 }
 
 /// The setting that the entry gives a good value to.
 fn value_of(entry: &Entry) -> Result<&'static Setting, String> {
-    let Some(setting) =
-        settings::in_section(&entry.section).find(|setting| setting.key == entry.key)
-    else {
+    let Some(setting) = settings::in_section(&entry.section).find(|setting| setting.key == entry.key) else {
         if let Some(elsewhere) = SETTINGS.iter().find(|setting| setting.key == entry.key) {
-            return Err(format!(
-                "unknown key; it belongs to [{}]",
-                elsewhere.section
-            ));
+            return Err(format!("unknown key; it belongs to [{}]", elsewhere.section));
         }
-        let keys: Vec<_> = settings::in_section(&entry.section)
-            .map(|setting| setting.key)
-            .collect();
+        let keys: Vec<_> = settings::in_section(&entry.section).map(|setting| setting.key).collect();
         return Err(format!("unknown key; {}", remedy(&entry.key, &keys)));
     };
-    (setting.check)(&entry.value)
-        .map_err(|why| format!("{:?}: {why}; allowed: {}", entry.value, setting.allowed))?;
+    (setting.check)(&entry.value).map_err(|why| format!("{:?}: {why}; allowed: {}", entry.value, setting.allowed))?;
     Ok(setting)
 }
 
@@ -160,11 +123,7 @@ mod tests {
 
     fn problems_of(text: &str) -> Vec<String> {
         let mut problems = Vec::new();
-        judge(
-            Path::new("ovn_k8s.conf"),
-            &ini::parse(text.as_bytes()),
-            &mut problems,
-        );
+        judge(Path::new("ovn_k8s.conf"), &ini::parse(text.as_bytes()), &mut problems);
         problems
     }
 
@@ -194,10 +153,7 @@ mod tests {
         let problems = problems_of(&"rubbish!\n".repeat(1000));
         assert_eq!(problems.len(), MOST_PROBLEMS + 1);
         assert!(problems[MOST_PROBLEMS].contains("960 more problems"));
-        assert_eq!(
-            problems_of(&"rubbish!\n".repeat(MOST_PROBLEMS)).len(),
-            MOST_PROBLEMS
-        );
+        assert_eq!(problems_of(&"rubbish!\n".repeat(MOST_PROBLEMS)).len(), MOST_PROBLEMS);
     }
 
     #[test]

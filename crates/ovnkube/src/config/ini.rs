@@ -89,27 +89,18 @@ pub(crate) fn parse(bytes: &[u8]) -> Document {
             Place::Section(section) => section.clone(),
             Place::Unknown => continue,
             Place::BeforeAnySection => {
-                remark(format!(
-                    "{key}: a key before any section; write a line such as [logging] above it"
-                ));
+                remark(format!("{key}: a key before any section; write a line such as [logging] above it"));
                 continue;
             }
         };
         if let Some(first) = first_lines.get(&(section.clone(), key.clone())) {
-            remark(format!(
-                "[{section}] {key}: already set in line {first}; keep one of the two"
-            ));
+            remark(format!("[{section}] {key}: already set in line {first}; keep one of the two"));
             continue;
         }
         match unquote(value) {
             Ok(value) => {
                 first_lines.insert((section.clone(), key.clone()), line);
-                document.entries.push(Entry {
-                    line,
-                    section,
-                    key,
-                    value,
-                });
+                document.entries.push(Entry { line, section, key, value });
             }
             Err(why) => remark(format!("[{section}] {key}: {why}")),
         }
@@ -124,30 +115,21 @@ fn readable(raw: &[u8]) -> Result<&str, String> {
         format!("not UTF-8 text (byte {byte} of the line); save the file as UTF-8")
     })?;
     if text.contains('\0') {
-        return Err(
-            "a NUL byte; this is not a text file, or was saved as UTF-16: save it as UTF-8"
-                .to_owned(),
-        );
+        return Err("a NUL byte; this is not a text file, or was saved as UTF-16: save it as UTF-8".to_owned());
     }
     Ok(text.trim())
 }
 
 fn header(text: &str) -> Result<String, String> {
     let Some((name, rest)) = text[1..].split_once(']') else {
-        return Err(
-            "a section header without its closing bracket; write it as [section]".to_owned(),
-        );
+        return Err("a section header without its closing bracket; write it as [section]".to_owned());
     };
     let (name, rest) = (name.trim(), rest.trim());
     if !is_name(name) {
-        return Err(format!(
-            "{name:?} is not a section name; write it as [section]"
-        ));
+        return Err(format!("{name:?} is not a section name; write it as [section]"));
     }
     if !rest.is_empty() && !rest.starts_with(['#', ';']) {
-        return Err(format!(
-            "text after the section header [{name}]; put it on a line of its own"
-        ));
+        return Err(format!("text after the section header [{name}]; put it on a line of its own"));
     }
     Ok(name.to_lowercase())
 }
@@ -168,9 +150,7 @@ fn key_and_value(text: &str) -> Result<(String, &str), String> {
 
 fn is_name(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic())
-        && text
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
 }
 
 /// The value without quotes, escapes and the comment behind it.
@@ -190,16 +170,10 @@ fn unquote(text: &str) -> Result<String, String> {
                 Some('b') => '\u{8}',
                 Some(same @ ('"' | '\\')) => same,
                 Some(other) => {
-                    return Err(format!(
-                        "unknown escape \\{}; write \\\\ for a backslash",
-                        other.escape_default()
-                    ));
+                    return Err(format!("unknown escape \\{}; write \\\\ for a backslash", other.escape_default()));
                 }
                 None => {
-                    return Err(
-                        "a backslash at the end of the line; a value must end on its line"
-                            .to_owned(),
-                    );
+                    return Err("a backslash at the end of the line; a value must end on its line".to_owned());
                 }
             }),
             other => value.push(other),
@@ -269,17 +243,12 @@ mod tests {
 
     #[test]
     fn every_bad_line_is_remarked_and_the_good_ones_are_kept() {
-        let document =
-            parse(b"early=1\n[Logging]\nLevel=debug\nlevel=info\nrubbish\n\xff=1\nformat=json");
+        let document = parse(b"early=1\n[Logging]\nLevel=debug\nlevel=info\nrubbish\n\xff=1\nformat=json");
         let lines: Vec<_> = document.remarks.iter().map(|remark| remark.line).collect();
         assert_eq!(lines, [1, 4, 5, 6]);
         assert!(document.remarks[1].text.contains("already set in line 3"));
         assert!(document.remarks[3].text.contains("byte 1"));
-        let keys: Vec<_> = document
-            .entries
-            .iter()
-            .map(|e| (e.line, e.key.as_str()))
-            .collect();
+        let keys: Vec<_> = document.entries.iter().map(|e| (e.line, e.key.as_str())).collect();
         assert_eq!(keys, [(3, "level"), (7, "format")]);
         assert_eq!(document.entries[0].section, "logging");
     }

@@ -78,11 +78,7 @@ pub(crate) struct Problems(pub(crate) Vec<String>);
 impl Config {
     /// Reads all layers, with the environment of this process.
     pub(crate) fn load(given: &Given) -> Result<Self, Problems> {
-        Self::load_from(
-            given,
-            &|name| std::env::var_os(name),
-            Path::new(DEFAULT_FILE),
-        )
+        Self::load_from(given, &|name| std::env::var_os(name), Path::new(DEFAULT_FILE))
     }
 
     fn load_from(
@@ -93,10 +89,7 @@ impl Config {
         // An empty variable counts as unset: that is how manifests leave one out.
         let variable = |name: &str| environment(name).filter(|value| !value.is_empty());
         let mut problems = Vec::new();
-        let named = given
-            .file
-            .clone()
-            .or_else(|| variable(FILE_VARIABLE).map(PathBuf::from));
+        let named = given.file.clone().or_else(|| variable(FILE_VARIABLE).map(PathBuf::from));
         let (file, mut entries) = if given.no_file {
             (None, file::Entries::default())
         } else {
@@ -105,25 +98,11 @@ impl Config {
         let effective = SETTINGS
             .into_iter()
             .map(|setting| {
-                let (value, source) = choose(
-                    setting,
-                    given,
-                    &variable,
-                    entries.remove(setting),
-                    &mut problems,
-                );
-                Effective {
-                    setting,
-                    value,
-                    source,
-                }
+                let (value, source) = choose(setting, given, &variable, entries.remove(setting), &mut problems);
+                Effective { setting, value, source }
             })
             .collect();
-        if problems.is_empty() {
-            Ok(Self { file, effective })
-        } else {
-            Err(Problems(problems))
-        }
+        if problems.is_empty() { Ok(Self { file, effective }) } else { Err(Problems(problems)) }
     }
 
     /// What to log, and how.
@@ -140,13 +119,7 @@ impl Config {
             .iter()
             .find(|effective| effective.setting.flag == setting.flag)
             .map(|effective| effective.value.as_str())
-            .ok_or_else(|| {
-                anyhow!(
-                    "[{}] {} is not in the settings table",
-                    setting.section,
-                    setting.key
-                )
-            })
+            .ok_or_else(|| anyhow!("[{}] {} is not in the settings table", setting.section, setting.key))
     }
 }
 
@@ -162,10 +135,7 @@ fn choose(
     let mut chosen = from_file.unwrap_or_else(|| (setting.default.to_owned(), Source::Default));
     let mut layer = |name: String, value: String, source: Source| {
         if let Err(why) = (setting.check)(&value) {
-            problems.push(format!(
-                "{name}: {value:?}: {why}; allowed: {}",
-                setting.allowed
-            ));
+            problems.push(format!("{name}: {value:?}: {why}; allowed: {}", setting.allowed));
         }
         chosen = (value, source);
     };
@@ -174,11 +144,7 @@ fn choose(
         Some(Ok(value)) => layer(name.clone(), value, Source::Environment { name }),
         Some(Err(value)) => {
             let value = value.to_string_lossy().into_owned();
-            layer(
-                format!("{name} (not UTF-8)"),
-                value,
-                Source::Environment { name },
-            );
+            layer(format!("{name} (not UTF-8)"), value, Source::Environment { name });
         }
         None => {}
     }
@@ -194,15 +160,9 @@ mod tests {
     use super::*;
     use crate::settings::{LOG_FORMAT, LOG_LEVEL, METRICS_ADDRESS};
 
-    fn load(
-        flags: &[(&'static str, &str)],
-        environment: &[(&str, &str)],
-    ) -> Result<Config, Problems> {
+    fn load(flags: &[(&'static str, &str)], environment: &[(&str, &str)]) -> Result<Config, Problems> {
         let given = Given {
-            flags: flags
-                .iter()
-                .map(|(flag, value)| (*flag, (*value).to_owned()))
-                .collect(),
+            flags: flags.iter().map(|(flag, value)| (*flag, (*value).to_owned())).collect(),
             ..Given::default()
         };
         let variable = |name: &str| {
@@ -217,59 +177,32 @@ mod tests {
         let config = load(&[], &[]).unwrap();
         assert_eq!(config.file, None);
         assert!(config.effective.iter().all(|e| e.source == Source::Default));
-        assert_eq!(
-            config.value(&METRICS_ADDRESS).unwrap(),
-            METRICS_ADDRESS.default
-        );
+        assert_eq!(config.value(&METRICS_ADDRESS).unwrap(), METRICS_ADDRESS.default);
     }
 
     #[test]
     fn a_flag_wins_over_the_environment() {
-        let environment = [
-            ("OVNKUBE_LOGGING_LEVEL", "warn"),
-            ("OVNKUBE_LOGGING_FORMAT", "json"),
-        ];
+        let environment = [("OVNKUBE_LOGGING_LEVEL", "warn"), ("OVNKUBE_LOGGING_FORMAT", "json")];
         let config = load(&[("log-level", "debug")], &environment).unwrap();
         assert_eq!(config.value(&LOG_LEVEL).unwrap(), "debug");
         assert_eq!(config.value(&LOG_FORMAT).unwrap(), "json");
-        let sources: Vec<_> = config
-            .effective
-            .iter()
-            .map(|e| e.source.to_string())
-            .collect();
-        assert_eq!(
-            sources,
-            ["--log-level", "OVNKUBE_LOGGING_FORMAT", "default"]
-        );
+        let sources: Vec<_> = config.effective.iter().map(|e| e.source.to_string()).collect();
+        assert_eq!(sources, ["--log-level", "OVNKUBE_LOGGING_FORMAT", "default"]);
     }
 
     #[test]
     fn an_empty_variable_is_unset() {
-        let config = load(
-            &[],
-            &[("OVNKUBE_LOGGING_LEVEL", ""), ("OVNKUBE_CONFIG", "")],
-        )
-        .unwrap();
+        let config = load(&[], &[("OVNKUBE_LOGGING_LEVEL", ""), ("OVNKUBE_CONFIG", "")]).unwrap();
         assert_eq!(config.value(&LOG_LEVEL).unwrap(), "info");
     }
 
     #[test]
     fn every_bad_layer_is_named() {
-        let environment = [
-            ("OVNKUBE_LOGGING_LEVEL", "loud"),
-            ("OVNKUBE_METRICS_BIND_ADDRESS", "9102"),
-        ];
+        let environment = [("OVNKUBE_LOGGING_LEVEL", "loud"), ("OVNKUBE_METRICS_BIND_ADDRESS", "9102")];
         let Problems(problems) = load(&[("log-level", "LOUDER")], &environment).unwrap_err();
         assert_eq!(problems.len(), 3);
-        assert!(
-            problems[0]
-                .starts_with("OVNKUBE_LOGGING_LEVEL: \"loud\": not a log filter; allowed: off,")
-        );
-        assert!(
-            problems[1].starts_with("--log-level: \"LOUDER\""),
-            "{}",
-            problems[1]
-        );
+        assert!(problems[0].starts_with("OVNKUBE_LOGGING_LEVEL: \"loud\": not a log filter; allowed: off,"));
+        assert!(problems[1].starts_with("--log-level: \"LOUDER\""), "{}", problems[1]);
         assert!(problems[2].starts_with("OVNKUBE_METRICS_BIND_ADDRESS: \"9102\""));
     }
 }

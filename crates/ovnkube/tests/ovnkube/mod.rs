@@ -13,11 +13,7 @@ pub(crate) struct Outcome {
 
 /// Runs `ovnkube` with these arguments and nothing but these variables.
 pub(crate) fn run(arguments: &[&str], environment: &[(&str, &str)]) -> Outcome {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = Command::new(env!("CARGO_BIN_EXE_ovnkube"))
+    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_ovnkube"))
         .args(arguments)
         .env_clear()
         .envs(environment.iter().copied())

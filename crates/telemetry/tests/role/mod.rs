@@ -39,10 +39,7 @@ impl Role {
         let mut lines = Vec::new();
         loop {
             let mut line = String::new();
-            let length = self
-                .stderr
-                .read_line(&mut line)
-                .expect("log lines in UTF-8");
+            let length = self.stderr.read_line(&mut line).expect("log lines in UTF-8");
             assert!(length > 0, "the role ended without {text:?}: {lines:#?}");
             let found = line.contains(text);
             lines.push(line.trim_end().to_owned());
@@ -62,10 +59,7 @@ impl Role {
     }
 
     pub(crate) fn address(&mut self) -> String {
-        self.started()["address"]
-            .as_str()
-            .expect("an address")
-            .to_owned()
+        self.started()["address"].as_str().expect("an address").to_owned()
     }
 
     pub(crate) fn command(&mut self, command: &str) {
@@ -112,16 +106,11 @@ impl Open {
         stream.read_exact(&mut go_on).expect("an interim answer");
         assert_eq!(&go_on, b"HTTP/1.1 100 Continue\r\n\r\n");
         stream.write_all(first.as_bytes()).expect("the role reads");
-        Self {
-            stream,
-            last_byte: last.to_owned(),
-        }
+        Self { stream, last_byte: last.to_owned() }
     }
 
     pub(crate) fn finish(mut self) -> (u16, String) {
-        self.stream
-            .write_all(self.last_byte.as_bytes())
-            .expect("the role still reads");
+        self.stream.write_all(self.last_byte.as_bytes()).expect("the role still reads");
         answer(self.stream)
     }
 }
@@ -139,9 +128,7 @@ pub(crate) fn request(address: &str, method: &str, path: &str, body: &str) -> (u
 
 fn answer(mut stream: TcpStream) -> (u16, String) {
     let mut text = String::new();
-    stream
-        .read_to_string(&mut text)
-        .expect("an answer in UTF-8");
+    stream.read_to_string(&mut text).expect("an answer in UTF-8");
     let status = text.split(' ').nth(1).and_then(|code| code.parse().ok());
     let (_, body) = text.split_once("\r\n\r\n").expect("headers and a body");
     (status.expect("a status"), body.to_owned())

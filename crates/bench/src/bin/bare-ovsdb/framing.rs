@@ -65,15 +65,9 @@ pub(crate) fn error_in(message: &[u8]) -> Option<&[u8]> {
         let key = at + next;
         at = key + KEY.len();
         // Without a colon it is a value, not a key.
-        let value = message[at..]
-            .trim_ascii_start()
-            .strip_prefix(b":")
-            .map(<[u8]>::trim_ascii_start);
+        let value = message[at..].trim_ascii_start().strip_prefix(b":").map(<[u8]>::trim_ascii_start);
         if value.is_some_and(|value| !value.starts_with(b"null")) {
-            let start = message[..key]
-                .iter()
-                .rposition(|byte| *byte == b'{')
-                .unwrap_or(key);
+            let start = message[..key].iter().rposition(|byte| *byte == b'{').unwrap_or(key);
             return Some(&message[start..]);
         }
     }
@@ -82,9 +76,7 @@ pub(crate) fn error_in(message: &[u8]) -> Option<&[u8]> {
 
 /// Where `needle` first stands.
 pub(crate) fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    haystack
-        .windows(needle.len())
-        .position(|window| window == needle)
+    haystack.windows(needle.len()).position(|window| window == needle)
 }
 
 #[cfg(test)]
@@ -94,10 +86,7 @@ mod tests {
     #[test]
     fn brackets_in_strings_do_not_count() {
         let message = br#"{"a":"}]\"}","b":[{"c":"\\"}]}{"next":1}"#;
-        let end = Framer::default()
-            .feed(message)
-            .expect("a message")
-            .expect("its end");
+        let end = Framer::default().feed(message).expect("a message").expect("its end");
         assert_eq!(&message[end..], br#"{"next":1}"#);
     }
 
@@ -107,17 +96,10 @@ mod tests {
         for cut in 0..message.len() {
             let mut framer = Framer::default();
             assert_eq!(framer.feed(&message[..cut]), Ok(None), "cut at {cut}");
-            assert_eq!(
-                framer.feed(&message[cut..]),
-                Ok(Some(message.len() - cut)),
-                "cut at {cut}"
-            );
+            assert_eq!(framer.feed(&message[cut..]), Ok(Some(message.len() - cut)), "cut at {cut}");
         }
         let mut framer = Framer::default();
-        let ends = message
-            .iter()
-            .filter(|byte| framer.feed(&[**byte]) == Ok(Some(1)))
-            .count();
+        let ends = message.iter().filter(|byte| framer.feed(&[**byte]) == Ok(Some(1))).count();
         assert_eq!(ends, 1);
     }
 
@@ -139,24 +121,13 @@ mod tests {
     #[test]
     fn an_error_is_told_from_its_absence() {
         let has_error = |message: &[u8]| error_in(message).is_some();
-        assert!(!has_error(
-            br#"{"id":1,"result":[{"uuid":["uuid","x"]}],"error":null}"#
-        ));
+        assert!(!has_error(br#"{"id":1,"result":[{"uuid":["uuid","x"]}],"error":null}"#));
         assert!(!has_error(br#"{"id":1,"result":[{}],"error" : null}"#));
-        assert!(has_error(
-            br#"{"id":1,"result":[{},{"error":"constraint violation"}],"error":null}"#
-        ));
-        assert!(has_error(
-            br#"{"id":1,"result":null,"error":{"error":"unknown database"}}"#
-        ));
-        assert!(!has_error(
-            br#"{"id":1,"result":[{"rows":[{"name":"\"error\":1"}]}],"error":null}"#
-        ));
+        assert!(has_error(br#"{"id":1,"result":[{},{"error":"constraint violation"}],"error":null}"#));
+        assert!(has_error(br#"{"id":1,"result":null,"error":{"error":"unknown database"}}"#));
+        assert!(!has_error(br#"{"id":1,"result":[{"rows":[{"name":"\"error\":1"}]}],"error":null}"#));
         assert!(!has_error(br#"{"id":1,"result":["error"],"error":null}"#));
         let late = br#"{"error":null,"result":[{"details":"x","error":"late"}]}"#;
-        assert_eq!(
-            error_in(late),
-            Some(&br#"{"details":"x","error":"late"}]}"#[..])
-        );
+        assert_eq!(error_in(late), Some(&br#"{"details":"x","error":"late"}]}"#[..]));
     }
 }

@@ -65,51 +65,28 @@ pub(crate) struct ReadOptions {
 }
 
 pub(crate) fn parse(arguments: &[String]) -> Result<Action, String> {
-    if arguments
-        .iter()
-        .any(|argument| argument == "--help" || argument == "-h")
-    {
+    if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
         return Ok(Action::Help);
     }
-    let (mode, given) = arguments
-        .split_first()
-        .ok_or("no mode: say write or read, or --help")?;
+    let (mode, given) = arguments.split_first().ok_or("no mode: say write or read, or --help")?;
     let own: &[&str] = match mode.as_str() {
         "write" => &["--rows", "--batch", "--switch", "--delete"],
         "read" => &["--tables"],
         _ => {
-            return Err(format!(
-                "{mode:?} is no mode: say write or read first, or --help"
-            ));
+            return Err(format!("{mode:?} is no mode: say write or read first, or --help"));
         }
     };
     let options = collect(mode, own, given)?;
-    let last = |name: &str| {
-        options
-            .iter()
-            .rev()
-            .find(|(option, _)| option == name)
-            .map(|(_, value)| value.as_str())
-    };
+    let last = |name: &str| options.iter().rev().find(|(option, _)| option == name).map(|(_, value)| value.as_str());
 
-    let remote = last("--remote")
-        .ok_or("no --remote: say where the server is, as in --remote tcp:127.0.0.1:6641")?;
+    let remote = last("--remote").ok_or("no --remote: say where the server is, as in --remote tcp:127.0.0.1:6641")?;
     let remote = Remote::parse(remote)?;
     let database = name("--database", last("--database").unwrap_or("OVN_Northbound"))?;
     let timeout = Duration::from_secs(number("--timeout", last("--timeout"), 60, 86_400)?);
     if mode == "read" {
-        let tables = last("--tables")
-            .unwrap_or("Logical_Switch,Logical_Switch_Port")
-            .split(',');
-        let tables = tables
-            .map(|table| name("--tables", table))
-            .collect::<Result<_, _>>()?;
-        return Ok(Action::Read(ReadOptions {
-            remote,
-            database,
-            timeout,
-            tables,
-        }));
+        let tables = last("--tables").unwrap_or("Logical_Switch,Logical_Switch_Port").split(',');
+        let tables = tables.map(|table| name("--tables", table)).collect::<Result<_, _>>()?;
+        return Ok(Action::Read(ReadOptions { remote, database, timeout, tables }));
     }
     let own_switch = format!("bare-{}", std::process::id());
     Ok(Action::Write(WriteOptions {
@@ -133,9 +110,7 @@ fn collect(mode: &str, own: &[&str], given: &[String]) -> Result<Vec<(String, St
             None => (argument.as_str(), None),
         };
         if !own.contains(&option) && !["--remote", "--database", "--timeout"].contains(&option) {
-            return Err(format!(
-                "{mode} knows no {option:?}: see --help for its options"
-            ));
+            return Err(format!("{mode} knows no {option:?}: see --help for its options"));
         }
         let value = match (option, value) {
             ("--delete", None) => String::new(),
@@ -143,10 +118,7 @@ fn collect(mode: &str, own: &[&str], given: &[String]) -> Result<Vec<(String, St
                 return Err("--delete takes no value: write it alone".to_owned());
             }
             (_, Some(value)) => value,
-            (_, None) => given
-                .next()
-                .cloned()
-                .ok_or_else(|| format!("{option} has no value: write one after it"))?,
+            (_, None) => given.next().cloned().ok_or_else(|| format!("{option} has no value: write one after it"))?,
         };
         options.push((option.to_owned(), value));
     }
@@ -155,22 +127,15 @@ fn collect(mode: &str, own: &[&str], given: &[String]) -> Result<Vec<(String, St
 
 fn number(option: &str, text: Option<&str>, default: u64, most: u64) -> Result<u64, String> {
     let Some(text) = text else { return Ok(default) };
-    let number = text
-        .parse()
-        .ok()
-        .filter(|number| (1..=most).contains(number));
-    number.ok_or_else(|| {
-        format!("{option} {text:?} will not do: write a whole number from 1 to {most}")
-    })
+    let number = text.parse().ok().filter(|number| (1..=most).contains(number));
+    number.ok_or_else(|| format!("{option} {text:?} will not do: write a whole number from 1 to {most}"))
 }
 
 /// Names go into JSON as they are, so they must need no escaping.
 fn name(option: &str, text: &str) -> Result<String, String> {
     let plain = |sign: char| sign.is_ascii_alphanumeric() || "-_.".contains(sign);
     if text.is_empty() || !text.chars().all(plain) {
-        return Err(format!(
-            "{option} {text:?} will not do: use letters, digits, '-', '_' and '.'"
-        ));
+        return Err(format!("{option} {text:?} will not do: use letters, digits, '-', '_' and '.'"));
     }
     Ok(text.to_owned())
 }
@@ -180,23 +145,17 @@ impl Remote {
         match text.split_once(':') {
             Some(("unix", path)) if !path.is_empty() => Ok(Remote::Unix(path.to_owned())),
             Some(("tcp", address)) if has_port(address) => Ok(Remote::Tcp(address.to_owned())),
-            Some(("tcp", _)) => Err(format!(
-                "--remote {text:?} has no port: write tcp:HOST:PORT, as in tcp:127.0.0.1:6641"
-            )),
-            Some(("ssl", _)) => Err(format!(
-                "--remote {text:?} is ssl, which is not spoken here: use unix: or tcp:"
-            )),
-            _ => Err(format!(
-                "--remote {text:?} is not understood: write unix:PATH or tcp:HOST:PORT"
-            )),
+            Some(("tcp", _)) => {
+                Err(format!("--remote {text:?} has no port: write tcp:HOST:PORT, as in tcp:127.0.0.1:6641"))
+            }
+            Some(("ssl", _)) => Err(format!("--remote {text:?} is ssl, which is not spoken here: use unix: or tcp:")),
+            _ => Err(format!("--remote {text:?} is not understood: write unix:PATH or tcp:HOST:PORT")),
         }
     }
 }
 
 fn has_port(address: &str) -> bool {
-    address
-        .rsplit_once(':')
-        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+    address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
 }
 
 impl fmt::Display for Remote {
@@ -213,32 +172,22 @@ mod tests {
     use super::*;
 
     fn parse_words(line: &str) -> Result<Action, String> {
-        parse(
-            &line
-                .split_whitespace()
-                .map(str::to_owned)
-                .collect::<Vec<_>>(),
-        )
+        parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
     }
 
     #[test]
     fn options_come_in_both_spellings() {
-        let one =
-            parse_words("write --remote unix:/run/nb.sock --rows 5 --batch=2 --switch s --delete");
-        let two =
-            parse_words("write --delete --switch=s --batch 2 --rows=5 --remote=unix:/run/nb.sock");
+        let one = parse_words("write --remote unix:/run/nb.sock --rows 5 --batch=2 --switch s --delete");
+        let two = parse_words("write --delete --switch=s --batch 2 --rows=5 --remote=unix:/run/nb.sock");
         assert_eq!(one, two);
-        let Ok(Action::Write(options)) = one else {
-            panic!("not write: {one:?}")
-        };
+        let Ok(Action::Write(options)) = one else { panic!("not write: {one:?}") };
         assert_eq!((options.rows, options.batch, options.delete), (5, 2, true));
         assert_eq!(options.remote, Remote::Unix("/run/nb.sock".to_owned()));
     }
 
     #[test]
     fn tables_and_remotes_are_read() {
-        let Ok(Action::Read(options)) = parse_words("read --remote tcp:[::1]:6641 --tables A,B")
-        else {
+        let Ok(Action::Read(options)) = parse_words("read --remote tcp:[::1]:6641 --tables A,B") else {
             panic!("not read")
         };
         assert_eq!(options.tables, ["A", "B"]);
@@ -255,10 +204,7 @@ mod tests {
             ("read --remote ssl:host:1", "ssl"),
             ("read --remote /run/x", "unix:PATH or tcp:HOST:PORT"),
             ("read --remote unix:/x --rows 5", "read knows no \"--rows\""),
-            (
-                "write --remote unix:/x --rows 0",
-                "--rows \"0\" will not do",
-            ),
+            ("write --remote unix:/x --rows 0", "--rows \"0\" will not do"),
             ("write --remote unix:/x --batch many", "from 1 to"),
             ("write --remote unix:/x --switch a\"b", "--switch"),
             ("write --remote", "--remote has no value"),

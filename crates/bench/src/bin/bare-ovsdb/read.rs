@@ -18,29 +18,13 @@ pub(crate) fn run(options: &ReadOptions) -> Result<Report, String> {
     let whole = reply.bytes == reply.kept.len() as u64;
     if let Some(error) = error_in(&reply.kept).filter(|_| whole) {
         let problem = excerpt(error);
-        return Err(format!(
-            "the server refused the monitor: {problem}: check --database and --tables"
-        ));
+        return Err(format!("the server refused the monitor: {problem}: check --database and --tables"));
     }
-    Ok(Report {
-        mode: "read",
-        rows: reply.opened_at_4,
-        batches: 1,
-        bytes: reply.bytes,
-        time,
-    })
+    Ok(Report { mode: "read", rows: reply.opened_at_4, batches: 1, bytes: reply.bytes, time })
 }
 
 /// All columns of each table, once: a table without a list of columns means all.
 fn request(options: &ReadOptions) -> String {
-    let tables: Vec<String> = options
-        .tables
-        .iter()
-        .map(|table| format!("\"{table}\":{{}}"))
-        .collect();
-    format!(
-        r#"{{"id":1,"method":"monitor","params":["{}","bare",{{{}}}]}}"#,
-        options.database,
-        tables.join(",")
-    )
+    let tables: Vec<String> = options.tables.iter().map(|table| format!("\"{table}\":{{}}")).collect();
+    format!(r#"{{"id":1,"method":"monitor","params":["{}","bare",{{{}}}]}}"#, options.database, tables.join(","))
 }

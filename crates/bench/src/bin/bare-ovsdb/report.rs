@@ -16,13 +16,7 @@ pub(crate) struct Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            mode,
-            rows,
-            batches,
-            bytes,
-            ..
-        } = self;
+        let Self { mode, rows, batches, bytes, .. } = self;
         // A clock that saw nothing pass must not make the rate infinite: JSON has no word for that.
         let seconds = self.time.as_secs_f64().max(1e-9);
         let rate = *rows as f64 / seconds;
@@ -39,19 +33,10 @@ mod tests {
 
     #[test]
     fn a_report_is_one_line_of_json() {
-        let report = Report {
-            mode: "write",
-            rows: 1000,
-            batches: 10,
-            bytes: 5,
-            time: Duration::from_millis(500),
-        };
+        let report = Report { mode: "write", rows: 1000, batches: 10, bytes: 5, time: Duration::from_millis(500) };
         let line = r#"{"mode":"write","rows":1000,"batches":10,"bytes":5,"seconds":0.500000,"rows_per_second":2000.0}"#;
         assert_eq!(report.to_string(), line);
-        let instant = Report {
-            time: Duration::ZERO,
-            ..report
-        };
+        let instant = Report { time: Duration::ZERO, ..report };
         assert!(!instant.to_string().contains("inf"));
     }
 }

@@ -49,21 +49,13 @@ impl Session {
                 Ok(Box::new(stream) as Box<dyn Stream>)
             }),
         };
-        let stream = connected.map_err(|error| {
-            format!("cannot connect to {remote}: {error}: is the server running there?")
-        })?;
-        Ok(Self {
-            stream,
-            remote: remote.clone(),
-            buffer: vec![0; READ_AT_ONCE],
-            unread: 0..0,
-        })
+        let stream =
+            connected.map_err(|error| format!("cannot connect to {remote}: {error}: is the server running there?"))?;
+        Ok(Self { stream, remote: remote.clone(), buffer: vec![0; READ_AT_ONCE], unread: 0..0 })
     }
 
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<(), String> {
-        self.stream
-            .write_all(bytes)
-            .map_err(|error| self.broken(&error))
+        self.stream.write_all(bytes).map_err(|error| self.broken(&error))
     }
 
     /// The next reply, of which up to `keep` bytes are kept. The server's echoes are answered on the way, since it
@@ -72,9 +64,7 @@ impl Session {
         loop {
             let message = self.message(keep.max(HEAD))?;
             let short = message.bytes <= HEAD as u64;
-            let is_echo = short
-                && has(&message.kept, b"\"method\":\"echo\"")
-                && !has(&message.kept, b"\"result\":");
+            let is_echo = short && has(&message.kept, b"\"method\":\"echo\"") && !has(&message.kept, b"\"result\":");
             if !is_echo {
                 return Ok(message);
             }
@@ -84,11 +74,7 @@ impl Session {
 
     fn message(&mut self, keep: usize) -> Result<Message, String> {
         let mut framer = Framer::default();
-        let mut message = Message {
-            kept: Vec::new(),
-            bytes: 0,
-            opened_at_4: 0,
-        };
+        let mut message = Message { kept: Vec::new(), bytes: 0, opened_at_4: 0 };
         loop {
             if self.unread.is_empty() {
                 let read = self.fill()?;
@@ -100,9 +86,7 @@ impl Session {
             })?;
             let used = &bytes[..end.unwrap_or(bytes.len())];
             message.bytes += used.len() as u64;
-            message
-                .kept
-                .extend_from_slice(&used[..used.len().min(keep - message.kept.len())]);
+            message.kept.extend_from_slice(&used[..used.len().min(keep - message.kept.len())]);
             self.unread.start += used.len();
             if end.is_some() {
                 message.opened_at_4 = framer.opened_at(4);
@@ -115,10 +99,7 @@ impl Session {
         loop {
             match self.stream.read(&mut self.buffer) {
                 Ok(0) => {
-                    return Err(format!(
-                        "{} hung up in the middle: look into the server's log",
-                        self.remote
-                    ));
+                    return Err(format!("{} hung up in the middle: look into the server's log", self.remote));
                 }
                 Ok(read) => return Ok(read),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -130,15 +111,9 @@ impl Session {
     fn broken(&self, error: &io::Error) -> String {
         match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                format!(
-                    "{} does not answer: is it an OVSDB server? If it is only slow, raise --timeout",
-                    self.remote
-                )
+                format!("{} does not answer: is it an OVSDB server? If it is only slow, raise --timeout", self.remote)
             }
-            _ => format!(
-                "the connection to {} broke: {error}: look into the server's log",
-                self.remote
-            ),
+            _ => format!("the connection to {} broke: {error}: look into the server's log", self.remote),
         }
     }
 }
@@ -149,9 +124,5 @@ fn has(message: &[u8], text: &[u8]) -> bool {
 
 /// The start of a message, for an error line.
 pub(crate) fn excerpt(message: &[u8]) -> String {
-    String::from_utf8_lossy(message)
-        .chars()
-        .take(400)
-        .map(|sign| if sign.is_control() { ' ' } else { sign })
-        .collect()
+    String::from_utf8_lossy(message).chars().take(400).map(|sign| if sign.is_control() { ' ' } else { sign }).collect()
 }

@@ -10,17 +10,14 @@ use crate::session::{Session, excerpt};
 
 pub(crate) fn run(options: &WriteOptions) -> Result<Report, String> {
     let mut session = Session::open(&options.remote, options.timeout)?;
-    let WriteOptions {
-        database, switch, ..
-    } = options;
+    let WriteOptions { database, switch, .. } = options;
     let made = transact(
         &mut session,
         &format!(
             r#"{{"id":0,"method":"transact","params":["{database}",{{"op":"insert","table":"Logical_Switch","row":{{"name":"{switch}"}}}}]}}"#
         ),
     )?;
-    let uuid = uuid_in(&made)
-        .ok_or_else(|| format!("the server's reply has no row UUID: {}", excerpt(&made)))?;
+    let uuid = uuid_in(&made).ok_or_else(|| format!("the server's reply has no row UUID: {}", excerpt(&made)))?;
     let batches = prepare(options, &uuid);
 
     // One transaction is in flight at a time: the server commits them one after the other anyway.
@@ -32,24 +29,15 @@ pub(crate) fn run(options: &WriteOptions) -> Result<Report, String> {
 
     if options.delete {
         // Ports go with the switch that held them.
-        let operation = format!(
-            r#"{{"op":"delete","table":"Logical_Switch","where":[["_uuid","==",["uuid","{uuid}"]]]}}"#
-        );
+        let operation =
+            format!(r#"{{"op":"delete","table":"Logical_Switch","where":[["_uuid","==",["uuid","{uuid}"]]]}}"#);
         transact(
             &mut session,
-            &format!(
-                r#"{{"id":"delete","method":"transact","params":["{database}",{operation}]}}"#
-            ),
+            &format!(r#"{{"id":"delete","method":"transact","params":["{database}",{operation}]}}"#),
         )?;
     }
     let bytes = batches.iter().map(|batch| batch.len() as u64).sum();
-    Ok(Report {
-        mode: "write",
-        rows: options.rows,
-        batches: batches.len() as u64,
-        bytes,
-        time,
-    })
+    Ok(Report { mode: "write", rows: options.rows, batches: batches.len() as u64, bytes, time })
 }
 
 fn transact(session: &mut Session, request: &str) -> Result<Vec<u8>, String> {
@@ -69,9 +57,7 @@ fn uuid_in(reply: &[u8]) -> Option<String> {
     const BEFORE: &[u8] = b"[\"uuid\",\"";
     let start = find(reply, BEFORE)? + BEFORE.len();
     let uuid = reply.get(start..start + 36)?;
-    let is_uuid = uuid
-        .iter()
-        .all(|byte| byte.is_ascii_hexdigit() || *byte == b'-');
+    let is_uuid = uuid.iter().all(|byte| byte.is_ascii_hexdigit() || *byte == b'-');
     is_uuid.then(|| String::from_utf8_lossy(uuid).into_owned())
 }
 
@@ -80,15 +66,11 @@ fn prepare(options: &WriteOptions, switch_uuid: &str) -> Vec<String> {
     let numbers: Vec<u64> = (0..options.rows).collect();
     let batch = usize::try_from(options.batch).unwrap_or(usize::MAX).max(1);
     let prepared = numbers.chunks(batch).enumerate();
-    prepared
-        .map(|(index, numbers)| transaction(options, switch_uuid, index + 1, numbers))
-        .collect()
+    prepared.map(|(index, numbers)| transaction(options, switch_uuid, index + 1, numbers)).collect()
 }
 
 fn transaction(options: &WriteOptions, switch_uuid: &str, id: usize, numbers: &[u64]) -> String {
-    let WriteOptions {
-        database, switch, ..
-    } = options;
+    let WriteOptions { database, switch, .. } = options;
     let mut text = format!(r#"{{"id":{id},"method":"transact","params":["{database}""#);
     let mut names = Vec::with_capacity(numbers.len());
     for number in numbers {
@@ -121,10 +103,7 @@ mod tests {
     use crate::options::{Action, parse};
 
     fn options(arguments: &[&str]) -> WriteOptions {
-        let arguments: Vec<String> = arguments
-            .iter()
-            .map(|argument| (*argument).to_owned())
-            .collect();
+        let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         match parse(&arguments).expect("options") {
             Action::Write(options) => options,
             other => panic!("not write: {other:?}"),
@@ -133,20 +112,14 @@ mod tests {
 
     #[test]
     fn every_row_is_in_one_batch_and_the_last_may_be_short() {
-        let options = options(&[
-            "write", "--remote", "unix:/x", "--rows", "5", "--batch", "2", "--switch", "s",
-        ]);
+        let options = options(&["write", "--remote", "unix:/x", "--rows", "5", "--batch", "2", "--switch", "s"]);
         let batches = prepare(&options, "0123");
         assert_eq!(batches.len(), 3);
         for (batch, rows) in batches.iter().zip([2, 2, 1]) {
             assert_eq!(batch.matches(r#""op":"insert""#).count(), rows);
             assert_eq!(batch.matches(r#""op":"mutate""#).count(), 1);
             assert_eq!(batch.matches("named-uuid").count(), rows);
-            assert_eq!(
-                Framer::default().feed(batch.as_bytes()),
-                Ok(Some(batch.len())),
-                "one whole message"
-            );
+            assert_eq!(Framer::default().feed(batch.as_bytes()), Ok(Some(batch.len())), "one whole message");
         }
         assert!(batches[2].contains(r#""name":"s_4""#));
     }
@@ -160,10 +133,7 @@ mod tests {
     #[test]
     fn the_uuid_of_the_new_row_is_found() {
         let reply = br#"{"result":[{"uuid":["uuid","36bef046-7da7-43a5-905a-c17899216fcb"]}],"error":null,"id":0}"#;
-        assert_eq!(
-            uuid_in(reply).as_deref(),
-            Some("36bef046-7da7-43a5-905a-c17899216fcb")
-        );
+        assert_eq!(uuid_in(reply).as_deref(), Some("36bef046-7da7-43a5-905a-c17899216fcb"));
         assert_eq!(uuid_in(br#"{"result":[{"uuid":["uuid","36bef046"#), None);
         assert_eq!(uuid_in(br#"{"result":[]}"#), None);
     }

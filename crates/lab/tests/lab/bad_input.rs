@@ -1,0 +1,143 @@
+//! Bad input: each one clear line, with the remedy.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A folder that goes when the test does.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(purpose: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("ovnkube-lab-{}-{purpose}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn lab() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_lab"))
+}
+
+/// The one line on stderr of a command that failed.
+fn refusal(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("lab: ")).collect();
+    assert_eq!(lines.len(), 1, "{text}");
+    lines[0].to_owned()
+}
+
+fn require(line: &str, words: &[&str]) {
+    for word in words {
+        assert!(line.contains(word), "{word:?} is missing in: {line}");
+    }
+}
+
+#[test]
+fn a_missing_tool_is_named_with_its_remedy() {
+    let scratch = Scratch::new("tool");
+    let output =
+        lab().arg("prepare").env("PATH", scratch.path()).env("OVNKUBE_LAB_CACHE", scratch.path()).output().unwrap();
+    require(&refusal(&output), &["go is missing", "apt-get install golang-go"]);
+    let output = lab()
+        .args(["up", "--no-kubernetes", "--name", "no-tool"])
+        .env("PATH", scratch.path())
+        .env("OVNKUBE_LAB_CACHE", scratch.path())
+        .output()
+        .unwrap();
+    require(&refusal(&output), &["mmdebstrap is missing", "apt-get install mmdebstrap"]);
+}
+
+#[test]
+fn an_unreachable_registry_is_said_in_one_line() {
+    let scratch = Scratch::new("registry");
+    // Port 9 of loopback: nobody listens there, and nothing leaves this machine.
+    let output = lab()
+        .args(["up", "--no-kubernetes", "--name", "no-mirror"])
+        .env("http_proxy", "http://127.0.0.1:9")
+        .env("https_proxy", "http://127.0.0.1:9")
+        .env("OVNKUBE_LAB_CACHE", scratch.path())
+        .output()
+        .unwrap();
+    require(&refusal(&output), &["cannot fetch the packages of the node image", "check the network"]);
+    let output = lab()
+        .arg("prepare")
+        .env("GOPROXY", "http://127.0.0.1:9")
+        .env("GOMODCACHE", scratch.path().join("modules"))
+        .env("GOFLAGS", "-modcacherw")
+        .env("OVNKUBE_LAB_CACHE", scratch.path())
+        .output()
+        .unwrap();
+    require(&refusal(&output), &["cannot fetch the modules of Kubernetes", "GOPROXY"]);
+}
+
+#[test]
+fn a_port_in_use_is_named_and_nothing_is_left() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let name = format!("port{}", std::process::id());
+    let suite = std::env::var(lab::place::SUITE_VARIABLE).unwrap_or_else(|_| "trixie".into());
+    let output = lab()
+        .args(["up", "--no-ovn", "--nodes", "0", "--name", &name, "--api-port", &port, "--suite", &suite])
+        .output()
+        .unwrap();
+    require(&refusal(&output), &[&port, "in use", "--api-port"]);
+    assert!(!crate::remains::folder(&name).exists());
+}
+
+#[test]
+fn a_full_cache_disk_is_said_before_the_work_starts() {
+    let scratch = Scratch::new("full");
+    // The small disk lives in a mount namespace of its own and goes with the command.
+    let script = "mount -t tmpfs -o size=8m tmpfs \"$1\" && exec env OVNKUBE_LAB_CACHE=\"$1\" \"$2\" up --no-kubernetes --name full";
+    let output = Command::new("unshare")
+        .args(["--mount", "sh", "-c", script, "sh"])
+        .arg(scratch.path())
+        .arg(env!("CARGO_BIN_EXE_lab"))
+        .output()
+        .unwrap();
+    require(&refusal(&output), &["no space left", "MiB needed", "OVNKUBE_LAB_CACHE"]);
+}
+
+#[test]
+fn without_root_it_says_so() {
+    // A copy that another user can reach and run.
+    let scratch = Scratch::new("root");
+    let copy = scratch.path().join("lab");
+    std::fs::copy(env!("CARGO_BIN_EXE_lab"), &copy).unwrap();
+    for words in [&["up"][..], &["down"], &["prepare"]] {
+        let output = Command::new("setpriv")
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .arg(&copy)
+            .args(words)
+            .output()
+            .unwrap();
+        require(&refusal(&output), &["needs root", &format!("sudo lab {}", words[0])]);
+    }
+}
+
+#[test]
+fn odd_folders_names_and_suites_are_refused() {
+    let output = lab().args(["up", "--name", "Bad Name"]).output().unwrap();
+    require(&refusal(&output), &["Bad Name", "lower-case"]);
+    let output = lab().args(["up"]).env("OVNKUBE_LAB_STATE", "relative").output().unwrap();
+    require(&refusal(&output), &["relative", "must be absolute"]);
+    let output =
+        lab().args(["up", "--name", "no-programs"]).env("OVNKUBE_LAB_KUBERNETES", "/nowhere").output().unwrap();
+    require(&refusal(&output), &["/nowhere", "kube-apiserver", "unset"]);
+    let output = lab().args(["up", "--suite", "potato"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("trixie"));
+    let output = lab().args(["status", "--name", "nobody"]).output().unwrap();
+    require(&refusal(&output), &["no lab named \"nobody\"", "lab up"]);
+}

@@ -1,0 +1,95 @@
+//! Each fault happens, says so, and can be undone.
+
+use lab::{Databases, Lab, LabSpec, Ovn};
+
+#[test]
+fn a_stopped_component_answers_nobody_until_it_goes_on() {
+    let lab =
+        Lab::start(LabSpec::for_test("pause").unwrap().ovn(Ovn { databases: Databases::Standalone, ..Ovn::default() }))
+            .unwrap();
+    let paused = lab.pause("nb").unwrap();
+    assert!(paused.to_string().contains("SIGSTOP"), "{paused}");
+    let answer = lab.machine("control").unwrap().output(&["ovn-nbctl", "--timeout=1", "show"]).unwrap();
+    assert!(!answer.status.success());
+    paused.resume().unwrap();
+    lab.nbctl(&["show"]).unwrap();
+}
+
+#[test]
+fn a_killed_component_is_gone_and_said_so_and_comes_back() {
+    let lab = Lab::start(LabSpec::for_test("kill").unwrap().nodes(1)).unwrap();
+    let (sender, ends) = std::sync::mpsc::channel();
+    lab.observe(move |component, ended| {
+        let _ = sender.send((component.to_owned(), ended.map(String::from)));
+    });
+    let killed = lab.kill("n1-ovs-vswitchd").unwrap();
+    assert!(killed.to_string().contains("n1-ovs-vswitchd"), "{killed}");
+    let told = ends.iter().find(|(name, ended)| name == "n1-ovs-vswitchd" && ended.is_some()).unwrap();
+    assert!(told.1.unwrap().contains("SIGKILL"));
+    assert!(lab.record().component("n1-ovs-vswitchd").unwrap().ended.is_some());
+    let again = lab.kill("n1-ovs-vswitchd").unwrap_err().to_string();
+    assert!(again.contains("does not run"), "{again}");
+    lab.restart("n1-ovs-vswitchd").unwrap();
+    lab.node(1)
+        .unwrap()
+        .run(&["ovs-vsctl", "--timeout=30", "add-br", "again", "--", "set", "bridge", "again", "datapath_type=netdev"])
+        .unwrap();
+}
+
+#[test]
+fn a_partition_cuts_two_machines_and_no_other() {
+    let lab = Lab::start(LabSpec::for_test("cut").unwrap().nodes(2)).unwrap();
+    let node = lab.node(1).unwrap();
+    let reaches = |address: &str| node.output(&["ping", "-c", "1", "-w", "2", address]).unwrap().status.success();
+    node.run(&["ping", "-c", "1", "-w", "30", "10.99.0.12"]).unwrap();
+    let cut = lab.partition("n1", "n2").unwrap();
+    assert!(!reaches("10.99.0.12"));
+    assert!(cut.dropped().unwrap() > 0);
+    node.run(&["ping", "-c", "1", "-w", "30", "10.99.0.254"]).unwrap();
+    cut.heal().unwrap();
+    node.run(&["ping", "-c", "1", "-w", "30", "10.99.0.12"]).unwrap();
+}
+
+#[test]
+fn lost_packets_are_counted_and_not_all_are_lost() {
+    let lab = Lab::start(LabSpec::for_test("loss").unwrap().nodes(1)).unwrap();
+    let node = lab.node(1).unwrap();
+    node.run(&["ping", "-c", "1", "-w", "30", "10.99.0.254"]).unwrap();
+    let loss = lab.lose("n1", 30).unwrap();
+    node.run(&["ping", "-q", "-c", "40", "-i", "0.01", "-w", "60", "10.99.0.254"]).unwrap();
+    assert!(loss.dropped().unwrap() > 0);
+    loss.heal().unwrap();
+    let all = lab.lose("n1", 100).unwrap();
+    assert!(!node.output(&["ping", "-c", "3", "-i", "0.1", "-w", "1", "10.99.0.254"]).unwrap().status.success());
+    all.heal().unwrap();
+}
+
+#[test]
+fn a_full_disk_is_full_for_the_program_that_writes_there() {
+    let lab = Lab::start(LabSpec::for_test("disk").unwrap()).unwrap();
+    let outside = lab.machine("outside").unwrap();
+    outside.run(&["sh", "-c", "mkdir -p /var/lib/small && echo kept > /var/lib/small/before"]).unwrap();
+    let disk = lab.small_disk("outside", "/var/lib/small", 4).unwrap();
+    assert_eq!(outside.run(&["cat", "/var/lib/small/before"]).unwrap(), "kept\n");
+    let written = disk.fill().unwrap();
+    assert!(written > 3 << 20, "{written}");
+    let refused = outside.run(&["dd", "if=/dev/zero", "of=/var/lib/small/after", "count=1"]).unwrap_err().to_string();
+    assert!(refused.contains("No space left"), "{refused}");
+    disk.empty().unwrap();
+    outside.run(&["sh", "-c", "echo more > /var/lib/small/after"]).unwrap();
+}
+
+#[test]
+fn faults_on_what_is_not_there_are_refused_by_name() {
+    let lab = Lab::start(LabSpec::for_test("names").unwrap()).unwrap();
+    for message in [
+        lab.kill("nb-7").unwrap_err().to_string(),
+        lab.partition("outside", "n9").unwrap_err().to_string(),
+        lab.partition("outside", "outside").unwrap_err().to_string(),
+        lab.lose("outside", 101).unwrap_err().to_string(),
+        lab.small_disk("outside", "/", 1).unwrap_err().to_string(),
+    ] {
+        assert!(!message.contains('\n') && message.len() > 20, "{message}");
+    }
+    assert!(lab.kill("nb-7").unwrap_err().to_string().contains("there are: outside-web"));
+}

@@ -1,0 +1,13 @@
+//! The lab's own tests: real components, real packets. They need root; each owns a lab and leaves nothing behind.
+
+// A test that cannot go on says so by a panic.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod bad_input;
+mod command;
+mod faults;
+mod kubernetes;
+mod network;
+mod overlay;
+mod raft;
+mod remains;

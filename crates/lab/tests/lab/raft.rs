@@ -1,0 +1,91 @@
+//! Three raft members: what they survive.
+
+use lab::{Database, Lab, LabSpec, Ovn};
+
+fn cluster(purpose: &str, tls: bool) -> Lab {
+    Lab::start(LabSpec::for_test(purpose).unwrap().ovn(Ovn { tls, ..Ovn::default() })).unwrap()
+}
+
+fn machine_of(component: &str) -> String {
+    component.replace("nb-", "db-")
+}
+
+#[test]
+fn raft_loses_its_leader_and_goes_on() {
+    let lab = cluster("leader", false);
+    lab.nbctl(&["ls-add", "before"]).unwrap();
+    let leader = lab.raft_leader(Database::Northbound).unwrap();
+    let killed = lab.kill(&leader).unwrap();
+    assert!(!killed.process.is_alive());
+    through_another(&lab, &leader, "after");
+    let now = lab.raft_leader(Database::Northbound).unwrap();
+    assert_ne!(now, leader);
+    lab.restart(&leader).unwrap();
+    // The member that came back has both rows: read from itself, not from the leader.
+    let machine = lab.machine(&machine_of(&leader)).unwrap();
+    machine
+        .run(&["ovsdb-client", "--timeout=60", "wait", "unix:/run/ovn/ovnnb_db.sock", "OVN_Northbound", "connected"])
+        .unwrap();
+    let own = "--db=unix:/run/ovn/ovnnb_db.sock";
+    for switch in ["before", "after"] {
+        machine
+            .run(&["ovn-nbctl", own, "--no-leader-only", "--timeout=60", "wait-until", "Logical_Switch", switch])
+            .unwrap();
+    }
+    // And northd follows: a change still reaches the southbound database.
+    lab.nbctl(&["--wait=sb", "sync"]).unwrap();
+}
+
+#[test]
+fn a_leader_that_is_cut_off_is_replaced_and_catches_up() {
+    let lab = cluster("cut-off", false);
+    let leader = lab.raft_leader(Database::Northbound).unwrap();
+    let alone = machine_of(&leader);
+    let others: Vec<String> = (1..=3).map(|member| format!("db-{member}")).filter(|name| *name != alone).collect();
+    let cuts: Vec<_> = others.iter().map(|other| lab.partition(&alone, other).unwrap()).collect();
+    through_another(&lab, &leader, "meanwhile");
+    assert!(cuts.iter().map(|cut| cut.dropped().unwrap()).sum::<u64>() > 0, "the partition dropped nothing");
+    for cut in cuts {
+        cut.heal().unwrap();
+    }
+    let own = "--db=unix:/run/ovn/ovnnb_db.sock";
+    let machine = lab.machine(&alone).unwrap();
+    machine
+        .run(&["ovn-nbctl", own, "--no-leader-only", "--timeout=60", "wait-until", "Logical_Switch", "meanwhile"])
+        .unwrap();
+}
+
+/// Writes through a member that does not lead: it holds the write until there is a leader again.
+fn through_another(lab: &Lab, leader: &str, switch: &str) {
+    let other = (1..=3).map(|member| format!("db-{member}")).find(|name| *name != machine_of(leader)).unwrap();
+    let machine = lab.machine(&other).unwrap();
+    let own = "--db=unix:/run/ovn/ovnnb_db.sock";
+    machine.run(&["ovn-nbctl", own, "--no-leader-only", "--timeout=60", "ls-add", switch]).unwrap();
+}
+
+fn lab_dir(lab: &Lab) -> std::path::PathBuf {
+    lab::place::Place::from_environment().unwrap().lab(lab.name())
+}
+
+#[test]
+fn mutual_tls_refuses_a_client_without_a_certificate() {
+    let lab = cluster("tls", true);
+    let remote = lab.record().endpoints.northbound_remote.clone().unwrap();
+    assert!(remote.starts_with("ssl:"), "{remote}");
+    let pki = lab_dir(&lab).join("pki/ovn");
+    let db = format!("--db={remote}");
+    let path = |file: &str| pki.join(file).display().to_string();
+    let control = lab.machine("control").unwrap();
+    let (key, certificate, authority) = (path("ovn.key"), path("ovn.crt"), path("ca.crt"));
+    let with = ["ovn-nbctl", &db, "--timeout=30", "-p", &key, "-c", &certificate, "-C", &authority, "ls-add", "with"];
+    control.run(&with).unwrap();
+    // A certificate of another authority does not pass either.
+    let stranger = lab::pki::Authority::create(&lab_dir(&lab).join("pki/stranger"), "stranger").unwrap();
+    let identity = stranger.issue("stranger", "ovn", None, &[], &[]).unwrap();
+    let (key, certificate) = (identity.key.display().to_string(), identity.certificate.display().to_string());
+    let without =
+        ["ovn-nbctl", &db, "--timeout=3", "-p", &key, "-c", &certificate, "-C", &authority, "ls-add", "without"];
+    assert!(control.run(&without).is_err());
+    let switches = lab.nbctl(&["ls-list"]).unwrap();
+    assert!(switches.contains("with") && !switches.contains("without"), "{switches}");
+}

@@ -1,0 +1,66 @@
+//! What is left of a lab: nothing. Asked of the kernel, not of the lab.
+
+use std::path::{Path, PathBuf};
+
+use lab::record::Record;
+
+/// Everything on this machine that still names the lab's folder or cgroups.
+pub(crate) fn of(record: &Record, folder: &Path) -> Vec<String> {
+    let mut left = Vec::new();
+    let text = folder.display().to_string();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else {
+            continue;
+        };
+        let read = |file: &str| {
+            std::fs::read(entry.path().join(file)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        };
+        if pid != std::process::id() && read("mountinfo").is_ok_and(|mounts| mounts.contains(&text)) {
+            left.push(format!("process {pid} ({}) has the lab's mounts", read("comm").unwrap_or_default().trim()));
+        }
+    }
+    left.extend(
+        record
+            .components
+            .iter()
+            .filter(|component| component.process.is_alive())
+            .map(|component| format!("component {}", component.name)),
+    );
+    left.extend(
+        record
+            .machines
+            .iter()
+            .filter(|machine| machine.init.is_alive())
+            .map(|machine| format!("machine {}", machine.name)),
+    );
+    left.extend(
+        record.cgroups.iter().filter(|cgroup| cgroup.exists()).map(|cgroup| format!("cgroup {}", cgroup.display())),
+    );
+    if folder.exists() {
+        left.push(format!("folder {text}"));
+    }
+    left
+}
+
+pub(crate) fn folder(name: &str) -> PathBuf {
+    lab::place::Place::from_environment().unwrap().lab(name)
+}
+
+#[test]
+fn a_dropped_lab_leaves_nothing_and_neither_does_a_panic() {
+    for panics in [false, true] {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let outcome = std::thread::spawn(move || {
+            let lab = lab::Lab::start(lab::LabSpec::for_test("drop").unwrap().nodes(1)).unwrap();
+            sender.send(lab.record()).unwrap();
+            assert!(!panics, "on purpose: the lab shall be removed all the same");
+        })
+        .join();
+        assert_eq!(outcome.is_err(), panics);
+        let record = receiver.recv().unwrap();
+        assert_eq!(of(&record, &folder(&record.name)), Vec::<String>::new());
+        let kept = folder(&record.name).parent().unwrap().with_file_name("failed").join(&record.name);
+        assert_eq!(kept.join("n1-ovs-vswitchd.log").exists(), panics, "logs are kept for a failed test only");
+        let _ = std::fs::remove_dir_all(kept);
+    }
+}
