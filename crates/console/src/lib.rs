@@ -1,6 +1,6 @@
 //! What our commands show: aligned tables for people, JSON for machines, and no fuss when the reader has gone.
 //!
-//! rows ──▶ [`table::render`] ──▶ text ──▶ [`print`] ──▶ stdout ◀── [`print_json`] ◀── any value
+//! rows ──▶ [`table::render`] ──▶ text ──▶ [`print()`] ──▶ stdout ◀── [`print_json`] ◀── any value
 
 pub mod table;
 

@@ -17,10 +17,19 @@ const APPLETS: &[&str] =
     &["sh", "ls", "cat", "wget", "nc", "nslookup", "ping", "ping6", "ip", "hostname", "sleep", "ps", "env", "netstat"];
 
 /// One file or link of an image.
+#[derive(Debug)]
 enum Entry<'a> {
     File(&'a str, PathBuf),
     Link(String, &'a str),
+    Text(&'a str, &'a str),
 }
+
+/// What a C library looks for when it resolves a name or a user.
+const ETC: [Entry<'static>; 3] = [
+    Entry::Text("etc/passwd", "root:x:0:0:root:/:/bin/sh\n"),
+    Entry::Text("etc/group", "root:x:0:\n"),
+    Entry::Text("etc/nsswitch.conf", "hosts: files dns\n"),
+];
 
 /// The tar files of pause and agnhost, made now if need be.
 pub(crate) fn ensure(place: &Place, node_image: &Path, kubernetes: &Path) -> Result<Vec<PathBuf>> {
@@ -29,6 +38,7 @@ pub(crate) fn ensure(place: &Place, node_image: &Path, kubernetes: &Path) -> Res
         Entry::File("agnhost", kubernetes.join("agnhost")),
         Entry::File("bin/busybox", node_image.join("usr/bin/busybox")),
     ];
+    agnhost.extend(ETC);
     agnhost.extend(APPLETS.iter().map(|applet| Entry::Link(format!("bin/{applet}"), "busybox")));
     Ok(vec![
         ensure_one(place, PAUSE, &["/pause"], &[], &pause)?,
@@ -45,7 +55,7 @@ fn ensure_one(
 ) -> Result<PathBuf> {
     let folder = place.cache().join("container-images");
     // Size and time tell whether an input changed; hashing 60 MB at every start would cost more than it brings.
-    let mut hash = Sha256::new().chain_update(format!("{reference} {entrypoint:?} {arguments:?} {APPLETS:?}"));
+    let mut hash = Sha256::new().chain_update(format!("{reference} {entrypoint:?} {arguments:?} {entries:?}"));
     let mut bytes = 0;
     for entry in entries {
         if let Entry::File(_, path) = entry {
@@ -104,6 +114,7 @@ fn layer(entries: &[Entry<'_>]) -> std::io::Result<Vec<u8>> {
     for entry in entries {
         match entry {
             Entry::File(name, path) => append(&mut layer, name, &std::fs::read(path)?, 0o755)?,
+            Entry::Text(name, text) => append(&mut layer, name, text.as_bytes(), 0o644)?,
             Entry::Link(name, target) => {
                 layer.append_link(&mut header(tar::EntryType::Symlink, 0o777, 0), name, target)?;
             }

@@ -58,6 +58,9 @@ const OPTIONS: &[&str] = &[
     "--setup-hook=mkdir -p \"$1/usr/sbin\" && printf '#!/bin/sh\\nexit 101\\n' > \"$1/usr/sbin/policy-rc.d\" && chmod 755 \"$1/usr/sbin/policy-rc.d\"",
 ];
 
+/// Unstable's index is valid for a week only, and mirrors lag. The signature is checked all the same.
+const UNSTABLE_OPTIONS: &[&str] = &["--aptopt=Acquire::Check-Valid-Until \"false\""];
+
 const SPACE_MIB: u64 = 1500;
 
 /// The folder of the image of this suite, made now if it is not there yet.
@@ -81,9 +84,14 @@ pub fn ensure(place: &Place, suite: Suite, progress: &Progress) -> Result<PathBu
     Ok(image)
 }
 
+fn options(suite: Suite) -> impl Iterator<Item = &'static &'static str> {
+    let more = if suite == Suite::Sid { UNSTABLE_OPTIONS } else { &[] };
+    OPTIONS.iter().chain(more)
+}
+
 fn recipe_hash(suite: Suite) -> String {
     let mut hash = Sha256::new();
-    for part in PACKAGES.iter().chain(OPTIONS).chain([&suite.as_str()]) {
+    for part in PACKAGES.iter().chain(options(suite)).copied().chain([suite.as_str()]) {
         hash.update(part.as_bytes());
         hash.update([0]);
     }
@@ -96,7 +104,7 @@ fn build(suite: Suite, images: &Path, image: &Path, note: impl Fn(&str)) -> Resu
     remove_tree(&unfinished)?;
     make_dir(&unfinished)?;
     let mut child = Command::new("mmdebstrap")
-        .args(OPTIONS)
+        .args(options(suite))
         .arg(format!("--include={}", PACKAGES.join(",")))
         .arg(suite.as_str())
         .arg(&unfinished)
@@ -159,7 +167,7 @@ fn explain(suite: Suite, images: &Path, said: &[String]) -> Error {
                 .into(),
         };
     }
-    let cause = said.iter().rev().find(|line| line.starts_with("E:")).or(said.last()).cloned().unwrap_or_default();
+    let cause = said.iter().find(|line| line.starts_with("E:")).or(said.last()).cloned().unwrap_or_default();
     Error::Unreachable { what, cause, remedy: format!("run `mmdebstrap {} /tmp/try` to see more", suite.as_str()) }
 }
 
@@ -212,7 +220,7 @@ mod tests {
         assert!(network.contains("Temporary failure") && network.contains("check the network"), "{network}");
         let disk = message(&["dpkg: error processing archive: No space left on device", "E: mmdebstrap failed"]);
         assert!(disk.contains("no space left") && disk.contains(CACHE_VARIABLE), "{disk}");
-        let other = message(&["I: chroot", "E: something odd", "I: removing"]);
+        let other = message(&["I: chroot", "E: something odd", "I: removing", "E: mmdebstrap failed to run"]);
         assert!(other.contains("something odd"), "{other}");
     }
 }

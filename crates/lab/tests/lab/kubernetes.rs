@@ -48,7 +48,7 @@ fn deployment_runs(purpose: &str, family: Family) {
         "http://{}/hostname",
         if pods[1][2].contains(':') { format!("[{}]:8080", pods[1][2]) } else { format!("{}:8080", pods[1][2]) }
     );
-    let answer = lab.kubectl(&["exec", pods[0][0], "--", "wget", "-q", "-O", "-", "-T", "30", &url]).unwrap();
+    let answer = lab.kubectl(&["exec", pods[0][0], "--", "wget", "-q", "-O", "-", &url]).unwrap();
     assert_eq!(answer.trim(), pods[1][0]);
     let log = lab.kubectl(&["logs", pods[1][0]]).unwrap();
     assert!(log.contains("HTTP server"), "{log}");
