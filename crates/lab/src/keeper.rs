@@ -6,7 +6,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -36,6 +36,9 @@ pub(crate) enum Message {
         why: String,
     },
 }
+
+/// The lab, until it is taken out to be removed.
+type Kept = Arc<Mutex<Option<Lab>>>;
 
 /// The keeper's own log. It is not in the lab's folder, because it tells why a lab has none.
 pub(crate) fn log_path(place: &Place, name: &str) -> PathBuf {
@@ -92,16 +95,22 @@ pub(crate) fn keep(place: &Place, spec: &str) -> Result<ExitCode> {
     let telemetry = start_telemetry()?;
     let starting = telemetry.health().condition("lab");
     starting.not_ready("starting");
-    let progress = Progress::new(|event| tell(&Message::Progress(event)));
+    let name = spec.name.clone();
+    let progress = Progress::new(move |event| {
+        if tell(&Message::Progress(event)).is_err() {
+            give_up(&name);
+        }
+    });
     let lab = match start(place, spec, progress, &telemetry) {
         Ok(lab) => lab,
         Err(error) => {
-            tell(&Message::Failed { why: error.to_string() });
+            let _ = tell(&Message::Failed { why: error.to_string() });
             return Ok(ExitCode::FAILURE);
         }
     };
     starting.ready();
-    tell(&Message::Ready);
+    // From here on the lab outlives whoever started it.
+    let _ = tell(&Message::Ready);
     let shutdown = telemetry.shutdown();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -109,9 +118,8 @@ pub(crate) fn keep(place: &Place, spec: &str) -> Result<ExitCode> {
         .map_err(Error::io("cannot start the keeper's runtime"))?;
     runtime.block_on(shutdown.wait());
     tracing::info!("told to end; removing the lab");
-    if let Ok(lab) = Arc::try_unwrap(lab) {
-        drop(lab);
-    }
+    // Waits for a restart that is under way.
+    drop(lock(&lab).take());
     runtime.block_on(telemetry.stop());
     Ok(ExitCode::SUCCESS)
 }
@@ -122,15 +130,16 @@ fn start_telemetry() -> Result<Telemetry> {
     Telemetry::start(&options).map_err(|error| Error::Invalid(error.to_string()))
 }
 
-fn start(place: &Place, spec: LabSpec, progress: Progress, telemetry: &Telemetry) -> Result<Arc<Lab>> {
+fn start(place: &Place, spec: LabSpec, progress: Progress, telemetry: &Telemetry) -> Result<Kept> {
     let name = spec.name.clone();
-    let lab = Arc::new(Lab::start_in(place.clone(), spec, progress)?);
+    let lab = Lab::start_in(place.clone(), spec, progress)?;
     let address = telemetry.address();
     lab.publish(|endpoints| endpoints.telemetry = address.map(|address| format!("http://{address}")))?;
     watch_components(&lab, telemetry);
     let collector = Components { place: place.clone(), name: name.clone() };
     telemetry.registry(|registry| registry.register_collector(Box::new(collector)));
-    serve(&lab, &socket(place, &name))?;
+    let lab = Arc::new(Mutex::new(Some(lab)));
+    serve(lab.clone(), &socket(place, &name))?;
     Ok(lab)
 }
 
@@ -153,9 +162,8 @@ fn watch_components(lab: &Lab, telemetry: &Telemetry) {
 }
 
 /// Answers `lab restart`.
-fn serve(lab: &Arc<Lab>, path: &Path) -> Result<()> {
+fn serve(lab: Kept, path: &Path) -> Result<()> {
     let listener = UnixListener::bind(path).map_err(Error::io(format!("cannot listen on {}", path.display())))?;
-    let lab = Arc::downgrade(lab);
     let answer = move || {
         for mut stream in listener.incoming().flatten() {
             let Ok(reader) = stream.try_clone() else {
@@ -163,7 +171,8 @@ fn serve(lab: &Arc<Lab>, path: &Path) -> Result<()> {
             };
             let mut line = String::new();
             let read = BufReader::new(reader).read_line(&mut line);
-            let Some(lab) = lab.upgrade() else { return };
+            let lab = lock(&lab);
+            let Some(lab) = lab.as_ref() else { return };
             let reply = match line.trim().split_once(' ') {
                 Some(("restart", component)) if read.is_ok() => {
                     lab.restart(component).map_or_else(|error| error.to_string(), |()| "ok".into())
@@ -180,13 +189,23 @@ fn serve(lab: &Arc<Lab>, path: &Path) -> Result<()> {
         .map_err(Error::io("cannot start a thread"))
 }
 
-/// One line to `lab up`; if nobody listens any more before the lab is ready, there is no use in going on.
-fn tell(message: &Message) {
-    let Ok(line) = serde_json::to_string(message) else {
-        return;
-    };
-    // After readiness `lab up` is gone, and nothing more is told.
-    let _ = writeln!(std::io::stdout(), "{line}");
+/// One line to `lab up`.
+fn tell(message: &Message) -> std::io::Result<()> {
+    let line = serde_json::to_string(message)?;
+    writeln!(std::io::stdout(), "{line}")
+}
+
+/// Whoever started this is gone before the lab was ready (Ctrl-C): end, and have what was made removed.
+fn give_up(name: &str) -> ! {
+    if let Ok(program) = std::env::current_exe() {
+        // It waits for this process's end, which ends the machines, and then removes the rest.
+        let _ = Command::new(program).args(["--name", name, "down"]).stdout(Stdio::null()).spawn();
+    }
+    std::process::exit(1);
+}
+
+fn lock(lab: &Mutex<Option<Lab>>) -> MutexGuard<'_, Option<Lab>> {
+    lab.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// What runs, as metrics, read from the record when somebody asks.

@@ -1,7 +1,7 @@
 //! A lab in the hands of its owner: started from a spec, removed when it goes.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::central::{self, Database};
 use crate::container_image;
@@ -26,6 +26,7 @@ use crate::underlay::{CONTROL, FABRIC, build_switch, node_name};
 use crate::view;
 
 const STATE_SPACE_MIB: u64 = 500;
+const FAILURES_KEPT: usize = 20;
 
 /// A running lab. Dropping it removes everything that it made; after a panic the logs are shown and kept.
 pub struct Lab {
@@ -103,6 +104,14 @@ impl Lab {
             site.add_attached_machine(CONTROL, Extras::default())?;
             outside::start(site)
         })?;
+        // First of all, since a port that is taken is the caller's to mend.
+        let relay = match &site.spec.kubernetes {
+            Some(kubernetes) => {
+                let target = SocketAddr::new(site.plan.primary(CONTROL)?, API_PORT);
+                Some(Relay::start(site.machine(CONTROL)?, target, kubernetes.api_port)?)
+            }
+            None => None,
+        };
         let mut plane = None;
         // Three things that do not need each other: Kubernetes, OVN's databases, and Open vSwitch on the nodes.
         side_by_side(vec![
@@ -123,24 +132,22 @@ impl Lab {
                 Ok::<_, Error>(())
             })?;
         }
-        if let (Some(plane), Some(kubernetes)) = (&plane, &site.spec.kubernetes) {
-            if kubernetes.kubelets {
-                site.progress.step("kubelets", || {
-                    let images = container_image::ensure(&site.place, &site.image, &programs(site)?)?;
-                    self.on_every_node(|index, machine| {
-                        kubelet::start(site, &machine, index, plane, kubernetes, &images)
-                    })
-                })?;
-            }
-            let target = SocketAddr::new(site.plan.primary(CONTROL)?, API_PORT);
-            let relay = Relay::start(site.machine(CONTROL)?, target, kubernetes.api_port)?;
+        if let (Some(plane), Some(kubernetes)) = (&plane, &site.spec.kubernetes)
+            && kubernetes.kubelets
+        {
+            site.progress.step("kubelets", || {
+                let images = container_image::ensure(&site.place, &site.image, &programs(site)?)?;
+                self.on_every_node(|index, machine| kubelet::start(site, &machine, index, plane, kubernetes, &images))
+            })?;
+        }
+        if let (Some(plane), Some(relay)) = (&plane, &relay) {
             let kubeconfig = plane.host_kubeconfig(relay.address())?;
             site.ledger.change(|record| {
                 record.endpoints.api = Some(format!("https://{}", relay.address()));
                 record.endpoints.kubeconfig = Some(kubeconfig);
             })?;
-            self.relay = Some(relay);
         }
+        self.relay = relay;
         self.site.ledger.change(|record| record.phase = Phase::Ready)
     }
 
@@ -151,7 +158,7 @@ impl Lab {
         }
         let kubelets = site.spec.kubernetes.as_ref().is_some_and(|kubernetes| kubernetes.kubelets);
         let extras = if kubelets { Extras { cgroups: true, disks: kubelet::DISKS } } else { Extras::default() };
-        if !std::path::Path::new("/dev/net/tun").exists() {
+        if !Path::new("/dev/net/tun").exists() {
             return Err(Error::MissingTool {
                 program: "/dev/net/tun".into(),
                 purpose: "Open vSwitch's userspace datapath makes its ports with it".into(),
@@ -300,6 +307,18 @@ impl Lab {
         if moved {
             eprintln!("---- whole logs are kept in {}", kept.display());
         }
+        forget_old_logs(kept.parent().unwrap_or(&kept));
+    }
+}
+
+/// Keeps the logs of the last failures only.
+fn forget_old_logs(failed: &Path) {
+    let Ok(entries) = std::fs::read_dir(failed) else { return };
+    let mut kept: Vec<_> =
+        entries.flatten().filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path()))).collect();
+    kept.sort();
+    for (_, old) in kept.iter().rev().skip(FAILURES_KEPT) {
+        let _ = std::fs::remove_dir_all(old);
     }
 }
 
@@ -307,7 +326,7 @@ impl Drop for Lab {
     fn drop(&mut self) {
         self.relay = None;
         let started = self.site.ledger.read().phase == Phase::Ready;
-        if std::thread::panicking() || (!started && self.site.spec.ephemeral) {
+        if std::thread::panicking() || !started {
             self.keep_logs();
         }
         self.site.stop_everything();

@@ -115,3 +115,32 @@ fn a_sigkill_of_the_lab_leaves_nothing_behind_after_down() {
     assert!(ok(&lab(&name, &["down"])).contains("had crashed"));
     assert_eq!(remains::of(&before, &remains::folder(&name)), Vec::<String>::new());
 }
+
+#[test]
+fn an_interrupted_start_leaves_nothing_behind() {
+    use std::io::{BufRead, BufReader};
+    let name = name("interrupted");
+    let _down = Down(name.clone());
+    let suite = std::env::var(lab::place::SUITE_VARIABLE).unwrap_or_else(|_| "trixie".into());
+    let mut up = Command::new(env!("CARGO_BIN_EXE_lab"))
+        .args(["--name", &name, "up", "--nodes", "1", "--suite", &suite])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    // In the middle of it: machines are there, the API server is not yet.
+    let lines = BufReader::new(up.stderr.take().unwrap()).lines();
+    lines.map_while(Result::ok).find(|line| line.contains("kube-apiserver")).unwrap();
+    let before = record(&name);
+    assert!(!before.machines.is_empty());
+    up.kill().unwrap();
+    up.wait().unwrap();
+    // The keeper notices at its next word. Its end is an event; so is the end of its clean-up, by the lab's lock.
+    if let Some(keeper) = before.owner.open() {
+        assert!(keeper.wait(std::time::Duration::from_secs(60)), "the keeper went on");
+    }
+    let place = lab::place::Place::from_environment().unwrap();
+    // Whoever comes first removes it: its own clean-up, or this one.
+    let _ = lab::teardown::down(&place, &name);
+    assert_eq!(remains::of(&before, &remains::folder(&name)), Vec::<String>::new());
+}
