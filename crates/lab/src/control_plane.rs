@@ -169,6 +169,9 @@ impl ControlPlane {
             format!("--cluster-signing-cert-file={}", self.authority.certificate.display()),
             format!("--cluster-signing-key-file={}", self.authority.key.display()),
             "--allocate-node-cidrs=false".into(),
+            // Its usual 20 requests a second make its own start take five.
+            "--kube-api-qps=500".into(),
+            "--kube-api-burst=1000".into(),
             format!("--service-cluster-ip-range={}", service_ranges(site.spec.family)),
         ];
         let scheduler = [

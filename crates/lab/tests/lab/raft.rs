@@ -22,16 +22,7 @@ fn raft_loses_its_leader_and_goes_on() {
     assert_ne!(now, leader);
     lab.restart(&leader).unwrap();
     // The member that came back has both rows: read from itself, not from the leader.
-    let machine = lab.machine(&machine_of(&leader)).unwrap();
-    machine
-        .run(&["ovsdb-client", "--timeout=60", "wait", "unix:/run/ovn/ovnnb_db.sock", "OVN_Northbound", "connected"])
-        .unwrap();
-    let own = "--db=unix:/run/ovn/ovnnb_db.sock";
-    for switch in ["before", "after"] {
-        machine
-            .run(&["ovn-nbctl", own, "--no-leader-only", "--timeout=60", "wait-until", "Logical_Switch", switch])
-            .unwrap();
-    }
+    await_switches(&lab, &leader, &["before", "after"]);
     // And northd follows: a change still reaches the southbound database.
     lab.nbctl(&["--wait=sb", "sync"]).unwrap();
 }
@@ -48,11 +39,19 @@ fn a_leader_that_is_cut_off_is_replaced_and_catches_up() {
     for cut in cuts {
         cut.heal().unwrap();
     }
-    let own = "--db=unix:/run/ovn/ovnnb_db.sock";
-    let machine = lab.machine(&alone).unwrap();
-    machine
-        .run(&["ovn-nbctl", own, "--no-leader-only", "--timeout=60", "wait-until", "Logical_Switch", "meanwhile"])
-        .unwrap();
+    await_switches(&lab, &leader, &["meanwhile"]);
+}
+
+/// Waits until a member is back in its cluster and has these rows, as it sees them itself.
+fn await_switches(lab: &Lab, member: &str, switches: &[&str]) {
+    let machine = lab.machine(&machine_of(member)).unwrap();
+    let socket = "unix:/run/ovn/ovnnb_db.sock";
+    machine.run(&["ovsdb-client", "--timeout=60", "wait", socket, "OVN_Northbound", "connected"]).unwrap();
+    let own = format!("--db={socket}");
+    for switch in switches {
+        let words = ["ovn-nbctl", &own, "--no-leader-only", "--timeout=60", "wait-until", "Logical_Switch", switch];
+        machine.run(&words).unwrap();
+    }
 }
 
 /// Writes through a member that does not lead: it holds the write until there is a leader again.
