@@ -64,6 +64,12 @@ bench: prerequisites ## the figures, into target/bench/*.json
 	$(CARGO) build --release --locked --package bench
 	target/release/calibrate
 	target/release/bench-lab
+	@$(MAKE) --no-print-directory bench-ovsdb
+
+.PHONY: bench-ovsdb
+bench-ovsdb: prerequisites ## the figures of the OVSDB client alone, into target/bench/ovsdb.json
+	$(CARGO) build --release --locked --package bench
+	target/release/bench-ovsdb
 
 .PHONY: clean
 clean: ## remove build results (the lab's cache stays; its folder is OVNKUBE_LAB_CACHE)

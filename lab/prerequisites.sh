@@ -23,7 +23,6 @@ need mmdebstrap mmdebstrap
 need go golang-go
 [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || packages="$packages debian-archive-keyring"
 [ -e /etc/ssl/certs/ca-certificates.crt ] || packages="$packages ca-certificates"
-have cargo || packages="$packages rustup"
 
 if [ -n "$packages" ]; then
   if ! have apt-get; then
@@ -46,6 +45,11 @@ if [ -n "$packages" ]; then
 fi
 
 if ! have cargo || ! cargo --version >/dev/null 2>&1; then
+  # Debian has rustup from 13 on; before that it comes from Rust's own site.
+  if ! have rustup && { [ "$(id -u)" != 0 ] || ! have apt-get || ! apt-get install --yes rustup >/dev/null 2>&1; }; then
+    say "Rust $wanted_rust is missing and this system has no rustup package; install Rust as its site describes, then run this again"
+    exit 1
+  fi
   say "installing Rust $wanted_rust with rustup"
   if ! rustup toolchain install "$wanted_rust" --profile default || ! rustup default "$wanted_rust"; then
     say "Rust $wanted_rust is missing and rustup could not fetch it; install it, then run this again"

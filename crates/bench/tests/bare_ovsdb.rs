@@ -84,6 +84,9 @@ fn writing_makes_a_switch_and_then_its_ports() {
     let batch = requests[1]["params"].as_array().expect("params");
     assert_eq!(batch.len(), 1 + 2 + 1);
     assert_eq!(batch[1]["row"]["addresses"], "0a:58:0a:00:00:03 10.0.0.3");
+    let options =
+        json!(["map", [["iface-id-ver", "00000000-0000-4000-8000-000000000000"], ["requested-chassis", "sw"]]]);
+    assert_eq!(batch[1]["row"]["options"], options);
     assert_eq!(batch[3]["where"], json!([["_uuid", "==", ["uuid", ROW]]]));
     let ports = json!(["set", [["named-uuid", "p0"], ["named-uuid", "p1"]]]);
     assert_eq!(batch[3]["mutations"], json!([["ports", "insert", ports]]));
@@ -127,6 +130,22 @@ fn reading_counts_rows_and_bytes_and_answers_an_echo() {
     let requests = server.join().expect("the server ends");
     assert_eq!(requests[0]["params"][2], json!({"Logical_Switch": {}, "Logical_Switch_Port": {}}));
     assert_eq!(requests[1], json!({"id": "echo", "result": [], "error": null}));
+}
+
+#[test]
+fn a_conditional_read_asks_for_the_columns_and_finds_the_rows_one_level_deeper() {
+    let (socket, server) = server("since", |request| {
+        let tables = json!({"A": {"u1": {"initial": {"x": ["set", []]}}, "u2": {"initial": {}}}});
+        Some(json!({"id": request["id"], "result": [false, ROW, tables], "error": null}).to_string())
+    });
+    let (ok, said) = bare(&["read", "--method", "monitor_cond_since", "--tables", "A:x+y"], &socket);
+    assert!(ok, "{said}");
+    let report: Value = serde_json::from_str(&said).expect("one line of JSON");
+    assert_eq!(report["rows"], json!(2));
+    let requests = server.join().expect("the server ends");
+    assert_eq!(requests[0]["method"], "monitor_cond_since");
+    assert_eq!(requests[0]["params"][2], json!({"A": [{"columns": ["x", "y"]}]}));
+    assert_eq!(requests[0]["params"][3], json!("00000000-0000-0000-0000-000000000000"));
 }
 
 #[test]

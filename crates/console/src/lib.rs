@@ -11,7 +11,7 @@ pub fn print(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written,
+        written => written.map_err(|error| io::Error::new(error.kind(), format!("cannot write to stdout: {error}"))),
     }
 }
 

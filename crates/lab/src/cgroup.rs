@@ -1,15 +1,19 @@
 //! Cgroups for kubelets: a folder of the lab's own in each hierarchy, recorded before it is made.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result, make_dir};
+use crate::place::Place;
 use crate::site::Site;
 
 const ROOT: &str = "/sys/fs/cgroup";
 
 /// Makes the cgroups of a node and returns their path within each hierarchy, as kubelet wants it.
 pub(crate) fn create(site: &Site, machine: &str) -> Result<String> {
-    let name = format!("ovnkube-lab.{}.{machine}", site.spec.name);
+    let name = format!("{}{machine}", prefix(&site.place, &site.spec.name));
     let folders: Vec<PathBuf> = hierarchies().into_iter().map(|hierarchy| hierarchy.join(&name)).collect();
     site.ledger.change(|record| record.cgroups.extend(folders.clone()))?;
     for folder in &folders {
@@ -26,6 +30,23 @@ pub(crate) fn create(site: &Site, machine: &str) -> Result<String> {
     Ok(format!("/{name}"))
 }
 
+/// How the cgroups of a lab begin. Labs of one name may run in two state folders.
+fn prefix(place: &Place, lab: &str) -> String {
+    let state = Sha256::digest(place.labs().as_os_str().as_encoded_bytes());
+    format!("ovnkube-lab.{:02x}{:02x}{:02x}.{lab}.", state[0], state[1], state[2])
+}
+
+/// Removes every cgroup of a lab whose record is lost.
+pub(crate) fn remove_all_of(place: &Place, lab: &str) {
+    let prefix = prefix(place, lab);
+    for hierarchy in hierarchies() {
+        let Ok(entries) = std::fs::read_dir(hierarchy) else { continue };
+        for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix)) {
+            remove(&entry.path());
+        }
+    }
+}
+
 /// Version 2 has one hierarchy, version 1 one for each controller.
 fn hierarchies() -> Vec<PathBuf> {
     let root = Path::new(ROOT);
@@ -36,11 +57,7 @@ fn hierarchies() -> Vec<PathBuf> {
         return Vec::new();
     };
     let is_hierarchy = |path: &PathBuf| path.join("cgroup.procs").exists() && !path.is_symlink();
-    entries
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| is_hierarchy(path) && !path.ends_with("unified"))
-        .collect()
+    entries.flatten().map(|entry| entry.path()).filter(|path| is_hierarchy(path)).collect()
 }
 
 /// Removes a recorded cgroup and all below it. Its processes are gone already.
@@ -50,12 +67,15 @@ pub(crate) fn remove(folder: &Path) {
     if !ours {
         return;
     }
-    if let Ok(entries) = std::fs::read_dir(folder) {
-        for entry in entries.flatten().filter(|entry| entry.path().is_dir()) {
-            remove_below(&entry.path());
+    // A cgroup is busy for a moment after its last process has gone; it has no event that all hierarchies know.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        remove_below(folder);
+        if !folder.exists() || Instant::now() > deadline {
+            return;
         }
+        crate::process::wait_readable(&[], Instant::now() + Duration::from_millis(10));
     }
-    let _ = std::fs::remove_dir(folder);
 }
 
 fn remove_below(folder: &Path) {

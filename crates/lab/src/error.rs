@@ -164,3 +164,22 @@ pub(crate) fn make_dir(path: &Path) -> Result<()> {
 pub(crate) fn read_file(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(Error::io(format!("cannot read {}", path.display())))
 }
+
+/// Removes a folder and all below it, but never what is mounted there: that belongs to somebody else.
+pub(crate) fn remove_tree(path: &Path) -> Result<()> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let below =
+        mounts.lines().filter_map(|line| line.split(' ').nth(4)).find(|point| Path::new(point).starts_with(path));
+    if let Some(point) = below {
+        return Err(Error::Invalid(format!(
+            "{} is not removed: something is mounted at {point}; unmount it first",
+            path.display()
+        )));
+    }
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::Io { doing: format!("cannot remove {}", path.display()), source: error })
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,5 +1,6 @@
 //! Faults on request. Each returns what it did only once it has been *seen* to happen, and can be undone.
 
+use std::path::Component;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -108,6 +109,9 @@ impl std::fmt::Display for Drops {
 pub fn partition(record: &Record, one: &str, other: &str) -> Result<Drops> {
     record.machine(one)?;
     record.machine(other)?;
+    if [one, other].contains(&FABRIC) {
+        return Err(Error::Invalid(format!("{FABRIC} is the switch itself and cannot be cut off; name two machines")));
+    }
     if one == other {
         return Err(Error::Invalid(format!("{one} cannot be cut off from itself; name two machines")));
     }
@@ -175,6 +179,9 @@ pub fn heal_all(record: &Record) -> Result<usize> {
     Ok(tables.len())
 }
 
+/// The largest small disk: it lives in memory.
+const MAX_DISK_MIB: u32 = 1024;
+
 /// A small disk of its own at some path of a machine.
 #[derive(Debug, Clone)]
 pub struct SmallDisk {
@@ -190,8 +197,13 @@ impl std::fmt::Display for SmallDisk {
 
 /// Puts a small file system (tmpfs) at a path of a machine; what the folder held is carried over.
 pub fn small_disk(record: &Record, machine: &str, path: &str, mib: u32) -> Result<SmallDisk> {
-    if !path.starts_with('/') || path == "/" {
+    let plain = std::path::Path::new(path).components().all(|part| !matches!(part, Component::ParentDir));
+    if !path.starts_with('/') || path.trim_matches('/').is_empty() || !plain {
         return Err(Error::Invalid(format!("{path:?} cannot be a small disk; name an absolute path below /")));
+    }
+    // For tmpfs a size of 0 is no limit at all, and what it holds is memory.
+    if !(1..=MAX_DISK_MIB).contains(&mib) {
+        return Err(Error::Invalid(format!("{mib} MiB is no size for a small disk; use 1 to {MAX_DISK_MIB}")));
     }
     let machine = view::machine(record, machine)?;
     let script = "set -e; mkdir -p \"$1\"; new=$(mktemp -d); mount -t tmpfs -o size=\"$2\"m tmpfs \"$new\"; cp -a \"$1\"/. \"$new\"/; mount --move \"$new\" \"$1\" 2>/dev/null || { mount --bind \"$new\" \"$1\"; umount -l \"$new\"; }";

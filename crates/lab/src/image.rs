@@ -1,12 +1,17 @@
 //! The node image: a Debian in a folder, from which every machine of the lab runs its programs.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
 
 use sha2::{Digest, Sha256};
 
-use crate::error::{Error, Result, make_dir};
+use crate::error::{Error, Result, make_dir, remove_tree};
+use crate::namespace::in_own_thread;
 use crate::place::{CACHE_VARIABLE, Place, require_space};
 use crate::progress::Progress;
 use crate::record::{Record, lab_names};
@@ -98,29 +103,42 @@ fn recipe_hash(suite: Suite) -> String {
     hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn build(suite: Suite, images: &Path, image: &Path, note: impl Fn(&str)) -> Result<()> {
+fn build(suite: Suite, images: &Path, image: &Path, note: impl Fn(&str) + Sync) -> Result<()> {
     // Made under another name and renamed at the end, so that a folder with the right name is always whole.
     let unfinished = images.join(format!("{}.unfinished", suite.as_str()));
     remove_tree(&unfinished)?;
     make_dir(&unfinished)?;
-    let mut child = Command::new("mmdebstrap")
+    // mmdebstrap mounts things below the folder. In namespaces of its own they go with it, whatever ends it; and it
+    // ends with this thread, so that an interrupted start leaves no builder behind.
+    let (status, said) = in_own_thread(|| {
+        unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID)
+            .map_err(Error::errno("cannot make namespaces for mmdebstrap"))?;
+        mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
+            .map_err(Error::errno("cannot keep mounts private"))?;
+        run_mmdebstrap(suite, &unfinished, &note)
+    })?;
+    if !status.success() {
+        let _ = remove_tree(&unfinished);
+        return Err(explain(suite, images, &said));
+    }
+    std::fs::rename(&unfinished, image).map_err(Error::io(format!("cannot move the image to {}", image.display())))
+}
+
+fn run_mmdebstrap(suite: Suite, folder: &Path, note: &impl Fn(&str)) -> Result<(ExitStatus, Vec<String>)> {
+    require_mmdebstrap()?;
+    let mut child = Command::new("setpriv")
+        .args(["--pdeathsig", "KILL", "mmdebstrap"])
         .args(options(suite))
         .arg(format!("--include={}", PACKAGES.join(",")))
         .arg(suite.as_str())
-        .arg(&unfinished)
+        .arg(folder)
         .env("LC_ALL", "C")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
+        .process_group(0)
         .spawn()
-        .map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => Error::MissingTool {
-                program: "mmdebstrap".into(),
-                purpose: "it makes the node image".into(),
-                remedy: "apt-get install mmdebstrap, or `make prerequisites`".into(),
-            },
-            _ => Error::Io { doing: "cannot run mmdebstrap".into(), source: error },
-        })?;
+        .map_err(Error::io("cannot run mmdebstrap"))?;
     let mut said = Vec::new();
     if let Some(stderr) = child.stderr.take() {
         for line in BufReader::new(stderr).split(b'\n').map_while(std::result::Result::ok) {
@@ -130,11 +148,21 @@ fn build(suite: Suite, images: &Path, image: &Path, note: impl Fn(&str)) -> Resu
         }
     }
     let status = child.wait().map_err(Error::io("cannot wait for mmdebstrap"))?;
-    if !status.success() {
-        let _ = remove_tree(&unfinished);
-        return Err(explain(suite, images, &said));
+    Ok((status, said))
+}
+
+fn require_mmdebstrap() -> Result<()> {
+    for (program, package) in [("mmdebstrap", "mmdebstrap"), ("setpriv", "util-linux")] {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        if !std::env::split_paths(&path).any(|folder| folder.join(program).is_file()) {
+            return Err(Error::MissingTool {
+                program: program.into(),
+                purpose: "it makes the node image".into(),
+                remedy: format!("apt-get install {package}, or `make prerequisites`"),
+            });
+        }
     }
-    std::fs::rename(&unfinished, image).map_err(Error::io(format!("cannot move the image to {}", image.display())))
+    Ok(())
 }
 
 /// Turns mmdebstrap's many lines into the one that matters.
@@ -184,15 +212,6 @@ fn remove_older(place: &Place, images: &Path, suite: Suite, newest: &Path) {
         if ours && path != newest && !in_use.contains(&path) {
             let _ = remove_tree(&path);
         }
-    }
-}
-
-fn remove_tree(path: &Path) -> Result<()> {
-    match std::fs::remove_dir_all(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::Io { doing: format!("cannot remove {}", path.display()), source: error })
-        }
-        _ => Ok(()),
     }
 }
 

@@ -6,12 +6,14 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
+use rustix::event::{PollFd, PollFlags};
 use serde::{Deserialize, Serialize};
 use telemetry::{Condition, Telemetry};
 
@@ -96,10 +98,11 @@ pub(crate) fn keep(place: &Place, spec: &str) -> Result<ExitCode> {
     let starting = telemetry.health().condition("lab");
     starting.not_ready("starting");
     let name = spec.name.clone();
-    let progress = Progress::new(move |event| {
-        if tell(&Message::Progress(event)).is_err() {
-            give_up(&name);
-        }
+    let started = Arc::new(AtomicBool::new(false));
+    watch_starter(name, started.clone())?;
+    let progress = Progress::new(|event| {
+        // If nobody listens any more, the watch on the pipe knows it too.
+        let _ = tell(&Message::Progress(event));
     });
     let lab = match start(place, spec, progress, &telemetry) {
         Ok(lab) => lab,
@@ -109,6 +112,7 @@ pub(crate) fn keep(place: &Place, spec: &str) -> Result<ExitCode> {
         }
     };
     starting.ready();
+    started.store(true, Ordering::SeqCst);
     // From here on the lab outlives whoever started it.
     let _ = tell(&Message::Ready);
     let shutdown = telemetry.shutdown();
@@ -193,6 +197,23 @@ fn serve(lab: Kept, path: &Path) -> Result<()> {
 fn tell(message: &Message) -> std::io::Result<()> {
     let line = serde_json::to_string(message)?;
     writeln!(std::io::stdout(), "{line}")
+}
+
+/// Watches the pipe to `lab up`: the kernel tells at once when its reader is gone.
+fn watch_starter(name: String, started: Arc<AtomicBool>) -> Result<()> {
+    let watch = move || {
+        let stdout = std::io::stdout();
+        let mut watched = [PollFd::new(&stdout, PollFlags::empty())];
+        while rustix::event::poll(&mut watched, None) == Err(rustix::io::Errno::INTR) {}
+        if !started.load(Ordering::SeqCst) {
+            give_up(&name);
+        }
+    };
+    std::thread::Builder::new()
+        .name("starter".into())
+        .spawn(watch)
+        .map(|_| ())
+        .map_err(Error::io("cannot start a thread"))
 }
 
 /// Whoever started this is gone before the lab was ready (Ctrl-C): end, and have what was made removed.

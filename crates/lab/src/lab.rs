@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::central::{self, Database};
 use crate::container_image;
@@ -14,6 +15,7 @@ use crate::kubernetes_programs;
 use crate::machine::Machine;
 use crate::node;
 use crate::outside;
+use crate::ownership::{Ownership, Purpose};
 use crate::place::{Place, require_root, require_space};
 use crate::process::ProcessId;
 use crate::progress::Progress;
@@ -83,14 +85,14 @@ impl Lab {
             cgroups: Vec::new(),
             endpoints: Endpoints::default(),
         };
-        if crate::record::has_owner(&place, &spec.name) {
+        let Some(ownership) = Ownership::take(&place, &spec.name, Purpose::Own)? else {
             return Err(Error::Running { name: spec.name });
-        }
+        };
         if place.lab(&spec.name).exists() {
             // A lab of that name crashed: what it left would mix with the new one.
-            teardown::down(&place, &spec.name)?;
+            teardown::clean_crashed(&place, &spec.name)?;
         }
-        let ledger = Ledger::create(&place, record)?;
+        let ledger = Ledger::create(&place, record, ownership)?;
         let site = Site::new(place, spec, supplies.image, supplies.kubernetes, ledger, progress)?;
         let mut lab = Self { site, relay: None };
         lab.build()?;
@@ -234,7 +236,9 @@ impl Lab {
         if self.site.spec.ovn.as_ref().is_none_or(|ovn| ovn.databases != Databases::Raft) {
             return Err(Error::Invalid("this lab's databases are not clustered".into()));
         }
-        for member in 1..=central::MEMBERS {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        // During an election there is none for a moment.
+        for member in (1..=central::MEMBERS).cycle().take_while(|_| Instant::now() < deadline) {
             let machine = self.machine(&crate::underlay::database_name(member))?;
             let status = machine.output(&[
                 "ovn-appctl",
@@ -247,7 +251,7 @@ impl Lab {
                 return Ok(database.component(member));
             }
         }
-        Err(Error::Invalid(format!("{} has no leader at the moment", database.schema())))
+        Err(Error::Invalid(format!("{} has had no leader for 30 s", database.schema())))
     }
 
     /// Starts a component again as it was started first.
@@ -333,6 +337,8 @@ impl Drop for Lab {
         let record = self.record();
         if let Err(error) = teardown::clean(&self.site.place.lab(&record.name), &record) {
             tracing::error!(lab = record.name, %error, "cannot remove all of the lab; `lab down` can be run again");
+        } else {
+            self.site.ledger.forget();
         }
     }
 }

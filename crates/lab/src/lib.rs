@@ -27,6 +27,7 @@ pub mod machine;
 mod namespace;
 pub mod node;
 pub mod outside;
+pub mod ownership;
 pub mod pki;
 pub mod place;
 pub mod pod;

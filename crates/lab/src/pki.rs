@@ -50,6 +50,14 @@ impl Authority {
         Ok(Self { folder: folder.to_owned(), certificate, key, issuer: Issuer::new(parameters, pair) })
     }
 
+    /// Issues a certificate that ran out an hour ago, for those who must refuse it.
+    pub fn issue_expired(&self, file: &str, common_name: &str) -> Result<Identity> {
+        let mut parameters = parameters(common_name, None);
+        parameters.not_before = time::OffsetDateTime::now_utc() - time::Duration::days(2);
+        parameters.not_after = time::OffsetDateTime::now_utc() - time::Duration::hours(1);
+        self.sign(file, parameters)
+    }
+
     /// Issues a certificate for client and server use.
     pub fn issue(
         &self,
@@ -60,12 +68,16 @@ impl Authority {
         addresses: &[IpAddr],
     ) -> Result<Identity> {
         let mut parameters = parameters(common_name, organisation);
-        parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
         for name in names {
             parameters.subject_alt_names.push(SanType::DnsName((*name).try_into().map_err(broken)?));
         }
         parameters.subject_alt_names.extend(addresses.iter().map(|address| SanType::IpAddress(*address)));
+        self.sign(file, parameters)
+    }
+
+    fn sign(&self, file: &str, mut parameters: CertificateParams) -> Result<Identity> {
+        parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
         let pair = new_key()?;
         let signed = parameters.signed_by(&pair, &self.issuer).map_err(broken)?;
         let identity = Identity {

@@ -50,6 +50,11 @@ impl Place {
         self.state.join("labs")
     }
 
+    /// The folder of the locks of their names.
+    pub(crate) fn locks(&self) -> PathBuf {
+        self.state.join("locks")
+    }
+
     /// The folder of one lab.
     pub fn lab(&self, name: &str) -> PathBuf {
         self.labs().join(name)

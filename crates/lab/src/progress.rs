@@ -63,15 +63,22 @@ impl Progress {
 
     fn bars() -> Self {
         let all = MultiProgress::new();
+        let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let mark = move |colour: &str, sign: &str| {
+            if plain { sign.to_owned() } else { format!("\x1b[{colour}m{sign}\x1b[0m") }
+        };
+        let template = if plain {
+            "{spinner} {prefix:<28} {elapsed:>4} {wide_msg}"
+        } else {
+            "{spinner:.cyan} {prefix:<28} {elapsed:>4} {wide_msg:.dim}"
+        };
         let running: Mutex<HashMap<String, ProgressBar>> = Mutex::new(HashMap::new());
         Self::new(move |event| {
             let mut running = running.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             match event {
                 Event::Begin { step } => {
                     let bar = all.add(ProgressBar::new_spinner());
-                    if let Ok(style) =
-                        ProgressStyle::with_template("{spinner:.cyan} {prefix:<28} {elapsed:>4} {wide_msg:.dim}")
-                    {
+                    if let Ok(style) = ProgressStyle::with_template(template) {
                         bar.set_style(style);
                     }
                     bar.set_prefix(step.clone());
@@ -88,8 +95,8 @@ impl Progress {
                         bar.finish_and_clear();
                     }
                     let line = match error {
-                        None => format!("\x1b[32m✔\x1b[0m {step:<28} {}", human(milliseconds)),
-                        Some(error) => format!("\x1b[31m✘\x1b[0m {step:<28} {error}"),
+                        None => format!("{} {step:<28} {}", mark("32", "✔"), human(milliseconds)),
+                        Some(error) => format!("{} {step:<28} {error}", mark("31", "✘")),
                     };
                     // Nothing can be done about a terminal that does not take a line.
                     let _ = all.println(line);

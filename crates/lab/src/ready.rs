@@ -49,7 +49,8 @@ pub(crate) enum Outcome {
 pub(crate) enum Watch {
     Notify(UnixDatagram),
     Path(Inotify, PathBuf),
-    Log(Inotify, PathBuf, &'static str),
+    /// From this byte on: a restart appends to the log of the last time.
+    Log(Inotify, PathBuf, &'static str, usize),
 }
 
 impl Watch {
@@ -70,13 +71,16 @@ impl Watch {
                 let flags = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO;
                 Ok(Self::Path(inotify(parent, flags)?, path.clone()))
             }
-            Ready::Log(line) => Ok(Self::Log(inotify(log, AddWatchFlags::IN_MODIFY)?, log.to_owned(), line)),
+            Ready::Log(line) => {
+                let written = std::fs::metadata(log).map_or(0, |meta| usize::try_from(meta.len()).unwrap_or(0));
+                Ok(Self::Log(inotify(log, AddWatchFlags::IN_MODIFY)?, log.to_owned(), line, written))
+            }
         }
     }
 
     /// Waits for the sign or the end of the process, whichever comes first.
     pub(crate) fn wait(&self, process: &ProcessHandle, deadline: Instant) -> Result<Outcome> {
-        let mut from = 0;
+        let mut from = if let Self::Log(_, _, _, written) = self { *written } else { 0 };
         loop {
             if self.seen(&mut from)? {
                 return Ok(Outcome::Ready);
@@ -94,7 +98,7 @@ impl Watch {
     fn descriptor(&self) -> BorrowedFd<'_> {
         match self {
             Self::Notify(socket) => socket.as_fd(),
-            Self::Path(inotify, _) | Self::Log(inotify, _, _) => inotify.as_fd(),
+            Self::Path(inotify, _) | Self::Log(inotify, ..) => inotify.as_fd(),
         }
     }
 
@@ -114,7 +118,7 @@ impl Watch {
                 drain(inotify);
                 Ok(path.exists())
             }
-            Self::Log(inotify, log, line) => {
+            Self::Log(inotify, log, line, _) => {
                 drain(inotify);
                 let text = std::fs::read(log).map_err(Error::io(format!("cannot read {}", log.display())))?;
                 let new = String::from_utf8_lossy(text.get(*from..).unwrap_or_default());

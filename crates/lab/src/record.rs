@@ -1,15 +1,14 @@
 //! The record of a lab: what it made, written as it makes it, so that anyone can look at it, enter it or remove it.
 //!
-//! The owner (a test, or the keeper of `lab up`) holds a lock on `lab.lock` for as long as it lives. Whether a lab
-//! still has an owner is asked of that lock, never of a process list.
+//! Only the owner (a test, or the keeper of `lab up`) writes it.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result, make_dir, read_file, write_file};
+use crate::ownership::Ownership;
 use crate::place::Place;
 use crate::process::ProcessId;
 use crate::spec::LabSpec;
@@ -139,24 +138,13 @@ pub fn lab_names(place: &Place) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(place.labs()) else {
         return Vec::new();
     };
-    let mut names: Vec<String> = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let mut names: Vec<String> = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| crate::spec::check_name(name).is_ok())
+        .collect();
     names.sort();
     names
-}
-
-/// Whether the owner of a lab still lives.
-pub fn has_owner(place: &Place, name: &str) -> bool {
-    let Ok(file) = File::open(place.lab(name).join("lab.lock")) else {
-        return false;
-    };
-    matches!(file.try_lock_shared(), Err(std::fs::TryLockError::WouldBlock))
-}
-
-/// Waits until the owner of a lab has gone. There is no deadline: the caller has told or killed it.
-pub(crate) fn await_owner_end(place: &Place, name: &str) {
-    if let Ok(file) = File::open(place.lab(name).join("lab.lock")) {
-        let _ = file.lock_shared();
-    }
 }
 
 /// The record in the owner's hands: every change is on disk before the next step.
@@ -164,27 +152,22 @@ pub(crate) fn await_owner_end(place: &Place, name: &str) {
 pub(crate) struct Ledger {
     dir: PathBuf,
     record: Mutex<Record>,
-    _lock: File,
+    ownership: Ownership,
 }
 
 impl Ledger {
-    /// Takes the name; fails if a lab of that name has an owner.
-    pub(crate) fn create(place: &Place, record: Record) -> Result<Self> {
+    /// Begins a record. The ownership of the lab's name lives as long as it.
+    pub(crate) fn create(place: &Place, record: Record, ownership: Ownership) -> Result<Self> {
         let dir = place.lab(&record.name);
         make_dir(&dir)?;
-        let path = dir.join("lab.lock");
-        let lock = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path)
-            .map_err(Error::io(format!("cannot open {}", path.display())))?;
-        if lock.try_lock().is_err() {
-            return Err(Error::Running { name: record.name });
-        }
-        let ledger = Self { dir, record: Mutex::new(record), _lock: lock };
+        let ledger = Self { dir, record: Mutex::new(record), ownership };
         ledger.change(|_| ())?;
         Ok(ledger)
+    }
+
+    /// Gives the lab's name back: its folder is gone.
+    pub(crate) fn forget(&self) {
+        self.ownership.forget();
     }
 
     /// The lab's folder.

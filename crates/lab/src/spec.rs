@@ -140,6 +140,16 @@ pub struct LabSpec {
     pub nodes: u32,
 }
 
+/// Refuses what cannot be the name of a lab. It becomes part of paths that are removed as root.
+pub fn check_name(name: &str) -> Result<()> {
+    let short = !name.is_empty() && name.len() <= 40;
+    let plain = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+    if short && plain && !name.starts_with('-') {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!("{name:?} is no name for a lab; use at most 40 lower-case letters, digits and '-'")))
+}
+
 /// More nodes than this do not fit the underlay's address plan.
 pub const MAX_NODES: u32 = 200;
 
@@ -197,14 +207,7 @@ impl LabSpec {
 
     /// Refuses what cannot work before anything is made.
     pub fn check(&self) -> Result<()> {
-        let short = !self.name.is_empty() && self.name.len() <= 40;
-        let plain = self.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
-        if !short || !plain || self.name.starts_with('-') {
-            return Err(Error::Invalid(format!(
-                "{:?} is no name for a lab; use at most 40 lower-case letters, digits and '-'",
-                self.name
-            )));
-        }
+        check_name(&self.name)?;
         if self.nodes > MAX_NODES {
             return Err(Error::Invalid(format!(
                 "{} nodes do not fit the lab's underlay; use at most {MAX_NODES}",

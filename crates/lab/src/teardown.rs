@@ -5,9 +5,13 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, remove_tree};
+use crate::ownership::{Ownership, Purpose, has_owner, owner};
 use crate::place::Place;
-use crate::record::{Record, await_owner_end, has_owner, lab_names};
+use crate::record::{Record, lab_names};
+
+/// How long an owner may take to end in order.
+const STOP_LIMIT: Duration = Duration::from_secs(60);
 
 /// What a removal did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,45 +27,87 @@ pub enum Removed {
 
 /// Removes a lab: tells its owner to stop if it has one, and removes whatever is left.
 pub fn down(place: &Place, name: &str) -> Result<Removed> {
-    let record = match Record::load(place, name) {
-        Ok(record) => record,
-        Err(error @ Error::NotRunning { .. }) if !place.lab(name).exists() => return Err(error),
-        // Without a readable record there is nothing to go by but the folder, which nobody owns.
-        Err(_) if !has_owner(place, name) => {
-            remove_folder(&place.lab(name))?;
-            return Ok(Removed::CleanedUp { machines: 0 });
+    let mut told = false;
+    loop {
+        if let Some(ownership) = Ownership::take(place, name, Purpose::Remove)? {
+            let left = place.lab(name).exists();
+            let machines = if left { clean_crashed(place, name)? } else { 0 };
+            ownership.forget();
+            return match (told, left) {
+                (true, _) => Ok(Removed::Stopped),
+                (false, true) => Ok(Removed::CleanedUp { machines }),
+                (false, false) => Err(Error::NotRunning { name: name.to_owned() }),
+            };
         }
-        Err(error) => return Err(error),
-    };
-    if has_owner(place, name) {
-        if record.spec.ephemeral {
+        // Also without a readable record the owner is known: it signed the name.
+        let Some(owner) = owner(place, name) else { continue };
+        if Record::load(place, name).is_ok_and(|record| record.spec.ephemeral) {
             return Err(Error::Invalid(format!(
                 "lab {name:?} belongs to a test that still runs (pid {}); it ends with it",
-                record.owner.pid
+                owner.pid
             )));
         }
-        if let Some(owner) = record.owner.open() {
+        told = true;
+        if let Some(owner) = owner.open() {
             owner.signal(Signal::TERM);
-            if !owner.wait(Duration::from_secs(60)) {
+            if !owner.wait(STOP_LIMIT) {
                 owner.signal(Signal::KILL);
+                owner.wait(STOP_LIMIT);
             }
         }
-        await_owner_end(place, name);
-        if !place.lab(name).exists() {
-            return Ok(Removed::Stopped);
-        }
     }
-    let machines = end_machines(&record);
-    clean(&place.lab(name), &record)?;
-    Ok(Removed::CleanedUp { machines })
 }
 
 /// Sweeps away what crashed tests left.
 pub(crate) fn sweep(place: &Place) {
     for name in lab_names(place) {
-        let crashed = !has_owner(place, &name) && Record::load(place, &name).is_ok_and(|record| record.spec.ephemeral);
-        if crashed && let Err(error) = down(place, &name) {
+        let ephemeral = || Record::load(place, &name).is_ok_and(|record| record.spec.ephemeral);
+        if has_owner(place, &name) || !ephemeral() {
+            continue;
+        }
+        let swept = Ownership::take(place, &name, Purpose::Remove).and_then(|ownership| match ownership {
+            // Looked at again under the lock: somebody may have been quicker.
+            Some(ownership) if ephemeral() => clean_crashed(place, &name).map(|_| ownership.forget()),
+            _ => Ok(()),
+        });
+        if let Err(error) = swept {
             tracing::warn!(lab = name, %error, "cannot sweep away a crashed lab");
+        }
+    }
+    forget_unused_names(place);
+}
+
+/// Names that were given up with nothing left of their labs.
+fn forget_unused_names(place: &Place) {
+    let Ok(entries) = std::fs::read_dir(place.locks()) else { return };
+    for entry in entries.flatten() {
+        let file = entry.file_name().to_string_lossy().into_owned();
+        let Some(name) = file.strip_suffix(".lock") else { continue };
+        if has_owner(place, name) || place.lab(name).exists() {
+            continue;
+        }
+        if let Ok(Some(ownership)) = Ownership::take(place, name, Purpose::Remove)
+            && !place.lab(name).exists()
+        {
+            ownership.forget();
+        }
+    }
+}
+
+/// Removes what is left of a lab whose owner is gone; the caller holds its name. Returns the machines still there.
+pub(crate) fn clean_crashed(place: &Place, name: &str) -> Result<usize> {
+    let folder = place.lab(name);
+    match Record::load(place, name) {
+        Ok(record) => {
+            let machines = end_machines(&record);
+            clean(&folder, &record)?;
+            Ok(machines)
+        }
+        Err(_) => {
+            // The machines ended with their owner. Cgroups are known by the lab's name.
+            crate::cgroup::remove_all_of(place, name);
+            remove_tree(&folder)?;
+            Ok(0)
         }
     }
 }
@@ -83,14 +129,5 @@ pub(crate) fn clean(folder: &Path, record: &Record) -> Result<()> {
     for cgroup in &record.cgroups {
         crate::cgroup::remove(cgroup);
     }
-    remove_folder(folder)
-}
-
-fn remove_folder(folder: &Path) -> Result<()> {
-    match std::fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::Io { doing: format!("cannot remove {}", folder.display()), source: error })
-        }
-        _ => Ok(()),
-    }
+    remove_tree(folder)
 }

@@ -1,5 +1,7 @@
 //! The command line: what can be asked for, and help that teaches it.
 
+mod ovsdb;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,6 +11,8 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Parser, Subcommand, V
 
 use crate::config::Given;
 use crate::settings::SETTINGS;
+
+pub(crate) use ovsdb::{Dump, OvsdbVerb, Server, Transact, Watch};
 
 /// OVN networking for Kubernetes.
 #[derive(Debug, Parser)]
@@ -20,6 +24,7 @@ Examples:
   ovnkube config show                       each setting, and where its value comes from
   ovnkube health                            whether the role on this host is ready
   ovnkube log-level debug                   more logs from it, without a restart
+  ovnkube ovsdb dump unix:/run/ovn/ovnnb_db.sock     what is in a database
 
 Exit status: 0 success; 1 failure, or not healthy; 2 wrong usage, or the role cannot be asked.")]
 pub(crate) struct Cli {
@@ -83,6 +88,10 @@ Exit status: 0 done; 1 the role refused; 2 the role cannot be asked.")]
         #[command(flatten)]
         target: Target,
     },
+
+    /// Look into any OVSDB server, follow it, change it
+    #[command(subcommand, after_help = ovsdb::EXAMPLES)]
+    Ovsdb(OvsdbVerb),
 
     /// Print the version and the commit it was built from
     Version {

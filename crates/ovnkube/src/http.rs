@@ -29,13 +29,13 @@ pub(crate) enum Error {
     #[error("bad address {0:?}; hint: give a host and a port, such as 127.0.0.1:9102")]
     Address(String),
     #[error(
-        "cannot connect to {address}: {source}; hint: check that the role runs and listens there, or give --address"
+        "cannot connect to {address}: {cause}; hint: check that the role runs and listens there, or give --address"
     )]
-    Connect { address: String, source: io::Error },
+    Connect { address: String, cause: io::Error },
     #[error("no answer from {address} within {seconds} s; hint: the role may be stuck, see its logs")]
     Deadline { address: String, seconds: f64 },
-    #[error("{address} closed the connection: {source}; hint: see the role's logs")]
-    Broken { address: String, source: io::Error },
+    #[error("{address} closed the connection: {cause}; hint: see the role's logs")]
+    Broken { address: String, cause: io::Error },
     #[error("{address} does not speak as a role does ({what}); hint: check --address")]
     Stranger { address: String, what: &'static str },
 }
@@ -48,7 +48,7 @@ pub(crate) fn ask(address: &str, request: Request<'_>, limit: Duration) -> Resul
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
             Error::Deadline { address: address.to_owned(), seconds: limit.as_secs_f64() }
         }
-        _ => Error::Broken { address: address.to_owned(), source },
+        _ => Error::Broken { address: address.to_owned(), cause: source },
     };
     let mut stream = connect(address, deadline)?;
     let Request { method, path, accept, body } = request;
@@ -86,7 +86,7 @@ fn connect(address: &str, deadline: Instant) -> Result<TcpStream, Error> {
             Err(error) => last = error,
         }
     }
-    Err(Error::Connect { address: address.to_owned(), source: last })
+    Err(Error::Connect { address: address.to_owned(), cause: last })
 }
 
 /// Everything until the peer closes, as `Connection: close` asked it to.

@@ -2,7 +2,8 @@
 //!
 //! Data flow: `cli` reads the command line; `config` lays flags over the environment over one file over
 //! the defaults, for the settings that `settings` declares; `commands` does the work and gives the exit
-//! status. Short commands ask a running role through `http`; tables come from `console`.
+//! status. Short commands ask a running role through `http`, or an OVSDB server
+//! through the crate `ovsdb`; tables come from `console`.
 
 mod cli;
 mod commands;

@@ -39,7 +39,15 @@ fn completions_know_the_commands_and_the_settings() {
 
 #[test]
 fn help_teaches_by_examples_and_documents_exit_statuses() {
-    for arguments in [["--help"].as_slice(), &["health", "--help"], &["log-level", "--help"]] {
+    for arguments in [
+        ["--help"].as_slice(),
+        &["health", "--help"],
+        &["log-level", "--help"],
+        &["ovsdb", "--help"],
+        &["ovsdb", "dump", "--help"],
+        &["ovsdb", "watch", "--help"],
+        &["ovsdb", "transact", "--help"],
+    ] {
         let help = run(arguments, &[]);
         assert_eq!(help.status, Some(0));
         for part in ["Examples:", "Exit status: 0", "Global options:", "OVNKUBE_LOGGING_LEVEL"] {

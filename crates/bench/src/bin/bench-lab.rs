@@ -31,7 +31,7 @@ fn main() -> Result<()> {
         bench::calibration()?,
         Figure::new("lab start: Kubernetes, OVN on raft, three nodes without kubelets", quick.median(), "s")
             .with_goal(Goal::AtMost(10.0)),
-        Figure::new("make up with a warm cache: two nodes with kubelets", full.median(), "s")
+        Figure::new("lab start: what make up starts, two nodes with kubelets, warm cache", full.median(), "s")
             .with_goal(Goal::AtMost(60.0)),
         Figure::new("bare OVSDB client, standalone", standalone.median(), "rows/s"),
         Figure::new("bare OVSDB client, three raft members", raft.median(), "rows/s"),

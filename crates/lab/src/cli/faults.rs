@@ -1,10 +1,13 @@
 //! `lab fault`: faults on a running lab, by hand.
 
+use std::time::{Duration, Instant};
+
 use clap::Subcommand;
 
 use super::say;
 use crate::error::Result;
 use crate::fault;
+use crate::place::Place;
 use crate::record::Record;
 
 #[derive(Debug, Subcommand)]
@@ -52,10 +55,27 @@ pub(super) enum Fault {
     },
 }
 
-pub(super) fn run(record: &Record, fault: &Fault) -> Result<()> {
+/// Waits until the keeper has noticed a component's end, so that what is asked next tells of it.
+fn await_noticed(place: &Place, lab: &str, killed: &fault::Killed) {
+    let noticed = || {
+        let record = Record::load(place, lab).ok();
+        let found = record.as_ref().and_then(|record| record.component(&killed.component).ok());
+        found.is_none_or(|component| component.process != killed.process || component.ended.is_some())
+    };
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !noticed() && Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+}
+
+pub(super) fn run(place: &Place, record: &Record, fault: &Fault) -> Result<()> {
     crate::place::require_root("lab fault")?;
     let done = match fault {
-        Fault::Kill { component } => fault::kill(record, component)?.to_string(),
+        Fault::Kill { component } => {
+            let killed = fault::kill(record, component)?;
+            await_noticed(place, &record.name, &killed);
+            killed.to_string()
+        }
         Fault::Pause { component } => fault::pause(record, component)?.to_string(),
         Fault::Resume { component } => {
             fault::resume(record, component)?;

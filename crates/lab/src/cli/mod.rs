@@ -11,8 +11,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::error::{Error, Result};
 use crate::keeper;
+use crate::ownership::has_owner;
 use crate::place::Place;
-use crate::record::{Record, has_owner};
+use crate::record::Record;
 use crate::teardown::{self, Removed};
 
 /// The lab that is meant when none is named.
@@ -112,6 +113,7 @@ pub fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<ExitCode> {
     let Cli { name, verb } = cli;
     let place = Place::from_environment()?;
+    crate::spec::check_name(&name)?;
     match verb {
         Verb::Up(options) => up::up(&place, &name, &options)?,
         Verb::Prepare(options) => up::prepare(&place, &options)?,
@@ -123,7 +125,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         }
         Verb::Kubectl { arguments } => return enter::kubectl(&running(&place, &name)?, &arguments),
         Verb::Logs(options) => return show::logs(&Record::load(&place, &name)?, &options),
-        Verb::Fault { fault } => faults::run(&running(&place, &name)?, &fault)?,
+        Verb::Fault { fault } => faults::run(&place, &running(&place, &name)?, &fault)?,
         Verb::Restart { component } => {
             running(&place, &name)?.component(&component)?;
             keeper::restart(&place, &name, &component)?;
@@ -154,7 +156,7 @@ fn running(place: &Place, name: &str) -> Result<Record> {
 fn down(place: &Place, name: &str, all: bool) -> Result<()> {
     crate::place::require_root("lab down")?;
     let names = if all { crate::record::lab_names(place) } else { vec![name.to_owned()] };
-    let mut removed = 0;
+    let (mut removed, mut failed) = (0, 0);
     for name in &names {
         // Labs that belong to a test end with it.
         if all && has_owner(place, name) && Record::load(place, name).is_ok_and(|record| record.spec.ephemeral) {
@@ -169,13 +171,23 @@ fn down(place: &Place, name: &str, all: bool) -> Result<()> {
                 ))?;
             }
             Err(Error::NotRunning { .. }) => {
+                keeper::forget(place, name);
                 say(&format!("no lab named {name:?} is running; nothing to remove\n"))?;
+                continue;
+            }
+            // With --all the others are removed all the same.
+            Err(error) if all => {
+                eprintln!("lab: {name}: {error}");
+                failed += 1;
                 continue;
             }
             Err(error) => return Err(error),
         }
         keeper::forget(place, name);
         removed += 1;
+    }
+    if failed > 0 {
+        return Err(Error::Invalid(format!("{failed} labs could not be removed; the lines above say why")));
     }
     if all && removed == 0 {
         say("nothing was left to remove\n")?;
@@ -184,5 +196,5 @@ fn down(place: &Place, name: &str, all: bool) -> Result<()> {
 }
 
 fn say(text: &str) -> Result<()> {
-    console::print(text).map_err(Error::io("cannot write to stdout"))
+    console::print(text).map_err(|error| Error::Invalid(error.to_string()))
 }

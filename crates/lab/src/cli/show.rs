@@ -8,8 +8,9 @@ use serde::Serialize;
 
 use super::say;
 use crate::error::{Error, Result};
+use crate::ownership::has_owner;
 use crate::place::Place;
-use crate::record::{ComponentRecord, Phase, Record, has_owner, lab_names};
+use crate::record::{ComponentRecord, Phase, Record, lab_names};
 use crate::view;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -46,20 +47,17 @@ struct Status<'a> {
     components_down: Vec<&'a str>,
 }
 
+/// Components that do not do their work: ended, or stopped by a signal.
 fn down(record: &Record) -> Vec<&str> {
-    record
-        .components
-        .iter()
-        .filter(|component| !component.process.is_alive())
-        .map(|component| component.name.as_str())
-        .collect()
+    let works = |component: &&ComponentRecord| !matches!(component.process.state(), None | Some('T' | 'Z'));
+    record.components.iter().filter(|component| !works(component)).map(|component| component.name.as_str()).collect()
 }
 
 pub(super) fn status(_place: &Place, record: &Record, output: Output) -> Result<()> {
     let down = down(record);
     if output.output == Format::Json {
         let status = Status { record, components_running: record.components.len() - down.len(), components_down: down };
-        return console::print_json(&status).map_err(Error::io("cannot write to stdout"));
+        return console::print_json(&status).map_err(|error| Error::Invalid(error.to_string()));
     }
     let colour = table::colour();
     let phase = match record.phase {
@@ -181,7 +179,7 @@ pub(super) fn list(place: &Place, output: Output) -> Result<()> {
         })
         .collect();
     if output.output == Format::Json {
-        return console::print_json(&labs).map_err(Error::io("cannot write to stdout"));
+        return console::print_json(&labs).map_err(|error| Error::Invalid(error.to_string()));
     }
     if labs.is_empty() {
         return say("no lab is running; `lab up` starts one\n");

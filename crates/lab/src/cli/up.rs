@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::time::Duration;
 
 use clap::Args;
 
@@ -9,9 +10,10 @@ use super::{say, show};
 use crate::error::{Error, Result};
 use crate::keeper::{self, Message};
 use crate::lab::Supplies;
+use crate::ownership::owner;
 use crate::place::{Place, require_root};
 use crate::progress::Progress;
-use crate::record::{Record, has_owner};
+use crate::record::{Phase, Record};
 use crate::spec::{Cni, Databases, Family, Kubernetes, LabSpec, Ovn, Suite};
 
 #[derive(Debug, Args)]
@@ -26,7 +28,7 @@ pub(super) struct Options {
     #[arg(long, conflicts_with_all = ["kubelets", "cni", "api_port"])]
     no_kubernetes: bool,
     /// The pod network that kubelets find at first
-    #[arg(long, value_enum, default_value = "none")]
+    #[arg(long, value_enum, default_value = "none", requires = "kubelets")]
     cni: Cni,
     /// The API server's port on this host's loopback; a free one if not given
     #[arg(long)]
@@ -85,9 +87,20 @@ pub(super) fn up(place: &Place, name: &str, options: &Options) -> Result<()> {
     require_root("lab up")?;
     let spec = options.spec(name);
     spec.check()?;
-    if has_owner(place, name) {
-        say(&format!("lab {name} runs already; nothing was changed\n\n"))?;
-        return show::summary(&Record::load(place, name)?);
+    if let Some(owner) = owner(place, name) {
+        let ready = || Record::load(place, name).is_ok_and(|record| record.phase == Phase::Ready);
+        // One that is just ending, or whose start was just interrupted, makes way in a moment.
+        let ended = !ready() && owner.open().is_none_or(|owner| owner.wait(Duration::from_secs(10)));
+        if !ended && ready() {
+            say(&format!("lab {name} runs already; nothing was changed\n\n"))?;
+            return show::summary(&Record::load(place, name)?);
+        }
+        if !ended {
+            return Err(Error::Invalid(format!(
+                "lab {name:?} is being started by another process (pid {}); wait for it, or `lab down --name {name}`",
+                owner.pid
+            )));
+        }
     }
     let progress = Progress::for_people();
     // The long part happens here, in the foreground, where Ctrl-C and its progress belong.

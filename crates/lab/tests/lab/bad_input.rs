@@ -141,3 +141,52 @@ fn odd_folders_names_and_suites_are_refused() {
     let output = lab().args(["status", "--name", "nobody"]).output().unwrap();
     require(&refusal(&output), &["no lab named \"nobody\"", "lab up"]);
 }
+
+#[test]
+fn a_name_that_leads_elsewhere_removes_nothing() {
+    let scratch = Scratch::new("victim");
+    let precious = scratch.path().join("precious");
+    std::fs::write(&precious, "data").unwrap();
+    let up = format!("../../../..{}", scratch.path().display());
+    for name in [scratch.path().to_str().unwrap(), &up, "..", "."] {
+        for verb in ["down", "up", "status", "logs"] {
+            let output = lab().args([verb, "--name", name]).output().unwrap();
+            require(&refusal(&output), &["is no name for a lab"]);
+        }
+    }
+    let output = lab().arg("down").env("OVNKUBE_LAB_NAME", "").output().unwrap();
+    require(&refusal(&output), &["is no name for a lab"]);
+    assert!(precious.exists());
+}
+
+#[test]
+fn an_interrupted_image_leaves_no_mount_and_no_builder() {
+    use std::io::{BufRead, BufReader};
+    let scratch = Scratch::new("interrupted");
+    let mut building = lab()
+        .args(["up", "--no-kubernetes", "--name", "no-image"])
+        .env("OVNKUBE_LAB_CACHE", scratch.path())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    // In the middle of it: packages are being installed, and file systems are mounted below the folder.
+    let mut lines = BufReader::new(building.stderr.take().unwrap()).lines().map_while(Result::ok);
+    lines.find(|line| line.contains("installing remaining packages")).expect("mmdebstrap installs packages");
+    building.kill().unwrap();
+    building.wait().unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    loop {
+        let mut users = Vec::new();
+        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+            let mounts = std::fs::read_to_string(entry.path().join("mountinfo")).unwrap_or_default();
+            if mounts.contains(scratch.path().to_str().unwrap()) {
+                users.push(entry.file_name());
+            }
+        }
+        if users.is_empty() {
+            break;
+        }
+        assert!(std::time::Instant::now() < deadline, "still there: {users:?}");
+    }
+}

@@ -82,14 +82,17 @@ fn a_full_disk_is_full_for_the_program_that_writes_there() {
 #[test]
 fn faults_on_what_is_not_there_are_refused_by_name() {
     let lab = Lab::start(LabSpec::for_test("names").unwrap()).unwrap();
-    for message in [
-        lab.kill("nb-7").unwrap_err().to_string(),
-        lab.partition("outside", "n9").unwrap_err().to_string(),
-        lab.partition("outside", "outside").unwrap_err().to_string(),
-        lab.lose("outside", 101).unwrap_err().to_string(),
-        lab.small_disk("outside", "/", 1).unwrap_err().to_string(),
+    for (message, word) in [
+        (lab.kill("nb-7").unwrap_err().to_string(), "nb-7"),
+        (lab.partition("outside", "n9").unwrap_err().to_string(), "n9"),
+        (lab.partition("outside", "outside").unwrap_err().to_string(), "from itself"),
+        (lab.partition("outside", "fabric").unwrap_err().to_string(), "the switch itself"),
+        (lab.lose("outside", 101).unwrap_err().to_string(), "1 to 100"),
+        (lab.small_disk("outside", "/", 1).unwrap_err().to_string(), "absolute path"),
+        (lab.small_disk("outside", "/var/../", 1).unwrap_err().to_string(), "absolute path"),
+        (lab.small_disk("outside", "/var/lib/small", 0).unwrap_err().to_string(), "1 to 1024"),
     ] {
-        assert!(!message.contains('\n') && message.len() > 20, "{message}");
+        assert!(!message.contains('\n') && message.contains(word), "{message}");
     }
     assert!(lab.kill("nb-7").unwrap_err().to_string().contains("there are: outside-web"));
 }

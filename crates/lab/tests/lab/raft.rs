@@ -85,6 +85,11 @@ fn mutual_tls_refuses_a_client_without_a_certificate() {
     let without =
         ["ovn-nbctl", &db, "--timeout=3", "-p", &key, "-c", &certificate, "-C", &authority, "ls-add", "without"];
     assert!(control.run(&without).is_err());
+    // And one without any is turned away: the alert comes with the first read.
+    let address = remote.split(',').next().unwrap().trim_start_matches("ssl:");
+    let script = "openssl s_client -quiet -connect \"$1\" </dev/null 2>&1 || true";
+    let said = control.run(&["sh", "-c", script, "sh", address]).unwrap();
+    assert!(said.contains("alert"), "{said}");
     let switches = lab.nbctl(&["ls-list"]).unwrap();
     assert!(switches.contains("with") && !switches.contains("without"), "{switches}");
 }

@@ -3,6 +3,7 @@
 mod config;
 mod health;
 mod log_level;
+mod ovsdb;
 mod role;
 mod version;
 
@@ -16,6 +17,8 @@ use crate::cli::{Cli, Verb};
 const FAILED: u8 = 1;
 /// A role could not even be asked: a probe must tell that from "not healthy".
 const CANNOT_ASK: u8 = 2;
+/// What was asked for makes no sense.
+const MISUSE: u8 = 2;
 
 /// Does what the command line asks for. A role's arm gives `telemetry::Telemetry::start` what
 /// [`crate::config::Config`] says, and returns when its `Shutdown` was asked for and its work has ended.
@@ -24,6 +27,7 @@ pub(crate) fn run(cli: &Cli) -> ExitCode {
         Verb::Config(verb) => (config::run(verb, &cli.given()), FAILED),
         Verb::Health { probe, target, output } => (health::run(*probe, target, *output, &cli.given()), CANNOT_ASK),
         Verb::LogLevel { level, target } => (log_level::run(level.as_deref(), target, &cli.given()), CANNOT_ASK),
+        Verb::Ovsdb(verb) => (ovsdb::run(verb, &cli.given()), FAILED),
         Verb::Version { output } => (version::run(output.is_some()), FAILED),
         Verb::Completions { shell } => (completions(*shell), FAILED),
     };

@@ -25,8 +25,10 @@ impl Role {
     pub(super) fn find(target: &Target, given: &Given) -> anyhow::Result<Self> {
         let config = Config::load(&Given { no_file: target.address.is_some(), ..given.clone() })?;
         telemetry::init_logs(&config.log_options()?)?;
-        if let Some(address) = target.address.clone() {
-            return Ok(Self { address });
+        if let Some(address) = &target.address {
+            // Roles and tools print addresses as URLs; both forms are understood.
+            let bare = address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/');
+            return Ok(Self { address: bare.to_owned() });
         }
         match parse_bind_address(config.value(&METRICS_ADDRESS)?) {
             Ok(Some(address)) => Ok(Self { address: reachable(address).to_string() }),

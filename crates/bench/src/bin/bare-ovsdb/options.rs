@@ -7,7 +7,7 @@ pub(crate) const HELP: &str = "\
 bare-ovsdb: the least that an OVSDB client can do, as a yardstick for others
 
 usage: bare-ovsdb write --remote REMOTE [--rows N] [--batch N] [--switch NAME] [--delete]
-       bare-ovsdb read  --remote REMOTE [--tables NAME,NAME]
+       bare-ovsdb read  --remote REMOTE [--tables NAME,NAME] [--method NAME]
 
 write makes a logical switch, then logical switch ports in it, one transaction for each batch,
       one transaction at a time; the clock runs over the ports alone
@@ -20,7 +20,9 @@ read  sends one monitor request and throws the reply away
   --batch N          write: ports in a transaction (200)
   --switch NAME      write: the switch to make (bare-PID)
   --delete           write: delete the switch and its ports afterwards
-  --tables A,B       read: the tables to read (Logical_Switch,Logical_Switch_Port)
+  --tables A,B       read: the tables to read (Logical_Switch,Logical_Switch_Port);
+                     A:x+y for the columns x and y alone
+  --method NAME      read: monitor, monitor_cond or monitor_cond_since (monitor)
   --help             this text
 
 Prints one line of JSON; bytes are those sent by write, those received by read:
@@ -61,7 +63,44 @@ pub(crate) struct ReadOptions {
     pub(crate) remote: Remote,
     pub(crate) database: String,
     pub(crate) timeout: Duration,
-    pub(crate) tables: Vec<String>,
+    pub(crate) tables: Vec<TableColumns>,
+    pub(crate) method: Method,
+}
+
+/// A table, and the columns of it; none means all.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct TableColumns {
+    pub(crate) table: String,
+    pub(crate) columns: Vec<String>,
+}
+
+/// How to ask for rows. The later two leave out what is the default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Method {
+    Monitor,
+    MonitorCond,
+    MonitorCondSince,
+}
+
+impl Method {
+    const ALL: [Method; 3] = [Method::Monitor, Method::MonitorCond, Method::MonitorCondSince];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Method::Monitor => "monitor",
+            Method::MonitorCond => "monitor_cond",
+            Method::MonitorCondSince => "monitor_cond_since",
+        }
+    }
+
+    /// How deep in brackets a row of the reply stands; the message's own are 1.
+    pub(crate) fn depth(self) -> usize {
+        match self {
+            Method::Monitor | Method::MonitorCond => 4,
+            // Its result is a list: found, the last transaction, the tables.
+            Method::MonitorCondSince => 5,
+        }
+    }
 }
 
 pub(crate) fn parse(arguments: &[String]) -> Result<Action, String> {
@@ -71,7 +110,7 @@ pub(crate) fn parse(arguments: &[String]) -> Result<Action, String> {
     let (mode, given) = arguments.split_first().ok_or("no mode: say write or read, or --help")?;
     let own: &[&str] = match mode.as_str() {
         "write" => &["--rows", "--batch", "--switch", "--delete"],
-        "read" => &["--tables"],
+        "read" => &["--tables", "--method"],
         _ => {
             return Err(format!("{mode:?} is no mode: say write or read first, or --help"));
         }
@@ -85,8 +124,12 @@ pub(crate) fn parse(arguments: &[String]) -> Result<Action, String> {
     let timeout = Duration::from_secs(number("--timeout", last("--timeout"), 60, 86_400)?);
     if mode == "read" {
         let tables = last("--tables").unwrap_or("Logical_Switch,Logical_Switch_Port").split(',');
-        let tables = tables.map(|table| name("--tables", table)).collect::<Result<_, _>>()?;
-        return Ok(Action::Read(ReadOptions { remote, database, timeout, tables }));
+        let tables = tables.map(table_columns).collect::<Result<_, _>>()?;
+        let wanted = last("--method").unwrap_or("monitor");
+        let method = Method::ALL.into_iter().find(|method| method.name() == wanted).ok_or_else(|| {
+            format!("--method {wanted:?} is not known: use monitor, monitor_cond or monitor_cond_since")
+        })?;
+        return Ok(Action::Read(ReadOptions { remote, database, timeout, tables, method }));
     }
     let own_switch = format!("bare-{}", std::process::id());
     Ok(Action::Write(WriteOptions {
@@ -140,6 +183,13 @@ fn name(option: &str, text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+fn table_columns(text: &str) -> Result<TableColumns, String> {
+    let (table, columns) = text.split_once(':').map_or((text, None), |(table, columns)| (table, Some(columns)));
+    let columns = columns.into_iter().flat_map(|columns| columns.split('+'));
+    let columns = columns.map(|column| name("--tables", column)).collect::<Result<_, _>>()?;
+    Ok(TableColumns { table: name("--tables", table)?, columns })
+}
+
 impl Remote {
     fn parse(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
@@ -187,10 +237,13 @@ mod tests {
 
     #[test]
     fn tables_and_remotes_are_read() {
-        let Ok(Action::Read(options)) = parse_words("read --remote tcp:[::1]:6641 --tables A,B") else {
+        let Ok(Action::Read(options)) = parse_words("read --remote tcp:[::1]:6641 --tables A,B:x+y") else {
             panic!("not read")
         };
-        assert_eq!(options.tables, ["A", "B"]);
+        let tables: Vec<_> =
+            options.tables.iter().map(|table| (table.table.as_str(), table.columns.join(" "))).collect();
+        assert_eq!(tables, [("A", String::new()), ("B", "x y".to_owned())]);
+        assert_eq!(options.method, Method::Monitor);
         assert_eq!(options.remote.to_string(), "tcp:[::1]:6641");
     }
 
@@ -203,6 +256,8 @@ mod tests {
             ("read --remote tcp:host", "has no port"),
             ("read --remote ssl:host:1", "ssl"),
             ("read --remote /run/x", "unix:PATH or tcp:HOST:PORT"),
+            ("read --remote unix:/x --tables A:", "--tables"),
+            ("read --remote unix:/x --method peek", "--method \"peek\" is not known"),
             ("read --remote unix:/x --rows 5", "read knows no \"--rows\""),
             ("write --remote unix:/x --rows 0", "--rows \"0\" will not do"),
             ("write --remote unix:/x --batch many", "from 1 to"),

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::framing::error_in;
-use crate::options::ReadOptions;
+use crate::options::{Method, ReadOptions, TableColumns};
 use crate::report::Report;
 use crate::session::{HEAD, Session, excerpt};
 
@@ -20,11 +20,32 @@ pub(crate) fn run(options: &ReadOptions) -> Result<Report, String> {
         let problem = excerpt(error);
         return Err(format!("the server refused the monitor: {problem}: check --database and --tables"));
     }
-    Ok(Report { mode: "read", rows: reply.opened_at_4, batches: 1, bytes: reply.bytes, time })
+    Ok(Report {
+        mode: "read",
+        rows: reply.framer.opened_at(options.method.depth()),
+        batches: 1,
+        bytes: reply.bytes,
+        time,
+    })
 }
 
-/// All columns of each table, once: a table without a list of columns means all.
+/// Each table once. One without columns means all, and the server's own `_version` beside them.
 fn request(options: &ReadOptions) -> String {
-    let tables: Vec<String> = options.tables.iter().map(|table| format!("\"{table}\":{{}}")).collect();
-    format!(r#"{{"id":1,"method":"monitor","params":["{}","bare",{{{}}}]}}"#, options.database, tables.join(","))
+    let ReadOptions { database, method, .. } = options;
+    let tables: Vec<String> = options.tables.iter().map(table).collect();
+    let tables = tables.join(",");
+    let since = match method {
+        Method::Monitor | Method::MonitorCond => "",
+        Method::MonitorCondSince => r#","00000000-0000-0000-0000-000000000000""#,
+    };
+    format!(r#"{{"id":1,"method":"{}","params":["{database}","bare",{{{tables}}}{since}]}}"#, method.name())
+}
+
+fn table(table: &TableColumns) -> String {
+    let TableColumns { table, columns } = table;
+    if columns.is_empty() {
+        return format!(r#""{table}":{{}}"#);
+    }
+    let columns: Vec<String> = columns.iter().map(|column| format!(r#""{column}""#)).collect();
+    format!(r#""{table}":[{{"columns":[{}]}}]"#, columns.join(","))
 }

@@ -30,8 +30,8 @@ pub(crate) struct Message {
     pub(crate) kept: Vec<u8>,
     /// All its bytes.
     pub(crate) bytes: u64,
-    /// Brackets opened at depth 4: the rows of a monitor reply.
-    pub(crate) opened_at_4: u64,
+    /// What counted its brackets: at some depth they are the rows of a monitor reply.
+    pub(crate) framer: Framer,
 }
 
 impl Session {
@@ -73,15 +73,14 @@ impl Session {
     }
 
     fn message(&mut self, keep: usize) -> Result<Message, String> {
-        let mut framer = Framer::default();
-        let mut message = Message { kept: Vec::new(), bytes: 0, opened_at_4: 0 };
+        let mut message = Message { kept: Vec::new(), bytes: 0, framer: Framer::default() };
         loop {
             if self.unread.is_empty() {
                 let read = self.fill()?;
                 self.unread = 0..read;
             }
             let bytes = &self.buffer[self.unread.clone()];
-            let end = framer.feed(bytes).map_err(|byte| {
+            let end = message.framer.feed(bytes).map_err(|byte| {
                 format!("{} does not speak OVSDB (it sent byte {byte:#04x} first): check the remote; ssl is not spoken here", self.remote)
             })?;
             let used = &bytes[..end.unwrap_or(bytes.len())];
@@ -89,7 +88,6 @@ impl Session {
             message.kept.extend_from_slice(&used[..used.len().min(keep - message.kept.len())]);
             self.unread.start += used.len();
             if end.is_some() {
-                message.opened_at_4 = framer.opened_at(4);
                 return Ok(message);
             }
         }

@@ -78,7 +78,7 @@ fn transaction(options: &WriteOptions, switch_uuid: &str, id: usize, numbers: &[
         // A pod's port: what the clients that are compared with this one write too. Writing to a String cannot fail.
         let _ = write!(
             text,
-            r#",{{"op":"insert","table":"Logical_Switch_Port","uuid-name":"p{number}","row":{{"name":"{switch}_{number}","addresses":"{addresses}","port_security":"{addresses}","external_ids":["map",[["namespace","{switch}"],["pod","true"]]]}}}}"#
+            r#",{{"op":"insert","table":"Logical_Switch_Port","uuid-name":"p{number}","row":{{"name":"{switch}_{number}","addresses":"{addresses}","port_security":"{addresses}","external_ids":["map",[["namespace","{switch}"],["pod","true"]]],"options":["map",[["iface-id-ver","{number:08x}-0000-4000-8000-000000000000"],["requested-chassis","{switch}"]]]}}}}"#
         );
         names.push(format!(r#"["named-uuid","p{number}"]"#));
     }

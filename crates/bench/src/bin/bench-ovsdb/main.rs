@@ -1,0 +1,27 @@
+//! `bench-ovsdb`: what our OVSDB client costs, against the bare client and against OVN's own tools.
+//! Writes `target/bench/ovsdb.json`.
+//!
+//! ```text
+//!  raft lab ───────▶ write: ours | bare-ovsdb
+//!  standalone lab ─▶ load:  ours (this program as `load REMOTE`) | bare-ovsdb, ovsdb-client dump, ovn-nbctl daemon
+//!                └─▶ latency of one change: ours | a bare socket
+//! ```
+
+mod child;
+mod latency;
+mod load;
+mod measure;
+mod rows;
+mod socket;
+mod write;
+
+use anyhow::{Result, bail};
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        [] => measure::run(),
+        ["load", remote] => load::load(remote),
+        words => bail!("{:?} is not understood: bench-ovsdb takes no arguments", words.join(" ")),
+    }
+}

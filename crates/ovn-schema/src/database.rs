@@ -1,0 +1,136 @@
+//! A database as declared, and the check of a server's schema against it.
+//!
+//! Declared tables + the server's schema ──check()──▶ `Report`: features that are off, errors, columns that are there
+
+use std::collections::BTreeMap;
+
+use ovsdb::schema::{DatabaseSchema, TableSchema};
+
+use crate::feature::Feature;
+use crate::report::{FeatureOff, Missing, Problem, Report, Usable};
+use crate::table::{ColumnDeclaration, TableDeclaration};
+use crate::value::Shape;
+
+/// A version of a schema: three numbers, such as 7.11.0.
+pub type Version = [u32; 3];
+
+/// A database as declared.
+#[derive(Debug, Clone, Copy)]
+pub struct Database {
+    /// Its name, such as `OVN_Northbound`.
+    pub name: &'static str,
+    /// Its tables, module by module.
+    pub modules: &'static [&'static [TableDeclaration]],
+    /// Features that show in no column, because they are keys of an `options` map: the first version of the schema
+    /// whose programs surely understand them.
+    pub since: &'static [(Feature, Version)],
+}
+
+impl Database {
+    /// All tables.
+    pub fn tables(&self) -> impl Iterator<Item = &'static TableDeclaration> {
+        self.modules.iter().copied().flatten()
+    }
+
+    /// Compares a server's schema with what is declared.
+    pub fn check(&self, schema: &DatabaseSchema) -> Report {
+        let mut findings = Findings::default();
+        let mut usable = BTreeMap::new();
+        if schema.name == self.name {
+            for table in self.tables() {
+                usable.insert(table.name, findings.check_table(table, schema.tables.get(table.name)));
+            }
+            for (feature, needed) in self.since {
+                if parse_version(&schema.version).is_none_or(|version| version < *needed) {
+                    findings.add(*feature, Missing::version(*needed));
+                }
+            }
+        } else {
+            findings.add(Feature::Core, Missing::database(self.name));
+        }
+        let errors = findings.0.remove(&Feature::Core).unwrap_or_default();
+        let off = findings.0.into_iter().map(|(feature, missing)| FeatureOff { feature, missing }).collect();
+        Report { database: schema.name.clone(), version: schema.version.clone(), off, errors, usable }
+    }
+}
+
+fn parse_version(text: &str) -> Option<Version> {
+    let mut numbers = text.split('.').map(|number| number.parse().ok());
+    let version = [numbers.next()??, numbers.next()??, numbers.next()??];
+    numbers.next().is_none().then_some(version)
+}
+
+#[derive(Default)]
+struct Findings(BTreeMap<Feature, Vec<Missing>>);
+
+impl Findings {
+    fn add(&mut self, feature: Feature, missing: Missing) {
+        let all = self.0.entry(feature).or_default();
+        if !all.contains(&missing) {
+            all.push(missing);
+        }
+    }
+
+    /// Returns the columns that can be used.
+    fn check_table(&mut self, declared: &TableDeclaration, found: Option<&TableSchema>) -> Vec<Usable> {
+        let Some(found) = found else {
+            // Also for the features of what is in it: one of them must not seem to work because another is told.
+            let features = declared.columns.iter().flat_map(|column| column.features(declared.feature));
+            for feature in features.chain([declared.feature]) {
+                self.add(feature, Missing::table(declared.name));
+            }
+            return Vec::new();
+        };
+        declared.columns.iter().filter_map(|column| self.check_column(declared, column, found)).collect()
+    }
+
+    fn check_column(
+        &mut self,
+        table: &TableDeclaration,
+        declared: &ColumnDeclaration,
+        found: &TableSchema,
+    ) -> Option<Usable> {
+        let feature = declared.feature.unwrap_or(table.feature);
+        let problem = match found.column(declared.name) {
+            None => Problem::Absent,
+            Some(column) if !declared.shape.fits(&column.kind) => {
+                Problem::OtherShape { needed: declared.shape, found: Shape::of(&column.kind) }
+            }
+            Some(column) => {
+                for choice in declared.choices {
+                    let word = ovsdb::datum::Atom::String(choice.word.into());
+                    if column.kind.key.choices.as_ref().is_some_and(|allowed| !allowed.contains(&word)) {
+                        let problem = Problem::NotAllowed(choice.word);
+                        self.add(
+                            choice.feature.unwrap_or(feature),
+                            Missing::column(table.name, declared.name, problem),
+                        );
+                    }
+                }
+                return Some(Usable {
+                    column: declared.name,
+                    writable: !declared.observed,
+                    changeable: !declared.observed && column.mutable,
+                });
+            }
+        };
+        for feature in declared.features(table.feature) {
+            self.add(feature, Missing::column(table.name, declared.name, problem.clone()));
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_three_numbers() {
+        assert_eq!(parse_version("7.11.0"), Some([7, 11, 0]));
+        assert!(parse_version("7.11.0") > parse_version("7.9.0"));
+        for odd in ["", "7", "7.1", "7.1.0.0", "7.x.0"] {
+            assert_eq!(parse_version(odd), None, "{odd}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The check, against schemas made from the declarations with one thing taken away or changed.
+
+use std::collections::BTreeSet;
+
+use ovn_schema::northbound::{self, Acl, LogicalSwitchPort, StaticMacBinding};
+use ovn_schema::open_vswitch::{self, Bridge};
+use ovn_schema::{ColumnDeclaration, DATABASES, Database, Feature, Holds, Report, TableDeclaration, TableRow};
+use ovsdb::datum::{Atom, Datum};
+use ovsdb::schema::{BaseType, ColumnSchema, ColumnType, DatabaseSchema, TableSchema};
+
+/// The smallest schema that has all that is declared.
+fn complete(database: &Database) -> DatabaseSchema {
+    let tables = database.tables().map(|table| {
+        let mut columns: Vec<_> = table.columns.iter().map(column).collect();
+        columns.sort_by(|one, two| one.name.cmp(&two.name));
+        let name = table.name.to_owned();
+        (name.clone(), TableSchema { name, columns, indexes: vec![], is_root: true, max_rows: None })
+    });
+    DatabaseSchema { name: database.name.into(), version: "99.0.0".into(), tables: tables.collect() }
+}
+
+fn column(declared: &ColumnDeclaration) -> ColumnSchema {
+    let (min, max) = match declared.shape.holds {
+        Holds::One => (1, Some(1)),
+        Holds::AtMostOne => (0, Some(1)),
+        Holds::Many => (0, None),
+    };
+    let mut key = BaseType::of(declared.shape.key);
+    if !declared.choices.is_empty() {
+        key.choices = Some(Datum::set(declared.choices.iter().map(|choice| Atom::String(choice.word.into()))));
+    }
+    let kind = ColumnType { key, value: declared.shape.value.map(BaseType::of), min, max };
+    ColumnSchema { name: declared.name.into(), kind, ephemeral: false, mutable: true }
+}
+
+fn change(schema: &mut DatabaseSchema, table: &str, column: &str, change: impl FnOnce(&mut ColumnSchema)) {
+    let columns = &mut schema.tables.get_mut(table).expect("a declared table").columns;
+    change(columns.iter_mut().find(|other| other.name == column).expect("a declared column"));
+}
+
+fn remove(schema: &mut DatabaseSchema, table: &str, column: &str) {
+    schema.tables.get_mut(table).expect("a declared table").columns.retain(|other| other.name != column);
+}
+
+/// All that a table or column and what is in it belong to.
+fn features(table: &TableDeclaration, columns: &[ColumnDeclaration]) -> BTreeSet<Feature> {
+    let of_column = |column: &ColumnDeclaration| {
+        let own = column.feature.unwrap_or(table.feature);
+        column.choices.iter().map(move |choice| choice.feature.unwrap_or(own)).chain([own])
+    };
+    columns.iter().flat_map(of_column).collect()
+}
+
+fn off(report: &Report) -> BTreeSet<Feature> {
+    report.features().off().collect()
+}
+
+#[test]
+fn what_has_everything_has_every_feature() {
+    for database in &DATABASES {
+        let report = database.check(&complete(database));
+        assert_eq!((report.off.len(), report.require_core()), (0, Ok(())), "{report:?}");
+        assert_eq!(report.lines().count(), 0);
+    }
+}
+
+#[test]
+fn every_column_and_table_switches_off_just_what_needs_it() {
+    for database in &DATABASES {
+        for table in database.tables() {
+            let mut schema = complete(database);
+            schema.tables.remove(table.name);
+            let report = database.check(&schema);
+            assert_eq!(off(&report), features(table, table.columns), "{}", table.name);
+            assert_eq!(report.columns_present(table.name).count(), 0);
+
+            for (place, column) in table.columns.iter().enumerate() {
+                let mut schema = complete(database);
+                remove(&mut schema, table.name, column.name);
+                let report = database.check(&schema);
+                let name = format!("{}.{}", table.name, column.name);
+                assert_eq!(off(&report), features(table, &table.columns[place..=place]), "{name}");
+                let missing = report.off.iter().flat_map(|off| &off.missing).chain(&report.errors);
+                assert!(missing.map(ToString::to_string).all(|missing| missing == name), "{name}: {report:?}");
+                assert_eq!(report.columns_present(table.name).count(), table.columns.len() - 1);
+                assert!(!report.columns_present(table.name).any(|present| present == column.name));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_feature_is_needed_by_something() {
+    let declared = DATABASES.iter().flat_map(|database| {
+        let tables = database.tables().flat_map(|table| features(table, table.columns));
+        tables.chain(database.since.iter().map(|(feature, _)| *feature))
+    });
+    assert_eq!(declared.collect::<BTreeSet<_>>(), Feature::ALL.iter().copied().collect());
+}
+
+#[test]
+fn another_type_is_as_bad_as_none_and_says_both() {
+    let mut schema = complete(&northbound::DATABASE);
+    change(&mut schema, "ACL", "tier", |tier| tier.kind.max = None);
+    let report = northbound::DATABASE.check(&schema);
+    assert_eq!(off(&report), [Feature::AclTiers].into());
+    let line = report.lines().next().unwrap();
+    assert!(line.contains("ACL.tier as one integer (it is a set of integer)"), "{line}");
+    assert!(line.contains("acl-tiers") && line.contains("AdminNetworkPolicy"), "{line}");
+    assert!(!report.columns_present("ACL").any(|column| column == "tier"));
+}
+
+#[test]
+fn a_word_that_is_not_allowed_switches_off_who_says_it() {
+    let mut schema = complete(&northbound::DATABASE);
+    let words = ["allow", "allow-related", "drop", "reject"].map(|word| Atom::String(word.into()));
+    change(&mut schema, "ACL", "action", |action| action.kind.key.choices = Some(Datum::set(words)));
+    let report = northbound::DATABASE.check(&schema);
+    assert_eq!(off(&report), [Feature::AclTiers].into());
+    assert!(report.lines().next().unwrap().contains("ACL.action with the value \"pass\""));
+    // The column itself is as good as before.
+    assert!(report.columns_present("ACL").any(|column| column == "action"));
+}
+
+#[test]
+fn an_older_version_switches_off_what_shows_in_no_column() {
+    let mut schema = complete(&northbound::DATABASE);
+    for (version, works) in [("6.3.0", false), ("7.0.0", true), ("7.11.0", true), ("10.0.0", true), ("new", false)] {
+        schema.version = version.into();
+        assert_eq!(
+            northbound::DATABASE.check(&schema).features().has(Feature::SessionAffinity),
+            works,
+            "version {version}"
+        );
+    }
+}
+
+#[test]
+fn what_the_core_lacks_is_an_error_that_names_all_of_it() {
+    let mut schema = complete(&northbound::DATABASE);
+    remove(&mut schema, "ACL", "match");
+    schema.tables.remove("Address_Set");
+    let report = northbound::DATABASE.check(&schema);
+    let message = report.require_core().unwrap_err().to_string();
+    for word in ["ACL.match", "Address_Set", "OVN_Northbound", "99.0.0"] {
+        assert!(message.contains(word), "{message}");
+    }
+    assert!(!report.features().has(Feature::Core) && report.off.is_empty());
+}
+
+#[test]
+fn another_database_is_an_error() {
+    let report = northbound::DATABASE.check(&complete(&open_vswitch::DATABASE));
+    let message = report.require_core().unwrap_err().to_string();
+    assert!(message.contains("OVN_Northbound") && message.contains("Open_vSwitch"), "{message}");
+}
+
+#[test]
+fn what_is_written_fits_the_server() {
+    let mut schema = complete(&northbound::DATABASE);
+    remove(&mut schema, "ACL", "tier");
+    schema.tables.remove("Static_MAC_Binding");
+    let report = northbound::DATABASE.check(&schema);
+
+    let acl = Acl { priority: 1000, ..Acl::default() };
+    assert_eq!(report.insert_row(&acl).unwrap(), acl.to_sparse_row());
+    let update = report.update_row(&acl).unwrap().0;
+    assert!(!update.contains_key("tier") && update.len() == Acl::COLUMNS.len() - 1);
+
+    let tiered = Acl { tier: 1, ..acl };
+    for refused in [report.insert_row(&tiered), report.update_row(&tiered)] {
+        let refused = refused.unwrap_err();
+        assert_eq!((refused.table, refused.column, refused.feature), ("ACL", "tier", Feature::AclTiers));
+    }
+    let binding = StaticMacBinding { ip: "169.254.169.4".into(), ..StaticMacBinding::default() };
+    assert_eq!(report.insert_row(&binding).unwrap_err().feature, Feature::StaticMacBindings);
+}
+
+#[test]
+fn what_others_tell_or_what_cannot_change_is_not_written() {
+    let port = LogicalSwitchPort { name: "p".into(), up: Some(true), ..LogicalSwitchPort::default() };
+    let report = northbound::DATABASE.check(&complete(&northbound::DATABASE));
+    assert_eq!(report.insert_row(&port).unwrap(), ovsdb::transaction::Row::new().text("name", "p"));
+    let update = report.update_row(&port).unwrap().0;
+    assert!(!update.contains_key("up") && update.contains_key("name") && update.contains_key("enabled"));
+
+    let mut schema = complete(&open_vswitch::DATABASE);
+    change(&mut schema, "Bridge", "name", |name| name.mutable = false);
+    let report = open_vswitch::DATABASE.check(&schema);
+    let bridge = Bridge { name: "br-ex".into(), ..Bridge::default() };
+    assert!(report.insert_row(&bridge).unwrap().0.contains_key("name"));
+    assert!(!report.update_row(&bridge).unwrap().0.contains_key("name"));
+}

@@ -1,0 +1,92 @@
+//! The declarations against the schemas of real servers: those in the lab's node images.
+
+use std::path::Path;
+
+use lab::Suite;
+use lab::place::Place;
+use lab::progress::Progress;
+use ovn_schema::{DATABASES, Database, Feature, Holds, Report};
+use ovsdb::schema::DatabaseSchema;
+
+const FILES: [&str; 3] =
+    ["usr/share/ovn/ovn-nb.ovsschema", "usr/share/ovn/ovn-sb.ovsschema", "usr/share/openvswitch/vswitch.ovsschema"];
+
+/// The schemas of a node image, which is made if it is not there yet.
+fn schemas(suite: Suite) -> Vec<(Database, DatabaseSchema)> {
+    let place = Place::from_environment().expect("the lab's folders");
+    let image = lab::image::ensure(&place, suite, &Progress::silent()).expect("this test needs the lab's node image");
+    DATABASES.into_iter().zip(FILES.map(|file| read(&image.join(file)))).collect()
+}
+
+fn read(path: &Path) -> DatabaseSchema {
+    let text = std::fs::read_to_string(path);
+    let text = text.map_err(|error| format!("{}: {error}", path.display())).expect("the node image has its schemas");
+    let json = serde_json::from_str(&text).expect("a schema is JSON");
+    DatabaseSchema::parse(&json).expect("a schema of a release")
+}
+
+fn check(suite: Suite) -> Vec<Report> {
+    schemas(suite).iter().map(|(database, schema)| database.check(schema)).collect()
+}
+
+fn off(reports: &[Report]) -> Vec<Feature> {
+    reports.iter().flat_map(|report| &report.off).map(|off| off.feature).collect()
+}
+
+#[test]
+fn debian_13_has_everything() {
+    for report in check(Suite::Trixie) {
+        assert_eq!(report.require_core(), Ok(()));
+        assert_eq!(report.lines().collect::<Vec<_>>(), [""; 0]);
+    }
+}
+
+#[test]
+fn debian_12_has_the_core_and_lacks_what_came_later() {
+    let reports = check(Suite::Bookworm);
+    for report in &reports {
+        assert_eq!(report.require_core(), Ok(()));
+    }
+    assert_eq!(off(&reports), [Feature::AclTiers, Feature::ConditionalNat, Feature::QosMarks]);
+    let missing: Vec<String> =
+        reports.iter().flat_map(|report| &report.off).flat_map(|off| &off.missing).map(ToString::to_string).collect();
+    let expected = [
+        "ACL.action with the value \"pass\"",
+        "ACL.tier",
+        "NAT.match",
+        "NAT.priority",
+        "QoS.action with the value \"mark\"",
+    ];
+    assert_eq!(missing, expected);
+}
+
+#[test]
+fn a_default_here_is_a_default_there() {
+    // A sparse row relies on it, and so does reading what a server did not tell.
+    for (database, schema) in schemas(Suite::Trixie) {
+        for table in database.tables() {
+            let empty = (table.rewrite)(ovsdb::uuid::Uuid::ZERO, &ovsdb::operation::RowValues::new()).unwrap();
+            assert!(empty.sparse.0.is_empty());
+            for column in table.columns {
+                let kind = &schema.tables[table.name].column(column.name).unwrap().kind;
+                // A set that must have a member has no default of use: whoever writes it names one.
+                let must_be_named = column.shape.holds == Holds::Many && kind.min == 1;
+                assert!(
+                    must_be_named || kind.is_default(&empty.full.0[column.name]),
+                    "{}.{}: {}",
+                    table.name,
+                    column.name,
+                    empty.full.0[column.name]
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn what_cannot_change_is_left_out_of_updates_by_the_servers_word() {
+    let (database, schema) = schemas(Suite::Trixie).pop().unwrap();
+    let report = database.check(&schema);
+    let bridge = ovn_schema::open_vswitch::Bridge { name: "br-ex".into(), ..Default::default() };
+    assert!(!report.update_row(&bridge).unwrap().0.contains_key("name"));
+}

@@ -1,0 +1,32 @@
+//! A client: keeps a session with one of several servers, a replica of what it monitors, and carries transactions.
+//!
+//! ```text
+//!  Client (handles) ──calls──▶ driver ──▶ Session ──▶ Wire ──▶ server
+//!     ▲                                      │
+//!     └── snapshot, Subscription ◀── store ◀─┘ updates
+//! ```
+
+mod backoff;
+mod commit;
+mod config;
+mod end;
+mod error;
+mod handle;
+mod plan;
+mod remote;
+mod server;
+mod session;
+mod store;
+mod tls;
+mod wire;
+
+pub use backoff::Backoff;
+pub use commit::{CommitError, Committed, Committer, SequenceCell};
+pub use config::{Config, IndexSpec, TableMonitor};
+pub use error::CallError;
+pub use handle::Client;
+pub use plan::Missing;
+pub use remote::{Endpoint, Remote, RemoteError};
+pub use store::{Status, Subscription};
+pub use tls::{TlsError, TlsFiles};
+pub use wire::WireError;

@@ -1,0 +1,165 @@
+//! A database in memory that answers as ovsdb-server does.
+//!
+//! ```text
+//!  operations ──▶ execution ──▶ pending ──▶ commit ──▶ store
+//!                 values        rows as     references, garbage,
+//!                 conditions    they would  number of rows,
+//!                 mutations     be          indexes
+//!                     └─────────── answer ─────┘
+//! ```
+//!
+//! It is pure: no socket, no clock, identities from a seed. Property tests and simulations of a controller run against
+//! it; a differential test against the real server keeps it honest. Where the server is wrong by chance or by accident
+//! it does not follow: see the removal of weak references in `commit` and the product in `mutation`.
+
+mod commit;
+mod condition;
+mod execution;
+mod fault;
+mod layout;
+mod mutation;
+mod names;
+mod pending;
+mod store;
+#[cfg(test)]
+mod tests;
+mod value;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use self::commit::Commit;
+use self::execution::Execution;
+use self::layout::Layout;
+use self::names::{Generator, Names};
+use self::pending::Pending;
+use self::store::{Row, Store};
+use crate::operation::{Operation, RowValues};
+use crate::schema::DatabaseSchema;
+use crate::uuid::Uuid;
+
+/// A database. A clone shares all rows with the original until one of them is written to.
+#[derive(Debug, Clone)]
+pub struct Database {
+    layout: Arc<Layout>,
+    store: Store,
+    generator: Generator,
+    commits: u64,
+}
+
+/// What a commit did to one row: what a monitor of all columns is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RowChange {
+    /// The table.
+    pub table: String,
+    /// The row.
+    pub uuid: Uuid,
+    /// Its values before; none if it was inserted.
+    pub before: Option<RowValues>,
+    /// Its values now; none if it was deleted.
+    pub after: Option<RowValues>,
+}
+
+impl Database {
+    /// An empty database.
+    pub fn new(schema: DatabaseSchema) -> Self {
+        Self::with_seed(schema, 0)
+    }
+
+    /// An empty database whose identities come from a seed.
+    pub fn with_seed(schema: DatabaseSchema, seed: u64) -> Self {
+        let layout = Layout::new(schema);
+        Self { store: Store::new(&layout), layout: Arc::new(layout), generator: Generator::new(seed), commits: 0 }
+    }
+
+    /// Its schema.
+    pub fn schema(&self) -> &DatabaseSchema {
+        &self.layout.schema
+    }
+
+    /// Does the operations, all or none, and answers as the server would: a result for each; from the first that fails
+    /// an error, then nulls; an error of the commit as one element more. The client holds no locks.
+    pub fn transact(&mut self, operations: &[Operation]) -> Vec<Value> {
+        self.transact_as(&BTreeSet::new(), operations)
+    }
+
+    /// The same for a client that holds locks.
+    pub fn transact_as(&mut self, locks: &BTreeSet<String>, operations: &[Operation]) -> Vec<Value> {
+        self.execute(locks, operations).0
+    }
+
+    /// The same, and what it did to which rows, in the order of tables and identities. A transaction that failed, or
+    /// that left everything as it was, did nothing.
+    pub fn transact_with_changes(
+        &mut self,
+        locks: &BTreeSet<String>,
+        operations: &[Operation],
+    ) -> (Vec<Value>, Vec<RowChange>) {
+        let (answer, commit) = self.execute(locks, operations);
+        let changes = commit.map_or_else(Vec::new, |commit| {
+            commit
+                .replaced
+                .iter()
+                .map(|change| {
+                    let (table, uuid) = change.id;
+                    let values = |row: &Option<Arc<Row>>| row.as_ref().map(|row| self.layout.named_values(table, row));
+                    let (before, after) = (values(&change.before), values(&change.after));
+                    RowChange { table: self.layout.tables[table].schema.name.clone(), uuid, before, after }
+                })
+                .collect()
+        });
+        (answer, changes)
+    }
+
+    fn execute(&mut self, locks: &BTreeSet<String>, operations: &[Operation]) -> (Vec<Value>, Option<Commit>) {
+        let mut answer = Vec::with_capacity(operations.len() + 1);
+        let pending = Pending::new(&self.store);
+        let names = Names::new(&mut self.generator);
+        let mut execution = Execution { layout: &self.layout, pending, names, locks };
+        for operation in operations {
+            match execution.run(operation) {
+                Ok(result) => answer.push(result),
+                Err(fault) => {
+                    answer.push(fault.to_json());
+                    answer.resize(operations.len(), Value::Null);
+                    return (answer, None);
+                }
+            }
+        }
+        let Execution { mut pending, mut names, .. } = execution;
+        match commit::prepare(&self.layout, &mut pending, &mut names) {
+            Ok(commit) => {
+                if !commit.replaced.is_empty() {
+                    self.store.apply(&self.layout, &commit.replaced, &commit.strong);
+                    self.commits += 1;
+                }
+                (answer, Some(commit))
+            }
+            Err(fault) => {
+                answer.push(fault.to_json());
+                (answer, None)
+            }
+        }
+    }
+
+    /// How many transactions changed something.
+    pub fn commits(&self) -> u64 {
+        self.commits
+    }
+
+    /// Every row with its values, by table and identity.
+    pub fn tables(&self) -> impl Iterator<Item = (&str, Uuid, RowValues)> {
+        self.layout.tables.iter().enumerate().flat_map(move |(place, table)| {
+            let rows = self.store.table(place).rows.iter();
+            rows.map(move |(uuid, row)| (table.schema.name.as_str(), *uuid, self.layout.named_values(place, row)))
+        })
+    }
+
+    /// One row.
+    pub fn row(&self, table: &str, uuid: Uuid) -> Option<RowValues> {
+        let place = self.layout.place(table).ok()?;
+        self.store.row((place, uuid)).map(|row| self.layout.named_values(place, row))
+    }
+}

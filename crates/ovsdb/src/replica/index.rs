@@ -1,0 +1,115 @@
+//! Finding rows by what they hold: by columns, or by the value of one key of a map.
+//!
+//! An index keeps hashes, not values: 24 bytes an entry. What it finds is compared with the row itself.
+
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::Arc;
+
+use crate::datum::{Atom, Datum};
+use crate::replica::row::Row;
+use crate::schema::TableSchema;
+use crate::uuid::Uuid;
+
+const SHARDS: usize = 256;
+
+/// What an index goes by.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum IndexKey {
+    /// The values of these columns together, by their places in the table's schema.
+    Columns(Vec<usize>),
+    /// The value of one key of a map column.
+    MapKey {
+        /// The column's place.
+        column: usize,
+        /// The key.
+        key: Atom,
+    },
+}
+
+impl IndexKey {
+    /// An index on columns by their names; `None` if one is not there.
+    pub fn columns(table: &TableSchema, names: &[&str]) -> Option<Self> {
+        names.iter().map(|name| table.column_index(name)).collect::<Option<Vec<_>>>().map(Self::Columns)
+    }
+
+    /// An index on a string key of a map column; `None` if the column is not there.
+    pub fn map_key(table: &TableSchema, column: &str, key: &str) -> Option<Self> {
+        Some(Self::MapKey { column: table.column_index(column)?, key: Atom::String(key.into()) })
+    }
+
+    /// What a row has under this key; nothing if it is not indexed (a map without the key).
+    fn values(&self, schema: &TableSchema, row: &Row) -> Option<Vec<Datum>> {
+        let datum =
+            |column: usize| row.get(column).cloned().unwrap_or_else(|| schema.columns[column].kind.default_datum());
+        match self {
+            Self::Columns(columns) => Some(columns.iter().map(|column| datum(*column)).collect()),
+            Self::MapKey { column, key } => Some(vec![Datum::One(row.get(*column)?.get(key)?.clone())]),
+        }
+    }
+
+    pub(crate) fn matches(&self, schema: &TableSchema, row: &Row, values: &[Datum]) -> bool {
+        self.values(schema, row).is_some_and(|own| own == values)
+    }
+}
+
+/// One index of one table.
+#[derive(Debug, Clone)]
+pub(crate) struct Index {
+    key: IndexKey,
+    shards: Vec<Arc<Vec<(u64, Uuid)>>>,
+}
+
+impl Index {
+    pub(crate) fn new(key: IndexKey) -> Self {
+        // All begin as one and part when they are written.
+        let empty = Arc::new(Vec::new());
+        Self { key, shards: vec![empty; SHARDS] }
+    }
+
+    pub(crate) fn key(&self) -> &IndexKey {
+        &self.key
+    }
+
+    pub(crate) fn hash_of(values: &[Datum]) -> u64 {
+        BuildHasherDefault::<DefaultHasher>::new().hash_one(values)
+    }
+
+    fn shard(hash: u64) -> usize {
+        usize::try_from(hash >> 56).unwrap_or(0)
+    }
+
+    pub(crate) fn change(&mut self, schema: &TableSchema, uuid: Uuid, before: Option<&Row>, after: Option<&Row>) {
+        let hash =
+            |row: Option<&Row>| row.and_then(|row| self.key.values(schema, row)).map(|values| Self::hash_of(&values));
+        let (old, new) = (hash(before), hash(after));
+        if old == new {
+            return;
+        }
+        if let Some(entry) = old.map(|hash| (hash, uuid)) {
+            let shard = &mut self.shards[Self::shard(entry.0)];
+            if let Ok(at) = shard.binary_search(&entry) {
+                Arc::make_mut(shard).remove(at);
+            }
+        }
+        if let Some(entry) = new.map(|hash| (hash, uuid)) {
+            let shard = &mut self.shards[Self::shard(entry.0)];
+            if let Err(at) = shard.binary_search(&entry) {
+                Arc::make_mut(shard).insert(at, entry);
+            }
+        }
+    }
+
+    pub(crate) fn candidates(&self, hash: u64) -> impl Iterator<Item = Uuid> + '_ {
+        let shard = &self.shards[Self::shard(hash)];
+        let from = shard.partition_point(|entry| entry.0 < hash);
+        shard[from..].iter().take_while(move |entry| entry.0 == hash).map(|entry| entry.1)
+    }
+
+    pub(crate) fn shrink(&mut self) {
+        for shard in &mut self.shards {
+            if let Some(shard) = Arc::get_mut(shard) {
+                shard.shrink_to_fit();
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+use super::*;
+use crate::datum::{Atom, Datum};
+use crate::read::Shared;
+use crate::schema::DatabaseSchema;
+use crate::update::read_updates;
+use proptest::prelude::*;
+use serde_json::json;
+use std::collections::BTreeMap;
+
+fn schemas() -> Vec<Arc<TableSchema>> {
+    let json = json!({"name": "T", "tables": {"Port": {"indexes": [["name"]], "columns": {
+        "name": {"type": "string"},
+        "up": {"type": {"key": "boolean", "min": 0, "max": 1}},
+        "tags": {"type": {"key": "integer", "min": 0, "max": "unlimited"}},
+        "ids": {"type": {"key": "string", "value": "string", "min": 0, "max": "unlimited"}}}}}});
+    DatabaseSchema::parse(&json).unwrap().tables.into_values().map(Arc::new).collect()
+}
+
+fn replica() -> Replica {
+    let schemas = schemas();
+    let by_namespace = IndexKey::map_key(&schemas[0], "ids", "namespace").unwrap();
+    Replica::new(&schemas, &[(0, by_namespace)])
+}
+
+fn updates(json: &serde_json::Value) -> Vec<TableUpdate> {
+    read_updates(&json.to_string(), &schemas(), &mut Shared::new()).unwrap()
+}
+
+fn uuid(n: u8) -> Uuid {
+    Uuid::from_bytes([n; 16])
+}
+
+// By value: it reads better where it is called.
+#[allow(clippy::needless_pass_by_value)]
+fn one(n: u8, what: serde_json::Value) -> Vec<TableUpdate> {
+    updates(&json!({"Port": {uuid(n).to_string(): what}}))
+}
+
+#[test]
+fn rows_come_change_and_go_with_before_and_after() {
+    let mut replica = replica();
+    let changes = replica.apply(one(1, json!({"insert": {"name": "a", "tags": ["set", [1, 2]], "up": true}}))).unwrap();
+    assert!(changes[0].before.is_none());
+    let held = replica.snapshot();
+    let changes = replica.apply(one(1, json!({"modify": {"tags": ["set", [2, 3]], "up": ["set", []]}}))).unwrap();
+    assert_eq!((changes[0].before.clone(), changes.len()), (held.table("Port").unwrap().row(uuid(1)).cloned(), 1));
+    let now = replica.snapshot();
+    let view = now.table("Port").unwrap().get(uuid(1)).unwrap();
+    assert_eq!(*view.get("tags").unwrap(), Datum::set([1, 3].map(Atom::Integer)));
+    assert_eq!(view.boolean("up"), None);
+    assert_eq!(view.text("name").unwrap(), "a");
+    // The snapshot that was held is as it was.
+    assert_eq!(held.table("Port").unwrap().get(uuid(1)).unwrap().boolean("up"), Some(true));
+    assert_eq!(replica.apply(one(1, json!({"delete": null}))).unwrap()[0].after, None);
+    assert!(replica.apply(one(1, json!({"delete": null}))).unwrap().is_empty());
+    assert!(replica.snapshot().table("Port").unwrap().is_empty());
+}
+
+#[test]
+fn a_change_of_a_row_that_we_do_not_have_is_out_of_step() {
+    let error = replica().apply(one(1, json!({"modify": {"name": "b"}}))).unwrap_err();
+    assert!(error.to_string().contains("Port"), "{error}");
+}
+
+#[test]
+fn a_new_dump_is_a_difference() {
+    let mut replica = replica();
+    let row = |name: &str| json!({"initial": {"name": name}});
+    let dump = |rows: &[(u8, &str)]| {
+        let rows: BTreeMap<String, serde_json::Value> =
+            rows.iter().map(|(n, name)| (uuid(*n).to_string(), row(name))).collect();
+        updates(&json!({"Port": rows}))
+    };
+    assert_eq!(replica.replace(dump(&[(1, "a"), (2, "b"), (3, "c")])).unwrap().len(), 3);
+    assert!(replica.replace(dump(&[(1, "a"), (2, "b"), (3, "c")])).unwrap().is_empty());
+    let changes = replica.replace(dump(&[(1, "a"), (2, "x"), (4, "d")])).unwrap();
+    let seen: Vec<(Uuid, bool, bool)> =
+        changes.iter().map(|c| (c.uuid, c.before.is_some(), c.after.is_some())).collect();
+    assert_eq!(seen.len(), 3);
+    assert!(
+        seen.contains(&(uuid(3), true, false))
+            && seen.contains(&(uuid(2), true, true))
+            && seen.contains(&(uuid(4), false, true))
+    );
+    // A table that the dump does not name at all is empty.
+    assert_eq!(replica.replace(Vec::new()).unwrap().len(), 3);
+}
+
+#[test]
+fn rows_are_found_by_column_and_by_key_of_a_map() {
+    let mut replica = replica();
+    for (n, namespace) in [(1, "blue"), (2, "blue"), (3, "red")] {
+        let row = json!({"insert": {"name": format!("p{n}"), "ids": ["map", [["namespace", namespace]]]}});
+        replica.apply(one(n, row)).unwrap();
+    }
+    let snapshot = replica.snapshot();
+    let table = snapshot.table("Port").unwrap();
+    let string = |text: &str| [Datum::One(Atom::String(text.into()))];
+    let by_name = IndexKey::columns(table.schema(), &["name"]).unwrap();
+    let found = |key: &IndexKey, text: &str| table.find(key, &string(text)).map(|view| view.uuid).collect::<Vec<_>>();
+    assert_eq!(found(&by_name, "p2"), [uuid(2)]);
+    assert_eq!(found(&by_name, "p9"), []);
+    let by_namespace = IndexKey::map_key(table.schema(), "ids", "namespace").unwrap();
+    assert_eq!(found(&by_namespace, "blue"), [uuid(1), uuid(2)]);
+    replica.apply(one(1, json!({"modify": {"ids": ["map", [["namespace", "red"]]]}}))).unwrap();
+    let snapshot = replica.snapshot();
+    let table = snapshot.table("Port").unwrap();
+    assert_eq!(table.find(&by_namespace, &string("red")).count(), 2);
+    assert_eq!(table.find(&by_namespace, &string("blue")).count(), 1);
+}
+
+#[test]
+fn a_slow_reader_sees_each_row_once() {
+    let mut replica = replica();
+    let mut pending = Pending::default();
+    for round in 0..100 {
+        let what = if round == 0 {
+            json!({"insert": {"name": "a"}})
+        } else {
+            json!({"modify": {"name": format!("a{round}")}})
+        };
+        pending.add(&replica.apply(one(1, what)).unwrap());
+        pending.add(&replica.apply(one(2, json!({"insert": {"name": "b"}}))).unwrap());
+        pending.add(&replica.apply(one(2, json!({"delete": null}))).unwrap());
+    }
+    assert_eq!(pending.len(), 2);
+    let seen = pending.take(replica.snapshot());
+    // The second row came and went between two looks: there is nothing to tell.
+    assert_eq!(seen.changes.len(), 1);
+    assert_eq!(seen.changes[0].before, None);
+    assert!(pending.is_empty());
+}
+
+proptest! {
+    /// Whatever is applied in whatever order, the replica is what a plain map would be, its indexes are right, and a
+    /// reader who only sees changes arrives at the same.
+    #[test]
+    fn the_replica_is_a_map(steps in proptest::collection::vec((0_u8..8, 0_u8..4, 0_u8..3), 1..80)) {
+        let mut replica = replica();
+        let mut model: BTreeMap<Uuid, String> = BTreeMap::new();
+        let mut follower: BTreeMap<Uuid, Row> = BTreeMap::new();
+        let mut pending = Pending::default();
+        for (n, name, action) in steps {
+            let name = format!("name-{name}");
+            let what = match (action, model.contains_key(&uuid(n))) {
+                (0, _) => { model.remove(&uuid(n)); json!({"delete": null}) }
+                (1, true) => { model.insert(uuid(n), name.clone()); json!({"modify": {"name": name}}) }
+                _ => { model.insert(uuid(n), name.clone()); json!({"insert": {"name": name}}) }
+            };
+            pending.add(&replica.apply(one(n, what)).unwrap());
+            if action == 2 {
+                for change in pending.take(replica.snapshot()).changes {
+                    prop_assert_eq!(follower.get(&change.uuid), change.before.as_ref());
+                    match change.after { Some(row) => { follower.insert(change.uuid, row); } None => { follower.remove(&change.uuid); } }
+                }
+            }
+        }
+        for change in pending.take(replica.snapshot()).changes {
+            match change.after { Some(row) => { follower.insert(change.uuid, row); } None => { follower.remove(&change.uuid); } }
+        }
+        let snapshot = replica.snapshot();
+        let table = snapshot.table("Port").unwrap();
+        let own: BTreeMap<Uuid, String> = table.iter().map(|view| (view.uuid, view.text("name").unwrap())).collect();
+        prop_assert_eq!(&own, &model);
+        prop_assert_eq!(table.len(), model.len());
+        prop_assert_eq!(follower.keys().collect::<Vec<_>>(), model.keys().collect::<Vec<_>>());
+        let by_name = IndexKey::columns(table.schema(), &["name"]).unwrap();
+        for name in 0..4 {
+            let values = [Datum::One(Atom::String(format!("name-{name}").as_str().into()))];
+            let found: Vec<Uuid> = table.find(&by_name, &values).map(|view| view.uuid).collect();
+            let expected: Vec<Uuid> = model.iter().filter(|(_, own)| **own == format!("name-{name}")).map(|(uuid, _)| *uuid).collect();
+            let mut sorted = found.clone();
+            sorted.sort();
+            prop_assert_eq!(sorted, expected);
+        }
+    }
+}

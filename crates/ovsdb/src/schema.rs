@@ -1,0 +1,308 @@
+//! A database's schema, as the server tells it: tables, columns, and what their values may be.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::datum::{Atom, AtomicType, Datum};
+use crate::read;
+
+/// A whole database.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DatabaseSchema {
+    /// Its name, such as `OVN_Northbound`.
+    pub name: String,
+    /// Its version, such as `7.11.0`.
+    pub version: String,
+    /// Its tables by name.
+    pub tables: BTreeMap<String, TableSchema>,
+}
+
+/// One table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TableSchema {
+    /// Its name.
+    pub name: String,
+    /// Its columns in the order of their names; a column's place here is how rows know it.
+    pub columns: Vec<ColumnSchema>,
+    /// Columns whose values together are unique.
+    pub indexes: Vec<Vec<usize>>,
+    /// Whether rows live without being referred to.
+    pub is_root: bool,
+    /// How many rows it may have.
+    pub max_rows: Option<u64>,
+}
+
+/// One column.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ColumnSchema {
+    /// Its name.
+    pub name: String,
+    /// What its values may be.
+    pub kind: ColumnType,
+    /// Whether its values are lost when the server restarts.
+    pub ephemeral: bool,
+    /// Whether it may change after the row was inserted.
+    pub mutable: bool,
+}
+
+/// What the values of a column may be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ColumnType {
+    /// The atoms of a set, or the keys of a map.
+    pub key: BaseType,
+    /// The values of a map.
+    pub value: Option<BaseType>,
+    /// The least number of atoms or pairs: 0 or 1.
+    pub min: u64,
+    /// The greatest number of atoms or pairs; `None` is no limit.
+    pub max: Option<u64>,
+}
+
+/// What an atom may be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BaseType {
+    /// Its kind.
+    pub atomic: AtomicType,
+    /// The values that are allowed, if only some are.
+    pub choices: Option<Datum>,
+    /// The least integer or real.
+    pub min: Option<f64>,
+    /// The greatest integer or real.
+    pub max: Option<f64>,
+    /// The least length of a string.
+    pub min_length: Option<u64>,
+    /// The greatest length of a string.
+    pub max_length: Option<u64>,
+    /// The table that a uuid refers to.
+    pub refers_to: Option<Reference>,
+}
+
+/// What a uuid refers to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reference {
+    /// The table.
+    pub table: String,
+    /// A strong reference keeps its row alive; a weak one goes when the row does.
+    pub strong: bool,
+}
+
+/// A schema that does not follow the rules.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the schema is wrong at {place}: {problem}")]
+pub struct SchemaError {
+    place: String,
+    problem: String,
+}
+
+fn wrong(place: impl fmt::Display, problem: impl Into<String>) -> SchemaError {
+    SchemaError { place: place.to_string(), problem: problem.into() }
+}
+
+impl DatabaseSchema {
+    /// Reads a schema, as `get_schema` returns it or a `.ovsschema` file holds it.
+    pub fn parse(json: &Value) -> Result<Self, SchemaError> {
+        let text = |key: &str| json.get(key).and_then(Value::as_str).map(String::from);
+        let name = text("name").ok_or_else(|| wrong("the top", "it has no name"))?;
+        let version = text("version").unwrap_or_default();
+        let tables = json.get("tables").and_then(Value::as_object).ok_or_else(|| wrong(&name, "it has no tables"))?;
+        // Where no table says that it is a root, all are: the rule for schemas older than that word.
+        let roots = tables.values().any(|table| table.get("isRoot").and_then(Value::as_bool) == Some(true));
+        let tables = tables
+            .iter()
+            .map(|(name, table)| Ok((name.clone(), TableSchema::parse(name, table, roots)?)))
+            .collect::<Result<_, SchemaError>>()?;
+        Ok(Self { name, version, tables })
+    }
+}
+
+impl TableSchema {
+    fn parse(name: &str, json: &Value, roots: bool) -> Result<Self, SchemaError> {
+        let columns = json.get("columns").and_then(Value::as_object).ok_or_else(|| wrong(name, "it has no columns"))?;
+        let mut columns: Vec<ColumnSchema> =
+            columns.iter().map(|(column, json)| ColumnSchema::parse(name, column, json)).collect::<Result<_, _>>()?;
+        columns.sort_by(|one, two| one.name.cmp(&two.name));
+        let mut table = Self {
+            name: name.to_owned(),
+            columns,
+            indexes: Vec::new(),
+            is_root: !roots || json.get("isRoot").and_then(Value::as_bool).unwrap_or(false),
+            max_rows: json.get("maxRows").and_then(Value::as_u64),
+        };
+        for index in json.get("indexes").and_then(Value::as_array).into_iter().flatten() {
+            let names = index.as_array().ok_or_else(|| wrong(name, "an index is no list of columns"))?;
+            let columns = names
+                .iter()
+                .map(|column| column.as_str().and_then(|column| table.column_index(column)))
+                .collect::<Option<Vec<_>>>()
+                .ok_or_else(|| wrong(name, "an index names a column that is not there"))?;
+            table.indexes.push(columns);
+        }
+        Ok(table)
+    }
+
+    /// The place of a column.
+    pub fn column_index(&self, name: &str) -> Option<usize> {
+        self.columns.binary_search_by(|column| column.name.as_str().cmp(name)).ok()
+    }
+
+    /// A column by name.
+    pub fn column(&self, name: &str) -> Option<&ColumnSchema> {
+        self.column_index(name).map(|index| &self.columns[index])
+    }
+}
+
+impl ColumnSchema {
+    fn parse(table: &str, name: &str, json: &Value) -> Result<Self, SchemaError> {
+        let place = format!("{table}.{name}");
+        let kind = json.get("type").ok_or_else(|| wrong(&place, "it has no type"))?;
+        let flag = |key: &str, usual: bool| json.get(key).and_then(Value::as_bool).unwrap_or(usual);
+        Ok(Self {
+            name: name.to_owned(),
+            kind: ColumnType::parse(&place, kind)?,
+            ephemeral: flag("ephemeral", false),
+            mutable: flag("mutable", true),
+        })
+    }
+}
+
+impl ColumnType {
+    /// A single atom of a kind.
+    pub fn scalar(atomic: AtomicType) -> Self {
+        Self { key: BaseType::of(atomic), value: None, min: 1, max: Some(1) }
+    }
+
+    fn parse(place: &str, json: &Value) -> Result<Self, SchemaError> {
+        let Some(object) = json.as_object() else {
+            return Ok(Self { key: BaseType::parse(place, json)?, value: None, min: 1, max: Some(1) });
+        };
+        let key = object.get("key").ok_or_else(|| wrong(place, "its type has no key"))?;
+        let value = object.get("value").map(|value| BaseType::parse(place, value)).transpose()?;
+        let min = object.get("min").map_or(Some(1), Value::as_u64).filter(|min| *min <= 1);
+        let max = match object.get("max") {
+            None => Some(1),
+            Some(Value::String(word)) if word == "unlimited" => None,
+            Some(number) => {
+                Some(number.as_u64().filter(|max| *max > 0).ok_or_else(|| wrong(place, "its max is wrong"))?)
+            }
+        };
+        Ok(Self {
+            key: BaseType::parse(place, key)?,
+            value,
+            min: min.ok_or_else(|| wrong(place, "its min is neither 0 nor 1"))?,
+            max,
+        })
+    }
+
+    /// Whether it holds pairs.
+    pub fn is_map(&self) -> bool {
+        self.value.is_some()
+    }
+
+    /// Whether it holds exactly one atom.
+    pub fn is_scalar(&self) -> bool {
+        self.value.is_none() && self.min == 1 && self.max == Some(1)
+    }
+
+    /// What a row has in it where nothing was said.
+    pub fn default_datum(&self) -> Datum {
+        match &self.value {
+            None if self.min == 0 => Datum::Empty,
+            None => Datum::One(self.key.default_atom()),
+            Some(_) if self.min == 0 => Datum::Map([].into()),
+            Some(value) => Datum::map([(self.key.default_atom(), value.default_atom())]),
+        }
+    }
+
+    /// Whether a value is that of a row where nothing was said.
+    pub fn is_default(&self, datum: &Datum) -> bool {
+        match datum {
+            Datum::Empty => self.min == 0,
+            Datum::Map(pairs) if pairs.is_empty() => self.min == 0,
+            Datum::One(atom) => self.min == 1 && self.value.is_none() && *atom == self.key.default_atom(),
+            Datum::Map(_) => self.min == 1 && *datum == self.default_datum(),
+            Datum::Set(_) | Datum::Uuids(_) => false,
+        }
+    }
+}
+
+impl BaseType {
+    /// Any atom of a kind.
+    pub fn of(atomic: AtomicType) -> Self {
+        Self { atomic, choices: None, min: None, max: None, min_length: None, max_length: None, refers_to: None }
+    }
+
+    fn default_atom(&self) -> Atom {
+        self.atomic.default_atom()
+    }
+
+    fn parse(place: &str, json: &Value) -> Result<Self, SchemaError> {
+        let kind = |name: &Value| {
+            let name = name.as_str().unwrap_or_default();
+            AtomicType::parse(name).ok_or_else(|| wrong(place, format!("{name:?} is no type")))
+        };
+        if json.is_string() {
+            return Ok(Self::of(kind(json)?));
+        }
+        let mut base = Self::of(kind(json.get("type").unwrap_or(&Value::Null))?);
+        let number = |keys: [&str; 2]| keys.iter().find_map(|key| json.get(key)).and_then(Value::as_f64);
+        base.min = number(["minInteger", "minReal"]);
+        base.max = number(["maxInteger", "maxReal"]);
+        base.min_length = json.get("minLength").and_then(Value::as_u64);
+        base.max_length = json.get("maxLength").and_then(Value::as_u64);
+        if let Some(choices) = json.get("enum") {
+            let many = ColumnType { key: Self::of(base.atomic), value: None, min: 0, max: None };
+            let choices = read::datum(choices, &many).map_err(|error| wrong(place, format!("its enum: {error}")))?;
+            base.choices = Some(choices);
+        }
+        if let Some(table) = json.get("refTable").and_then(Value::as_str) {
+            let strong = json.get("refType").and_then(Value::as_str) != Some("weak");
+            base.refers_to = Some(Reference { table: table.to_owned(), strong });
+        }
+        Ok(base)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_schema_is_read() {
+        let schema = DatabaseSchema::parse(&json!({
+            "name": "Test", "version": "1.0.0", "cksum": "1 2",
+            "tables": {
+                "Root": {"isRoot": true, "maxRows": 3, "indexes": [["name"]], "columns": {
+                    "name": {"type": "string", "mutable": false},
+                    "kids": {"type": {"key": {"type": "uuid", "refTable": "Kid"}, "min": 0, "max": "unlimited"}},
+                    "ids": {"type": {"key": "string", "value": "string", "min": 0, "max": "unlimited"}, "ephemeral": true}}},
+                "Kid": {"columns": {"colour": {"type": {"key": {"type": "string", "enum": ["set", ["red", "blue"]]}}}}}
+            }
+        }))
+        .unwrap();
+        let root = &schema.tables["Root"];
+        assert!(root.is_root && !schema.tables["Kid"].is_root);
+        assert_eq!(root.indexes, [[root.column_index("name").unwrap()]]);
+        assert!(!root.column("name").unwrap().mutable && root.column("ids").unwrap().ephemeral);
+        assert!(root.column("kids").unwrap().kind.key.refers_to.as_ref().unwrap().strong);
+        assert_eq!(root.column("ids").unwrap().kind.default_datum(), Datum::map([]));
+        assert_eq!(schema.tables["Kid"].column("colour").unwrap().kind.key.choices.as_ref().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_wrong_schema_is_refused_by_place() {
+        for (column, word) in [
+            (json!({}), "no type"),
+            (json!({"type": "text"}), "text"),
+            (json!({"type": {"min": 0}}), "no key"),
+            (json!({"type": {"key": "string", "min": 2}}), "min"),
+            (json!({"type": {"key": "string", "max": "many"}}), "max"),
+        ] {
+            let json = json!({"name": "T", "tables": {"A": {"columns": {"b": column}}}});
+            let message = DatabaseSchema::parse(&json).unwrap_err().to_string();
+            assert!(message.contains("A.b") && message.contains(word), "{message}");
+        }
+    }
+}

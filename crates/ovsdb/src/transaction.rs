@@ -1,0 +1,392 @@
+//! Building a transaction, and reading what became of it: operation by operation, each with its owner.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::datum::{Atom, Datum};
+use crate::operation::{Condition, Mutation, Mutator, Operation, RowValues};
+use crate::uuid::Uuid;
+
+/// Who stands behind an operation: named when it fails, so that the rest can be sent again without it.
+pub type Owner = Arc<str>;
+
+/// Operations that take effect together or not at all.
+#[derive(Debug, Clone, Default)]
+pub struct Transaction {
+    operations: Vec<Operation>,
+    owners: Vec<Option<Owner>>,
+    owner: Option<Owner>,
+}
+
+impl Transaction {
+    /// An empty one.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// From here on operations belong to this owner.
+    pub fn owned_by(&mut self, owner: impl Into<Owner>) -> &mut Self {
+        self.owner = Some(owner.into());
+        self
+    }
+
+    /// From here on operations belong to nobody in particular.
+    pub fn owned_by_nobody(&mut self) -> &mut Self {
+        self.owner = None;
+        self
+    }
+
+    /// Adds an operation and returns its place.
+    pub fn push(&mut self, operation: Operation) -> usize {
+        self.operations.push(operation);
+        self.owners.push(self.owner.clone());
+        self.operations.len() - 1
+    }
+
+    /// Inserts a row whose identity the server chooses.
+    pub fn insert(&mut self, table: &str, row: Row) -> usize {
+        self.push(Operation::Insert { table: table.into(), row: row.0, uuid: None, name: None })
+    }
+
+    /// Inserts a row of this identity.
+    pub fn insert_with_uuid(&mut self, table: &str, uuid: Uuid, row: Row) -> usize {
+        self.push(Operation::Insert { table: table.into(), row: row.0, uuid: Some(uuid), name: None })
+    }
+
+    /// Inserts a row that other operations of this transaction refer to by name.
+    pub fn insert_named(&mut self, table: &str, name: &str, row: Row) -> usize {
+        self.push(Operation::Insert { table: table.into(), row: row.0, uuid: None, name: Some(name.into()) })
+    }
+
+    /// Sets columns of the rows that meet all conditions.
+    pub fn update(&mut self, table: &str, conditions: Vec<Condition>, row: Row) -> usize {
+        self.push(Operation::Update { table: table.into(), conditions, row: row.0 })
+    }
+
+    /// Changes columns of the rows that meet all conditions.
+    pub fn mutate(&mut self, table: &str, conditions: Vec<Condition>, mutations: Vec<Mutation>) -> usize {
+        self.push(Operation::Mutate { table: table.into(), conditions, mutations })
+    }
+
+    /// Sets a key of a map of strings in one row, whatever it held.
+    pub fn set_key(&mut self, table: &str, uuid: Uuid, column: &str, key: &str, value: &str) -> usize {
+        let key = Atom::String(key.into());
+        let pair = Datum::map([(key.clone(), Atom::String(value.into()))]);
+        let mutations =
+            vec![Mutation::new(column, Mutator::Delete, Datum::One(key)), Mutation::new(column, Mutator::Insert, pair)];
+        self.mutate(table, vec![Condition::uuid(uuid)], mutations)
+    }
+
+    /// Deletes the rows that meet all conditions.
+    pub fn delete(&mut self, table: &str, conditions: Vec<Condition>) -> usize {
+        self.push(Operation::Delete { table: table.into(), conditions })
+    }
+
+    /// Reads the rows that meet all conditions.
+    pub fn select(&mut self, table: &str, conditions: Vec<Condition>, columns: &[&str]) -> usize {
+        let columns = (!columns.is_empty()).then(|| columns.iter().map(ToString::to_string).collect());
+        self.push(Operation::Select { table: table.into(), conditions, columns })
+    }
+
+    /// Fails the transaction unless at least one row meets all conditions, at once.
+    pub fn require(&mut self, table: &str, uuid: Uuid, mut conditions: Vec<Condition>) -> usize {
+        conditions.push(Condition::uuid(uuid));
+        self.push(Operation::Wait {
+            table: table.into(),
+            conditions,
+            columns: Some(vec!["_uuid".into()]),
+            equal: true,
+            rows: vec![RowValues::from([("_uuid".to_owned(), Datum::One(Atom::Uuid(uuid)))])],
+            timeout: Some(0),
+        })
+    }
+
+    /// Writes a word into the server's log.
+    pub fn comment(&mut self, comment: &str) -> usize {
+        self.push(Operation::Comment(comment.into()))
+    }
+
+    /// Fails the transaction unless this client holds the lock.
+    pub fn assert_lock(&mut self, lock: &str) -> usize {
+        self.push(Operation::Assert { lock: lock.into() })
+    }
+
+    /// Fails the transaction.
+    pub fn abort(&mut self) -> usize {
+        self.push(Operation::Abort)
+    }
+
+    /// Adds all operations of another transaction, with their owners.
+    pub fn append(&mut self, other: &Self) {
+        self.operations.extend_from_slice(&other.operations);
+        self.owners.extend_from_slice(&other.owners);
+    }
+
+    /// The operations, in order.
+    pub fn operations(&self) -> &[Operation] {
+        &self.operations
+    }
+
+    /// Who stands behind an operation.
+    pub fn owner_of(&self, place: usize) -> Option<&Owner> {
+        self.owners.get(place)?.as_ref()
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+
+    /// The same without the operations of one owner.
+    #[must_use]
+    pub fn without(&self, owner: &str) -> Self {
+        let kept = self.operations.iter().zip(&self.owners).filter(|(_, other)| other.as_deref() != Some(owner));
+        let (operations, owners) = kept.map(|(operation, owner)| (operation.clone(), owner.clone())).unzip();
+        Self { operations, owners, owner: None }
+    }
+
+    /// Reads the server's answer.
+    pub fn read_answer(&self, answer: Vec<Value>) -> Result<Outcome, Refusal> {
+        let mut results = Vec::with_capacity(self.operations.len());
+        for (place, result) in answer.into_iter().enumerate() {
+            if let Some(error) = ServerError::read(&result) {
+                let at = (place < self.operations.len()).then_some(place);
+                let operation = at.map(|at| describe(&self.operations[at]));
+                return Err(Refusal {
+                    place: at,
+                    owner: at.and_then(|at| self.owner_of(at).cloned()),
+                    operation,
+                    error,
+                });
+            }
+            if let Some(operation) = self.operations.get(place) {
+                results.push(OperationResult::read(operation, &result).map_err(|problem| Refusal {
+                    place: Some(place),
+                    owner: self.owner_of(place).cloned(),
+                    operation: Some(describe(operation)),
+                    error: ServerError { error: "a malformed answer".into(), details: Some(problem) },
+                })?);
+            }
+        }
+        if results.len() < self.operations.len() {
+            let details = format!("{} results for {} operations", results.len(), self.operations.len());
+            let error = ServerError { error: "a malformed answer".into(), details: Some(details) };
+            return Err(Refusal { place: None, owner: None, operation: None, error });
+        }
+        Ok(Outcome { results })
+    }
+}
+
+fn describe(operation: &Operation) -> String {
+    operation.table().map_or_else(|| operation.name().to_owned(), |table| format!("{} {table}", operation.name()))
+}
+
+/// Values of a row that is inserted or updated.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Row(pub RowValues);
+
+impl Row {
+    /// No values yet: all columns have their defaults.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets a column.
+    #[must_use]
+    pub fn set(mut self, column: &str, value: impl Into<Datum>) -> Self {
+        self.0.insert(column.to_owned(), value.into());
+        self
+    }
+
+    /// Sets a column to a string.
+    #[must_use]
+    pub fn text(self, column: &str, text: &str) -> Self {
+        self.set(column, Atom::String(text.into()))
+    }
+
+    /// Sets a column to a map of strings.
+    #[must_use]
+    pub fn map<'a>(self, column: &str, pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let pairs = pairs.into_iter().map(|(key, value)| (Atom::String(key.into()), Atom::String(value.into())));
+        self.set(column, Datum::map(pairs))
+    }
+}
+
+/// What a transaction did, operation by operation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// In the order of the operations.
+    pub results: Vec<OperationResult>,
+}
+
+impl Outcome {
+    /// The identity of the row that an insert made.
+    pub fn inserted(&self, place: usize) -> Option<Uuid> {
+        match self.results.get(place)? {
+            OperationResult::Inserted(uuid) => Some(*uuid),
+            _ => None,
+        }
+    }
+
+    /// How many rows an update, mutation or deletion touched.
+    pub fn count(&self, place: usize) -> Option<u64> {
+        match self.results.get(place)? {
+            OperationResult::Count(count) => Some(*count),
+            _ => None,
+        }
+    }
+
+    /// The rows that a select read.
+    pub fn rows(&self, place: usize) -> Option<&[Value]> {
+        match self.results.get(place)? {
+            OperationResult::Rows(rows) => Some(rows),
+            _ => None,
+        }
+    }
+}
+
+/// What one operation did.
+#[derive(Debug, Clone, PartialEq)]
+pub enum OperationResult {
+    /// A row was inserted.
+    Inserted(Uuid),
+    /// So many rows were touched.
+    Count(u64),
+    /// Rows were read, as JSON objects.
+    Rows(Vec<Value>),
+    /// Nothing to tell.
+    Done,
+}
+
+impl OperationResult {
+    fn read(operation: &Operation, result: &Value) -> Result<Self, String> {
+        let wrong = || format!("{result} is no result of {}", operation.name());
+        match operation {
+            Operation::Insert { .. } => {
+                let uuid =
+                    result.get("uuid").and_then(|uuid| uuid.get(1)).and_then(Value::as_str).and_then(Uuid::parse);
+                uuid.map(Self::Inserted).ok_or_else(wrong)
+            }
+            Operation::Update { .. } | Operation::Mutate { .. } | Operation::Delete { .. } => {
+                result.get("count").and_then(Value::as_u64).map(Self::Count).ok_or_else(wrong)
+            }
+            Operation::Select { .. } => match result.get("rows").and_then(Value::as_array) {
+                Some(rows) => Ok(Self::Rows(rows.clone())),
+                None => Err(wrong()),
+            },
+            _ => Ok(Self::Done),
+        }
+    }
+}
+
+/// An error that the server reported.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerError {
+    /// Its name, such as `constraint violation` or `timed out`.
+    pub error: String,
+    /// What it says further.
+    pub details: Option<String>,
+}
+
+impl ServerError {
+    /// Reads an error object; anything else is none.
+    pub fn read(result: &Value) -> Option<Self> {
+        let error = match result.get("error")? {
+            Value::Null => return None,
+            Value::String(error) => error.clone(),
+            other => other.to_string(),
+        };
+        Some(Self { error, details: result.get("details").and_then(Value::as_str).map(String::from) })
+    }
+}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.details {
+            Some(details) => write!(f, "{}: {details}", self.error),
+            None => f.write_str(&self.error),
+        }
+    }
+}
+
+/// A transaction that the server refused: nothing of it took effect.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct Refusal {
+    /// The operation that failed; none if it was the commit as a whole.
+    pub place: Option<usize>,
+    /// Who stands behind it.
+    pub owner: Option<Owner>,
+    /// What it was, for the message.
+    pub operation: Option<String>,
+    /// What the server said.
+    pub error: ServerError,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the server refused ")?;
+        match (&self.operation, self.place) {
+            (Some(operation), Some(place)) => write!(f, "operation {place} ({operation})")?,
+            _ => f.write_str("the commit")?,
+        }
+        if let Some(owner) = &self.owner {
+            write!(f, " of {owner}")?;
+        }
+        write!(f, ": {}", self.error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn two_owners() -> Transaction {
+        let mut transaction = Transaction::new();
+        transaction.owned_by("pod a/b").insert("Port", Row::new().text("name", "a"));
+        transaction.owned_by("pod c/d").delete("Port", vec![Condition::equals("name", "x")]);
+        transaction
+    }
+
+    #[test]
+    fn results_are_those_of_each_operation() {
+        let uuid = Uuid::from_bytes([7; 16]);
+        let outcome =
+            two_owners().read_answer(vec![json!({"uuid": ["uuid", uuid.to_string()]}), json!({"count": 2})]).unwrap();
+        assert_eq!((outcome.inserted(0), outcome.count(1), outcome.count(0)), (Some(uuid), Some(2), None));
+    }
+
+    #[test]
+    fn a_refusal_names_its_owner_and_the_rest_can_be_sent_again() {
+        let answer =
+            vec![json!({"uuid": ["uuid", Uuid::ZERO.to_string()]}), json!({"error": "not allowed", "details": "no"})];
+        let refusal = two_owners().read_answer(answer).unwrap_err();
+        assert_eq!(refusal.owner.as_deref(), Some("pod c/d"));
+        assert_eq!(refusal.to_string(), "the server refused operation 1 (delete Port) of pod c/d: not allowed: no");
+        let rest = two_owners().without("pod c/d");
+        assert_eq!(rest.operations().len(), 1);
+        assert_eq!(rest.owner_of(0).unwrap().as_ref(), "pod a/b");
+    }
+
+    #[test]
+    fn an_error_of_the_commit_belongs_to_no_operation() {
+        let answer = vec![
+            json!({"uuid": ["uuid", Uuid::ZERO.to_string()]}),
+            json!({"count": 1}),
+            json!({"error": "referential integrity violation"}),
+        ];
+        let refusal = two_owners().read_answer(answer).unwrap_err();
+        assert_eq!((refusal.place, refusal.owner), (None, None));
+    }
+
+    #[test]
+    fn a_malformed_answer_is_no_success() {
+        for answer in
+            [vec![], vec![json!({})], vec![json!(null), json!(null)], vec![json!({"uuid": "x"}), json!({"count": 1})]]
+        {
+            assert!(two_owners().read_answer(answer.clone()).is_err(), "{answer:?}");
+        }
+    }
+}

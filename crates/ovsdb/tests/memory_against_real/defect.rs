@@ -1,0 +1,107 @@
+//! A defect of the real server that transactions have to stay clear of.
+//!
+//! Open vSwitch 3.5 (not 3.1) looks once at each row of a transaction for weak references to rows that went, in the
+//! order of a hash table. A row that it has looked at before it comes to the row that went keeps its reference to
+//! nobody. So whether a transaction that touches a row and deletes what that row refers to weakly, or deletes two rows
+//! that it refers to, leaves such a reference is a matter of chance. What the in-memory database does (the reference
+//! goes, as RFC 7047 has it) is then not always what the server does.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ovsdb::datum::{Atom, Datum};
+use ovsdb::memory::RowChange;
+use ovsdb::operation::{Operation, RowValues};
+use ovsdb::schema::DatabaseSchema;
+use ovsdb::uuid::Uuid;
+use serde_json::json;
+
+type RowId = (String, Uuid);
+
+/// What a transaction does to weak references.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum WeakReferences {
+    /// It deletes no row that another refers to.
+    Untouched,
+    /// It does, and all servers remove the references.
+    Removed,
+    /// It does, and what the server makes of them is a matter of chance.
+    LeftToChance,
+}
+
+pub(crate) fn assess(
+    schema: &DatabaseSchema,
+    before: &BTreeMap<RowId, RowValues>,
+    changes: &[RowChange],
+    operations: &[Operation],
+) -> WeakReferences {
+    let deleted: BTreeSet<RowId> = changes
+        .iter()
+        .filter(|change| change.after.is_none())
+        .map(|change| (change.table.clone(), change.uuid))
+        .collect();
+    let mut outcome = WeakReferences::Untouched;
+    for (id, row) in before.iter().filter(|(id, _)| !deleted.contains(id)) {
+        let lost: BTreeSet<RowId> =
+            references(schema, &id.0, row, false).into_iter().filter(|target| deleted.contains(target)).collect();
+        if lost.is_empty() {
+            continue;
+        }
+        outcome = WeakReferences::Removed;
+        let changed = changes.iter().find(|change| (&change.table, change.uuid) == (&id.0, id.1));
+        // Touched by itself, by a reference that comes or goes, or perhaps by a row that came and went meanwhile.
+        let by_itself = changed.and_then(|change| change.after.as_ref()).is_some_and(|after| {
+            let weak = |column: &String| is_weak(schema, &id.0, column);
+            row.iter()
+                .zip(after)
+                .any(|(old, new)| old != new && (!weak(old.0) || !only_lost(schema, &id.0, old, new.1, &deleted)))
+        });
+        let held = |row: &Option<RowValues>, table: &str| {
+            let held = row.as_ref().map(|row| references(schema, table, row, true)).unwrap_or_default();
+            held.iter().filter(|target| *target == id).count()
+        };
+        let by_reference =
+            changes.iter().any(|change| held(&change.before, &change.table) != held(&change.after, &change.table));
+        let mentioned = || json!(operations).to_string().contains(&id.1.to_string());
+        if lost.len() > 1 || by_itself || by_reference || mentioned() {
+            return WeakReferences::LeftToChance;
+        }
+    }
+    outcome
+}
+
+fn is_weak(schema: &DatabaseSchema, table: &str, column: &str) -> bool {
+    let kind = &schema.tables[table].column(column).unwrap().kind;
+    let bases = [Some(&kind.key), kind.value.as_ref()];
+    bases.into_iter().flatten().any(|base| base.refers_to.as_ref().is_some_and(|reference| !reference.strong))
+}
+
+/// Whether a column lost references to deleted rows and nothing else.
+fn only_lost(
+    schema: &DatabaseSchema,
+    table: &str,
+    old: (&String, &Datum),
+    new: &Datum,
+    deleted: &BTreeSet<RowId>,
+) -> bool {
+    let targets = |datum: &Datum| references(schema, table, &RowValues::from([(old.0.clone(), datum.clone())]), false);
+    let left: Vec<RowId> = targets(old.1).into_iter().filter(|target| !deleted.contains(target)).collect();
+    left == targets(new)
+}
+
+/// The rows that a row refers to.
+fn references(schema: &DatabaseSchema, table: &str, row: &RowValues, strong: bool) -> Vec<RowId> {
+    let mut found = Vec::new();
+    for (column, datum) in row {
+        let kind = &schema.tables[table].column(column).unwrap().kind;
+        let values: Vec<Atom> = datum.pairs().iter().map(|pair| pair.1.clone()).collect();
+        for (base, atoms) in [(Some(&kind.key), datum.atoms().collect()), (kind.value.as_ref(), values)] {
+            let Some(reference) = base.and_then(|base| base.refers_to.as_ref()) else { continue };
+            if reference.strong == strong {
+                let uuids =
+                    atoms.iter().filter_map(|atom| if let Atom::Uuid(uuid) = atom { Some(*uuid) } else { None });
+                found.extend(uuids.map(|uuid| (reference.table.clone(), uuid)));
+            }
+        }
+    }
+    found
+}

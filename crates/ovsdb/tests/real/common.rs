@@ -1,0 +1,99 @@
+//! Labs and clients for the tests.
+
+use std::time::Duration;
+
+use lab::{Database, Databases, Lab, LabSpec, Ovn};
+use ovsdb::client::{Client, Config, Remote, Status, TableMonitor};
+use ovsdb::datum::{Atom, Datum};
+use ovsdb::replica::{IndexKey, Snapshot};
+use ovsdb::transaction::{Row, Transaction};
+
+/// Longer than anything that works; only what is broken waits for it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) fn databases(purpose: &str, databases: Databases) -> Lab {
+    Lab::start(LabSpec::for_test(purpose).unwrap().ovn(Ovn { databases, ..Ovn::default() })).unwrap()
+}
+
+/// A client of the northbound database that follows switches and ports, and is quick to notice.
+pub(crate) fn config(lab: &Lab) -> Config {
+    let remotes = lab.record().endpoints.northbound.unwrap();
+    let mut config = Config::new(Remote::parse_list(&remotes).unwrap(), "OVN_Northbound")
+        .monitor(
+            TableMonitor::new("Logical_Switch")
+                .columns(&["name", "ports", "external_ids", "other_config"])
+                .index(&["name"]),
+        )
+        .monitor(TableMonitor::new("NB_Global"));
+    config.probe_interval = Duration::from_secs(2);
+    config.backoff.most = Duration::from_millis(500);
+    config
+}
+
+pub(crate) async fn connect(config: Config) -> Client {
+    let client = Client::start(config);
+    client.connected(PATIENCE).await.unwrap();
+    client
+}
+
+pub(crate) fn add_switch(name: &str) -> Transaction {
+    let mut transaction = Transaction::new();
+    transaction.insert("Logical_Switch", Row::new().text("name", name));
+    transaction
+}
+
+pub(crate) fn has_switch(snapshot: &Snapshot, name: &str) -> bool {
+    count_switches(snapshot, name) > 0
+}
+
+pub(crate) fn count_switches(snapshot: &Snapshot, name: &str) -> usize {
+    let table = snapshot.table("Logical_Switch").unwrap();
+    let key = IndexKey::columns(table.schema(), &["name"]).unwrap();
+    table.find(&key, &[Datum::One(Atom::String(name.into()))]).count()
+}
+
+/// Waits until the replica has a switch.
+pub(crate) async fn see_switch(client: &Client, name: &str) {
+    let mut changes = client.subscribe();
+    let seeing = async {
+        while !has_switch(&client.snapshot(), name) {
+            changes.next().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, seeing)
+        .await
+        .unwrap_or_else(|_| panic!("the replica never saw {name}: {:?}", client.status().borrow()));
+}
+
+/// Writes a switch, trying again until it is acknowledged.
+pub(crate) async fn write_switch(client: &Client, name: &str) {
+    let writing = async { while client.transact(&add_switch(name)).await.is_err() {} };
+    tokio::time::timeout(PATIENCE, writing)
+        .await
+        .unwrap_or_else(|_| panic!("{name} could not be written: {:?}", client.status().borrow()));
+}
+
+/// The leader of the northbound database, when there is one.
+pub(crate) fn await_leader(lab: &Lab) -> String {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    loop {
+        match lab.raft_leader(Database::Northbound) {
+            Ok(leader) => return leader,
+            Err(error) => assert!(std::time::Instant::now() < deadline, "{error}"),
+        }
+    }
+}
+
+pub(crate) fn machine_of(component: &str) -> String {
+    component.replace("nb-", "db-")
+}
+
+/// Waits until the client stands as it should.
+pub(crate) async fn await_status(client: &Client, wanted: impl FnMut(&Status) -> bool) -> Status {
+    let mut status = client.status();
+    let waiting = status.wait_for(wanted);
+    match tokio::time::timeout(PATIENCE, waiting).await {
+        Ok(status) => status.unwrap().clone(),
+        Err(_) => panic!("the client stands at {:?}", client.status().borrow()),
+    }
+}

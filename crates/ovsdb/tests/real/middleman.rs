@@ -1,0 +1,155 @@
+//! A man in the middle: passes whole messages both ways and does what a test tells it to.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+
+use lab::Databases;
+use ovsdb::frame::{Framer, Limits};
+
+use crate::common::{await_status, config, connect, databases, see_switch, write_switch};
+
+type Upstreams = Arc<Mutex<Vec<UnixStream>>>;
+
+/// Listens on loopback and passes everything on to a real server.
+struct Middleman {
+    port: u16,
+    upstreams: Upstreams,
+    /// What answers are swallowed: those that contain this.
+    swallow: Arc<Mutex<Option<String>>>,
+}
+
+impl Middleman {
+    fn start(server: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (upstreams, swallow) = (Upstreams::default(), Arc::new(Mutex::new(None)));
+        let path = server.trim_start_matches("unix:").to_owned();
+        let (all, eat) = (upstreams.clone(), swallow.clone());
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let Ok(server) = UnixStream::connect(&path) else { continue };
+                all.lock().unwrap().push(server.try_clone().unwrap());
+                let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                std::thread::spawn(move || pass(from, to, |_| true));
+                let eat = eat.clone();
+                std::thread::spawn(move || {
+                    pass(server, client, move |text| {
+                        eat.lock().unwrap().as_ref().is_none_or(|word: &String| !text.contains(word.as_str()))
+                    });
+                });
+            }
+        });
+        Self { port, upstreams, swallow }
+    }
+
+    /// Says something to the server in the client's name; its answer does not reach the client.
+    fn inject(&self, text: &str, answer: &str) {
+        *self.swallow.lock().unwrap() = Some(answer.to_owned());
+        let mut upstreams = self.upstreams.lock().unwrap();
+        upstreams.last_mut().unwrap().write_all(text.as_bytes()).unwrap();
+    }
+}
+
+/// Passes whole messages on as long as `let_pass` says so.
+fn pass(mut from: impl Read, mut to: impl Write, let_pass: impl Fn(&str) -> bool) {
+    let mut framer = Framer::new(Limits::default());
+    let mut chunk = [0; 1 << 16];
+    while let Ok(read) = from.read(&mut chunk) {
+        if read == 0 {
+            return;
+        }
+        framer.buffer().extend_from_slice(&chunk[..read]);
+        while let Ok(Some(frame)) = framer.next_frame() {
+            let text = String::from_utf8_lossy(&frame).into_owned();
+            if let_pass(&text) && to.write_all(&frame).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_monitor_that_the_server_silently_dropped_is_noticed_and_made_good() {
+    let lab = databases("dropped", Databases::Standalone);
+    let server = lab.record().endpoints.northbound.unwrap();
+    let middleman = Middleman::start(&server);
+    let mut settings = config(&lab);
+    settings.remotes = vec![format!("tcp:127.0.0.1:{}", middleman.port).parse().unwrap()];
+    settings.audit_interval = std::time::Duration::from_millis(500);
+    let client = connect(settings).await;
+    let sessions = client.status().borrow().sessions;
+    middleman.inject(r#"{"id":"evil","method":"monitor_cancel","params":["replica"]}"#, r#""evil""#);
+    lab.nbctl(&["ls-add", "unseen"]).unwrap();
+    // Without the audit this would never be seen: the server answers every probe.
+    see_switch(&client, "unseen").await;
+    let status = await_status(&client, |status| status.connected && status.sessions > sessions).await;
+    assert!(status.last_error.unwrap().contains("no longer knows our monitor"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_of_the_old_kind_is_understood() {
+    // What the server offers is tried from the newest down: here the newer methods never answer with success.
+    let lab = databases("old", Databases::Standalone);
+    let server = lab.record().endpoints.northbound.unwrap();
+    for hidden in ["monitor_cond_since", "monitor_cond"] {
+        let port = downgrade(&server, hidden);
+        let mut settings = config(&lab);
+        settings.remotes = vec![format!("tcp:127.0.0.1:{port}").parse().unwrap()];
+        let client = connect(settings).await;
+        let name = format!("by-{hidden}");
+        write_switch(&client, &name).await;
+        see_switch(&client, &name).await;
+        lab.nbctl(&["set", "logical_switch", &name, "external_ids:a=b"]).unwrap();
+        let mut changes = client.subscribe();
+        let modified =
+            |client: &ovsdb::client::Client| {
+                client.snapshot().table("Logical_Switch").unwrap().iter().any(|row| {
+                    row.text("name").as_deref() == Some(&name) && row.get("external_ids").unwrap().len() == 1
+                })
+            };
+        while !modified(&client) {
+            changes.next().await;
+        }
+        lab.nbctl(&["ls-del", &name]).unwrap();
+        while crate::common::has_switch(&client.snapshot(), &name) {
+            changes.next().await;
+        }
+    }
+}
+
+/// A server that does not know a method and what came after it: the method's name is garbled on its way.
+fn downgrade(server: &str, hidden: &'static str) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let path = server.trim_start_matches("unix:").to_owned();
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let server = UnixStream::connect(&path).unwrap();
+            let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            std::thread::spawn(move || garble(from, to, hidden));
+            std::thread::spawn(move || pass(server, client, |_| true));
+        }
+    });
+    port
+}
+
+fn garble(mut from: TcpStream, mut to: UnixStream, hidden: &str) {
+    let mut framer = Framer::new(Limits::default());
+    let mut chunk = [0; 1 << 16];
+    while let Ok(read) = from.read(&mut chunk) {
+        if read == 0 {
+            return;
+        }
+        framer.buffer().extend_from_slice(&chunk[..read]);
+        while let Ok(Some(frame)) = framer.next_frame() {
+            // `monitor_cond` is the beginning of `monitor_cond_since` as well: both are hidden then.
+            let text =
+                String::from_utf8_lossy(&frame).replace(&format!("\"method\":\"{hidden}"), "\"method\":\"garbled_");
+            if to.write_all(text.as_bytes()).is_err() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Three raft members, and what happens to them.
+
+use std::time::Duration;
+
+use lab::{Database, Databases};
+use ovsdb::operation::Condition;
+
+use crate::common::{
+    add_switch, await_leader, await_status, config, connect, databases, has_switch, machine_of, see_switch,
+    write_switch,
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_leader_and_then_a_follower_are_killed() {
+    let lab = databases("kill", Databases::Raft);
+    let client = connect(config(&lab)).await;
+    write_switch(&client, "before").await;
+    let leader = await_leader(&lab);
+    lab.kill(&leader).unwrap();
+    write_switch(&client, "after").await;
+    see_switch(&client, "after").await;
+    assert!(has_switch(&client.snapshot(), "before"));
+    lab.restart(&leader).unwrap();
+    let follower =
+        ["nb-1", "nb-2", "nb-3"].into_iter().find(|member| *member != await_leader(&lab) && *member != leader).unwrap();
+    lab.kill(follower).unwrap();
+    write_switch(&client, "later").await;
+    see_switch(&client, "later").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_stands_still_is_noticed() {
+    let lab = databases("stop", Databases::Raft);
+    let client = connect(config(&lab)).await;
+    let leader = await_leader(&lab);
+    let paused = lab.pause(&leader).unwrap();
+    let why = await_status(&client, |status| !status.connected).await.last_error.unwrap();
+    assert!(why.contains("said nothing") && why.contains(&machine_of(&leader)), "{why}");
+    write_switch(&client, "meanwhile").await;
+    paused.resume().unwrap();
+    see_switch(&client, "meanwhile").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_is_cut_off_is_left() {
+    let lab = databases("cut", Databases::Raft);
+    let client = connect(config(&lab)).await;
+    let leader = await_leader(&lab);
+    let alone = machine_of(&leader);
+    let others = ["db-1", "db-2", "db-3"].into_iter().filter(|name| *name != alone);
+    let cuts: Vec<_> = others.map(|other| lab.partition(&alone, other).unwrap()).collect();
+    // The old leader is still reachable for us, but it steps down: its word in `_Server` is what moves us.
+    write_switch(&client, "meanwhile").await;
+    see_switch(&client, "meanwhile").await;
+    assert!(cuts.iter().map(|cut| cut.dropped().unwrap()).sum::<u64>() > 0);
+    assert!(!client.status().borrow().remote.clone().unwrap_or_default().contains(&alone));
+    for cut in cuts {
+        cut.heal().unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leadership_is_handed_on_by_a_snapshot_and_by_request() {
+    let lab = databases("transfer", Databases::Raft);
+    let client = connect(config(&lab)).await;
+    write_switch(&client, "one").await;
+    let socket = Database::Northbound.control_socket();
+    let mut changes = client.subscribe();
+    changes.next().await;
+    for (round, words) in
+        [&["ovsdb-server/compact", "OVN_Northbound"][..], &["cluster/failure-test", "transfer-leadership"]]
+            .iter()
+            .enumerate()
+    {
+        let leader = await_leader(&lab);
+        let machine = lab.machine(&machine_of(&leader)).unwrap();
+        let mut command = vec!["ovn-appctl", "-t", &socket];
+        command.extend_from_slice(words);
+        machine.run(&command).unwrap();
+        // Whoever leads afterwards: it is a non-event for those who write and read.
+        let name = format!("round-{round}");
+        write_switch(&client, &name).await;
+        see_switch(&client, &name).await;
+    }
+    // And no change was seen that was none.
+    let seen = changes.take().map_or(0, |batch| batch.changes.iter().filter(|change| change.after.is_none()).count());
+    assert_eq!(seen, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_members_die_and_come_back() {
+    let lab = databases("quorum", Databases::Raft);
+    let client = connect(config(&lab)).await;
+    write_switch(&client, "before").await;
+    for member in ["nb-1", "nb-2", "nb-3"] {
+        lab.kill(member).unwrap();
+    }
+    await_status(&client, |status| !status.connected).await;
+    let error = client.transact_within(&add_switch("lost"), Duration::from_secs(1)).await.unwrap_err();
+    assert!(error.to_string().contains("nothing") || error.to_string().contains("no server"), "{error}");
+    // What was known is still there to be read.
+    assert!(has_switch(&client.snapshot(), "before"));
+    for member in ["nb-1", "nb-2", "nb-3"] {
+        lab.restart(member).unwrap();
+    }
+    write_switch(&client, "after").await;
+    see_switch(&client, "after").await;
+    assert!(has_switch(&client.snapshot(), "before"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standalone_server_restarts_and_only_true_changes_are_seen() {
+    let lab = databases("restart", Databases::Standalone);
+    for name in ["a", "b", "c"] {
+        lab.nbctl(&["ls-add", name]).unwrap();
+    }
+    let client = connect(config(&lab)).await;
+    let mut changes = client.subscribe();
+    changes.next().await;
+    lab.kill("nb").unwrap();
+    lab.restart("nb").unwrap();
+    lab.nbctl(&["ls-del", "a", "--", "ls-add", "d"]).unwrap();
+    see_switch(&client, "d").await;
+    // A standalone server has no history: it sent everything again, and we see the two that changed.
+    let mut seen = Vec::new();
+    while seen.len() < 2 {
+        let batch = changes.next().await;
+        let switches = batch.changes.into_iter().filter(|change| change.table == 0);
+        seen.extend(switches.map(|change| (change.before.is_some(), change.after.is_some())));
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, [(false, true), (true, false)]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_schema_is_converted_while_we_are_connected() {
+    let lab = databases("convert", Databases::Standalone);
+    lab.nbctl(&["ls-add", "kept"]).unwrap();
+    let mut config = config(&lab);
+    config.tables[0].columns.as_mut().unwrap().push("brand_new".into());
+    let client = connect(config).await;
+    assert_eq!(client.status().borrow().missing.len(), 1);
+    let mut changes = client.subscribe();
+    changes.next().await;
+    let control = lab.machine("control").unwrap();
+    let script = "sed 's/\"Logical_Switch\": {/\"Logical_Switch\": {/; 0,/\"Logical_Switch\": *{ *$/b' /usr/share/ovn/ovn-nb.ovsschema > /tmp/x; \
+        python3 - <<'P'\nimport json\ns=json.load(open('/usr/share/ovn/ovn-nb.ovsschema'))\ns['version']='99.0.0'\n\
+        s['tables']['Logical_Switch']['columns']['brand_new']={'type':'string'}\njson.dump(s,open('/tmp/new.ovsschema','w'))\nP\n\
+        ovsdb-client --timeout=30 convert unix:/run/ovn/ovnnb_db.sock /tmp/new.ovsschema";
+    control.run(&["bash", "-c", script]).unwrap();
+    await_status(&client, |status| status.connected && status.missing.is_empty()).await;
+    assert_eq!(client.schema().unwrap().version, "99.0.0");
+    let row = client.snapshot();
+    let row = row.table("Logical_Switch").unwrap().iter().next().unwrap();
+    assert_eq!((row.text("name").unwrap(), row.text("brand_new").unwrap()), ("kept".into(), String::new()));
+    assert!(
+        changes.take().is_none_or(|batch| batch.changes.iter().all(|change| change.table != 0)),
+        "the row did not change"
+    );
+    write_switch(&client, "after").await;
+    see_switch(&client, "after").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_that_lags_never_takes_the_replica_back() {
+    let lab = databases("lag", Databases::Raft);
+    let mut settings = config(&lab);
+    settings.leader_only = false;
+    let leader = await_leader(&lab);
+    let follower = ["nb-1", "nb-2", "nb-3"].into_iter().find(|member| *member != leader).unwrap();
+    let cuts: Vec<_> = ["db-1", "db-2", "db-3"]
+        .into_iter()
+        .filter(|other| *other != machine_of(follower))
+        .map(|other| lab.partition(&machine_of(follower), other).unwrap())
+        .collect();
+    // The follower is first in the list, so that it would be taken if it were let.
+    let place = settings.remotes.iter().position(|remote| remote.to_string().contains(&machine_of(follower))).unwrap();
+    let ahead = connect(config(&lab)).await;
+    for round in 0..20 {
+        write_switch(&ahead, &format!("r{round}")).await;
+    }
+    settings.remotes.swap(0, place);
+    let client = connect(settings).await;
+    see_switch(&client, "r19").await;
+    // A new client may have tried the lagging one first, but cannot have seen this from it.
+    let serving = await_status(&client, |status| status.connected).await.remote.unwrap();
+    assert!(!serving.contains(&machine_of(follower)), "{serving}");
+    let mut changes = client.subscribe();
+    changes.next().await;
+    // The one that serves us dies: the lagging one must not be believed before it has caught up.
+    let dies = ["nb-1", "nb-2", "nb-3"].into_iter().find(|member| serving.contains(&machine_of(member))).unwrap();
+    let sessions = client.status().borrow().sessions;
+    lab.kill(dies).unwrap();
+    for cut in cuts {
+        cut.heal().unwrap();
+    }
+    await_status(&client, |status| status.connected && status.sessions > sessions).await;
+    assert!(has_switch(&client.snapshot(), "r19"));
+    let gone = changes.take().map_or(0, |batch| batch.changes.iter().filter(|change| change.after.is_none()).count());
+    assert_eq!(gone, 0, "rows went backwards");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn conditions_that_change_while_nobody_listens_are_not_forgotten() {
+    let lab = databases("offline", Databases::Raft);
+    lab.nbctl(&["ls-add", "blue", "--", "ls-add", "red"]).unwrap();
+    let mut settings = config(&lab);
+    settings.tables[0] = settings.tables[0].clone().conditions(vec![Condition::equals("name", "blue")]);
+    let client = connect(settings).await;
+    assert!(has_switch(&client.snapshot(), "blue") && !has_switch(&client.snapshot(), "red"));
+    lab.kill(&await_leader(&lab)).unwrap();
+    await_status(&client, |status| !status.connected).await;
+    // The next server knows our last transaction, and would tell only what has changed since: nothing.
+    client.set_conditions("Logical_Switch", Some(vec![Condition::equals("name", "red")])).await.unwrap();
+    see_switch(&client, "red").await;
+    assert!(!has_switch(&client.snapshot(), "blue"));
+}

@@ -1,0 +1,124 @@
+//! Ten thousand writes with a fault every few hundred: none lost that was acknowledged, none doubled.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lab::{Databases, Lab};
+use ovsdb::client::{Client, CommitError, Committer};
+use ovsdb::operation::Condition;
+use ovsdb::transaction::{Row, Transaction};
+
+use crate::basics::cell;
+use crate::common::{PATIENCE, await_leader, config, connect, databases, machine_of};
+
+const WRITES: usize = 10_000;
+const BATCH: usize = 20;
+const FAULT_EVERY: usize = 400;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_writes_under_faults() {
+    let lab = databases("storm", Databases::Raft);
+    let client = connect(config(&lab)).await;
+    let mut committer = Committer::take_over(client.clone(), cell(&client), "storm", PATIENCE).await.unwrap();
+    let mut faults: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut resent = 0;
+    for first in (0..WRITES).step_by(BATCH) {
+        let down = if first % FAULT_EVERY == FAULT_EVERY / 2 {
+            Some(break_something(&lab, first / FAULT_EVERY, &mut faults))
+        } else {
+            None
+        };
+        let mut batch = Transaction::new();
+        for write in first..first + BATCH {
+            // Inserts without an identity of their own: were one sent twice, it would be there twice.
+            batch.insert("Logical_Switch", Row::new().text("name", &format!("w{write}")));
+        }
+        if first > 0 {
+            // And a deletion of one of the last batch, which must not come back.
+            batch.delete("Logical_Switch", vec![Condition::equals("name", &format!("w{}", first - 1))]);
+        }
+        loop {
+            match committer.commit(&batch, Duration::from_secs(20)).await {
+                Ok(committed) => {
+                    resent += committed.sent - 1;
+                    break;
+                }
+                // Not known, or not sent: the next try settles it first, and sends again only what did not happen.
+                Err(CommitError::Unsettled(_) | CommitError::Call(_)) => {}
+                Err(error) => panic!("write {first}: {error}"),
+            }
+        }
+        if let Some(heal) = down {
+            heal(&lab);
+        }
+    }
+    println!("faults: {faults:?}; sent again: {resent}");
+    assert!(faults.len() >= 4 && faults.values().sum::<u32>() >= 20, "{faults:?}");
+    verify(&lab, &client).await;
+}
+
+type Heal = Box<dyn FnOnce(&Lab)>;
+
+/// One fault after another; returns how it is undone.
+fn break_something(lab: &Lab, turn: usize, faults: &mut BTreeMap<&'static str, u32>) -> Heal {
+    let leader = await_leader(lab);
+    let follower = ["nb-1", "nb-2", "nb-3"].into_iter().find(|member| *member != leader).unwrap().to_owned();
+    let (kind, heal): (&'static str, Heal) = match turn % 5 {
+        0 => {
+            lab.kill(&leader).unwrap();
+            ("leader killed", Box::new(move |lab| lab.restart(&leader).unwrap()))
+        }
+        1 => {
+            lab.kill(&follower).unwrap();
+            ("follower killed", Box::new(move |lab| lab.restart(&follower).unwrap()))
+        }
+        2 => {
+            let paused = lab.pause(&leader).unwrap();
+            ("leader stopped", Box::new(move |_| paused.resume().unwrap()))
+        }
+        3 => {
+            let alone = machine_of(&leader);
+            let others = ["db-1", "db-2", "db-3"].into_iter().filter(|name| *name != alone);
+            let cuts: Vec<_> = others.map(|other| lab.partition(&alone, other).unwrap()).collect();
+            ("leader cut off", Box::new(move |_| cuts.into_iter().for_each(|cut| cut.heal().unwrap())))
+        }
+        _ => {
+            let machine = lab.machine(&machine_of(&leader)).unwrap();
+            machine
+                .run(&["ovn-appctl", "-t", "/run/ovn/ovnnb_db.ctl", "ovsdb-server/compact", "OVN_Northbound"])
+                .unwrap();
+            ("leadership handed on", Box::new(|_| ()))
+        }
+    };
+    *faults.entry(kind).or_default() += 1;
+    heal
+}
+
+/// The database has each write exactly once, less those that were deleted, and the replica is the database.
+async fn verify(lab: &Lab, client: &Client) {
+    let mut expected: Vec<String> = (0..WRITES).map(|write| format!("w{write}")).collect();
+    expected.retain(|name| {
+        let number: usize = name[1..].parse().unwrap();
+        number + 1 == WRITES || !(number + 1).is_multiple_of(BATCH)
+    });
+    expected.sort();
+    let listing = lab.nbctl(&["--bare", "--columns=name", "list", "logical_switch"]).unwrap();
+    let mut found: Vec<String> = listing.lines().filter(|line| !line.is_empty()).map(String::from).collect();
+    found.sort();
+    assert_eq!(found.len(), expected.len(), "lost or doubled");
+    assert_eq!(found, expected);
+    let mut changes = client.subscribe();
+    let replica = || {
+        let snapshot = client.snapshot();
+        let mut names: Vec<String> =
+            snapshot.table("Logical_Switch").unwrap().iter().map(|row| row.text("name").unwrap()).collect();
+        names.sort();
+        names
+    };
+    let same = async {
+        while replica() != expected {
+            changes.next().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, same).await.expect("the replica is not the database");
+}

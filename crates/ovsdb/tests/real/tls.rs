@@ -1,0 +1,166 @@
+//! TLS: who is let in, and which servers are believed.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lab::{Databases, Lab, LabSpec, Ovn};
+use ovsdb::client::{Client, Config, Remote, TableMonitor, TlsFiles};
+
+use crate::common::{PATIENCE, await_status, see_switch, write_switch};
+
+struct Secure {
+    lab: Lab,
+    pki: PathBuf,
+    remote: Remote,
+}
+
+fn secure(purpose: &str) -> Secure {
+    let ovn = Ovn { databases: Databases::Standalone, tls: true, ..Ovn::default() };
+    let lab = Lab::start(LabSpec::for_test(purpose).unwrap().ovn(ovn)).unwrap();
+    let pki = lab::place::Place::from_environment().unwrap().lab(lab.name()).join("pki/ovn");
+    // The server is in the lab's network; a relay brings it to this host's loopback.
+    let remote = lab.record().endpoints.northbound_remote.unwrap();
+    let target = remote.trim_start_matches("ssl:").parse().unwrap();
+    let relay = lab::relay::Relay::start(lab.machine("control").unwrap(), target, None).unwrap();
+    let remote = format!("ssl:127.0.0.1:{}", relay.address().port()).parse().unwrap();
+    // It ends with the test's process.
+    std::mem::forget(relay);
+    Secure { lab, pki, remote }
+}
+
+impl Secure {
+    fn files(&self, verify_host_name: bool) -> TlsFiles {
+        TlsFiles {
+            certificate: self.pki.join("ovn.crt"),
+            private_key: self.pki.join("ovn.key"),
+            authorities: self.pki.join("ca.crt"),
+            verify_host_name,
+        }
+    }
+
+    fn client(&self, files: TlsFiles) -> Client {
+        let mut config = Config::new(vec![self.remote.clone()], "OVN_Northbound")
+            .monitor(TableMonitor::new("Logical_Switch").columns(&["name"]).index(&["name"]));
+        config.tls = Some(files);
+        config.backoff.most = Duration::from_millis(300);
+        Client::start(config)
+    }
+
+    async fn refusal(&self, files: TlsFiles) -> String {
+        let client = self.client(files);
+        let mut status = client.status();
+        let refused = status.wait_for(|status| status.last_error.is_some());
+        let status = tokio::time::timeout(PATIENCE, refused).await.unwrap().unwrap().clone();
+        assert_eq!(status.sessions, 0);
+        status.last_error.unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_right_certificates_work_and_others_are_refused_with_the_reason() {
+    let secure = secure("tls");
+    let client = secure.client(secure.files(false));
+    client.connected(PATIENCE).await.unwrap();
+    write_switch(&client, "secure").await;
+    see_switch(&client, "secure").await;
+
+    // The server's certificate is for the control machine, not for loopback: only who asks for the name minds.
+    let wrong_name = secure.refusal(secure.files(true)).await;
+    assert!(wrong_name.contains("not valid for name") || wrong_name.contains("NotValidForName"), "{wrong_name}");
+
+    let stranger = lab::pki::Authority::create(&secure.pki.join("stranger"), "stranger").unwrap();
+    let wrong_authority = TlsFiles { authorities: stranger.certificate.clone(), ..secure.files(false) };
+    let wrong_authority = secure.refusal(wrong_authority).await;
+    assert!(wrong_authority.contains("UnknownIssuer") || wrong_authority.contains("BadSignature"), "{wrong_authority}");
+
+    let missing = secure.refusal(TlsFiles { certificate: "/nowhere.crt".into(), ..secure.files(false) }).await;
+    assert!(missing.contains("/nowhere.crt"), "{missing}");
+    let no_key = secure.refusal(TlsFiles { private_key: secure.pki.join("ovn.crt"), ..secure.files(false) }).await;
+    assert!(no_key.contains("ovn.crt"), "{no_key}");
+
+    let identity = stranger.issue("stranger", "ovn", None, &[], &[]).unwrap();
+    let files = TlsFiles { certificate: identity.certificate, private_key: identity.key, ..secure.files(false) };
+    let not_let_in = secure.refusal(files).await;
+    assert!(!not_let_in.is_empty(), "{not_let_in}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_expired_certificate_of_the_server_is_refused() {
+    let secure = secure("expired");
+    // The same authority, but what the server shows has run out: a server of our own with such a certificate.
+    let authority = lab::pki::Authority::create(&secure.pki.join("late"), "late").unwrap();
+    let identity = authority.issue_expired("late", "ovn").unwrap();
+    let control = secure.lab.machine("control").unwrap();
+    let path = |path: &std::path::Path| path.display().to_string();
+    let arguments = [
+        format!("--private-key={}", path(&identity.key)),
+        format!("--certificate={}", path(&identity.certificate)),
+        format!("--ca-cert={}", path(&secure.pki.join("ca.crt"))),
+    ];
+    control.run(&["ovsdb-tool", "create", "/tmp/late.db", "/usr/share/ovn/ovn-nb.ovsschema"]).unwrap();
+    let mut words = vec![
+        "ovsdb-server",
+        "--detach",
+        "--no-chdir",
+        "--pidfile=/run/late.pid",
+        "--unixctl=/run/late.ctl",
+        "--remote=pssl:7641:0.0.0.0",
+    ];
+    words.extend(arguments.iter().map(String::as_str));
+    words.push("/tmp/late.db");
+    control.run(&words).unwrap();
+    let target = "10.99.0.1:7641".parse().unwrap();
+    let relay = lab::relay::Relay::start(control, target, None).unwrap();
+    let late = Secure {
+        remote: format!("ssl:{}", relay.address()).parse().unwrap(),
+        pki: secure.pki.clone(),
+        lab: secure.lab,
+    };
+    let expired = late.refusal(TlsFiles { authorities: authority.certificate.clone(), ..late.files(false) }).await;
+    assert!(expired.to_lowercase().contains("expired"), "{expired}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewed_certificates_are_used_without_a_restart() {
+    let secure = secure("renewed");
+    let own = secure.pki.join("own");
+    std::fs::create_dir_all(&own).unwrap();
+    let files = TlsFiles { certificate: own.join("c"), private_key: own.join("k"), ..secure.files(false) };
+    let client = secure.client(files);
+    await_status(&client, |status| status.last_error.is_some()).await;
+    // Now the files appear: the next try reads them.
+    std::fs::copy(secure.pki.join("ovn.key"), own.join("k")).unwrap();
+    std::fs::copy(secure.pki.join("ovn.crt"), own.join("c")).unwrap();
+    client.connected(PATIENCE).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_name_is_told_to_the_server_and_an_address_is_not() {
+    use std::io::Read;
+    let folder = std::env::temp_dir().join(format!("ovsdb-sni-{}", std::process::id()));
+    let authority = lab::pki::Authority::create(&folder, "sni").unwrap();
+    let identity = authority.issue("client", "client", None, &[], &[]).unwrap();
+    for (host, told) in [("localhost", true), ("127.0.0.1", false)] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut config = Config::new(vec![format!("ssl:{host}:{port}").parse().unwrap()], "OVN_Northbound");
+        config.tls = Some(TlsFiles {
+            certificate: identity.certificate.clone(),
+            private_key: identity.key.clone(),
+            authorities: authority.certificate.clone(),
+            verify_host_name: false,
+        });
+        let _client = Client::start(config);
+        let hello = tokio::task::spawn_blocking(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut hello = [0; 2048];
+            let length = stream.read(&mut hello).unwrap();
+            hello[..length].to_vec()
+        });
+        let hello = hello.await.unwrap();
+        // The name stands in the clear in the first message: a router goes by it.
+        assert_eq!(hello.windows(host.len()).any(|part| part == host.as_bytes()), told, "{host}");
+    }
+    let _ = std::fs::remove_dir_all(folder);
+}

@@ -1,0 +1,110 @@
+//! Servers that send nonsense. Only a fake can be made to do so.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener};
+use std::time::Duration;
+
+use ovsdb::client::{Client, Config, TableMonitor};
+use ovsdb::frame::{Framer, Limits};
+
+use crate::common::PATIENCE;
+
+const SCHEMA: &str = r#"{"name":"Fake","version":"1.0.0","tables":{"T":{"columns":{"name":{"type":"string"}}}}}"#;
+
+/// A server that answers the greeting properly and then says something of a test's choice; returns its port.
+fn fake(last_words: Vec<u8>, then_hang_up: bool) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            let last_words = last_words.clone();
+            std::thread::spawn(move || {
+                let mut framer = Framer::new(Limits::default());
+                let mut chunk = [0; 4096];
+                while let Ok(read) = client.read(&mut chunk) {
+                    if read == 0 {
+                        return;
+                    }
+                    framer.buffer().extend_from_slice(&chunk[..read]);
+                    while let Ok(Some(frame)) = framer.next_frame() {
+                        let request: serde_json::Value = serde_json::from_slice(&frame).unwrap();
+                        let (id, method) = (&request["id"], request["method"].as_str().unwrap_or_default());
+                        let answer = match method {
+                            "get_schema" => format!(r#"{{"id":{id},"error":null,"result":{SCHEMA}}}"#),
+                            "set_db_change_aware" | "echo" => format!(r#"{{"id":{id},"error":null,"result":{{}}}}"#),
+                            "monitor" => format!(r#"{{"id":{id},"error":null,"result":{{}}}}"#),
+                            _ => format!(r#"{{"id":{id},"error":"unknown method","result":null}}"#),
+                        };
+                        let _ = client.write_all(answer.as_bytes());
+                        if method == "monitor" {
+                            let _ = client.write_all(&last_words);
+                            if then_hang_up {
+                                let _ = client.shutdown(Shutdown::Both);
+                                return;
+                            }
+                        }
+                    }
+                }
+            });
+        }
+    });
+    port
+}
+
+/// The reason for which a client leaves such a server.
+async fn reason(last_words: &[u8], then_hang_up: bool) -> String {
+    let port = fake(last_words.to_vec(), then_hang_up);
+    let mut config =
+        Config::new(vec![format!("tcp:127.0.0.1:{port}").parse().unwrap()], "Fake").monitor(TableMonitor::new("T"));
+    config.limits = Limits { bytes: 1 << 16, depth: 32 };
+    config.probe_interval = Duration::from_secs(2);
+    let client = Client::start(config);
+    let mut status = client.status();
+    let ended = status.wait_for(|status| status.sessions > 0 && status.last_error.is_some());
+    let status = tokio::time::timeout(PATIENCE, ended).await.unwrap().unwrap().clone();
+    status.last_error.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nonsense_ends_the_session_with_a_clear_word_and_nothing_panics() {
+    let uuid = "36bef046-7da7-43a5-905a-c17899216fcb";
+    let update = |row: &str| {
+        format!(r#"{{"id":null,"method":"update","params":["replica",{{"T":{{"{uuid}":{row}}}}}]}}"#).into_bytes()
+    };
+    for (words, hang_up, expected) in [
+        (br#"{"id":null,"method":"upd"#.to_vec(), true, "in the middle of a message"),
+        (Vec::new(), true, "closed the connection"),
+        (format!("[\"{}", "x".repeat(1 << 17)).into_bytes(), false, "more than 65536 bytes"),
+        ("[".repeat(40).into_bytes(), false, "nested deeper than 32"),
+        (b"HTTP/1.1 400 Bad Request\r\n".to_vec(), false, "where a JSON text should begin"),
+        (br#"{"id":null,"method":"update","params":7}"#.to_vec(), false, "cannot be understood"),
+        (update(r#"{"new":{"name":7}}"#), false, "T.name"),
+        (update(r#"{"new":{"colour":"red"}}"#), false, "colour"),
+        (update(r#"{"modify":{"name":"b"}}"#), false, "does not have"),
+        (b"[1,2,3]".to_vec(), false, "cannot be understood"),
+        (b"[\xff\xfe]".to_vec(), false, "UTF-8"),
+    ] {
+        let found = reason(&words, hang_up).await;
+        assert!(found.contains(expected), "{:?} gave {found}", String::from_utf8_lossy(&words[..words.len().min(60)]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn half_a_frame_and_then_silence_is_noticed_within_the_probe_interval() {
+    let found = reason(br#"{"id":null,"meth"#, false).await;
+    assert!(found.contains("said nothing"), "{found}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_to_nobody_and_unknown_notifications_are_ignored() {
+    let words = br#"{"id":999,"error":null,"result":{}}{"id":null,"method":"gossip","params":[1]}{"id":"e","method":"echo","params":["hi"]}"#;
+    let port = fake(words.to_vec(), false);
+    let config =
+        Config::new(vec![format!("tcp:127.0.0.1:{port}").parse().unwrap()], "Fake").monitor(TableMonitor::new("T"));
+    let client = Client::start(config);
+    client.connected(PATIENCE).await.unwrap();
+    // Still served after all of that: a call gets its answer, even if it is that the method is not known.
+    let error = client.databases().await.unwrap_err();
+    assert!(error.to_string().contains("unknown method"), "{error}");
+    assert_eq!(client.status().borrow().sessions, 1);
+}
