@@ -151,18 +151,23 @@ impl Client {
     }
 
     /// Asks for a lock; true if it is held now, else [`Status::locks`] tells when it is.
+    ///
+    /// After a reconnection it is asked for again; meanwhile somebody else may have it.
     pub async fn lock(&self, name: &str) -> Result<bool, CallError> {
+        self.state.want_lock(name, true);
         let answer = self.call("lock", &[name], self.config.call_timeout).await?;
         Ok(answer.get("locked").and_then(Value::as_bool) == Some(true))
     }
 
     /// Takes a lock from whoever holds it.
     pub async fn steal(&self, name: &str) -> Result<(), CallError> {
+        self.state.want_lock(name, true);
         self.call("steal", &[name], self.config.call_timeout).await.map(|_| ())
     }
 
     /// Gives a lock back, or stops waiting for it.
     pub async fn unlock(&self, name: &str) -> Result<(), CallError> {
+        self.state.want_lock(name, false);
         self.call("unlock", &[name], self.config.call_timeout).await?;
         self.state.status.send_modify(|status| status.locks.retain(|other| other != name));
         Ok(())

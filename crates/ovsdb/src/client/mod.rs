@@ -11,6 +11,7 @@ mod commit;
 mod config;
 mod end;
 mod error;
+mod greeting;
 mod handle;
 mod plan;
 mod remote;

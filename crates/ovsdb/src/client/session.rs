@@ -14,13 +14,12 @@ use crate::client::end::{SessionEnd, malformed};
 use crate::client::error::CallError;
 use crate::client::plan::Plan;
 use crate::client::remote::Remote;
-use crate::client::server::{self, SERVER, ServerView, Standing};
+use crate::client::server::{SERVER, ServerView};
 use crate::client::store::SharedState;
 use crate::client::wire::{Wire, WireError};
 use crate::message::{self, Incoming};
 use crate::operation::Condition;
 use crate::read::Shared;
-use crate::schema::DatabaseSchema;
 use crate::transaction::ServerError;
 use crate::update::read_updates;
 
@@ -31,7 +30,7 @@ pub(crate) const REPLICA: &str = "replica";
 pub(crate) const CHANGE_CONDITIONS: &str = "monitor_cond_change";
 
 /// The conditions of each monitored table.
-type Conditions = Vec<Option<Vec<Condition>>>;
+pub(super) type Conditions = Vec<Option<Vec<Condition>>>;
 
 /// A request of a user.
 #[derive(Debug)]
@@ -54,14 +53,14 @@ pub(crate) struct Memory {
     /// The cluster that the database belongs to.
     pub(crate) cluster: Option<String>,
     /// The conditions that the replica was kept under; none while it is open whether the server has taken new ones.
-    conditions: Option<Conditions>,
+    pub(super) conditions: Option<Conditions>,
 }
 
 /// An answer, as the text it came in: a dump is large, and is not copied.
-struct Answer(String);
+pub(super) struct Answer(String);
 
 impl Answer {
-    fn result(&self) -> Result<&RawValue, SessionEnd> {
+    pub(super) fn result(&self) -> Result<&RawValue, SessionEnd> {
         let incoming = Incoming::parse(&self.0).map_err(malformed)?;
         incoming.result.ok_or_else(|| malformed("an answer without a result"))
     }
@@ -76,19 +75,19 @@ enum Waiting {
 }
 
 pub(crate) struct Session<'a> {
-    config: &'a Config,
-    state: &'a SharedState,
-    memory: &'a mut Memory,
+    pub(super) config: &'a Config,
+    pub(super) state: &'a SharedState,
+    pub(super) memory: &'a mut Memory,
     wire: Wire,
     waiting: HashMap<u64, Waiting>,
     next_id: u64,
     heard: Instant,
     probed: bool,
-    server: Option<ServerView>,
-    plan: Option<Plan>,
+    pub(super) server: Option<ServerView>,
+    pub(super) plan: Option<Plan>,
     shared: Shared,
     /// Notifications that came while an answer was awaited, in their order.
-    early: VecDeque<String>,
+    pub(super) early: VecDeque<String>,
     conditions_in_flight: u32,
 }
 
@@ -118,115 +117,16 @@ impl<'a> Session<'a> {
         };
         let schema = session.greet().await?;
         session.monitor(schema).await?;
+        session.ask_for_locks().await?;
         Ok(session)
     }
 
-    async fn greet(&mut self) -> Result<DatabaseSchema, SessionEnd> {
-        let limit = self.config.connect_timeout;
-        let answer = self.ask("monitor_cond", json!([SERVER, SERVER, server::requests()]), limit).await?;
-        // A server without a `_Server` database is an old one, and stands alone.
-        if let Ok(updates) = answer {
-            let mut view = ServerView::new();
-            view.apply(updates.result()?.get()).map_err(malformed)?;
-            self.server = Some(view);
-            self.drain_early()?;
-            self.await_standing().await?;
-        }
-        // From now on the server tells us of changes instead of hanging up; an old one does not know it.
-        let _ = self.ask("set_db_change_aware", json!([true]), limit).await?;
-        // The copy in `_Server` may be older than this for a moment after a conversion.
-        let answer = self.ask("get_schema", json!([self.config.database]), limit).await?;
-        let text = answer.map_err(|_| SessionEnd::NoDatabase(self.config.database.clone()))?;
-        let schema: Value = serde_json::from_str(text.result()?.get()).map_err(malformed)?;
-        DatabaseSchema::parse(&schema).map_err(malformed)
-    }
-
-    /// Waits until the server can serve us, for a short while: a follower may be about to catch up.
-    async fn await_standing(&mut self) -> Result<(), SessionEnd> {
-        let deadline = Instant::now() + self.config.connect_timeout;
-        loop {
-            match self.judge() {
-                Ok(_) => return Ok(()),
-                Err(SessionEnd::Behind { .. }) if Instant::now() < deadline => {
-                    let text = self.receive(deadline).await?;
-                    self.early.push_back(text);
-                    self.drain_early()?;
-                }
-                Err(other) => return Err(other),
-            }
-        }
-    }
-
-    /// Whether this server may serve us, by its own word.
-    fn judge(&mut self) -> Result<Standing, SessionEnd> {
-        let name = &self.config.database;
-        let standing = self.server.as_ref().and_then(|server| server.standing(name));
-        let standing = standing.ok_or_else(|| SessionEnd::NoDatabase(name.clone()))?;
-        if !standing.connected {
-            return Err(SessionEnd::Disconnected);
-        }
-        if standing.clustered {
-            if let (Some(expected), Some(found)) = (&self.memory.cluster, &standing.cluster)
-                && expected != found
-            {
-                return Err(SessionEnd::OtherCluster { found: found.clone(), expected: expected.clone() });
-            }
-            if self.config.leader_only && !standing.leader {
-                return Err(SessionEnd::NotLeader);
-            }
-            if let (Some(has), Some(seen)) = (standing.index, self.memory.index)
-                && has < seen
-            {
-                return Err(SessionEnd::Behind { has, seen });
-            }
-        }
-        Ok(standing)
-    }
-
-    async fn monitor(&mut self, schema: DatabaseSchema) -> Result<(), SessionEnd> {
-        let schema = Arc::new(schema);
-        let plan = Plan::new(&schema, &self.config.tables);
-        self.state.adopt(schema, &plan);
-        let missing = plan.missing.clone();
-        self.state.status.send_modify(|status| status.missing = missing);
-        let conditions = self.wanted_conditions();
-        let requests = plan.requests(&conditions, true);
-        let plain = plan.requests(&conditions, false);
-        self.plan = Some(plan);
-        // What was kept under other conditions does not tell what is missing under these.
-        let same = self.memory.conditions.take().as_ref() == Some(&conditions);
-        let since = self.memory.last_transaction.take().filter(|_| same);
-        let database = &self.config.database;
-        // A dump of a large database takes its time, and the server answers nothing else meanwhile.
-        let limit = self.config.call_timeout.max(self.config.connect_timeout);
-        let zero = "00000000-0000-0000-0000-000000000000";
-        let params = json!([database, REPLICA, requests, since.as_deref().unwrap_or(zero)]);
-        if let Ok(answer) = self.ask("monitor_cond_since", params, limit).await? {
-            let (found, last, updates): (bool, String, &RawValue) =
-                serde_json::from_str(answer.result()?.get()).map_err(malformed)?;
-            self.take(updates, !(found && since.is_some()))?;
-            self.memory.last_transaction = Some(last);
-        } else {
-            let answer = match self.ask("monitor_cond", json!([database, REPLICA, requests]), limit).await? {
-                Ok(answer) => answer,
-                Err(_) => self
-                    .ask("monitor", json!([database, REPLICA, plain]), limit)
-                    .await?
-                    .map_err(|error| SessionEnd::Refused { method: "monitor".into(), error })?,
-            };
-            self.take(answer.result()?, true)?;
-        }
-        self.memory.conditions = Some(conditions);
-        self.remember();
-        self.drain_early()
-    }
-
-    fn wanted_conditions(&self) -> Conditions {
+    pub(super) fn wanted_conditions(&self) -> Conditions {
         self.state.conditions.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
     /// Applies updates of our database to the replica.
-    fn take(&mut self, updates: &RawValue, whole: bool) -> Result<(), SessionEnd> {
+    pub(super) fn take(&mut self, updates: &RawValue, whole: bool) -> Result<(), SessionEnd> {
         let tables = self.plan.as_ref().map_or(&[][..], |plan| &plan.tables);
         let updates = read_updates(updates.get(), tables, &mut self.shared).map_err(malformed)?;
         self.state.apply(updates, whole).map_err(malformed)?;
@@ -234,7 +134,7 @@ impl<'a> Session<'a> {
     }
 
     /// Remembers how far this server was, so that no other one takes us back.
-    fn remember(&mut self) {
+    pub(super) fn remember(&mut self) {
         let standing = self.server.as_ref().and_then(|server| server.standing(&self.config.database));
         if let Some(standing) = standing.filter(|standing| standing.clustered) {
             self.memory.index = self.memory.index.max(standing.index);
@@ -243,7 +143,7 @@ impl<'a> Session<'a> {
     }
 
     /// Asks and waits for the answer; what else comes meanwhile is kept. The inner error is the server's.
-    async fn ask(
+    pub(super) async fn ask(
         &mut self,
         method: &str,
         params: Value,
@@ -269,7 +169,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    async fn receive(&mut self, deadline: Instant) -> Result<String, SessionEnd> {
+    pub(super) async fn receive(&mut self, deadline: Instant) -> Result<String, SessionEnd> {
         let limit = deadline.saturating_duration_since(Instant::now());
         let text = tokio::time::timeout(limit, self.wire.receive()).await.map_err(|_| WireError::Timeout(limit))??;
         self.heard = Instant::now();
@@ -307,7 +207,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn drain_early(&mut self) -> Result<(), SessionEnd> {
+    pub(super) fn drain_early(&mut self) -> Result<(), SessionEnd> {
         while let Some(text) = self.early.pop_front() {
             let incoming = Incoming::parse(&text).map_err(malformed)?;
             self.take_notification(&incoming)?;
@@ -345,7 +245,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn note_lock(&self, lock: &str, held: bool) {
+    pub(super) fn note_lock(&self, lock: &str, held: bool) {
         self.state.status.send_modify(|status| {
             status.locks.retain(|other| other != lock);
             if held {

@@ -1,5 +1,6 @@
 //! What the client's users see, shared between them and the session that feeds it: replica, schema, status.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use tokio::sync::{Notify, watch};
@@ -49,6 +50,8 @@ pub(crate) struct SharedState {
     pub(crate) status: watch::Sender<Status>,
     /// The conditions of each table as they are wanted now.
     pub(crate) conditions: Mutex<Vec<Option<Vec<Condition>>>>,
+    /// The locks that are wanted: asked for again in every session.
+    locks: Mutex<BTreeSet<String>>,
 }
 
 impl SharedState {
@@ -57,6 +60,7 @@ impl SharedState {
             store: RwLock::default(),
             status: watch::Sender::new(Status::default()),
             conditions: Mutex::new(conditions),
+            locks: Mutex::default(),
         }
     }
 
@@ -66,6 +70,19 @@ impl SharedState {
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, Store> {
         self.store.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn want_lock(&self, name: &str, wanted: bool) {
+        let mut locks = lock(&self.locks);
+        if wanted {
+            locks.insert(name.to_owned());
+        } else {
+            locks.remove(name);
+        }
+    }
+
+    pub(crate) fn wanted_locks(&self) -> Vec<String> {
+        lock(&self.locks).iter().cloned().collect()
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {

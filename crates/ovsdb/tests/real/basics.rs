@@ -7,7 +7,9 @@ use ovsdb::operation::{Condition, Function, Mutation, Mutator};
 use ovsdb::transaction::{Row, Transaction};
 use ovsdb::uuid::Uuid;
 
-use crate::common::{PATIENCE, add_switch, config, connect, count_switches, databases, has_switch, see_switch};
+use crate::common::{
+    PATIENCE, add_switch, await_status, config, connect, count_switches, databases, has_switch, see_switch,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_replica_follows_transactions_of_ours_and_of_others() {
@@ -122,6 +124,12 @@ async fn locks_are_held_by_one() {
     tokio::time::timeout(PATIENCE, status.wait_for(|status| status.locks == ["leader"])).await.unwrap().unwrap();
     one.steal("leader").await.unwrap();
     tokio::time::timeout(PATIENCE, status.wait_for(|status| status.locks.is_empty())).await.unwrap().unwrap();
+    // A lock belongs to a session; after the server's restart one of the two has it again.
+    drop(two);
+    lab.kill("nb").unwrap();
+    lab.restart("nb").unwrap();
+    await_status(&one, |status| status.sessions > 1 && status.locks == ["leader"]).await;
+    one.transact(&asserted).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
