@@ -118,7 +118,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Verb::Up(options) => up::up(&place, &name, &options)?,
         Verb::Prepare(options) => up::prepare(&place, &options)?,
         Verb::Down { all } => down(&place, &name, all)?,
-        Verb::Status(output) => show::status(&place, &running(&place, &name)?, output)?,
+        Verb::Status(output) => show::status(&running(&place, &name)?, output)?,
         Verb::List(output) => show::list(&place, output)?,
         Verb::Exec { machine, command } => {
             return enter::exec(&running(&place, &name)?, &machine, &command);

@@ -53,7 +53,13 @@ fn down(record: &Record) -> Vec<&str> {
     record.components.iter().filter(|component| !works(component)).map(|component| component.name.as_str()).collect()
 }
 
-pub(super) fn status(_place: &Place, record: &Record, output: Output) -> Result<()> {
+/// The components of a machine, by name.
+fn components_on(record: &Record, machine: &str) -> String {
+    let on = record.components.iter().filter(|component| component.machine == machine);
+    on.map(|component| component.name.as_str()).collect::<Vec<_>>().join(" ")
+}
+
+pub(super) fn status(record: &Record, output: Output) -> Result<()> {
     let down = down(record);
     if output.output == Format::Json {
         let status = Status { record, components_running: record.components.len() - down.len(), components_down: down };
@@ -70,13 +76,12 @@ pub(super) fn status(_place: &Place, record: &Record, output: Output) -> Result<
     let rows = record.machines.iter().map(|machine| {
         let alive = machine.init.is_alive();
         let state = if alive { Cell::new("up", Tone::Good) } else { Cell::new("down", Tone::Bad) };
-        let running: Vec<&str> = record
-            .components
-            .iter()
-            .filter(|component| component.machine == machine.name)
-            .map(|component| component.name.as_str())
-            .collect();
-        [Cell::plain(&machine.name), state, Cell::plain(machine.addresses.join(" ")), Cell::plain(running.join(" "))]
+        [
+            Cell::plain(&machine.name),
+            state,
+            Cell::plain(machine.addresses.join(" ")),
+            Cell::plain(components_on(record, &machine.name)),
+        ]
     });
     say(&table::render(["MACHINE", "STATE", "ADDRESSES", "RUNS"], rows.collect(), colour))?;
     say("\n")?;
@@ -109,13 +114,11 @@ fn component_row(component: &ComponentRecord) -> [Cell; 5] {
 /// What `lab up` ends with: what runs where, and how to use it.
 pub(super) fn summary(record: &Record) -> Result<()> {
     let rows = record.machines.iter().map(|machine| {
-        let running: Vec<&str> = record
-            .components
-            .iter()
-            .filter(|component| component.machine == machine.name)
-            .map(|component| component.name.as_str())
-            .collect();
-        [Cell::plain(&machine.name), Cell::plain(machine.addresses.join(" ")), Cell::plain(running.join(" "))]
+        [
+            Cell::plain(&machine.name),
+            Cell::plain(machine.addresses.join(" ")),
+            Cell::plain(components_on(record, &machine.name)),
+        ]
     });
     say(&table::render(["MACHINE", "ADDRESSES", "RUNS"], rows.collect(), table::colour()))?;
     say("\n")?;

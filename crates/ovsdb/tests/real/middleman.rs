@@ -1,7 +1,7 @@
 //! A man in the middle: passes whole messages both ways and does what a test tells it to.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
@@ -32,11 +32,13 @@ impl Middleman {
                 let Ok(server) = UnixStream::connect(&path) else { continue };
                 all.lock().unwrap().push(server.try_clone().unwrap());
                 let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-                std::thread::spawn(move || pass(from, to, |_| true));
+                std::thread::spawn(move || pass(from, to, Some));
                 let eat = eat.clone();
                 std::thread::spawn(move || {
                     pass(server, client, move |text| {
-                        eat.lock().unwrap().as_ref().is_none_or(|word: &String| !text.contains(word.as_str()))
+                        let eaten =
+                            eat.lock().unwrap().as_ref().is_some_and(|word: &String| text.contains(word.as_str()));
+                        (!eaten).then_some(text)
                     });
                 });
             }
@@ -52,8 +54,8 @@ impl Middleman {
     }
 }
 
-/// Passes whole messages on as long as `let_pass` says so.
-fn pass(mut from: impl Read, mut to: impl Write, let_pass: impl Fn(&str) -> bool) {
+/// Passes whole messages on, as `change` wants them; what it makes nothing of is swallowed.
+fn pass(mut from: impl Read, mut to: impl Write, change: impl Fn(String) -> Option<String>) {
     let mut framer = Framer::new(Limits::default());
     let mut chunk = [0; 1 << 16];
     while let Ok(read) = from.read(&mut chunk) {
@@ -62,8 +64,8 @@ fn pass(mut from: impl Read, mut to: impl Write, let_pass: impl Fn(&str) -> bool
         }
         framer.buffer().extend_from_slice(&chunk[..read]);
         while let Ok(Some(frame)) = framer.next_frame() {
-            let text = String::from_utf8_lossy(&frame).into_owned();
-            if let_pass(&text) && to.write_all(&frame).is_err() {
+            let changed = change(String::from_utf8_lossy(&frame).into_owned());
+            if changed.is_some_and(|text| to.write_all(text.as_bytes()).is_err()) {
                 return;
             }
         }
@@ -128,28 +130,11 @@ fn downgrade(server: &str, hidden: &'static str) -> u16 {
         for client in listener.incoming().flatten() {
             let server = UnixStream::connect(&path).unwrap();
             let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-            std::thread::spawn(move || garble(from, to, hidden));
-            std::thread::spawn(move || pass(server, client, |_| true));
+            // `monitor_cond` is the beginning of `monitor_cond_since` as well: both are hidden then.
+            let method = format!("\"method\":\"{hidden}");
+            std::thread::spawn(move || pass(from, to, |text| Some(text.replace(&method, "\"method\":\"garbled_"))));
+            std::thread::spawn(move || pass(server, client, Some));
         }
     });
     port
-}
-
-fn garble(mut from: TcpStream, mut to: UnixStream, hidden: &str) {
-    let mut framer = Framer::new(Limits::default());
-    let mut chunk = [0; 1 << 16];
-    while let Ok(read) = from.read(&mut chunk) {
-        if read == 0 {
-            return;
-        }
-        framer.buffer().extend_from_slice(&chunk[..read]);
-        while let Ok(Some(frame)) = framer.next_frame() {
-            // `monitor_cond` is the beginning of `monitor_cond_since` as well: both are hidden then.
-            let text =
-                String::from_utf8_lossy(&frame).replace(&format!("\"method\":\"{hidden}"), "\"method\":\"garbled_");
-            if to.write_all(text.as_bytes()).is_err() {
-                return;
-            }
-        }
-    }
 }
