@@ -3,9 +3,10 @@
 //! Each sign is an event of the kernel; so is the end of the process. Nothing is polled by the clock.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 
@@ -85,14 +86,20 @@ impl Watch {
             if self.seen(&mut from)? {
                 return Ok(Outcome::Ready);
             }
-            match wait_readable(&[self.descriptor(), process.descriptor()], deadline) {
-                None => return Ok(Outcome::TimedOut),
-                Some(0) => {}
-                Some(_) => {
-                    return Ok(if self.seen(&mut from)? { Outcome::Ready } else { Outcome::Ended });
-                }
+            // Between a socket's name and its listening lies a moment that has no event.
+            let soon = self.has_silent_socket().then(|| Instant::now() + Duration::from_millis(1));
+            let until = soon.map_or(deadline, |soon| soon.min(deadline));
+            match wait_readable(&[self.descriptor(), process.descriptor()], until) {
+                None if Instant::now() >= deadline => return Ok(Outcome::TimedOut),
+                None | Some(0) => {}
+                Some(_) => return Ok(if self.seen(&mut from)? { Outcome::Ready } else { Outcome::Ended }),
             }
         }
+    }
+
+    /// Whether the awaited socket is there and nobody listens yet.
+    fn has_silent_socket(&self) -> bool {
+        matches!(self, Self::Path(_, path) if path.exists() && !answers(path))
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
@@ -116,7 +123,7 @@ impl Watch {
             }
             Self::Path(inotify, path) => {
                 drain(inotify);
-                Ok(path.exists())
+                Ok(path.exists() && answers(path))
             }
             Self::Log(inotify, log, line, _) => {
                 drain(inotify);
@@ -137,6 +144,12 @@ fn inotify(path: &Path, flags: AddWatchFlags) -> Result<Inotify> {
     let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).map_err(Error::errno(doing.clone()))?;
     inotify.add_watch(path, flags).map_err(Error::errno(doing))?;
     Ok(inotify)
+}
+
+/// A socket answers when somebody listens on it; any other file by being there.
+fn answers(path: &Path) -> bool {
+    let is_socket = std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
+    !is_socket || UnixStream::connect(path).is_ok()
 }
 
 fn drain(inotify: &Inotify) {

@@ -42,8 +42,8 @@ pub fn one_input(bytes: &[u8]) -> usize {
             for candidate in value.as_array().and_then(|list| list.last()).into_iter().chain([&value]) {
                 let mut replica = Replica::new(tables(), &[]);
                 if let Ok(updates) = read_updates(&candidate.to_string(), tables(), &mut Shared::new()) {
-                    let _ = replica.apply(updates.clone());
-                    let _ = replica.replace(updates);
+                    let _ = replica.apply(updates.clone(), &mut Vec::new());
+                    let _ = replica.replace(updates, &mut Vec::new());
                 }
             }
         }

@@ -9,6 +9,9 @@ use crate::datum::{Atom, Datum};
 use crate::operation::{Condition, Mutation, Mutator, Operation, RowValues};
 use crate::uuid::Uuid;
 
+/// The error of an answer that cannot be understood: it says nothing of whether the transaction took effect.
+pub(crate) const MALFORMED: &str = "a malformed answer";
+
 /// Who stands behind an operation: named when it fails, so that the rest can be sent again without it.
 pub type Owner = Arc<str>;
 
@@ -166,13 +169,13 @@ impl Transaction {
                     place: Some(place),
                     owner: self.owner_of(place).cloned(),
                     operation: Some(describe(operation)),
-                    error: ServerError { error: "a malformed answer".into(), details: Some(problem) },
+                    error: ServerError { error: MALFORMED.into(), details: Some(problem) },
                 })?);
             }
         }
         if results.len() < self.operations.len() {
             let details = format!("{} results for {} operations", results.len(), self.operations.len());
-            let error = ServerError { error: "a malformed answer".into(), details: Some(details) };
+            let error = ServerError { error: MALFORMED.into(), details: Some(details) };
             return Err(Refusal { place: None, owner: None, operation: None, error });
         }
         Ok(Outcome { results })

@@ -1,6 +1,6 @@
 //! Commits that happen once. OVSDB on raft is at-least-once: an answer may be lost, and nobody says whether the
-//! transaction took effect. Here each transaction requires a sequence number in the database and raises it, so that
-//! one look settles the matter, sending again is safe, and a writer who was replaced cannot write any more.
+//! transaction took effect. Here each transaction requires a sequence value in the database and replaces it by one of
+//! its own, so that one look settles the matter, sending again is safe, and a writer who was replaced cannot write.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use tokio::time::Instant;
 use crate::client::error::CallError;
 use crate::client::handle::Client;
 use crate::datum::{Atom, Datum};
-use crate::operation::{Condition, Function};
+use crate::operation::{Condition, Function, Mutation, Mutator};
 use crate::transaction::{Outcome, Refusal, Transaction};
 use crate::uuid::Uuid;
 
-/// Where the sequence number lives: one key of a map of strings in one row.
+/// Where the sequence value lives: one key of a map of strings in one row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SequenceCell {
     /// The table.
@@ -35,13 +35,22 @@ pub struct Committed {
     pub sent: u32,
 }
 
+/// What became of a commit that was in doubt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It took effect.
+    Happened,
+    /// It did not, and never will.
+    DidNot,
+}
+
 /// A commit that did not succeed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CommitError {
     /// The server refused it; nothing happened, and the next commit may go on.
     #[error("{0}")]
     Refused(Refusal),
-    /// Another writer has taken over; nothing happened, and nothing of this writer will.
+    /// Another writer has taken over; nothing of this writer will happen any more.
     #[error("another writer has taken over: the sequence is {found:?}, ours was {expected:?}")]
     Deposed {
         /// What stands in the cell.
@@ -49,9 +58,20 @@ pub enum CommitError {
         /// What we left there.
         expected: Option<String>,
     },
-    /// It could not be settled in time. The next commit begins by settling it.
+    /// It could not be settled in time: call [`Committer::settle`] before anything else is committed.
     #[error("it is not known yet whether it happened: {0}")]
     Unsettled(CallError),
+    /// An earlier commit is in doubt: call [`Committer::settle`] first.
+    #[error("an earlier commit is in doubt; settle it first")]
+    InDoubt,
+    /// The row that holds the sequence is not there.
+    #[error("there is no row {uuid} in {table} to hold the sequence")]
+    NoCell {
+        /// The table.
+        table: String,
+        /// The row.
+        uuid: Uuid,
+    },
     /// It was not sent; nothing happened.
     #[error("{0}")]
     Call(CallError),
@@ -63,133 +83,169 @@ pub struct Committer {
     client: Client,
     cell: SequenceCell,
     writer: String,
+    /// Never used twice, so that what stands in the cell tells which transaction was the last.
     number: u64,
     /// What the cell held after our last commit.
     last: Option<String>,
-    /// The number that we do not know the fate of.
-    doubt: Option<u64>,
+    /// The value of the commit that we do not know the fate of. Set before it is sent: a caller who gives up in the
+    /// middle leaves it set.
+    doubt: Option<String>,
+    /// Values of fences against that commit whose own fate is open.
+    fences: Vec<String>,
 }
 
 impl Committer {
-    /// Takes over: raises the sequence under this writer's name, which no writer may have had before. From then on
-    /// every transaction of a former writer fails.
+    /// Takes over: puts a value under this writer's name into the cell, a name that no writer may have had before.
+    /// From then on every transaction of a former writer fails.
     pub async fn take_over(
         client: Client,
         cell: SequenceCell,
         writer: impl Into<String>,
         limit: Duration,
     ) -> Result<Self, CommitError> {
-        let mut committer = Self { client, cell, writer: writer.into(), number: 0, last: None, doubt: None };
+        let mut committer =
+            Self { client, cell, writer: writer.into(), number: 0, last: None, doubt: None, fences: Vec::new() };
         let deadline = Instant::now() + limit;
         loop {
             committer.last = committer.look(deadline).await?;
             match committer.commit_until(&Transaction::new(), deadline).await {
                 Ok(_) => return Ok(committer),
-                // Somebody else raised it between look and commit: it is a race, and it goes on until one is last.
+                // Somebody else was quicker between look and commit: it is a race until one is last.
                 Err(CommitError::Deposed { .. }) if Instant::now() < deadline => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Commits a transaction: once, or not at all, or [`CommitError::Unsettled`] until the next call.
+    /// Commits a transaction: once, or not at all, or [`CommitError::Unsettled`].
     pub async fn commit(&mut self, transaction: &Transaction, limit: Duration) -> Result<Committed, CommitError> {
-        let deadline = Instant::now() + limit;
-        self.settle(deadline).await?;
-        self.commit_until(transaction, deadline).await
-    }
-
-    /// What this writer's sequence stands at.
-    pub fn number(&self) -> u64 {
-        self.number
-    }
-
-    fn value(&self, number: u64) -> String {
-        format!("{}:{number}", self.writer)
-    }
-
-    /// Finds out what became of a commit whose answer was lost.
-    async fn settle(&mut self, deadline: Instant) -> Result<(), CommitError> {
-        let Some(number) = self.doubt else { return Ok(()) };
-        let found = self.look(deadline).await?;
-        let ours = self.value(number);
-        if found.as_deref() == Some(&ours) {
-            self.number = number;
-            self.last = Some(ours);
-        } else if found != self.last {
-            return Err(CommitError::Deposed { found, expected: self.last.clone() });
+        if self.doubt.is_some() {
+            return Err(CommitError::InDoubt);
         }
-        // Even if it is still under way: the next one requires the same number, and only one of them can have it.
+        self.commit_until(transaction, Instant::now() + limit).await
+    }
+
+    /// Whether a commit is in doubt.
+    pub fn in_doubt(&self) -> bool {
+        self.doubt.is_some()
+    }
+
+    /// Settles a commit that is in doubt, for good: if it has not happened, it is fenced off, so that a copy that is
+    /// still under way comes too late. `None` if nothing is in doubt.
+    pub async fn settle(&mut self, limit: Duration) -> Result<Option<Fate>, CommitError> {
+        let Some(doubtful) = self.doubt.clone() else { return Ok(None) };
+        let fenced = self.commit_until(&Transaction::new(), Instant::now() + limit).await;
+        let fence = self.value();
+        let fate = match fenced {
+            Ok(_) => Fate::DidNot,
+            Err(CommitError::Deposed { found: Some(found), .. }) if found == doubtful => {
+                self.last = Some(found);
+                Fate::Happened
+            }
+            // An earlier fence had taken effect after all.
+            Err(CommitError::Deposed { found: Some(found), .. }) if self.fences.contains(&found) => {
+                self.last = Some(found);
+                Fate::DidNot
+            }
+            Err(error) => {
+                self.fences.push(fence);
+                self.doubt = Some(doubtful);
+                return Err(error);
+            }
+        };
         self.doubt = None;
-        Ok(())
+        self.fences.clear();
+        Ok(Some(fate))
     }
 
     async fn commit_until(&mut self, transaction: &Transaction, deadline: Instant) -> Result<Committed, CommitError> {
-        let number = self.number + 1;
-        let next = self.value(number);
-        let guarded = self.guarded(transaction, &next);
+        self.number += 1;
+        let next = self.value();
+        let (guarded, guard) = self.guarded(transaction, &next);
         let mut sent = 0;
+        let mut unsure = None;
+        self.doubt = Some(next.clone());
         loop {
             let limit = deadline.saturating_duration_since(Instant::now());
             sent += 1;
             match self.client.transact_within(&guarded, limit).await {
                 Ok(mut outcome) => {
-                    self.done(number, next);
-                    outcome.results.drain(..1);
+                    self.done(next);
+                    let first = usize::from(guard == 0);
+                    outcome.results.drain(..first);
                     outcome.results.truncate(transaction.operations().len());
                     return Ok(Committed { outcome: Some(outcome), sent });
                 }
-                Err(CallError::Refused(refusal)) if refusal.place == Some(0) => {
-                    let found = self.look(deadline).await.inspect_err(|_| self.doubt = Some(number))?;
+                Err(CallError::Refused(refusal)) if refusal.place == Some(guard) => {
+                    let found = self.look(deadline).await?;
                     if found.as_deref() == Some(&next) {
                         // An earlier sending had happened after all.
-                        self.done(number, next);
+                        self.done(next);
                         return Ok(Committed { outcome: None, sent });
                     }
+                    self.doubt = None;
                     return Err(CommitError::Deposed { found, expected: self.last.clone() });
                 }
                 Err(CallError::Refused(mut refusal)) => {
                     self.doubt = None;
-                    refusal.place = refusal.place.map(|place| place - 1);
+                    refusal.place = refusal.place.and_then(|place| place.checked_sub(usize::from(guard == 0)));
                     return Err(CommitError::Refused(refusal));
                 }
                 Err(error) if error.is_unsettled() => {
-                    self.doubt = Some(number);
                     if Instant::now() >= deadline {
                         return Err(CommitError::Unsettled(error));
                     }
                     if self.look(deadline).await?.as_deref() == Some(&next) {
-                        self.done(number, next);
+                        self.done(next);
                         return Ok(Committed { outcome: None, sent });
                     }
+                    // Sending the same again is safe: both copies require the same value, and only one can find it.
+                    unsure = Some(error);
                 }
-                Err(error) if self.doubt.is_some() => return Err(CommitError::Unsettled(error)),
-                Err(error) => return Err(CommitError::Call(error)),
+                Err(error) => {
+                    return Err(match unsure {
+                        Some(_) => CommitError::Unsettled(error),
+                        None => {
+                            self.doubt = None;
+                            CommitError::Call(error)
+                        }
+                    });
+                }
             }
         }
     }
 
-    fn done(&mut self, number: u64, value: String) {
-        self.number = number;
+    fn value(&self) -> String {
+        format!("{}:{}", self.writer, self.number)
+    }
+
+    fn done(&mut self, value: String) {
         self.last = Some(value);
         self.doubt = None;
     }
 
-    /// The transaction between its guard and the raising of the sequence.
-    fn guarded(&self, transaction: &Transaction, next: &str) -> Transaction {
+    /// The transaction with its guard and the new value, and the guard's place.
+    fn guarded(&self, transaction: &Transaction, next: &str) -> (Transaction, usize) {
         let SequenceCell { table, uuid, column, key } = &self.cell;
         let mut guarded = Transaction::new();
-        let key_atom = Atom::String(key.as_str().into());
-        // Where nobody has written yet there is nothing to require but the row: of two who begin at once, the later
-        // has it, and the earlier is told at its next commit.
-        let guard = self.last.as_ref().map(|last| {
-            let pair = Datum::map([(key_atom, Atom::String(last.as_str().into()))]);
-            Condition::new(column, Function::Includes, pair)
-        });
-        guarded.require(table, *uuid, guard.into_iter().collect());
+        let includes = |value: &str| {
+            let pair = Datum::map([(Atom::String(key.as_str().into()), Atom::String(value.into()))]);
+            (Condition::new(column, Function::Includes, pair.clone()), pair)
+        };
+        if let Some(last) = &self.last {
+            let guard = guarded.require(table, *uuid, vec![includes(last).0]);
+            guarded.append(transaction);
+            guarded.owned_by_nobody().set_key(table, *uuid, column, key, next);
+            return (guarded, guard);
+        }
+        // Nobody has written yet. An insert into a map leaves a key alone that is there: so it is tried, and whether
+        // it took is required behind it.
         guarded.append(transaction);
-        guarded.owned_by_nobody().set_key(table, *uuid, column, key, next);
-        guarded
+        let (condition, pair) = includes(next);
+        let insert = vec![Mutation::new(column, Mutator::Insert, pair)];
+        guarded.owned_by_nobody().mutate(table, vec![Condition::uuid(*uuid)], insert);
+        let guard = guarded.require(table, *uuid, vec![condition]);
+        (guarded, guard)
     }
 
     /// What stands in the cell now, as the server says.
@@ -201,13 +257,13 @@ impl Committer {
             let limit = deadline.saturating_duration_since(Instant::now());
             match self.client.transact_within(&select, limit).await {
                 Ok(outcome) => {
-                    let row = outcome.rows(place).and_then(|rows| rows.first()).and_then(|row| row.get(column));
-                    let pairs = row.and_then(|map| map.get(1)).and_then(serde_json::Value::as_array);
-                    let pair = pairs
-                        .into_iter()
-                        .flatten()
-                        .find(|pair| pair.get(0).and_then(serde_json::Value::as_str) == Some(key));
-                    return Ok(pair.and_then(|pair| pair.get(1)).and_then(serde_json::Value::as_str).map(String::from));
+                    let row = outcome.rows(place).and_then(|rows| rows.first());
+                    let row = row.ok_or_else(|| CommitError::NoCell { table: table.clone(), uuid: *uuid })?;
+                    let text =
+                        |value: Option<&serde_json::Value>| value.and_then(serde_json::Value::as_str).map(String::from);
+                    let pairs = row.get(column).and_then(|map| map.get(1)).and_then(serde_json::Value::as_array);
+                    let pair = pairs.into_iter().flatten().find(|pair| text(pair.get(0)).as_ref() == Some(key));
+                    return Ok(pair.and_then(|pair| text(pair.get(1))));
                 }
                 // A look may be repeated freely.
                 Err(error) if error.is_unsettled() && Instant::now() < deadline => {}

@@ -40,6 +40,6 @@ pub enum CallError {
 impl CallError {
     /// Whether it is unknown if the call took effect.
     pub fn is_unsettled(&self) -> bool {
-        matches!(self, Self::Lost { .. })
+        matches!(self, Self::Lost { .. } | Self::Failed { .. })
     }
 }

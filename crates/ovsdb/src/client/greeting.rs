@@ -9,8 +9,19 @@ use serde_json::{Value, json};
 use crate::client::end::{SessionEnd, malformed};
 use crate::client::plan::Plan;
 use crate::client::server::{self, SERVER, ServerView, Standing};
-use crate::client::session::{REPLICA, Session};
+use crate::client::session::{Answer, REPLICA, Session};
 use crate::schema::DatabaseSchema;
+use crate::transaction::ServerError;
+
+/// The answer of a server that knows the method. Any other error ends the session: to go on without what was asked for,
+/// such as conditions, would be something else than what was asked for.
+fn known(method: &str, answer: Result<Answer, ServerError>) -> Result<Option<Answer>, SessionEnd> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if error.error == "unknown method" => Ok(None),
+        Err(error) => Err(SessionEnd::Refused { method: method.into(), error }),
+    }
+}
 
 impl Session<'_> {
     pub(super) async fn greet(&mut self) -> Result<DatabaseSchema, SessionEnd> {
@@ -78,30 +89,32 @@ impl Session<'_> {
     pub(super) async fn monitor(&mut self, schema: DatabaseSchema) -> Result<(), SessionEnd> {
         let schema = Arc::new(schema);
         let plan = Plan::new(&schema, &self.config.tables);
-        self.state.adopt(schema, &plan);
+        let other_schema = self.state.adopt(schema, &plan);
         let missing = plan.missing.clone();
         self.state.status.send_modify(|status| status.missing = missing);
         let conditions = self.wanted_conditions();
         let requests = plan.requests(&conditions, true);
         let plain = plan.requests(&conditions, false);
         self.plan = Some(plan);
-        // What was kept under other conditions does not tell what is missing under these.
-        let same = self.memory.conditions.take().as_ref() == Some(&conditions);
+        // What was kept under other conditions or another schema does not tell what is missing under these.
+        let same = self.memory.conditions.take().as_ref() == Some(&conditions) && !other_schema;
         let since = self.memory.last_transaction.take().filter(|_| same);
         let database = &self.config.database;
         // A dump of a large database takes its time, and the server answers nothing else meanwhile.
         let limit = self.config.call_timeout.max(self.config.connect_timeout);
         let zero = "00000000-0000-0000-0000-000000000000";
         let params = json!([database, REPLICA, requests, since.as_deref().unwrap_or(zero)]);
-        if let Ok(answer) = self.ask("monitor_cond_since", params, limit).await? {
+        let newest = self.ask("monitor_cond_since", params, limit).await?;
+        if let Some(answer) = known("monitor_cond_since", newest)? {
             let (found, last, updates): (bool, String, &RawValue) =
                 serde_json::from_str(answer.result()?.get()).map_err(malformed)?;
             self.take(updates, !(found && since.is_some()))?;
             self.memory.last_transaction = Some(last);
         } else {
-            let answer = match self.ask("monitor_cond", json!([database, REPLICA, requests]), limit).await? {
-                Ok(answer) => answer,
-                Err(_) => self
+            let newer = self.ask("monitor_cond", json!([database, REPLICA, requests]), limit).await?;
+            let answer = match known("monitor_cond", newer)? {
+                Some(answer) => answer,
+                None => self
                     .ask("monitor", json!([database, REPLICA, plain]), limit)
                     .await?
                     .map_err(|error| SessionEnd::Refused { method: "monitor".into(), error })?,

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
@@ -14,12 +14,12 @@ use crate::client::backoff::Waits;
 use crate::client::config::Config;
 use crate::client::end::SessionEnd;
 use crate::client::error::CallError;
-use crate::client::session::{CHANGE_CONDITIONS, Call, Memory, REPLICA, Session};
+use crate::client::session::{CHANGE_CONDITIONS, Call, Memory, Session};
 use crate::client::store::{SharedState, Status, Subscription};
 use crate::operation::{Condition, TransactParameters};
 use crate::replica::Snapshot;
 use crate::schema::DatabaseSchema;
-use crate::transaction::{Outcome, Refusal, ServerError, Transaction};
+use crate::transaction::{MALFORMED, Outcome, Refusal, ServerError, Transaction};
 
 /// A client of one database. Clones share one session and one replica; it ends when the last one is dropped.
 #[derive(Debug, Clone)]
@@ -85,7 +85,13 @@ impl Client {
     /// Carries a transaction out within a time.
     pub async fn transact_within(&self, transaction: &Transaction, limit: Duration) -> Result<Outcome, CallError> {
         let answer = self.call("transact", &self.parameters(transaction, false), limit).await?;
-        Ok(transaction.read_answer(results(answer)?)?)
+        transaction.read_answer(results(answer)?).map_err(|refusal| {
+            if refusal.error.error == MALFORMED {
+                CallError::Lost { why: refusal.to_string() }
+            } else {
+                CallError::Refused(refusal)
+            }
+        })
     }
 
     /// Rehearses a transaction: the server carries it out, tells the results and takes it back.
@@ -140,14 +146,18 @@ impl Client {
                 ServerError { error: "unknown table".into(), details: Some(format!("{table} is not monitored")) };
             return Err(CallError::Refused(Refusal { place: None, owner: None, operation: None, error }));
         };
-        {
+        let wish = |conditions: &Option<Vec<Condition>>| {
             let mut wanted = self.state.conditions.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            wanted[place].clone_from(&conditions);
+            std::mem::replace(&mut wanted[place], conditions.clone())
+        };
+        let before = wish(&conditions);
+        // What is wanted of all tables is written when it is sent.
+        let answer = self.call(CHANGE_CONDITIONS, &serde_json::json!([]), self.config.call_timeout).await;
+        if matches!(answer, Err(CallError::Failed { .. })) {
+            // A refused wish must not come back with the next session.
+            wish(&before);
         }
-        // All rows: the condition that always holds.
-        let rows = conditions.map_or_else(|| serde_json::json!([true]), |conditions| serde_json::json!(conditions));
-        let params = serde_json::json!([REPLICA, REPLICA, { table: [{ "where": rows }] }]);
-        self.call(CHANGE_CONDITIONS, &params, self.config.call_timeout).await.map(|_| ())
+        answer.map(|_| ())
     }
 
     /// Asks for a lock; true if it is held now, else [`Status::locks`] tells when it is.
@@ -196,7 +206,7 @@ impl Client {
         };
         match timeout(limit, calling).await {
             Ok(answer) => answer,
-            Err(_) if sent.load(Ordering::Relaxed) => {
+            Err(_) if sent.load(Ordering::SeqCst) => {
                 Err(CallError::Lost { why: format!("no answer within {limit:?}") })
             }
             Err(_) => Err(self.not_sent(limit)),
@@ -221,14 +231,19 @@ async fn drive(config: Arc<Config>, state: Arc<SharedState>, mut calls: mpsc::Re
         for remote in &config.remotes {
             let end = match Session::open(&config, &state, &mut memory, remote).await {
                 Ok(mut session) => {
-                    waits.reset();
+                    let begun = Instant::now();
                     state.status.send_modify(|status| {
                         status.connected = true;
                         status.sessions += 1;
                         status.remote = Some(remote.to_string());
                     });
                     tracing::debug!(%remote, database = config.database, "connected");
-                    session.serve(&mut calls, &mut queued).await
+                    let end = session.serve(&mut calls, &mut queued).await;
+                    // A server that is left at once each time is no progress.
+                    if begun.elapsed() >= config.backoff.most {
+                        waits.reset();
+                    }
+                    end
                 }
                 Err(end) => end,
             };

@@ -22,7 +22,7 @@ mod tls;
 mod wire;
 
 pub use backoff::Backoff;
-pub use commit::{CommitError, Committed, Committer, SequenceCell};
+pub use commit::{CommitError, Committed, Committer, Fate, SequenceCell};
 pub use config::{Config, IndexSpec, TableMonitor};
 pub use error::CallError;
 pub use handle::Client;

@@ -64,6 +64,11 @@ impl Plan {
         plan
     }
 
+    /// Whether the server has this table.
+    pub(crate) fn is_present(&self, table: &str) -> bool {
+        self.tables.iter().zip(&self.present).any(|(known, present)| *present && known.name == table)
+    }
+
     /// The `<monitor-requests>` of all tables that are there.
     pub(crate) fn requests(&self, conditions: &[Option<Vec<Condition>>], conditional: bool) -> Value {
         let tables = self.tables.iter().enumerate().filter(|(place, _)| self.present[*place]);

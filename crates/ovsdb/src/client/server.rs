@@ -56,7 +56,7 @@ impl ServerView {
 
     pub(crate) fn apply(&mut self, updates: &str) -> Result<(), ServerViewError> {
         let updates = read_updates(updates, tables(), &mut self.shared)?;
-        self.replica.apply(updates)?;
+        self.replica.apply(updates, &mut Vec::new())?;
         Ok(())
     }
 

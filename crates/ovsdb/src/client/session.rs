@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
@@ -81,8 +82,8 @@ pub(crate) struct Session<'a> {
     wire: Wire,
     waiting: HashMap<u64, Waiting>,
     next_id: u64,
-    heard: Instant,
-    probed: bool,
+    /// When the server was asked for a sign of life that has not come yet.
+    probed: Option<Instant>,
     pub(super) server: Option<ServerView>,
     pub(super) plan: Option<Plan>,
     shared: Shared,
@@ -107,8 +108,7 @@ impl<'a> Session<'a> {
             wire,
             waiting: HashMap::new(),
             next_id: 1,
-            heard: Instant::now(),
-            probed: false,
+            probed: None,
             server: None,
             plan: None,
             shared: Shared::new(),
@@ -170,11 +170,16 @@ impl<'a> Session<'a> {
     }
 
     pub(super) async fn receive(&mut self, deadline: Instant) -> Result<String, SessionEnd> {
-        let limit = deadline.saturating_duration_since(Instant::now());
-        let text = tokio::time::timeout(limit, self.wire.receive()).await.map_err(|_| WireError::Timeout(limit))??;
-        self.heard = Instant::now();
-        self.probed = false;
-        Ok(text)
+        let patience = deadline.saturating_duration_since(Instant::now());
+        loop {
+            // As long as bytes come, a large answer may take its time.
+            let until = deadline.max(self.wire.heard() + patience);
+            match tokio::time::timeout_at(until.into(), self.wire.receive()).await {
+                Ok(text) => return Ok(text?),
+                Err(_) if Instant::now() < self.wire.heard() + patience => {}
+                Err(_) => return Err(WireError::Timeout(patience).into()),
+            }
+        }
     }
 
     async fn send_request(
@@ -273,17 +278,24 @@ impl<'a> Session<'a> {
     pub(crate) async fn serve(&mut self, calls: &mut mpsc::Receiver<Call>, queued: &mut VecDeque<Call>) -> SessionEnd {
         let mut audit = Instant::now() + self.config.audit_interval;
         let end = loop {
+            // However much the server sends, users get their turn.
+            while let Ok(call) = calls.try_recv() {
+                queued.push_back(call);
+            }
             if let Err(end) = self.send_queued(queued).await {
                 break end;
             }
             let now = Instant::now();
             let half = self.config.probe_interval / 2;
-            let silent = self.heard + if self.probed { self.config.probe_interval } else { half };
+            let heard = self.wire.heard();
+            self.probed = self.probed.filter(|asked| heard <= *asked);
+            // Timed from the question: if we stood still ourselves, the answer has to be read first.
+            let silent = self.probed.unwrap_or(heard) + half;
             if now >= silent {
-                if self.probed {
+                if self.probed.is_some() {
                     break SessionEnd::Silent(self.config.probe_interval);
                 }
-                self.probed = true;
+                self.probed = Some(now);
                 if let Err(end) = self.send_request("echo", &json!([]), Waiting::Probe).await {
                     break end;
                 }
@@ -299,8 +311,6 @@ impl<'a> Session<'a> {
                 biased;
                 received = self.wire.receive() => match received {
                     Ok(text) => {
-                        self.heard = Instant::now();
-                        self.probed = false;
                         if let Err(end) = self.dispatch(&text).await {
                             break end;
                         }
@@ -324,15 +334,16 @@ impl<'a> Session<'a> {
     }
 
     async fn send_queued(&mut self, queued: &mut VecDeque<Call>) -> Result<(), SessionEnd> {
-        while let Some(call) = queued.pop_front() {
-            // Who gave up meanwhile has been told that it was not sent.
+        while let Some(mut call) = queued.pop_front() {
+            // First said, then looked: one who gives up at this moment errs on the safe side.
+            call.sent.store(true, Ordering::SeqCst);
             if call.reply.is_closed() {
                 continue;
             }
-            call.sent.store(true, std::sync::atomic::Ordering::Relaxed);
             if call.method == CHANGE_CONDITIONS {
                 self.conditions_in_flight += 1;
                 self.memory.conditions = None;
+                call.params = self.condition_parameters()?;
             }
             let id = self.new_id();
             let bytes = message::request(id, call.method, &call.params).map_err(malformed)?;
@@ -340,6 +351,24 @@ impl<'a> Session<'a> {
             self.wire.send(&bytes, self.config.probe_interval).await?;
         }
         Ok(())
+    }
+
+    /// The conditions of all tables as they are wanted now, whoever asked first.
+    fn condition_parameters(&self) -> Result<Box<RawValue>, SessionEnd> {
+        let wanted = self.wanted_conditions();
+        let tables: serde_json::Map<String, Value> = self
+            .config
+            .tables
+            .iter()
+            .zip(wanted)
+            .filter(|(table, _)| self.plan.as_ref().is_some_and(|plan| plan.is_present(&table.table)))
+            .map(|(table, conditions)| {
+                // All rows: the condition that always holds.
+                let rows = conditions.map_or_else(|| json!([true]), |conditions| json!(conditions));
+                (table.table.clone(), json!([{ "where": rows }]))
+            })
+            .collect();
+        serde_json::value::to_raw_value(&json!([REPLICA, REPLICA, tables])).map_err(malformed)
     }
 
     /// A change of no condition: a server that has lost our monitor answers with an error.

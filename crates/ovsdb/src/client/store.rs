@@ -94,24 +94,33 @@ impl SharedState {
     }
 
     /// Takes a server's schema and what is to be monitored under it. Rows that are there stay, under the new schema.
-    pub(crate) fn adopt(&self, schema: Arc<DatabaseSchema>, plan: &Plan) {
+    /// Returns whether it is another schema than before.
+    pub(crate) fn adopt(&self, schema: Arc<DatabaseSchema>, plan: &Plan) -> bool {
         let mut store = self.write();
-        if store.schema.as_ref() != Some(&schema) {
+        let changed = store.schema.as_ref() != Some(&schema);
+        if changed {
             store.replica = store.replica.migrated(&plan.tables, &plan.indexes);
             for reader in store.readers.iter().filter_map(Weak::upgrade) {
                 lock(&reader.pending).migrate(&plan.tables);
             }
             store.schema = Some(schema);
         }
+        changed
     }
 
     /// Applies updates, or a whole dump, and tells the readers.
-    pub(crate) fn apply(&self, updates: Vec<TableUpdate>, whole: bool) -> Result<usize, OutOfStep> {
+    pub(crate) fn apply(&self, updates: Vec<TableUpdate>, whole: bool) -> Result<(), OutOfStep> {
         let mut store = self.write();
-        let changes = if whole { store.replica.replace(updates)? } else { store.replica.apply(updates)? };
+        let mut changes = Vec::new();
+        let applied = if whole {
+            store.replica.replace(updates, &mut changes)
+        } else {
+            store.replica.apply(updates, &mut changes)
+        };
         // Under the same lock as the change itself: a reader's snapshot and its changes always fit together.
+        // What was done is told even if the rest could not be.
         store.tell(&changes);
-        Ok(changes.len())
+        applied
     }
 
     pub(crate) fn subscribe(self: &Arc<Self>) -> Subscription {

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
@@ -47,9 +47,15 @@ pub(crate) struct Wire {
     reader: ReadHalf<Pin<Box<dyn Stream>>>,
     writer: WriteHalf<Pin<Box<dyn Stream>>>,
     framer: Framer,
+    heard: Instant,
 }
 
 impl Wire {
+    /// When the last byte came: a peer that sends a large message slowly is alive.
+    pub(crate) fn heard(&self) -> Instant {
+        self.heard
+    }
+
     /// Connects; a name is resolved now, and all its addresses are tried.
     pub(crate) async fn connect(
         remote: &Remote,
@@ -72,7 +78,7 @@ impl Wire {
         };
         let stream = timeout(limit, connecting).await.map_err(|_| WireError::Timeout(limit))??;
         let (reader, writer) = tokio::io::split(stream);
-        Ok(Self { reader, writer, framer: Framer::new(limits) })
+        Ok(Self { reader, writer, framer: Framer::new(limits), heard: Instant::now() })
     }
 
     /// The next text. May be given up at any time: nothing that has arrived is lost.
@@ -89,6 +95,7 @@ impl Wire {
             if self.reader.read_buf(buffer).await? == 0 {
                 return Err(WireError::Closed(self.framer.is_partial()));
             }
+            self.heard = Instant::now();
         }
     }
 

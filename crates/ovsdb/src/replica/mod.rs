@@ -77,9 +77,8 @@ impl Replica {
             .collect()
     }
 
-    /// Applies updates and returns what truly changed.
-    pub(crate) fn apply(&mut self, updates: Vec<TableUpdate>) -> Result<Vec<Change>, OutOfStep> {
-        let mut changes = Vec::new();
+    /// Applies updates and adds what truly changed to `changes`, also if it fails half-way.
+    pub(crate) fn apply(&mut self, updates: Vec<TableUpdate>, changes: &mut Vec<Change>) -> Result<(), OutOfStep> {
         for TableUpdate { table: place, rows } in updates {
             let table = Arc::make_mut(&mut self.tables[place]);
             for (uuid, update) in rows {
@@ -99,12 +98,12 @@ impl Replica {
                 changes.push(Change { table: place, uuid, before, after });
             }
         }
-        Ok(changes)
+        Ok(())
     }
 
-    /// Makes the tables be what a whole new dump says, and returns what that changed: rows that are equal stay
+    /// Makes the tables be what a whole new dump says, and adds what that changed: rows that are equal stay
     /// untouched, rows that the dump does not have are gone.
-    pub(crate) fn replace(&mut self, dump: Vec<TableUpdate>) -> Result<Vec<Change>, OutOfStep> {
+    pub(crate) fn replace(&mut self, dump: Vec<TableUpdate>, changes: &mut Vec<Change>) -> Result<(), OutOfStep> {
         let mut kept: Vec<HashSet<Uuid>> = vec![HashSet::new(); self.tables.len()];
         let was_empty: Vec<bool> = self.tables.iter().map(|table| table.is_empty()).collect();
         for update in &dump {
@@ -117,14 +116,14 @@ impl Replica {
             let rows = table.iter().map(|view| view.uuid).filter(|uuid| !kept[place].contains(uuid));
             gone.push(TableUpdate { table: place, rows: rows.map(|uuid| (uuid, RowUpdate::Deleted)).collect() });
         }
-        let mut changes = self.apply(gone)?;
-        changes.extend(self.apply(dump)?);
+        self.apply(gone, changes)?;
+        self.apply(dump, changes)?;
         for table in &mut self.tables {
             if let Some(table) = Arc::get_mut(table) {
                 table.shrink();
             }
         }
-        Ok(changes)
+        Ok(())
     }
 }
 

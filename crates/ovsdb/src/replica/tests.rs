@@ -22,6 +22,18 @@ fn replica() -> Replica {
     Replica::new(&schemas, &[(0, by_namespace)])
 }
 
+/// Applies and returns what changed.
+fn apply(replica: &mut Replica, updates: Vec<TableUpdate>) -> Result<Vec<Change>, OutOfStep> {
+    let mut changes = Vec::new();
+    replica.apply(updates, &mut changes).map(|()| changes)
+}
+
+/// Replaces and returns what changed.
+fn replace(replica: &mut Replica, dump: Vec<TableUpdate>) -> Result<Vec<Change>, OutOfStep> {
+    let mut changes = Vec::new();
+    replica.replace(dump, &mut changes).map(|()| changes)
+}
+
 fn updates(json: &serde_json::Value) -> Vec<TableUpdate> {
     read_updates(&json.to_string(), &schemas(), &mut Shared::new()).unwrap()
 }
@@ -39,10 +51,11 @@ fn one(n: u8, what: serde_json::Value) -> Vec<TableUpdate> {
 #[test]
 fn rows_come_change_and_go_with_before_and_after() {
     let mut replica = replica();
-    let changes = replica.apply(one(1, json!({"insert": {"name": "a", "tags": ["set", [1, 2]], "up": true}}))).unwrap();
+    let changes =
+        apply(&mut replica, one(1, json!({"insert": {"name": "a", "tags": ["set", [1, 2]], "up": true}}))).unwrap();
     assert!(changes[0].before.is_none());
     let held = replica.snapshot();
-    let changes = replica.apply(one(1, json!({"modify": {"tags": ["set", [2, 3]], "up": ["set", []]}}))).unwrap();
+    let changes = apply(&mut replica, one(1, json!({"modify": {"tags": ["set", [2, 3]], "up": ["set", []]}}))).unwrap();
     assert_eq!((changes[0].before.clone(), changes.len()), (held.table("Port").unwrap().row(uuid(1)).cloned(), 1));
     let now = replica.snapshot();
     let view = now.table("Port").unwrap().get(uuid(1)).unwrap();
@@ -51,14 +64,14 @@ fn rows_come_change_and_go_with_before_and_after() {
     assert_eq!(view.text("name").unwrap(), "a");
     // The snapshot that was held is as it was.
     assert_eq!(held.table("Port").unwrap().get(uuid(1)).unwrap().boolean("up"), Some(true));
-    assert_eq!(replica.apply(one(1, json!({"delete": null}))).unwrap()[0].after, None);
-    assert!(replica.apply(one(1, json!({"delete": null}))).unwrap().is_empty());
+    assert_eq!(apply(&mut replica, one(1, json!({"delete": null}))).unwrap()[0].after, None);
+    assert!(apply(&mut replica, one(1, json!({"delete": null}))).unwrap().is_empty());
     assert!(replica.snapshot().table("Port").unwrap().is_empty());
 }
 
 #[test]
 fn a_change_of_a_row_that_we_do_not_have_is_out_of_step() {
-    let error = replica().apply(one(1, json!({"modify": {"name": "b"}}))).unwrap_err();
+    let error = apply(&mut replica(), one(1, json!({"modify": {"name": "b"}}))).unwrap_err();
     assert!(error.to_string().contains("Port"), "{error}");
 }
 
@@ -71,9 +84,9 @@ fn a_new_dump_is_a_difference() {
             rows.iter().map(|(n, name)| (uuid(*n).to_string(), row(name))).collect();
         updates(&json!({"Port": rows}))
     };
-    assert_eq!(replica.replace(dump(&[(1, "a"), (2, "b"), (3, "c")])).unwrap().len(), 3);
-    assert!(replica.replace(dump(&[(1, "a"), (2, "b"), (3, "c")])).unwrap().is_empty());
-    let changes = replica.replace(dump(&[(1, "a"), (2, "x"), (4, "d")])).unwrap();
+    assert_eq!(replace(&mut replica, dump(&[(1, "a"), (2, "b"), (3, "c")])).unwrap().len(), 3);
+    assert!(replace(&mut replica, dump(&[(1, "a"), (2, "b"), (3, "c")])).unwrap().is_empty());
+    let changes = replace(&mut replica, dump(&[(1, "a"), (2, "x"), (4, "d")])).unwrap();
     let seen: Vec<(Uuid, bool, bool)> =
         changes.iter().map(|c| (c.uuid, c.before.is_some(), c.after.is_some())).collect();
     assert_eq!(seen.len(), 3);
@@ -83,7 +96,7 @@ fn a_new_dump_is_a_difference() {
             && seen.contains(&(uuid(4), false, true))
     );
     // A table that the dump does not name at all is empty.
-    assert_eq!(replica.replace(Vec::new()).unwrap().len(), 3);
+    assert_eq!(replace(&mut replica, Vec::new()).unwrap().len(), 3);
 }
 
 #[test]
@@ -91,7 +104,7 @@ fn rows_are_found_by_column_and_by_key_of_a_map() {
     let mut replica = replica();
     for (n, namespace) in [(1, "blue"), (2, "blue"), (3, "red")] {
         let row = json!({"insert": {"name": format!("p{n}"), "ids": ["map", [["namespace", namespace]]]}});
-        replica.apply(one(n, row)).unwrap();
+        apply(&mut replica, one(n, row)).unwrap();
     }
     let snapshot = replica.snapshot();
     let table = snapshot.table("Port").unwrap();
@@ -102,7 +115,7 @@ fn rows_are_found_by_column_and_by_key_of_a_map() {
     assert_eq!(found(&by_name, "p9"), []);
     let by_namespace = IndexKey::map_key(table.schema(), "ids", "namespace").unwrap();
     assert_eq!(found(&by_namespace, "blue"), [uuid(1), uuid(2)]);
-    replica.apply(one(1, json!({"modify": {"ids": ["map", [["namespace", "red"]]]}}))).unwrap();
+    apply(&mut replica, one(1, json!({"modify": {"ids": ["map", [["namespace", "red"]]]}}))).unwrap();
     let snapshot = replica.snapshot();
     let table = snapshot.table("Port").unwrap();
     assert_eq!(table.find(&by_namespace, &string("red")).count(), 2);
@@ -119,9 +132,9 @@ fn a_slow_reader_sees_each_row_once() {
         } else {
             json!({"modify": {"name": format!("a{round}")}})
         };
-        pending.add(&replica.apply(one(1, what)).unwrap());
-        pending.add(&replica.apply(one(2, json!({"insert": {"name": "b"}}))).unwrap());
-        pending.add(&replica.apply(one(2, json!({"delete": null}))).unwrap());
+        pending.add(&apply(&mut replica, one(1, what)).unwrap());
+        pending.add(&apply(&mut replica, one(2, json!({"insert": {"name": "b"}}))).unwrap());
+        pending.add(&apply(&mut replica, one(2, json!({"delete": null}))).unwrap());
     }
     assert_eq!(pending.len(), 2);
     let seen = pending.take(replica.snapshot());
@@ -147,7 +160,7 @@ proptest! {
                 (1, true) => { model.insert(uuid(n), name.clone()); json!({"modify": {"name": name}}) }
                 _ => { model.insert(uuid(n), name.clone()); json!({"insert": {"name": name}}) }
             };
-            pending.add(&replica.apply(one(n, what)).unwrap());
+            pending.add(&apply(&mut replica, one(n, what)).unwrap());
             if action == 2 {
                 for change in pending.take(replica.snapshot()).changes {
                     prop_assert_eq!(follower.get(&change.uuid), change.before.as_ref());
@@ -174,4 +187,13 @@ proptest! {
             prop_assert_eq!(sorted, expected);
         }
     }
+}
+
+#[test]
+fn what_was_done_before_a_failure_is_told() {
+    let mut replica = replica();
+    let both = json!({"Port": {uuid(1).to_string(): {"insert": {"name": "a"}}, uuid(2).to_string(): {"modify": {"name": "b"}}}});
+    let mut changes = Vec::new();
+    assert!(replica.apply(updates(&both), &mut changes).is_err());
+    assert_eq!(changes.len(), replica.snapshot().table("Port").unwrap().len());
 }

@@ -1,7 +1,7 @@
 //! What the client does when all is well.
 
 use lab::Databases;
-use ovsdb::client::{CallError, Client, CommitError, Committer, Config, SequenceCell, TableMonitor};
+use ovsdb::client::{CallError, Client, CommitError, Committer, Config, Fate, SequenceCell, TableMonitor};
 use ovsdb::datum::{Atom, Datum};
 use ovsdb::operation::{Condition, Function, Mutation, Mutator};
 use ovsdb::transaction::{Row, Transaction};
@@ -190,4 +190,47 @@ async fn the_servers_own_database_can_be_followed_like_any_other() {
     let snapshot = client.snapshot();
     let names: Vec<String> = snapshot.table("Database").unwrap().iter().filter_map(|row| row.text("name")).collect();
     assert!(names.contains(&"OVN_Northbound".to_owned()) && names.contains(&"_Server".to_owned()), "{names:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_was_given_up_is_settled_before_the_next() {
+    let lab = databases("given-up", Databases::Standalone);
+    let mut settings = config(&lab);
+    settings.probe_interval = PATIENCE;
+    let client = connect(settings).await;
+    let mut committer = Committer::take_over(client.clone(), cell(&client), "w", PATIENCE).await.unwrap();
+    for round in 0..5 {
+        let (x, y) = (format!("x{round}"), format!("y{round}"));
+        let paused = lab.pause("nb").unwrap();
+        // Sent, and the caller gives up: the server will carry it out when it goes on.
+        let first = add_switch(&x);
+        let moment = std::time::Duration::from_millis(100);
+        assert!(tokio::time::timeout(moment, committer.commit(&first, PATIENCE)).await.is_err());
+        paused.resume().unwrap();
+        assert!(matches!(committer.commit(&add_switch(&y), PATIENCE).await, Err(CommitError::InDoubt)));
+        let fate = committer.settle(PATIENCE).await.unwrap().unwrap();
+        assert!(!committer.in_doubt());
+        committer.commit(&add_switch(&y), PATIENCE).await.unwrap();
+        let switches = lab.nbctl(&["--bare", "--columns=name", "list", "logical_switch"]).unwrap();
+        let count = |name: &str| switches.lines().filter(|line| *line == name).count();
+        assert_eq!((count(&x), count(&y)), (usize::from(fate == Fate::Happened), 1), "{fate:?}");
+    }
+    let nowhere = SequenceCell { uuid: Uuid::from_bytes([9; 16]), ..cell(&client) };
+    let error = Committer::take_over(client, nowhere, "w2", PATIENCE).await.unwrap_err();
+    assert!(matches!(error, CommitError::NoCell { .. }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_condition_does_not_open_the_whole_table() {
+    let lab = databases("refused", Databases::Standalone);
+    lab.nbctl(&["ls-add", "blue", "--", "ls-add", "red"]).unwrap();
+    let mut settings = config(&lab);
+    settings.tables[0] = settings.tables[0].clone().conditions(vec![Condition::equals("name", "blue")]);
+    let client = connect(settings).await;
+    let bad = vec![Condition::equals("no_such_column", "x")];
+    assert!(client.set_conditions("Logical_Switch", Some(bad)).await.is_err());
+    lab.kill("nb").unwrap();
+    lab.restart("nb").unwrap();
+    await_status(&client, |status| status.connected && status.sessions > 1).await;
+    assert!(has_switch(&client.snapshot(), "blue") && !has_switch(&client.snapshot(), "red"));
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lab::{Databases, Lab};
-use ovsdb::client::{Client, CommitError, Committer};
+use ovsdb::client::{Client, CommitError, Committer, Fate};
 use ovsdb::operation::Condition;
 use ovsdb::transaction::{Row, Transaction};
 
@@ -14,6 +14,8 @@ use crate::common::{PATIENCE, await_leader, config, connect, databases, machine_
 const WRITES: usize = 10_000;
 const BATCH: usize = 20;
 const FAULT_EVERY: usize = 400;
+/// Short, so that some commits end in doubt and have to be settled.
+const LIMIT: Duration = Duration::from_millis(700);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_writes_under_faults() {
@@ -21,7 +23,7 @@ async fn ten_thousand_writes_under_faults() {
     let client = connect(config(&lab)).await;
     let mut committer = Committer::take_over(client.clone(), cell(&client), "storm", PATIENCE).await.unwrap();
     let mut faults: BTreeMap<&str, u32> = BTreeMap::new();
-    let mut resent = 0;
+    let (mut resent, mut doubts) = (0, 0);
     for first in (0..WRITES).step_by(BATCH) {
         let down = if first % FAULT_EVERY == FAULT_EVERY / 2 {
             Some(break_something(&lab, first / FAULT_EVERY, &mut faults))
@@ -38,13 +40,25 @@ async fn ten_thousand_writes_under_faults() {
             batch.delete("Logical_Switch", vec![Condition::equals("name", &format!("w{}", first - 1))]);
         }
         loop {
-            match committer.commit(&batch, Duration::from_secs(20)).await {
+            match committer.commit(&batch, LIMIT).await {
                 Ok(committed) => {
                     resent += committed.sent - 1;
                     break;
                 }
-                // Not known, or not sent: the next try settles it first, and sends again only what did not happen.
-                Err(CommitError::Unsettled(_) | CommitError::Call(_)) => {}
+                Err(CommitError::Call(_)) => {}
+                Err(CommitError::Unsettled(_)) => {
+                    doubts += 1;
+                    let fate = loop {
+                        match committer.settle(LIMIT).await {
+                            Ok(fate) => break fate,
+                            Err(CommitError::Unsettled(_) | CommitError::Call(_)) => {}
+                            Err(error) => panic!("write {first}: {error}"),
+                        }
+                    };
+                    if fate == Some(Fate::Happened) {
+                        break;
+                    }
+                }
                 Err(error) => panic!("write {first}: {error}"),
             }
         }
@@ -52,7 +66,7 @@ async fn ten_thousand_writes_under_faults() {
             heal(&lab);
         }
     }
-    println!("faults: {faults:?}; sent again: {resent}");
+    println!("faults: {faults:?}; sent again: {resent}; in doubt: {doubts}");
     assert!(faults.len() >= 4 && faults.values().sum::<u32>() >= 20, "{faults:?}");
     verify(&lab, &client).await;
 }

@@ -42,6 +42,10 @@ fn fake(last_words: Vec<u8>, then_hang_up: bool) -> u16 {
                                 let _ = client.shutdown(Shutdown::Both);
                                 return;
                             }
+                            // In the middle of a message it says nothing more, not even to a probe.
+                            while last_words.ends_with(b"meth") {
+                                std::thread::park();
+                            }
                         }
                     }
                 }
@@ -106,5 +110,46 @@ async fn answers_to_nobody_and_unknown_notifications_are_ignored() {
     // Still served after all of that: a call gets its answer, even if it is that the method is not known.
     let error = client.databases().await.unwrap_err();
     assert!(error.to_string().contains("unknown method"), "{error}");
+    assert_eq!(client.status().borrow().sessions, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_sends_slowly_is_alive() {
+    // One message, a few bytes at a time, over longer than the probe interval; only the bytes tell that it lives.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let uuid = "36bef046-7da7-43a5-905a-c17899216fcb";
+    let update = format!(
+        r#"{{"id":null,"method":"update","params":["replica",{{"T":{{"{uuid}":{{"new":{{"name":"slow"}}}}}}}}]}}"#
+    );
+    let real = fake(Vec::new(), false);
+    std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let mut server = std::net::TcpStream::connect(("127.0.0.1", real)).unwrap();
+        let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+        std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+        // The greeting passes; after it only the slow message comes, and no answer to any probe.
+        let mut greeting = Framer::new(Limits::default());
+        let (mut chunk, mut answers) = ([0; 4096], 0);
+        while answers < 6 {
+            let read = server.read(&mut chunk).unwrap();
+            client.write_all(&chunk[..read]).unwrap();
+            greeting.buffer().extend_from_slice(&chunk[..read]);
+            while let Ok(Some(_)) = greeting.next_frame() {
+                answers += 1;
+            }
+        }
+        for part in update.as_bytes().chunks(4) {
+            client.write_all(part).unwrap();
+            std::thread::park_timeout(Duration::from_millis(70));
+        }
+    });
+    let mut config =
+        Config::new(vec![format!("tcp:127.0.0.1:{port}").parse().unwrap()], "Fake").monitor(TableMonitor::new("T"));
+    config.probe_interval = Duration::from_secs(1);
+    let client = Client::start(config);
+    let mut changes = client.subscribe();
+    let change = tokio::time::timeout(PATIENCE, changes.next()).await.expect("the slow message arrives");
+    assert_eq!(change.changes.len(), 1);
     assert_eq!(client.status().borrow().sessions, 1);
 }
