@@ -45,6 +45,15 @@ pub(crate) enum Outcome {
     TimedOut,
 }
 
+/// What a look at the sign shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sight {
+    Ready,
+    /// A socket has its name and nobody listens on it yet.
+    Almost,
+    NotYet,
+}
+
 /// A watch that was set up before the process started, so that no sign can be missed.
 #[derive(Debug)]
 pub(crate) enum Watch {
@@ -83,23 +92,19 @@ impl Watch {
     pub(crate) fn wait(&self, process: &ProcessHandle, deadline: Instant) -> Result<Outcome> {
         let mut from = if let Self::Log(_, _, _, written) = self { *written } else { 0 };
         loop {
-            if self.seen(&mut from)? {
-                return Ok(Outcome::Ready);
-            }
-            // Between a socket's name and its listening lies a moment that has no event.
-            let soon = self.has_silent_socket().then(|| Instant::now() + Duration::from_millis(1));
-            let until = soon.map_or(deadline, |soon| soon.min(deadline));
+            let until = match self.look(&mut from)? {
+                Sight::Ready => return Ok(Outcome::Ready),
+                // Between a socket's name and its listening lies a moment that has no event.
+                Sight::Almost => deadline.min(Instant::now() + Duration::from_millis(1)),
+                Sight::NotYet => deadline,
+            };
             match wait_readable(&[self.descriptor(), process.descriptor()], until) {
                 None if Instant::now() >= deadline => return Ok(Outcome::TimedOut),
                 None | Some(0) => {}
-                Some(_) => return Ok(if self.seen(&mut from)? { Outcome::Ready } else { Outcome::Ended }),
+                Some(_) if self.look(&mut from)? == Sight::Ready => return Ok(Outcome::Ready),
+                Some(_) => return Ok(Outcome::Ended),
             }
         }
-    }
-
-    /// Whether the awaited socket is there and nobody listens yet.
-    fn has_silent_socket(&self) -> bool {
-        matches!(self, Self::Path(_, path) if path.exists() && !answers(path))
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
@@ -109,21 +114,25 @@ impl Watch {
         }
     }
 
-    fn seen(&self, from: &mut usize) -> Result<bool> {
+    fn look(&self, from: &mut usize) -> Result<Sight> {
         match self {
             Self::Notify(socket) => {
                 let mut message = [0; 4096];
                 socket.set_nonblocking(true).map_err(Error::io("cannot use the notification socket"))?;
                 while let Ok(length) = socket.recv(&mut message) {
                     if String::from_utf8_lossy(&message[..length]).lines().any(|line| line == "READY=1") {
-                        return Ok(true);
+                        return Ok(Sight::Ready);
                     }
                 }
-                Ok(false)
+                Ok(Sight::NotYet)
             }
             Self::Path(inotify, path) => {
                 drain(inotify);
-                Ok(path.exists() && answers(path))
+                Ok(match path.exists() {
+                    false => Sight::NotYet,
+                    true if answers(path) => Sight::Ready,
+                    true => Sight::Almost,
+                })
             }
             Self::Log(inotify, log, line, _) => {
                 drain(inotify);
@@ -133,7 +142,7 @@ impl Watch {
                 let whole = new.rfind('\n').map_or(0, |end| end + 1);
                 let found = new[..whole].contains(line);
                 *from += if new.len() == text.len() - *from { whole } else { 0 };
-                Ok(found)
+                Ok(if found { Sight::Ready } else { Sight::NotYet })
             }
         }
     }
