@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use lab::{Databases, Lab};
 use ovsdb::client::{Client, CommitError, Committer, Fate};
-use ovsdb::operation::Condition;
+use ovsdb::datum::Atom;
+use ovsdb::operation::{Condition, Mutation, Mutator};
 use ovsdb::transaction::{Row, Transaction};
 
 use crate::basics::cell;
@@ -22,6 +23,7 @@ async fn ten_thousand_writes_under_faults() {
     let lab = databases("storm", Databases::Raft);
     let client = connect(config(&lab)).await;
     let mut committer = Committer::take_over(client.clone(), cell(&client), "storm", PATIENCE).await.unwrap();
+    let began_at: i64 = lab.nbctl(&["get", "NB_Global", ".", "nb_cfg"]).unwrap().trim().parse().unwrap();
     let mut faults: BTreeMap<&str, u32> = BTreeMap::new();
     let (mut resent, mut doubts) = (0, 0);
     for first in (0..WRITES).step_by(BATCH) {
@@ -39,6 +41,9 @@ async fn ten_thousand_writes_under_faults() {
             // And a deletion of one of the last batch, which must not come back.
             batch.delete("Logical_Switch", vec![Condition::equals("name", &format!("w{}", first - 1))]);
         }
+        // A mutation that is carried out twice shows in the sum.
+        let one_more = Mutation::new("nb_cfg", Mutator::Add, Atom::Integer(1));
+        batch.mutate("NB_Global", vec![], vec![one_more]);
         loop {
             match committer.commit(&batch, LIMIT).await {
                 Ok(committed) => {
@@ -69,6 +74,8 @@ async fn ten_thousand_writes_under_faults() {
     println!("faults: {faults:?}; sent again: {resent}; in doubt: {doubts}");
     assert!(faults.len() >= 4 && faults.values().sum::<u32>() >= 20, "{faults:?}");
     verify(&lab, &client).await;
+    let sum: i64 = lab.nbctl(&["get", "NB_Global", ".", "nb_cfg"]).unwrap().trim().parse().unwrap();
+    assert_eq!(sum, began_at + i64::try_from(WRITES / BATCH).unwrap(), "a mutation was lost or doubled");
 }
 
 type Heal = Box<dyn FnOnce(&Lab)>;
