@@ -10,6 +10,7 @@ use crate::client::end::{SessionEnd, malformed};
 use crate::client::plan::Plan;
 use crate::client::server::{self, SERVER, ServerView, Standing};
 use crate::client::session::{Answer, REPLICA, Session};
+use crate::client::wire::WireError;
 use crate::schema::DatabaseSchema;
 use crate::transaction::ServerError;
 
@@ -50,9 +51,13 @@ impl Session<'_> {
         loop {
             match self.judge() {
                 Ok(_) => return Ok(()),
-                Err(SessionEnd::Behind { .. }) if Instant::now() < deadline => {
-                    let text = self.receive(deadline).await?;
-                    self.early.push_back(text);
+                Err(behind @ SessionEnd::Behind { .. }) if Instant::now() < deadline => {
+                    match self.receive(deadline).await {
+                        Ok(text) => self.early.push_back(text),
+                        // It did not catch up in time: that is the reason, not the silence.
+                        Err(SessionEnd::Wire(WireError::Timeout(_))) => return Err(behind),
+                        Err(other) => return Err(other),
+                    }
                     self.drain_early()?;
                 }
                 Err(other) => return Err(other),

@@ -5,6 +5,7 @@
 
 mod basics;
 mod common;
+mod impostors;
 mod middleman;
 mod raft;
 mod storm;

@@ -1,0 +1,141 @@
+//! Servers of a cluster that must not be believed, and one whose updates overtake its own answer. Real ones cannot be
+//! made to show it at will. Each test was seen to fail with its protection taken out.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use ovsdb::client::{Client, Config, TableMonitor};
+use ovsdb::frame::{Framer, Limits};
+use serde_json::{Value, json};
+
+use crate::common::{PATIENCE, await_status};
+
+const ROW: &str = "36bef046-7da7-43a5-905a-c17899216fcb";
+
+/// What a fake says of itself.
+#[derive(Clone)]
+struct Role {
+    cluster: &'static str,
+    index: i64,
+    /// The name of its one row.
+    name: &'static str,
+    /// Whether its row comes as an update before the answer to the monitor request, which is empty then.
+    early: bool,
+}
+
+struct Impostor {
+    port: u16,
+    closed: Arc<AtomicBool>,
+    clients: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Impostor {
+    fn start(role: Role) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (closed, clients) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+        let (shut, all) = (closed.clone(), clients.clone());
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                if shut.load(Ordering::SeqCst) {
+                    continue;
+                }
+                all.lock().unwrap().push(client.try_clone().unwrap());
+                let role = role.clone();
+                std::thread::spawn(move || serve(client, &role));
+            }
+        });
+        Self { port, closed, clients }
+    }
+
+    /// Dies: those who are connected see it, and nobody gets in any more.
+    fn die(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        for client in self.clients.lock().unwrap().drain(..) {
+            let _ = client.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn serve(mut client: TcpStream, role: &Role) {
+    let mut framer = Framer::new(Limits::default());
+    let mut chunk = [0; 4096];
+    while let Ok(read) = client.read(&mut chunk) {
+        if read == 0 {
+            return;
+        }
+        framer.buffer().extend_from_slice(&chunk[..read]);
+        while let Ok(Some(frame)) = framer.next_frame() {
+            let request: Value = serde_json::from_slice(&frame).unwrap();
+            for message in answers(&request, role) {
+                let _ = client.write_all(message.to_string().as_bytes());
+            }
+        }
+    }
+}
+
+fn answers(request: &Value, role: &Role) -> Vec<Value> {
+    let row = |what: &str| json!({"T": {ROW: {what: {"name": role.name}}}});
+    let transaction = "00000000-0000-0000-0000-000000000007";
+    let mut messages = Vec::new();
+    let result = match request["method"].as_str().unwrap_or_default() {
+        // Of `_Server`: how this one stands in its cluster.
+        "monitor_cond" => json!({"Database": {ROW: {"initial": {
+            "name": "Fake", "model": "clustered", "connected": true, "leader": true,
+            "cid": ["uuid", role.cluster], "index": role.index}}}}),
+        "get_schema" => {
+            json!({"name": "Fake", "version": "1.0.0", "tables": {"T": {"columns": {"name": {"type": "string"}}}}})
+        }
+        "monitor_cond_since" if role.early => {
+            let params = json!(["replica", transaction, row("insert")]);
+            messages.push(json!({"id": null, "method": "update3", "params": params}));
+            json!([false, transaction, {}])
+        }
+        "monitor_cond_since" => json!([false, transaction, row("initial")]),
+        _ => json!({}),
+    };
+    messages.push(json!({"id": request["id"], "error": null, "result": result}));
+    messages
+}
+
+const OURS: &str = "11111111-1111-1111-1111-111111111111";
+const OTHERS: &str = "22222222-2222-2222-2222-222222222222";
+
+fn start(servers: &[&Impostor]) -> Client {
+    let remotes = servers.iter().map(|server| format!("tcp:127.0.0.1:{}", server.port).parse().unwrap()).collect();
+    let mut config = Config::new(remotes, "Fake").monitor(TableMonitor::new("T"));
+    config.connect_timeout = std::time::Duration::from_millis(500);
+    Client::start(config)
+}
+
+fn names(client: &Client) -> Vec<String> {
+    client.snapshot().table("T").unwrap().iter().filter_map(|row| row.text("name")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_behind_or_of_another_cluster_is_not_believed() {
+    for (role, word) in [
+        (Role { cluster: OURS, index: 5, name: "old", early: false }, "behind"),
+        (Role { cluster: OTHERS, index: 20, name: "foreign", early: false }, "another cluster"),
+    ] {
+        let good = Impostor::start(Role { cluster: OURS, index: 10, name: "new", early: false });
+        let bad = Impostor::start(role);
+        let client = start(&[&good, &bad]);
+        client.connected(PATIENCE).await.unwrap();
+        assert_eq!(names(&client), ["new"]);
+        good.die();
+        await_status(&client, |status| status.last_error.as_ref().is_some_and(|error| error.contains(word))).await;
+        assert_eq!(names(&client), ["new"], "{word}");
+        assert_eq!(client.status().borrow().sessions, 1, "{word}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_update_that_overtakes_the_answer_is_kept() {
+    let server = Impostor::start(Role { cluster: OURS, index: 1, name: "early", early: true });
+    let client = start(&[&server]);
+    client.connected(PATIENCE).await.unwrap();
+    assert_eq!(names(&client), ["early"]);
+}
