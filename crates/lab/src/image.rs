@@ -1,6 +1,5 @@
 //! The node image: a Debian in a folder, from which every machine of the lab runs its programs.
 
-use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -13,6 +12,7 @@ use sha2::{Digest, Sha256};
 use crate::error::{Error, Result, make_dir, remove_tree};
 use crate::namespace::in_own_thread;
 use crate::place::{CACHE_VARIABLE, Place, require_space};
+use crate::process::lines_of;
 use crate::progress::Progress;
 use crate::record::{Record, lab_names};
 use crate::spec::Suite;
@@ -141,8 +141,7 @@ fn run_mmdebstrap(suite: Suite, folder: &Path, note: &impl Fn(&str)) -> Result<(
         .map_err(Error::io("cannot run mmdebstrap"))?;
     let mut said = Vec::new();
     if let Some(stderr) = child.stderr.take() {
-        for line in BufReader::new(stderr).split(b'\n').map_while(std::result::Result::ok) {
-            let line = String::from_utf8_lossy(&line).trim().to_owned();
+        for line in lines_of(stderr) {
             note(&line);
             said.push(line);
         }

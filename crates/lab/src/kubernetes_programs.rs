@@ -3,7 +3,6 @@
 //! `lab/kubernetes/go.mod` pins the version; it is the one place to change it (`lab/kubernetes/pin VERSION`).
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -11,6 +10,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result, write_file};
 use crate::place::{CACHE_VARIABLE, KUBERNETES_VARIABLE, Place, require_space};
+use crate::process::lines_of;
 use crate::progress::Progress;
 
 const MODULE: &str = include_str!("../../../lab/kubernetes/go.mod");
@@ -98,8 +98,7 @@ fn build(base: &Path, folder: &Path, note: impl Fn(&str)) -> Result<()> {
     let mut said = Vec::new();
     let mut packages = 0_u32;
     if let Some(stderr) = child.stderr.take() {
-        for line in BufReader::new(stderr).split(b'\n').map_while(std::result::Result::ok) {
-            let line = String::from_utf8_lossy(&line).trim().to_owned();
+        for line in lines_of(stderr) {
             if line.contains(' ') {
                 said.push(line);
             } else {

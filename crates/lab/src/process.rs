@@ -1,5 +1,6 @@
 //! Processes that are known by pid *and* start time, so that a recycled pid is never mistaken for one of ours.
 
+use std::io::{BufRead, BufReader, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -95,6 +96,12 @@ pub fn wait_readable(descriptors: &[std::os::fd::BorrowedFd<'_>], deadline: Inst
             Err(_) => return None,
         }
     }
+}
+
+/// The lines that a program prints, as they come, also if they are no UTF-8.
+pub(crate) fn lines_of(output: impl Read) -> impl Iterator<Item = String> {
+    let lines = BufReader::new(output).split(b'\n').map_while(Result::ok);
+    lines.map(|line| String::from_utf8_lossy(&line).trim().to_owned())
 }
 
 struct Stat {

@@ -1,10 +1,12 @@
 //! Labs and clients for the tests.
 
+use std::io::Read;
 use std::time::Duration;
 
 use lab::{Database, Databases, Lab, LabSpec, Ovn};
 use ovsdb::client::{Client, Config, Remote, Status, TableMonitor};
 use ovsdb::datum::{Atom, Datum};
+use ovsdb::frame::{Framer, Limits};
 use ovsdb::replica::{IndexKey, Snapshot};
 use ovsdb::transaction::{Row, Transaction};
 
@@ -95,5 +97,22 @@ pub(crate) async fn await_status(client: &Client, wanted: impl FnMut(&Status) ->
     match tokio::time::timeout(PATIENCE, waiting).await {
         Ok(status) => status.unwrap().clone(),
         Err(_) => panic!("the client stands at {:?}", client.status().borrow()),
+    }
+}
+
+/// Gives each whole message of a stream to `take`, until the stream ends or `take` says that it is enough.
+pub(crate) fn for_each_message(mut from: impl Read, mut take: impl FnMut(Vec<u8>) -> bool) {
+    let mut framer = Framer::new(Limits::default());
+    let mut chunk = [0; 1 << 16];
+    while let Ok(read) = from.read(&mut chunk) {
+        if read == 0 {
+            return;
+        }
+        framer.buffer().extend_from_slice(&chunk[..read]);
+        while let Ok(Some(message)) = framer.next_frame() {
+            if !take(message) {
+                return;
+            }
+        }
     }
 }

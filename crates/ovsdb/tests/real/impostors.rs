@@ -1,16 +1,15 @@
 //! Servers of a cluster that must not be believed, and one whose updates overtake its own answer. Real ones cannot be
 //! made to show it at will. Each test was seen to fail with its protection taken out.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ovsdb::client::{Client, Config, TableMonitor};
-use ovsdb::frame::{Framer, Limits};
 use serde_json::{Value, json};
 
-use crate::common::{PATIENCE, await_status};
+use crate::common::{PATIENCE, await_status, for_each_message};
 
 const ROW: &str = "36bef046-7da7-43a5-905a-c17899216fcb";
 
@@ -60,20 +59,11 @@ impl Impostor {
 }
 
 fn serve(mut client: TcpStream, role: &Role) {
-    let mut framer = Framer::new(Limits::default());
-    let mut chunk = [0; 4096];
-    while let Ok(read) = client.read(&mut chunk) {
-        if read == 0 {
-            return;
-        }
-        framer.buffer().extend_from_slice(&chunk[..read]);
-        while let Ok(Some(frame)) = framer.next_frame() {
-            let request: Value = serde_json::from_slice(&frame).unwrap();
-            for message in answers(&request, role) {
-                let _ = client.write_all(message.to_string().as_bytes());
-            }
-        }
-    }
+    let requests = client.try_clone().unwrap();
+    for_each_message(requests, |request| {
+        let request: Value = serde_json::from_slice(&request).unwrap();
+        answers(&request, role).iter().all(|message| client.write_all(message.to_string().as_bytes()).is_ok())
+    });
 }
 
 fn answers(request: &Value, role: &Role) -> Vec<Value> {

@@ -6,9 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
 use lab::Databases;
-use ovsdb::frame::{Framer, Limits};
 
-use crate::common::{await_status, config, connect, databases, see_switch, write_switch};
+use crate::common::{await_status, config, connect, databases, for_each_message, see_switch, write_switch};
 
 type Upstreams = Arc<Mutex<Vec<UnixStream>>>;
 
@@ -55,21 +54,11 @@ impl Middleman {
 }
 
 /// Passes whole messages on, as `change` wants them; what it makes nothing of is swallowed.
-fn pass(mut from: impl Read, mut to: impl Write, change: impl Fn(String) -> Option<String>) {
-    let mut framer = Framer::new(Limits::default());
-    let mut chunk = [0; 1 << 16];
-    while let Ok(read) = from.read(&mut chunk) {
-        if read == 0 {
-            return;
-        }
-        framer.buffer().extend_from_slice(&chunk[..read]);
-        while let Ok(Some(frame)) = framer.next_frame() {
-            let changed = change(String::from_utf8_lossy(&frame).into_owned());
-            if changed.is_some_and(|text| to.write_all(text.as_bytes()).is_err()) {
-                return;
-            }
-        }
-    }
+fn pass(from: impl Read, mut to: impl Write, change: impl Fn(String) -> Option<String>) {
+    for_each_message(from, |message| {
+        let changed = change(String::from_utf8_lossy(&message).into_owned());
+        changed.is_none_or(|text| to.write_all(text.as_bytes()).is_ok())
+    });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ovsdb::client::{Client, Config, TableMonitor};
 use ovsdb::frame::{Framer, Limits};
 
-use crate::common::PATIENCE;
+use crate::common::{PATIENCE, for_each_message};
 
 const SCHEMA: &str = r#"{"name":"Fake","version":"1.0.0","tables":{"T":{"columns":{"name":{"type":"string"}}}}}"#;
 
@@ -19,36 +19,31 @@ fn fake(last_words: Vec<u8>, then_hang_up: bool) -> u16 {
         for mut client in listener.incoming().flatten() {
             let last_words = last_words.clone();
             std::thread::spawn(move || {
-                let mut framer = Framer::new(Limits::default());
-                let mut chunk = [0; 4096];
-                while let Ok(read) = client.read(&mut chunk) {
-                    if read == 0 {
-                        return;
-                    }
-                    framer.buffer().extend_from_slice(&chunk[..read]);
-                    while let Ok(Some(frame)) = framer.next_frame() {
-                        let request: serde_json::Value = serde_json::from_slice(&frame).unwrap();
-                        let (id, method) = (&request["id"], request["method"].as_str().unwrap_or_default());
-                        let answer = match method {
-                            "get_schema" => format!(r#"{{"id":{id},"error":null,"result":{SCHEMA}}}"#),
-                            "set_db_change_aware" | "echo" => format!(r#"{{"id":{id},"error":null,"result":{{}}}}"#),
-                            "monitor" => format!(r#"{{"id":{id},"error":null,"result":{{}}}}"#),
-                            _ => format!(r#"{{"id":{id},"error":"unknown method","result":null}}"#),
-                        };
-                        let _ = client.write_all(answer.as_bytes());
-                        if method == "monitor" {
-                            let _ = client.write_all(&last_words);
-                            if then_hang_up {
-                                let _ = client.shutdown(Shutdown::Both);
-                                return;
-                            }
-                            // In the middle of a message it says nothing more, not even to a probe.
-                            while last_words.ends_with(b"meth") {
-                                std::thread::park();
-                            }
+                let requests = client.try_clone().unwrap();
+                for_each_message(requests, |request| {
+                    let request: serde_json::Value = serde_json::from_slice(&request).unwrap();
+                    let (id, method) = (&request["id"], request["method"].as_str().unwrap_or_default());
+                    let answer = match method {
+                        "get_schema" => format!(r#"{{"id":{id},"error":null,"result":{SCHEMA}}}"#),
+                        "set_db_change_aware" | "echo" | "monitor" => {
+                            format!(r#"{{"id":{id},"error":null,"result":{{}}}}"#)
                         }
+                        _ => format!(r#"{{"id":{id},"error":"unknown method","result":null}}"#),
+                    };
+                    let _ = client.write_all(answer.as_bytes());
+                    if method == "monitor" {
+                        let _ = client.write_all(&last_words);
+                        // In the middle of a message it says nothing more, not even to a probe.
+                        while !then_hang_up && last_words.ends_with(b"meth") {
+                            std::thread::park();
+                        }
+                        if then_hang_up {
+                            let _ = client.shutdown(Shutdown::Both);
+                        }
+                        return !then_hang_up;
                     }
-                }
+                    true
+                });
             });
         }
     });
