@@ -102,7 +102,7 @@ pub(crate) fn certificates(site: &Site, ovn: &Ovn) -> Result<Option<(Authority, 
     Ok(Some((authority, identity)))
 }
 
-/// Starts databases and ovn-northd; returns when a change of NB is seen to reach SB.
+/// Starts databases and ovn-northd; returns when a change of NB is seen to reach SB, if there is a northd.
 pub(crate) fn start(site: &Site, ovn: &Ovn) -> Result<()> {
     let certificates = certificates(site, ovn)?;
     let options = certificates.as_ref().map_or_else(Vec::new, |(authority, identity)| tls_options(authority, identity));
@@ -122,6 +122,11 @@ pub(crate) fn start(site: &Site, ovn: &Ovn) -> Result<()> {
                 .collect(),
         )
     })?;
+    central.initialize()?;
+    if ovn.northds == 0 {
+        // Somebody else will start one; what needs a northd must not be waited for.
+        return Ok(());
+    }
     site.progress.step("ovn-northd", || central.start_northds())
 }
 
@@ -241,10 +246,17 @@ impl Central<'_> {
         Ok(())
     }
 
-    fn start_northds(&self) -> Result<()> {
+    /// Makes the one row of settings in each database, and the folder that a northd, whoever starts it, needs.
+    fn initialize(&self) -> Result<()> {
+        make_dir(&self.site.machine_dir(CONTROL).join("run/ovn"))?;
         let control = self.site.machine(CONTROL)?;
         control.run(&["ovn-nbctl", "--timeout=60", "init"])?;
         control.run(&["ovn-sbctl", "--timeout=60", "init"])?;
+        Ok(())
+    }
+
+    fn start_northds(&self) -> Result<()> {
+        let control = self.site.machine(CONTROL)?;
         let endpoints = self.site.ledger.read().endpoints.clone();
         let missing = || Error::Invalid("the databases were not published".into());
         let northbound = format!("--ovnnb-db={}", endpoints.northbound_remote.ok_or_else(missing)?);

@@ -179,7 +179,7 @@ impl ControlPlane {
             format!("--kubeconfig={}", self.folder.join("scheduler.kubeconfig").display()),
             "--leader-elect=false".into(),
         ];
-        let serving = Ready::Log("Serving securely on");
+        let serving = Ready::Log("Serving securely on".into());
         side_by_side(vec![
             Box::new(|| start_program(site, "kube-controller-manager", serving.clone(), &manager)),
             Box::new(|| start_program(site, "kube-scheduler", serving.clone(), &scheduler)),

@@ -40,6 +40,15 @@ pub fn kill(record: &Record, component: &str) -> Result<Killed> {
     Ok(Killed { component: component.to_owned(), process })
 }
 
+/// Asks a component to end with SIGTERM; it may take its time.
+pub fn terminate(record: &Record, component: &str) -> Result<()> {
+    let process = record.component(component)?.process;
+    let handle =
+        process.open().ok_or_else(|| Error::Invalid(format!("{component} does not run; it cannot be ended")))?;
+    handle.signal(Signal::TERM);
+    Ok(())
+}
+
 /// A component that stands still.
 #[derive(Debug, Clone)]
 pub struct Paused {

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use crate::central::{self, Database};
@@ -12,12 +13,14 @@ use crate::fault;
 use crate::image;
 use crate::kubelet;
 use crate::kubernetes_programs;
+use crate::light_chassis::{ChassisSpec, LightChassis};
 use crate::machine::Machine;
 use crate::node;
 use crate::outside;
 use crate::ownership::{Ownership, Purpose};
 use crate::place::{Place, require_root, require_space};
 use crate::process::ProcessId;
+use crate::program::Program;
 use crate::progress::Progress;
 use crate::record::{Endpoints, Ledger, Phase, Record};
 use crate::relay::Relay;
@@ -129,8 +132,10 @@ impl Lab {
         if let Some(ovn) = &site.spec.ovn {
             site.progress.step("chassis", || {
                 self.on_every_node(|_, machine| node::start_ovn_controller(site, &machine, ovn))?;
-                // Returns when every chassis has caught up.
-                site.machine(CONTROL)?.run(&["ovn-nbctl", "--timeout=100", "--wait=hv", "sync"])?;
+                if ovn.northds > 0 {
+                    // Returns when every chassis has caught up.
+                    site.machine(CONTROL)?.run(&["ovn-nbctl", "--timeout=100", "--wait=hv", "sync"])?;
+                }
                 Ok::<_, Error>(())
             })?;
         }
@@ -252,6 +257,40 @@ impl Lab {
             }
         }
         Err(Error::Invalid(format!("{} has had no leader for 30 s", database.schema())))
+    }
+
+    /// Simulated chassis at the lab's southbound database; see [`LightChassis`].
+    pub fn light_chassis(&self, chassis: &[ChassisSpec]) -> Result<LightChassis> {
+        let southbound = self.site.ledger.read().endpoints.southbound.clone();
+        LightChassis::start(&southbound.ok_or_else(|| Error::Invalid("this lab has no OVN".into()))?, chassis)
+    }
+
+    /// Runs a program of one's own as a component: [`Lab::kill`], [`Lab::pause`], [`Lab::terminate`] and
+    /// [`Lab::restart`] know it by its name.
+    pub fn run(&self, program: &Program) -> Result<()> {
+        let running = self.record().component(program.name()).is_ok_and(|component| component.process.is_alive());
+        if running {
+            return Err(Error::Invalid(format!("a component named {:?} runs already", program.name())));
+        }
+        self.site.start(program.component(self.site.dir())?)
+    }
+
+    /// Asks a component to end (SIGTERM), waits for it and tells how it ended.
+    pub fn terminate(&self, component: &str, limit: Duration) -> Result<ExitStatus> {
+        fault::terminate(&self.record(), component)?;
+        self.site.wait_end(component, limit)
+    }
+
+    /// Waits for a component's end and tells how it ended.
+    pub fn wait_end(&self, component: &str, limit: Duration) -> Result<ExitStatus> {
+        self.site.wait_end(component, limit)
+    }
+
+    /// What a component wrote so far.
+    pub fn log(&self, component: &str) -> Result<String> {
+        let log = view::log(&self.record(), component)?;
+        let bytes = std::fs::read(&log).map_err(Error::io(format!("cannot read {}", log.display())))?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// Starts a component again as it was started first.

@@ -9,7 +9,8 @@
 //! A *machine* is a set of namespaces over the node image, all plugged into one switch (the *underlay*); a *component*
 //! is one real program on a machine. A test owns its [`Lab`] and dropping it removes everything; for people the keeper
 //! of `lab up` owns it. Later kinds of machine (systemd as first process, virtual machines) join at [`machine`],
-//! later programs (a TLS router, DNS, simulated chassis) as components beside [`outside`] and [`central`].
+//! later programs (a TLS router, DNS) as components beside [`outside`] and [`central`]. Nodes by the hundred, without
+//! machines, are [`light_chassis`].
 
 pub mod central;
 mod cgroup;
@@ -23,6 +24,7 @@ mod keeper;
 mod kubelet;
 pub mod kubernetes_programs;
 mod lab;
+pub mod light_chassis;
 pub mod machine;
 mod namespace;
 pub mod node;
@@ -32,6 +34,7 @@ pub mod pki;
 pub mod place;
 pub mod pod;
 pub mod process;
+pub mod program;
 pub mod progress;
 mod ready;
 pub mod record;
@@ -45,6 +48,8 @@ pub mod view;
 pub use central::Database;
 pub use error::{Error, Result};
 pub use lab::{Lab, Supplies};
+pub use light_chassis::{ChassisSpec, LightChassis};
 pub use machine::Machine;
 pub use pod::{Pod, Wiring};
+pub use program::Program;
 pub use spec::{Cni, Databases, Family, Kubernetes, LabSpec, Ovn, Suite};

@@ -30,6 +30,8 @@ pub struct Wiring<'a> {
     pub gateways: &'a [IpAddr],
     /// Its MTU.
     pub mtu: u16,
+    /// The `iface-id-ver` that the logical port asks for, if it does: the pod's UID.
+    pub version: Option<&'a str>,
 }
 
 impl Pod {
@@ -66,6 +68,7 @@ impl Pod {
             "interface",
             name,
             &format!("external_ids:iface-id={port}"),
+            &format!("external_ids:iface-id-ver={}", wiring.version.unwrap_or("none")),
         ])?;
         Ok(pod)
     }

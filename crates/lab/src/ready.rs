@@ -2,6 +2,7 @@
 //!
 //! Each sign is an event of the kernel; so is the end of the process. Nothing is polled by the clock.
 
+use std::borrow::Cow;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -21,7 +22,9 @@ pub(crate) enum Ready {
     /// A file or socket appears at this path of the host.
     Path(PathBuf),
     /// A line of its log contains this.
-    Log(&'static str),
+    Log(Cow<'static, str>),
+    /// None: it counts as ready once it runs.
+    Running,
 }
 
 impl Ready {
@@ -30,6 +33,7 @@ impl Ready {
             Self::Notify => "no READY=1 came".into(),
             Self::Path(path) => format!("{} did not appear", path.display()),
             Self::Log(line) => format!("no log line with {line:?} came"),
+            Self::Running => "it does not run".into(),
         }
     }
 }
@@ -60,7 +64,9 @@ pub(crate) enum Watch {
     Notify(UnixDatagram),
     Path(Inotify, PathBuf),
     /// From this byte on: a restart appends to the log of the last time.
-    Log(Inotify, PathBuf, &'static str, usize),
+    Log(Inotify, PathBuf, Cow<'static, str>, usize),
+    /// There is nothing to wait for.
+    Nothing,
 }
 
 impl Watch {
@@ -83,8 +89,9 @@ impl Watch {
             }
             Ready::Log(line) => {
                 let written = std::fs::metadata(log).map_or(0, |meta| usize::try_from(meta.len()).unwrap_or(0));
-                Ok(Self::Log(inotify(log, AddWatchFlags::IN_MODIFY)?, log.to_owned(), line, written))
+                Ok(Self::Log(inotify(log, AddWatchFlags::IN_MODIFY)?, log.to_owned(), line.clone(), written))
             }
+            Ready::Running => Ok(Self::Nothing),
         }
     }
 
@@ -98,7 +105,8 @@ impl Watch {
                 Sight::Almost => deadline.min(Instant::now() + Duration::from_millis(1)),
                 Sight::NotYet => deadline,
             };
-            match wait_readable(&[self.descriptor(), process.descriptor()], until) {
+            let watched: Vec<BorrowedFd<'_>> = self.descriptor().into_iter().chain([process.descriptor()]).collect();
+            match wait_readable(&watched, until) {
                 None if Instant::now() >= deadline => return Ok(Outcome::TimedOut),
                 None | Some(0) => {}
                 Some(_) if self.look(&mut from)? == Sight::Ready => return Ok(Outcome::Ready),
@@ -107,10 +115,11 @@ impl Watch {
         }
     }
 
-    fn descriptor(&self) -> BorrowedFd<'_> {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Self::Notify(socket) => socket.as_fd(),
-            Self::Path(inotify, _) | Self::Log(inotify, ..) => inotify.as_fd(),
+            Self::Notify(socket) => Some(socket.as_fd()),
+            Self::Path(inotify, _) | Self::Log(inotify, ..) => Some(inotify.as_fd()),
+            Self::Nothing => None,
         }
     }
 
@@ -140,10 +149,11 @@ impl Watch {
                 let new = String::from_utf8_lossy(text.get(*from..).unwrap_or_default());
                 // Stop at the last whole line: the rest of it may still be on its way.
                 let whole = new.rfind('\n').map_or(0, |end| end + 1);
-                let found = new[..whole].contains(line);
+                let found = new[..whole].contains(&**line);
                 *from += if new.len() == text.len() - *from { whole } else { 0 };
                 Ok(if found { Sight::Ready } else { Sight::NotYet })
             }
+            Self::Nothing => Ok(Sight::Ready),
         }
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct Component {
     pub(crate) name: String,
     pub(crate) machine: String,
     pub(crate) words: Vec<String>,
+    /// Beside what every program on a machine has.
+    pub(crate) environment: Vec<(String, String)>,
     pub(crate) ready: Ready,
 }
 
@@ -38,6 +40,7 @@ impl Component {
             name: name.into(),
             machine: machine.into(),
             words: words.iter().map(ToString::to_string).collect(),
+            environment: Vec::new(),
             ready,
         }
     }
@@ -173,6 +176,7 @@ impl Site {
         let watch = Watch::prepare(&component.ready, &self.machine_dir(machine).join("run").join(&notify), &log)?;
         let machine = self.machine(machine)?;
         let mut command = machine.command(&component.words)?;
+        command.envs(component.environment.iter().map(|(key, value)| (key, value)));
         if matches!(component.ready, Ready::Notify) {
             command.env("NOTIFY_SOCKET", format!("/run/{notify}"));
         }
@@ -196,6 +200,8 @@ impl Site {
         let waiter = self.watch_end(name.clone(), process, move || child.wait().ok())?;
         let outcome = match &handle {
             Some(handle) => watch.wait(handle, Instant::now() + READY_LIMIT)?,
+            // Whoever asked for no sign of life does not mind a short one.
+            None if matches!(component.ready, Ready::Running) => Outcome::Ready,
             None => Outcome::Ended,
         };
         match outcome {
@@ -262,6 +268,19 @@ impl Site {
                 return answer.map(|_| ());
             }
         }
+    }
+
+    /// Waits for a component's end and tells how it ended.
+    pub(crate) fn wait_end(&self, name: &str, limit: Duration) -> Result<ExitStatus> {
+        let process = self.ledger.read().component(name)?.process;
+        if let Some(handle) = process.open()
+            && !handle.wait(limit)
+        {
+            return Err(Error::Invalid(format!("{name} (pid {}) still runs after {limit:?}", process.pid)));
+        }
+        let waiter = lock(&self.components).get_mut(name).and_then(|running| running.waiter.take());
+        let status = waiter.and_then(|waiter| waiter.join().ok().flatten());
+        status.ok_or_else(|| Error::Invalid(format!("how {name} ended was told already, or is not known")))
     }
 
     /// Starts a component again as it was; one that still runs is killed first.

@@ -45,6 +45,46 @@ pub enum AddressError {
     },
 }
 
+/// Why a text is no [`ClusterCidr`](crate::ClusterCidr), or its node length does not fit.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ClusterCidrError {
+    /// The part before the second `/` is no network.
+    #[error(transparent)]
+    Network(#[from] AddressError),
+    /// There is no `/` in the text.
+    #[error("{text:?} has no prefix length: write it like 10.128.0.0/14/23 or fd01::/48/64")]
+    NoLength {
+        /// The text as it was given.
+        text: String,
+    },
+    /// The part after the second `/` is no number.
+    #[error("{text:?} has no valid node length: write a whole number after the second slash, as in {example}")]
+    BadNodeLength {
+        /// The text as it was given.
+        text: String,
+        /// The same network with the usual node length.
+        example: String,
+    },
+    /// A node's subnet would be larger than the network that it is taken from.
+    #[error("{text:?} gives a node more than the whole network: write a node length from {shortest} to {longest}")]
+    NodeTooLarge {
+        /// The network and its node length.
+        text: String,
+        /// The length of the network.
+        shortest: u8,
+        /// The longest node length of the family.
+        longest: u8,
+    },
+    /// A node's subnet would be too small to use.
+    #[error("{text:?} leaves a node no room: write a network and a node length of at most {longest}")]
+    NodeTooSmall {
+        /// The network and its node length.
+        text: String,
+        /// The longest node length of the family.
+        longest: u8,
+    },
+}
+
 /// Why a text is no [`Mac`](crate::Mac).
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{text:?} is not a MAC address: write six pairs of hex digits joined by colons, like 0a:58:0a:82:00:05")]

@@ -86,6 +86,12 @@ impl Prefix {
         (n <= self.host_mask()).then(|| to_address(self.network, to_bits(self.network) | n))
     }
 
+    /// How many places `address` is after the network address, the inverse of [`nth`](Self::nth); `None` outside the
+    /// network.
+    pub fn offset(self, address: IpAddr) -> Option<u128> {
+        self.contains(address).then(|| to_bits(address) & self.host_mask())
+    }
+
     /// [`nth`](Self::nth) as it is written on an interface: with the length of this network.
     pub fn nth_interface(self, n: u128) -> Option<InterfaceAddress> {
         InterfaceAddress::new(self.nth(n)?, self.length).ok()

@@ -59,6 +59,7 @@ proptest! {
         prop_assert!(prefix.contains(address));
         prop_assert!(prefix.network() <= address && address <= prefix.last());
         prop_assert_eq!(prefix.nth(0), Some(prefix.network()));
+        prop_assert_eq!(prefix.offset(address), Some(inside));
         if prefix.size() < u128::MAX {
             prop_assert_eq!(prefix.nth(prefix.size() - 1), Some(prefix.last()));
             prop_assert_eq!(prefix.nth(prefix.size()), None);

@@ -1,5 +1,6 @@
 //! The command line: what can be asked for, and help that teaches it.
 
+mod controller;
 mod ovsdb;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Parser, Subcommand, V
 use crate::config::Given;
 use crate::settings::SETTINGS;
 
+pub(crate) use controller::Controller;
 pub(crate) use ovsdb::{Dump, OvsdbVerb, Server, Transact, Watch};
 
 /// OVN networking for Kubernetes.
@@ -19,6 +21,7 @@ pub(crate) use ovsdb::{Dump, OvsdbVerb, Server, Transact, Watch};
 #[command(name = "ovnkube", version = telemetry::build::VERSION_AND_COMMIT, disable_help_subcommand = true)]
 #[command(after_help = "\
 Examples:
+  ovnkube controller                        the controller, with the settings of the file
   ovnkube config example > ovn_k8s.conf     a file to begin with
   ovnkube config check ovn_k8s.conf         every mistake in it, at once
   ovnkube config show                       each setting, and where its value comes from
@@ -49,6 +52,10 @@ impl Cli {
 /// What to do. A role is one more variant here, with its arm in `commands::run`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    /// Turn Kubernetes objects into the logical network
+    #[command(alias = "master", after_help = controller::EXAMPLES)]
+    Controller(Controller),
+
     /// Check, show or begin a configuration
     #[command(subcommand)]
     Config(ConfigVerb),
@@ -175,6 +182,8 @@ impl Args for SettingFlags {
                         setting.variable()
                     ))
                     .help_heading("Global options")
+                    // `-h` shows what every command has; `--help` shows all.
+                    .hide_short_help(!matches!(setting.section, "logging" | "metrics"))
                     .global(true),
             )
         })

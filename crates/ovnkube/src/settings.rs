@@ -2,7 +2,11 @@
 //! show` and the documentation all come from [`SETTINGS`].
 
 use std::net::SocketAddr;
+use std::str::FromStr;
+use std::time::Duration;
 
+use netmodel::{ClusterCidr, Prefix};
+use ovsdb::client::Remote;
 use telemetry::LogFormat;
 
 /// One thing that can be set.
@@ -55,8 +59,208 @@ pub(crate) const METRICS_ADDRESS: Setting = Setting {
     check: |value| parse_bind_address(value).map(drop),
 };
 
+pub(crate) const CLUSTER_SUBNETS: Setting = Setting {
+    section: "default",
+    key: "cluster-subnets",
+    flag: "cluster-subnets",
+    default: "10.128.0.0/14/23",
+    placeholder: "CIDRS",
+    allowed: "networks with the length of a node's share, separated by commas, such as 10.128.0.0/14/23,fd01::/48/64",
+    help: "Where pods' addresses come from",
+    check: |value| list::<ClusterCidr>(value).map(drop),
+};
+
+pub(crate) const MTU: Setting = Setting {
+    section: "default",
+    key: "mtu",
+    flag: "mtu",
+    default: "1400",
+    placeholder: "BYTES",
+    allowed: "a whole number from 576 to 65535",
+    help: "The largest packet of a pod",
+    check: |value| match value.parse::<u32>() {
+        Ok(576..=65535) => Ok(()),
+        _ => Err("not a usable MTU".to_owned()),
+    },
+};
+
+pub(crate) const MULTICAST: Setting = Setting {
+    section: "default",
+    key: "enable-multicast",
+    flag: "enable-multicast",
+    default: "false",
+    placeholder: "BOOL",
+    allowed: "true, false",
+    help: "Whether pods may use multicast where their namespace allows it",
+    check: truth,
+};
+
+pub(crate) const KUBECONFIG: Setting = Setting {
+    section: "kubernetes",
+    key: "kubeconfig",
+    flag: "kubeconfig",
+    default: "",
+    placeholder: "FILE",
+    allowed: "a path; empty is KUBECONFIG, or the cluster that the role runs in",
+    help: "How the Kubernetes API is reached",
+    check: |_| Ok(()),
+};
+
+pub(crate) const SERVICE_CIDRS: Setting = Setting {
+    section: "kubernetes",
+    key: "service-cidrs",
+    flag: "k8s-service-cidrs",
+    default: "172.30.0.0/16",
+    placeholder: "CIDRS",
+    allowed: "networks separated by commas, such as 172.30.0.0/16,fd02::/112",
+    help: "Where Services' addresses come from",
+    check: |value| list::<Prefix>(value).map(drop),
+};
+
+pub(crate) const NB_ADDRESS: Setting = database(
+    "ovnnorth",
+    "address",
+    "nb-address",
+    "unix:/var/run/ovn/ovnnb_db.sock",
+    "Where the northbound database is",
+);
+pub(crate) const NB_KEY: Setting =
+    tls_file("ovnnorth", "client-privkey", "nb-client-privkey", "Our private key for the northbound database");
+pub(crate) const NB_CERTIFICATE: Setting =
+    tls_file("ovnnorth", "client-cert", "nb-client-cert", "Our certificate for the northbound database");
+pub(crate) const NB_AUTHORITIES: Setting =
+    tls_file("ovnnorth", "client-cacert", "nb-client-cacert", "Who signs the northbound database's certificate");
+pub(crate) const SB_ADDRESS: Setting = database(
+    "ovnsouth",
+    "address",
+    "sb-address",
+    "unix:/var/run/ovn/ovnsb_db.sock",
+    "Where the southbound database is",
+);
+pub(crate) const SB_KEY: Setting =
+    tls_file("ovnsouth", "client-privkey", "sb-client-privkey", "Our private key for the southbound database");
+pub(crate) const SB_CERTIFICATE: Setting =
+    tls_file("ovnsouth", "client-cert", "sb-client-cert", "Our certificate for the southbound database");
+pub(crate) const SB_AUTHORITIES: Setting =
+    tls_file("ovnsouth", "client-cacert", "sb-client-cacert", "Who signs the southbound database's certificate");
+
+pub(crate) const V4_JOIN: Setting =
+    network("v4-join-subnet", "gateway-v4-join-subnet", "100.64.0.0/16", "What routers talk to each other with, IPv4");
+pub(crate) const V6_JOIN: Setting =
+    network("v6-join-subnet", "gateway-v6-join-subnet", "fd98::/64", "What routers talk to each other with, IPv6");
+pub(crate) const V4_MASQUERADE: Setting = network(
+    "v4-masquerade-subnet",
+    "gateway-v4-masquerade-subnet",
+    "169.254.169.0/29",
+    "Addresses that stand for the host, IPv4",
+);
+pub(crate) const V6_MASQUERADE: Setting = network(
+    "v6-masquerade-subnet",
+    "gateway-v6-masquerade-subnet",
+    "fd69::/125",
+    "Addresses that stand for the host, IPv6",
+);
+
+pub(crate) const SNAT_PER_POD: Setting = Setting {
+    section: "gateway",
+    key: "disable-snat-multiple-gws",
+    flag: "disable-snat-multiple-gws",
+    default: "false",
+    placeholder: "BOOL",
+    allowed: "true, false",
+    help: "One address translation for each pod instead of one for the cluster",
+    check: truth,
+};
+
+pub(crate) const LEASE_DURATION: Setting = seconds(
+    "election-lease-duration",
+    "ha-election-lease-duration",
+    "4",
+    "Seconds after which a dead leader is replaced",
+);
+pub(crate) const RENEW_DEADLINE: Setting = seconds(
+    "election-renew-deadline",
+    "ha-election-renew-deadline",
+    "3",
+    "Seconds after which a leader that cannot renew gives up",
+);
+pub(crate) const RETRY_PERIOD: Setting =
+    seconds("election-retry-period", "ha-election-retry-period", "0.5", "Seconds between renewals");
+
+const fn database(
+    section: &'static str,
+    key: &'static str,
+    flag: &'static str,
+    default: &'static str,
+    help: &'static str,
+) -> Setting {
+    let allowed = "unix:PATH, tcp:HOST:PORT, ssl:HOST:PORT, or several separated by commas";
+    let check = |value: &str| Remote::parse_list(value).map(drop).map_err(|error| error.to_string());
+    Setting { section, key, flag, default, placeholder: "REMOTES", allowed, help, check }
+}
+
+const fn tls_file(section: &'static str, key: &'static str, flag: &'static str, help: &'static str) -> Setting {
+    let allowed = "a path; needed for ssl: remotes";
+    Setting { section, key, flag, default: "", placeholder: "FILE", allowed, help, check: |_| Ok(()) }
+}
+
+const fn network(key: &'static str, flag: &'static str, default: &'static str, help: &'static str) -> Setting {
+    let check = |value: &str| value.parse::<Prefix>().map(drop).map_err(|error| error.to_string());
+    Setting { section: "gateway", key, flag, default, placeholder: "CIDR", allowed: "a network", help, check }
+}
+
+const fn seconds(key: &'static str, flag: &'static str, default: &'static str, help: &'static str) -> Setting {
+    let check = |value: &str| parse_seconds(value).map(drop);
+    let allowed = "a number of seconds such as 4 or 0.5";
+    Setting { section: "masterha", key, flag, default, placeholder: "SECONDS", allowed, help, check }
+}
+
+/// A time in seconds.
+pub(crate) fn parse_seconds(value: &str) -> Result<Duration, String> {
+    let seconds: Option<f64> =
+        value.parse().ok().filter(|seconds: &f64| seconds.is_finite() && (0.01..=3600.0).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "not a number of seconds".to_owned())
+}
+
+/// Values separated by commas; at least one.
+pub(crate) fn list<T: FromStr<Err: ToString>>(value: &str) -> Result<Vec<T>, String> {
+    let parts = value.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let values: Result<Vec<T>, String> =
+        parts.map(|part| part.parse().map_err(|error: T::Err| error.to_string())).collect();
+    values.and_then(|values| if values.is_empty() { Err("it is empty".to_owned()) } else { Ok(values) })
+}
+
+fn truth(value: &str) -> Result<(), String> {
+    value.parse::<bool>().map(drop).map_err(|_| "neither true nor false".to_owned())
+}
+
 /// All settings, in the order of the file. A new setting is one more entry here.
-pub(crate) const SETTINGS: [&Setting; 3] = [&LOG_LEVEL, &LOG_FORMAT, &METRICS_ADDRESS];
+pub(crate) const SETTINGS: [&Setting; 24] = [
+    &LOG_LEVEL,
+    &LOG_FORMAT,
+    &METRICS_ADDRESS,
+    &CLUSTER_SUBNETS,
+    &MTU,
+    &MULTICAST,
+    &KUBECONFIG,
+    &SERVICE_CIDRS,
+    &NB_ADDRESS,
+    &NB_KEY,
+    &NB_CERTIFICATE,
+    &NB_AUTHORITIES,
+    &SB_ADDRESS,
+    &SB_KEY,
+    &SB_CERTIFICATE,
+    &SB_AUTHORITIES,
+    &V4_JOIN,
+    &V6_JOIN,
+    &V4_MASQUERADE,
+    &V6_MASQUERADE,
+    &SNAT_PER_POD,
+    &LEASE_DURATION,
+    &RENEW_DEADLINE,
+    &RETRY_PERIOD,
+];
 
 impl Setting {
     /// The environment variable that sets it.

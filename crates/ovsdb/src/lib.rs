@@ -54,6 +54,7 @@ pub mod operation;
 pub mod read;
 pub mod replica;
 pub mod schema;
+pub mod sequence;
 pub mod text;
 pub mod transaction;
 mod update;

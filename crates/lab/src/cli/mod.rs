@@ -2,6 +2,7 @@
 
 mod enter;
 mod faults;
+mod light_chassis;
 mod show;
 mod up;
 
@@ -83,6 +84,8 @@ enum Verb {
         /// The component
         component: String,
     },
+    /// Simulate chassis by the hundred, until Ctrl-C
+    LightChassis(light_chassis::Options),
     /// Make the node image and the Kubernetes programs, and start nothing
     Prepare(up::PrepareOptions),
     /// Print a completion script for a shell
@@ -131,6 +134,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
             keeper::restart(&place, &name, &component)?;
             say(&format!("{component} runs again\n"))?;
         }
+        Verb::LightChassis(options) => light_chassis::run(&place, &name, &options)?,
         Verb::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "lab", &mut script);

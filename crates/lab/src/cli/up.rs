@@ -42,7 +42,7 @@ pub(super) struct Options {
     /// Mutual TLS on every database connection
     #[arg(long)]
     tls: bool,
-    /// How many ovn-northd
+    /// How many ovn-northd; with 0 nothing fills SB and `--wait` hangs, until you start one of your own
     #[arg(long, default_value_t = 1)]
     northds: u32,
     /// The underlay's address families

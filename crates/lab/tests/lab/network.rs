@@ -176,6 +176,7 @@ fn add_pod(lab: &Lab, node: u32, outside: &[Prefix]) -> NodeNetwork {
         addresses: &own,
         gateways: &addresses(&at(&subnets, 1)),
         mtu: 1400,
+        version: None,
     };
     let pod = Pod::create(lab.node(node).unwrap(), &name, &wiring).unwrap();
     answer(pod.listen(PORT).unwrap(), name);

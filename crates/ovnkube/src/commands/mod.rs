@@ -1,6 +1,7 @@
 //! What each command does, and the exit status it gives.
 
 mod config;
+mod controller;
 mod health;
 mod log_level;
 mod ovsdb;
@@ -24,6 +25,7 @@ const MISUSE: u8 = 2;
 /// [`crate::config::Config`] says, and returns when its `Shutdown` was asked for and its work has ended.
 pub(crate) fn run(cli: &Cli) -> ExitCode {
     let (result, failure) = match &cli.command {
+        Verb::Controller(role) => (controller::run(role, &cli.given()), FAILED),
         Verb::Config(verb) => (config::run(verb, &cli.given()), FAILED),
         Verb::Health { probe, target, output } => (health::run(*probe, target, *output, &cli.given()), CANNOT_ASK),
         Verb::LogLevel { level, target } => (log_level::run(level.as_deref(), target, &cli.given()), CANNOT_ASK),

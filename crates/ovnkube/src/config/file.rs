@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn every_problem_is_told_in_the_order_of_lines() {
-        let text = "[loging]\nlevel=1\n[metrics]\nbind-adress=off\nbind-address=here\nformat=json\n[gateway]\n\
+        let text = "[loging]\nlevel=1\n[metrics]\nbind-adress=off\nbind-address=here\nformat=json\n[hybridoverlay]\n\
                     [logging]\nverbosity=5\nrubbish!\n";
         assert_eq!(
             problems_of(text),
@@ -141,7 +141,10 @@ mod tests {
                     settings::METRICS_ADDRESS.allowed
                 ),
                 "ovn_k8s.conf:6: [metrics] format: unknown key; it belongs to [logging]".to_owned(),
-                "ovn_k8s.conf:7: [gateway]: unknown section; allowed: logging, metrics".to_owned(),
+                format!(
+                    "ovn_k8s.conf:7: [hybridoverlay]: unknown section; allowed: {}",
+                    settings::sections().join(", ")
+                ),
                 "ovn_k8s.conf:9: [logging] verbosity: unknown key; allowed: level, format".to_owned(),
                 "ovn_k8s.conf:10: neither a [section], nor key=value, nor a comment; correct the line or put # before it".to_owned(),
             ]

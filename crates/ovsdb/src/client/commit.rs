@@ -8,23 +8,10 @@ use tokio::time::Instant;
 
 use crate::client::error::CallError;
 use crate::client::handle::Client;
-use crate::datum::{Atom, Datum};
-use crate::operation::{Condition, Function, Mutation, Mutator};
+use crate::operation::Condition;
+use crate::sequence::SequenceCell;
 use crate::transaction::{Outcome, Refusal, Transaction};
 use crate::uuid::Uuid;
-
-/// Where the sequence value lives: one key of a map of strings in one row.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SequenceCell {
-    /// The table.
-    pub table: String,
-    /// The row.
-    pub uuid: Uuid,
-    /// The column, a map of strings to strings.
-    pub column: String,
-    /// The key.
-    pub key: String,
-}
 
 /// What became of a commit.
 #[derive(Debug, Clone, PartialEq)]
@@ -125,6 +112,11 @@ impl Committer {
         self.commit_until(transaction, Instant::now() + limit).await
     }
 
+    /// The value that our last commit left: a replica that shows it has that commit and all before it.
+    pub fn sequence(&self) -> Option<&str> {
+        self.last.as_deref()
+    }
+
     /// Whether a commit is in doubt.
     pub fn in_doubt(&self) -> bool {
         self.doubt.is_some()
@@ -161,7 +153,7 @@ impl Committer {
     async fn commit_until(&mut self, transaction: &Transaction, deadline: Instant) -> Result<Committed, CommitError> {
         self.number += 1;
         let next = self.value();
-        let (guarded, guard) = self.guarded(transaction, &next);
+        let (guarded, guard) = self.cell.guarded(transaction, self.last.as_deref(), &next);
         let mut sent = 0;
         let mut unsure = None;
         self.doubt = Some(next.clone());
@@ -222,30 +214,6 @@ impl Committer {
     fn done(&mut self, value: String) {
         self.last = Some(value);
         self.doubt = None;
-    }
-
-    /// The transaction with its guard and the new value, and the guard's place.
-    fn guarded(&self, transaction: &Transaction, next: &str) -> (Transaction, usize) {
-        let SequenceCell { table, uuid, column, key } = &self.cell;
-        let mut guarded = Transaction::new();
-        let includes = |value: &str| {
-            let pair = Datum::map([(Atom::String(key.as_str().into()), Atom::String(value.into()))]);
-            (Condition::new(column, Function::Includes, pair.clone()), pair)
-        };
-        if let Some(last) = &self.last {
-            let guard = guarded.require(table, *uuid, vec![includes(last).0]);
-            guarded.append(transaction);
-            guarded.owned_by_nobody().set_key(table, *uuid, column, key, next);
-            return (guarded, guard);
-        }
-        // Nobody has written yet. An insert into a map leaves a key alone that is there: so it is tried, and whether
-        // it took is required behind it.
-        guarded.append(transaction);
-        let (condition, pair) = includes(next);
-        let insert = vec![Mutation::new(column, Mutator::Insert, pair)];
-        guarded.owned_by_nobody().mutate(table, vec![Condition::uuid(*uuid)], insert);
-        let guard = guarded.require(table, *uuid, vec![condition]);
-        (guarded, guard)
     }
 
     /// What stands in the cell now, as the server says.

@@ -22,7 +22,7 @@ mod tls;
 mod wire;
 
 pub use backoff::Backoff;
-pub use commit::{CommitError, Committed, Committer, Fate, SequenceCell};
+pub use commit::{CommitError, Committed, Committer, Fate};
 pub use config::{Config, IndexSpec, TableMonitor};
 pub use error::CallError;
 pub use handle::Client;
@@ -31,3 +31,5 @@ pub use remote::{Endpoint, Remote, RemoteError};
 pub use store::{Status, Subscription};
 pub use tls::{TlsError, TlsFiles};
 pub use wire::WireError;
+
+pub use crate::sequence::SequenceCell;

@@ -18,7 +18,9 @@ pub use index::IndexKey;
 pub use row::{MAX_COLUMNS, Row, RowView};
 pub use table::Table;
 
-use crate::schema::TableSchema;
+use crate::datum::Datum;
+use crate::memory::RowChange;
+use crate::schema::{DatabaseSchema, TableSchema};
 use crate::update::{RowUpdate, TableUpdate};
 use crate::uuid::Uuid;
 
@@ -45,6 +47,28 @@ impl Replica {
         let tables =
             schemas.iter().enumerate().map(|(place, schema)| Arc::new(Table::new(schema.clone(), &keys(place))));
         Self { tables: tables.collect() }
+    }
+
+    /// Empty tables of a database, those of these names: a replica that is fed by hand, in a simulation.
+    pub fn of(schema: &DatabaseSchema, tables: &[&str]) -> Self {
+        let schemas = tables.iter().filter_map(|name| schema.tables.get(*name)).cloned().map(Arc::new);
+        Self::new(&schemas.collect::<Vec<_>>(), &[])
+    }
+
+    /// Applies what commits did in the in-memory database; tables that are not replicated are left out.
+    pub fn feed(&mut self, changes: &[RowChange]) {
+        for change in changes {
+            let Some(table) = self.tables.iter_mut().find(|table| table.schema().name == change.table) else {
+                continue;
+            };
+            let table = Arc::make_mut(table);
+            let row = change.after.as_ref().map(|values| {
+                let index =
+                    |(column, datum): (&String, &Datum)| Some((table.schema().column_index(column)?, datum.clone()));
+                Row::from_fields(&mut values.iter().filter_map(index).collect(), table.schema())
+            });
+            table.put(change.uuid, row.as_ref());
+        }
     }
 
     /// The tables as they are now, for as long as somebody holds them.

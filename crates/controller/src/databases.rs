@@ -1,0 +1,94 @@
+//! The two databases: of the northbound one a replica of what we write, of the southbound one how far everybody is.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ovn_schema::{Features, northbound, southbound};
+use ovsdb::client::{Client, Config, SequenceCell, TableMonitor};
+use ovsdb::operation::Condition;
+use ovsdb::replica::Snapshot;
+use ovsdb::transaction::{Row, Transaction};
+use topology::plan::TABLES;
+
+use crate::error::ControllerError;
+use crate::options::DatabaseAccess;
+
+/// The key of `NB_Global.external_ids` that holds the sequence value. northd does not read that column, so a new value
+/// makes it compute nothing.
+const SEQUENCE: &str = "k8s.ovn.org/controller-sequence";
+/// A server that is silent for so long is given up; it is asked half-way.
+const PROBE: Duration = Duration::from_secs(5);
+
+/// A client of the northbound database with a replica of the tables that we write, without what OVN tells in them: a
+/// port that comes up is no news here.
+pub(crate) fn northbound(access: &DatabaseAccess) -> Client {
+    let mut config = Config::new(access.remotes.clone(), northbound::DATABASE.name);
+    config.tls = access.tls.clone();
+    config.probe_interval = PROBE;
+    for table in northbound::DATABASE.tables().filter(|table| TABLES.contains(&table.name)) {
+        let columns: Vec<&str> = match table.name {
+            "NB_Global" => vec!["nb_cfg", "external_ids"],
+            _ => table.columns.iter().filter(|column| !column.observed).map(|column| column.name).collect(),
+        };
+        config = config.monitor(TableMonitor::new(table.name).columns(&columns));
+    }
+    Client::start(config)
+}
+
+/// A client of the southbound database that follows what northd and each chassis have reached.
+pub(crate) fn southbound(access: &DatabaseAccess) -> Client {
+    let mut config = Config::new(access.remotes.clone(), southbound::DATABASE.name);
+    config.tls = access.tls.clone();
+    config.probe_interval = PROBE;
+    // Any member will do: it is only looked at.
+    config.leader_only = false;
+    config = config.monitor(TableMonitor::new("SB_Global").columns(&["nb_cfg"]));
+    config = config.monitor(TableMonitor::new("Chassis_Private").columns(&["name", "nb_cfg"]));
+    Client::start(config)
+}
+
+/// What the server can do; an error if it lacks what nothing works without.
+pub(crate) fn features(client: &Client) -> Result<Option<Features>, ControllerError> {
+    let Some(schema) = client.schema() else { return Ok(None) };
+    let report = northbound::DATABASE.check(&schema);
+    report.require_core()?;
+    for line in report.lines() {
+        tracing::warn!("{line}");
+    }
+    Ok(Some(report.features()))
+}
+
+/// Where the sequence value lives; none while the database has no row of settings.
+pub(crate) fn cell(snapshot: &Snapshot) -> Option<SequenceCell> {
+    let uuid = snapshot.table("NB_Global")?.iter().next()?.uuid;
+    Some(SequenceCell { table: "NB_Global".into(), uuid, column: "external_ids".into(), key: SEQUENCE.into() })
+}
+
+/// Makes the row of settings that an empty database lacks. northd does so as well; whoever is second is refused.
+pub(crate) async fn make_global(client: &Client) {
+    let mut transaction = Transaction::new();
+    transaction.insert("NB_Global", Row::new());
+    if let Err(error) = client.transact(&transaction).await {
+        tracing::debug!(%error, "NB_Global was not made");
+    }
+}
+
+/// What every chassis has reached, and northd.
+pub(crate) fn progress(snapshot: &Snapshot) -> (BTreeMap<Box<str>, i64>, i64) {
+    let rows = snapshot.table("Chassis_Private").into_iter().flat_map(ovsdb::replica::Table::iter);
+    let chassis = rows.filter_map(|row| Some((row.text("name")?.into(), row.integer("nb_cfg")?))).collect();
+    let global = snapshot.table("SB_Global").and_then(|table| table.iter().next());
+    (chassis, global.and_then(|row| row.integer("nb_cfg")).unwrap_or(0))
+}
+
+/// Removes a chassis that is gone for good: both its rows, or northd would wait for it for ever.
+pub(crate) async fn forget_chassis(client: &Client, name: &str) {
+    let mut transaction = Transaction::new();
+    for table in ["Chassis", "Chassis_Private"] {
+        transaction.delete(table, vec![Condition::equals("name", name)]);
+    }
+    match client.transact(&transaction).await {
+        Ok(_) => tracing::info!(chassis = name, "removed the chassis of a node that is gone"),
+        Err(error) => tracing::warn!(chassis = name, %error, "cannot remove the chassis of a node that is gone"),
+    }
+}

@@ -1,0 +1,26 @@
+//! The controller's edges. What the network shall be is decided in `topology`, which knows no runtime; here it is carried.
+//!
+//! ```text
+//!  Kubernetes API ──watches──▶ ┌────────┐ ──commit──▶ Committer ──▶ northbound database
+//!                              │ Pilot  │ ◀──replica── sequence value seen: the next batch may be planned
+//!  patches, Events, conditions │ Engine │ ◀──progress── southbound database: what each chassis has reached
+//!           ◀──────────────────└────────┘ ◀──acquired, lost── campaign for the Lease
+//! ```
+//!
+//! One task owns the engine. It waits for whatever happens first and holds no lock over I/O; API writes run beside it,
+//! many at a time, and a slow one keeps nobody waiting.
+
+mod campaign;
+mod commit;
+mod databases;
+mod error;
+mod metrics;
+mod northd;
+mod options;
+mod patches;
+mod pilot;
+mod watches;
+
+pub use error::ControllerError;
+pub use options::{DatabaseAccess, ElectionOptions, Options};
+pub use pilot::run;

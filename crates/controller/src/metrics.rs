@@ -1,0 +1,161 @@
+//! What the controller counts and measures, under the names that dashboards know.
+
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use telemetry::Telemetry;
+use topology::Engine;
+use topology::engine::{Measure, Stage};
+
+/// A stage of a change's way.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StageLabel {
+    stage: &'static str,
+}
+
+/// A kind of object.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabel {
+    kind: &'static str,
+}
+
+/// What the controller counts and measures.
+#[derive(Debug, Clone)]
+pub(crate) struct Metrics {
+    pod_creation: Histogram,
+    sync: Histogram,
+    propagation: Family<StageLabel, Histogram, fn() -> Histogram>,
+    pub(crate) leader: Gauge,
+    pub(crate) commits: Counter,
+    pub(crate) operations: Counter,
+    pub(crate) refused: Counter,
+    pub(crate) retries: Counter,
+    pub(crate) warnings: Counter,
+    nb_timestamp: Gauge<f64, AtomicU64>,
+    sb_timestamp: Gauge<f64, AtomicU64>,
+    parked: Family<KindLabel, Gauge>,
+    backlog: Gauge,
+    resting: Gauge,
+    allocated_v4: Gauge,
+    allocated_v6: Gauge,
+    available_v4: Gauge,
+    available_v6: Gauge,
+}
+
+/// From a millisecond to half a minute.
+fn seconds() -> Histogram {
+    Histogram::new([0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0])
+}
+
+impl Metrics {
+    pub(crate) fn register(telemetry: &Telemetry) -> Self {
+        let metrics = Self {
+            pod_creation: seconds(),
+            sync: seconds(),
+            propagation: Family::new_with_constructor(seconds),
+            leader: Gauge::default(),
+            commits: Counter::default(),
+            operations: Counter::default(),
+            refused: Counter::default(),
+            retries: Counter::default(),
+            warnings: Counter::default(),
+            nb_timestamp: Gauge::default(),
+            sb_timestamp: Gauge::default(),
+            parked: Family::default(),
+            backlog: Gauge::default(),
+            resting: Gauge::default(),
+            allocated_v4: Gauge::default(),
+            allocated_v6: Gauge::default(),
+            available_v4: Gauge::default(),
+            available_v6: Gauge::default(),
+        };
+        telemetry.registry(|registry| {
+            let own = registry.sub_registry_with_prefix("ovnkube_controller");
+            let m = metrics.clone();
+            own.register("pod_creation_latency_seconds", "From a pod's first sight to its annotation", m.pod_creation);
+            own.register("sync_duration_seconds", "The first review of everything after taking over", m.sync);
+            own.register(
+                "propagation_seconds",
+                "A change's way: object to northbound commit, from there to the southbound database, and to the last node",
+                m.propagation,
+            );
+            own.register("leader", "1 if this instance leads", m.leader);
+            own.register("nb_commits", "Transactions that were committed", m.commits);
+            own.register("nb_operations", "Operations in those transactions", m.operations);
+            own.register("nb_refused", "Transactions that the database refused", m.refused);
+            own.register("warnings", "Warnings about objects", m.warnings);
+            own.register("nb_e2e_timestamp", "When a followed change was committed, in seconds since 1970", m.nb_timestamp);
+            own.register(
+                "sb_e2e_timestamp",
+                "When a followed change was seen in the southbound database, in seconds since 1970",
+                m.sb_timestamp,
+            );
+            own.register("parked_objects", "Objects that are parked because something is wrong with them", m.parked);
+            own.register("backlog", "Objects that wait for their turn", m.backlog);
+            own.register("resting_addresses", "Addresses, subnets and numbers that are not free yet", m.resting);
+            registry.register(
+                "ovnkube_resource_retry_failures",
+                "Writes to the API that failed and are tried again",
+                metrics.retries.clone(),
+            );
+            let manager = registry.sub_registry_with_prefix("ovnkube_clustermanager");
+            let m = metrics.clone();
+            manager.register("allocated_v4_host_subnets", "IPv4 subnets that nodes have", m.allocated_v4);
+            manager.register("allocated_v6_host_subnets", "IPv6 subnets that nodes have", m.allocated_v6);
+            manager.register("num_v4_host_subnets", "IPv4 subnets that there are", m.available_v4);
+            manager.register("num_v6_host_subnets", "IPv6 subnets that there are", m.available_v6);
+        });
+        metrics
+    }
+
+    pub(crate) fn measured(&self, measure: Measure) {
+        let observe = |stage, took: Duration| {
+            self.propagation.get_or_create(&StageLabel { stage }).observe(took.as_secs_f64());
+        };
+        match measure {
+            Measure::PodCreation(took) => self.pod_creation.observe(took.as_secs_f64()),
+            Measure::Sync(took) => self.sync.observe(took.as_secs_f64()),
+            Measure::Propagation(Stage::Northbound, took) => {
+                self.nb_timestamp.set(now());
+                observe("northbound", took);
+            }
+            Measure::Propagation(Stage::Southbound, took) => {
+                self.sb_timestamp.set(now());
+                observe("southbound", took);
+            }
+            Measure::Propagation(Stage::Nodes, took) => observe("nodes", took),
+        }
+    }
+
+    /// What can be read off the engine, now and then.
+    pub(crate) fn survey(&self, engine: &Engine) {
+        let mut parked = [("Node", 0), ("Namespace", 0), ("Pod", 0), ("Cluster", 0)];
+        for (owner, _) in engine.parked() {
+            for (kind, count) in &mut parked {
+                *count += i64::from(*kind == owner.kind());
+            }
+        }
+        for (kind, count) in parked {
+            self.parked.get_or_create(&KindLabel { kind }).set(count);
+        }
+        self.backlog.set(i64::try_from(engine.backlog()).unwrap_or(i64::MAX));
+        if let Some(allocator) = engine.allocator() {
+            let small = |number: u128| i64::try_from(number).unwrap_or(i64::MAX);
+            self.resting.set(i64::try_from(allocator.quarantine().len()).unwrap_or(i64::MAX));
+            let ((v4, all_v4), (v6, all_v6)) = (allocator.subnet_counts(false), allocator.subnet_counts(true));
+            self.allocated_v4.set(small(v4));
+            self.allocated_v6.set(small(v6));
+            self.available_v4.set(small(all_v4));
+            self.available_v6.set(small(all_v6));
+        }
+    }
+}
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}

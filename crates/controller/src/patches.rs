@@ -1,0 +1,110 @@
+//! Writes to the API, many at a time. A slow one gives its place to others and goes on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubernetes::{Api, ApiError, Patch};
+use serde_json::json;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::sleep;
+use topology::engine::{ObjectRef, PatchOutcome};
+use topology::identity::Owner;
+
+/// So many run at a time, of those that are not slow.
+const AT_ONCE: usize = 32;
+/// Who takes longer than this is slow: perhaps a webhook is, and the others shall not wait for it.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// An answer of the API.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) owner: Owner,
+    pub(crate) uid: String,
+    pub(crate) outcome: PatchOutcome,
+}
+
+/// Sends patches.
+#[derive(Debug, Clone)]
+pub(crate) struct Patches {
+    api: Api,
+    places: Arc<Semaphore>,
+    answers: mpsc::UnboundedSender<Answer>,
+}
+
+impl Patches {
+    pub(crate) fn new(api: &Api) -> (Self, mpsc::UnboundedReceiver<Answer>) {
+        let (answers, receiver) = mpsc::unbounded_channel();
+        (Self { api: api.clone(), places: Arc::new(Semaphore::new(AT_ONCE)), answers }, receiver)
+    }
+
+    /// Writes annotations onto the object of this identity, and no other.
+    pub(crate) fn annotate(&self, owner: Owner, object: &ObjectRef, annotations: &[(&'static str, String)]) {
+        let annotations: serde_json::Map<String, serde_json::Value> =
+            annotations.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
+        let body = json!({ "metadata": { "uid": &*object.uid, "annotations": annotations } }).to_string();
+        let (sender, path, uid) = (self.clone(), status_path(object), object.uid.to_string());
+        tokio::spawn(async move {
+            let outcome = match sender.send(&path, Patch::Merge, body.into_bytes()).await {
+                Ok(()) => PatchOutcome::Done,
+                Err(ApiError::NotFound(_) | ApiError::Conflict(_) | ApiError::Gone(_)) => PatchOutcome::ObjectGone,
+                Err(error) => {
+                    tracing::warn!(%owner, %error, "its annotations could not be written; trying again");
+                    PatchOutcome::Failed
+                }
+            };
+            let _ = sender.answers.send(Answer { owner, uid, outcome });
+        });
+    }
+
+    /// Sets a node's condition `NetworkUnavailable`.
+    pub(crate) fn node_network(&self, object: &ObjectRef, available: bool, reason: &str, message: &str) {
+        let now = kubernetes::timestamp();
+        let condition = json!({
+            "type": "NetworkUnavailable",
+            "status": if available { "False" } else { "True" },
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": now,
+            "lastHeartbeatTime": now,
+        });
+        let body = json!({ "metadata": { "uid": &*object.uid }, "status": { "conditions": [condition] } }).to_string();
+        let (sender, path, name) = (self.clone(), status_path(object), object.name.clone());
+        tokio::spawn(async move {
+            for pause in [Duration::from_millis(200), Duration::from_secs(2), Duration::from_secs(10)] {
+                match sender.send(&path, Patch::Strategic, body.clone().into_bytes()).await {
+                    Err(error) if error.is_temporary() => {
+                        tracing::warn!(node = &*name, %error, "its condition could not be written; trying again");
+                        sleep(pause).await;
+                    }
+                    Err(error) => {
+                        tracing::warn!(node = &*name, %error, "its condition could not be written");
+                        return;
+                    }
+                    Ok(()) => return,
+                }
+            }
+        });
+    }
+
+    async fn send(&self, path: &str, patch: Patch, body: Vec<u8>) -> Result<(), ApiError> {
+        let place = self.places.acquire().await.ok();
+        let sending = self.api.patch(path, patch, body);
+        tokio::pin!(sending);
+        let answer = tokio::select! {
+            answer = &mut sending => answer,
+            () = sleep(SLOW) => {
+                drop(place);
+                sending.await
+            }
+        };
+        answer.map(drop)
+    }
+}
+
+/// Annotations go through the status, for which less must be allowed to us.
+fn status_path(object: &ObjectRef) -> String {
+    match (&object.namespace, object.kind) {
+        (Some(namespace), _) => format!("/api/v1/namespaces/{namespace}/pods/{}/status", object.name),
+        (None, _) => format!("/api/v1/nodes/{}/status", object.name),
+    }
+}

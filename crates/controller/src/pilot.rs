@@ -1,0 +1,484 @@
+//! The pilot: the one task that owns the engine, and waits for whatever happens first.
+
+use std::collections::BTreeSet;
+use std::future::{Future, pending};
+use std::pin::Pin;
+use std::time::Duration;
+
+use kubernetes::{Api, Elector, Note, ObjectReference, Recorder, Severity};
+use ovsdb::client::{Client, Committer, Subscription};
+use ovsdb::replica::Changes;
+use ovsdb::transaction::Transaction;
+use telemetry::{Condition, Heartbeat, Telemetry};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+use topology::engine::{Measure, Next};
+use topology::identity::{Owner, RowId};
+use topology::plan::owner_of;
+use topology::{Effect, Engine, Observed};
+
+use crate::campaign::{Campaign, LeaseNews};
+use crate::commit::{COMMIT_DEADLINE, Verdict, commit, take_over};
+use crate::databases;
+use crate::error::ControllerError;
+use crate::metrics::Metrics;
+use crate::northd::Northd;
+use crate::options::Options;
+use crate::patches::{Answer, Patches};
+use crate::watches::{self, Seen};
+
+/// How often the pilot looks around although nothing happened.
+const ROUND: Duration = Duration::from_secs(1);
+/// A pilot that has not looked around for so long hangs.
+const HANGS: Duration = Duration::from_secs(60);
+/// Without objects listed or a database for so long, a restart is tried: a server that was replaced by another one is
+/// believed only by a fresh client.
+const HOPELESS: Duration = Duration::from_secs(120);
+
+type TakeOver = Pin<Box<dyn Future<Output = Result<Committer, String>> + Send>>;
+type Commit = Pin<Box<dyn Future<Output = (Committer, Verdict)> + Send>>;
+
+/// How we stand.
+enum Role {
+    /// Warm, and waiting.
+    Standby,
+    /// The Lease is ours; the database is told.
+    TakingOver(TakeOver),
+    /// The database was told; the replica has to show it.
+    Arriving(Committer),
+    /// Ready for the next transaction.
+    Leading(Committer),
+    /// A transaction is under way, since when.
+    Committing(Commit, Instant),
+    /// It happened, or was fenced off; the replica has to show it.
+    Settling(Committer, bool),
+}
+
+/// Runs the controller until it is asked to stop.
+pub async fn run(options: Options, telemetry: &Telemetry) -> Result<(), ControllerError> {
+    options.cluster.check()?;
+    topology::allocation::Allocator::new(&options.cluster)?;
+    let api = Api::from_kubeconfig(options.kubeconfig.as_deref(), None).await?;
+    let election = match &options.election.kubeconfig {
+        Some(file) => Api::from_kubeconfig(Some(file), None).await?,
+        None => api.clone(),
+    };
+    let elector = Elector::new(&election, options.election.lease.clone())?;
+    let mut pilot = Pilot::new(options, &api, elector, telemetry);
+    let ended = pilot.fly(&telemetry.shutdown()).await;
+    if ended.is_err() {
+        pilot.campaign.resign.notify_one();
+    } else {
+        pilot.campaign.ended().await;
+    }
+    ended
+}
+
+struct Pilot {
+    options: Options,
+    engine: Engine,
+    began: Instant,
+    role: Role,
+    takeovers: u64,
+    nb: Client,
+    nb_changes: Subscription,
+    sb: Client,
+    sb_changes: Subscription,
+    seen: mpsc::Receiver<Seen>,
+    campaign: Campaign,
+    patches: Patches,
+    answers: mpsc::UnboundedReceiver<Answer>,
+    recorder: Recorder,
+    metrics: Metrics,
+    northd: Option<Northd>,
+    /// Rows of the transaction that was sent last: what changes in others was somebody else.
+    expected: BTreeSet<RowId>,
+    /// Since when the northbound database is not there.
+    without_nb: Option<Instant>,
+    /// Whether the server's features are known.
+    featured: bool,
+    conditions: Conditions,
+}
+
+struct Conditions {
+    objects: Condition,
+    northbound: Condition,
+    beat: Heartbeat,
+    hope: Heartbeat,
+}
+
+impl Pilot {
+    fn new(options: Options, api: &Api, elector: Elector, telemetry: &Telemetry) -> Self {
+        let nb = databases::northbound(&options.northbound);
+        let sb = databases::southbound(&options.southbound);
+        let (patches, answers) = Patches::new(api);
+        let health = telemetry.health();
+        let conditions = Conditions {
+            objects: health.condition("objects"),
+            northbound: health.condition("northbound database"),
+            beat: health.heartbeat("controller", HANGS),
+            hope: health.heartbeat("northbound database", HOPELESS),
+        };
+        conditions.objects.not_ready("nodes, namespaces and pods are not listed yet");
+        conditions.northbound.not_ready("not connected yet");
+        Self {
+            engine: Engine::new(options.cluster.clone()),
+            began: Instant::now(),
+            role: Role::Standby,
+            takeovers: 0,
+            nb_changes: nb.subscribe(),
+            sb_changes: sb.subscribe(),
+            nb,
+            sb,
+            seen: watches::start(api),
+            campaign: Campaign::start(elector, telemetry.shutdown()),
+            patches,
+            answers,
+            recorder: Recorder::new(api, "ovnkube-controller", &options.election.lease.identity),
+            metrics: Metrics::register(telemetry),
+            northd: None,
+            expected: BTreeSet::new(),
+            without_nb: Some(Instant::now()),
+            featured: false,
+            conditions,
+            options,
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    async fn fly(&mut self, shutdown: &telemetry::Shutdown) -> Result<(), ControllerError> {
+        let mut status = self.nb.status();
+        let mut round = Instant::now();
+        loop {
+            let more = self.work()?;
+            let wake = self.engine.deadline().map_or(round, |at| (self.began + at).min(round));
+            tokio::select! {
+                biased;
+                () = shutdown.wait() => {
+                    self.demote();
+                    return Ok(());
+                }
+                news = self.campaign.news.recv() => if let Some(news) = news { self.lease(news) },
+                advance = advance(&mut self.role) => match advance {
+                    Advance::TakenOver(over) => self.took_over(over),
+                    Advance::Judged(committer, verdict) => self.judged(committer, verdict),
+                },
+                changes = self.nb_changes.next() => self.database_changed(&changes),
+                seen = self.seen.recv() => self.saw(seen)?,
+                answer = self.answers.recv() => if let Some(answer) = answer { self.answered(&answer) },
+                changes = self.sb_changes.next() => {
+                    let (chassis, southbound) = databases::progress(&changes.snapshot);
+                    let now = self.now();
+                    self.engine.progress(chassis, southbound, now);
+                }
+                changed = status.changed() => if changed.is_ok() { self.look_at_database() },
+                () = std::future::ready(()), if more => {}
+                () = sleep_until(wake) => {
+                    if Instant::now() >= round {
+                        round = Instant::now() + ROUND;
+                        self.look_around()?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Does what can be done at once; says whether there is more of it, after everybody else had a turn.
+    fn work(&mut self) -> Result<bool, ControllerError> {
+        self.arrive()?;
+        let mut more = false;
+        if let Role::Leading(_) = &self.role {
+            let now = self.now();
+            match self.engine.next(&self.nb.snapshot(), now) {
+                Next::Idle => {}
+                Next::Again => more = true,
+                Next::Commit(transaction) => self.send(transaction),
+            }
+        }
+        self.effects();
+        Ok(more)
+    }
+
+    fn send(&mut self, transaction: Transaction) {
+        self.metrics.operations.inc_by(transaction.operations().len() as u64);
+        self.expected = topology::plan::rows_of(&transaction);
+        match std::mem::replace(&mut self.role, Role::Standby) {
+            Role::Leading(committer) => {
+                self.role = Role::Committing(Box::pin(commit(committer, transaction)), Instant::now());
+            }
+            other => self.role = other,
+        }
+    }
+
+    /// Goes on when the replica shows what was committed last.
+    fn arrive(&mut self) -> Result<(), ControllerError> {
+        let (Role::Arriving(committer) | Role::Settling(committer, _)) = &self.role else { return Ok(()) };
+        let snapshot = self.nb.snapshot();
+        let shown = databases::cell(&snapshot).and_then(|cell| cell.value_in(&snapshot));
+        if shown.is_none() || shown.as_deref() != committer.sequence() {
+            return Ok(());
+        }
+        let now = self.now();
+        match std::mem::replace(&mut self.role, Role::Standby) {
+            Role::Settling(committer, happened) => {
+                if happened {
+                    self.engine.committed(&snapshot, now);
+                }
+                self.role = Role::Leading(committer);
+            }
+            Role::Arriving(committer) => {
+                if let Some(row) = topology::adopt::foreign_network(&snapshot).filter(|_| !self.options.adopt) {
+                    return Err(ControllerError::ForeignNetwork(row));
+                }
+                self.engine.promote(&snapshot, self.options.adopt, now)?;
+                let (chassis, southbound) = databases::progress(&self.sb.snapshot());
+                self.engine.progress(chassis, southbound, now);
+                self.northd = Northd::start(&self.options);
+                self.metrics.leader.set(1);
+                tracing::info!(sequence = committer.sequence(), "leading");
+                self.role = Role::Leading(committer);
+            }
+            other => self.role = other,
+        }
+        Ok(())
+    }
+
+    fn lease(&mut self, news: LeaseNews) {
+        match news {
+            LeaseNews::Acquired => {
+                self.takeovers += 1;
+                // Never used before: by this process, or by another one at the same nanosecond.
+                let writer = format!(
+                    "{}/{}/{}",
+                    self.options.election.lease.identity,
+                    kubernetes::timestamp_nanoseconds(),
+                    self.takeovers
+                );
+                tracing::info!(writer, "the lease is ours; taking over the database");
+                self.role = Role::TakingOver(Box::pin(take_over(self.nb.clone(), writer)));
+            }
+            LeaseNews::Lost(reason) => {
+                tracing::warn!(%reason, "the lease is not ours any more");
+                self.demote();
+            }
+        }
+    }
+
+    fn demote(&mut self) {
+        self.engine.demote();
+        self.role = Role::Standby;
+        self.northd = None;
+        self.metrics.leader.set(0);
+    }
+
+    fn resign(&mut self, why: &str) {
+        tracing::error!(why, "giving up the lease: whoever leads must be able to commit");
+        self.demote();
+        self.campaign.resign.notify_one();
+    }
+
+    fn took_over(&mut self, over: Result<Committer, String>) {
+        match over {
+            Ok(committer) => self.role = Role::Arriving(committer),
+            Err(why) => self.resign(&why),
+        }
+    }
+
+    fn judged(&mut self, committer: Committer, verdict: Verdict) {
+        let now = self.now();
+        self.role = match verdict {
+            Verdict::Happened => {
+                self.metrics.commits.inc();
+                Role::Settling(committer, true)
+            }
+            Verdict::DidNot => {
+                self.engine.abandoned();
+                Role::Settling(committer, false)
+            }
+            Verdict::Refused { owner, why } => {
+                self.metrics.refused.inc();
+                tracing::warn!(owner, why, "the northbound database refused a transaction");
+                self.engine.refused(owner.as_deref(), &why, now);
+                Role::Leading(committer)
+            }
+            Verdict::Deposed(why) | Verdict::Unknown(why) => return self.resign(&why),
+        };
+    }
+
+    /// Somebody changed the northbound database: perhaps rows of ours.
+    fn database_changed(&mut self, changes: &Changes) {
+        if !self.engine.is_leading() {
+            return;
+        }
+        let mut owners: BTreeSet<Owner> = BTreeSet::new();
+        for change in &changes.changes {
+            let Some(table) = changes.snapshot.table_at(change.table) else { continue };
+            let schema = table.schema();
+            if schema.name == "NB_Global" || self.expects(&schema.name, change.uuid) {
+                continue;
+            }
+            for row in [&change.before, &change.after].into_iter().flatten() {
+                owners.extend(owner_of(ovsdb::replica::RowView { uuid: change.uuid, row, schema }));
+            }
+        }
+        if !owners.is_empty() {
+            let now = self.now();
+            self.engine.disturbed(owners, now);
+        }
+    }
+
+    fn expects(&self, table: &str, uuid: ovsdb::uuid::Uuid) -> bool {
+        topology::plan::table_name(table).is_some_and(|table| self.expected.contains(&RowId { table, uuid }))
+    }
+
+    fn saw(&mut self, seen: Option<Seen>) -> Result<(), ControllerError> {
+        let now = self.now();
+        match seen {
+            Some(Seen::Objects(objects)) => {
+                let listed = objects.iter().any(|observed| matches!(observed, Observed::Listed(_)));
+                for observed in objects {
+                    self.engine.observe(observed, now);
+                }
+                if listed {
+                    self.weigh_in();
+                }
+            }
+            Some(Seen::Trouble(kind, Some(why))) => {
+                self.conditions.objects.not_ready(format!("{kind:?}s cannot be watched: {why}"));
+            }
+            Some(Seen::Trouble(_, None)) => self.weigh_in(),
+            Some(Seen::Ended(plural)) => return Err(ControllerError::WatchEnded(plural)),
+            None => return Err(ControllerError::WatchEnded("objects")),
+        }
+        Ok(())
+    }
+
+    /// Whether we could lead.
+    fn weigh_in(&mut self) {
+        let complete = self.engine.is_complete();
+        if complete {
+            self.conditions.objects.ready();
+        }
+        let connected = self.nb.status().borrow().connected;
+        let may = complete && connected && self.featured;
+        self.campaign.eligible.send_if_modified(|eligible| std::mem::replace(eligible, may) != may);
+    }
+
+    fn look_at_database(&mut self) {
+        let status = self.nb.status().borrow().clone();
+        if status.connected {
+            self.without_nb = None;
+            self.conditions.northbound.ready();
+            self.conditions.hope.beat();
+        } else {
+            self.without_nb.get_or_insert_with(Instant::now);
+            let why = status.last_error.unwrap_or_else(|| "not connected yet".into());
+            self.conditions.northbound.not_ready(why);
+        }
+        self.weigh_in();
+    }
+
+    /// What is looked at once a second.
+    fn look_around(&mut self) -> Result<(), ControllerError> {
+        self.conditions.beat.beat();
+        tracing::debug!(
+            complete = self.engine.is_complete(),
+            featured = self.featured,
+            connected = self.without_nb.is_none(),
+            backlog = self.engine.backlog(),
+            "looking around"
+        );
+        if self.without_nb.is_none() {
+            self.conditions.hope.beat();
+        }
+        if !self.featured
+            && self.without_nb.is_none()
+            && let Some(features) = databases::features(&self.nb)?
+        {
+            let mut settings = self.options.cluster.clone();
+            settings.features = features;
+            self.engine.set_settings(settings);
+            self.featured = true;
+            self.weigh_in();
+        }
+        let stuck = match &self.role {
+            Role::Committing(_, since) => since.elapsed() > COMMIT_DEADLINE * 2,
+            Role::Leading(_) | Role::Settling(..) | Role::Arriving(_) => {
+                self.without_nb.is_some_and(|since| since.elapsed() > COMMIT_DEADLINE)
+            }
+            Role::Standby | Role::TakingOver(_) => false,
+        };
+        if stuck {
+            self.resign("the northbound database cannot be reached");
+        }
+        self.metrics.survey(&self.engine);
+        Ok(())
+    }
+
+    fn answered(&mut self, answer: &Answer) {
+        if answer.outcome == topology::engine::PatchOutcome::Failed {
+            self.metrics.retries.inc();
+        }
+        let now = self.now();
+        self.engine.patched(&answer.owner, &answer.uid, answer.outcome, now);
+    }
+
+    fn effects(&mut self) {
+        for effect in self.engine.take_effects() {
+            match effect {
+                Effect::Annotate { owner, object, annotations } => self.patches.annotate(owner, &object, &annotations),
+                Effect::NodeNetwork { object, available, reason, message } => {
+                    self.patches.node_network(&object, available, reason, &message);
+                }
+                Effect::Warn { object, reason, message } => {
+                    self.metrics.warnings.inc();
+                    tracing::warn!(
+                        kind = object.kind,
+                        namespace = object.namespace.as_deref(),
+                        name = &*object.name,
+                        reason,
+                        "{message}"
+                    );
+                    let object = ObjectReference {
+                        api_version: "v1".into(),
+                        kind: object.kind.into(),
+                        namespace: object.namespace.as_deref().unwrap_or_default().into(),
+                        name: object.name.into(),
+                        uid: object.uid.as_ref().into(),
+                    };
+                    self.recorder.record(Note { object, severity: Severity::Warning, reason: reason.into(), message });
+                }
+                Effect::ForgetChassis { name } => {
+                    let sb = self.sb.clone();
+                    tokio::spawn(async move { databases::forget_chassis(&sb, &name).await });
+                }
+                Effect::Measured(measure) => {
+                    if let Measure::Sync(took) = measure {
+                        tracing::info!(seconds = took.as_secs_f64(), "everything was reviewed");
+                    }
+                    self.metrics.measured(measure);
+                }
+            }
+        }
+    }
+}
+
+/// What a role was waiting for.
+enum Advance {
+    TakenOver(Result<Committer, String>),
+    Judged(Committer, Verdict),
+}
+
+async fn advance(role: &mut Role) -> Advance {
+    match role {
+        Role::TakingOver(over) => Advance::TakenOver(over.as_mut().await),
+        Role::Committing(commit, _) => {
+            let (committer, verdict) = commit.as_mut().await;
+            Advance::Judged(committer, verdict)
+        }
+        _ => pending().await,
+    }
+}

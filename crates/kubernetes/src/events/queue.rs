@@ -1,0 +1,79 @@
+//! What waits to be told: bounded, equal notes counted, the oldest dropped.
+
+use std::collections::VecDeque;
+
+use crate::events::note::Note;
+
+/// A note, its Event's name, and how often it came since it waits.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) note: Note,
+    pub(crate) name: String,
+    pub(crate) times: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Queue {
+    waiting: VecDeque<Waiting>,
+    limit: usize,
+    dropped: u64,
+}
+
+impl Queue {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { waiting: VecDeque::new(), limit: limit.max(1), dropped: 0 }
+    }
+
+    pub(crate) fn add(&mut self, note: Note) {
+        let name = note.event_name();
+        if let Some(same) = self.waiting.iter_mut().find(|waiting| waiting.name == name) {
+            same.times += 1;
+            return;
+        }
+        if self.waiting.len() >= self.limit
+            && let Some(oldest) = self.waiting.pop_front()
+        {
+            self.dropped += oldest.times;
+        }
+        self.waiting.push_back(Waiting { note, name, times: 1 });
+    }
+
+    pub(crate) fn take(&mut self) -> Option<Waiting> {
+        self.waiting.pop_front()
+    }
+
+    pub(crate) fn drop_taken(&mut self, waiting: &Waiting) {
+        self.dropped += waiting.times;
+    }
+
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::note::{ObjectReference, Severity};
+
+    fn note(message: &str) -> Note {
+        Note {
+            object: ObjectReference { name: "x".into(), ..ObjectReference::default() },
+            severity: Severity::Normal,
+            reason: "R".into(),
+            message: message.into(),
+        }
+    }
+
+    #[test]
+    fn equal_notes_are_counted_and_the_oldest_dropped() {
+        let mut queue = Queue::new(2);
+        for message in ["a", "a", "b", "a", "c"] {
+            queue.add(note(message));
+        }
+        assert_eq!(queue.dropped(), 3);
+        let rest: Vec<(String, u64)> =
+            std::iter::from_fn(|| queue.take()).map(|waiting| (waiting.note.message, waiting.times)).collect();
+        assert_eq!(rest, [("b".to_owned(), 1), ("c".to_owned(), 1)]);
+    }
+}

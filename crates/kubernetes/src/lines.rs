@@ -1,0 +1,139 @@
+//! Cuts a stream of chunks into lines. A line that lies whole in its chunk is not copied.
+
+/// A line is longer than anything the server can mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a line is longer than {limit} bytes")]
+pub(crate) struct TooLong {
+    pub(crate) limit: usize,
+}
+
+/// Room for a partial line that is kept between lines; more was one large object and is given back.
+const KEPT: usize = 64 << 10;
+
+/// What is left of a line between two chunks.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    partial: Vec<u8>,
+    limit: usize,
+}
+
+impl Lines {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { partial: Vec::new(), limit }
+    }
+
+    /// Tells every line that ends in this chunk, without its end; empty ones are not told.
+    pub(crate) fn feed<E: From<TooLong>>(
+        &mut self,
+        mut chunk: &[u8],
+        mut tell: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        while let Some(end) = memchr::memchr(b'\n', chunk) {
+            let (line, rest) = (&chunk[..end], &chunk[end + 1..]);
+            chunk = rest;
+            if self.partial.is_empty() {
+                self.check(line.len())?;
+                tell_line(line, &mut tell)?;
+                continue;
+            }
+            self.check(self.partial.len() + line.len())?;
+            self.partial.extend_from_slice(line);
+            let told = tell_line(&self.partial, &mut tell);
+            self.partial.clear();
+            self.partial.shrink_to(KEPT);
+            told?;
+        }
+        self.check(self.partial.len() + chunk.len())?;
+        self.partial.extend_from_slice(chunk);
+        Ok(())
+    }
+
+    fn check(&self, length: usize) -> Result<(), TooLong> {
+        if length > self.limit { Err(TooLong { limit: self.limit }) } else { Ok(()) }
+    }
+}
+
+fn tell_line<E>(line: &[u8], tell: &mut impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    if line.is_empty() { Ok(()) } else { tell(line) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(chunks: &[&[u8]], limit: usize) -> Result<Vec<String>, TooLong> {
+        let mut lines = Lines::new(limit);
+        let mut told = Vec::new();
+        for chunk in chunks {
+            lines.feed(chunk, |line| {
+                told.push(String::from_utf8(line.to_vec()).unwrap());
+                Ok::<(), TooLong>(())
+            })?;
+        }
+        Ok(told)
+    }
+
+    #[test]
+    fn chunks_may_end_anywhere() {
+        let text = "eins\nzwei\n\ndrei\r\nvier\nrest".as_bytes();
+        let expected = ["eins", "zwei", "drei", "vier"];
+        for first in 0..=text.len() {
+            for second in first..=text.len() {
+                let chunks = [&text[..first], &text[first..second], &text[second..]];
+                assert_eq!(split(&chunks, 100).unwrap(), expected, "cut at {first} and {second}");
+            }
+        }
+        let bytes: Vec<&[u8]> = text.chunks(1).collect();
+        assert_eq!(split(&bytes, 100).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_whole_line_is_not_copied() {
+        let mut lines = Lines::new(100);
+        let chunk = b"one\ntwo\n";
+        let within = chunk.as_ptr_range();
+        lines
+            .feed(chunk, |line| {
+                assert!(within.contains(&line.as_ptr()));
+                Ok::<(), TooLong>(())
+            })
+            .unwrap();
+    }
+
+    #[test]
+    fn a_line_is_bounded_whole_or_in_pieces() {
+        assert_eq!(split(&[b"123456\n"], 5), Err(TooLong { limit: 5 }));
+        assert_eq!(split(&[b"123", b"456"], 5), Err(TooLong { limit: 5 }));
+        assert_eq!(split(&[b"123", b"456\n"], 5), Err(TooLong { limit: 5 }));
+        assert_eq!(split(&[b"123", b"45\n12345\n"], 5).unwrap(), ["12345", "12345"]);
+    }
+
+    #[test]
+    fn the_memory_of_a_large_line_is_given_back() {
+        let mut lines = Lines::new(1 << 20);
+        let large = vec![b'x'; 1 << 19];
+        let mut told = 0;
+        for chunk in [large.as_slice(), b"\n"] {
+            lines
+                .feed(chunk, |line| {
+                    told += line.len();
+                    Ok::<(), TooLong>(())
+                })
+                .unwrap();
+        }
+        assert_eq!(told, 1 << 19);
+        assert!(lines.partial.capacity() <= KEPT);
+    }
+
+    #[test]
+    fn what_the_listener_refuses_ends_the_chunk() {
+        let mut lines = Lines::new(100);
+        let mut told = 0;
+        let result = lines.feed(b"a\nb\nc\n", |_| {
+            told += 1;
+            if told == 2 { Err(TooLong { limit: 0 }) } else { Ok(()) }
+        });
+        assert_eq!((result, told), (Err(TooLong { limit: 0 }), 2));
+    }
+}

@@ -1,0 +1,64 @@
+//! A cluster, and patience with bounds.
+
+use std::time::Duration;
+
+use kubernetes::{Api, ApiError};
+use lab::{Kubernetes, Lab, LabSpec};
+use serde_json::{Value, json};
+
+/// The longest that anything here may take; less than the lease that must not be what ends a wait.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
+
+/// A lab with Kubernetes only, and nothing that runs pods: they stay as the test makes them.
+pub(crate) fn cluster(purpose: &str) -> Lab {
+    Lab::start(LabSpec::for_test(purpose).unwrap().kubernetes(Kubernetes::default())).unwrap()
+}
+
+/// Runs on one thread, as the product does.
+pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
+}
+
+/// As administrator.
+pub(crate) async fn connect(lab: &Lab) -> Api {
+    Api::from_kubeconfig(lab.record().endpoints.kubeconfig.as_deref(), None).await.unwrap()
+}
+
+/// Waits for something, but not for ever.
+pub(crate) async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| panic!("waited {PATIENCE:?} in vain for {what}"))
+}
+
+/// Asks until the answer is good; for what has no event.
+pub(crate) async fn eventually(api: &Api, path: &str, what: &str, good: impl Fn(&Value) -> bool) -> Value {
+    soon(what, async {
+        loop {
+            if let Ok(value) = get(api, path).await
+                && good(&value)
+            {
+                return value;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+}
+
+pub(crate) async fn get(api: &Api, path: &str) -> Result<Value, ApiError> {
+    api.get(path).await.map(|answer| serde_json::from_slice(&answer).unwrap())
+}
+
+pub(crate) async fn post(api: &Api, path: &str, body: &Value) -> Result<Value, ApiError> {
+    api.post(path, body.to_string().into_bytes()).await.map(|answer| serde_json::from_slice(&answer).unwrap())
+}
+
+pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
+pub(crate) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+pub(crate) fn config_map(name: &str) -> Value {
+    json!({ "metadata": { "name": name, "labels": { "test": "yes" } }, "data": { "key": "0" } })
+}
+
+pub(crate) fn pod(name: &str) -> Value {
+    json!({ "metadata": { "name": name }, "spec": { "containers": [{ "name": "c", "image": "none" }] } })
+}

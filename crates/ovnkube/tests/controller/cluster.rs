@@ -1,0 +1,221 @@
+//! A cluster in the lab with controllers of ours: real API server, databases, northd and ovn-controllers; nodes and pods
+//! are made as objects, and what a node's agent would do is done by hand.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use lab::{Family, Kubernetes, Lab, LabSpec, Ovn, Pod, Program, Wiring};
+use netmodel::{InterfaceAddress, Mac};
+use serde_json::{Value, json};
+
+/// How long anything may take before a test calls it broken.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Cluster {
+    pub(crate) lab: Lab,
+    pub(crate) arguments: Vec<String>,
+}
+
+/// What a lab shall be.
+pub(crate) struct Wish {
+    pub(crate) purpose: &'static str,
+    pub(crate) nodes: u32,
+    pub(crate) family: Family,
+    pub(crate) ovn: Ovn,
+    pub(crate) arguments: Vec<String>,
+}
+
+impl Wish {
+    pub(crate) fn new(purpose: &'static str) -> Self {
+        let ovn = Ovn { databases: lab::Databases::Standalone, ..Ovn::default() };
+        Self { purpose, nodes: 0, family: Family::V4, ovn, arguments: Vec::new() }
+    }
+
+    pub(crate) fn nodes(mut self, nodes: u32) -> Self {
+        self.nodes = nodes;
+        self
+    }
+
+    pub(crate) fn raft(mut self) -> Self {
+        self.ovn.databases = lab::Databases::Raft;
+        self
+    }
+
+    pub(crate) fn arguments(mut self, arguments: &[&str]) -> Self {
+        self.arguments.extend(arguments.iter().map(ToString::to_string));
+        self
+    }
+
+    pub(crate) fn start(self) -> Cluster {
+        let spec = LabSpec::for_test(self.purpose).unwrap().nodes(self.nodes).family(self.family).ovn(self.ovn);
+        let lab = Lab::start(spec.kubernetes(Kubernetes::default())).unwrap();
+        Cluster { lab, arguments: self.arguments }
+    }
+}
+
+/// Waits for something that has no event to wait for, looking often.
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+impl Cluster {
+    /// Starts a controller; it has begun when this returns, and may lead later.
+    pub(crate) fn controller(&self, name: &str) {
+        self.controller_with(name, &[]);
+    }
+
+    pub(crate) fn controller_with(&self, name: &str, more: &[&str]) {
+        let record = self.lab.record();
+        let endpoints = &record.endpoints;
+        let program = Program::new(name, PathBuf::from(env!("CARGO_BIN_EXE_ovnkube")))
+            .arguments([
+                "controller",
+                "--identity",
+                name,
+                "--metrics-bind-address",
+                "off",
+                "--log-level",
+                "info,ovsdb=debug",
+            ])
+            .arguments(["--nb-address", endpoints.northbound.as_deref().unwrap()])
+            .arguments(["--sb-address", endpoints.southbound.as_deref().unwrap()])
+            .arguments(self.arguments.iter().cloned())
+            .arguments(more.iter().copied());
+        self.lab.run(&program).unwrap();
+    }
+
+    pub(crate) fn wait_leader(&self, name: &str) {
+        until(&format!("{name} leads"), || self.lab.log(name).unwrap().contains("leading").then_some(()));
+    }
+
+    pub(crate) fn get(&self, what: &[&str]) -> Value {
+        let mut arguments = vec!["get", "-o", "json"];
+        arguments.extend(what);
+        serde_json::from_str(&self.lab.kubectl(&arguments).unwrap()).unwrap()
+    }
+
+    /// A Node with what its agent would write on it: chassis, gateway, addresses. The chassis is the lab's node `n<i>`.
+    pub(crate) fn add_node(&self, number: u32) {
+        self.apply(&node(&format!("n{number}")));
+        self.annotate_node(&format!("n{number}"), number, "shared");
+    }
+
+    pub(crate) fn annotate_node(&self, name: &str, number: u32, mode: &str) {
+        let family = self.lab.record().spec.family;
+        let mut addresses: Vec<String> = Vec::new();
+        let mut hops: Vec<String> = Vec::new();
+        if family.has_v4() {
+            addresses.push(format!("10.99.0.{}/24", 220 + number));
+            hops.push("10.99.0.254".into());
+        }
+        if family.has_v6() {
+            addresses.push(format!("fd99::{:x}/64", 220 + number));
+            hops.push("fd99::fe".into());
+        }
+        let gateway = json!({"default": {"mode": mode, "bridge-id": "br-ex", "interface-id": format!("br-ex_{name}"),
+            "mac-address": format!("0a:58:0a:63:00:{:02x}", 220 + number), "ip-addresses": addresses, "next-hops": hops,
+            "node-port-enable": "true", "vlan-id": "0"}});
+        self.annotate(
+            "node",
+            name,
+            &[
+                ("k8s.ovn.org/node-chassis-id", &format!("n{number}")),
+                ("k8s.ovn.org/l3-gateway-config", &gateway.to_string()),
+                ("k8s.ovn.org/host-cidrs", &json!(addresses).to_string()),
+            ],
+        );
+    }
+
+    pub(crate) fn annotate(&self, kind: &str, name: &str, annotations: &[(&str, &str)]) {
+        let mut arguments: Vec<String> = ["annotate", "--overwrite", kind, name].map(String::from).into();
+        arguments.extend(annotations.iter().map(|(key, value)| format!("{key}={value}")));
+        self.lab.kubectl(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
+    }
+
+    pub(crate) fn apply(&self, manifest: &Value) {
+        self.lab.apply(&manifest.to_string()).unwrap();
+    }
+
+    /// The network on a pod, once it is there.
+    pub(crate) fn network_of(&self, namespace: &str, name: &str) -> Network {
+        until(&format!("pod {namespace}/{name} has its annotation"), || {
+            let pod = self.get(&["pod", "-n", namespace, name]);
+            let text = pod["metadata"]["annotations"]["k8s.ovn.org/pod-networks"].as_str()?.to_owned();
+            Some(Network::read(&text, pod["metadata"]["uid"].as_str()?))
+        })
+    }
+
+    /// Binds a pod's port by hand, as its node's agent would.
+    pub(crate) fn bind(&self, node: u32, namespace: &str, name: &str) -> Pod {
+        let network = self.network_of(namespace, name);
+        let port = format!("{namespace}_{name}");
+        let wiring = Wiring {
+            port: &port,
+            mac: network.mac,
+            addresses: &network.addresses,
+            gateways: &network.gateways,
+            mtu: 1400,
+            version: Some(&network.uid),
+        };
+        let pod = Pod::create(self.lab.node(node).unwrap(), name, &wiring).unwrap();
+        self.lab.nbctl(&["--timeout=30", "wait-until", "Logical_Switch_Port", &port, "up=true"]).unwrap();
+        pod
+    }
+
+    /// All rows of the northbound database that matter, in a stable order.
+    pub(crate) fn dump(&self) -> String {
+        self.lab.nbctl(&["--no-leader-only", "show"]).unwrap()
+    }
+
+    /// How many transactions the controller has committed, by the sequence number in the database.
+    pub(crate) fn sequence(&self) -> (String, u64) {
+        let ids = self.lab.nbctl(&["get", "NB_Global", ".", "external_ids:k8s.ovn.org/controller-sequence"]).unwrap();
+        let text = ids.trim().trim_matches('"').to_owned();
+        let (writer, number) = text.rsplit_once(':').unwrap();
+        (writer.to_owned(), number.parse().unwrap())
+    }
+}
+
+/// What stands on a pod.
+pub(crate) struct Network {
+    pub(crate) mac: Mac,
+    pub(crate) addresses: Vec<InterfaceAddress>,
+    pub(crate) gateways: Vec<IpAddr>,
+    pub(crate) uid: String,
+}
+
+impl Network {
+    fn read(text: &str, uid: &str) -> Self {
+        let value: Value = serde_json::from_str(text).unwrap();
+        let list = |key: &str| -> Vec<String> {
+            value["default"][key].as_array().unwrap().iter().map(|item| item.as_str().unwrap().to_owned()).collect()
+        };
+        Self {
+            mac: value["default"]["mac_address"].as_str().unwrap().parse().unwrap(),
+            addresses: list("ip_addresses").iter().map(|text| text.parse().unwrap()).collect(),
+            gateways: list("gateway_ips").iter().map(|text| text.parse().unwrap()).collect(),
+            uid: uid.to_owned(),
+        }
+    }
+
+    pub(crate) fn address(&self) -> IpAddr {
+        self.addresses[0].address()
+    }
+}
+
+pub(crate) fn node(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+}
+
+pub(crate) fn pod(namespace: &str, name: &str, node: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "image": "none"}], "terminationGracePeriodSeconds": 0}})
+}

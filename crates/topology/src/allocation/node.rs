@@ -1,0 +1,239 @@
+//! What a node gets: a subnet of each family, and a number.
+
+use netmodel::{AddressPool, Prefix, SubnetClaimError};
+
+use super::{Allocator, NodeAllocation, Thing};
+use crate::identity::{Name, Owner};
+use crate::objects::{Annotated, NodeFacts};
+use crate::refusal::Refusal;
+
+/// What the database says that a node has, where its annotations do not say it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KnownNode {
+    /// Its subnets.
+    pub subnets: Vec<Prefix>,
+    /// Its number.
+    pub id: Option<u32>,
+}
+
+const BAD_SUBNETS: &str = "NodeSubnetsRefused";
+const BAD_ID: &str = "NodeIdRefused";
+
+impl Allocator {
+    /// Gives a node what it needs, or says why not. What it has stays, whatever is said about it later.
+    pub fn settle_node(&mut self, node: &NodeFacts, known: &KnownNode) -> Result<(), Refusal> {
+        self.release_former_node(node);
+        if let Some(allocation) = self.nodes.get(&node.name) {
+            let changed = node.subnets.valid().filter(|wanted| !wanted.iter().copied().eq(allocation.subnets()));
+            let Some(wanted) = changed else { return self.agree(node) };
+            if allocation.taken() > 0 {
+                let subnets: Vec<String> = allocation.subnets().map(|subnet| subnet.to_string()).collect();
+                return Err(Refusal::new(
+                    BAD_SUBNETS,
+                    format!(
+                        "annotation k8s.ovn.org/node-subnets was changed to {}, but pods have addresses of {}: drain the \
+                         node first, or set it back",
+                        list(wanted),
+                        subnets.join(", ")
+                    ),
+                ));
+            }
+            self.release_node(&node.name);
+        }
+        self.give_node(node, known)
+    }
+
+    /// Gives a node what its rows in the database say, whatever was written on it since: that is the last good state.
+    pub(crate) fn keep_known_node(&mut self, node: &NodeFacts, known: &KnownNode) {
+        let plain = NodeFacts { subnets: Annotated::Absent, id: Annotated::Absent, ..node.clone() };
+        // What cannot be kept is settled when the node has its turn.
+        let _ = self.give_node(&plain, known);
+    }
+
+    fn give_node(&mut self, node: &NodeFacts, known: &KnownNode) -> Result<(), Refusal> {
+        let subnets = self.choose_subnets(node, known)?;
+        let id = match self.choose_id(node, known) {
+            Ok(id) => id,
+            Err(refusal) => {
+                for subnet in subnets {
+                    self.subnet_pool(subnet).map(|pool| pool.release(subnet));
+                }
+                return Err(refusal);
+            }
+        };
+        let pools = subnets.into_iter().map(|subnet| {
+            let mut pool = AddressPool::new(subnet);
+            for address in self.quarantine.addresses_in(subnet) {
+                pool.quarantine(address);
+            }
+            pool
+        });
+        let allocation = NodeAllocation { uid: node.uid.clone(), id, pools: pools.collect() };
+        self.nodes.insert(node.name.clone(), allocation);
+        Ok(())
+    }
+
+    /// Takes back what another machine of the same name had.
+    pub(crate) fn release_former_node(&mut self, node: &NodeFacts) {
+        if self.nodes.get(&node.name).is_some_and(|allocation| allocation.uid != node.uid) {
+            self.release_node(&node.name);
+        }
+    }
+
+    /// Takes everything back that a node has, and what its pods have of it.
+    pub fn release_node(&mut self, name: &str) {
+        let Some((name, allocation)) = self.nodes.remove_entry(name) else { return };
+        let owner = Owner::Node(name.clone());
+        let pods: Vec<_> = self.pods.iter().filter(|(_, pod)| pod.node == name).map(|(key, _)| key.clone()).collect();
+        for key in pods {
+            if let Some(pod) = self.pods.remove(&key) {
+                self.odd_macs.remove(&(name.clone(), pod.mac));
+                for address in pod.addresses() {
+                    // The pod's port goes with the node's switch.
+                    self.quarantine.rest(Thing::Address(address), pod.uid.clone(), name.clone(), &owner);
+                }
+            }
+        }
+        for subnet in allocation.subnets() {
+            self.subnet_pool(subnet).map(|pool| pool.quarantine(subnet));
+            self.quarantine.rest(Thing::Subnet(subnet), name.clone(), name.clone(), &owner);
+        }
+        self.quarantine.rest(Thing::NodeId(allocation.id), name.clone(), name.clone(), &owner);
+    }
+
+    fn subnet_pool(&mut self, subnet: Prefix) -> Option<&mut netmodel::SubnetPool> {
+        self.subnets[usize::from(subnet.is_ipv6())].as_mut()
+    }
+
+    /// Whether what stands on a node is what it has.
+    fn agree(&self, node: &NodeFacts) -> Result<(), Refusal> {
+        for (reason, broken) in [(BAD_SUBNETS, node.subnets.broken()), (BAD_ID, node.id.broken())] {
+            if let Some(why) = broken {
+                return Err(Refusal::new(reason, format!("{why}: correct the annotation, or remove it")));
+            }
+        }
+        let (Some(wanted), Some(allocation)) = (node.id.valid(), self.nodes.get(&node.name)) else { return Ok(()) };
+        if *wanted == allocation.id {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            BAD_ID,
+            format!(
+                "annotation k8s.ovn.org/node-id was changed to {wanted}, but the node is number {}: set it back",
+                allocation.id
+            ),
+        ))
+    }
+
+    fn choose_subnets(&mut self, node: &NodeFacts, known: &KnownNode) -> Result<Vec<Prefix>, Refusal> {
+        let annotated = match &node.subnets {
+            Annotated::Valid(subnets) => Some(subnets),
+            Annotated::Broken(why) => {
+                return Err(Refusal::new(BAD_SUBNETS, format!("{why}: correct the annotation, or remove it")));
+            }
+            Annotated::Absent => None,
+        };
+        let mut chosen: Vec<Prefix> = Vec::new();
+        for subnet in annotated.into_iter().flatten() {
+            let claimed = if chosen.iter().any(|other| other.is_ipv6() == subnet.is_ipv6()) {
+                Err("it is a second subnet of one address family".to_owned())
+            } else {
+                self.claim_subnet(&node.name, *subnet)
+            };
+            if let Err(why) = claimed {
+                for subnet in chosen {
+                    self.subnet_pool(subnet).map(|pool| pool.release(subnet));
+                }
+                return Err(Refusal::new(
+                    BAD_SUBNETS,
+                    format!(
+                        "annotation k8s.ovn.org/node-subnets: {subnet}: {why}: correct the annotation, or remove it"
+                    ),
+                ));
+            }
+            chosen.push(*subnet);
+        }
+        for v6 in [false, true] {
+            if self.subnets[usize::from(v6)].is_none() || chosen.iter().any(|subnet| subnet.is_ipv6() == v6) {
+                continue;
+            }
+            let was = known.subnets.iter().copied().find(|subnet| subnet.is_ipv6() == v6);
+            let known = was.filter(|subnet| self.claim_subnet(&node.name, *subnet).is_ok());
+            let subnet = known.or_else(|| self.resting_subnet(&node.name, v6));
+            let subnet = subnet.or_else(|| self.subnets[usize::from(v6)].as_mut()?.allocate());
+            let Some(subnet) = subnet else {
+                for subnet in chosen {
+                    self.subnet_pool(subnet).map(|pool| pool.release(subnet));
+                }
+                let family = if v6 { "IPv6" } else { "IPv4" };
+                return Err(Refusal::new(
+                    "NodeSubnetsExhausted",
+                    format!("no {family} subnet is left in cluster-subnets: add a network there, or remove nodes"),
+                ));
+            };
+            chosen.push(subnet);
+        }
+        chosen.sort_by_key(|subnet| subnet.is_ipv6());
+        Ok(chosen)
+    }
+
+    /// Claims a subnet; one that rests after this very node had it is taken back.
+    fn claim_subnet(&mut self, node: &str, subnet: Prefix) -> Result<(), String> {
+        let resting = self.quarantine.get(Thing::Subnet(subnet)).map(|resting| &*resting.owner == node);
+        let pool = self.subnets[usize::from(subnet.is_ipv6())].as_mut();
+        let pool = pool.ok_or_else(|| "cluster-subnets has no network of that address family".to_owned())?;
+        if resting == Some(true) && pool.reclaim(subnet) {
+            self.quarantine.take_back(Thing::Subnet(subnet));
+            return Ok(());
+        }
+        pool.claim(subnet).map_err(|error| match error {
+            SubnetClaimError::Overlaps { with, .. } => {
+                let holder = self.nodes.iter().find(|(_, other)| other.subnets().any(|subnet| subnet == with));
+                match holder {
+                    Some((name, _)) => format!("it overlaps {with} of node {name}"),
+                    None => format!("it overlaps {with}, which is in use"),
+                }
+            }
+            other => other.to_string(),
+        })
+    }
+
+    /// A subnet that rests after a node of the same name had it: its pods may still be there.
+    fn resting_subnet(&mut self, node: &str, v6: bool) -> Option<Prefix> {
+        let subnet = self.quarantine.subnet_of(node, v6)?;
+        self.claim_subnet(node, subnet).ok()?;
+        Some(subnet)
+    }
+
+    fn choose_id(&mut self, node: &NodeFacts, known: &KnownNode) -> Result<u32, Refusal> {
+        if let Annotated::Broken(why) = &node.id {
+            return Err(Refusal::new(BAD_ID, format!("{why}: correct the annotation, or remove it")));
+        }
+        if let Some(wanted) = node.id.valid() {
+            return self.claim_id(&node.name, *wanted).map(|()| *wanted).map_err(|why| {
+                let message = format!("annotation k8s.ovn.org/node-id: {why}: remove it, and another one is given");
+                Refusal::new(BAD_ID, message)
+            });
+        }
+        let was = known.id.filter(|id| self.claim_id(&node.name, *id).is_ok());
+        was.or_else(|| self.ids.allocate()).ok_or_else(|| {
+            Refusal::new("NodeIdsExhausted", "no join address is left: join-subnets is too small for so many nodes")
+        })
+    }
+
+    fn claim_id(&mut self, node: &Name, id: u32) -> Result<(), String> {
+        if self.quarantine.get(Thing::NodeId(id)).is_some_and(|resting| resting.owner == *node) {
+            self.quarantine.take_back(Thing::NodeId(id));
+            return Ok(());
+        }
+        self.ids.claim(id).map_err(|error| {
+            let holder = self.nodes.iter().find(|(_, other)| other.id == id);
+            holder.map_or_else(|| error.to_string(), |(name, _)| format!("{id} is the number of node {name}"))
+        })
+    }
+}
+
+fn list(subnets: &[Prefix]) -> String {
+    let texts: Vec<String> = subnets.iter().map(ToString::to_string).collect();
+    texts.join(", ")
+}

@@ -1,0 +1,266 @@
+//! What a pod gets: an address of each of its node's subnets, and a MAC.
+
+use std::net::IpAddr;
+
+use netmodel::{ClaimError, Mac};
+
+use super::{Allocator, PodAllocation, Thing};
+use crate::identity::{Name, Owner, PodKey};
+use crate::objects::{Annotated, PodFacts};
+use crate::refusal::Refusal;
+
+/// What the database says that a pod has, where its annotation does not say it: we crashed in between.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownPort {
+    /// Its MAC.
+    pub mac: Mac,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl KnownPort {
+    /// Reads what stands in a port's `addresses`: a MAC, then addresses.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split_whitespace();
+        let mac = words.next()?.parse().ok()?;
+        let addresses: Option<Vec<IpAddr>> = words.map(|word| word.parse().ok()).collect();
+        addresses.filter(|addresses| !addresses.is_empty()).map(|addresses| Self { mac, addresses })
+    }
+}
+
+/// How a pod stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PodState {
+    /// It shall have no port.
+    NoPort,
+    /// It has what it needs.
+    Settled,
+    /// Its node has nothing to give yet, or what it is to have rests.
+    Waiting,
+}
+
+const BAD_NETWORK: &str = "PodNetworkRefused";
+const BAD_REQUEST: &str = "StaticAddressRefused";
+
+/// Why an address could not be claimed.
+enum Trouble {
+    /// It will be free.
+    Resting,
+    /// It cannot be had.
+    No(String),
+}
+
+impl Allocator {
+    /// Gives a pod what it needs. What it has stays: a refusal may come with a pod that keeps what it has.
+    pub(crate) fn settle_pod(&mut self, pod: &PodFacts, known: Option<&KnownPort>) -> Result<PodState, Refusal> {
+        let Some(node) = pod.wants_port() else {
+            self.release_pod(&pod.key);
+            return Ok(PodState::NoPort);
+        };
+        if self.pods.get(&pod.key).is_some_and(|own| own.uid != pod.uid || own.node != *node) {
+            self.release_pod(&pod.key);
+        }
+        if let Some(own) = self.pods.get(&pod.key) {
+            return agree(own, pod).map(|()| PodState::Settled);
+        }
+        if !self.nodes.contains_key(node) {
+            return Ok(PodState::Waiting);
+        }
+        // What its port has is the last good state: it wins over whatever was written on the pod since.
+        if let Some(known) = known
+            && self.give(pod, node, &known.addresses, Some(known.mac), false) == Ok(PodState::Settled)
+            && let Some(own) = self.pods.get(&pod.key)
+        {
+            return agree(own, pod).map(|()| PodState::Settled);
+        }
+        match &pod.network {
+            Annotated::Valid(network) => {
+                let addresses: Vec<IpAddr> = network.addresses.iter().map(|address| address.address()).collect();
+                return self.give(pod, node, &addresses, Some(network.mac), false).map_err(|why| {
+                    let remedy = "delete the pod, or remove the annotation";
+                    Refusal::new(BAD_NETWORK, format!("annotation k8s.ovn.org/pod-networks: {why}: {remedy}"))
+                });
+            }
+            Annotated::Broken(why) => {
+                return Err(Refusal::new(BAD_NETWORK, format!("{why}: correct the annotation, or remove it")));
+            }
+            Annotated::Absent => {}
+        }
+        match &pod.request {
+            Annotated::Broken(why) => {
+                Err(Refusal::new(BAD_REQUEST, format!("{why}: correct it and make the pod again")))
+            }
+            Annotated::Absent => {
+                self.give(pod, node, &[], None, true).map_err(|why| Refusal::new("PodAddressesExhausted", why))
+            }
+            Annotated::Valid(request) => self.give(pod, node, &request.addresses, request.mac, true).map_err(|why| {
+                let annotation = "annotation v1.multus-cni.io/default-network";
+                Refusal::new(BAD_REQUEST, format!("{annotation}: {why}: ask for another one, or for none"))
+            }),
+        }
+    }
+
+    /// Takes a pod's addresses back; they rest until its port is off the nodes.
+    pub fn release_pod(&mut self, key: &PodKey) {
+        let Some((key, own)) = self.pods.remove_entry(key) else { return };
+        self.odd_macs.remove(&(own.node.clone(), own.mac));
+        let owner = Owner::Pod(key);
+        for address in own.addresses() {
+            self.rest_address(address, &own, &owner);
+        }
+    }
+
+    fn rest_address(&mut self, address: IpAddr, own: &PodAllocation, owner: &Owner) {
+        for pool in self.nodes.get_mut(&own.node).into_iter().flat_map(|node| &mut node.pools) {
+            pool.quarantine(address);
+        }
+        self.quarantine.rest(Thing::Address(address), own.uid.clone(), own.node.clone(), owner);
+    }
+
+    /// Claims these addresses, and free ones of the other subnets if `fill`. All or nothing.
+    fn give(
+        &mut self,
+        pod: &PodFacts,
+        node: &Name,
+        wanted: &[IpAddr],
+        mac: Option<Mac>,
+        fill: bool,
+    ) -> Result<PodState, String> {
+        let mut given: [Option<IpAddr>; 2] = [None, None];
+        let mut trouble = None;
+        for address in wanted {
+            let place = usize::from(address.is_ipv6());
+            if given[place].is_some() {
+                trouble = Some(Trouble::No(format!("{address} is a second address of one family")));
+            } else if let Err(why) = self.claim_address(pod, node, *address) {
+                trouble = Some(why);
+            } else {
+                given[place] = Some(*address);
+                continue;
+            }
+            break;
+        }
+        if fill && trouble.is_none() {
+            for pool in self.nodes.get_mut(node).into_iter().flat_map(|node| &mut node.pools) {
+                let place = usize::from(pool.subnet().is_ipv6());
+                if given[place].is_none() {
+                    // What it had before, on a node that was away for a while, is its own.
+                    let had = self.quarantine.address_of(&pod.uid, pool.subnet());
+                    let had = had.filter(|address| pool.reclaim(*address));
+                    if let Some(address) = had {
+                        self.quarantine.take_back(Thing::Address(address));
+                    }
+                    given[place] = had.or_else(|| pool.allocate());
+                    if given[place].is_none() {
+                        let subnet = pool.subnet();
+                        let why = format!(
+                            "no address is left in {subnet} of node {node}: delete pods there, or use other nodes"
+                        );
+                        trouble = Some(Trouble::No(why));
+                        break;
+                    }
+                }
+            }
+        }
+        let addresses: Vec<IpAddr> = given.iter().copied().flatten().collect();
+        let mac = mac.or_else(|| Mac::for_addresses(&addresses));
+        if trouble.is_none() {
+            match mac {
+                None => trouble = Some(Trouble::No(format!("node {node} has no subnet to give an address of"))),
+                Some(mac) => {
+                    if let Err(why) = self.claim_mac(pod, node, mac, &addresses) {
+                        trouble = Some(why);
+                    }
+                }
+            }
+        }
+        let (None, Some(mac)) = (&trouble, mac) else {
+            for pool in self.nodes.get_mut(node).into_iter().flat_map(|node| &mut node.pools) {
+                for address in &addresses {
+                    pool.release(*address);
+                }
+            }
+            return match trouble {
+                Some(Trouble::No(why)) => Err(why),
+                _ => Ok(PodState::Waiting),
+            };
+        };
+        let own = PodAllocation { uid: pod.uid.clone(), node: node.clone(), mac, addresses: given };
+        self.pods.insert(pod.key.clone(), own);
+        Ok(PodState::Settled)
+    }
+
+    fn claim_address(&mut self, pod: &PodFacts, node: &Name, address: IpAddr) -> Result<(), Trouble> {
+        let thing = Thing::Address(address);
+        let own_rest = self.quarantine.get(thing).is_some_and(|resting| resting.owner == pod.uid);
+        let pools = self.nodes.get_mut(node).into_iter().flat_map(|node| &mut node.pools);
+        let Some(pool) = pools.into_iter().find(|pool| pool.subnet().contains(address)) else {
+            let subnets: Vec<String> = self
+                .nodes
+                .get(node)
+                .map(|node| node.subnets().map(|subnet| subnet.to_string()).collect())
+                .unwrap_or_default();
+            return Err(Trouble::No(format!("{address} is not in {} of node {node}", subnets.join(", "))));
+        };
+        if own_rest && pool.reclaim(address) {
+            self.quarantine.take_back(thing);
+            return Ok(());
+        }
+        pool.claim(address).map_err(|error| match error {
+            ClaimError::Quarantined { .. } => Trouble::Resting,
+            ClaimError::Taken { .. } => {
+                let holder = self.pods.iter().find(|(_, own)| own.addresses().any(|other| other == address));
+                Trouble::No(match holder {
+                    Some((key, _)) => format!("{address} is the address of pod {key}"),
+                    None => error.to_string(),
+                })
+            }
+            other => Trouble::No(other.to_string()),
+        })
+    }
+
+    fn claim_mac(&mut self, pod: &PodFacts, node: &Name, mac: Mac, addresses: &[IpAddr]) -> Result<(), Trouble> {
+        if Mac::for_addresses(addresses) == Some(mac) {
+            return Ok(());
+        }
+        let place = (node.clone(), mac);
+        if let Some(holder) = self.odd_macs.get(&place).filter(|holder| **holder != pod.key) {
+            return Err(Trouble::No(format!("{mac} is the MAC of pod {holder}")));
+        }
+        self.odd_macs.insert(place, pod.key.clone());
+        Ok(())
+    }
+}
+
+/// Whether what stands on a pod is what it has.
+fn agree(own: &PodAllocation, pod: &PodFacts) -> Result<(), Refusal> {
+    let have = || {
+        let addresses: Vec<String> = own.addresses().map(|address| address.to_string()).collect();
+        format!("{} ({})", addresses.join(", "), own.mac)
+    };
+    match &pod.network {
+        Annotated::Absent => Ok(()),
+        Annotated::Broken(why) => Err(Refusal::new(
+            BAD_NETWORK,
+            format!("{why}: the pod keeps {}; remove the annotation, and it is written again", have()),
+        )),
+        Annotated::Valid(network) => {
+            let mut said: Vec<IpAddr> = network.addresses.iter().map(|address| address.address()).collect();
+            said.sort_by_key(IpAddr::is_ipv6);
+            if said.iter().copied().eq(own.addresses()) && network.mac == own.mac {
+                return Ok(());
+            }
+            let said: Vec<String> = said.iter().map(ToString::to_string).collect();
+            Err(Refusal::new(
+                BAD_NETWORK,
+                format!(
+                    "annotation k8s.ovn.org/pod-networks says {} ({}), but the pod has {}: remove the annotation, and it is \
+                     written again",
+                    said.join(", "),
+                    network.mac,
+                    have()
+                ),
+            ))
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! cluster: what all nodes share: the cluster's router, the join switch, control-plane policing, groups.
+//!
+//! ```text
+//!  ovn_cluster_router ── rtoj ── jtor ── join ── jtor-GR_<node> ── rtoj-GR_<node> ── GR_<node>
+//!          └── rtos-<node> ── stor-<node> ── <node>
+//! ```
+
+use netmodel::{InterfaceAddress, Mac};
+use ovn_schema::Feature;
+use ovn_schema::northbound::{
+    Acl, Copp, LoadBalancerGroup, LogicalRouter, LogicalRouterPort, LogicalSwitch, LogicalSwitchPort, Meter, MeterBand,
+    PortGroup,
+};
+
+use super::{Given, ip_word};
+use crate::contribution::{Contribution, Draft};
+use crate::identity::Owner;
+use crate::settings::Masquerade;
+
+/// The router that all node switches hang on.
+pub(crate) const ROUTER: &str = "ovn_cluster_router";
+/// The switch between the cluster's router and the gateway routers.
+pub(crate) const JOIN: &str = "join";
+/// Keys of the cluster's rows that others refer to.
+pub(super) const ROUTER_KEY: &str = "router";
+pub(super) const JOIN_KEY: &str = "join";
+pub(super) const COPP_KEY: &str = "copp";
+pub(super) const MANAGEMENT_PORTS_KEY: &str = "management-ports";
+pub(super) const ALL_PODS_KEY: &str = "all-pods";
+pub(super) const ROUTER_PORTS_KEY: &str = "router-ports";
+/// Groups of load balancers: of switches and routers, of switches, of gateway routers.
+pub(super) const CLUSTER_GROUP: &str = "clusterLBGroup";
+pub(super) const SWITCH_GROUP: &str = "clusterSwitchLBGroup";
+pub(super) const ROUTER_GROUP: &str = "clusterRouterLBGroup";
+
+/// Where multicast is possible at all: the group of all pods, whose ports are closed to it.
+pub(super) const ALL_PODS_GROUP: &str = "clusterPodPortGroup";
+pub(super) const ROUTER_PORTS_GROUP: &str = "clusterRtrPortGroup";
+
+/// Packets that ovn-controller is asked about, each with a rate that one port cannot take from another.
+const POLICED: [&str; 9] =
+    ["arp", "arp-resolve", "bfd", "event-elb", "icmp4-error", "icmp6-error", "reject", "svc-monitor", "tcp-reset"];
+const POLICED_RATE: i64 = 25;
+/// Priorities of multicast rules.
+pub(super) const MULTICAST_ALLOW: i64 = 1012;
+const MULTICAST_DENY: i64 = 1011;
+
+pub(super) fn desired(given: Given<'_>) -> Contribution {
+    let owner = Owner::Cluster;
+    let mut draft = Draft::new(&owner, "cluster", given.aliases);
+    let copp = policing(&mut draft, given);
+    let router = draft.row(
+        ROUTER_KEY,
+        &LogicalRouter {
+            name: ROUTER.into(),
+            copp,
+            options: [
+                Some(("always_learn_from_arp_request", "false")),
+                given.settings.multicast.then_some(("mcast_relay", "true")),
+            ]
+            .into_iter()
+            .flatten()
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect(),
+            external_ids: draft.mark(&[("k8s-cluster-router", "yes")]),
+            ..Default::default()
+        },
+    );
+    let join =
+        draft.row(JOIN_KEY, &LogicalSwitch { name: JOIN.into(), external_ids: draft.mark(&[]), ..Default::default() });
+    let networks: Vec<InterfaceAddress> =
+        given.settings.families().filter_map(|v6| given.settings.join_of(v6)?.nth_interface(1)).collect();
+    let addresses: Vec<_> = networks.iter().map(|network| network.address()).collect();
+    let port = format!("rtoj-{ROUTER}");
+    draft.child(
+        LogicalRouter::ports,
+        router,
+        "rtoj",
+        &LogicalRouterPort {
+            name: port.clone(),
+            mac: Mac::for_addresses(&addresses).map(|mac| mac.to_string()).unwrap_or_default(),
+            networks: networks.iter().map(ToString::to_string).collect(),
+            external_ids: draft.mark(&[]),
+            ..Default::default()
+        },
+    );
+    draft.child(
+        LogicalSwitch::ports,
+        join,
+        "jtor",
+        &LogicalSwitchPort {
+            name: format!("jtor-{ROUTER}"),
+            kind: "router".into(),
+            addresses: ["router".to_owned()].into(),
+            options: [("router-port".to_owned(), port)].into(),
+            external_ids: draft.mark(&[]),
+            ..Default::default()
+        },
+    );
+    if given.settings.features.has(Feature::LoadBalancerGroups) {
+        for group in [CLUSTER_GROUP, SWITCH_GROUP, ROUTER_GROUP] {
+            draft.row(group, &LoadBalancerGroup { name: group.into(), ..Default::default() });
+        }
+    }
+    hairpins(&mut draft, given);
+    if given.settings.multicast {
+        closed_to_multicast(&mut draft, given);
+    }
+    draft.finish()
+}
+
+fn policing(draft: &mut Draft<'_>, given: Given<'_>) -> Option<ovsdb::uuid::Uuid> {
+    let features = &given.settings.features;
+    let meter = |name: &str, rate: i64, draft: &mut Draft<'_>| {
+        let band = MeterBand { action: "drop".into(), rate, external_ids: draft.mark(&[]), ..Default::default() };
+        let key = format!("meter {name}");
+        let meter = Meter {
+            name: name.to_owned(),
+            unit: "pktps".into(),
+            fair: features.has(Feature::FairMeters).then_some(true),
+            external_ids: draft.mark(&[]),
+            ..Default::default()
+        };
+        let uuid = draft.row(&key, &meter);
+        draft.child(Meter::bands, uuid, &format!("band {name}"), &band);
+    };
+    if !features.has(Feature::ControlPlanePolicing) {
+        return None;
+    }
+    let mut meters = ovn_schema::StringMap::new();
+    for protocol in POLICED {
+        let name = format!("{protocol}-rate-limiter");
+        meter(&name, POLICED_RATE, draft);
+        meters.insert(protocol.to_owned(), name);
+    }
+    let copp = Copp { name: "ovnkube-default".into(), meters, external_ids: draft.mark(&[]) };
+    Some(draft.row(COPP_KEY, &copp))
+}
+
+/// A pod that reaches itself through a Service comes from an address of its own, which no policy shall stop.
+fn hairpins(draft: &mut Draft<'_>, given: Given<'_>) {
+    let name = "clusterPortGroup".to_owned();
+    let group =
+        draft.row(MANAGEMENT_PORTS_KEY, &PortGroup { name, external_ids: draft.mark(&[]), ..Default::default() });
+    for v6 in given.settings.families() {
+        let Some(hairpin) = given.settings.masquerade_address(Masquerade::Hairpin, v6) else { continue };
+        for direction in ["to-lport", "from-lport"] {
+            let acl = Acl {
+                direction: direction.into(),
+                priority: 1001,
+                matching: format!("{}.src == {hairpin}", ip_word(v6)),
+                action: "allow-related".into(),
+                tier: tier(given),
+                options: after_load_balancing(direction),
+                external_ids: draft.mark(&[]),
+                ..Default::default()
+            };
+            draft.child(PortGroup::acls, group, &format!("hairpin {direction} {v6}"), &acl);
+        }
+    }
+}
+
+/// What is sent by a port is looked at when the load balancer has chosen where it goes.
+pub(super) fn after_load_balancing(direction: &str) -> ovn_schema::StringMap {
+    let after = (direction == "from-lport").then(|| ("apply-after-lb".to_owned(), "true".to_owned()));
+    after.into_iter().collect()
+}
+
+/// The tier of everything that is no AdminNetworkPolicy.
+pub(super) fn tier(given: Given<'_>) -> i64 {
+    if given.settings.features.has(Feature::AclTiers) { 2 } else { 0 }
+}
+
+/// Nobody sends or gets multicast, but routers among each other and the namespaces that say so.
+fn closed_to_multicast(draft: &mut Draft<'_>, given: Given<'_>) {
+    for (key, name, priority, action) in [
+        (ALL_PODS_KEY, ALL_PODS_GROUP, MULTICAST_DENY, "drop"),
+        (ROUTER_PORTS_KEY, ROUTER_PORTS_GROUP, MULTICAST_ALLOW, "allow"),
+    ] {
+        let row = PortGroup { name: name.into(), external_ids: draft.mark(&[]), ..Default::default() };
+        let group = draft.row(key, &row);
+        for (direction, port) in [("from-lport", "inport"), ("to-lport", "outport")] {
+            let acl = Acl {
+                direction: direction.into(),
+                priority,
+                matching: format!(
+                    "{port} == @{name} && (ip4.mcast || mldv1 || mldv2 || (ip6.dst[120..127] == 0xff && ip6.dst[116] == 1))"
+                ),
+                action: action.into(),
+                tier: tier(given),
+                external_ids: draft.mark(&[]),
+                ..Default::default()
+            };
+            draft.child(PortGroup::acls, group, &format!("{key} multicast {direction}"), &acl);
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What the network owes each object: the same facts, the same answer. One module for each kind of owner.
+
+mod cluster;
+mod gateway;
+mod namespace;
+mod node;
+mod pod;
+
+pub(crate) use cluster::ROUTER;
+pub(crate) use node::{NODE_ID_MARK, SUBNET, SUBNET_V6, SWITCH_KEY, check as check_node};
+pub(crate) use pod::PORT_KEY;
+
+use crate::allocation::Allocator;
+use crate::contribution::{Aliases, Contribution};
+use crate::identity::Owner;
+use crate::refusal::Refusal;
+use crate::settings::ClusterSettings;
+use crate::store::Store;
+
+/// Everything that the answer depends on.
+#[derive(Debug, Clone, Copy)]
+pub struct Given<'a> {
+    /// What the administrator said.
+    pub settings: &'a ClusterSettings,
+    /// The objects.
+    pub store: &'a Store,
+    /// Who has which subnet, number and address.
+    pub allocator: &'a Allocator,
+    /// Rows that were taken over.
+    pub aliases: &'a Aliases,
+}
+
+/// What the network owes an owner. Nothing if there is no such object, or if it waits for another one.
+pub fn desired(owner: &Owner, given: Given<'_>) -> Result<Contribution, Refusal> {
+    match owner {
+        Owner::Cluster => Ok(cluster::desired(given)),
+        Owner::Node(name) => node::desired(name, given),
+        Owner::Namespace(name) => Ok(namespace::desired(name, given)),
+        Owner::Pod(key) => Ok(pod::desired(key, given)),
+        Owner::Adopted => Ok(Contribution::default()),
+    }
+}
+
+/// How a match names the family's own fields.
+fn ip_word(v6: bool) -> &'static str {
+    if v6 { "ip6" } else { "ip4" }
+}
+
+/// All destinations of a family.
+fn everything(v6: bool) -> &'static str {
+    if v6 { "::/0" } else { "0.0.0.0/0" }
+}

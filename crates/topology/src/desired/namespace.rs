@@ -1,0 +1,85 @@
+//! namespace: the addresses of its pods as sets, and multicast among them where it says so.
+//!
+//! A namespace's rows are known by its name, not by its UID: its pods add to them, whichever of the two is seen first,
+//! and they stay until the last of both is gone.
+
+use ovn_schema::northbound::{Acl, AddressSet, PortGroup};
+use ovsdb::uuid::Uuid;
+
+use super::cluster::{MULTICAST_ALLOW, tier};
+use super::{Given, ip_word};
+use crate::contribution::{Contribution, Draft};
+use crate::identity::{Owner, hashed_name};
+
+/// The address set of a family.
+pub(super) fn address_set(draft: &Draft<'_>, namespace: &str, v6: bool) -> Uuid {
+    draft.foreign::<AddressSet>("Namespace", namespace, set_key(v6))
+}
+
+/// The group of the namespace's ports.
+pub(super) fn port_group(draft: &Draft<'_>, namespace: &str) -> Uuid {
+    draft.foreign::<PortGroup>("Namespace", namespace, "ports")
+}
+
+fn set_key(v6: bool) -> &'static str {
+    if v6 { "addresses v6" } else { "addresses v4" }
+}
+
+/// Whether a namespace has rows: it is there, or pods of it are.
+fn is_needed(name: &str, given: Given<'_>) -> bool {
+    given.store.namespace(name).is_some() || given.store.pods_in(name).next().is_some()
+}
+
+/// Whether its pods may use multicast among themselves.
+pub(super) fn has_multicast(name: &str, given: Given<'_>) -> bool {
+    given.settings.multicast && given.store.namespace(name).is_some_and(|namespace| namespace.multicast)
+}
+
+pub(super) fn desired(name: &str, given: Given<'_>) -> Contribution {
+    if !is_needed(name, given) {
+        return Contribution::default();
+    }
+    let owner = Owner::Namespace(name.into());
+    let mut draft = Draft::new(&owner, name, given.aliases);
+    for v6 in given.settings.families() {
+        let family = if v6 { "v6" } else { "v4" };
+        let set = AddressSet {
+            name: hashed_name(&format!("namespace {name} {family}")),
+            external_ids: draft.mark(&[("ip-family", family)]),
+            ..Default::default()
+        };
+        draft.row(set_key(v6), &set);
+    }
+    if has_multicast(name, given) {
+        multicast(&mut draft, name, given);
+    }
+    draft.finish()
+}
+
+fn multicast(draft: &mut Draft<'_>, name: &str, given: Given<'_>) {
+    let group_name = hashed_name(&format!("namespace {name} ports"));
+    let row = PortGroup { name: group_name.clone(), external_ids: draft.mark(&[]), ..Default::default() };
+    let group = draft.row("ports", &row);
+    for v6 in given.settings.families() {
+        let (ip, family) = (ip_word(v6), if v6 { "v6" } else { "v4" });
+        let set = hashed_name(&format!("namespace {name} {family}"));
+        let (sent, joined) = if v6 {
+            ("(mldv1 || mldv2 || (ip6.dst[120..127] == 0xff && ip6.dst[116] == 1))", "mldv1 || mldv2")
+        } else {
+            ("ip4.mcast", "igmp")
+        };
+        let received = format!("({joined} || ({ip}.src == ${set} && {sent}))");
+        for (direction, port, what) in [("from-lport", "inport", sent), ("to-lport", "outport", received.as_str())] {
+            let acl = Acl {
+                direction: direction.into(),
+                priority: MULTICAST_ALLOW,
+                matching: format!("{port} == @{group_name} && {what}"),
+                action: "allow".into(),
+                tier: tier(given),
+                external_ids: draft.mark(&[]),
+                ..Default::default()
+            };
+            draft.child(PortGroup::acls, group, &format!("multicast {direction} {family}"), &acl);
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! node: a switch for its pods, the router port that faces it, the host's management port, and the ways to both.
+
+use std::net::IpAddr;
+
+use netmodel::{InterfaceAddress, Mac, Prefix};
+use ovn_schema::Feature;
+use ovn_schema::StringMap;
+use ovn_schema::northbound::{
+    Acl, GatewayChassis, LoadBalancerGroup, LogicalRouter, LogicalRouterPolicy, LogicalRouterPort, LogicalSwitch,
+    LogicalSwitchPort, PortGroup,
+};
+use ovsdb::uuid::Uuid;
+
+use super::cluster::{CLUSTER_GROUP, JOIN, MANAGEMENT_PORTS_KEY, ROUTER_KEY, ROUTER_PORTS_KEY, SWITCH_GROUP, tier};
+use super::{Given, gateway, ip_word};
+use crate::allocation::NodeAllocation;
+use crate::contribution::{Contribution, Draft};
+use crate::identity::Owner;
+use crate::objects::NodeFacts;
+use crate::refusal::Refusal;
+
+/// The key of a node's switch among its rows.
+pub(crate) const SWITCH_KEY: &str = "switch";
+/// On the node's switch: its number, for a controller that starts before the annotation was written.
+pub(crate) const NODE_ID_MARK: &str = "k8s.ovn.org/node-id";
+/// In the switch's `other_config`: its subnets.
+pub(crate) const SUBNET: &str = "subnet";
+pub(crate) const SUBNET_V6: &str = "k8s.ovn.org/subnet-v6";
+
+/// The host's traffic to its own pods, such as a kubelet's probes, is never denied.
+const MANAGEMENT_PRIORITY: i64 = 1001;
+/// Pods reach their own host through the management port.
+const HOST_POLICY_PRIORITY: i64 = 1004;
+
+/// A node's switch, as others refer to it.
+pub(super) fn switch_of(draft: &Draft<'_>, node: &NodeFacts) -> Uuid {
+    draft.foreign::<LogicalSwitch>("Node", &node.uid, SWITCH_KEY)
+}
+
+/// Whether a node can have a network at all.
+pub(crate) fn check(node: &NodeFacts) -> Result<(), Refusal> {
+    if &*node.name == JOIN {
+        let message =
+            format!("a node cannot be named {JOIN}: the switch of that name joins the routers; rename the node");
+        return Err(Refusal::new("NodeNameRefused", message));
+    }
+    if let Some(why) = node.broken() {
+        return Err(Refusal::new("NodeAnnotationRefused", format!("{why}: correct the annotation, or remove it")));
+    }
+    if gateway::of(node).is_some() && node.chassis.is_none() {
+        return Err(Refusal::new(
+            "NodeAnnotationRefused",
+            "annotation k8s.ovn.org/l3-gateway-config is there, but k8s.ovn.org/node-chassis-id is not: the gateway \
+             router needs a chassis to be on",
+        ));
+    }
+    Ok(())
+}
+
+pub(super) fn desired(name: &str, given: Given<'_>) -> Result<Contribution, Refusal> {
+    let (Some(node), Some(own)) = (given.store.node(name), given.allocator.node(name)) else {
+        return Ok(Contribution::default());
+    };
+    check(node)?;
+    let owner = Owner::Node(node.name.clone());
+    let mut draft = Draft::new(&owner, &node.uid, given.aliases);
+    let switch = switch(&mut draft, node, own, given);
+    router_port(&mut draft, node, own, switch, given);
+    management_port(&mut draft, node, own, switch, given);
+    if let (Some(gateway), Some(chassis)) = (gateway::of(node), &node.chassis) {
+        gateway::add(&mut draft, node, own, gateway, chassis, given);
+    }
+    Ok(draft.finish())
+}
+
+fn switch(draft: &mut Draft<'_>, node: &NodeFacts, own: &NodeAllocation, given: Given<'_>) -> Uuid {
+    let mut config = StringMap::new();
+    for subnet in own.subnets() {
+        let key = if subnet.is_ipv6() { SUBNET_V6 } else { SUBNET };
+        config.insert(key.into(), subnet.to_string());
+        if given.settings.multicast {
+            let router = nth(subnet, 1).map(InterfaceAddress::address);
+            config.insert("mcast_snoop".into(), "true".into());
+            if let Some(router) = router {
+                config.insert("mcast_querier".into(), "true".into());
+                let key = if subnet.is_ipv6() { "mcast_ip6_src" } else { "mcast_ip4_src" };
+                config.insert(key.into(), router.to_string());
+                config.insert("mcast_eth_src".into(), mac_of(own).to_string());
+            }
+        }
+    }
+    let id = own.id.to_string();
+    let uuid = draft.row(
+        SWITCH_KEY,
+        &LogicalSwitch {
+            name: node.name.to_string(),
+            other_config: config,
+            external_ids: draft.mark(&[(NODE_ID_MARK, &id)]),
+            ..Default::default()
+        },
+    );
+    if given.settings.features.has(Feature::LoadBalancerGroups) {
+        for group in [CLUSTER_GROUP, SWITCH_GROUP] {
+            let group = draft.of_cluster::<LoadBalancerGroup>(group);
+            draft.member(LogicalSwitch::load_balancer_group, uuid, &group);
+        }
+    }
+    uuid
+}
+
+fn nth(subnet: Prefix, n: u128) -> Option<InterfaceAddress> {
+    subnet.nth_interface(n)
+}
+
+fn addresses_at(own: &NodeAllocation, n: u128) -> Vec<InterfaceAddress> {
+    own.subnets().filter_map(|subnet| nth(subnet, n)).collect()
+}
+
+fn mac_for(addresses: &[InterfaceAddress]) -> Mac {
+    let bare: Vec<IpAddr> = addresses.iter().map(|address| address.address()).collect();
+    Mac::for_addresses(&bare).unwrap_or(Mac::new([0x0a, 0x58, 0, 0, 0, 1]))
+}
+
+fn mac_of(own: &NodeAllocation) -> Mac {
+    mac_for(&addresses_at(own, 1))
+}
+
+fn router_port(draft: &mut Draft<'_>, node: &NodeFacts, own: &NodeAllocation, switch: Uuid, given: Given<'_>) {
+    let router = draft.of_cluster::<LogicalRouter>(ROUTER_KEY);
+    let name = format!("rtos-{}", node.name);
+    let networks = addresses_at(own, 1);
+    let uuid = draft.child(
+        LogicalRouter::ports,
+        router,
+        "rtos",
+        &LogicalRouterPort {
+            name: name.clone(),
+            mac: mac_for(&networks).to_string(),
+            networks: networks.iter().map(ToString::to_string).collect(),
+            options: [("gateway_mtu".to_owned(), given.settings.gateway_mtu.to_string())].into(),
+            external_ids: draft.mark(&[]),
+            ..Default::default()
+        },
+    );
+    if let Some(chassis) = &node.chassis {
+        let row = GatewayChassis {
+            name: format!("{name}-{chassis}"),
+            chassis_name: chassis.to_string(),
+            priority: 1,
+            external_ids: draft.mark(&[]),
+            ..Default::default()
+        };
+        draft.child(LogicalRouterPort::gateway_chassis, uuid, &format!("gateway chassis {chassis}"), &row);
+    }
+    let port = draft.child(
+        LogicalSwitch::ports,
+        switch,
+        "stor",
+        &LogicalSwitchPort {
+            name: format!("stor-{}", node.name),
+            kind: "router".into(),
+            addresses: ["router".to_owned()].into(),
+            options: [("router-port".to_owned(), name)].into(),
+            external_ids: draft.mark(&[]),
+            ..Default::default()
+        },
+    );
+    if given.settings.multicast {
+        let group = draft.of_cluster::<PortGroup>(ROUTER_PORTS_KEY);
+        draft.member(PortGroup::ports, group, &port);
+    }
+}
+
+fn management_port(draft: &mut Draft<'_>, node: &NodeFacts, own: &NodeAllocation, switch: Uuid, given: Given<'_>) {
+    let addresses = addresses_at(own, 2);
+    let mac = node.management_mac.valid().copied().unwrap_or_else(|| mac_for(&addresses));
+    let words: Vec<String> = addresses.iter().map(|address| address.address().to_string()).collect();
+    let port = draft.child(
+        LogicalSwitch::ports,
+        switch,
+        "management",
+        &LogicalSwitchPort {
+            name: format!("k8s-{}", node.name),
+            addresses: [format!("{mac} {}", words.join(" "))].into(),
+            external_ids: draft.mark(&[]),
+            ..Default::default()
+        },
+    );
+    let group = draft.of_cluster::<PortGroup>(MANAGEMENT_PORTS_KEY);
+    draft.member(PortGroup::ports, group, &port);
+    for address in &addresses {
+        let (address, v6) = (address.address(), address.address().is_ipv6());
+        let acl = Acl {
+            direction: "to-lport".into(),
+            priority: MANAGEMENT_PRIORITY,
+            matching: format!("{}.src == {address}", ip_word(v6)),
+            action: "allow-related".into(),
+            tier: tier(given),
+            external_ids: draft.mark(&[]),
+            ..Default::default()
+        };
+        draft.child(LogicalSwitch::acls, switch, &format!("management acl {v6}"), &acl);
+    }
+    // Pods reach their own host over the management port, not out of the gateway and back.
+    let router = draft.of_cluster::<LogicalRouter>(ROUTER_KEY);
+    let hosts = node.host_addresses.valid().map(AsRef::as_ref).unwrap_or_default();
+    for host in hosts {
+        let hop = addresses.iter().map(|address| address.address()).find(|hop| hop.is_ipv6() == host.is_ipv6());
+        let Some(hop) = hop else { continue };
+        let ip = ip_word(host.is_ipv6());
+        let policy = LogicalRouterPolicy {
+            priority: HOST_POLICY_PRIORITY,
+            matching: format!("inport == \"rtos-{}\" && {ip}.dst == {host} /* {} */", node.name, node.name),
+            action: "reroute".into(),
+            external_ids: draft.mark(&[]),
+            ..reroute_to(hop, given)
+        };
+        draft.child(LogicalRouter::policies, router, &format!("to host {host}"), &policy);
+    }
+}
+
+/// A policy's next hop, in the column that the server has for it.
+fn reroute_to(hop: IpAddr, given: Given<'_>) -> LogicalRouterPolicy {
+    if given.settings.features.has(Feature::EcmpReroute) {
+        return LogicalRouterPolicy { nexthops: [hop.to_string()].into(), ..Default::default() };
+    }
+    LogicalRouterPolicy { nexthop: Some(hop.to_string()), ..Default::default() }
+}

@@ -1,0 +1,69 @@
+//! pod: a pod on a node becomes one logical switch port, and a member of its namespace's sets.
+
+use ovn_schema::northbound::{AddressSet, LogicalRouter, LogicalSwitch, LogicalSwitchPort, Nat, PortGroup};
+
+use super::cluster::ALL_PODS_KEY;
+use super::{Given, gateway, namespace, node};
+use crate::contribution::{Contribution, Draft};
+use crate::identity::{Owner, PodKey};
+
+/// The key of a pod's port among its rows.
+pub(crate) const PORT_KEY: &str = "port";
+
+pub(super) fn desired(key: &PodKey, given: Given<'_>) -> Contribution {
+    let Some(pod) = given.store.pod(key) else { return Contribution::default() };
+    let (Some(own), Some(node_facts)) =
+        (given.allocator.pod(key), pod.node.as_ref().and_then(|node| given.store.node(node)))
+    else {
+        return Contribution::default();
+    };
+    let owner = Owner::Pod(pod.key.clone());
+    let mut draft = Draft::new(&owner, &own.uid, given.aliases);
+    let addresses: Vec<String> = own.addresses().map(|address| address.to_string()).collect();
+    let words = format!("{} {}", own.mac, addresses.join(" "));
+    let chassis = node_facts.chassis.as_deref().unwrap_or(&node_facts.name);
+    let port = LogicalSwitchPort {
+        name: key.port_name(),
+        addresses: [words.clone()].into(),
+        port_security: [words].into(),
+        options: [
+            ("iface-id-ver".to_owned(), own.uid.to_string()),
+            ("requested-chassis".to_owned(), chassis.to_owned()),
+        ]
+        .into(),
+        external_ids: draft.mark(&[("namespace", &key.namespace), ("pod", "true")]),
+        ..Default::default()
+    };
+    let switch = node::switch_of(&draft, node_facts);
+    let uuid = draft.child(LogicalSwitch::ports, switch, PORT_KEY, &port);
+    for (address, text) in own.addresses().zip(&addresses) {
+        let set = namespace::address_set(&draft, &key.namespace, address.is_ipv6());
+        draft.member(AddressSet::addresses, set, text);
+    }
+    if given.settings.multicast {
+        let all = draft.of_cluster::<PortGroup>(ALL_PODS_KEY);
+        draft.member(PortGroup::ports, all, &uuid);
+        if namespace::has_multicast(&key.namespace, given) {
+            let group = namespace::port_group(&draft, &key.namespace);
+            draft.member(PortGroup::ports, group, &uuid);
+        }
+    }
+    if given.settings.snat_per_pod
+        && let Some(gateway) = gateway::of(node_facts)
+    {
+        let router = gateway::router_of(&draft, node_facts);
+        for (address, text) in own.addresses().zip(&addresses) {
+            let outside = gateway.addresses.iter().find(|outside| outside.address().is_ipv6() == address.is_ipv6());
+            let Some(outside) = outside else { continue };
+            let nat = Nat {
+                kind: "snat".into(),
+                external_ip: outside.address().to_string(),
+                logical_ip: text.clone(),
+                external_ids: draft.mark(&[]),
+                ..Default::default()
+            };
+            draft.child(LogicalRouter::nat, router, &format!("snat {text}"), &nat);
+        }
+    }
+    draft.finish()
+}

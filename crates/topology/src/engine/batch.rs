@@ -1,0 +1,364 @@
+//! Batches: who has its turn gets what it needs and is compared with the database; the differences are one transaction.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use ovsdb::datum::{Atom, Datum};
+use ovsdb::operation::{Condition, Mutation, Mutator};
+use ovsdb::replica::Snapshot;
+use ovsdb::transaction::Transaction;
+
+use super::effect::{Effect, Measure, Stage};
+use super::queue::Turn;
+use super::seed::{self, RESTING};
+use super::{BATCH, Engine, Leading};
+use crate::allocation::{PodState, Thing};
+use crate::contribution::Contribution;
+use crate::desired::{Given, check_node, desired};
+use crate::identity::{Name, Owner, RowId};
+use crate::ledger::{Entry, Touched};
+use crate::objects::NodeFacts;
+use crate::plan::plan;
+use crate::refusal::Refusal;
+
+/// A batch that was handed out and whose fate is open.
+#[derive(Debug, Clone)]
+pub(super) struct Batch {
+    turns: Vec<Turn>,
+    /// What the owners had before.
+    before: Vec<(Owner, Entry)>,
+    /// Whether it raises `nb_cfg`.
+    asks: bool,
+    /// What it takes off the list of what rests.
+    freed: Vec<Thing>,
+}
+
+/// What to do next.
+#[derive(Debug)]
+pub enum Next {
+    /// Commit this, and tell what became of it.
+    Commit(Transaction),
+    /// Nothing had to be written for some owners; there are more.
+    Again,
+    /// Nothing to do until something happens.
+    Idle,
+}
+
+impl Engine {
+    /// Whether a transaction was handed out whose fate is open.
+    pub fn in_flight(&self) -> bool {
+        self.leading.as_ref().is_some_and(|leading| leading.in_flight.is_some())
+    }
+
+    /// The next transaction. The snapshot must hold everything that was committed.
+    pub fn next(&mut self, snapshot: &Snapshot, now: Duration) -> Next {
+        self.tick(now);
+        let Some(leading) = &mut self.leading else { return Next::Idle };
+        if leading.in_flight.is_some() {
+            return Next::Idle;
+        }
+        let turns = leading.queue.take(leading.limit);
+        let had_turns = !turns.is_empty();
+        let mut transaction = self.changes(turns, snapshot, now);
+        let Some(leading) = &mut self.leading else { return Next::Idle };
+        let changes = !transaction.is_empty();
+        let Some(batch) = &mut leading.in_flight else { return Next::Idle };
+        let resting = leading.allocator.quarantine();
+        let leaves = batch.turns.iter().any(|turn| resting.leaving_with(&turn.owner).next().is_some());
+        let must = leading.progress.must_ask(leaves && changes || resting.must_ask(), now);
+        batch.asks = must || changes && leading.progress.may_sample(now);
+        batch.freed = resting.freed().take(BATCH).collect();
+        keep_record(&mut transaction, batch, leading.allocator.quarantine(), snapshot, changes);
+        if transaction.is_empty() {
+            self.finish(snapshot, now);
+            if had_turns {
+                return Next::Again;
+            }
+            if let Some(since) = self.leading.as_mut().and_then(|leading| leading.reviewing.take()) {
+                self.effects.push(Effect::Measured(Measure::Sync(now.saturating_sub(since))));
+            }
+            return Next::Idle;
+        }
+        Next::Commit(transaction)
+    }
+
+    /// What the turns change, as operations; the batch is noted as in flight.
+    fn changes(&mut self, mut turns: Vec<Turn>, snapshot: &Snapshot, now: Duration) -> Transaction {
+        loop {
+            let Some(leading) = &mut self.leading else { return Transaction::new() };
+            let mut touched = Touched::default();
+            let mut before = Vec::with_capacity(turns.len());
+            for Turn { owner, .. } in &turns {
+                let contribution = {
+                    let mut context = Context { leading, store: &self.store, effects: &mut self.effects, now };
+                    context.contribution(owner, &self.settings, snapshot)
+                };
+                if let Some(contribution) = contribution {
+                    before.push((owner.clone(), leading.ledger.put(owner, contribution, &mut touched)));
+                }
+            }
+            let plan = plan(&touched, &leading.ledger, snapshot);
+            if plan.missing.is_empty() {
+                leading.in_flight = Some(Batch { turns, before, asks: false, freed: Vec::new() });
+                return plan.transaction;
+            }
+            // Somebody refers to a row that is not there, because its owner is parked: it has to wait.
+            let waiting = leading.set_aside(&mut turns, before, &plan.missing);
+            if waiting.is_empty() {
+                // Nobody in the batch refers to it: nothing can be gained by trying again.
+                turns.clear();
+            }
+            for owner in waiting {
+                let message =
+                    format!("{owner} needs rows of an object that is parked itself: see the Events of its node");
+                leading.park(&owner, Refusal::new("WaitingForParked", message), &self.store, &mut self.effects);
+                leading.wait(&owner, &self.store);
+            }
+        }
+    }
+
+    /// The transaction was committed, and the snapshot holds it.
+    pub fn committed(&mut self, snapshot: &Snapshot, now: Duration) {
+        if let Some(leading) = &mut self.leading {
+            leading.limit = (leading.limit * 2).min(BATCH);
+            let oldest = leading.in_flight.iter().flat_map(|batch| &batch.turns).map(|turn| turn.since).min();
+            if let Some(oldest) = oldest {
+                let took = now.saturating_sub(oldest);
+                self.effects.push(Effect::Measured(Measure::Propagation(Stage::Northbound, took)));
+            }
+        }
+        self.finish(snapshot, now);
+    }
+
+    fn finish(&mut self, snapshot: &Snapshot, now: Duration) {
+        let Some(leading) = &mut self.leading else { return };
+        let Some(batch) = leading.in_flight.take() else { return };
+        for turn in &batch.turns {
+            leading.allocator.quarantine_mut().committed(&turn.owner);
+        }
+        leading.allocator.quarantine_mut().forget_freed(&batch.freed);
+        if batch.asks {
+            let number = leading.progress.asked(snapshot, now);
+            leading.allocator.quarantine_mut().asked(number);
+        }
+        for turn in &batch.turns {
+            self.follow_up(&turn.owner);
+        }
+    }
+
+    /// The server refused the transaction: nothing of it happened. The owner it names is parked, and the rest is tried
+    /// again; if it names none, smaller batches find out who it is.
+    pub fn refused(&mut self, owner: Option<&str>, why: &str, now: Duration) {
+        let Some(leading) = &mut self.leading else { return };
+        let Some(batch) = leading.in_flight.take() else { return };
+        let alone = batch.turns.len() == 1;
+        leading.limit = (batch.turns.len() / 2).max(1);
+        for (owner, entry) in batch.before.into_iter().rev() {
+            leading.ledger.restore(&owner, entry);
+        }
+        for Turn { owner: turn, since } in batch.turns {
+            if alone || owner.is_some_and(|owner| owner == turn.to_string()) {
+                let message = format!("the northbound database refused it: {why}; what it had stays");
+                leading.park(&turn, Refusal::new("DatabaseRefused", message), &self.store, &mut self.effects);
+            } else {
+                leading.queue.push(turn, since.min(now));
+            }
+        }
+    }
+
+    /// The transaction did not happen, and never will: everything is tried again.
+    pub fn abandoned(&mut self) {
+        let Some(leading) = &mut self.leading else { return };
+        let Some(batch) = leading.in_flight.take() else { return };
+        for (owner, entry) in batch.before.into_iter().rev() {
+            leading.ledger.restore(&owner, entry);
+        }
+        for Turn { owner, since } in batch.turns {
+            leading.queue.push(owner, since);
+        }
+    }
+
+    /// Somebody else changed rows of ours: their owners are looked at again.
+    pub fn disturbed(&mut self, owners: BTreeSet<Owner>, now: Duration) {
+        if let Some(leading) = &mut self.leading {
+            for owner in owners {
+                leading.queue.push(owner, now);
+            }
+        }
+    }
+}
+
+/// What rests is written down with the change that lets it rest, and `nb_cfg` is raised where the answer is needed.
+fn keep_record(
+    transaction: &mut Transaction,
+    batch: &Batch,
+    resting: &crate::allocation::Quarantine,
+    snapshot: &Snapshot,
+    changes: bool,
+) {
+    let Some(global) = seed::global(snapshot) else { return };
+    let key = |thing: Thing| Atom::String(format!("{RESTING}{thing}").as_str().into());
+    let mut pairs = Vec::new();
+    if changes {
+        for turn in &batch.turns {
+            let leaving = resting.leaving_with(&turn.owner);
+            pairs.extend(leaving.map(|(thing, text)| (key(thing), Atom::String(text.as_str().into()))));
+        }
+    }
+    let gone = pairs.iter().map(|(key, _)| key.clone()).chain(batch.freed.iter().map(|thing| key(*thing)));
+    let held = global.get("external_ids");
+    let gone: BTreeSet<Atom> = gone.filter(|key| held.as_ref().is_some_and(|held| held.contains(key))).collect();
+    let mut mutations = Vec::new();
+    if !gone.is_empty() {
+        mutations.push(Mutation::new("external_ids", Mutator::Delete, Datum::set(gone)));
+    }
+    if !pairs.is_empty() {
+        mutations.push(Mutation::new("external_ids", Mutator::Insert, Datum::map(pairs)));
+    }
+    if batch.asks {
+        mutations.push(Mutation::new("nb_cfg", Mutator::Add, Atom::Integer(1)));
+    }
+    if !mutations.is_empty() {
+        transaction.owned_by_nobody();
+        transaction.mutate("NB_Global", vec![Condition::uuid(global.uuid)], mutations);
+    }
+}
+
+/// What an owner's turn works with.
+struct Context<'a> {
+    leading: &'a mut Leading,
+    store: &'a crate::store::Store,
+    effects: &'a mut Vec<Effect>,
+    now: Duration,
+}
+
+impl Context<'_> {
+    /// Gives an owner what it needs and says what it adds to the network; nothing if what it has stays as it is.
+    fn contribution(
+        &mut self,
+        owner: &Owner,
+        settings: &crate::settings::ClusterSettings,
+        snapshot: &Snapshot,
+    ) -> Option<Contribution> {
+        let mut refusal = self.settle(owner, snapshot).err();
+        if let Some(node) = self.unwired_node_of(owner) {
+            if refusal.is_none() && self.leading.parked.contains_key(&Owner::Node(node.clone())) {
+                let message = format!("node {node} has no network itself: see its Events");
+                refusal = Some(Refusal::new("NodeWithoutNetwork", message));
+            }
+            if let Some(refusal) = refusal {
+                self.leading.park(owner, refusal, self.store, self.effects);
+            }
+            self.leading.wait(owner, self.store);
+            return Some(Contribution::default());
+        }
+        let given =
+            Given { settings, store: self.store, allocator: &self.leading.allocator, aliases: &self.leading.aliases };
+        let wanted = desired(owner, given);
+        match (refusal.as_ref(), &wanted) {
+            (Some(refusal), _) | (None, Err(refusal)) => {
+                let refusal = refusal.clone();
+                self.leading.park(owner, refusal, self.store, self.effects);
+                self.leading.wait(owner, self.store);
+            }
+            (None, Ok(_)) => drop(self.leading.parked.remove(owner)),
+        }
+        // What another object of the same name left is no last good state of this one.
+        wanted.ok().or_else(|| (!self.has_rows_of_its_own(owner)).then(Contribution::default))
+    }
+
+    /// The node of a pod that shall have a port, if that node has no switch to put it on.
+    fn unwired_node_of(&self, owner: &Owner) -> Option<Name> {
+        let Owner::Pod(key) = owner else { return None };
+        let name = self.store.pod(key)?.wants_port()?;
+        (!self.has_rows_of_its_own(&Owner::Node(name.clone()))).then(|| name.clone())
+    }
+
+    fn has_rows_of_its_own(&self, owner: &Owner) -> bool {
+        let Owner::Node(name) = owner else { return true };
+        self.store.node(name).is_some_and(|node| has_switch(self.leading, node))
+    }
+
+    fn settle(&mut self, owner: &Owner, snapshot: &Snapshot) -> Result<(), Refusal> {
+        let Self { leading, store, now, .. } = self;
+        match owner {
+            Owner::Cluster | Owner::Namespace(_) | Owner::Adopted => Ok(()),
+            Owner::Node(name) => {
+                let Some(node) = store.node(name) else {
+                    leading.allocator.release_node(name);
+                    leading.progress.forget_wiring(name);
+                    return Ok(());
+                };
+                if !has_switch(leading, node)
+                    && let Err(refusal) = check_node(node)
+                {
+                    // It cannot have a network: then it takes nothing from others either.
+                    leading.allocator.release_former_node(node);
+                    return Err(refusal);
+                }
+                let known = seed::known_node(node, snapshot, &leading.aliases);
+                let settled = leading.allocator.settle_node(node, &known);
+                if settled.is_ok() {
+                    for key in leading.waiting.remove(name).unwrap_or_default() {
+                        leading.queue.push(Owner::Pod(key), *now);
+                    }
+                }
+                settled
+            }
+            Owner::Pod(key) => {
+                let Some(pod) = store.pod(key) else {
+                    leading.allocator.release_pod(key);
+                    return Ok(());
+                };
+                let known = match leading.allocator.pod(key) {
+                    None => seed::known_port(pod, snapshot, &leading.aliases),
+                    Some(_) => None,
+                };
+                if leading.allocator.settle_pod(pod, known.as_ref())? == PodState::Waiting {
+                    leading.wait(owner, store);
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Whether a node, this very one, has a switch.
+fn has_switch(leading: &Leading, node: &NodeFacts) -> bool {
+    let switch = seed::switch_of(node, &leading.aliases);
+    leading.ledger.entry(&Owner::Node(node.name.clone())).is_some_and(|entry| entry.rows().contains(&switch))
+}
+
+impl Leading {
+    /// A pod waits for something of its node.
+    fn wait(&mut self, owner: &Owner, store: &crate::store::Store) {
+        if let Owner::Pod(key) = owner
+            && let Some(node) = store.pod(key).and_then(|pod| pod.node.clone())
+        {
+            self.waiting.entry(node).or_default().insert(key.clone());
+        }
+    }
+
+    /// Takes those out of a batch who refer to rows that are not there, and puts the ledger back as it was.
+    fn set_aside(
+        &mut self,
+        turns: &mut Vec<Turn>,
+        before: Vec<(Owner, Entry)>,
+        missing: &BTreeSet<RowId>,
+    ) -> Vec<Owner> {
+        let refers = |owner: &Owner| {
+            let entry = self.ledger.entry(owner);
+            entry.is_some_and(|entry| entry.members().iter().any(|member| missing.contains(&member.column.row)))
+        };
+        let aside: Vec<Owner> = turns.iter().map(|turn| turn.owner.clone()).filter(refers).collect();
+        let mut entries: BTreeMap<Owner, Entry> = before.into_iter().collect();
+        for turn in turns.iter() {
+            if let Some(entry) = entries.remove(&turn.owner) {
+                self.ledger.restore(&turn.owner, entry);
+            }
+        }
+        let kept = |turn: &Turn| !aside.contains(&turn.owner);
+        turns.retain(kept);
+        aside
+    }
+}

@@ -1,0 +1,92 @@
+//! What the engine wants done outside the database, and what it measured.
+
+use std::time::Duration;
+
+use crate::identity::{Name, Owner};
+
+/// An object that something is said about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectRef {
+    /// `Pod`, `Node`, `Namespace`.
+    pub kind: &'static str,
+    /// Its namespace, if it has one.
+    pub namespace: Option<Name>,
+    /// Its name.
+    pub name: Box<str>,
+    /// Its identity.
+    pub uid: Name,
+}
+
+/// Something to be done outside the database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Annotations to be written, onto the object of this identity and no other.
+    Annotate {
+        /// Whose answer it is.
+        owner: Owner,
+        /// The object.
+        object: ObjectRef,
+        /// Keys and values.
+        annotations: Vec<(&'static str, String)>,
+    },
+    /// A node's condition `NetworkUnavailable` to be set.
+    NodeNetwork {
+        /// The node.
+        object: ObjectRef,
+        /// Whether its network works.
+        available: bool,
+        /// In one word.
+        reason: &'static str,
+        /// What a person reads.
+        message: String,
+    },
+    /// Something is wrong with an object.
+    Warn {
+        /// The object.
+        object: ObjectRef,
+        /// In one word.
+        reason: &'static str,
+        /// What is wrong, and what to do about it.
+        message: String,
+    },
+    /// The chassis of a node that is gone can be removed.
+    ForgetChassis {
+        /// Its name.
+        name: Box<str>,
+    },
+    /// Something was measured.
+    Measured(Measure),
+}
+
+/// What became of annotations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PatchOutcome {
+    /// They are written.
+    Done,
+    /// The object is gone, or is another one: the watch tells the rest.
+    ObjectGone,
+    /// It did not work; it may later.
+    Failed,
+}
+
+/// The stages of a change's way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stage {
+    /// From the object's change to the northbound commit.
+    Northbound,
+    /// From there to northd's answer in the southbound database.
+    Southbound,
+    /// From the northbound commit to the last node's flows.
+    Nodes,
+}
+
+/// Something that was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Measure {
+    /// From a pod's first sight to its annotation.
+    PodCreation(Duration),
+    /// A stage of a change's way.
+    Propagation(Stage, Duration),
+    /// From the promotion to the end of the first review.
+    Sync(Duration),
+}

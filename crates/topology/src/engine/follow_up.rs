@@ -1,0 +1,175 @@
+//! What follows a commit: annotations that are owed, and Events for what is parked.
+
+use std::time::Duration;
+
+use super::effect::{Effect, Measure, ObjectRef, PatchOutcome};
+use super::{Engine, Leading};
+use crate::identity::{Name, Owner};
+use crate::objects::{Annotated, NODE_ID, NODE_SUBNETS, POD_NETWORKS, node_annotations, pod_annotation};
+use crate::refusal::Refusal;
+use crate::store::Store;
+
+/// The first pause before annotations are tried again, and the longest.
+const RETRY: Duration = Duration::from_millis(100);
+const LONGEST_RETRY: Duration = Duration::from_secs(10);
+
+/// Annotations that were sent.
+#[derive(Debug, Clone)]
+pub(super) struct Patching {
+    uid: Name,
+    attempts: u32,
+    state: PatchState,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PatchState {
+    UnderWay,
+    /// Written; the watch has not shown it yet.
+    Written,
+    RetryAt(Duration),
+}
+
+/// The object behind an owner.
+pub(super) fn object_of(owner: &Owner, store: &Store) -> Option<ObjectRef> {
+    match owner {
+        Owner::Cluster | Owner::Adopted => None,
+        Owner::Node(name) => store.node(name).map(|node| ObjectRef {
+            kind: "Node",
+            namespace: None,
+            name: (&**name).into(),
+            uid: node.uid.clone(),
+        }),
+        Owner::Namespace(name) => store.namespace(name).map(|namespace| ObjectRef {
+            kind: "Namespace",
+            namespace: None,
+            name: (&**name).into(),
+            uid: (&*namespace.uid).into(),
+        }),
+        Owner::Pod(key) => store.pod(key).map(|pod| ObjectRef {
+            kind: "Pod",
+            namespace: Some(key.namespace.clone()),
+            name: key.name.clone(),
+            uid: pod.uid.clone(),
+        }),
+    }
+}
+
+impl Leading {
+    /// Parks an owner, and says so once for each reason.
+    pub(super) fn park(&mut self, owner: &Owner, refusal: Refusal, store: &Store, effects: &mut Vec<Effect>) {
+        if self.parked.get(owner) == Some(&refusal) {
+            return;
+        }
+        if let Some(object) = object_of(owner, store) {
+            let Refusal { reason, message } = refusal.clone();
+            if matches!(owner, Owner::Node(_)) && self.allocator.node(&object.name).is_none() {
+                let (object, message) = (object.clone(), message.clone());
+                effects.push(Effect::NodeNetwork { object, available: false, reason, message });
+            }
+            effects.push(Effect::Warn { object, reason, message });
+        }
+        self.parked.insert(owner.clone(), refusal);
+    }
+}
+
+impl Engine {
+    /// What an owner is owed, now that its rows are committed.
+    pub(super) fn follow_up(&mut self, owner: &Owner) {
+        let Some(leading) = &mut self.leading else { return };
+        let owed: Vec<(&'static str, String)> = match owner {
+            Owner::Pod(key) => {
+                let (Some(pod), Some(own)) = (self.store.pod(key), leading.allocator.pod(key)) else { return };
+                let Some(node) = leading.allocator.node(&own.node) else { return };
+                if pod.network != Annotated::Absent || leading.ledger.entry(owner).is_none() {
+                    return;
+                }
+                vec![(POD_NETWORKS, pod_annotation(own, node, &self.settings))]
+            }
+            Owner::Node(name) => {
+                let (Some(node), Some(own)) = (self.store.node(name), leading.allocator.node(name)) else { return };
+                if leading.ledger.entry(owner).is_none() {
+                    return;
+                }
+                if node.network_unavailable == Some(true) {
+                    leading.progress.await_wiring(name);
+                } else {
+                    leading.progress.forget_wiring(name);
+                }
+                let absent = |key: &str| match key {
+                    NODE_SUBNETS => node.subnets == Annotated::Absent,
+                    NODE_ID => node.id == Annotated::Absent,
+                    _ => false,
+                };
+                node_annotations(own).into_iter().filter(|(key, _)| absent(key)).collect()
+            }
+            Owner::Cluster | Owner::Namespace(_) | Owner::Adopted => return,
+        };
+        let Some(object) = object_of(owner, &self.store).filter(|_| !owed.is_empty()) else { return };
+        match leading.patching.get_mut(owner) {
+            Some(patching) if patching.uid == object.uid => match patching.state {
+                // It is under way, or done, or waits for its time.
+                PatchState::UnderWay | PatchState::Written | PatchState::RetryAt(_) => return,
+            },
+            _ => {
+                let patching = Patching { uid: object.uid.clone(), attempts: 0, state: PatchState::UnderWay };
+                leading.patching.insert(owner.clone(), patching);
+            }
+        }
+        self.effects.push(Effect::Annotate { owner: owner.clone(), object, annotations: owed });
+    }
+
+    /// What became of annotations that were sent to the object of this identity.
+    pub fn patched(&mut self, owner: &Owner, uid: &str, outcome: PatchOutcome, now: Duration) {
+        let Some(leading) = &mut self.leading else { return };
+        let Some(patching) = leading.patching.get_mut(owner).filter(|patching| &*patching.uid == uid) else { return };
+        match outcome {
+            PatchOutcome::Done => {
+                patching.state = PatchState::Written;
+                if let Owner::Pod(key) = owner
+                    && let Some(since) = self.pending_pods.remove(key)
+                {
+                    self.effects.push(Effect::Measured(Measure::PodCreation(now.saturating_sub(since))));
+                }
+            }
+            PatchOutcome::ObjectGone => drop(leading.patching.remove(owner)),
+            PatchOutcome::Failed => {
+                patching.attempts += 1;
+                let pause = RETRY.saturating_mul(1 << patching.attempts.min(10)).min(LONGEST_RETRY);
+                patching.state = PatchState::RetryAt(now + pause);
+            }
+        }
+    }
+
+    /// Sends annotations again whose time has come.
+    pub(super) fn retry_patches(&mut self, now: Duration) {
+        let Some(leading) = &mut self.leading else { return };
+        let due = |patching: &Patching| matches!(patching.state, PatchState::RetryAt(at) if at <= now);
+        let due: Vec<Owner> =
+            leading.patching.iter().filter(|(_, patching)| due(patching)).map(|(owner, _)| owner.clone()).collect();
+        for owner in due {
+            let Some(leading) = &mut self.leading else { return };
+            let attempts = leading.patching.remove(&owner).map_or(0, |patching| patching.attempts);
+            self.follow_up(&owner);
+            if let Some(patching) = self.leading.as_mut().and_then(|leading| leading.patching.get_mut(&owner)) {
+                patching.attempts = attempts;
+            }
+        }
+    }
+
+    /// When something must be looked at although nothing happened.
+    pub fn deadline(&self) -> Option<Duration> {
+        let leading = self.leading.as_ref()?;
+        let retries = leading.patching.values().filter_map(|patching| match patching.state {
+            PatchState::RetryAt(at) => Some(at),
+            _ => None,
+        });
+        let progress = leading.progress.deadline(leading.allocator.quarantine().must_ask());
+        retries.chain(progress).min()
+    }
+
+    /// Looks at what waits for a time.
+    pub fn tick(&mut self, now: Duration) {
+        self.retry_patches(now);
+        self.look_at_progress(now);
+    }
+}

@@ -1,0 +1,230 @@
+//! The engine: the one writer's mind, without any I/O. Whatever carries it (a runtime with real servers, or a simulation)
+//! feeds it what happened and does what it says.
+//!
+//! ```text
+//!  objects ──observe──▶ Store ──▶ Queue ──next()──▶ Transaction ──(carrier commits)──▶ committed() ──▶ Effects
+//!  nodes' progress ──progress()──▶ what rests is freed           refused() ──▶ the guilty one is parked, the rest again
+//! ```
+//!
+//! One transaction is in flight at a time; what arrives meanwhile is the next batch. A standby's engine only observes:
+//! leading begins with [`Engine::promote`], from the objects and one snapshot, and ends with [`Engine::demote`].
+
+mod batch;
+mod effect;
+mod follow_up;
+mod observe;
+mod progress;
+mod queue;
+mod seed;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use netmodel::SubnetPoolError;
+use ovsdb::replica::Snapshot;
+
+pub use batch::Next;
+pub use effect::{Effect, Measure, ObjectRef, PatchOutcome, Stage};
+pub use observe::Observed;
+
+use self::batch::Batch;
+use self::follow_up::Patching;
+use self::progress::Progress;
+use self::queue::Queue;
+use crate::allocation::{Allocator, KnownNode};
+use crate::contribution::Aliases;
+use crate::desired::Given;
+use crate::identity::{Name, Owner, PodKey};
+use crate::ledger::Ledger;
+use crate::refusal::Refusal;
+use crate::settings::ClusterSettings;
+use crate::store::Store;
+
+/// So many objects go into one transaction at most: large enough to be fast, small enough that nobody waits long.
+pub const BATCH: usize = 200;
+
+/// The mind of the controller.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    settings: Arc<ClusterSettings>,
+    store: Store,
+    /// Since when a new pod waits for its network.
+    pending_pods: BTreeMap<Arc<PodKey>, Duration>,
+    leading: Option<Leading>,
+    effects: Vec<Effect>,
+}
+
+/// What only the leader knows.
+#[derive(Debug, Clone)]
+struct Leading {
+    allocator: Allocator,
+    ledger: Ledger,
+    aliases: Aliases,
+    queue: Queue,
+    in_flight: Option<Batch>,
+    /// How many objects the next transaction may have: less after one that was refused as a whole.
+    limit: usize,
+    parked: BTreeMap<Owner, Refusal>,
+    /// Pods that wait for something of their node.
+    waiting: BTreeMap<Name, BTreeSet<Arc<PodKey>>>,
+    patching: BTreeMap<Owner, Patching>,
+    progress: Progress,
+    /// Since when it leads, until everything was reviewed once.
+    reviewing: Option<Duration>,
+}
+
+impl Engine {
+    /// Knows nothing yet and leads nothing.
+    pub fn new(settings: ClusterSettings) -> Self {
+        Self {
+            settings: Arc::new(settings),
+            store: Store::default(),
+            pending_pods: BTreeMap::new(),
+            leading: None,
+            effects: Vec::new(),
+        }
+    }
+
+    /// Whether it leads.
+    pub fn is_leading(&self) -> bool {
+        self.leading.is_some()
+    }
+
+    /// Whether every kind of object has been listed: only then may it lead.
+    pub fn is_complete(&self) -> bool {
+        self.store.is_complete()
+    }
+
+    /// The facts.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// What the administrator said.
+    pub fn settings(&self) -> &ClusterSettings {
+        &self.settings
+    }
+
+    /// The server turned out to have other features: what is wanted may change with the next promotion.
+    pub fn set_settings(&mut self, settings: ClusterSettings) {
+        self.settings = Arc::new(settings);
+    }
+
+    /// Who has which subnet, number and address, while leading.
+    pub fn allocator(&self) -> Option<&Allocator> {
+        self.leading.as_ref().map(|leading| &leading.allocator)
+    }
+
+    /// Which rows and members every owner has, while leading.
+    pub fn ledger(&self) -> Option<&Ledger> {
+        self.leading.as_ref().map(|leading| &leading.ledger)
+    }
+
+    /// Everything that desired states depend on, while leading.
+    pub fn given(&self) -> Option<Given<'_>> {
+        let leading = self.leading.as_ref()?;
+        Some(Given {
+            settings: &self.settings,
+            store: &self.store,
+            allocator: &leading.allocator,
+            aliases: &leading.aliases,
+        })
+    }
+
+    /// Objects that are parked, and why.
+    pub fn parked(&self) -> impl Iterator<Item = (&Owner, &Refusal)> {
+        self.leading.iter().flat_map(|leading| &leading.parked)
+    }
+
+    /// How many owners wait for their turn.
+    pub fn backlog(&self) -> usize {
+        self.leading.as_ref().map_or(0, |leading| leading.queue.len())
+    }
+
+    /// What is to be done outside, since this was asked last.
+    pub fn take_effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// Begins to lead: the snapshot holds everything that a former leader committed, and nothing of it can change any
+    /// more. What is given is honoured from annotations first and from the database then; every owner, of objects and
+    /// of rows, is looked at once. `adopt` takes over the rows of another controller by their names.
+    pub fn promote(&mut self, snapshot: &Snapshot, adopt: bool, now: Duration) -> Result<(), SubnetPoolError> {
+        let mut allocator = Allocator::new(&self.settings)?;
+        seed::resting(&mut allocator, snapshot);
+        let mut aliases = seed::aliases(snapshot);
+        let adopted = adopt.then(|| crate::adopt::adopt(&self.settings, &self.store, snapshot, &mut aliases));
+        let ledger = seed::ledger(snapshot, adopted.as_ref());
+        let mut queue = Queue::default();
+        queue.push(Owner::Cluster, now);
+        for owner in ledger.owners() {
+            queue.push_for_review(owner.clone(), now);
+        }
+        for owner in self.owners() {
+            queue.push_for_review(owner, now);
+        }
+        let mut leading = Leading {
+            allocator,
+            ledger,
+            aliases,
+            queue,
+            in_flight: None,
+            limit: BATCH,
+            parked: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            patching: BTreeMap::new(),
+            progress: Progress::default(),
+            reviewing: Some(now),
+        };
+        self.claim_what_stands(&mut leading, snapshot);
+        self.leading = Some(leading);
+        Ok(())
+    }
+
+    /// Every owner that the objects speak of.
+    fn owners(&self) -> impl Iterator<Item = Owner> + '_ {
+        let nodes = self.store.nodes().map(|node| Owner::Node(node.name.clone()));
+        let namespaces = self.store.namespaces().map(|namespace| Owner::Namespace(namespace.name.clone()));
+        let of_pods = self.store.pods().map(|pod| Owner::Namespace(pod.key.namespace.clone()));
+        let pods = self.store.pods().map(|pod| Owner::Pod(pod.key.clone()));
+        nodes.chain(namespaces).chain(of_pods).chain(pods)
+    }
+
+    /// Honours what annotations and the database say, before anything new is given: oldest objects first, so that of
+    /// two that claim one thing it is always the same that gets it.
+    fn claim_what_stands(&self, leading: &mut Leading, snapshot: &Snapshot) {
+        let mut nodes: Vec<_> = self.store.nodes().collect();
+        nodes.sort_by(|one, two| (&one.created, &one.name).cmp(&(&two.created, &two.name)));
+        for node in &nodes {
+            let known = seed::known_node(node, snapshot, &leading.aliases);
+            if !known.subnets.is_empty() {
+                leading.allocator.keep_known_node(node, &known);
+            }
+        }
+        let mut pods: Vec<_> = self.store.pods().filter(|pod| pod.wants_port().is_some()).collect();
+        pods.sort_by(|one, two| (&one.created, &one.key).cmp(&(&two.created, &two.key)));
+        for pod in &pods {
+            if let Some(known) = seed::known_port(pod, snapshot, &leading.aliases) {
+                let _ = leading.allocator.settle_pod(pod, Some(&known));
+            }
+        }
+        // What somebody else's rows still have is not free for those who only say that it is theirs.
+        seed::rest_of_the_gone(&mut leading.allocator, &leading.ledger, snapshot);
+        // A refusal is told when the object has its turn.
+        for node in nodes.iter().filter(|node| node.subnets.valid().is_some()) {
+            if leading.allocator.node(&node.name).is_none() {
+                let _ = leading.allocator.settle_node(node, &KnownNode::default());
+            }
+        }
+        for pod in pods.iter().filter(|pod| pod.network.valid().is_some()) {
+            let _ = leading.allocator.settle_pod(pod, None);
+        }
+    }
+
+    /// Stops leading: what only the leader knows is forgotten, what was in flight is somebody else's to find out.
+    pub fn demote(&mut self) {
+        self.leading = None;
+        self.effects.clear();
+    }
+}

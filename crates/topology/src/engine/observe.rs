@@ -1,0 +1,205 @@
+//! Objects come and go: facts are stored, and whom it concerns is queued.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Effect, Engine, ObjectRef};
+use crate::identity::{Name, Owner, PodKey};
+use crate::objects::{Annotated, NamespaceFacts, NodeFacts, PodFacts};
+use crate::store::ObjectKind;
+
+/// What was seen of the objects.
+#[derive(Debug, Clone)]
+pub enum Observed {
+    /// A list of a kind begins.
+    Relisting(ObjectKind),
+    /// It is complete: what was not in it is gone.
+    Listed(ObjectKind),
+    /// A node is there, or changed.
+    Node(NodeFacts),
+    /// A node is gone; its UID, if that is known.
+    NodeGone(Name, Option<Box<str>>),
+    /// A namespace is there, or changed.
+    Namespace(NamespaceFacts),
+    /// A namespace is gone.
+    NamespaceGone(Name, Option<Box<str>>),
+    /// A pod is there, or changed.
+    Pod(PodFacts),
+    /// A pod is gone.
+    PodGone(Arc<PodKey>, Option<Box<str>>),
+    /// An object cannot be understood: what was known of it stays.
+    Unreadable(ObjectRef, String),
+}
+
+impl Engine {
+    /// Takes note of what was seen.
+    pub fn observe(&mut self, observed: Observed, now: Duration) {
+        match observed {
+            Observed::Relisting(kind) => self.store.relisting(kind),
+            Observed::Listed(kind) => self.listed(kind, now),
+            Observed::Node(node) => self.node_changed(node, now),
+            Observed::NodeGone(name, uid) => self.node_gone(&name, uid.as_deref(), now),
+            Observed::Namespace(namespace) => self.namespace_changed(namespace, now),
+            Observed::NamespaceGone(name, uid) => self.namespace_gone(&name, uid.as_deref(), now),
+            Observed::Pod(pod) => self.pod_changed(pod, now),
+            Observed::PodGone(key, uid) => self.pod_gone(&key, uid.as_deref(), now),
+            Observed::Unreadable(object, why) => {
+                let message = format!("the object cannot be read ({why}): what was known of it stays in force");
+                self.effects.push(Effect::Warn { object, reason: "ObjectUnreadable", message });
+            }
+        }
+    }
+
+    fn listed(&mut self, kind: ObjectKind, now: Duration) {
+        match kind {
+            ObjectKind::Node => {
+                for name in self.store.nodes_listed() {
+                    self.node_gone(&name, None, now);
+                }
+            }
+            ObjectKind::Namespace => {
+                for name in self.store.namespaces_listed() {
+                    self.namespace_gone(&name, None, now);
+                }
+            }
+            ObjectKind::Pod => {
+                for key in self.store.pods_listed() {
+                    self.pod_gone(&key, None, now);
+                }
+            }
+        }
+    }
+
+    fn queue(&mut self, owner: Owner, now: Duration) {
+        if let Some(leading) = &mut self.leading {
+            leading.queue.push(owner, now);
+        }
+    }
+
+    fn queue_pods_on(&mut self, node: &str, now: Duration) {
+        if let Some(leading) = &mut self.leading {
+            for key in self.store.pods_on(node) {
+                leading.queue.push(Owner::Pod(key.clone()), now);
+            }
+        }
+    }
+
+    fn node_changed(&mut self, node: NodeFacts, now: Duration) {
+        let name = node.name.clone();
+        let before = self.store.put_node(node);
+        let Some(node) = self.store.node(&name) else { return };
+        if before.as_ref() == Some(node) {
+            return;
+        }
+        if let Some(leading) = &mut self.leading {
+            // Somebody took our annotations away again: they are owed once more.
+            let owed = before.as_ref().is_some_and(|before| {
+                before.uid != node.uid
+                    || before.subnets != Annotated::Absent && node.subnets == Annotated::Absent
+                    || before.id != Annotated::Absent && node.id == Annotated::Absent
+            });
+            if owed {
+                leading.patching.remove(&Owner::Node(name.clone()));
+            }
+        }
+        // What pods' rows take from their node.
+        let for_pods = |node: &NodeFacts| (node.uid.clone(), node.chassis.clone(), node.gateway.clone());
+        let concerns_pods = before.as_ref().is_none_or(|before| for_pods(before) != for_pods(node));
+        self.queue(Owner::Node(name.clone()), now);
+        if concerns_pods {
+            self.queue_pods_on(&name, now);
+        }
+    }
+
+    fn node_gone(&mut self, name: &str, uid: Option<&str>, now: Duration) {
+        let Some(node) = self.store.remove_node(name, uid) else { return };
+        if let Some(leading) = &mut self.leading {
+            leading.patching.remove(&Owner::Node(node.name.clone()));
+            if let Some(name) = node.chassis {
+                leading.progress.chassis_leaves(name, now);
+            }
+        }
+        self.queue(Owner::Node(node.name.clone()), now);
+        self.queue_pods_on(name, now);
+    }
+
+    fn namespace_changed(&mut self, namespace: NamespaceFacts, now: Duration) {
+        let name = namespace.name.clone();
+        let multicast = namespace.multicast;
+        let before = self.store.put_namespace(namespace);
+        if before.as_ref().is_some_and(|before| before.multicast == multicast) {
+            return;
+        }
+        self.namespace_concerns(&name, before.is_some_and(|before| before.multicast) || multicast, now);
+    }
+
+    fn namespace_gone(&mut self, name: &str, uid: Option<&str>, now: Duration) {
+        let Some(before) = self.store.remove_namespace(name, uid) else { return };
+        self.namespace_concerns(&before.name, before.multicast, now);
+    }
+
+    fn namespace_concerns(&mut self, name: &Name, pods: bool, now: Duration) {
+        self.queue(Owner::Namespace(name.clone()), now);
+        if pods && let Some(leading) = &mut self.leading {
+            for pod in self.store.pods_in(name) {
+                leading.queue.push(Owner::Pod(pod.key.clone()), now);
+            }
+        }
+    }
+
+    fn pod_changed(&mut self, pod: PodFacts, now: Duration) {
+        let key = pod.key.clone();
+        let waits = pod.wants_port().is_some() && pod.network == Annotated::Absent;
+        if waits {
+            self.pending_pods.entry(key.clone()).or_insert(now);
+        } else {
+            self.pending_pods.remove(&key);
+        }
+        let before = self.store.put_pod(pod);
+        let Some(pod) = self.store.pod(&key) else { return };
+        if before.as_ref() == Some(pod) {
+            return;
+        }
+        let Some(leading) = &mut self.leading else { return };
+        let owner = Owner::Pod(key.clone());
+        let same = before.as_ref().filter(|before| before.uid == pod.uid);
+        match (same, &pod.network) {
+            (Some(before), Annotated::Absent) if before.network != Annotated::Absent => {
+                // Somebody took our annotation away again: it is owed once more.
+                leading.patching.remove(&owner);
+            }
+            (Some(_), Annotated::Absent) => {}
+            _ => drop(leading.patching.remove(&owner)),
+        }
+        // The echo of our own annotation, and nothing else, concerns nobody.
+        if let (Some(before), Some(own), Annotated::Valid(network)) = (same, leading.allocator.pod(&key), &pod.network)
+        {
+            let ours =
+                network.mac == own.mac && network.addresses.iter().map(|address| address.address()).eq(own.addresses());
+            if ours
+                && before.differs_in_network_only(pod)
+                && before.network == Annotated::Absent
+                && !leading.parked.contains_key(&owner)
+            {
+                return;
+            }
+        }
+        let first_in_namespace = self.store.namespace(&key.namespace).is_none();
+        leading.queue.push(owner, now);
+        if first_in_namespace {
+            leading.queue.push(Owner::Namespace(key.namespace.clone()), now);
+        }
+    }
+
+    fn pod_gone(&mut self, key: &PodKey, uid: Option<&str>, now: Duration) {
+        let Some(pod) = self.store.remove_pod(key, uid) else { return };
+        self.pending_pods.remove(key);
+        let Some(leading) = &mut self.leading else { return };
+        let owner = Owner::Pod(pod.key.clone());
+        leading.patching.remove(&owner);
+        leading.queue.push(owner, now);
+        if self.store.namespace(&key.namespace).is_none() {
+            leading.queue.push(Owner::Namespace(key.namespace.clone()), now);
+        }
+    }
+}

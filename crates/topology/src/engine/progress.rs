@@ -1,0 +1,178 @@
+//! How far the nodes are. `nb_cfg` is raised with a change, and each chassis repeats it when its flows have it: that
+//! tells when an address is forgotten, when a node is wired, and how long a change takes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use ovsdb::replica::Snapshot;
+
+use super::effect::{Effect, Measure, ObjectRef, Stage};
+use super::{Engine, seed};
+use crate::identity::{Name, Owner};
+use crate::store::Store;
+
+/// How often a change is followed on its way when nobody needs the answer but the histogram.
+const SAMPLE: Duration = Duration::from_secs(10);
+/// A question that is not answered for so long does not keep others from being asked: a node may be dead.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A chassis of a node that is gone is removed after this time: a node that comes back meanwhile keeps it.
+const FORGET_CHASSIS: Duration = Duration::from_secs(30);
+
+/// How far the nodes are.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Progress {
+    /// What each chassis repeated last.
+    chassis: BTreeMap<Box<str>, i64>,
+    question: Option<Question>,
+    asked_last: Option<Duration>,
+    /// Nodes that are to be told that their network works, with the number that will show it.
+    unwired: BTreeMap<Name, Option<i64>>,
+    /// Chassis to be removed, and when.
+    leaving: BTreeMap<Box<str>, Duration>,
+}
+
+/// A number that was put into `nb_cfg`.
+#[derive(Debug, Clone)]
+struct Question {
+    number: i64,
+    at: Duration,
+    /// Whether northd has answered.
+    southbound: bool,
+}
+
+impl Progress {
+    /// Whether the next transaction shall raise `nb_cfg`: somebody waits for the answer.
+    pub(super) fn must_ask(&self, resting: bool, now: Duration) -> bool {
+        self.may_ask(now) && (resting || self.unwired.values().any(Option::is_none))
+    }
+
+    /// Whether it may, because a change is to be followed for the histogram.
+    pub(super) fn may_sample(&self, now: Duration) -> bool {
+        self.may_ask(now) && self.asked_last.is_none_or(|last| now >= last + SAMPLE)
+    }
+
+    fn may_ask(&self, now: Duration) -> bool {
+        self.question.as_ref().is_none_or(|question| now >= question.at + PATIENCE)
+    }
+
+    /// When to look again although nothing happened.
+    pub(super) fn deadline(&self, resting: bool) -> Option<Duration> {
+        let waits = resting || self.unwired.values().any(Option::is_none);
+        let again = self.question.as_ref().filter(|_| waits).map(|question| question.at + PATIENCE);
+        again.into_iter().chain(self.leaving.values().copied()).min()
+    }
+
+    /// A node is to be told when its network works.
+    pub(super) fn await_wiring(&mut self, node: &Name) {
+        self.unwired.entry(node.clone()).or_default();
+    }
+
+    pub(super) fn forget_wiring(&mut self, node: &str) {
+        self.unwired.remove(node);
+    }
+
+    pub(super) fn chassis_leaves(&mut self, name: Box<str>, now: Duration) {
+        self.leaving.insert(name, now + FORGET_CHASSIS);
+    }
+
+    /// `nb_cfg` was raised, in a transaction that is in this snapshot.
+    pub(super) fn asked(&mut self, snapshot: &Snapshot, now: Duration) -> i64 {
+        let number = seed::global(snapshot).and_then(|global| global.integer("nb_cfg")).unwrap_or(0);
+        self.question = Some(Question { number, at: now, southbound: false });
+        self.asked_last = Some(now);
+        for waiting in self.unwired.values_mut().filter(|waiting| waiting.is_none()) {
+            *waiting = Some(number);
+        }
+        number
+    }
+
+    /// Whether a node's own chassis has reached a number.
+    fn reached(&self, store: &Store, node: &str, number: i64) -> Option<bool> {
+        let chassis = store.node(node)?.chassis.as_ref()?;
+        self.chassis.get(chassis).map(|reached| *reached >= number)
+    }
+
+    /// What every chassis that matters has reached. One whose node does not work keeps nobody waiting: it will have the
+    /// newest state before it works again. One that no node speaks of counts: its node may be new, or be made again.
+    fn floor(&self, store: &Store) -> i64 {
+        let asleep: BTreeSet<&str> =
+            store.nodes().filter(|node| !node.ready).filter_map(|node| node.chassis.as_deref()).collect();
+        let awake = self.chassis.iter().filter(|(name, _)| !asleep.contains(&***name));
+        awake.map(|(_, reached)| *reached).min().unwrap_or(i64::MAX)
+    }
+}
+
+impl Engine {
+    /// What every chassis has reached, and northd.
+    pub fn progress(&mut self, chassis: BTreeMap<Box<str>, i64>, southbound: i64, now: Duration) {
+        let Some(leading) = &mut self.leading else { return };
+        let progress = &mut leading.progress;
+        progress.chassis = chassis;
+        if let Some(question) = &mut progress.question
+            && !question.southbound
+            && southbound >= question.number
+        {
+            question.southbound = true;
+            let took = now.saturating_sub(question.at);
+            self.effects.push(Effect::Measured(Measure::Propagation(Stage::Southbound, took)));
+        }
+        if let Some(question) = progress.question.clone()
+            && question.southbound
+            && progress.floor(&self.store) >= question.number
+        {
+            progress.question = None;
+            let took = now.saturating_sub(question.at);
+            self.effects.push(Effect::Measured(Measure::Propagation(Stage::Nodes, took)));
+        }
+        self.look_at_progress(now);
+    }
+
+    /// Frees what is forgotten, tells nodes that are wired, removes chassis that are gone.
+    pub(super) fn look_at_progress(&mut self, now: Duration) {
+        let Some(leading) = &mut self.leading else { return };
+        let (progress, store) = (&leading.progress, &self.store);
+        let floor = progress.floor(store);
+        let freed = leading
+            .allocator
+            .wake(|node, number| floor >= number && progress.reached(store, node, number).unwrap_or(true));
+        for node in freed {
+            for key in leading.waiting.remove(&node).unwrap_or_default() {
+                leading.queue.push(Owner::Pod(key), now);
+            }
+            // A subnet or a number may be free: whoever had none tries again.
+            let parked: Vec<Owner> =
+                leading.parked.keys().filter(|owner| matches!(owner, Owner::Node(_))).cloned().collect();
+            for owner in parked {
+                leading.queue.push(owner, now);
+            }
+        }
+        let wired: Vec<Name> = progress
+            .unwired
+            .iter()
+            .filter(|(node, number)| number.is_some_and(|number| progress.reached(store, node, number) == Some(true)))
+            .map(|(node, _)| node.clone())
+            .collect();
+        for name in wired {
+            leading.progress.unwired.remove(&name);
+            let Some(node) = self.store.node(&name).filter(|node| node.network_unavailable == Some(true)) else {
+                continue;
+            };
+            self.effects.push(Effect::NodeNetwork {
+                object: ObjectRef { kind: "Node", namespace: None, name: (&*name).into(), uid: node.uid.clone() },
+                available: true,
+                reason: "NetworkWired",
+                message: "the node's logical network is in its flows".into(),
+            });
+        }
+        let due: Vec<Box<str>> = {
+            let leaving = leading.progress.leaving.iter();
+            leaving.filter(|(_, due)| **due <= now).map(|(name, _)| name.clone()).collect()
+        };
+        for name in due {
+            leading.progress.leaving.remove(&name);
+            if !self.store.nodes().any(|node| node.chassis.as_ref() == Some(&name)) {
+                self.effects.push(Effect::ForgetChassis { name });
+            }
+        }
+    }
+}

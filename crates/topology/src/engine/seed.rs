@@ -1,0 +1,175 @@
+//! What the database tells at the beginning: who has which rows and members, what stands for what, what rests.
+
+use std::collections::BTreeMap;
+
+use ovn_schema::TableRow;
+use ovn_schema::northbound::{AddressSet, LogicalSwitch, LogicalSwitchPort};
+use ovsdb::datum::Atom;
+use ovsdb::replica::{RowView, Snapshot};
+use ovsdb::uuid::Uuid;
+
+use crate::allocation::{Allocator, KnownNode, KnownPort, Thing};
+use crate::contribution::{Aliases, Member};
+use crate::desired::{NODE_ID_MARK, PORT_KEY, SUBNET, SUBNET_V6, SWITCH_KEY};
+use crate::identity::{ColumnRef, Owner, RowId, STANDS_FOR, is_computed, row_uuid};
+use crate::ledger::{Entry, Ledger};
+use crate::objects::{NodeFacts, PodFacts};
+use crate::plan::{owner_of, set_column, table_name};
+
+/// Keys of `NB_Global.external_ids` for what rests: northd does not read that column.
+pub(crate) const RESTING: &str = "k8s.ovn.org/resting/";
+
+/// The one row of settings and progress.
+pub(crate) fn global(snapshot: &Snapshot) -> Option<RowView<'_>> {
+    snapshot.table("NB_Global")?.iter().next()
+}
+
+/// Restores what the database says rests.
+pub(super) fn resting(allocator: &mut Allocator, snapshot: &Snapshot) {
+    let Some(ids) = global(snapshot).and_then(|global| global.get("external_ids")) else { return };
+    for (key, value) in ids.pairs() {
+        let (key, value) = (key.to_string(), value.to_string());
+        let Some(Ok(thing)) = key.strip_prefix(RESTING).map(str::parse::<Thing>) else { continue };
+        let (owner, node) = value.split_once('@').unwrap_or((&value, ""));
+        allocator.restore_resting(thing, owner, node);
+    }
+}
+
+/// What rows of objects have that are gone, or are others by now, is not free yet: it rests until those rows are gone
+/// from the nodes.
+pub(super) fn rest_of_the_gone(allocator: &mut Allocator, ledger: &Ledger, snapshot: &Snapshot) {
+    for owner in ledger.owners() {
+        let rows = ledger.entry(owner).map(Entry::rows).unwrap_or_default();
+        for id in rows {
+            let Some(view) = snapshot.table(id.table).and_then(|table| table.get(id.uuid)) else { continue };
+            match (owner, id.table) {
+                (Owner::Pod(_), LogicalSwitchPort::TABLE) => {
+                    let uid = view.get("options").and_then(|options| options.get_str("iface-id-ver"));
+                    let Some(port) = port_words(view) else { continue };
+                    for address in port.addresses {
+                        allocator.rest_former(Thing::Address(address), uid.as_deref().unwrap_or_default(), owner);
+                    }
+                }
+                (Owner::Node(name), LogicalSwitch::TABLE) => {
+                    let KnownNode { subnets, id } = switch_words(view);
+                    let things = subnets.into_iter().map(Thing::Subnet).chain(id.map(Thing::NodeId));
+                    for thing in things {
+                        allocator.rest_former(thing, name, owner);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Rows that were adopted before and stand for computed ones.
+pub(super) fn aliases(snapshot: &Snapshot) -> Aliases {
+    let mut aliases = Aliases::default();
+    for table in snapshot.tables().filter(|table| table_name(&table.schema().name).is_some()) {
+        for view in table.iter().filter(|view| !is_computed(view.uuid)) {
+            if owner_of(view).is_none() {
+                continue;
+            }
+            let stands_for = view.get("external_ids").and_then(|marks| marks.get_str(STANDS_FOR));
+            if let Some(computed) = stands_for.as_deref().and_then(Uuid::parse) {
+                aliases.insert(computed, view.uuid);
+            }
+        }
+    }
+    aliases
+}
+
+/// Whose a row is; by its name where there is no room for a mark.
+fn owner(view: RowView<'_>) -> Option<Owner> {
+    match view.schema.name.as_str() {
+        "Static_MAC_Binding" if is_computed(view.uuid) => {
+            let port = view.text("logical_port")?;
+            port.strip_prefix("rtoe-GR_").map(|node| Owner::Node(node.into()))
+        }
+        "Load_Balancer_Group" => is_computed(view.uuid).then_some(Owner::Cluster),
+        _ => owner_of(view),
+    }
+}
+
+/// Every owner's rows and members, as the database has them. So what an owner no longer wants goes in the same
+/// transaction in which it gets what it wants, and what belongs to nobody any more goes when its owner has its turn.
+pub(super) fn ledger(snapshot: &Snapshot, adopted: Option<&crate::adopt::Adopted>) -> Ledger {
+    let adopted = |view: RowView<'_>| adopted.and_then(|adopted| adopted.owner(view));
+    let owner = |view: RowView<'_>| owner(view).or_else(|| adopted(view));
+    let mut entries: BTreeMap<Owner, (Vec<RowId>, Vec<Member>)> = BTreeMap::new();
+    // Whose an address in a set is: the pod's whose port has it.
+    let mut addresses: BTreeMap<String, Owner> = BTreeMap::new();
+    for table in snapshot.tables() {
+        let Some(name) = table_name(&table.schema().name) else { continue };
+        for view in table.iter() {
+            let Some(owner) = owner(view) else { continue };
+            if name == LogicalSwitchPort::TABLE
+                && matches!(owner, Owner::Pod(_))
+                && let Some(port) = port_words(view)
+            {
+                addresses.extend(port.addresses.iter().map(|address| (address.to_string(), owner.clone())));
+            }
+            entries.entry(owner).or_default().0.push(RowId { table: name, uuid: view.uuid });
+        }
+    }
+    for table in snapshot.tables() {
+        let Some(name) = table_name(&table.schema().name) else { continue };
+        for view in table.iter() {
+            let row = RowId { table: name, uuid: view.uuid };
+            for (index, datum) in view.row.fields() {
+                let column = &view.schema.columns[index];
+                let Some(set) = set_column(name, &column.name) else { continue };
+                let target = column.kind.key.refers_to.as_ref().and_then(|reference| snapshot.table(&reference.table));
+                for atom in datum.atoms() {
+                    let whose = match (&atom, target) {
+                        (Atom::Uuid(uuid), Some(target)) => target.get(*uuid).and_then(&owner),
+                        (Atom::String(text), _) if name == AddressSet::TABLE => {
+                            let of_pod = addresses.get(text.as_str().as_ref()).cloned();
+                            owner(view).map(|of_set| of_pod.unwrap_or(of_set))
+                        }
+                        _ => None,
+                    };
+                    if let Some(whose) = whose {
+                        let member = Member { column: ColumnRef { row, column: set }, atom };
+                        entries.entry(whose).or_default().1.push(member);
+                    }
+                }
+            }
+        }
+    }
+    let mut ledger = Ledger::default();
+    for (owner, (rows, members)) in entries {
+        ledger.seed(&owner, rows, members);
+    }
+    ledger
+}
+
+fn port_words(view: RowView<'_>) -> Option<KnownPort> {
+    view.get("addresses")?.atoms().find_map(|atom| KnownPort::parse(&atom.to_string()))
+}
+
+/// What the database says that a pod has.
+pub(super) fn known_port(pod: &PodFacts, snapshot: &Snapshot, aliases: &Aliases) -> Option<KnownPort> {
+    let uuid = row_uuid(LogicalSwitchPort::TABLE, "Pod", &pod.uid, PORT_KEY);
+    port_words(snapshot.table(LogicalSwitchPort::TABLE)?.get(aliases.resolve(uuid))?)
+}
+
+/// The row of a node's switch.
+pub(super) fn switch_of(node: &NodeFacts, aliases: &Aliases) -> RowId {
+    let uuid = aliases.resolve(row_uuid(LogicalSwitch::TABLE, "Node", &node.uid, SWITCH_KEY));
+    RowId { table: LogicalSwitch::TABLE, uuid }
+}
+
+/// What the database says that a node has.
+pub(super) fn known_node(node: &NodeFacts, snapshot: &Snapshot, aliases: &Aliases) -> KnownNode {
+    let view = snapshot.table(LogicalSwitch::TABLE).and_then(|table| table.get(switch_of(node, aliases).uuid));
+    view.map(switch_words).unwrap_or_default()
+}
+
+fn switch_words(view: RowView<'_>) -> KnownNode {
+    let config = view.get("other_config");
+    let subnet = |key| config.as_ref()?.get_str(key)?.parse().ok();
+    let id = view.get("external_ids").and_then(|marks| marks.get_str(NODE_ID_MARK)?.parse().ok());
+    KnownNode { subnets: [SUBNET, SUBNET_V6].into_iter().filter_map(subnet).collect(), id }
+}

@@ -1,0 +1,31 @@
+//! The logical network as a function of Kubernetes objects. Pure: no runtime, no client, no socket, no clock.
+//!
+//! ```text
+//!  JSON ──objects──▶ facts ──▶ store ──allocation──▶ who has what ──desired──▶ contributions ──ledger──▶ touched
+//!                                                                                                      │ plan, against
+//!  annotations, Events, conditions ◀──effects── engine ◀──committed/refused── one transaction ◀────────┘ the snapshot
+//! ```
+//!
+//! - [`objects`]: what we need to know of a Pod, Node, Namespace; the annotations.
+//! - [`allocation`]: subnets, numbers and addresses: given once, honoured, at rest until every node has forgotten them.
+//! - [`desired`]: what the network owes each object; a module for each kind of owner.
+//! - [`contribution`], [`ledger`]: rows of one owner, members of sets that many share.
+//! - [`plan`]: differences to the database as operations.
+//! - [`engine`]: the one writer's mind: queue, batches, follow-ups.
+//! - [`adopt`]: rows of another controller, taken over by their names.
+
+pub mod adopt;
+pub mod allocation;
+pub mod contribution;
+pub mod desired;
+pub mod engine;
+pub mod identity;
+pub mod ledger;
+pub mod objects;
+pub mod plan;
+pub mod refusal;
+pub mod settings;
+pub mod store;
+
+pub use engine::{Effect, Engine, Observed};
+pub use settings::ClusterSettings;

@@ -1,0 +1,150 @@
+//! The annotations that carry facts: how they are read, and how ours are written.
+
+use netmodel::{InterfaceAddress, Mac, Prefix};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::node::{NODE_ID, NODE_SUBNETS};
+use super::pod::PodNetwork;
+use crate::allocation::{NodeAllocation, PodAllocation};
+use crate::settings::ClusterSettings;
+
+/// The network of a pod.
+pub const POD_NETWORKS: &str = "k8s.ovn.org/pod-networks";
+
+/// A value that stands on an object, or why it cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Annotated<T> {
+    /// Nothing is there.
+    Absent,
+    /// It can be used.
+    Valid(T),
+    /// It cannot; why.
+    Broken(Box<str>),
+}
+
+impl<T> Annotated<T> {
+    /// The value, if it can be used.
+    pub fn valid(&self) -> Option<&T> {
+        if let Self::Valid(value) = self { Some(value) } else { None }
+    }
+
+    /// Why it cannot be used, if so.
+    pub fn broken(&self) -> Option<&str> {
+        if let Self::Broken(why) = self { Some(why) } else { None }
+    }
+}
+
+/// A text for a message: an annotation may be a megabyte.
+pub(super) fn shortened(text: &str) -> String {
+    const LONGEST: usize = 80;
+    match text.char_indices().nth(LONGEST) {
+        Some((at, _)) => format!("{:?}…", &text[..at]),
+        None => format!("{text:?}"),
+    }
+}
+
+/// The value of the default network in an annotation that has one for each network.
+pub(super) fn default_network<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, String> {
+    #[derive(Deserialize)]
+    struct Networks<T> {
+        default: T,
+    }
+    let networks: Networks<T> = serde_json::from_str(text)
+        .map_err(|error| format!("{} is not JSON with a usable \"default\": {error}", shortened(text)))?;
+    Ok(networks.default)
+}
+
+#[derive(Deserialize)]
+struct PodNetworks {
+    #[serde(default)]
+    ip_addresses: Vec<String>,
+    #[serde(default)]
+    ip_address: Option<String>,
+    mac_address: String,
+}
+
+pub(super) fn read_pod_networks(text: &str) -> Result<PodNetwork, String> {
+    let network: PodNetworks = default_network(text)?;
+    let mac: Mac = network.mac_address.parse().map_err(|error| format!("mac_address: {error}"))?;
+    // An older controller wrote a single address only.
+    let texts =
+        if network.ip_addresses.is_empty() { network.ip_address.into_iter().collect() } else { network.ip_addresses };
+    let mut addresses: Vec<InterfaceAddress> = Vec::with_capacity(texts.len());
+    for text in &texts {
+        addresses.push(text.parse().map_err(|error| format!("ip_addresses: {error}"))?);
+    }
+    if addresses.is_empty() {
+        return Err("ip_addresses is empty".into());
+    }
+    Ok(PodNetwork { addresses: addresses.into(), mac })
+}
+
+/// Either one subnet or a list of them, as older and newer controllers write it.
+pub(super) fn read_subnets(text: &str) -> Result<Vec<Prefix>, String> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Subnets {
+        One(String),
+        Many(Vec<String>),
+    }
+    let texts = match default_network(text)? {
+        Subnets::One(text) => vec![text],
+        Subnets::Many(texts) => texts,
+    };
+    let subnets: Result<Vec<Prefix>, _> = texts.iter().map(|text| text.parse()).collect();
+    let subnets = subnets.map_err(|error: netmodel::AddressError| error.to_string())?;
+    if subnets.is_empty() { Err("there is no subnet in it".into()) } else { Ok(subnets) }
+}
+
+/// What a pod is told of its network.
+pub fn pod_annotation(allocation: &PodAllocation, node: &NodeAllocation, settings: &ClusterSettings) -> String {
+    let mut addresses = Vec::new();
+    let mut gateways = Vec::new();
+    let mut routes = Vec::new();
+    for address in allocation.addresses() {
+        let Some(subnet) = node.subnet_of(address) else { continue };
+        let Some(gateway) = subnet.nth(1) else { continue };
+        addresses.push(format!("{address}/{}", subnet.length()));
+        gateways.push(gateway.to_string());
+        let ways = settings.pod_routes(subnet.is_ipv6());
+        routes.extend(ways.map(|dest| json!({ "dest": dest.to_string(), "nextHop": gateway.to_string() })));
+    }
+    let mut network = serde_json::Map::new();
+    network.insert("ip_addresses".into(), json!(addresses));
+    network.insert("mac_address".into(), json!(allocation.mac.to_string()));
+    network.insert("gateway_ips".into(), json!(gateways));
+    network.insert("routes".into(), Value::Array(routes));
+    if let ([address], [gateway]) = (&addresses[..], &gateways[..]) {
+        network.insert("ip_address".into(), json!(address));
+        network.insert("gateway_ip".into(), json!(gateway));
+    }
+    network.insert("role".into(), json!("primary"));
+    json!({ "default": network }).to_string()
+}
+
+/// What a node is told: its subnets and its number.
+pub fn node_annotations(allocation: &NodeAllocation) -> [(&'static str, String); 2] {
+    let subnets: Vec<String> = allocation.subnets().map(|subnet| subnet.to_string()).collect();
+    [(NODE_SUBNETS, json!({ "default": subnets }).to_string()), (NODE_ID, allocation.id.to_string())]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subnets_of_both_forms() {
+        assert_eq!(read_subnets(r#"{"default":"10.128.0.0/23"}"#).unwrap().len(), 1);
+        assert_eq!(read_subnets(r#"{"default":["10.128.0.0/23","fd01:0:0:2::/64"]}"#).unwrap().len(), 2);
+        for bad in ["", "[]", r#"{"default":[]}"#, r#"{"default":["10.128.0.1/23"]}"#, r#"{"other":"10.0.0.0/8"}"#] {
+            assert!(read_subnets(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_huge_annotation_makes_no_huge_message() {
+        let why = read_pod_networks(&"é".repeat(500_000)).unwrap_err();
+        assert!(why.len() < 400, "{}", why.len());
+    }
+}

@@ -1,0 +1,190 @@
+//! What we need to know of a Pod.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use netmodel::{InterfaceAddress, Mac};
+use serde::Deserialize;
+
+use super::annotation::{POD_NETWORKS, read_pod_networks, shortened};
+use super::{Annotated, Metadata};
+use crate::identity::{Name, PodKey};
+
+/// A request for addresses, as the network attachment of the default network says it.
+const DEFAULT_NETWORK: &str = "v1.multus-cni.io/default-network";
+
+/// What we need to know of a Pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodFacts {
+    /// Its name.
+    pub key: Arc<PodKey>,
+    /// Its identity: a pod made again under the same name has another one.
+    pub uid: Name,
+    /// The node that it was given to.
+    pub node: Option<Name>,
+    /// Whether it uses its node's network and needs none of ours.
+    pub host_network: bool,
+    /// Whether all its containers have ended for good.
+    pub finished: bool,
+    /// When it was created.
+    pub created: Box<str>,
+    /// The network that was written on it.
+    pub network: Annotated<PodNetwork>,
+    /// The addresses that it asks for.
+    pub request: Annotated<StaticRequest>,
+}
+
+/// The addresses on a pod's annotation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodNetwork {
+    /// Its addresses, with the lengths of their networks.
+    pub addresses: Box<[InterfaceAddress]>,
+    /// Its MAC.
+    pub mac: Mac,
+}
+
+/// Addresses that a pod asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StaticRequest {
+    /// Addresses; empty leaves the choice to us.
+    pub addresses: Box<[IpAddr]>,
+    /// A MAC, if it wants one.
+    pub mac: Option<Mac>,
+}
+
+#[derive(Deserialize)]
+struct Object<'a> {
+    #[serde(borrow)]
+    metadata: Metadata<'a>,
+    #[serde(borrow, default)]
+    spec: Spec<'a>,
+    #[serde(borrow, default)]
+    status: Status<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec<'a> {
+    #[serde(borrow)]
+    node_name: Cow<'a, str>,
+    host_network: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Status<'a> {
+    #[serde(borrow)]
+    phase: Cow<'a, str>,
+}
+
+impl PodFacts {
+    /// Reads the object's JSON.
+    pub fn parse(json: &str) -> Result<Self, String> {
+        let Object { metadata, spec, status } = serde_json::from_str(json).map_err(|error| error.to_string())?;
+        metadata.check("Pod")?;
+        Ok(Self {
+            key: Arc::new(PodKey::new(&metadata.namespace, &metadata.name)),
+            uid: metadata.uid.as_ref().into(),
+            node: (!spec.node_name.is_empty()).then(|| spec.node_name.as_ref().into()),
+            host_network: spec.host_network,
+            finished: matches!(&*status.phase, "Succeeded" | "Failed"),
+            created: metadata.created(),
+            network: metadata.annotated(POD_NETWORKS, read_pod_networks),
+            request: metadata.annotated(DEFAULT_NETWORK, read_request),
+        })
+    }
+
+    /// Whether the rest is the same.
+    pub(crate) fn differs_in_network_only(&self, other: &Self) -> bool {
+        let rest = |pod: &Self| {
+            let Self { key, uid, node, host_network, finished, created, network: _, request } = pod.clone();
+            (key, uid, node, host_network, finished, created, request)
+        };
+        rest(self) == rest(other)
+    }
+
+    /// Whether it shall have a port of ours: on which node.
+    pub fn wants_port(&self) -> Option<&Name> {
+        if self.host_network || self.finished { None } else { self.node.as_ref() }
+    }
+}
+
+#[derive(Deserialize)]
+struct Attachment {
+    #[serde(default)]
+    ips: Vec<String>,
+    #[serde(default)]
+    mac: Option<String>,
+}
+
+/// A list of one attachment, or the attachment's bare name, which asks for nothing.
+fn read_request(text: &str) -> Result<StaticRequest, String> {
+    if !text.trim_start().starts_with('[') {
+        return Ok(StaticRequest::default());
+    }
+    let attachments: Vec<Attachment> = serde_json::from_str(text)
+        .map_err(|error| format!("{} is not a list of network attachments: {error}", shortened(text)))?;
+    let Some(first) = attachments.first() else { return Ok(StaticRequest::default()) };
+    let mut addresses = Vec::new();
+    for ip in &first.ips {
+        let bare = ip.split_once('/').map_or(ip.as_str(), |(address, _)| address);
+        addresses.push(bare.parse().map_err(|_| format!("ips: {} is not an IP address", shortened(ip)))?);
+    }
+    let mac = first.mac.as_deref().filter(|mac| !mac.is_empty()).map(str::parse).transpose();
+    Ok(StaticRequest { addresses: addresses.into(), mac: mac.map_err(|error| format!("mac: {error}"))? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(metadata: &str, spec: &str, phase: &str) -> PodFacts {
+        PodFacts::parse(&format!(
+            r#"{{"kind":"Pod","metadata":{{"name":"p","namespace":"ns","uid":"u-1",
+            "creationTimestamp":"2026-01-01T00:00:00Z","managedFields":[{{"f":{{}}}}]{metadata}}},
+            "spec":{{{spec}}},"status":{{"phase":"{phase}","podIP":"1.2.3.4"}}}}"#
+        ))
+        .unwrap()
+    }
+
+    #[test]
+    fn only_what_matters_is_read() {
+        let pod = parse("", r#""nodeName":"n1","containers":[{"name":"c"}]"#, "Running");
+        assert_eq!(pod.wants_port().map(AsRef::as_ref), Some("n1"));
+        assert_eq!(pod.network, Annotated::Absent);
+        assert_eq!(parse("", r#""nodeName":"n1""#, "Succeeded").wants_port(), None);
+        assert_eq!(parse("", r#""nodeName":"n1","hostNetwork":true"#, "Running").wants_port(), None);
+        assert_eq!(parse("", "", "Pending").wants_port(), None);
+    }
+
+    #[test]
+    fn annotations_are_read_or_told() {
+        let annotation = |key: &str, value: &str| {
+            parse(&format!(r#","annotations":{{"{key}":{}}}"#, serde_json::to_string(value).unwrap()), "", "Pending")
+        };
+        let good = annotation(
+            POD_NETWORKS,
+            r#"{"default":{"ip_addresses":["10.130.0.5/23"],"mac_address":"0a:58:0a:82:00:05","gateway_ips":["10.130.0.1"]}}"#,
+        );
+        let Annotated::Valid(network) = good.network else { panic!("{:?}", good.network) };
+        assert_eq!(network.addresses[0].to_string(), "10.130.0.5/23");
+        let Annotated::Broken(why) = annotation(POD_NETWORKS, "not json").network else { panic!() };
+        assert!(why.starts_with("annotation k8s.ovn.org/pod-networks: "), "{why}");
+
+        let asked = annotation(
+            DEFAULT_NETWORK,
+            r#"[{"name":"default","ips":["10.130.0.9/23","fd01::9"],"mac":"0a:58:00:00:00:01"}]"#,
+        );
+        let Annotated::Valid(request) = asked.request else { panic!() };
+        assert_eq!((request.addresses.len(), request.mac.is_some()), (2, true));
+        assert!(matches!(annotation(DEFAULT_NETWORK, r#"[{"ips":["x"]}]"#).request, Annotated::Broken(_)));
+        assert_eq!(annotation(DEFAULT_NETWORK, "ovn/default").request, Annotated::Valid(StaticRequest::default()));
+    }
+
+    #[test]
+    fn a_pod_without_identity_is_refused() {
+        assert!(PodFacts::parse(r#"{"metadata":{}}"#).is_err());
+        assert!(PodFacts::parse("[]").is_err());
+    }
+}

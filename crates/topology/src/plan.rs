@@ -1,0 +1,228 @@
+//! The plan: what was touched, compared with the database as it is, becomes the operations of one transaction.
+//!
+//! Rows that are missing are inserted whole, rows that differ get the columns that differ, sets get the members that came
+//! and lose those that went. Nothing that is right already is written.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ovsdb::datum::{Atom, Datum};
+use ovsdb::operation::{Condition, Mutation, Mutator, Operation, RowValues};
+use ovsdb::replica::{RowView, Snapshot};
+use ovsdb::transaction::{Row, Transaction};
+
+use crate::identity::{ColumnRef, OURS, OWNER_CONTROLLER, OWNER_NAME, OWNER_TYPE, Owner, RowId, is_computed};
+use crate::ledger::{Ledger, Touched};
+
+/// The tables that we write.
+pub const TABLES: [&str; 18] = [
+    "ACL",
+    "Address_Set",
+    "Copp",
+    "Gateway_Chassis",
+    "Load_Balancer",
+    "Load_Balancer_Group",
+    "Logical_Router",
+    "Logical_Router_Policy",
+    "Logical_Router_Port",
+    "Logical_Router_Static_Route",
+    "Logical_Switch",
+    "Logical_Switch_Port",
+    "Meter",
+    "Meter_Band",
+    "NAT",
+    "NB_Global",
+    "Port_Group",
+    "Static_MAC_Binding",
+];
+
+/// The same name, living as long as the program.
+pub fn table_name(name: &str) -> Option<&'static str> {
+    TABLES.into_iter().find(|known| *known == name)
+}
+
+/// A row of the database.
+pub(crate) fn row(snapshot: &Snapshot, id: RowId) -> Option<RowView<'_>> {
+    snapshot.table(id.table)?.get(id.uuid)
+}
+
+/// Who owns a row, as its marks say; none if it is not ours.
+pub fn owner_of(view: RowView<'_>) -> Option<Owner> {
+    let marks = view.get("external_ids")?;
+    if marks.get_str(OWNER_CONTROLLER).as_deref() != Some(OURS) {
+        return None;
+    }
+    Owner::from_mark(&marks.get_str(OWNER_TYPE)?, &marks.get_str(OWNER_NAME)?)
+}
+
+/// Whether a row is ours: by its mark, or by its name where there is no room for a mark.
+pub fn is_ours(view: RowView<'_>) -> bool {
+    match view.schema.name.as_str() {
+        "Static_MAC_Binding" => {
+            is_computed(view.uuid) && view.text("logical_port").is_some_and(|port| port.starts_with("rtoe-GR_"))
+        }
+        "Load_Balancer_Group" => is_computed(view.uuid),
+        _ => view.get("external_ids").is_some_and(|marks| marks.get_str(OWNER_CONTROLLER).as_deref() == Some(OURS)),
+    }
+}
+
+/// Operations for what was touched, and owners that cannot be served because what they refer to is not there.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// What to do.
+    pub transaction: Transaction,
+    /// Rows that members were to be added to, and that are neither in the database nor in this transaction.
+    pub missing: BTreeSet<RowId>,
+}
+
+/// Compares what was touched with the database.
+pub fn plan(touched: &Touched, ledger: &Ledger, snapshot: &Snapshot) -> Plan {
+    let mut plan = Plan::default();
+    let mut inserted = BTreeSet::new();
+    let mut sets: BTreeMap<ColumnRef, (BTreeSet<Atom>, BTreeSet<Atom>)> = BTreeMap::new();
+    for (id, wanted) in &touched.rows {
+        match (wanted, row(snapshot, *id)) {
+            (Some((owner, values)), None) => {
+                inserted.insert(*id);
+                let values = with_sets(values, *id, ledger);
+                plan.transaction.owned_by(owner.to_string());
+                plan.transaction.insert_with_uuid(id.table, id.uuid, Row(values));
+            }
+            (Some((owner, values)), Some(view)) => {
+                let changed = differing(values, view, ledger, *id);
+                if !changed.is_empty() {
+                    plan.transaction.owned_by(owner.to_string());
+                    plan.transaction.update(id.table, vec![Condition::uuid(id.uuid)], Row(changed));
+                }
+            }
+            (None, Some(view)) => {
+                // A row that only lives by being referred to goes with the reference.
+                if view.schema.is_root {
+                    plan.transaction.owned_by_nobody();
+                    plan.transaction.delete(id.table, vec![Condition::uuid(id.uuid)]);
+                }
+            }
+            (None, None) => {}
+        }
+    }
+    for (column, change) in &touched.columns {
+        let gone = matches!(touched.rows.get(&column.row), Some(None));
+        if gone || inserted.contains(&column.row) {
+            continue;
+        }
+        let Some(view) = row(snapshot, column.row) else {
+            if !change.added.is_empty() {
+                plan.missing.insert(column.row);
+            }
+            continue;
+        };
+        let held = view.get(column.column);
+        let holds = |atom: &Atom| held.as_ref().is_some_and(|held| held.contains(atom));
+        let (added, removed) = sets.entry(*column).or_default();
+        added.extend(change.added.iter().filter(|atom| !holds(atom)).cloned());
+        removed.extend(change.removed.iter().filter(|atom| holds(atom)).cloned());
+    }
+    mutate(&mut plan.transaction, sets);
+    plan
+}
+
+/// One operation for each row whose sets change.
+fn mutate(transaction: &mut Transaction, sets: BTreeMap<ColumnRef, (BTreeSet<Atom>, BTreeSet<Atom>)>) {
+    let mut rows: BTreeMap<RowId, Vec<Mutation>> = BTreeMap::new();
+    for (column, (added, removed)) in sets {
+        for (mutator, atoms) in [(Mutator::Delete, removed), (Mutator::Insert, added)] {
+            if !atoms.is_empty() {
+                let mutation = Mutation::new(column.column, mutator, Datum::set(atoms));
+                rows.entry(column.row).or_default().push(mutation);
+            }
+        }
+    }
+    for (row, mutations) in rows {
+        transaction.owned_by_nobody();
+        transaction.mutate(row.table, vec![Condition::uuid(row.uuid)], mutations);
+    }
+}
+
+fn with_sets(values: &RowValues, id: RowId, ledger: &Ledger) -> RowValues {
+    let mut values = values.clone();
+    for (column, members) in ledger.sets_of(id) {
+        values.insert(column.to_owned(), Datum::set(members.cloned()));
+    }
+    values
+}
+
+/// The columns whose values differ, with the values that they shall have. Sets that members are counted for, sets of
+/// references, and what OVN tells are left alone.
+fn differing(wanted: &RowValues, view: RowView<'_>, ledger: &Ledger, id: RowId) -> RowValues {
+    let mut changed = RowValues::new();
+    for (column, datum) in wanted {
+        if view.get(column).as_deref() != Some(datum) {
+            changed.insert(column.clone(), datum.clone());
+        }
+    }
+    for (index, _) in view.row.fields() {
+        let column = &view.schema.columns[index];
+        if wanted.contains_key(&column.name) || is_observed(id.table, &column.name) {
+            continue;
+        }
+        // A set of references belongs to whoever adds to it, others included.
+        let many = column.kind.max != Some(1) && !column.kind.is_map();
+        let shared = many && (column.kind.key.refers_to.is_some() || is_shared(id.table, &column.name));
+        let counted = ledger.sets_of(id).any(|(counted, _)| counted == column.name);
+        if !shared && !counted {
+            changed.insert(column.name.clone(), column.kind.default_datum());
+        }
+    }
+    changed
+}
+
+/// Sets of texts that several owners add to.
+fn is_shared(table: &str, column: &str) -> bool {
+    (table, column) == ("Address_Set", "addresses")
+}
+
+/// Columns that OVN writes.
+fn is_observed(table: &str, column: &str) -> bool {
+    matches!(
+        (table, column),
+        ("Logical_Switch_Port", "up" | "dynamic_addresses" | "tag") | ("Logical_Router_Port", "status" | "ipv6_prefix")
+    )
+}
+
+/// The sets that members are counted for, by table.
+pub(crate) fn set_column(table: &str, column: &str) -> Option<&'static str> {
+    let columns: &[&'static str] = match table {
+        "Address_Set" => &["addresses"],
+        "Logical_Switch" => &["ports", "acls", "load_balancer", "load_balancer_group", "qos_rules"],
+        "Logical_Router" => &["ports", "static_routes", "policies", "nat", "load_balancer", "load_balancer_group"],
+        "Logical_Router_Port" => &["gateway_chassis"],
+        "Port_Group" => &["ports", "acls"],
+        "Meter" => &["bands"],
+        "Load_Balancer_Group" => &["load_balancer"],
+        _ => &[],
+    };
+    columns.iter().copied().find(|known| *known == column)
+}
+
+/// The rows that a transaction names: inserted, or meant by their identity.
+pub fn rows_of(transaction: &Transaction) -> BTreeSet<RowId> {
+    let mut rows = BTreeSet::new();
+    for operation in transaction.operations() {
+        let Some(table) = operation.table().and_then(table_name) else { continue };
+        match operation {
+            Operation::Insert { uuid: Some(uuid), .. } => {
+                rows.insert(RowId { table, uuid: *uuid });
+            }
+            Operation::Update { conditions, .. }
+            | Operation::Mutate { conditions, .. }
+            | Operation::Delete { conditions, .. } => {
+                let uuids = conditions.iter().filter(|condition| condition.column == "_uuid");
+                rows.extend(uuids.filter_map(|condition| match condition.value {
+                    Datum::One(Atom::Uuid(uuid)) => Some(RowId { table, uuid }),
+                    _ => None,
+                }));
+            }
+            _ => {}
+        }
+    }
+    rows
+}

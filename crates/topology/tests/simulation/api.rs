@@ -1,0 +1,143 @@
+//! The API as a controller sees it: objects, a history of events, patches that know whom they are meant for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use topology::engine::Observed;
+use topology::identity::PodKey;
+use topology::objects::{NamespaceFacts, NodeFacts, PodFacts};
+use topology::store::ObjectKind;
+
+/// Kind, namespace, name.
+pub(crate) type Key = (ObjectKind, String, String);
+
+#[derive(Clone)]
+pub(crate) struct Event {
+    pub(crate) key: Key,
+    /// The object as it became; as it was last, if it is gone.
+    pub(crate) object: Arc<Value>,
+    pub(crate) gone: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct Api {
+    pub(crate) objects: BTreeMap<Key, Arc<Value>>,
+    pub(crate) history: Vec<Event>,
+    uids: u64,
+    clock: u64,
+}
+
+impl Api {
+    pub(crate) fn create(&mut self, kind: ObjectKind, namespace: &str, name: &str, mut object: Value) -> bool {
+        let key = (kind, namespace.to_owned(), name.to_owned());
+        if self.objects.contains_key(&key) {
+            return false;
+        }
+        self.uids += 1;
+        self.clock += 1;
+        object["metadata"]["name"] = json!(name);
+        if kind == ObjectKind::Pod {
+            object["metadata"]["namespace"] = json!(namespace);
+        }
+        object["metadata"]["uid"] = json!(format!("uid-{}", self.uids));
+        object["metadata"]["creationTimestamp"] = json!(format!("2026-01-01T00:00:00.{:06}Z", self.clock));
+        self.put(key, object);
+        true
+    }
+
+    fn put(&mut self, key: Key, object: Value) {
+        if std::env::var("SIMULATION_TRACE").is_ok() {
+            eprintln!("-- object {key:?} {object}");
+        }
+        let object = Arc::new(object);
+        self.objects.insert(key.clone(), object.clone());
+        self.history.push(Event { key, object, gone: false });
+    }
+
+    pub(crate) fn change(&mut self, key: &Key, change: impl FnOnce(&mut Value)) {
+        if let Some(object) = self.objects.get(key) {
+            let mut changed = (**object).clone();
+            change(&mut changed);
+            if changed != **object {
+                self.put(key.clone(), changed);
+            }
+        }
+    }
+
+    pub(crate) fn delete(&mut self, key: &Key) {
+        if let Some(object) = self.objects.remove(key) {
+            if std::env::var("SIMULATION_TRACE").is_ok() {
+                eprintln!("-- gone {key:?} {}", object["metadata"]["uid"]);
+            }
+            self.history.push(Event { key: key.clone(), object, gone: true });
+        }
+    }
+
+    /// Writes annotations onto the object of this identity; false if there is none.
+    pub(crate) fn annotate(&mut self, key: &Key, uid: &str, annotations: &[(&'static str, String)]) -> bool {
+        if self.objects.get(key).is_none_or(|object| object["metadata"]["uid"] != uid) {
+            return false;
+        }
+        self.change(key, |object| {
+            for (key, value) in annotations {
+                object["metadata"]["annotations"][*key] = json!(value);
+            }
+        });
+        true
+    }
+
+    pub(crate) fn keys(&self, kind: ObjectKind) -> Vec<Key> {
+        self.objects.keys().filter(|key| key.0 == kind).cloned().collect()
+    }
+}
+
+/// What a controller observes of an event.
+pub(crate) fn observed(event: &Event) -> Observed {
+    let text = event.object.to_string();
+    let uid = || Some(event.object["metadata"]["uid"].as_str().unwrap().into());
+    let (_, namespace, name) = &event.key;
+    match (event.key.0, event.gone) {
+        (ObjectKind::Node, false) => Observed::Node(NodeFacts::parse(&text).unwrap()),
+        (ObjectKind::Node, true) => Observed::NodeGone(name.as_str().into(), uid()),
+        (ObjectKind::Namespace, false) => Observed::Namespace(NamespaceFacts::parse(&text).unwrap()),
+        (ObjectKind::Namespace, true) => Observed::NamespaceGone(name.as_str().into(), uid()),
+        (ObjectKind::Pod, false) => Observed::Pod(PodFacts::parse(&text).unwrap()),
+        (ObjectKind::Pod, true) => Observed::PodGone(Arc::new(PodKey::new(namespace, name)), uid()),
+    }
+}
+
+/// How far one controller has seen the history of each kind.
+#[derive(Clone, Default)]
+pub(crate) struct Watches {
+    cursors: BTreeMap<ObjectKind, usize>,
+}
+
+pub(crate) const KINDS: [ObjectKind; 3] = [ObjectKind::Node, ObjectKind::Namespace, ObjectKind::Pod];
+
+impl Watches {
+    /// A list of everything of a kind, as it is now.
+    pub(crate) fn list(&mut self, api: &Api, kind: ObjectKind) -> Vec<Observed> {
+        self.cursors.insert(kind, api.history.len());
+        let mut all = vec![Observed::Relisting(kind)];
+        for (key, object) in api.objects.iter().filter(|(key, _)| key.0 == kind) {
+            all.push(observed(&Event { key: key.clone(), object: object.clone(), gone: false }));
+        }
+        all.push(Observed::Listed(kind));
+        all
+    }
+
+    /// The next events of a kind, at most so many.
+    pub(crate) fn next(&mut self, api: &Api, kind: ObjectKind, most: usize) -> Vec<Observed> {
+        let cursor = self.cursors.entry(kind).or_default();
+        let mut events = Vec::new();
+        while *cursor < api.history.len() && events.len() < most {
+            let event = &api.history[*cursor];
+            if event.key.0 == kind {
+                events.push(observed(event));
+            }
+            *cursor += 1;
+        }
+        events
+    }
+}

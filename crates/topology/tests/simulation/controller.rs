@@ -1,0 +1,284 @@
+//! One controller instance: the engine with all that carries it, at the mercy of chance.
+
+use std::time::Duration;
+
+use ovsdb::transaction::Transaction;
+use topology::engine::{Next, PatchOutcome};
+use topology::identity::Owner;
+use topology::store::ObjectKind;
+use topology::{ClusterSettings, Effect, Engine};
+
+use crate::api::{Api, KINDS, Key, Watches};
+use crate::database::{Follower, Nb, cell};
+use crate::faults::{Fault, Faults};
+use crate::rng::Rng;
+
+pub(crate) struct Patch {
+    owner: Owner,
+    key: Key,
+    uid: String,
+    annotations: Vec<(&'static str, String)>,
+    /// Which incarnation of which controller sent it.
+    sender: u64,
+}
+
+#[derive(PartialEq, Eq)]
+enum Role {
+    Standby,
+    /// It has taken over and waits for its replica to show it.
+    TakingOver,
+    Leading,
+}
+
+pub(crate) struct Controller {
+    pub(crate) engine: Engine,
+    watches: Watches,
+    follower: Follower,
+    role: Role,
+    incarnation: u64,
+    number: u64,
+    last: Option<String>,
+    /// A commit whose answer was lost.
+    doubt: Option<String>,
+    /// A commit that the replica has not shown yet.
+    awaited: Option<String>,
+    /// Patches of earlier incarnations and this one that are under way.
+    pub(crate) patches: Vec<Patch>,
+    pub(crate) warnings: usize,
+    /// Chassis that it wants removed.
+    forget: Vec<String>,
+}
+
+impl Controller {
+    pub(crate) fn new(settings: &ClusterSettings, nb: &Nb, incarnation: u64) -> Self {
+        Self {
+            engine: Engine::new(settings.clone()),
+            watches: Watches::default(),
+            follower: Follower::new(nb),
+            role: Role::Standby,
+            incarnation,
+            number: 0,
+            last: None,
+            doubt: None,
+            awaited: None,
+            patches: Vec::new(),
+            warnings: 0,
+            forget: Vec::new(),
+        }
+    }
+
+    pub(crate) fn leads(&self) -> bool {
+        self.role != Role::Standby
+    }
+
+    pub(crate) fn list(&mut self, api: &Api, kind: ObjectKind, now: Duration) {
+        for observed in self.watches.list(api, kind) {
+            self.engine.observe(observed, now);
+        }
+    }
+
+    /// Sees some of what happened.
+    pub(crate) fn watch(&mut self, api: &Api, most: usize, now: Duration, rng: &mut Rng, faults: &mut Faults) {
+        for kind in KINDS {
+            for observed in self.watches.next(api, kind, most) {
+                if faults.strike(Fault::DuplicateEvent, rng) {
+                    self.engine.observe(observed.clone(), now);
+                }
+                self.engine.observe(observed, now);
+            }
+        }
+    }
+
+    pub(crate) fn follow(&mut self, nb: &Nb, most: usize) {
+        self.follower.follow(nb, most);
+    }
+
+    fn next_value(&mut self) -> String {
+        self.number += 1;
+        format!("{}:{}", self.incarnation, self.number)
+    }
+
+    /// Takes over, whoever led before.
+    pub(crate) fn take_over(&mut self, nb: &mut Nb) {
+        if KINDS.iter().any(|_| !self.engine.is_complete()) {
+            return;
+        }
+        self.engine.demote();
+        self.last = nb.sequence();
+        let next = self.next_value();
+        let (guarded, _) = cell().guarded(&Transaction::new(), self.last.as_deref(), &next);
+        nb.apply(&guarded).unwrap();
+        self.last = Some(next);
+        self.doubt = None;
+        self.awaited = None;
+        self.role = Role::TakingOver;
+    }
+
+    fn deposed(&mut self) {
+        self.engine.demote();
+        self.role = Role::Standby;
+        self.doubt = None;
+        self.awaited = None;
+    }
+
+    /// Does one thing, if there is one to do; says whether there was.
+    pub(crate) fn step(
+        &mut self,
+        nb: &mut Nb,
+        ghosts: &mut Vec<Transaction>,
+        now: Duration,
+        rng: &mut Rng,
+        faults: &mut Faults,
+    ) -> bool {
+        let shown = cell().value_in(&self.follower.snapshot());
+        match self.role {
+            Role::Standby => return false,
+            Role::TakingOver => {
+                if shown != self.last {
+                    return false;
+                }
+                self.engine.promote(&self.follower.snapshot(), false, now).unwrap();
+                self.role = Role::Leading;
+                return true;
+            }
+            Role::Leading => {}
+        }
+        if let Some(doubtful) = self.doubt.clone() {
+            self.settle(nb, &doubtful);
+            return true;
+        }
+        if self.awaited.is_some() {
+            if shown == self.awaited {
+                self.awaited = None;
+                self.engine.committed(&self.follower.snapshot(), now);
+                self.collect();
+                return true;
+            }
+            return false;
+        }
+        for name in self.forget.drain(..) {
+            nb.chassis.remove(&name);
+        }
+        self.engine.progress(nb.progress(), nb.nb_cfg(), now);
+        let next = self.engine.next(&self.follower.snapshot(), now);
+        self.collect();
+        match next {
+            Next::Idle => false,
+            Next::Again => true,
+            Next::Commit(transaction) => {
+                self.commit(&transaction, nb, ghosts, now, rng, faults);
+                self.collect();
+                true
+            }
+        }
+    }
+
+    fn commit(
+        &mut self,
+        transaction: &Transaction,
+        nb: &mut Nb,
+        ghosts: &mut Vec<Transaction>,
+        now: Duration,
+        rng: &mut Rng,
+        faults: &mut Faults,
+    ) {
+        assert!(!transaction.is_empty());
+        if std::env::var("SIMULATION_TRACE").is_ok() {
+            eprintln!("-- incarnation {} commits (log {}):", self.incarnation, nb.log.len());
+            for operation in transaction.operations() {
+                eprintln!("   {}", serde_json::to_string(operation).unwrap());
+            }
+        }
+        let next = self.next_value();
+        let (guarded, guard) = cell().guarded(transaction, self.last.as_deref(), &next);
+        let asleep = self.engine.store().nodes().filter(|node| !node.ready);
+        nb.believed_asleep = asleep.filter_map(|node| node.chassis.as_deref().map(String::from)).collect();
+        if faults.strike(Fault::RequestLost, rng) {
+            // It never arrives, or arrives when nobody thinks of it any more.
+            self.doubt = Some(next);
+            ghosts.push(guarded);
+            return;
+        }
+        match nb.apply(&guarded) {
+            Err((place, ..)) if place == Some(guard) => self.deposed(),
+            Err((_, owner, why)) => self.engine.refused(owner.as_deref(), &why, now),
+            Ok(()) => {
+                if faults.strike(Fault::DuplicateCommit, rng) {
+                    assert!(nb.apply(&guarded).is_err(), "a copy took effect");
+                }
+                if faults.strike(Fault::AnswerLost, rng) {
+                    self.doubt = Some(next);
+                } else {
+                    self.awaited = Some(next.clone());
+                    self.last = Some(next);
+                }
+            }
+        }
+    }
+
+    /// One look settles a doubt; what did not happen is fenced off.
+    fn settle(&mut self, nb: &mut Nb, doubtful: &str) {
+        let found = nb.sequence();
+        if found.as_deref() == Some(doubtful) {
+            self.last = found;
+            self.awaited = self.last.clone();
+            self.doubt = None;
+        } else if found == self.last {
+            let fence = self.next_value();
+            let (guarded, _) = cell().guarded(&Transaction::new(), self.last.as_deref(), &fence);
+            nb.apply(&guarded).unwrap();
+            self.last = Some(fence.clone());
+            self.doubt = None;
+            self.engine.abandoned();
+            // Nothing is planned before the replica shows the fence.
+            self.awaited = Some(fence);
+        } else {
+            self.deposed();
+        }
+    }
+
+    fn collect(&mut self) {
+        for effect in self.engine.take_effects() {
+            match effect {
+                Effect::Annotate { owner, object, annotations } => {
+                    let kind = if object.kind == "Pod" { ObjectKind::Pod } else { ObjectKind::Node };
+                    let namespace = object.namespace.as_deref().unwrap_or_default().to_owned();
+                    let key = (kind, namespace, object.name.to_string());
+                    let (uid, sender) = (object.uid.to_string(), self.incarnation);
+                    self.patches.push(Patch { owner, key, uid, annotations, sender });
+                }
+                Effect::Warn { message, .. } => {
+                    assert!(!message.is_empty());
+                    self.warnings += 1;
+                }
+                Effect::ForgetChassis { name } => self.forget.push(name.into()),
+                _ => {}
+            }
+        }
+    }
+
+    /// Sends one of the patches that are under way.
+    pub(crate) fn patch(&mut self, api: &mut Api, now: Duration, rng: &mut Rng, faults: &mut Faults) -> bool {
+        if self.patches.is_empty() {
+            return false;
+        }
+        if faults.strike(Fault::SlowApi, rng) {
+            return true;
+        }
+        let patch = self.patches.remove(rng.below(self.patches.len()));
+        let outcome = if faults.strike(Fault::ApiFails, rng) {
+            PatchOutcome::Failed
+        } else if api.annotate(&patch.key, &patch.uid, &patch.annotations) {
+            if faults.strike(Fault::ApiAnswerLost, rng) { PatchOutcome::Failed } else { PatchOutcome::Done }
+        } else {
+            PatchOutcome::ObjectGone
+        };
+        if std::env::var("SIMULATION_TRACE").is_ok() {
+            eprintln!("-- patch {:?} {} {:?}: {outcome:?}", patch.key, patch.uid, patch.annotations);
+        }
+        if patch.sender == self.incarnation {
+            self.engine.patched(&patch.owner, &patch.uid, outcome, now);
+        }
+        true
+    }
+}

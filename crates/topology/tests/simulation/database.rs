@@ -1,0 +1,197 @@
+//! The northbound database, northd and the chassis: commits with a fence, a log that replicas follow at their own pace,
+//! and the rules that every committed state must keep.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ovsdb::datum::Datum;
+use ovsdb::memory::{Database, RowChange};
+use ovsdb::replica::{Replica, Snapshot};
+use ovsdb::schema::DatabaseSchema;
+use ovsdb::sequence::SequenceCell;
+use ovsdb::transaction::{Row, Transaction};
+use ovsdb::uuid::Uuid;
+use topology::plan::TABLES;
+
+pub(crate) const GLOBAL: Uuid = Uuid::from_bytes([7; 16]);
+const SEQUENCE: &str = "sequence";
+
+pub(crate) fn cell() -> SequenceCell {
+    let (table, column, key) = ("NB_Global".into(), "external_ids".into(), SEQUENCE.into());
+    SequenceCell { table, uuid: GLOBAL, column, key }
+}
+
+pub(crate) struct Nb {
+    pub(crate) database: Database,
+    pub(crate) log: Vec<Vec<RowChange>>,
+    /// Which commit removed the port that had an address last, and whose it was.
+    removed: BTreeMap<String, (usize, String)>,
+    holders: BTreeMap<String, String>,
+    pub(crate) chassis: BTreeMap<String, Chassis>,
+    /// Chassis that count: those of nodes that are there and work.
+    pub(crate) working: BTreeSet<String>,
+    /// Those that the one who commits believes asleep: it has not seen yet that they work again, and each of them had
+    /// the newest state when it began.
+    pub(crate) believed_asleep: BTreeSet<String>,
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Chassis {
+    pub(crate) nb_cfg: i64,
+    /// The commit up to which its flows are.
+    pub(crate) seen: usize,
+    pub(crate) stuck: bool,
+}
+
+impl Nb {
+    pub(crate) fn new(schema: &DatabaseSchema, seed: u64) -> Self {
+        let mut nb = Self {
+            database: Database::with_seed(schema.clone(), seed),
+            log: Vec::new(),
+            removed: BTreeMap::new(),
+            holders: BTreeMap::new(),
+            chassis: BTreeMap::new(),
+            working: BTreeSet::new(),
+            believed_asleep: BTreeSet::new(),
+        };
+        let mut begin = Transaction::new();
+        begin.insert_with_uuid("NB_Global", GLOBAL, Row::new());
+        // Somebody else's network, which nobody may touch.
+        let port = Uuid::from_bytes([9; 16]);
+        begin.insert_with_uuid("Logical_Switch_Port", port, Row::new().text("name", "foreign-port"));
+        let switch = Row::new().text("name", "foreign").set("ports", ovsdb::datum::Atom::Uuid(port));
+        begin.insert_with_uuid("Logical_Switch", Uuid::from_bytes([8; 16]), switch);
+        nb.apply(&begin).unwrap();
+        nb
+    }
+
+    /// Carries a transaction out and keeps the log; the refused operation's place and words otherwise.
+    pub(crate) fn apply(&mut self, transaction: &Transaction) -> Result<(), (Option<usize>, Option<String>, String)> {
+        let (answer, changes) = self.database.transact_with_changes(&BTreeSet::new(), transaction.operations());
+        transaction
+            .read_answer(answer)
+            .map_err(|refusal| (refusal.place, refusal.owner.as_ref().map(ToString::to_string), refusal.to_string()))?;
+        if !changes.is_empty() {
+            self.check(&changes);
+            self.log.push(changes);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn sequence(&self) -> Option<String> {
+        self.global("external_ids").and_then(|ids| ids.get_str(SEQUENCE))
+    }
+
+    fn global(&self, column: &str) -> Option<Datum> {
+        self.database.row("NB_Global", GLOBAL)?.get(column).cloned()
+    }
+
+    pub(crate) fn nb_cfg(&self) -> i64 {
+        match self.global("nb_cfg") {
+            Some(Datum::One(ovsdb::datum::Atom::Integer(number))) => number,
+            _ => 0,
+        }
+    }
+
+    /// The rules that every committed state keeps.
+    fn check(&mut self, changes: &[RowChange]) {
+        let commit = self.log.len();
+        // Nothing is committed for nothing: more than the sequence value changes, but when somebody takes over.
+        let mut inserted: Vec<(String, String)> = Vec::new();
+        for change in changes.iter().filter(|change| change.table == "Logical_Switch_Port") {
+            let holder = |values: &ovsdb::operation::RowValues| -> Option<(Vec<String>, String)> {
+                let uid = values.get("options")?.get_str("iface-id-ver")?;
+                let words = values.get("addresses")?.atoms().next()?.to_string();
+                Some((words.split(' ').skip(1).map(String::from).collect(), uid))
+            };
+            let (before, after) = (change.before.as_ref().and_then(holder), change.after.as_ref().and_then(holder));
+            if before == after {
+                continue;
+            }
+            for (address, uid) in
+                before.into_iter().flat_map(|(all, uid)| all.into_iter().map(move |one| (one, uid.clone())))
+            {
+                if self.holders.get(&address) == Some(&uid) {
+                    self.holders.remove(&address);
+                    self.removed.insert(address, (commit, uid));
+                }
+            }
+            for (address, uid) in
+                after.into_iter().flat_map(|(all, uid)| all.into_iter().map(move |one| (one, uid.clone())))
+            {
+                inserted.push((address, uid));
+            }
+        }
+        for (address, uid) in inserted {
+            if let Some(other) = self.holders.insert(address.clone(), uid.clone()) {
+                assert_eq!(other, uid, "{address} is given twice");
+            }
+            let Some((removed, former)) = self.removed.get(&address) else { continue };
+            if *former == uid {
+                continue;
+            }
+            let counts = |name: &String| self.working.contains(name) && !self.believed_asleep.contains(name);
+            for (name, chassis) in self.chassis.iter().filter(|(name, _)| counts(name)) {
+                assert!(
+                    chassis.seen > *removed,
+                    "{address} of {former} went to {uid} in commit {commit}; it was removed in {removed}, and {name} has \
+                     seen {} only",
+                    chassis.seen
+                );
+            }
+        }
+        // The server keeps strong references right; weak ones it only clears.
+        for change in changes.iter().filter(|change| change.table == "Port_Group") {
+            let ports = change.after.as_ref().and_then(|values| values.get("ports"));
+            for port in ports.iter().flat_map(|ports| ports.atoms()) {
+                let ovsdb::datum::Atom::Uuid(uuid) = port else { panic!("{port}") };
+                assert!(
+                    self.database.row("Logical_Switch_Port", uuid).is_some(),
+                    "a port group has a port that is gone"
+                );
+            }
+        }
+    }
+
+    /// One chassis takes over what is in the database now.
+    pub(crate) fn catch_up(&mut self, name: &str) {
+        let (number, seen) = (self.nb_cfg(), self.log.len());
+        if let Some(chassis) = self.chassis.get_mut(name).filter(|chassis| !chassis.stuck) {
+            chassis.nb_cfg = number;
+            chassis.seen = seen;
+        }
+    }
+
+    pub(crate) fn progress(&self) -> BTreeMap<Box<str>, i64> {
+        self.chassis.iter().map(|(name, chassis)| (name.as_str().into(), chassis.nb_cfg)).collect()
+    }
+
+    /// All rows but the settings, to compare networks.
+    pub(crate) fn rows(&self) -> BTreeMap<(String, Uuid), ovsdb::operation::RowValues> {
+        let rows = self.database.tables().filter(|(table, ..)| *table != "NB_Global");
+        rows.map(|(table, uuid, values)| ((table.to_owned(), uuid), values)).collect()
+    }
+}
+
+/// A replica that follows the log at its own pace.
+pub(crate) struct Follower {
+    replica: Replica,
+    cursor: usize,
+}
+
+impl Follower {
+    pub(crate) fn new(nb: &Nb) -> Self {
+        Self { replica: Replica::of(nb.database.schema(), &TABLES), cursor: 0 }
+    }
+
+    pub(crate) fn follow(&mut self, nb: &Nb, most: usize) {
+        let until = self.cursor.saturating_add(most).min(nb.log.len());
+        for changes in &nb.log[self.cursor..until] {
+            self.replica.feed(changes);
+        }
+        self.cursor = until;
+    }
+
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.replica.snapshot()
+    }
+}

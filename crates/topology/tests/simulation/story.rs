@@ -1,0 +1,490 @@
+//! One seed's story: objects change, controllers work, things go wrong; in the end everything must be right.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use ovsdb::operation::Condition;
+use ovsdb::schema::DatabaseSchema;
+use ovsdb::transaction::Transaction;
+use ovsdb::uuid::Uuid;
+use serde_json::{Value, json};
+use topology::ClusterSettings;
+use topology::engine::Next;
+use topology::store::ObjectKind;
+
+use crate::api::{Api, KINDS, Key};
+use crate::controller::Controller;
+use crate::database::{Chassis, Follower, GLOBAL, Nb};
+use crate::faults::{Fault, Faults};
+use crate::rng::Rng;
+
+const NODES: usize = 5;
+const NAMESPACES: [&str; 3] = ["blue", "green", "red"];
+const PODS: usize = 12;
+
+pub(crate) struct Story {
+    settings: ClusterSettings,
+    api: Api,
+    nb: Nb,
+    controllers: Vec<Controller>,
+    ghosts: Vec<Transaction>,
+    rng: Rng,
+    pub(crate) faults: Faults,
+    now: Duration,
+    incarnations: u64,
+    pub(crate) events: usize,
+    chassis_names: usize,
+}
+
+fn settings(rng: &mut Rng) -> ClusterSettings {
+    let cluster: &[&str] = match rng.below(4) {
+        0 => &["fd01::/60/64"],
+        1 => &["10.128.0.0/26/28", "10.200.0.0/27/28", "fd01::/60/64"],
+        // Few addresses, so that they run out and are used again.
+        _ => &["10.128.0.0/25/28"],
+    };
+    let mut settings = ClusterSettings::new(
+        cluster.iter().map(|text| text.parse().unwrap()).collect(),
+        vec!["172.30.0.0/16".parse().unwrap()],
+    );
+    settings.multicast = rng.percent(40);
+    settings.snat_per_pod = rng.percent(40);
+    settings.check().unwrap();
+    settings
+}
+
+impl Story {
+    pub(crate) fn new(schema: &DatabaseSchema, seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let settings = settings(&mut rng);
+        let nb = Nb::new(schema, seed);
+        let mut story = Self {
+            controllers: (1..=2).map(|incarnation| Controller::new(&settings, &nb, incarnation)).collect(),
+            settings,
+            api: Api::default(),
+            nb,
+            ghosts: Vec::new(),
+            rng,
+            faults: Faults::default(),
+            now: Duration::ZERO,
+            incarnations: 2,
+            events: 0,
+            chassis_names: 0,
+        };
+        for name in NAMESPACES {
+            story.api.create(ObjectKind::Namespace, "", name, json!({"metadata": {}}));
+        }
+        for _ in 0..3 {
+            story.new_node();
+        }
+        story
+    }
+
+    pub(crate) fn play(&mut self, steps: usize) {
+        for controller in 0..2 {
+            self.list(controller);
+        }
+        self.controllers[0].take_over(&mut self.nb);
+        let restart_at = self.rng.below(steps);
+        for step in 0..steps {
+            if std::env::var("SIMULATION_TRACE").is_ok() {
+                eprintln!("== step {step} at {:?}", self.now);
+            }
+            self.now += Duration::from_millis(self.rng.below(400) as u64);
+            if step == restart_at {
+                self.restart();
+            }
+            self.change_something();
+            for _ in 0..self.rng.below(6) {
+                self.carry();
+            }
+            if self.rng.percent(4) {
+                self.disaster();
+            }
+        }
+        self.settle();
+    }
+
+    fn list(&mut self, controller: usize) {
+        for kind in KINDS {
+            self.controllers[controller].list(&self.api, kind, self.now);
+        }
+    }
+
+    /// Something carries the controllers on by one step.
+    fn carry(&mut self) {
+        let which = self.rng.below(2);
+        let controller = &mut self.controllers[which];
+        match self.rng.below(6) {
+            0 => controller.watch(&self.api, 1 + self.rng.below(8), self.now, &mut self.rng, &mut self.faults),
+            1 => {
+                // A follower that is behind shows old states.
+                let most = if self.rng.percent(25) { 1 } else { usize::MAX };
+                if most == 1 {
+                    self.faults.strike(Fault::StaleReplica, &mut self.rng);
+                }
+                controller.follow(&self.nb, most);
+            }
+            2 => {
+                controller.patch(&mut self.api, self.now, &mut self.rng, &mut self.faults);
+            }
+            3 => {
+                let names: Vec<String> = self.nb.chassis.keys().cloned().collect();
+                if let Some(name) = self.rng.pick(&names) {
+                    self.nb.catch_up(name);
+                }
+            }
+            _ => {
+                controller.watch(&self.api, usize::MAX, self.now, &mut self.rng, &mut self.faults);
+                controller.step(&mut self.nb, &mut self.ghosts, self.now, &mut self.rng, &mut self.faults);
+            }
+        }
+        if !self.ghosts.is_empty() && self.rng.percent(10) && !self.faults.over {
+            // A copy that was lost on the way arrives after all.
+            let ghost = self.ghosts.remove(self.rng.below(self.ghosts.len()));
+            self.faults.strike(Fault::LateCopy, &mut self.rng);
+            drop(self.nb.apply(&ghost));
+        }
+    }
+
+    fn restart(&mut self) {
+        self.faults.strike(Fault::Restart, &mut self.rng);
+        let which = self.rng.below(2);
+        self.incarnations += 1;
+        let new = Controller::new(&self.settings, &self.nb, self.incarnations);
+        let old = std::mem::replace(&mut self.controllers[which], new);
+        // What it had sent to the API is still under way.
+        self.controllers[which].patches.extend(old.patches);
+        self.list(which);
+        if old_led(&old.engine) {
+            self.controllers[which].take_over(&mut self.nb);
+        }
+    }
+
+    fn disaster(&mut self) {
+        match self.rng.below(5) {
+            0 => self.restart(),
+            1 => {
+                // The other takes over, and the first does not know.
+                self.faults.strike(Fault::TwoLeaders, &mut self.rng);
+                let which = usize::from(self.controllers[0].leads());
+                self.controllers[which].take_over(&mut self.nb);
+            }
+            2 => {
+                self.faults.strike(Fault::WatchExpired, &mut self.rng);
+                let (which, kind) = (self.rng.below(2), *self.rng.pick(&KINDS).unwrap());
+                self.controllers[which].list(&self.api, kind, self.now);
+            }
+            3 => {
+                self.faults.strike(Fault::StuckChassis, &mut self.rng);
+                let stuck = self.rng.percent(60);
+                let names: Vec<String> = self.nb.chassis.keys().cloned().collect();
+                if let Some(name) = self.rng.pick(&names) {
+                    self.nb.chassis.get_mut(name).unwrap().stuck = stuck;
+                }
+            }
+            _ if self.rng.percent(15) => {
+                // Somebody loses the whole database; whoever leads finds its sequence gone, and starts anew.
+                self.faults.strike(Fault::DatabaseEmptied, &mut self.rng);
+                let mut empty = Transaction::new();
+                let roots = ["Logical_Switch", "Logical_Router", "Address_Set", "Port_Group", "Copp", "Meter"];
+                for table in roots.into_iter().chain(["Load_Balancer_Group", "Static_MAC_Binding"]) {
+                    let foreign = Condition::new("_uuid", ovsdb::operation::Function::NotEqual, foreign_switch());
+                    empty.delete(table, vec![foreign]);
+                }
+                let none = ovsdb::datum::Datum::map([]);
+                let row = ovsdb::transaction::Row::new().set("external_ids", none);
+                empty.update("NB_Global", vec![Condition::uuid(GLOBAL)], row);
+                self.nb.apply(&empty).unwrap();
+                let names: Vec<String> = self.nb.chassis.keys().cloned().collect();
+                for name in names {
+                    self.nb.chassis.get_mut(&name).unwrap().stuck = false;
+                    self.nb.catch_up(&name);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn new_node(&mut self) {
+        let name = format!("n{}", self.rng.below(NODES));
+        if !self.api.create(ObjectKind::Node, "", &name, json!({"metadata": {"annotations": {}}})) {
+            return;
+        }
+        if self.rng.percent(80) {
+            self.wire_node(&(ObjectKind::Node, String::new(), name));
+        }
+    }
+
+    /// The node's agent tells of its chassis and gateway.
+    fn wire_node(&mut self, key: &Key) {
+        self.chassis_names += usize::from(self.rng.percent(30));
+        let chassis = format!("chassis-{}-{}", key.2, self.chassis_names);
+        let (seen, nb_cfg) = (self.nb.log.len(), self.nb.nb_cfg());
+        self.nb.chassis.entry(chassis.clone()).or_insert(Chassis { nb_cfg, seen, stuck: false });
+        let mode = *self.rng.pick(&["shared", "local", "disabled"]).unwrap();
+        let last = self.rng.below(200) + 2;
+        let gateway = json!({"default": {"mode": mode, "interface-id": format!("br-ex_{}", key.2),
+            "mac-address": "52:54:00:00:00:01", "ip-addresses": [format!("192.0.2.{last}/24")], "next-hops": ["192.0.2.1"]}});
+        self.api.change(key, |node| {
+            let annotations = &mut node["metadata"]["annotations"];
+            annotations["k8s.ovn.org/node-chassis-id"] = json!(chassis);
+            annotations["k8s.ovn.org/l3-gateway-config"] = json!(gateway.to_string());
+            annotations["k8s.ovn.org/host-cidrs"] = json!(format!("[\"192.0.2.{last}/24\"]"));
+        });
+        self.note_working();
+    }
+
+    fn note_working(&mut self) {
+        let working = |node: &Value| {
+            let ready = node["status"]["conditions"][0]["status"] != "False";
+            ready.then(|| node["metadata"]["annotations"]["k8s.ovn.org/node-chassis-id"].as_str().map(String::from))?
+        };
+        let nodes = self.api.objects.iter().filter(|(key, _)| key.0 == ObjectKind::Node);
+        let now: BTreeSet<String> = nodes.filter_map(|(_, node)| working(node)).collect();
+        for name in now.difference(&self.nb.working.clone()) {
+            // Whoever begins to work has the newest state.
+            self.nb.chassis.entry(name.clone()).or_default().stuck = false;
+            self.nb.catch_up(name);
+        }
+        self.nb.working = now;
+    }
+
+    fn change_something(&mut self) {
+        self.events += 1;
+        let nodes = self.api.keys(ObjectKind::Node);
+        let pods = self.api.keys(ObjectKind::Pod);
+        match self.rng.below(20) {
+            0 => self.new_node(),
+            1 => {
+                if let Some(key) = self.rng.pick(&nodes).cloned() {
+                    self.wire_node(&key);
+                }
+            }
+            2 => {
+                if let Some(key) = self.rng.pick(&nodes).cloned() {
+                    self.api.delete(&key);
+                    if self.rng.percent(60) {
+                        self.new_node();
+                    }
+                    self.note_working();
+                }
+            }
+            3 => {
+                if let Some(key) = self.rng.pick(&nodes).cloned() {
+                    let ready = if self.rng.percent(50) { "True" } else { "False" };
+                    let status = json!({"conditions": [{"type": "Ready", "status": ready}]});
+                    self.api.change(&key, |node| node["status"] = status);
+                    self.note_working();
+                }
+            }
+            4 => {
+                let name = *self.rng.pick(&NAMESPACES).unwrap();
+                let key = (ObjectKind::Namespace, String::new(), name.to_owned());
+                let multicast = if self.rng.percent(50) { "true" } else { "false" };
+                if self.rng.percent(30) {
+                    self.api.delete(&key);
+                } else if !self.api.create(ObjectKind::Namespace, "", name, json!({"metadata": {}})) {
+                    self.api.change(&key, |namespace| {
+                        namespace["metadata"]["annotations"]["k8s.ovn.org/multicast-enabled"] = json!(multicast);
+                    });
+                }
+            }
+            5 => self.spoil(&nodes, &pods),
+            6..=9 => {
+                if let Some(key) = self.rng.pick(&pods).cloned() {
+                    if self.rng.percent(40) {
+                        self.api.change(&key, |pod| pod["status"]["phase"] = json!("Succeeded"));
+                    } else {
+                        self.api.delete(&key);
+                    }
+                }
+            }
+            _ => self.new_pod(),
+        }
+    }
+
+    fn new_pod(&mut self) {
+        let namespace = *self.rng.pick(&NAMESPACES).unwrap();
+        let name = format!("p{}", self.rng.below(PODS));
+        let node = format!("n{}", self.rng.below(NODES));
+        let mut pod = json!({"metadata": {}, "spec": {"nodeName": node}, "status": {"phase": "Pending"}});
+        match self.rng.below(12) {
+            0 => pod["spec"]["hostNetwork"] = json!(true),
+            1 => {
+                let wish = json!([{"name": "default", "ips": [format!("10.128.0.{}", self.rng.below(128))]}]);
+                pod["metadata"]["annotations"]["v1.multus-cni.io/default-network"] = json!(wish.to_string());
+            }
+            2 => {
+                pod["metadata"]["annotations"]["v1.multus-cni.io/default-network"] = json!("[{\"ips\": 7}]");
+            }
+            _ => {}
+        }
+        self.api.create(ObjectKind::Pod, namespace, &name, pod);
+    }
+
+    /// Somebody writes what cannot be.
+    fn spoil(&mut self, nodes: &[Key], pods: &[Key]) {
+        let what = self.rng.below(6);
+        let odd = [
+            "not json",
+            "{}",
+            "{\"default\":{\"mac_address\":\"0a:58:00:00:00:01\",\"ip_addresses\":[\"10.99.0.1/24\"]}}",
+        ];
+        let odd = *self.rng.pick(&odd).unwrap();
+        let (targets, annotation) = match what {
+            0 | 1 => (pods, "k8s.ovn.org/pod-networks"),
+            2 => (nodes, "k8s.ovn.org/node-subnets"),
+            3 => (nodes, "k8s.ovn.org/node-id"),
+            4 => (nodes, "k8s.ovn.org/l3-gateway-config"),
+            _ => (pods, "k8s.ovn.org/pod-networks"),
+        };
+        let Some(key) = self.rng.pick(targets).cloned() else { return };
+        // Half of them are taken away again.
+        let remove = self.rng.percent(50);
+        self.api.change(&key, |object| {
+            if remove {
+                if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
+                    annotations.remove(annotation);
+                }
+            } else {
+                object["metadata"]["annotations"][annotation] = json!(odd);
+            }
+        });
+    }
+
+    /// Nothing goes wrong any more: everything comes to rest.
+    fn settle(&mut self) {
+        self.faults.over = true;
+        let leader = self.rng.below(2);
+        for which in 0..2 {
+            self.controllers[which].watch(&self.api, usize::MAX, self.now, &mut self.rng, &mut self.faults);
+        }
+        self.controllers[leader].take_over(&mut self.nb);
+        for round in 0.. {
+            assert!(round < 2000, "it does not come to rest");
+            self.now += Duration::from_secs(11);
+            let names: Vec<String> = self.nb.chassis.keys().cloned().collect();
+            for name in names {
+                self.nb.chassis.get_mut(&name).unwrap().stuck = false;
+                self.nb.catch_up(&name);
+            }
+            let mut busy = false;
+            for which in 0..2 {
+                let controller = &mut self.controllers[which];
+                controller.watch(&self.api, usize::MAX, self.now, &mut self.rng, &mut self.faults);
+                controller.follow(&self.nb, usize::MAX);
+                busy |= controller.patch(&mut self.api, self.now, &mut self.rng, &mut self.faults);
+                if which == leader {
+                    busy |= controller.step(&mut self.nb, &mut self.ghosts, self.now, &mut self.rng, &mut self.faults);
+                } else if controller.leads() {
+                    controller.step(&mut self.nb, &mut self.ghosts, self.now, &mut self.rng, &mut self.faults);
+                }
+            }
+            if !busy
+                && self.controllers[leader].engine.backlog() == 0
+                && self.controllers[leader].engine.deadline().is_none()
+            {
+                break;
+            }
+        }
+        self.judge(leader);
+    }
+
+    /// The oracle.
+    fn judge(&mut self, leader: usize) {
+        let held = self.nb.rows();
+        // A restart over all this writes nothing.
+        let mut again = Follower::new(&self.nb);
+        again.follow(&self.nb, usize::MAX);
+        let mut engine = topology::Engine::new(self.settings.clone());
+        let mut fresh = Controller::new(&self.settings, &self.nb, 9999);
+        for kind in KINDS {
+            fresh.list(&self.api, kind, self.now);
+        }
+        std::mem::swap(&mut engine, &mut fresh.engine);
+        engine.promote(&again.snapshot(), false, self.now).unwrap();
+        engine.progress(self.nb.progress(), self.nb.nb_cfg(), self.now);
+        loop {
+            match engine.next(&again.snapshot(), self.now) {
+                Next::Commit(transaction) => panic!(
+                    "a restart writes {:#?}\nin {:#?}, leader: {:#?}",
+                    transaction.operations(),
+                    self.nb.database.row("NB_Global", GLOBAL),
+                    self.controllers[leader].engine.allocator().map(topology::allocation::Allocator::quarantine)
+                ),
+                Next::Again => {}
+                Next::Idle => break,
+            }
+        }
+        // The leader's own mind and the fresh one agree on who has what, as far as it ever was committed.
+        let ports: BTreeSet<String> =
+            held.values().filter_map(|values| values.get("name").map(ToString::to_string)).collect();
+        let allocations = |engine: &topology::Engine| -> BTreeMap<String, String> {
+            let committed = engine.allocator().unwrap().pods().filter(|(key, _)| ports.contains(&key.port_name()));
+            committed.map(|(key, own)| (key.to_string(), format!("{own:?}"))).collect()
+        };
+        assert_eq!(allocations(&engine), allocations(&self.controllers[leader].engine));
+        self.judge_ports(&engine, &held);
+        if engine.parked().next().is_none() {
+            self.judge_from_nothing(&held);
+        }
+        let foreign = held
+            .iter()
+            .filter(|(_, values)| values.get("name").is_some_and(|name| name.to_string().starts_with("foreign")));
+        assert_eq!(foreign.count(), 2, "somebody else's rows were touched");
+    }
+
+    /// Every pod that shall have a port has one, with the addresses that stand on it; nobody else has.
+    fn judge_ports(&self, engine: &topology::Engine, held: &BTreeMap<(String, Uuid), ovsdb::operation::RowValues>) {
+        let ports: BTreeSet<String> = held
+            .iter()
+            .filter(|((table, _), values)| {
+                table == "Logical_Switch_Port" && values["external_ids"].get_str("pod").is_some()
+            })
+            .map(|(_, values)| values["name"].to_string())
+            .collect();
+        let parked: BTreeSet<String> = engine.parked().map(|(owner, _)| owner.name()).collect();
+        for pod in engine.store().pods() {
+            let name = pod.key.port_name();
+            let node = pod.wants_port().and_then(|node| engine.store().node(node));
+            let sound =
+                node.is_some_and(|node| !parked.contains(&*node.name)) && !parked.contains(&pod.key.to_string());
+            if pod.wants_port().is_none() {
+                assert!(!ports.contains(&name), "{name} has a port and shall have none");
+            } else if sound {
+                assert!(ports.contains(&name), "{name} has no port");
+                assert!(pod.network.valid().is_some(), "{name} is not told of its network");
+            }
+        }
+        let pods: BTreeSet<String> = engine.store().pods().map(|pod| pod.key.port_name()).collect();
+        assert!(ports.is_subset(&pods), "ports without pods");
+    }
+
+    /// The same objects, given to a controller with an empty database, make the same network.
+    fn judge_from_nothing(&mut self, held: &BTreeMap<(String, Uuid), ovsdb::operation::RowValues>) {
+        let mut nb = Nb::new(self.nb.database.schema(), 1);
+        let mut controller = Controller::new(&self.settings, &nb, 1);
+        for kind in KINDS {
+            controller.list(&self.api, kind, self.now);
+        }
+        controller.take_over(&mut nb);
+        for _ in 0..500 {
+            controller.follow(&nb, usize::MAX);
+            controller.step(&mut nb, &mut Vec::new(), self.now, &mut self.rng, &mut self.faults);
+        }
+        let scratch = nb.rows();
+        for (key, values) in held {
+            assert_eq!(scratch.get(key), Some(values), "{key:?}: from scratch (left) against the database (right)");
+        }
+        assert_eq!(scratch.len(), held.len());
+    }
+}
+
+fn old_led(engine: &topology::Engine) -> bool {
+    engine.is_leading()
+}
+
+fn foreign_switch() -> ovsdb::datum::Atom {
+    ovsdb::datum::Atom::Uuid(Uuid::from_bytes([8; 16]))
+}
