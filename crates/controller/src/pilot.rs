@@ -404,13 +404,10 @@ impl Pilot {
             self.featured = true;
             self.weigh_in();
         }
-        let stuck = match &self.role {
-            Role::Committing(_, since) => since.elapsed() > COMMIT_DEADLINE * 2,
-            Role::Leading(_) | Role::Settling(..) | Role::Arriving(_) => {
-                self.without_nb.is_some_and(|since| since.elapsed() > COMMIT_DEADLINE)
-            }
-            Role::Standby | Role::TakingOver(_) => false,
-        };
+        let leads = !matches!(self.role, Role::Standby | Role::TakingOver(_));
+        let hangs = matches!(&self.role, Role::Committing(_, since) if since.elapsed() > COMMIT_DEADLINE * 2);
+        let alone = self.without_nb.is_some_and(|since| since.elapsed() > COMMIT_DEADLINE);
+        let stuck = leads && (hangs || alone);
         if stuck {
             self.resign("the northbound database cannot be reached");
         }

@@ -57,7 +57,7 @@ async fn forward<T: Send + 'static>(
                 kubernetes::Observed::Deleted(identity) => objects.push(gone(kind, &identity)),
                 kubernetes::Observed::Listed => objects.push(Observed::Listed(kind)),
                 kubernetes::Observed::Unreadable { object, error } => {
-                    objects.push(Observed::Unreadable(reference(kind, &object), error));
+                    objects.push(Observed::Unreadable(kind, reference(kind, &object), error));
                 }
                 kubernetes::Observed::Trouble(why) => {
                     tracing::warn!(resource = plural, why, "cannot be watched");

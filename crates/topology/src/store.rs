@@ -75,6 +75,15 @@ impl Store {
         }
     }
 
+    /// An object was seen that cannot be read: it is there, and what was known of it stays.
+    pub fn seen_unreadable(&mut self, kind: ObjectKind, namespace: &str, name: &str) {
+        match kind {
+            ObjectKind::Node => self.nodes.seen(&name.into()),
+            ObjectKind::Namespace => self.namespaces.seen(&name.into()),
+            ObjectKind::Pod => self.pods.seen(&Arc::new(PodKey::new(namespace, name))),
+        }
+    }
+
     /// A node.
     pub fn node(&self, name: &str) -> Option<&NodeFacts> {
         self.nodes.objects.get(name)

@@ -74,6 +74,8 @@ pub struct Quarantine {
     things: BTreeMap<Thing, Resting>,
     /// What leaves with which owner's rows.
     leaving: BTreeMap<Owner, BTreeSet<Thing>>,
+    /// What is gone from the database, and nobody was asked about yet.
+    gone: BTreeSet<Thing>,
     /// Whose keys in the database can go.
     freed: BTreeSet<Thing>,
 }
@@ -86,6 +88,7 @@ impl Quarantine {
     /// Puts a thing to rest; it leaves the database with the rows of `with`.
     pub(super) fn rest(&mut self, thing: Thing, owner: Name, node: Name, with: &Owner) {
         self.freed.remove(&thing);
+        self.gone.remove(&thing);
         self.things.insert(thing, Resting { owner, node, stage: Stage::Leaving });
         self.leaving.entry(with.clone()).or_default().insert(thing);
     }
@@ -93,12 +96,14 @@ impl Quarantine {
     /// Restores a thing that the database says rests.
     pub(super) fn restore(&mut self, thing: Thing, owner: Name, node: Name) {
         self.things.insert(thing, Resting { owner, node, stage: Stage::Gone });
+        self.gone.insert(thing);
     }
 
     /// Ends a thing's rest, because its owner came back.
     pub(super) fn take_back(&mut self, thing: Thing) {
         if self.things.remove(&thing).is_some() {
             self.freed.insert(thing);
+            self.gone.remove(&thing);
             self.leaving.retain(|_, things| {
                 things.remove(&thing);
                 !things.is_empty()
@@ -120,19 +125,22 @@ impl Quarantine {
         for thing in self.leaving.remove(owner).into_iter().flatten() {
             if let Some(resting) = self.things.get_mut(&thing) {
                 resting.stage = Stage::Gone;
+                self.gone.insert(thing);
             }
         }
     }
 
     /// Whether the nodes must be asked.
     pub fn must_ask(&self) -> bool {
-        self.things.values().any(|resting| resting.stage == Stage::Gone)
+        !self.gone.is_empty()
     }
 
     /// The nodes were asked with a number, after all that is gone was committed.
     pub fn asked(&mut self, number: i64) {
-        for resting in self.things.values_mut().filter(|resting| resting.stage == Stage::Gone) {
-            resting.stage = Stage::Asked(number);
+        for thing in std::mem::take(&mut self.gone) {
+            if let Some(resting) = self.things.get_mut(&thing) {
+                resting.stage = Stage::Asked(number);
+            }
         }
     }
 

@@ -26,7 +26,8 @@ enum PatchState {
     UnderWay,
     /// Written; the watch has not shown it yet.
     Written,
-    RetryAt(Duration),
+    /// To be tried again; when, stands in [`Leading::retries`].
+    Waiting,
 }
 
 /// The object behind an owner.
@@ -105,11 +106,9 @@ impl Engine {
             Owner::Cluster | Owner::Namespace(_) | Owner::Adopted => return,
         };
         let Some(object) = object_of(owner, &self.store).filter(|_| !owed.is_empty()) else { return };
-        match leading.patching.get_mut(owner) {
-            Some(patching) if patching.uid == object.uid => match patching.state {
-                // It is under way, or done, or waits for its time.
-                PatchState::UnderWay | PatchState::Written | PatchState::RetryAt(_) => return,
-            },
+        match leading.patching.get(owner) {
+            // It is under way, or done, or waits for its time.
+            Some(patching) if patching.uid == object.uid => return,
             _ => {
                 let patching = Patching { uid: object.uid.clone(), attempts: 0, state: PatchState::UnderWay };
                 leading.patching.insert(owner.clone(), patching);
@@ -135,19 +134,23 @@ impl Engine {
             PatchOutcome::Failed => {
                 patching.attempts += 1;
                 let pause = RETRY.saturating_mul(1 << patching.attempts.min(10)).min(LONGEST_RETRY);
-                patching.state = PatchState::RetryAt(now + pause);
+                patching.state = PatchState::Waiting;
+                leading.retries.insert((now + pause, owner.clone()));
             }
         }
     }
 
     /// Sends annotations again whose time has come.
-    pub(super) fn retry_patches(&mut self, now: Duration) {
-        let Some(leading) = &mut self.leading else { return };
-        let due = |patching: &Patching| matches!(patching.state, PatchState::RetryAt(at) if at <= now);
-        let due: Vec<Owner> =
-            leading.patching.iter().filter(|(_, patching)| due(patching)).map(|(owner, _)| owner.clone()).collect();
-        for owner in due {
-            let Some(leading) = &mut self.leading else { return };
+    fn retry_patches(&mut self, now: Duration) {
+        while let Some(leading) = &mut self.leading
+            && let Some((due, _)) = leading.retries.first()
+            && *due <= now
+            && let Some((_, owner)) = leading.retries.pop_first()
+        {
+            // One that was answered meanwhile, or is about another object by now, is not sent again.
+            if leading.patching.get(&owner).is_none_or(|patching| patching.state != PatchState::Waiting) {
+                continue;
+            }
             let attempts = leading.patching.remove(&owner).map_or(0, |patching| patching.attempts);
             self.follow_up(&owner);
             if let Some(patching) = self.leading.as_mut().and_then(|leading| leading.patching.get_mut(&owner)) {
@@ -159,17 +162,16 @@ impl Engine {
     /// When something must be looked at although nothing happened.
     pub fn deadline(&self) -> Option<Duration> {
         let leading = self.leading.as_ref()?;
-        let retries = leading.patching.values().filter_map(|patching| match patching.state {
-            PatchState::RetryAt(at) => Some(at),
-            _ => None,
-        });
+        let retry = leading.retries.first().map(|(due, _)| *due);
         let progress = leading.progress.deadline(leading.allocator.quarantine().must_ask());
-        retries.chain(progress).min()
+        retry.into_iter().chain(progress).min()
     }
 
     /// Looks at what waits for a time.
     pub fn tick(&mut self, now: Duration) {
-        self.retry_patches(now);
-        self.look_at_progress(now);
+        if self.deadline().is_some_and(|due| due <= now) {
+            self.retry_patches(now);
+            self.look_at_progress(now);
+        }
     }
 }

@@ -69,6 +69,8 @@ struct Leading {
     /// Pods that wait for something of their node.
     waiting: BTreeMap<Name, BTreeSet<Arc<PodKey>>>,
     patching: BTreeMap<Owner, Patching>,
+    /// When annotations are sent again.
+    retries: BTreeSet<(Duration, Owner)>,
     progress: Progress,
     /// Since when it leads, until everything was reviewed once.
     reviewing: Option<Duration>,
@@ -174,9 +176,13 @@ impl Engine {
             parked: BTreeMap::new(),
             waiting: BTreeMap::new(),
             patching: BTreeMap::new(),
+            retries: BTreeSet::new(),
             progress: Progress::default(),
             reviewing: Some(now),
         };
+        for name in seed::chassis_of_the_gone(&leading.ledger, &self.store, snapshot) {
+            leading.progress.chassis_leaves(name, now);
+        }
         self.claim_what_stands(&mut leading, snapshot);
         self.leading = Some(leading);
         Ok(())

@@ -28,7 +28,7 @@ pub enum Observed {
     /// A pod is gone.
     PodGone(Arc<PodKey>, Option<Box<str>>),
     /// An object cannot be understood: what was known of it stays.
-    Unreadable(ObjectRef, String),
+    Unreadable(ObjectKind, ObjectRef, String),
 }
 
 impl Engine {
@@ -43,7 +43,8 @@ impl Engine {
             Observed::NamespaceGone(name, uid) => self.namespace_gone(&name, uid.as_deref(), now),
             Observed::Pod(pod) => self.pod_changed(pod, now),
             Observed::PodGone(key, uid) => self.pod_gone(&key, uid.as_deref(), now),
-            Observed::Unreadable(object, why) => {
+            Observed::Unreadable(kind, object, why) => {
+                self.store.seen_unreadable(kind, object.namespace.as_deref().unwrap_or_default(), &object.name);
                 let message = format!("the object cannot be read ({why}): what was known of it stays in force");
                 self.effects.push(Effect::Warn { object, reason: "ObjectUnreadable", message });
             }

@@ -1,9 +1,9 @@
 //! What the database tells at the beginning: who has which rows and members, what stands for what, what rests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ovn_schema::TableRow;
-use ovn_schema::northbound::{AddressSet, LogicalSwitch, LogicalSwitchPort};
+use ovn_schema::northbound::{AddressSet, GatewayChassis, LogicalSwitch, LogicalSwitchPort};
 use ovsdb::datum::Atom;
 use ovsdb::replica::{RowView, Snapshot};
 use ovsdb::uuid::Uuid;
@@ -15,6 +15,7 @@ use crate::identity::{ColumnRef, Owner, RowId, STANDS_FOR, is_computed, row_uuid
 use crate::ledger::{Entry, Ledger};
 use crate::objects::{NodeFacts, PodFacts};
 use crate::plan::{owner_of, set_column, table_name};
+use crate::store::Store;
 
 /// Keys of `NB_Global.external_ids` for what rests: northd does not read that column.
 pub(crate) const RESTING: &str = "k8s.ovn.org/resting/";
@@ -61,6 +62,17 @@ pub(super) fn rest_of_the_gone(allocator: &mut Allocator, ledger: &Ledger, snaps
             }
         }
     }
+}
+
+/// The chassis of nodes whose rows are still there though their objects are gone.
+pub(super) fn chassis_of_the_gone(ledger: &Ledger, store: &Store, snapshot: &Snapshot) -> BTreeSet<Box<str>> {
+    let gone = ledger.owners().filter(|owner| matches!(owner, Owner::Node(name) if store.node(name).is_none()));
+    let rows = gone.filter_map(|owner| ledger.entry(owner)).flat_map(Entry::rows);
+    let chassis = rows.filter(|id| id.table == GatewayChassis::TABLE).filter_map(|id| {
+        let view = snapshot.table(id.table)?.get(id.uuid)?;
+        view.text("chassis_name").map(Into::into)
+    });
+    chassis.collect()
 }
 
 /// Rows that were adopted before and stand for computed ones.
