@@ -3,8 +3,11 @@
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
+use kubernetes::Api;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
@@ -53,7 +56,7 @@ fn seconds() -> Histogram {
 }
 
 impl Metrics {
-    pub(crate) fn register(telemetry: &Telemetry) -> Self {
+    pub(crate) fn register(telemetry: &Telemetry, api: &Api) -> Self {
         let metrics = Self {
             pod_creation: seconds(),
             sync: seconds(),
@@ -109,6 +112,7 @@ impl Metrics {
             manager.register("allocated_v6_host_subnets", "IPv6 subnets that nodes have", m.allocated_v6);
             manager.register("num_v4_host_subnets", "IPv4 subnets that there are", m.available_v4);
             manager.register("num_v6_host_subnets", "IPv6 subnets that there are", m.available_v6);
+            registry.register_collector(Box::new(ApiCalls(api.clone())));
         });
         metrics
     }
@@ -153,6 +157,22 @@ impl Metrics {
             self.available_v4.set(small(all_v4));
             self.available_v6.set(small(all_v6));
         }
+    }
+}
+
+/// The calls to the API, read when somebody asks.
+#[derive(Debug)]
+struct ApiCalls(Api);
+
+impl Collector for ApiCalls {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let help = "Calls to the Kubernetes API";
+        let mut family = encoder.encode_descriptor("ovnkube_controller_api_calls", help, None, MetricType::Counter)?;
+        for (verb, outcome, count) in self.0.calls().iter().filter(|(.., count)| *count > 0) {
+            let labels = [("verb", verb.as_str()), ("outcome", outcome.as_str())];
+            ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
     }
 }
 

@@ -135,7 +135,7 @@ impl Pilot {
             patches,
             answers,
             recorder: Recorder::new(api, "ovnkube-controller", &options.election.lease.identity),
-            metrics: Metrics::register(telemetry),
+            metrics: Metrics::register(telemetry, api),
             northd: None,
             expected: BTreeSet::new(),
             without_nb: Some(Instant::now()),

@@ -164,7 +164,12 @@ impl Engine {
             queue.push_for_review(owner.clone(), now);
         }
         for owner in self.owners() {
-            queue.push_for_review(owner, now);
+            // Who has nothing yet waits for it; the others are only looked at.
+            if ledger.entry(&owner).is_none() {
+                queue.push(owner, now);
+            } else {
+                queue.push_for_review(owner, now);
+            }
         }
         let mut leading = Leading {
             allocator,

@@ -110,6 +110,7 @@ pub(super) fn ledger(snapshot: &Snapshot, adopted: Option<&crate::adopt::Adopted
     let adopted = |view: RowView<'_>| adopted.and_then(|adopted| adopted.owner(view));
     let owner = |view: RowView<'_>| owner(view).or_else(|| adopted(view));
     let mut entries: BTreeMap<Owner, (Vec<RowId>, Vec<Member>)> = BTreeMap::new();
+    let mut owners: BTreeMap<Uuid, Owner> = BTreeMap::new();
     // Whose an address in a set is: the pod's whose port has it.
     let mut addresses: BTreeMap<String, Owner> = BTreeMap::new();
     for table in snapshot.tables() {
@@ -122,23 +123,24 @@ pub(super) fn ledger(snapshot: &Snapshot, adopted: Option<&crate::adopt::Adopted
             {
                 addresses.extend(port.addresses.iter().map(|address| (address.to_string(), owner.clone())));
             }
+            owners.insert(view.uuid, owner.clone());
             entries.entry(owner).or_default().0.push(RowId { table: name, uuid: view.uuid });
         }
     }
     for table in snapshot.tables() {
         let Some(name) = table_name(&table.schema().name) else { continue };
         for view in table.iter() {
+            // What somebody else's row refers to is theirs to say, also where it is ours.
+            let Some(of_set) = owners.get(&view.uuid) else { continue };
             let row = RowId { table: name, uuid: view.uuid };
             for (index, datum) in view.row.fields() {
                 let column = &view.schema.columns[index];
                 let Some(set) = set_column(name, &column.name) else { continue };
-                let target = column.kind.key.refers_to.as_ref().and_then(|reference| snapshot.table(&reference.table));
                 for atom in datum.atoms() {
-                    let whose = match (&atom, target) {
-                        (Atom::Uuid(uuid), Some(target)) => target.get(*uuid).and_then(&owner),
-                        (Atom::String(text), _) if name == AddressSet::TABLE => {
-                            let of_pod = addresses.get(text.as_str().as_ref()).cloned();
-                            owner(view).map(|of_set| of_pod.unwrap_or(of_set))
+                    let whose = match &atom {
+                        Atom::Uuid(uuid) => owners.get(uuid).cloned(),
+                        Atom::String(text) if name == AddressSet::TABLE => {
+                            Some(addresses.get(text.as_str().as_ref()).unwrap_or(of_set).clone())
                         }
                         _ => None,
                     };
