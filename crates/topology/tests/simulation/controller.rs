@@ -89,8 +89,9 @@ impl Controller {
         }
     }
 
-    pub(crate) fn follow(&mut self, nb: &Nb, most: usize) {
-        self.follower.follow(nb, most);
+    pub(crate) fn follow(&mut self, nb: &Nb, most: usize, now: Duration) {
+        let disturbed = self.follower.follow(nb, most);
+        self.engine.disturbed(disturbed, now);
     }
 
     fn next_value(&mut self) -> String {

@@ -10,6 +10,7 @@ use ovsdb::schema::DatabaseSchema;
 use ovsdb::sequence::SequenceCell;
 use ovsdb::transaction::{Row, Transaction};
 use ovsdb::uuid::Uuid;
+use topology::identity::{OWNER_NAME, OWNER_TYPE, Owner};
 use topology::plan::TABLES;
 
 pub(crate) const GLOBAL: Uuid = Uuid::from_bytes([7; 16]);
@@ -23,6 +24,8 @@ pub(crate) fn cell() -> SequenceCell {
 pub(crate) struct Nb {
     pub(crate) database: Database,
     pub(crate) log: Vec<Vec<RowChange>>,
+    /// Which of these were nobody's of ours.
+    by_hand: BTreeSet<usize>,
     /// Which commit removed the port that had an address last, and whose it was.
     removed: BTreeMap<String, (usize, String)>,
     holders: BTreeMap<String, String>,
@@ -47,6 +50,7 @@ impl Nb {
         let mut nb = Self {
             database: Database::with_seed(schema.clone(), seed),
             log: Vec::new(),
+            by_hand: BTreeSet::new(),
             removed: BTreeMap::new(),
             holders: BTreeMap::new(),
             chassis: BTreeMap::new(),
@@ -75,6 +79,17 @@ impl Nb {
             self.log.push(changes);
         }
         Ok(())
+    }
+
+    /// Somebody changes rows by hand.
+    pub(crate) fn tamper(&mut self, transaction: &Transaction) {
+        let commit = self.log.len();
+        self.apply(transaction).unwrap();
+        if self.log.len() > commit {
+            self.by_hand.insert(commit);
+            // What somebody takes away behind everybody's back, nobody can let rest.
+            self.removed.retain(|_, (removed, _)| *removed != commit);
+        }
     }
 
     pub(crate) fn sequence(&self) -> Option<String> {
@@ -172,6 +187,11 @@ impl Nb {
     }
 }
 
+fn owner(values: &ovsdb::operation::RowValues) -> Option<Owner> {
+    let marks = values.get("external_ids")?;
+    Owner::from_mark(&marks.get_str(OWNER_TYPE)?, &marks.get_str(OWNER_NAME)?)
+}
+
 /// A replica that follows the log at its own pace.
 pub(crate) struct Follower {
     replica: Replica,
@@ -183,12 +203,19 @@ impl Follower {
         Self { replica: Replica::of(nb.database.schema(), &TABLES), cursor: 0 }
     }
 
-    pub(crate) fn follow(&mut self, nb: &Nb, most: usize) {
+    /// Follows the log; returns whose rows somebody changed by hand.
+    pub(crate) fn follow(&mut self, nb: &Nb, most: usize) -> BTreeSet<Owner> {
         let until = self.cursor.saturating_add(most).min(nb.log.len());
-        for changes in &nb.log[self.cursor..until] {
+        let mut disturbed = BTreeSet::new();
+        for (changes, commit) in nb.log[self.cursor..until].iter().zip(self.cursor..) {
             self.replica.feed(changes);
+            if nb.by_hand.contains(&commit) {
+                let values = changes.iter().flat_map(|change| [&change.before, &change.after]).flatten();
+                disturbed.extend(values.filter_map(owner));
+            }
         }
         self.cursor = until;
+        disturbed
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {

@@ -20,10 +20,11 @@ pub(crate) enum Fault {
     Restart,
     StuckChassis,
     DatabaseEmptied,
+    RowsChangedByHand,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::AnswerLost,
         Self::RequestLost,
         Self::DuplicateCommit,
@@ -38,6 +39,7 @@ impl Fault {
         Self::Restart,
         Self::StuckChassis,
         Self::DatabaseEmptied,
+        Self::RowsChangedByHand,
     ];
 
     /// How often it strikes where it can, in percent.

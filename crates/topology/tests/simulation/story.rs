@@ -123,7 +123,7 @@ impl Story {
                 if most == 1 {
                     self.faults.strike(Fault::StaleReplica, &mut self.rng);
                 }
-                controller.follow(&self.nb, most);
+                controller.follow(&self.nb, most, self.now);
             }
             2 => {
                 controller.patch(&mut self.api, self.now, &mut self.rng, &mut self.faults);
@@ -162,7 +162,8 @@ impl Story {
     }
 
     fn disaster(&mut self) {
-        match self.rng.below(5) {
+        match self.rng.below(6) {
+            5 => self.change_rows_by_hand(),
             0 => self.restart(),
             1 => {
                 // The other takes over, and the first does not know.
@@ -195,7 +196,7 @@ impl Story {
                 let none = ovsdb::datum::Datum::map([]);
                 let row = ovsdb::transaction::Row::new().set("external_ids", none);
                 empty.update("NB_Global", vec![Condition::uuid(GLOBAL)], row);
-                self.nb.apply(&empty).unwrap();
+                self.nb.tamper(&empty);
                 let names: Vec<String> = self.nb.chassis.keys().cloned().collect();
                 for name in names {
                     self.nb.chassis.get_mut(&name).unwrap().stuck = false;
@@ -204,6 +205,39 @@ impl Story {
             }
             _ => {}
         }
+    }
+
+    /// Somebody knows better than the controller.
+    fn change_rows_by_hand(&mut self) {
+        self.faults.strike(Fault::RowsChangedByHand, &mut self.rng);
+        let ours = |values: &ovsdb::operation::RowValues| {
+            values.get("external_ids").is_some_and(|ids| ids.get_str("k8s.ovn.org/owner-controller").is_some())
+        };
+        let rows: Vec<(String, Uuid)> = self
+            .nb
+            .database
+            .tables()
+            .filter(|(_, _, values)| ours(values))
+            .map(|(table, uuid, _)| (table.to_owned(), uuid))
+            .collect();
+        let Some((table, uuid)) = self.rng.pick(&rows).cloned() else { return };
+        let (column, root) = match table.as_str() {
+            "Logical_Switch_Port" => ("port_security", false),
+            "Address_Set" => ("addresses", true),
+            "Logical_Switch" => ("ports", true),
+            "Logical_Router" => ("static_routes", true),
+            "Port_Group" => ("ports", true),
+            "NAT" => ("options", false),
+            _ => return,
+        };
+        let mut change = Transaction::new();
+        if root && self.rng.percent(30) {
+            change.delete(&table, vec![Condition::uuid(uuid)]);
+        } else {
+            let empty = if column == "options" { ovsdb::datum::Datum::map([]) } else { ovsdb::datum::Datum::Empty };
+            change.update(&table, vec![Condition::uuid(uuid)], ovsdb::transaction::Row::new().set(column, empty));
+        }
+        self.nb.tamper(&change);
     }
 
     fn new_node(&mut self) {
@@ -373,7 +407,7 @@ impl Story {
             for which in 0..2 {
                 let controller = &mut self.controllers[which];
                 controller.watch(&self.api, usize::MAX, self.now, &mut self.rng, &mut self.faults);
-                controller.follow(&self.nb, usize::MAX);
+                controller.follow(&self.nb, usize::MAX, self.now);
                 busy |= controller.patch(&mut self.api, self.now, &mut self.rng, &mut self.faults);
                 if which == leader {
                     busy |= controller.step(&mut self.nb, &mut self.ghosts, self.now, &mut self.rng, &mut self.faults);
@@ -470,7 +504,7 @@ impl Story {
         }
         controller.take_over(&mut nb);
         for _ in 0..500 {
-            controller.follow(&nb, usize::MAX);
+            controller.follow(&nb, usize::MAX, self.now);
             controller.step(&mut nb, &mut Vec::new(), self.now, &mut self.rng, &mut self.faults);
         }
         let scratch = nb.rows();
