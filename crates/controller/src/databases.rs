@@ -6,7 +6,7 @@ use std::time::Duration;
 use ovn_schema::{Features, northbound, southbound};
 use ovsdb::client::{Client, Config, SequenceCell, TableMonitor};
 use ovsdb::operation::Condition;
-use ovsdb::replica::Snapshot;
+use ovsdb::replica::{Changes, RowView, Snapshot};
 use ovsdb::transaction::{Row, Transaction};
 use topology::plan::TABLES;
 
@@ -62,6 +62,20 @@ pub(crate) fn features(client: &Client) -> Result<Option<Features>, ControllerEr
 pub(crate) fn cell(snapshot: &Snapshot) -> Option<SequenceCell> {
     let uuid = snapshot.table("NB_Global")?.iter().next()?.uuid;
     Some(SequenceCell { table: "NB_Global".into(), uuid, column: "external_ids".into(), key: SEQUENCE.into() })
+}
+
+/// Whether a commit of a controller is among the changes.
+pub(crate) fn has_new_sequence(changes: &Changes) -> bool {
+    changes.changes.iter().any(|change| {
+        let Some(schema) = changes.snapshot.table_at(change.table).map(ovsdb::replica::Table::schema) else {
+            return false;
+        };
+        let value = |row: &Option<ovsdb::replica::Row>| {
+            let view = RowView { uuid: change.uuid, row: row.as_ref()?, schema };
+            view.get("external_ids")?.get_str(SEQUENCE)
+        };
+        schema.name == "NB_Global" && value(&change.before) != value(&change.after)
+    })
 }
 
 /// Makes the row of settings that an empty database lacks. northd does so as well; whoever is second is refused.

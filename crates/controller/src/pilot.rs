@@ -13,7 +13,7 @@ use telemetry::{Condition, Heartbeat, Telemetry};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use topology::engine::{Measure, Next};
-use topology::identity::{Owner, RowId};
+use topology::identity::RowId;
 use topology::plan::owner_of;
 use topology::{Effect, Engine, Observed};
 
@@ -93,6 +93,8 @@ struct Pilot {
     northd: Option<Northd>,
     /// Rows of the transaction that was sent last: what changes in others was somebody else.
     expected: BTreeSet<RowId>,
+    /// The session with the northbound database whose changes were seen last.
+    session: u64,
     /// Since when the northbound database is not there.
     without_nb: Option<Instant>,
     /// Whether the server's features are known.
@@ -138,6 +140,7 @@ impl Pilot {
             metrics: Metrics::register(telemetry, api),
             northd: None,
             expected: BTreeSet::new(),
+            session: 0,
             without_nb: Some(Instant::now()),
             featured: false,
             conditions,
@@ -313,25 +316,37 @@ impl Pilot {
         if !self.engine.is_leading() {
             return;
         }
-        let mut owners: BTreeSet<Owner> = BTreeSet::new();
+        let (connected, sessions) = {
+            let status = self.nb.status();
+            let status = status.borrow();
+            (status.connected, status.sessions)
+        };
+        // A new session tells what changed meanwhile, whoever did it; and without a new value nothing was ours.
+        let same = std::mem::replace(&mut self.session, sessions) == sessions && connected;
+        if !same || !databases::has_new_sequence(changes) {
+            self.expected.clear();
+        }
+        let (mut owners, mut rows) = (BTreeSet::new(), BTreeSet::new());
         for change in &changes.changes {
             let Some(table) = changes.snapshot.table_at(change.table) else { continue };
             let schema = table.schema();
-            if schema.name == "NB_Global" || self.expects(&schema.name, change.uuid) {
+            let Some(table) = topology::plan::table_name(&schema.name).filter(|name| *name != "NB_Global") else {
+                continue;
+            };
+            let id = RowId { table, uuid: change.uuid };
+            if self.expected.contains(&id) {
                 continue;
             }
             for row in [&change.before, &change.after].into_iter().flatten() {
-                owners.extend(owner_of(ovsdb::replica::RowView { uuid: change.uuid, row, schema }));
+                let owner = owner_of(ovsdb::replica::RowView { uuid: change.uuid, row, schema });
+                rows.extend(owner.is_some().then_some(id));
+                owners.extend(owner);
             }
         }
         if !owners.is_empty() {
             let now = self.now();
-            self.engine.disturbed(owners, now);
+            self.engine.disturbed(owners, rows, now);
         }
-    }
-
-    fn expects(&self, table: &str, uuid: ovsdb::uuid::Uuid) -> bool {
-        topology::plan::table_name(table).is_some_and(|table| self.expected.contains(&RowId { table, uuid }))
     }
 
     fn saw(&mut self, seen: Option<Seen>) -> Result<(), ControllerError> {

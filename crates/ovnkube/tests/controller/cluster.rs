@@ -73,8 +73,17 @@ impl Cluster {
     }
 
     pub(crate) fn controller_with(&self, name: &str, more: &[&str]) {
-        let record = self.lab.record();
-        let endpoints = &record.endpoints;
+        let northbound = self.lab.record().endpoints.northbound.unwrap();
+        self.run_controller(name, &northbound, more);
+    }
+
+    /// A controller that reaches the northbound database by another way.
+    pub(crate) fn controller_at(&self, name: &str, northbound: &str) {
+        self.run_controller(name, northbound, &[]);
+    }
+
+    fn run_controller(&self, name: &str, northbound: &str, more: &[&str]) {
+        let southbound = self.lab.record().endpoints.southbound.unwrap();
         let program = Program::new(name, PathBuf::from(env!("CARGO_BIN_EXE_ovnkube")))
             .arguments([
                 "controller",
@@ -85,8 +94,8 @@ impl Cluster {
                 "--log-level",
                 "info,ovsdb=debug",
             ])
-            .arguments(["--nb-address", endpoints.northbound.as_deref().unwrap()])
-            .arguments(["--sb-address", endpoints.southbound.as_deref().unwrap()])
+            .arguments(["--nb-address", northbound])
+            .arguments(["--sb-address", &southbound])
             .arguments(self.arguments.iter().cloned())
             .arguments(more.iter().copied());
         self.lab.run(&program).unwrap();
@@ -142,6 +151,25 @@ impl Cluster {
 
     pub(crate) fn apply(&self, manifest: &Value) {
         self.lab.apply(&manifest.to_string()).unwrap();
+    }
+
+    /// Many at once; tried again while a namespace's service account is not there yet.
+    pub(crate) fn apply_all(&self, items: &[Value]) {
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+        until("objects are made", || self.lab.apply(&list).ok());
+    }
+
+    /// The networks of all these pods of a namespace, once every one has its own.
+    pub(crate) fn networks_of(&self, namespace: &str, names: &[String]) -> Vec<Network> {
+        until(&format!("pods {names:?} of {namespace} have their annotations"), || {
+            let pods = self.get(&["pods", "-n", namespace]);
+            let network = |name: &String| {
+                let pod = pods["items"].as_array()?.iter().find(|pod| pod["metadata"]["name"] == name.as_str())?;
+                let text = pod["metadata"]["annotations"]["k8s.ovn.org/pod-networks"].as_str()?;
+                Some(Network::read(text, pod["metadata"]["uid"].as_str()?))
+            };
+            names.iter().map(network).collect()
+        })
     }
 
     /// The network on a pod, once it is there.

@@ -2,5 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod cluster;
+mod door;
+mod lessons_connection;
+mod lessons_consistency;
 mod packets;
 mod startup;
+mod states;

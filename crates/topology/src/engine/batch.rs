@@ -13,10 +13,10 @@ use super::queue::Turn;
 use super::seed::{self, RESTING};
 use super::{BATCH, Engine, Leading};
 use crate::allocation::{PodState, Thing};
-use crate::contribution::Contribution;
+use crate::contribution::{Contribution, Member};
 use crate::desired::{Given, check_node, desired};
-use crate::identity::{Name, Owner, RowId};
-use crate::ledger::{Entry, Touched};
+use crate::identity::{ColumnRef, Name, Owner, RowId};
+use crate::ledger::{Entry, Ledger, Touched};
 use crate::objects::NodeFacts;
 use crate::plan::plan;
 use crate::refusal::Refusal;
@@ -31,6 +31,15 @@ pub(super) struct Batch {
     asks: bool,
     /// What it takes off the list of what rests.
     freed: Vec<Thing>,
+    /// What others had changed, and it puts right.
+    mends: Disturbed,
+}
+
+/// What somebody else changed: there the ledger does not tell what the database holds.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Disturbed {
+    owners: BTreeSet<Owner>,
+    rows: BTreeSet<RowId>,
 }
 
 /// What to do next.
@@ -84,6 +93,7 @@ impl Engine {
 
     /// What the turns change, as operations; the batch is noted as in flight.
     fn changes(&mut self, mut turns: Vec<Turn>, snapshot: &Snapshot, now: Duration) -> Transaction {
+        let mends = self.leading.as_mut().map(|leading| leading.take_disturbed(&turns)).unwrap_or_default();
         loop {
             let Some(leading) = &mut self.leading else { return Transaction::new() };
             let mut touched = Touched::default();
@@ -97,9 +107,10 @@ impl Engine {
                     before.push((owner.clone(), leading.ledger.put(owner, contribution, &mut touched)));
                 }
             }
+            mends.touch(&leading.ledger, snapshot, &mut touched);
             let plan = plan(&touched, &leading.ledger, snapshot);
             if plan.missing.is_empty() {
-                leading.in_flight = Some(Batch { turns, before, asks: false, freed: Vec::new() });
+                leading.in_flight = Some(Batch { turns, before, asks: false, freed: Vec::new(), mends });
                 return plan.transaction;
             }
             // Somebody refers to a row that is not there, because its owner is parked: it has to wait.
@@ -153,6 +164,7 @@ impl Engine {
         let Some(batch) = leading.in_flight.take() else { return };
         let alone = batch.turns.len() == 1;
         leading.limit = (batch.turns.len() / 2).max(1);
+        leading.disturbed.add(batch.mends);
         for (owner, entry) in batch.before.into_iter().rev() {
             leading.ledger.restore(&owner, entry);
         }
@@ -170,6 +182,7 @@ impl Engine {
     pub fn abandoned(&mut self) {
         let Some(leading) = &mut self.leading else { return };
         let Some(batch) = leading.in_flight.take() else { return };
+        leading.disturbed.add(batch.mends);
         for (owner, entry) in batch.before.into_iter().rev() {
             leading.ledger.restore(&owner, entry);
         }
@@ -178,11 +191,52 @@ impl Engine {
         }
     }
 
-    /// Somebody else changed rows of ours: their owners are looked at again.
-    pub fn disturbed(&mut self, owners: BTreeSet<Owner>, now: Duration) {
+    /// Somebody else changed rows of ours: their owners are looked at again, and what the rows hold is counted again.
+    pub fn disturbed(&mut self, owners: BTreeSet<Owner>, rows: BTreeSet<RowId>, now: Duration) {
         if let Some(leading) = &mut self.leading {
-            for owner in owners {
-                leading.queue.push(owner, now);
+            for owner in &owners {
+                leading.queue.push(owner.clone(), now);
+            }
+            leading.disturbed.add(Disturbed { owners, rows });
+        }
+    }
+}
+
+impl Disturbed {
+    fn add(&mut self, more: Self) {
+        self.owners.extend(more.owners);
+        self.rows.extend(more.rows);
+    }
+
+    /// Members that are wanted are compared with the database, also those that came long ago.
+    fn touch(&self, ledger: &Ledger, snapshot: &Snapshot, touched: &mut Touched) {
+        let mut wanted: Vec<Member> = Vec::new();
+        // Where the owner's rows are members: a port that was deleted was also taken from its switch.
+        for entry in self.owners.iter().filter_map(|owner| ledger.entry(owner)) {
+            wanted.extend(entry.members().iter().cloned());
+        }
+        // What others have in the row. A member whose own row is gone comes back with its owner.
+        for id in &self.rows {
+            let Some(view) = crate::plan::row(snapshot, *id) else { continue };
+            for (column, members) in ledger.sets_of(*id) {
+                let kind = view.schema.column(column).map(|column| &column.kind.key.refers_to);
+                let target = kind.and_then(Option::as_ref).and_then(|reference| snapshot.table(&reference.table));
+                let there = |atom: &&Atom| match (atom, target) {
+                    (Atom::Uuid(uuid), Some(target)) => target.get(*uuid).is_some(),
+                    _ => true,
+                };
+                let column = ColumnRef { row: *id, column };
+                wanted.extend(members.filter(there).map(|atom| Member { column, atom: atom.clone() }));
+            }
+        }
+        for Member { column, atom } in wanted {
+            let comes = || matches!(touched.rows.get(&column.row), Some(Some(_)));
+            if crate::plan::row(snapshot, column.row).is_none() && !comes() {
+                continue;
+            }
+            let change = touched.columns.entry(column).or_default();
+            if !change.removed.contains(&atom) {
+                change.added.insert(atom);
             }
         }
     }
@@ -330,6 +384,12 @@ fn has_switch(leading: &Leading, node: &NodeFacts) -> bool {
 }
 
 impl Leading {
+    /// What was disturbed and is put right with these turns: every row, and the owners among them.
+    fn take_disturbed(&mut self, turns: &[Turn]) -> Disturbed {
+        let owners = turns.iter().filter_map(|turn| self.disturbed.owners.take(&turn.owner)).collect();
+        Disturbed { owners, rows: std::mem::take(&mut self.disturbed.rows) }
+    }
+
     /// A pod waits for something of its node.
     fn wait(&mut self, owner: &Owner, store: &crate::store::Store) {
         if let Owner::Pod(key) = owner

@@ -28,7 +28,7 @@ pub use batch::Next;
 pub use effect::{Effect, Measure, ObjectRef, PatchOutcome, Stage};
 pub use observe::Observed;
 
-use self::batch::Batch;
+use self::batch::{Batch, Disturbed};
 use self::follow_up::Patching;
 use self::progress::Progress;
 use self::queue::Queue;
@@ -63,6 +63,7 @@ struct Leading {
     aliases: Aliases,
     queue: Queue,
     in_flight: Option<Batch>,
+    disturbed: Disturbed,
     /// How many objects the next transaction may have: less after one that was refused as a whole.
     limit: usize,
     parked: BTreeMap<Owner, Refusal>,
@@ -177,6 +178,7 @@ impl Engine {
             aliases,
             queue,
             in_flight: None,
+            disturbed: Disturbed::default(),
             limit: BATCH,
             parked: BTreeMap::new(),
             waiting: BTreeMap::new(),

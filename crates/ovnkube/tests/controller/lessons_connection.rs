@@ -1,0 +1,199 @@
+//! What has broken systems like this one: controllers that lose their database, or its answers.
+
+use std::collections::BTreeSet;
+
+use crate::cluster::{Cluster, Network, PATIENCE, Wish, pod, until};
+use crate::door::Door;
+use crate::states::{Observer, addresses, dangling, mark, now, pod_ports, rows, sequence, texts};
+
+fn make_pods(cluster: &Cluster, prefix: &str, count: u32) -> Vec<String> {
+    let names: Vec<String> = (1..=count).map(|number| format!("{prefix}-{number}")).collect();
+    cluster.apply_all(&names.iter().map(|name| pod("default", name, "n1")).collect::<Vec<_>>());
+    names
+}
+
+/// Lesson 3 (kube-ovn#7497: the database's node died, and the controller held its lease for 54 minutes, doing nothing).
+///
+/// Seen to fail with …
+#[test]
+fn lesson_3_alive_means_commits_succeed() {
+    let cluster = Wish::new("alive").start();
+    let door = Door::open_to_northbound(&cluster);
+    let observer = Observer::start(&cluster);
+    cluster.controller_at("c1", &door.address);
+    cluster.wait_leader("c1");
+    cluster.add_node(1);
+    cluster.networks_of("default", &make_pods(&cluster, "before", 2));
+    cluster.controller("c2");
+    assert!(cluster.sequence().0.starts_with("c1/"));
+    // It still reaches the API, and so could renew its lease for ever.
+    door.hold();
+    let meanwhile = make_pods(&cluster, "meanwhile", 3);
+    cluster.networks_of("default", &meanwhile);
+    let (second, _) = cluster.sequence();
+    assert!(second.starts_with("c2/"), "{second}");
+    assert!(cluster.lab.log("c1").unwrap().contains("giving up the lease"));
+    // What the first had said arrives now, much too late.
+    door.open();
+    cluster.networks_of("default", &make_pods(&cluster, "after", 3));
+    let takes_part = || cluster.lab.log("c1").unwrap().matches("connected").count() > 1;
+    until("the first sees the database again", || takes_part().then_some(()));
+    cluster.networks_of("default", &make_pods(&cluster, "later", 2));
+    let states = observer.take();
+    let mut writers: Vec<String> = states.iter().filter_map(|changes| Some(sequence(&changes.snapshot)?.0)).collect();
+    writers.dedup();
+    assert_eq!(writers.len(), 2, "they fought: {writers:?}");
+    assert_eq!(writers[1], second);
+    assert!(states.iter().all(|changes| dangling(&changes.snapshot).is_empty()));
+    // It is warm: the moment that the second goes, it leads.
+    assert!(cluster.lab.terminate("c2", PATIENCE).unwrap().success());
+    cluster.networks_of("default", &make_pods(&cluster, "last", 2));
+    let (third, _) = cluster.sequence();
+    assert!(third.starts_with("c1/") && third != writers[0], "{third}");
+    assert_eq!(pod_ports(&now(&cluster)).count(), 12);
+}
+
+/// Lesson 5 (eBay/go-ovn#147: what was deleted while the connection was down stayed in the cache for ever).
+///
+/// Seen to fail with …
+#[test]
+fn lesson_5_deletions_over_a_reconnect_are_not_missed() {
+    let cluster = Wish::new("reconnect").start();
+    let door = Door::open_to_northbound(&cluster);
+    cluster.controller_at("c1", &door.address);
+    cluster.wait_leader("c1");
+    cluster.add_node(1);
+    let names = make_pods(&cluster, "p", 6);
+    let networks = cluster.networks_of("default", &names);
+    let address = |place: usize| networks[place].address().to_string();
+    until("everything was reviewed", || {
+        cluster.lab.log("c1").unwrap().contains("everything was reviewed").then_some(())
+    });
+    let right = contents(&cluster);
+    door.shut();
+    // The server keeps no history: whoever connects again is told everything, and nothing of what is gone.
+    cluster.lab.kill("nb").unwrap();
+    cluster.lab.restart("nb").unwrap();
+    let set = rows(&now(&cluster), "Address_Set")
+        .find(|set| mark(*set, "k8s.ovn.org/name").as_deref() == Some("default"))
+        .unwrap()
+        .uuid
+        .to_string();
+    cluster
+        .lab
+        .nbctl(
+            &[
+                ["lsp-del", "default_p-1", "--"].as_slice(),
+                &["set", "Logical_Switch_Port", "default_p-2", "addresses=unknown", "--"],
+                &["remove", "Address_Set", &set, "addresses", &address(2), "--"],
+                &["lr-route-del", "GR_n1", "--", "clear", "Logical_Router_Port", "rtos-n1", "options"],
+            ]
+            .concat(),
+        )
+        .unwrap();
+    cluster.lab.kubectl(&["delete", "--wait=false", "pod", "p-5", "p-6"]).unwrap();
+    assert_ne!(contents(&cluster), right);
+    let observer = Observer::start(&cluster);
+    let harmed = observer.take().pop().unwrap().snapshot;
+    door.open();
+    let gone = [address(4), address(5)];
+    let right: BTreeSet<String> = right
+        .into_iter()
+        .filter(|row| !row.contains("default_p-5") && !row.contains("default_p-6"))
+        .map(|row| gone.iter().fold(row, |row, address| row.replace(&format!("{address} "), "")))
+        .collect();
+    until("all is as it was, without the pods that went", || {
+        let found = contents(&cluster);
+        (found == right).then_some(()).or_else(|| {
+            println!("differs: {:?}", found.symmetric_difference(&right).collect::<Vec<_>>());
+            None
+        })
+    });
+    // And nothing else was touched.
+    let touched: BTreeSet<String> = observer
+        .take()
+        .iter()
+        .flat_map(|changes| {
+            changes.changes.iter().map(|change| {
+                let table = changes.snapshot.table_at(change.table).unwrap();
+                let row = table.get(change.uuid).or_else(|| harmed.table(&table.schema().name)?.get(change.uuid));
+                let name = row.and_then(|row| row.text("name").or_else(|| row.text("ip_prefix")));
+                format!("{} {}", table.schema().name, name.unwrap_or_default())
+            })
+        })
+        .collect();
+    println!("{touched:?}");
+    for row in &touched {
+        let allowed = ["Logical_Switch n1", "Logical_Router GR_n1", "Logical_Router_Port rtos-n1", "NB_Global "];
+        let ports = ["p-1", "p-2", "p-5", "p-6"].map(|name| format!("Logical_Switch_Port default_{name}"));
+        let set = row.starts_with("Address_Set") || row.starts_with("Logical_Router_Static_Route");
+        assert!(set || allowed.contains(&row.as_str()) || ports.contains(row), "{row} was touched: {touched:?}");
+    }
+}
+
+/// What we wrote, row by row, in words that do not depend on identities.
+fn contents(cluster: &Cluster) -> BTreeSet<String> {
+    let snapshot = now(cluster);
+    let mut contents = BTreeSet::new();
+    for table in ["Logical_Switch_Port", "Logical_Router_Port", "Address_Set", "Logical_Router_Static_Route", "NAT"] {
+        for row in rows(&snapshot, table).filter(|row| mark(*row, "k8s.ovn.org/owner-type").is_some()) {
+            let name = row.text("name").or_else(|| row.text("ip_prefix")).unwrap_or_default();
+            let options = row.get("options").map(std::borrow::Cow::into_owned);
+            let words: String = texts(row, "addresses").iter().map(|word| format!("{word} ")).collect();
+            contents.insert(format!("{table} {} {name} {words}{options:?}", row.uuid));
+        }
+    }
+    for table in ["Logical_Switch", "Logical_Router"] {
+        for row in rows(&snapshot, table) {
+            for column in ["static_routes", "nat", "policies", "acls"] {
+                contents.insert(format!("{:?} {column} {:?}", row.text("name"), row.get(column).map(|set| set.len())));
+            }
+        }
+    }
+    contents
+}
+
+/// Lesson 8 (ovn b5387b3d7: a commit whose answer was lost was sent again, and its rows were there twice).
+///
+/// Seen to fail with …
+#[test]
+fn lesson_8_commits_whose_answers_are_lost_make_no_second_row() {
+    let cluster = Wish::new("twice").arguments(&["--disable-snat-multiple-gws", "true"]).start();
+    let door = Door::open_to_northbound(&cluster);
+    let observer = Observer::start(&cluster);
+    cluster.controller_at("c1", &door.address);
+    cluster.wait_leader("c1");
+    cluster.add_node(1);
+    cluster.networks_of("default", &make_pods(&cluster, "first", 1));
+    let (writer, _) = cluster.sequence();
+    door.lose_commits();
+    let mut names = vec!["first-1".to_owned()];
+    for batch in 1..=6 {
+        names.extend(make_pods(&cluster, &format!("b{batch}"), 10));
+        cluster.networks_of("default", &names);
+    }
+    let (answers, requests) = door.lost();
+    println!("lost: {answers} answers, {requests} requests");
+    assert!(answers >= 2 && requests >= 2, "too little was lost to show anything: {answers}, {requests}");
+    let given: BTreeSet<String> = cluster
+        .networks_of("default", &names)
+        .iter()
+        .map(Network::address)
+        .map(|address| address.to_string())
+        .collect();
+    assert_eq!(given.len(), 61, "addresses were given twice");
+    let snapshot = observer.take().pop().unwrap().snapshot;
+    let ports: Vec<String> = pod_ports(&snapshot).filter_map(|port| port.text("name")).collect();
+    assert_eq!((ports.len(), ports.iter().collect::<BTreeSet<_>>().len()), (61, 61));
+    let [in_sets, on_ports] = addresses(&snapshot);
+    assert_eq!((&in_sets["default"], &on_ports["default"]), (&given, &given));
+    // No index of the server's keeps these from being there twice.
+    let translated: Vec<String> = rows(&snapshot, "NAT")
+        .filter(|nat| mark(*nat, "k8s.ovn.org/owner-type").as_deref() == Some("Pod"))
+        .filter_map(|nat| nat.text("logical_ip"))
+        .collect();
+    assert_eq!((translated.len(), translated.into_iter().collect::<BTreeSet<_>>()), (61, given));
+    let log = cluster.lab.log("c1").unwrap();
+    assert!(!log.contains("refused a transaction"), "something was parked");
+    assert_eq!(cluster.sequence().0, writer, "it had to give up the lease");
+}
