@@ -9,9 +9,10 @@ use ovsdb::datum::{Atom, Datum};
 use ovsdb::operation::{Condition, Mutation, Mutator, Operation, RowValues};
 use ovsdb::replica::{RowView, Snapshot};
 use ovsdb::transaction::{Row, Transaction};
+use ovsdb::uuid::Uuid;
 
 use crate::identity::{ColumnRef, OURS, OWNER_CONTROLLER, OWNER_NAME, OWNER_TYPE, Owner, RowId, is_computed};
-use crate::ledger::{Ledger, Touched};
+use crate::ledger::{ColumnChange, Entry, Ledger, Touched};
 
 /// The tables that we write.
 pub const TABLES: [&str; 18] = [
@@ -83,7 +84,7 @@ pub fn plan(touched: &Touched, ledger: &Ledger, snapshot: &Snapshot) -> Plan {
         match (wanted, row(snapshot, *id)) {
             (Some((owner, values)), None) => {
                 inserted.insert(*id);
-                let values = with_sets(values, *id, ledger);
+                let values = with_sets(values, *id, ledger, |table, uuid| will_be(touched, snapshot, table, uuid));
                 plan.transaction.owned_by(owner.to_string());
                 plan.transaction.insert_with_uuid(id.table, id.uuid, Row(values));
             }
@@ -104,7 +105,9 @@ pub fn plan(touched: &Touched, ledger: &Ledger, snapshot: &Snapshot) -> Plan {
             (None, None) => {}
         }
     }
-    for (column, change) in &touched.columns {
+    let again = members_of_inserted(&inserted, touched, ledger);
+    let came_again = again.iter().filter(|(column, _)| !touched.columns.contains_key(column));
+    for (column, change) in touched.columns.iter().chain(came_again) {
         let gone = matches!(touched.rows.get(&column.row), Some(None));
         if gone || inserted.contains(&column.row) {
             continue;
@@ -118,7 +121,8 @@ pub fn plan(touched: &Touched, ledger: &Ledger, snapshot: &Snapshot) -> Plan {
         let held = view.get(column.column);
         let holds = |atom: &Atom| held.as_ref().is_some_and(|held| held.contains(atom));
         let (added, removed) = sets.entry(*column).or_default();
-        added.extend(change.added.iter().filter(|atom| !holds(atom)).cloned());
+        let atoms = change.added.iter().chain(again.get(column).into_iter().flat_map(|change| &change.added));
+        added.extend(atoms.filter(|atom| !holds(atom)).cloned());
         removed.extend(change.removed.iter().filter(|atom| holds(atom)).cloned());
     }
     mutate(&mut plan.transaction, sets);
@@ -142,12 +146,65 @@ fn mutate(transaction: &mut Transaction, sets: BTreeMap<ColumnRef, (BTreeSet<Ato
     }
 }
 
-fn with_sets(values: &RowValues, id: RowId, ledger: &Ledger) -> RowValues {
+/// Where rows are members that are inserted: one that was there before and went with what it was in has lost its
+/// places, though nobody who wants it there has changed.
+fn members_of_inserted(
+    inserted: &BTreeSet<RowId>,
+    touched: &Touched,
+    ledger: &Ledger,
+) -> BTreeMap<ColumnRef, ColumnChange> {
+    let mut columns: BTreeMap<ColumnRef, ColumnChange> = BTreeMap::new();
+    for id in inserted {
+        let Some(Some((owner, _))) = touched.rows.get(id) else { continue };
+        let members = ledger.entry(owner).map(Entry::members).unwrap_or_default();
+        for member in members.iter().filter(|member| member.atom == Atom::Uuid(id.uuid)) {
+            let known = touched.columns.get(&member.column).is_some_and(|change| change.added.contains(&member.atom));
+            if !known {
+                columns.entry(member.column).or_default().added.insert(member.atom.clone());
+            }
+        }
+    }
+    columns
+}
+
+/// Whether a row will be there after the transaction, as far as this plan knows.
+fn will_be(touched: &Touched, snapshot: &Snapshot, table: &str, uuid: Uuid) -> bool {
+    let Some(table) = table_name(table) else { return true };
+    match touched.rows.get(&RowId { table, uuid }) {
+        Some(wanted) => wanted.is_some(),
+        None => row(snapshot, RowId { table, uuid }).is_some(),
+    }
+}
+
+/// A row's values with all its sets; what members refer to must be there, or comes with its owner's turn.
+fn with_sets(values: &RowValues, id: RowId, ledger: &Ledger, there: impl Fn(&str, Uuid) -> bool) -> RowValues {
     let mut values = values.clone();
     for (column, members) in ledger.sets_of(id) {
+        let target = reference_of(id.table, column);
+        let members = members.filter(|atom| match (atom, target) {
+            (Atom::Uuid(uuid), Some(target)) => there(target, *uuid),
+            _ => true,
+        });
         values.insert(column.to_owned(), Datum::set(members.cloned()));
     }
     values
+}
+
+/// The table that a set of references refers to.
+fn reference_of(table: &str, column: &str) -> Option<&'static str> {
+    Some(match (table, column) {
+        ("Logical_Switch", "ports") | ("Port_Group", "ports") => "Logical_Switch_Port",
+        ("Logical_Router", "ports") => "Logical_Router_Port",
+        (_, "acls") => "ACL",
+        (_, "static_routes") => "Logical_Router_Static_Route",
+        (_, "policies") => "Logical_Router_Policy",
+        (_, "nat") => "NAT",
+        (_, "load_balancer_group") => "Load_Balancer_Group",
+        (_, "load_balancer") => "Load_Balancer",
+        (_, "gateway_chassis") => "Gateway_Chassis",
+        (_, "bands") => "Meter_Band",
+        _ => return None,
+    })
 }
 
 /// The columns whose values differ, with the values that they shall have. Sets that members are counted for, sets of

@@ -138,6 +138,10 @@ pub(super) fn ledger(snapshot: &Snapshot, adopted: Option<&crate::adopt::Adopted
                 let Some(set) = set_column(name, &column.name) else { continue };
                 for atom in datum.atoms() {
                     let whose = match &atom {
+                        // Who has a group is said by who has it, not by the group.
+                        Atom::Uuid(uuid) if set == LogicalSwitch::load_balancer_group.name() => {
+                            owners.get(uuid).map(|_| of_set.clone())
+                        }
                         Atom::Uuid(uuid) => owners.get(uuid).cloned(),
                         Atom::String(text) if name == AddressSet::TABLE => {
                             Some(addresses.get(text.as_str().as_ref()).unwrap_or(of_set).clone())

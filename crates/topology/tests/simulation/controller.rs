@@ -71,6 +71,12 @@ impl Controller {
         self.role != Role::Standby
     }
 
+    /// Whether it leads, and nobody has taken over since.
+    pub(crate) fn rules(&self, nb: &Nb) -> bool {
+        let writer = format!("{}:", self.incarnation);
+        self.leads() && nb.sequence().is_some_and(|sequence| sequence.starts_with(&writer))
+    }
+
     pub(crate) fn list(&mut self, api: &Api, kind: ObjectKind, now: Duration) {
         for observed in self.watches.list(api, kind) {
             self.engine.observe(observed, now);
@@ -90,8 +96,8 @@ impl Controller {
     }
 
     pub(crate) fn follow(&mut self, nb: &Nb, most: usize, now: Duration) {
-        let disturbed = self.follower.follow(nb, most);
-        self.engine.disturbed(disturbed, now);
+        let (owners, rows) = self.follower.follow(nb, most);
+        self.engine.disturbed(owners, rows, now);
     }
 
     fn next_value(&mut self) -> String {

@@ -10,8 +10,8 @@ use ovsdb::schema::DatabaseSchema;
 use ovsdb::sequence::SequenceCell;
 use ovsdb::transaction::{Row, Transaction};
 use ovsdb::uuid::Uuid;
-use topology::identity::{OWNER_NAME, OWNER_TYPE, Owner};
-use topology::plan::TABLES;
+use topology::identity::{OWNER_NAME, OWNER_TYPE, Owner, RowId};
+use topology::plan::{TABLES, table_name};
 
 pub(crate) const GLOBAL: Uuid = Uuid::from_bytes([7; 16]);
 const SEQUENCE: &str = "sequence";
@@ -84,6 +84,9 @@ impl Nb {
     /// Somebody changes rows by hand.
     pub(crate) fn tamper(&mut self, transaction: &Transaction) {
         let commit = self.log.len();
+        if std::env::var("SIMULATION_TRACE").is_ok() {
+            eprintln!("-- by hand (log {commit}): {}", serde_json::to_string(transaction.operations()).unwrap());
+        }
         self.apply(transaction).unwrap();
         if self.log.len() > commit {
             self.by_hand.insert(commit);
@@ -203,19 +206,21 @@ impl Follower {
         Self { replica: Replica::of(nb.database.schema(), &TABLES), cursor: 0 }
     }
 
-    /// Follows the log; returns whose rows somebody changed by hand.
-    pub(crate) fn follow(&mut self, nb: &Nb, most: usize) -> BTreeSet<Owner> {
+    /// Follows the log; returns which rows somebody changed by hand, and whose they are.
+    pub(crate) fn follow(&mut self, nb: &Nb, most: usize) -> (BTreeSet<Owner>, BTreeSet<RowId>) {
         let until = self.cursor.saturating_add(most).min(nb.log.len());
-        let mut disturbed = BTreeSet::new();
+        let (mut disturbed, mut rows) = (BTreeSet::new(), BTreeSet::new());
         for (changes, commit) in nb.log[self.cursor..until].iter().zip(self.cursor..) {
             self.replica.feed(changes);
             if nb.by_hand.contains(&commit) {
                 let values = changes.iter().flat_map(|change| [&change.before, &change.after]).flatten();
                 disturbed.extend(values.filter_map(owner));
+                let named = |change: &RowChange| Some(RowId { table: table_name(&change.table)?, uuid: change.uuid });
+                rows.extend(changes.iter().filter_map(named));
             }
         }
         self.cursor = until;
-        disturbed
+        (disturbed, rows)
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {
