@@ -76,15 +76,8 @@ impl Cluster {
         let record = self.lab.record();
         let endpoints = &record.endpoints;
         let program = Program::new(name, PathBuf::from(env!("CARGO_BIN_EXE_ovnkube")))
-            .arguments([
-                "controller",
-                "--identity",
-                name,
-                "--metrics-bind-address",
-                "off",
-                "--log-level",
-                "info,ovsdb=debug",
-            ])
+            .environment("OVNKUBE_METRICS_BIND_ADDRESS", "off")
+            .arguments(["controller", "--identity", name, "--log-level", "info,ovsdb=debug"])
             .arguments(["--nb-address", endpoints.northbound.as_deref().unwrap()])
             .arguments(["--sb-address", endpoints.southbound.as_deref().unwrap()])
             .arguments(self.arguments.iter().cloned())

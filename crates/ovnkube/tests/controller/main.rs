@@ -1,6 +1,10 @@
 //! The controller against real components: kube-apiserver, ovsdb-servers, northd, ovn-controllers.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod bad_input;
 mod cluster;
+mod lessons_objects;
+mod looking;
 mod packets;
 mod startup;
+mod webhook;
