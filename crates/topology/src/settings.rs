@@ -36,7 +36,7 @@ pub enum SettingsError {
     #[error(transparent)]
     Overlap(#[from] OverlapError),
     /// A family of the cluster lacks one of the helper networks.
-    #[error("{setting} has no {family} network, but cluster-subnets has one: add it")]
+    #[error("{setting} has no {family} network, but cluster-subnets has one: give it one")]
     NoNetwork {
         /// The setting.
         setting: &'static str,
@@ -64,6 +64,10 @@ pub enum Masquerade {
     Hairpin,
 }
 
+/// What the administrator calls the helper networks of each family.
+const JOIN: [&str; 2] = ["v4-join-subnet", "v6-join-subnet"];
+const MASQUERADE: [&str; 2] = ["v4-masquerade-subnet", "v6-masquerade-subnet"];
+
 /// The clusters' router has the first join address; numbers of nodes begin behind it.
 pub const FIRST_NODE_ID: u32 = 2;
 
@@ -89,15 +93,15 @@ impl ClusterSettings {
         }
         let mut named: Vec<(&str, Prefix)> = self.cluster.iter().map(|cidr| ("cluster-subnets", cidr.cidr)).collect();
         named.extend(self.services.iter().map(|prefix| ("service-cidrs", *prefix)));
-        named.extend(self.join.iter().map(|prefix| ("join-subnets", *prefix)));
-        named.extend(self.masquerade.iter().map(|prefix| ("masquerade-subnets", *prefix)));
+        named.extend(self.join.iter().map(|prefix| (JOIN[usize::from(prefix.is_ipv6())], *prefix)));
+        named.extend(self.masquerade.iter().map(|prefix| (MASQUERADE[usize::from(prefix.is_ipv6())], *prefix)));
         check_disjoint(&named)?;
         for (v6, family) in [(false, "IPv4"), (true, "IPv6")] {
             if !self.has_family(v6) {
                 continue;
             }
-            for (setting, networks, needed) in
-                [("join-subnets", &self.join, 4), ("masquerade-subnets", &self.masquerade, 8)]
+            let place = usize::from(v6);
+            for (setting, networks, needed) in [(JOIN[place], &self.join, 4), (MASQUERADE[place], &self.masquerade, 8)]
             {
                 let network = networks.iter().find(|network| network.is_ipv6() == v6);
                 let prefix = *network.ok_or(SettingsError::NoNetwork { setting, family })?;
@@ -187,7 +191,7 @@ mod tests {
         assert!(overlap.contains("cluster-subnets") && overlap.contains("service-cidrs"), "{overlap}");
         let mut no_join = settings(&["fd01::/48/64"], &[]);
         no_join.join.retain(|prefix| !prefix.is_ipv6());
-        assert!(no_join.check().unwrap_err().to_string().contains("join-subnets has no IPv6 network"));
+        assert!(no_join.check().unwrap_err().to_string().contains("v6-join-subnet has no IPv6 network"));
     }
 
     #[test]

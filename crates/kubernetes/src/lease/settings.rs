@@ -42,7 +42,8 @@ impl LeaseSettings {
         }
     }
 
-    pub(crate) fn check(&self) -> Result<(), LeaseSettingsError> {
+    /// Refuses what would let two hold the lease at once.
+    pub fn check(&self) -> Result<(), LeaseSettingsError> {
         let problem = if self.namespace.is_empty() || self.name.is_empty() || self.identity.is_empty() {
             "namespace, name and identity must not be empty".to_owned()
         } else if self.duration < Duration::from_secs(1) || self.duration > Duration::from_secs(60) {

@@ -19,6 +19,7 @@ pub(super) fn run(role: &Controller, given: &Given) -> anyhow::Result<ExitCode> 
     let options = options(role, &config)?;
     // Before anything is started: a mistake in the settings is told at once.
     options.cluster.check()?;
+    options.election.lease.check()?;
     let mut telemetry = telemetry::Options::new("controller", telemetry::build::VERSION, telemetry::build::COMMIT);
     telemetry.log = config.log_options()?;
     telemetry.listen = parse_bind_address(config.value(&settings::METRICS_ADDRESS)?).map_err(|why| anyhow!(why))?;

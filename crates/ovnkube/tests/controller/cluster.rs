@@ -85,15 +85,8 @@ impl Cluster {
     fn run_controller(&self, name: &str, northbound: &str, more: &[&str]) {
         let southbound = self.lab.record().endpoints.southbound.unwrap();
         let program = Program::new(name, PathBuf::from(env!("CARGO_BIN_EXE_ovnkube")))
-            .arguments([
-                "controller",
-                "--identity",
-                name,
-                "--metrics-bind-address",
-                "off",
-                "--log-level",
-                "info,ovsdb=debug",
-            ])
+            .environment("OVNKUBE_METRICS_BIND_ADDRESS", "off")
+            .arguments(["controller", "--identity", name, "--log-level", "info,ovsdb=debug"])
             .arguments(["--nb-address", northbound])
             .arguments(["--sb-address", &southbound])
             .arguments(self.arguments.iter().cloned())

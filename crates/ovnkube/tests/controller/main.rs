@@ -1,10 +1,14 @@
 //! The controller against real components: kube-apiserver, ovsdb-servers, northd, ovn-controllers.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod bad_input;
 mod cluster;
 mod door;
 mod lessons_connection;
 mod lessons_consistency;
+mod lessons_objects;
+mod looking;
 mod packets;
 mod startup;
 mod states;
+mod webhook;

@@ -196,22 +196,27 @@ impl Allocator {
     /// Frees what every node has forgotten; returns the nodes that have something free again.
     pub fn wake(&mut self, forgotten: impl Fn(&str, i64) -> bool) -> Vec<Name> {
         let awake = self.quarantine.wake(forgotten);
-        for (thing, _) in &awake {
+        let mut nodes: Vec<Name> = Vec::with_capacity(awake.len());
+        for (thing, node) in awake {
+            nodes.push(node);
             match thing {
                 Thing::Subnet(subnet) => {
                     if let Some(pool) = &mut self.subnets[usize::from(subnet.is_ipv6())] {
-                        pool.lift(*subnet);
+                        pool.lift(subnet);
                     }
                 }
-                Thing::NodeId(id) => drop(self.ids.release(*id)),
+                Thing::NodeId(id) => drop(self.ids.release(id)),
                 Thing::Address(address) => {
-                    for pool in self.nodes.values_mut().flat_map(|node| &mut node.pools) {
-                        pool.lift(*address);
+                    // Not only the node that it was used on: its subnet may be another's by now.
+                    for (name, node) in self.nodes.iter_mut().filter(|(_, node)| node.subnet_of(address).is_some()) {
+                        for pool in &mut node.pools {
+                            pool.lift(address);
+                        }
+                        nodes.push(name.clone());
                     }
                 }
             }
         }
-        let mut nodes: Vec<Name> = awake.into_iter().map(|(_, node)| node).collect();
         nodes.sort_unstable();
         nodes.dedup();
         nodes

@@ -179,6 +179,9 @@ impl Allocator {
 
     /// Claims a subnet; one that rests after this very node had it is taken back.
     fn claim_subnet(&mut self, node: &str, subnet: Prefix) -> Result<(), String> {
+        if subnet.size() < 4 {
+            return Err("it is too small for the addresses of the node's router and of its host".to_owned());
+        }
         let resting = self.quarantine.get(Thing::Subnet(subnet)).map(|resting| &*resting.owner == node);
         let pool = self.subnets[usize::from(subnet.is_ipv6())].as_mut();
         let pool = pool.ok_or_else(|| "cluster-subnets has no network of that address family".to_owned())?;
@@ -217,7 +220,7 @@ impl Allocator {
         }
         let was = known.id.filter(|id| self.claim_id(&node.name, *id).is_ok());
         was.or_else(|| self.ids.allocate()).ok_or_else(|| {
-            Refusal::new("NodeIdsExhausted", "no join address is left: join-subnets is too small for so many nodes")
+            Refusal::new("NodeIdsExhausted", "no join address is left: v4-join-subnet or v6-join-subnet is too small for so many nodes: remove nodes")
         })
     }
 

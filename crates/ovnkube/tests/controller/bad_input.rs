@@ -1,0 +1,333 @@
+//! Bad input: whoever made the mistake is told what is wrong and what to do, everybody else goes on, and when the mistake
+//! is gone everything is well without a restart.
+
+use std::process::Command;
+
+use lab::ChassisSpec;
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, Wish, node, pod, until};
+
+const POD_NETWORKS: &str = "k8s.ovn.org/pod-networks";
+const REQUEST: &str = "v1.multus-cni.io/default-network";
+const SUBNETS: &str = "k8s.ovn.org/node-subnets";
+const ID: &str = "k8s.ovn.org/node-id";
+const GATEWAY: &str = "k8s.ovn.org/l3-gateway-config";
+
+fn with(mut object: Value, key: &str, value: &str) -> Value {
+    object["metadata"]["annotations"][key] = json!(value);
+    object
+}
+
+fn remove(cluster: &Cluster, kind: &str, name: &str, key: &str) {
+    cluster.lab.kubectl(&["annotate", kind, name, &format!("{key}-")]).unwrap();
+}
+
+/// The subnet of a node, once it has one, without its last number and length: `10.128.0.`.
+fn subnet(cluster: &Cluster, node: &str) -> (String, String) {
+    let text = until(&format!("node {node} has a subnet"), || cluster.annotation("node", node, SUBNETS));
+    let value: Value = serde_json::from_str(&text).unwrap();
+    let subnet = value["default"][0].as_str().unwrap().to_owned();
+    let begin = subnet.rsplit_once('.').unwrap().0;
+    (format!("{begin}."), subnet)
+}
+
+fn address(cluster: &Cluster, name: &str) -> String {
+    cluster.network_of("default", name).address().to_string()
+}
+
+fn port_words(cluster: &Cluster, pod: &str) -> String {
+    let port = format!("default_{pod}");
+    cluster.lab.nbctl(&["lsp-get-addresses", &port]).unwrap().trim().to_owned()
+}
+
+/// Somebody comes later and is served.
+fn others_are_served(cluster: &Cluster, name: &str) {
+    cluster.create(&[node(name), pod("default", name, name)]);
+    cluster.network_of("default", name);
+}
+
+#[test]
+fn networks_on_pods_that_cannot_be() {
+    let cluster = Wish::new("bad-pods").start();
+    cluster.lead("c1");
+    cluster.create(&[node("n1"), node("n2"), pod("default", "good", "n1")]);
+    let (good, (other, _)) = (address(&cluster, "good"), subnet(&cluster, "n2"));
+    let network = |address: &str| {
+        json!({"default": {"ip_addresses": [format!("{address}/23")], "mac_address": "0a:58:00:00:00:77"}}).to_string()
+    };
+    let remedy = "remove the annotation";
+    let cases = [
+        ("text", "no JSON".to_owned(), ["is not JSON", "or remove it"]),
+        (
+            "nothing",
+            r#"{"default":{"ip_addresses":[],"mac_address":"0a:58:00:00:00:01"}}"#.into(),
+            ["ip_addresses", "remove it"],
+        ),
+        (
+            "mac",
+            r#"{"default":{"ip_addresses":["10.128.0.9/23"],"mac_address":"me"}}"#.into(),
+            ["mac_address", "remove it"],
+        ),
+        ("elsewhere", network(&format!("{other}9")), ["of node n1", remedy]),
+        ("taken", network(&good), ["is the address of pod default/good", remedy]),
+        ("router", network(&good.replace(good.rsplit('.').next().unwrap(), "1")), [".1", remedy]),
+        // As large as the API takes it.
+        ("huge", "x".repeat(250_000), ["is not JSON", "or remove it"]),
+    ];
+    let pods = cases.iter().map(|(name, value, _)| with(pod("default", name, "n1"), POD_NETWORKS, value));
+    cluster.create(&pods.collect::<Vec<_>>());
+    for (name, _, words) in &cases {
+        let message = cluster.event(name, "PodNetworkRefused", words);
+        assert!(message.contains(POD_NETWORKS) && message.len() <= 1024, "{name}: {message}");
+    }
+    // A large annotation of somebody else is nothing to us.
+    cluster.create(&[with(pod("default", "large", "n1"), "example.com/large", &"x".repeat(250_000))]);
+    cluster.network_of("default", "large");
+    others_are_served(&cluster, "later");
+    for (name, _, _) in &cases {
+        remove(&cluster, "pod", name, POD_NETWORKS);
+        assert!(port_words(&cluster, name).contains(&address(&cluster, name)), "{name}");
+    }
+    // What is written over a good network changes nothing, and goes again.
+    let words = port_words(&cluster, "good");
+    for (value, said) in [("{}".to_owned(), "the pod keeps"), (network(&format!("{other}7")), "but the pod has")] {
+        cluster.annotate("pod", "good", &[(POD_NETWORKS, &value)]);
+        cluster.event("good", "PodNetworkRefused", &[POD_NETWORKS, said, &good, remedy]);
+        assert_eq!(port_words(&cluster, "good"), words);
+        remove(&cluster, "pod", "good", POD_NETWORKS);
+        assert_eq!(address(&cluster, "good"), good);
+    }
+    until("nobody is parked", || {
+        (cluster.metric("ovnkube_controller_parked_objects{kind=\"Pod\"}") == 0.0).then_some(())
+    });
+}
+
+#[test]
+fn addresses_that_pods_ask_for() {
+    let cluster = Wish::new("requests").start();
+    cluster.lead("c1");
+    cluster.create(&[node("n1"), node("n2")]);
+    let ((own, _), (other, _)) = (subnet(&cluster, "n1"), subnet(&cluster, "n2"));
+    let request = |ip: &str, mac: &str| json!([{"name": "default", "ips": [ip], "mac": mac}]).to_string();
+    let (free, mac) = (format!("{own}50"), "02:00:00:00:00:01");
+    cluster.create(&[with(pod("default", "first", "n1"), REQUEST, &request(&format!("{free}/23"), mac))]);
+    let network = cluster.network_of("default", "first");
+    assert_eq!((network.address().to_string(), network.mac.to_string()), (free.clone(), mac.to_owned()));
+    assert_eq!(port_words(&cluster, "first"), format!("{mac} {free}"));
+
+    let cases = [
+        ("taken", request(&free, ""), ["is the address of pod default/first", "ask for another one"]),
+        ("same-mac", request(&format!("{own}60"), mac), ["is the MAC of pod default/first", "ask for another one"]),
+        ("outside", request(&format!("{other}50"), ""), ["of node n1", "ask for another one"]),
+        ("reserved", request(&format!("{own}1"), ""), [".1", "ask for another one"]),
+        ("address", request("10.128.0", ""), ["ips: ", "make the pod again"]),
+        ("mac", request(&free, "zz"), ["mac: ", "make the pod again"]),
+        ("list", "[{".to_owned(), ["is not a list of network attachments", "make the pod again"]),
+    ];
+    let pods = cases.iter().map(|(name, value, _)| with(pod("default", name, "n1"), REQUEST, value));
+    cluster.create(&pods.collect::<Vec<_>>());
+    for (name, _, words) in &cases {
+        let message = cluster.event(name, "StaticAddressRefused", words);
+        assert!(message.contains(REQUEST), "{name}: {message}");
+        assert_eq!(cluster.annotation("pod", name, POD_NETWORKS), None);
+    }
+    others_are_served(&cluster, "later");
+    for (name, _, _) in &cases[2..] {
+        cluster.delete("pod", &[name]);
+        cluster.create(&[with(pod("default", name, "n1"), REQUEST, "default/ovn")]);
+        cluster.network_of("default", name);
+    }
+    // Who asked for what somebody has gets it when that one is gone.
+    cluster.delete("pod", &["first"]);
+    assert_eq!(address(&cluster, "taken"), free);
+    assert_eq!(cluster.network_of("default", "same-mac").mac.to_string(), mac);
+}
+
+#[test]
+fn annotations_of_nodes_that_cannot_be() {
+    let cluster = Wish::new("bad-nodes").start();
+    let _chassis = cluster.lab.light_chassis(&ChassisSpec::numbered("n", 2)).unwrap();
+    cluster.lead("c1");
+    cluster.light_node("good", 1, &[]);
+    let (_, good) = subnet(&cluster, "good");
+    let id = until("the node has a number", || cluster.annotation("node", "good", ID));
+    let subnets = |subnet: &str| json!({ "default": [subnet] }).to_string();
+    let gateway = |mode: &str, mac: &str| {
+        json!({"default": {"mode": mode, "interface-id": "br-ex", "mac-address": mac, "ip-addresses": ["10.99.0.9/24"]}})
+            .to_string()
+    };
+    let cases = [
+        ("overlapping", SUBNETS, subnets(&good), ["NodeSubnetsRefused", "of node good"]),
+        ("outside", SUBNETS, subnets("192.168.0.0/23"), ["NodeSubnetsRefused", "192.168.0.0/23"]),
+        ("length", SUBNETS, subnets("10.129.0.0/31"), ["NodeSubnetsRefused", "10.129.0.0/31"]),
+        ("family", SUBNETS, subnets("fd01::/64"), ["NodeSubnetsRefused", "no network of that address family"]),
+        ("text", SUBNETS, "10.128.6.0/23".to_owned(), ["NodeAnnotationRefused", "is not JSON"]),
+        ("duplicate", ID, id.clone(), ["NodeIdRefused", "is the number of node good"]),
+        ("word", ID, "seven".to_owned(), ["NodeAnnotationRefused", "is not a whole number"]),
+        ("too-small", ID, "1".to_owned(), ["NodeIdRefused", "1"]),
+        ("too-large", ID, "70000".to_owned(), ["NodeIdRefused", "70000"]),
+        ("gateway", GATEWAY, "shared".to_owned(), ["NodeAnnotationRefused", "is not JSON"]),
+        ("mode", GATEWAY, gateway("upward", "0a:58:00:00:00:01"), ["NodeAnnotationRefused", "none of shared, local"]),
+        ("mac", GATEWAY, gateway("shared", "0a:58"), ["NodeAnnotationRefused", "mac-address"]),
+        (
+            "chassis",
+            GATEWAY,
+            gateway("shared", "0a:58:00:00:00:01"),
+            ["NodeAnnotationRefused", "k8s.ovn.org/node-chassis-id"],
+        ),
+        ("huge", GATEWAY, "{".repeat(250_000), ["NodeAnnotationRefused", "is not JSON"]),
+    ];
+    let mut objects: Vec<Value> = cases.iter().map(|(name, key, value, _)| with(node(name), key, value)).collect();
+    objects.extend(cases.iter().map(|(name, ..)| pod("default", name, name)));
+    objects.extend([node("join"), pod("default", "join", "join")]);
+    cluster.create(&objects);
+    for (name, key, _, [reason, word]) in &cases {
+        let message = cluster.event(name, reason, &[key, word, ": "]);
+        assert!(
+            ["remove it", "another one is given", "needs a chassis"].iter().any(|remedy| message.contains(remedy)),
+            "{message}"
+        );
+        cluster.event(name, "NodeWithoutNetwork", &[&format!("node {name}"), "see its Events"]);
+    }
+    cluster.event("join", "NodeNameRefused", &["named join", "rename the node"]);
+    assert_eq!(cluster.network_unavailable("join").as_deref(), Some("True"));
+    others_are_served(&cluster, "later");
+    let parked = || cluster.metric("ovnkube_controller_parked_objects{kind=\"Node\"}");
+    until("parked nodes are counted", || (parked() == 15.0).then_some(()));
+    for (name, key, ..) in &cases {
+        remove(&cluster, "node", name, key);
+        cluster.network_of("default", name);
+    }
+    until("nobody is parked but join", || (parked() == 1.0).then_some(()));
+    // What is written on a good node later changes nothing, and goes again.
+    cluster.create(&[pod("default", "on-good", "good")]);
+    cluster.network_of("default", "on-good");
+    let rows = cluster.rows();
+    for (key, value, words) in [
+        (ID, "40", ["but the node is number", "set it back"]),
+        (ID, "many", ["is not a whole number", "remove it"]),
+        (SUBNETS, r#"{"default":["10.131.0.0/23"]}"#, ["pods have addresses of", "drain the node"]),
+        (GATEWAY, "{}", ["is not JSON", "remove it"]),
+    ] {
+        let before = cluster.annotation("node", "good", key).unwrap();
+        cluster.annotate("node", "good", &[(key, value)]);
+        let reason = match key {
+            ID => "NodeIdRefused",
+            SUBNETS => "NodeSubnetsRefused",
+            _ => "NodeAnnotationRefused",
+        };
+        cluster.event("good", reason, &[key, words[0], words[1]]);
+        assert_eq!(cluster.rows(), rows, "{key} {value}");
+        cluster.annotate("node", "good", &[(key, &before)]);
+        until("nobody is parked but join", || (parked() == 1.0).then_some(()));
+    }
+    assert_eq!(subnet(&cluster, "good").1, good);
+
+    // A name as long as the API takes it.
+    let long = "a".repeat(253);
+    cluster.light_node(&long, 2, &[]);
+    cluster.create(&[pod("default", "long", &long)]);
+    cluster.network_of("default", "long");
+    cluster.lab.nbctl(&["--timeout=30", "wait-until", "Logical_Switch_Port", "default_long", "up=true"]).unwrap();
+    let switches = cluster.column("Logical_Switch", "name");
+    assert!(switches.contains(&long) && switches.contains(&format!("ext_{long}")));
+    assert!(cluster.column("Logical_Router", "name").contains(&format!("GR_{long}")));
+    cluster.delete("node", &[&long]);
+    until("nothing of it is left", || (!cluster.rows().iter().any(|row| row.contains(&long))).then_some(()));
+}
+
+#[test]
+fn cluster_subnets_run_out() {
+    let cluster = Wish::new("exhausted").arguments(&["--cluster-subnets", "10.128.0.0/28/29"]).start();
+    let _chassis = cluster.lab.light_chassis(&ChassisSpec::numbered("n", 3)).unwrap();
+    cluster.lead("c1");
+    for number in 1..=3 {
+        let name = format!("n{number}");
+        cluster.light_node(&name, number, &[]);
+        cluster.create(&[pod("default", &format!("p{number}"), &name)]);
+        if number < 3 {
+            cluster.network_of("default", &format!("p{number}"));
+        }
+    }
+    cluster.event("n3", "NodeSubnetsExhausted", &["no IPv4 subnet is left in cluster-subnets", "or remove nodes"]);
+    until("the condition says so", || (cluster.network_unavailable("n3").as_deref() == Some("True")).then_some(()));
+    cluster.event("p3", "NodeWithoutNetwork", &["node n3", "see its Events"]);
+    cluster.create(&[pod("default", "another", "n1")]);
+    cluster.network_of("default", "another");
+    assert_eq!(cluster.network_unavailable("n1"), None);
+    cluster.delete("node", &["n2"]);
+    cluster.network_of("default", "p3");
+    until("the condition says so", || (cluster.network_unavailable("n3").as_deref() == Some("False")).then_some(()));
+}
+
+#[test]
+fn settings_that_cannot_work() {
+    for (arguments, status, words) in [
+        (
+            vec!["--k8s-service-cidrs", "10.130.0.0/16"],
+            1,
+            ["cluster-subnets 10.128.0.0/14", "service-cidrs 10.130.0.0/16"],
+        ),
+        (
+            vec!["--gateway-v4-join-subnet", "10.128.0.0/16"],
+            1,
+            ["cluster-subnets 10.128.0.0/14", "v4-join-subnet 10.128.0.0/16"],
+        ),
+        (vec!["--gateway-v4-masquerade-subnet", "100.64.0.0/29"], 1, ["v4-join-subnet", "v4-masquerade-subnet"]),
+        (
+            vec!["--cluster-subnets", "10.0.0.0/14/23,10.1.0.0/16/24"],
+            1,
+            ["cluster-subnets 10.0.0.0/14", "cluster-subnets 10.1.0.0/16"],
+        ),
+        (vec!["--gateway-v4-join-subnet", "100.64.0.0/31"], 1, ["v4-join-subnet 100.64.0.0/31", "too small"]),
+        (vec!["--cluster-subnets", "10.128.0.0/14/8"], 1, ["--cluster-subnets", "from 14 to 30"]),
+        (vec!["--mtu", "9"], 1, ["--mtu", "from 576 to 65535"]),
+        (vec!["--cluster-subnet", "10.128.0.0/14/23"], 2, ["'--cluster-subnet'", "'--cluster-subnets'"]),
+        (vec!["--ha-election-renew-deadline", "9"], 1, ["renew deadline (9s)", "duration (4s)"]),
+    ] {
+        let run = Command::new(env!("CARGO_BIN_EXE_ovnkube")).arg("controller").args(&arguments).env_clear().output();
+        let run = run.unwrap();
+        let said = String::from_utf8(run.stderr).unwrap();
+        assert_eq!(run.status.code(), Some(status), "{arguments:?}: {said}");
+        assert!(said.lines().count() == 1 && words.iter().all(|word| said.contains(word)), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn a_lease_that_somebody_edits() {
+    let cluster = Wish::new("bad-lease").start();
+    cluster.create(&[node("n1")]);
+    let lease = |spec: Value| {
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": "ovn-kubernetes-master", "namespace": "kube-system"}, "spec": spec})
+    };
+    // Before anybody leads: held for ever, by the times that stand there.
+    cluster.create(&[lease(json!({"holderIdentity": "ghost", "leaseDurationSeconds": 3,
+        "renewTime": "9999-01-01T00:00:00.000000Z", "leaseTransitions": i32::MAX}))]);
+    cluster.lead("c1");
+    for (number, spec) in [
+        json!({"holderIdentity": "ghost", "leaseDurationSeconds": 2, "renewTime": "1970-01-01T00:00:00.000000Z"}),
+        json!({"holderIdentity": "c1", "renewTime": "9999-01-01T00:00:00.000000Z", "leaseTransitions": i32::MAX}),
+        json!({"holderIdentity": null, "leaseDurationSeconds": null, "renewTime": null, "acquireTime": null}),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let patch = json!({ "spec": spec }).to_string();
+        let words = ["patch", "lease", "-n", "kube-system", "ovn-kubernetes-master", "--type=merge", "-p", &patch];
+        cluster.lab.kubectl(&words).unwrap();
+        let name = format!("after-{number}");
+        cluster.create(&[pod("default", &name, "n1")]);
+        cluster.network_of("default", &name);
+    }
+    cluster.lab.kubectl(&["delete", "lease", "-n", "kube-system", "ovn-kubernetes-master"]).unwrap();
+    cluster.create(&[pod("default", "after-all", "n1")]);
+    cluster.network_of("default", "after-all");
+    until("the lease is there again", || {
+        let lease = cluster.lab.kubectl(&["get", "lease", "-n", "kube-system", "ovn-kubernetes-master", "-o", "json"]);
+        let lease: Value = serde_json::from_str(&lease.ok()?).unwrap();
+        (lease["spec"]["holderIdentity"] == "c1").then_some(())
+    });
+    cluster.stop("c1");
+}
