@@ -19,17 +19,26 @@ const BURST: usize = 1_000;
 pub(crate) fn run(options: &Options) -> Result<()> {
     let mut figures = vec![bench::calibration()?];
     let mut costs = Vec::new();
-    small(options, &mut figures, &mut costs)?;
-    middle(options, &mut figures, &mut costs)?;
-    large(options, &mut figures, &mut costs)?;
+    let mut failure = None;
+    for (name, measure) in [("small", small as Measure), ("middle", middle), ("large", large)] {
+        // What was measured before a failure is worth keeping, and the next lab has nothing to do with it.
+        if let Err(error) = measure(options, &mut figures, &mut costs) {
+            eprintln!("the {name} lab failed: {error:#}");
+            failure = failure.or(Some(error));
+        }
+        bench::write_figures("controller", &figures)?;
+    }
     if options.wants("growth") {
         growth::compare(&costs, &mut figures);
     }
     let path = bench::write_figures("controller", &figures)?;
     print!("{}", bench::table(&figures));
     println!("written to {}", path.display());
-    Ok(())
+    failure.map_or(Ok(()), Err)
 }
+
+/// What is measured in one lab: figures, and costs to compare.
+type Measure = fn(&Options, &mut Vec<Figure>, &mut Vec<Cost>) -> Result<()>;
 
 /// The size as it is, or as somebody wants it for a quick look.
 fn sized(size: Size, options: &Options) -> Size {

@@ -10,7 +10,7 @@
 //! "event to commit" is from the watcher's sight of the event to the monitor's sight of the row, and "bare commit" from
 //! the sending of the transaction to the same monitor's sight of its row: the way to the eye is in both.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -57,8 +57,11 @@ pub(crate) fn figures(world: &World, controller: &Controller) -> Result<Vec<Figu
             world.inside(async move |_| {
                 let mut monitor = Monitor::new(&world.northbound).await?;
                 let _ = ready.send(());
-                while !monitored.iter().all(|name| monitor.seen.contains_key(name)) {
-                    monitor.step().await?;
+                let mut awaited: HashSet<&String> = monitored.iter().collect();
+                while !awaited.is_empty() {
+                    for name in monitor.step().await? {
+                        awaited.remove(&name);
+                    }
                 }
                 Ok(monitor.seen)
             })
