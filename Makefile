@@ -65,11 +65,19 @@ bench: prerequisites ## the figures, into target/bench/*.json
 	target/release/calibrate
 	target/release/bench-lab
 	@$(MAKE) --no-print-directory bench-ovsdb
+	@$(MAKE) --no-print-directory bench-controller
 
 .PHONY: bench-ovsdb
 bench-ovsdb: prerequisites ## the figures of the OVSDB client alone, into target/bench/ovsdb.json
 	$(CARGO) build --release --locked --package bench
 	target/release/bench-ovsdb
+
+# BENCH_ARGS="--only burst,restart --pods 1000" for a quick look at parts of it.
+BENCH_ARGS ?=
+.PHONY: bench-controller
+bench-controller: prerequisites ## the figures of the controller alone, into target/bench/controller.json
+	$(CARGO) build --release --locked --package bench --package ovnkube
+	target/release/bench-controller $(BENCH_ARGS)
 
 .PHONY: clean
 clean: ## remove build results (the lab's cache stays; its folder is OVNKUBE_LAB_CACHE)

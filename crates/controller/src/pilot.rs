@@ -177,7 +177,7 @@ impl Pilot {
                     let now = self.now();
                     self.engine.progress(chassis, southbound, now);
                 }
-                changed = status.changed() => if changed.is_ok() { self.look_at_database() },
+                changed = status.changed() => if changed.is_ok() { self.look_at_database()? },
                 () = std::future::ready(()), if more => {}
                 () = sleep_until(wake) => {
                     if Instant::now() >= round {
@@ -382,7 +382,7 @@ impl Pilot {
         self.campaign.eligible.send_if_modified(|eligible| std::mem::replace(eligible, may) != may);
     }
 
-    fn look_at_database(&mut self) {
+    fn look_at_database(&mut self) -> Result<(), ControllerError> {
         let status = self.nb.status().borrow().clone();
         if status.connected {
             self.without_nb = None;
@@ -393,7 +393,18 @@ impl Pilot {
             let why = status.last_error.unwrap_or_else(|| "not connected yet".into());
             self.conditions.northbound.not_ready(why);
         }
+        // At once, and not with the next look around: who starts shall not wait a second for nothing.
+        if !self.featured
+            && status.connected
+            && let Some(features) = databases::features(&self.nb)?
+        {
+            let mut settings = self.options.cluster.clone();
+            settings.features = features;
+            self.engine.set_settings(settings);
+            self.featured = true;
+        }
         self.weigh_in();
+        Ok(())
     }
 
     /// What is looked at once a second.
@@ -409,15 +420,8 @@ impl Pilot {
         if self.without_nb.is_none() {
             self.conditions.hope.beat();
         }
-        if !self.featured
-            && self.without_nb.is_none()
-            && let Some(features) = databases::features(&self.nb)?
-        {
-            let mut settings = self.options.cluster.clone();
-            settings.features = features;
-            self.engine.set_settings(settings);
-            self.featured = true;
-            self.weigh_in();
+        if !self.featured {
+            self.look_at_database()?;
         }
         let leads = !matches!(self.role, Role::Standby | Role::TakingOver(_));
         let hangs = matches!(&self.role, Role::Committing(_, since) if since.elapsed() > COMMIT_DEADLINE * 2);

@@ -1,0 +1,138 @@
+//! A burst of creates: pods a second until all are annotated, by turns with a bare client that knows all answers.
+//!
+//! The bare client sends the same patches to pods that are there already, 32 at a time, and replays as many northbound
+//! transactions of as many ports. It runs twice: with the same burst of creates beside it, so that the servers have
+//! the same to do as under the controller, and without, which is the most that these servers patch at all. The creates
+//! are a good half of the servers' work, so the second is a rate that nobody can reach who waits for pods to be created.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use bench::{Figure, Goal};
+use kubernetes::Api;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use crate::controller::Controller;
+use crate::objects::{Pods, WIDTH, parallel};
+use crate::quantile::Quantiles;
+use crate::rows::Writer;
+use crate::sight::Sight;
+use crate::steady::patch;
+use crate::world::World;
+
+const ROUNDS: usize = 3;
+
+pub(crate) fn figures(world: &World, leader: Controller, count: usize) -> Result<(Controller, Vec<Figure>)> {
+    let (mut ours, mut beside, mut alone, mut cpus) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut controller = leader;
+    for round in 1..=ROUNDS {
+        eprintln!("burst of {count} pods, round {round} of {ROUNDS}");
+        world.settle(&[&controller])?;
+        let (commits, cpu) = (world.sequence()?.1, controller.cpu()?);
+        let grown = world.grow(&Pods::new(format!("burst-{round}"), count, world.nodes))?;
+        cpus.push(controller.cpu()? - cpu);
+        ours.push(count as f64 / grown.seconds);
+        world.settle(&[&controller])?;
+        let commits = usize::try_from(world.sequence()?.1 - commits)?.max(1);
+        controller.end(world)?;
+        for (creates, rates) in [(true, &mut beside), (false, &mut alone)] {
+            let purpose = format!("bare-burst-{round}-{creates}");
+            let seconds = bare(world, &Pods::new(purpose, count, 0), commits, creates)?;
+            let rate = count as f64 / seconds;
+            eprintln!("  bare, {commits} transactions, with creates {creates}: {rate:.0} pods/s");
+            rates.push(rate);
+        }
+        controller = Controller::review(world, &format!("burst-{round}"))?;
+    }
+    let median = |rates: Vec<f64>| Quantiles::of(rates).median();
+    let (ours, beside, alone) = (median(ours), median(beside), median(alone));
+    let goal = Goal::AtLeast(0.95);
+    let figures = vec![
+        Figure::new("burst: rate against a bare client with the same creates beside it", ours / beside, "×")
+            .with_goal(goal),
+        Figure::new(
+            "burst: rate against a bare client that patches pods made before, nothing beside it",
+            ours / alone,
+            "×",
+        )
+        .with_goal(goal),
+        Figure::new("burst: creates to annotations", ours, "pods/s"),
+        Figure::new("burst: bare client with the same creates beside it", beside, "pods/s"),
+        Figure::new("burst: bare client that patches pods made before, nothing beside it", alone, "pods/s"),
+        Figure::new(format!("burst: CPU of the controller for {count} more pods"), median(cpus), "s"),
+    ];
+    Ok((controller, figures))
+}
+
+/// Seconds until all are patched, as a bare watcher sees it.
+fn bare(world: &World, pods: &Pods, commits: usize, creates: bool) -> Result<f64> {
+    world.inside(async |api| {
+        pods.more().prepare(&api).await?;
+        pods.create(&api).await?;
+        let uids = uids(&api, pods).await?;
+        let mut sight = Sight::of(&api, "pods", &pods.purpose).await?;
+        sight.there(pods.count).await?;
+        let writer = Writer::new(&world.northbound, &pods.purpose).await?;
+        world.lab.nbctl(&["--wait=sb", "sync"])?;
+        let (done, patched) = watch::channel(0);
+        let start = Instant::now();
+        let (creator, call) = (pods.more(), api.clone());
+        let creating = tokio::spawn(async move { if creates { creator.create(&call).await } else { Ok(()) } });
+        let (others, call) = (pods.clone(), api.clone());
+        let patching = tokio::spawn(async move {
+            parallel(WIDTH, others.count, move |number| {
+                let (api, pods, uid, done) = (call.clone(), others.clone(), uids[number].clone(), done.clone());
+                async move {
+                    patch(&api, &pods, number, &uid).await?;
+                    done.send_modify(|count| *count += 1);
+                    Ok(())
+                }
+            })
+            .await
+        });
+        let (replayed, nodes) = (pods.clone(), world.nodes);
+        let replaying = tokio::spawn(async move {
+            replay(&writer, &replayed, commits, nodes, patched).await?;
+            anyhow::Ok(writer)
+        });
+        let end = sight.annotated(pods.count).await?;
+        patching.await??;
+        creating.await??;
+        replaying.await??.remove().await?;
+        Ok((end - start).as_secs_f64())
+    })
+}
+
+/// Sends the transactions at the pace of the patches.
+async fn replay(
+    writer: &Writer,
+    pods: &Pods,
+    commits: usize,
+    nodes: usize,
+    mut patched: watch::Receiver<usize>,
+) -> Result<()> {
+    let names: Vec<String> = (0..pods.count).map(|number| pods.port(number)).collect();
+    let mut first = 0;
+    for batch in 1..=commits {
+        // All are sent before the patches end: after the last one nobody tells any more.
+        let _ = patched.wait_for(|count| *count >= first).await;
+        let end = pods.count * batch / commits;
+        writer.write(&names[first..end], first, nodes).await?;
+        first = end;
+    }
+    Ok(())
+}
+
+/// The identity of each pod, by its number.
+async fn uids(api: &Api, pods: &Pods) -> Result<Vec<String>> {
+    let answer = api.get(&format!("/api/v1/pods?labelSelector=bench%3D{}", pods.purpose)).await?;
+    let list: Value = serde_json::from_slice(&answer)?;
+    let mut uids = vec![String::new(); pods.count];
+    for pod in list["items"].as_array().context("the list has no items")? {
+        let (name, uid) = (pod["metadata"]["name"].as_str(), pod["metadata"]["uid"].as_str());
+        let number: usize = name.and_then(|name| name.strip_prefix("web-")?.parse().ok()).context("an odd name")?;
+        *uids.get_mut(number).context("an odd number")? = uid.context("no uid")?.to_owned();
+    }
+    Ok(uids)
+}

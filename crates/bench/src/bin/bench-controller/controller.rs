@@ -1,0 +1,129 @@
+//! A controller under measurement: a release build in a process of its own, seen through /proc and its log.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use lab::Program;
+use serde_json::Value;
+
+use crate::sight::PATIENCE;
+use crate::world::World;
+
+pub(crate) struct Controller {
+    pub(crate) name: String,
+    pid: u32,
+    /// Seconds since 1970.
+    started: f64,
+}
+
+/// Now, in seconds since 1970, as logs tell time.
+pub(crate) fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+impl Controller {
+    /// Starts one. It runs when this returns, and leads later.
+    pub(crate) fn start(world: &World, name: &str) -> Result<Self> {
+        let program = std::env::current_exe()?.with_file_name("ovnkube");
+        if !program.exists() {
+            bail!("{} is not there: run `make bench-controller`, which builds it", program.display());
+        }
+        let program = Program::new(name, program)
+            .arguments(["controller", "--identity", name, "--metrics-bind-address", "off"])
+            .arguments(["--nb-address", &world.northbound, "--sb-address", &world.southbound]);
+        world.lab.run(&program)?;
+        let pid = world.lab.record().component(name)?.process.pid;
+        Ok(Self { name: name.to_owned(), pid, started: started(pid)? })
+    }
+
+    /// Starts one that leads when this returns.
+    pub(crate) fn lead(world: &World, name: &str) -> Result<Self> {
+        let controller = Self::start(world, name)?;
+        controller.logged(world, "leading")?;
+        Ok(controller)
+    }
+
+    /// Starts one and waits until it has reviewed everything.
+    pub(crate) fn review(world: &World, name: &str) -> Result<Self> {
+        let controller = Self::start(world, name)?;
+        controller.logged(world, "everything was reviewed")?;
+        Ok(controller)
+    }
+
+    /// When its process started, in seconds since 1970.
+    pub(crate) fn started(&self) -> f64 {
+        self.started
+    }
+
+    /// Ends it in order; the lease is free then.
+    pub(crate) fn end(self, world: &World) -> Result<()> {
+        let status = world.lab.terminate(&self.name, PATIENCE)?;
+        if !status.success() {
+            bail!("{} ended with {status}", self.name);
+        }
+        Ok(())
+    }
+
+    /// CPU seconds so far, of all its threads, user and system.
+    pub(crate) fn cpu(&self) -> Result<f64> {
+        Ok(bench::process_cpu_seconds(self.pid)?)
+    }
+
+    /// The most that was resident, in MB (of 1,000,000 bytes).
+    pub(crate) fn peak(&self) -> Result<f64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).context("is it alive?")?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix("kB"));
+        Ok(line.context("the kernel does not tell VmHWM")?.trim().parse::<f64>()? * 1024.0 / 1e6)
+    }
+
+    /// When it said this first, in seconds since 1970; waits for it.
+    pub(crate) fn logged(&self, world: &World, words: &str) -> Result<f64> {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            let log = world.lab.log(&self.name)?;
+            // The last line may be half written.
+            let whole = log.rsplit_once('\n').map_or("", |(whole, _)| whole);
+            if let Some(line) = whole.lines().find(|line| line.contains(words)) {
+                return time_of(line);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        bail!("{} did not say {words:?} within {PATIENCE:?}", self.name)
+    }
+
+    /// Seconds from the start of its process to these words.
+    pub(crate) fn until(&self, world: &World, words: &str) -> Result<f64> {
+        Ok(self.logged(world, words)? - self.started)
+    }
+}
+
+/// The time of a line of a log in JSON.
+fn time_of(line: &str) -> Result<f64> {
+    let value: Value = serde_json::from_str(line).with_context(|| format!("{line:?} is no JSON"))?;
+    let text = value["timestamp"].as_str().with_context(|| format!("{line:?} has no timestamp"))?;
+    let time: jiff::Timestamp = text.parse()?;
+    Ok(time.as_nanosecond() as f64 / 1e9)
+}
+
+/// When a process started, in seconds since 1970, to a hundredth.
+fn started(pid: u32) -> Result<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("is it alive?")?;
+    let ticks = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19)?.parse::<f64>().ok());
+    let uptime = std::fs::read_to_string("/proc/uptime")?;
+    let uptime: f64 = uptime.split_whitespace().next().context("no uptime")?.parse()?;
+    Ok(now() - (uptime - ticks.context("no start time")? / 100.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_has_a_start_and_a_line_its_time() {
+        let age = now() - started(std::process::id()).expect("we are alive");
+        assert!((0.0..3600.0).contains(&age), "{age}");
+        let time = time_of(r#"{"timestamp":"1970-01-01T00:00:01.500000Z","level":"INFO"}"#).expect("a time");
+        assert!((time - 1.5).abs() < 1e-9);
+        assert!(time_of("plain").is_err());
+    }
+}

@@ -1,0 +1,33 @@
+//! `bench-controller`: what `ovnkube controller` costs, against a bare client of the same servers where there is one.
+//! Writes `target/bench/controller.json`.
+//!
+//! ```text
+//!  small lab  (1,000 pods, 20 nodes)    ─▶ growth · steady pace · burst | bare client · take-over
+//!  middle lab (5,000 pods, 100 nodes)   ─▶ growth · backlog of 10,000 pods
+//!  large lab  (25,000 pods, 500 nodes)  ─▶ growth · restart | bare lists and dump · take-over
+//! ```
+//!
+//! All servers are real; nodes are objects and light chassis. The controller is the release build beside this program,
+//! in a process of its own on the lab's control machine, and the bare clients speak from that machine's network too.
+
+mod backlog;
+mod burst;
+mod controller;
+mod growth;
+mod measure;
+mod objects;
+mod options;
+mod quantile;
+mod restart;
+mod rows;
+mod sight;
+mod steady;
+mod takeover;
+mod world;
+
+use anyhow::Result;
+
+fn main() -> Result<()> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    measure::run(&options::Options::read(&words)?)
+}

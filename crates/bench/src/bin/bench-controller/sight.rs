@@ -1,0 +1,111 @@
+//! A bare watcher: when each object came, and when our annotation was seen on it.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use kubernetes::{Api, Observed, Resource, Watch, watch};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+/// Nothing takes longer without something being broken.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
+
+/// What is read of an object.
+#[derive(Debug)]
+pub(crate) struct Glimpse {
+    /// `namespace/name`.
+    key: String,
+    annotated: bool,
+}
+
+#[derive(Deserialize)]
+struct Object<'a> {
+    #[serde(borrow)]
+    metadata: Metadata<'a>,
+}
+
+#[derive(Deserialize)]
+struct Metadata<'a> {
+    #[serde(borrow, default)]
+    namespace: Cow<'a, str>,
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow, default)]
+    annotations: HashMap<Cow<'a, str>, IgnoredAny>,
+}
+
+fn read(json: &str) -> Result<Glimpse, String> {
+    let Object { metadata } = serde_json::from_str(json).map_err(|error| error.to_string())?;
+    let ours = ["k8s.ovn.org/pod-networks", "k8s.ovn.org/node-subnets"];
+    Ok(Glimpse {
+        key: format!("{}/{}", metadata.namespace, metadata.name),
+        annotated: ours.iter().any(|key| metadata.annotations.contains_key(*key)),
+    })
+}
+
+/// When something was seen first.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Times {
+    pub(crate) came: Option<Instant>,
+    pub(crate) annotated: Option<Instant>,
+}
+
+/// A watch of the objects of one purpose.
+#[derive(Debug)]
+pub(crate) struct Sight {
+    watch: Watch<Glimpse>,
+    pub(crate) times: HashMap<String, Times>,
+    annotated: usize,
+    last: Instant,
+}
+
+impl Sight {
+    /// Begins to watch; returns when the list of what is there was read.
+    pub(crate) async fn of(api: &Api, plural: &str, purpose: &str) -> Result<Self> {
+        let resource = Resource::all("/api/v1", plural).labels(&format!("bench={purpose}"));
+        let watch = watch(api, resource, read);
+        let mut sight = Self { watch, times: HashMap::new(), annotated: 0, last: Instant::now() };
+        while !sight.step().await? {}
+        Ok(sight)
+    }
+
+    /// Waits until so many carry our annotation; when the last one did.
+    pub(crate) async fn annotated(&mut self, count: usize) -> Result<Instant> {
+        while self.annotated < count {
+            self.step().await.with_context(|| format!("{} of {count} are annotated", self.annotated))?;
+        }
+        Ok(self.last)
+    }
+
+    /// Waits until so many are there.
+    pub(crate) async fn there(&mut self, count: usize) -> Result<()> {
+        while self.times.len() < count {
+            self.step().await?;
+        }
+        Ok(())
+    }
+
+    /// The next event; true if it ends a list.
+    async fn step(&mut self) -> Result<bool> {
+        let event = tokio::time::timeout(PATIENCE, self.watch.next()).await.context("nothing is seen any more")?;
+        let now = Instant::now();
+        match event.context("the watch ended")? {
+            Observed::Upsert(Glimpse { key, annotated }) => {
+                let times = self.times.entry(key).or_default();
+                times.came.get_or_insert(now);
+                if annotated && times.annotated.is_none() {
+                    times.annotated = Some(now);
+                    self.annotated += 1;
+                    self.last = now;
+                }
+            }
+            Observed::Listed => return Ok(true),
+            Observed::Unreadable { object, error } => bail!("{object} cannot be read: {error}"),
+            Observed::Trouble(why) => eprintln!("  the bare watch: {why}"),
+            _ => {}
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,129 @@
+//! A lab for one size of cluster: real API server, databases and northd, light chassis, and nodes that are objects.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use kubernetes::Api;
+use lab::{ChassisSpec, Databases, Kubernetes, Lab, LabSpec, LightChassis, Ovn};
+
+use crate::controller::Controller;
+use crate::objects::{Pods, create_nodes};
+use crate::sight::{PATIENCE, Sight};
+
+/// The least that must hold still before something is measured.
+const QUIET: Duration = Duration::from_millis(500);
+
+pub(crate) struct World {
+    // Before the lab, so that they end before their database does.
+    _chassis: LightChassis,
+    pub(crate) lab: Lab,
+    pub(crate) nodes: usize,
+    pub(crate) northbound: String,
+    pub(crate) southbound: String,
+    kubeconfig: PathBuf,
+}
+
+/// How long pods took.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Grown {
+    /// From the first create to the last annotation.
+    pub(crate) seconds: f64,
+    /// From the first create to the last one's answer.
+    pub(crate) creating: f64,
+}
+
+impl World {
+    /// Starts everything but controller and nodes.
+    pub(crate) fn start(nodes: usize) -> Result<Self> {
+        eprintln!("a lab for {nodes} nodes");
+        let ovn = Ovn { databases: Databases::Standalone, ..Ovn::default() };
+        let spec = LabSpec::for_test("bench-controller")?.ovn(ovn).kubernetes(Kubernetes::default());
+        let lab = Lab::start(spec)?;
+        // Nodes without kubelets would be declared dead, and their pods with them.
+        for component in ["kube-controller-manager", "kube-scheduler"] {
+            lab.kill(component)?;
+        }
+        let chassis = ChassisSpec::numbered("node-", u32::try_from(nodes)?);
+        let endpoints = lab.record().endpoints;
+        Ok(Self {
+            _chassis: lab.light_chassis(&chassis)?,
+            nodes,
+            northbound: endpoints.northbound.context("the lab has no northbound database")?,
+            southbound: endpoints.southbound.context("the lab has no southbound database")?,
+            kubeconfig: endpoints.machine_kubeconfig.context("the lab has no API server")?,
+            lab,
+        })
+    }
+
+    /// Runs something in the network of the machine where the controllers run: nothing of ours is between it and the
+    /// servers, as nothing is between them and a controller.
+    pub(crate) fn inside<T: Send>(&self, work: impl AsyncFnOnce(Api) -> Result<T> + Send) -> Result<T> {
+        self.lab.machine("control")?.with_network(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async { work(Api::from_kubeconfig(Some(&self.kubeconfig), None).await?).await })
+        })?
+    }
+
+    /// Makes the nodes and waits until a controller has given each its subnet.
+    pub(crate) fn join_nodes(&self) -> Result<()> {
+        let count = self.nodes;
+        self.inside(async |api| {
+            let mut sight = Sight::of(&api, "nodes", "node").await?;
+            create_nodes(&api, count).await?;
+            sight.annotated(count).await.map(drop)
+        })
+    }
+
+    /// Creates pods and waits until a controller has annotated all.
+    pub(crate) fn grow(&self, pods: &Pods) -> Result<Grown> {
+        let grown = self.inside(async |api| {
+            pods.prepare(&api).await?;
+            let mut sight = Sight::of(&api, "pods", &pods.purpose).await?;
+            let start = Instant::now();
+            let (creator, call) = (pods.clone(), api.clone());
+            let creating = tokio::spawn(async move { creator.create(&call).await.map(|()| start.elapsed()) });
+            let end = sight.annotated(pods.count).await?;
+            let creating = creating.await.context("creating panicked")??;
+            Ok(Grown { seconds: (end - start).as_secs_f64(), creating: creating.as_secs_f64() })
+        })?;
+        eprintln!(
+            "  {} pods created in {:.2} s, annotated after {:.2} s: {:.0} pods/s",
+            pods.count,
+            grown.creating,
+            grown.seconds,
+            pods.count as f64 / grown.seconds
+        );
+        Ok(grown)
+    }
+
+    /// The writer and number of the last transaction of a controller.
+    pub(crate) fn sequence(&self) -> Result<(String, u64)> {
+        let words = ["--if-exists", "get", "NB_Global", ".", "external_ids:k8s.ovn.org/controller-sequence"];
+        let text = self.lab.nbctl(&words)?;
+        let (writer, number) = text.trim().trim_matches('"').rsplit_once(':').context("nobody has committed yet")?;
+        Ok((writer.to_owned(), number.parse()?))
+    }
+
+    /// Waits until northd has caught up, and the controllers neither commit nor compute any more.
+    pub(crate) fn settle(&self, controllers: &[&Controller]) -> Result<()> {
+        self.lab.nbctl(&["--wait=sb", "sync"])?;
+        let look = || -> Result<_> {
+            let used: Vec<f64> = controllers.iter().map(|controller| controller.cpu()).collect::<Result<_>>()?;
+            Ok((self.sequence().ok(), used))
+        };
+        let deadline = Instant::now() + PATIENCE;
+        let mut before = look()?;
+        while Instant::now() < deadline {
+            std::thread::sleep(QUIET);
+            let after = look()?;
+            // A renewal of the lease and a look around are a tick or two.
+            let idle = before.1.iter().zip(&after.1).all(|(before, after)| after - before < 0.03);
+            if idle && before.0 == after.0 {
+                return Ok(());
+            }
+            before = after;
+        }
+        bail!("the controllers did not come to rest within {PATIENCE:?}")
+    }
+}
