@@ -6,8 +6,8 @@ use std::time::Duration;
 use ovn_schema::{Features, northbound, southbound};
 use ovsdb::client::{Client, Config, SequenceCell, TableMonitor};
 use ovsdb::operation::Condition;
-use ovsdb::replica::Snapshot;
-use ovsdb::transaction::{Row, Transaction};
+use ovsdb::replica::{Changes, Row, RowView, Snapshot, Table};
+use ovsdb::transaction::Transaction;
 use topology::plan::TABLES;
 
 use crate::error::ControllerError;
@@ -64,10 +64,24 @@ pub(crate) fn cell(snapshot: &Snapshot) -> Option<SequenceCell> {
     Some(SequenceCell { table: "NB_Global".into(), uuid, column: "external_ids".into(), key: SEQUENCE.into() })
 }
 
+/// Whether a new sequence value is among what changed. One that somebody took away is none.
+pub(crate) fn sequence_changed(changes: &Changes) -> bool {
+    changes.changes.iter().any(|change| {
+        let table = changes.snapshot.table_at(change.table).filter(|table| table.schema().name == "NB_Global");
+        let Some(schema) = table.map(Table::schema) else { return false };
+        let value = |row: &Option<Row>| {
+            let view = RowView { uuid: change.uuid, row: row.as_ref()?, schema };
+            view.get("external_ids")?.get_str(SEQUENCE)
+        };
+        let after = value(&change.after);
+        after.is_some() && after != value(&change.before)
+    })
+}
+
 /// Makes the row of settings that an empty database lacks. northd does so as well; whoever is second is refused.
 pub(crate) async fn make_global(client: &Client) {
     let mut transaction = Transaction::new();
-    transaction.insert("NB_Global", Row::new());
+    transaction.insert("NB_Global", ovsdb::transaction::Row::new());
     if let Err(error) = client.transact(&transaction).await {
         tracing::debug!(%error, "NB_Global was not made");
     }
@@ -75,7 +89,7 @@ pub(crate) async fn make_global(client: &Client) {
 
 /// What every chassis has reached, and northd.
 pub(crate) fn progress(snapshot: &Snapshot) -> (BTreeMap<Box<str>, i64>, i64) {
-    let rows = snapshot.table("Chassis_Private").into_iter().flat_map(ovsdb::replica::Table::iter);
+    let rows = snapshot.table("Chassis_Private").into_iter().flat_map(Table::iter);
     let chassis = rows.filter_map(|row| Some((row.text("name")?.into(), row.integer("nb_cfg")?))).collect();
     let global = snapshot.table("SB_Global").and_then(|table| table.iter().next());
     (chassis, global.and_then(|row| row.integer("nb_cfg")).unwrap_or(0))

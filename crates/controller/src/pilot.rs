@@ -313,11 +313,13 @@ impl Pilot {
         if !self.engine.is_leading() {
             return;
         }
+        // Our own transaction is among them if the sequence value has changed, and only then.
+        let ours = databases::sequence_changed(changes);
         let mut owners: BTreeSet<Owner> = BTreeSet::new();
         for change in &changes.changes {
             let Some(table) = changes.snapshot.table_at(change.table) else { continue };
             let schema = table.schema();
-            if schema.name == "NB_Global" || self.expects(&schema.name, change.uuid) {
+            if schema.name == "NB_Global" || ours && self.expects(&schema.name, change.uuid) {
                 continue;
             }
             for row in [&change.before, &change.after].into_iter().flatten() {

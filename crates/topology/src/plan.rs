@@ -10,6 +10,7 @@ use ovsdb::operation::{Condition, Mutation, Mutator, Operation, RowValues};
 use ovsdb::replica::{RowView, Snapshot};
 use ovsdb::transaction::{Row, Transaction};
 
+use crate::desired::LOAD_BALANCER_GROUPS;
 use crate::identity::{ColumnRef, OURS, OWNER_CONTROLLER, OWNER_NAME, OWNER_TYPE, Owner, RowId, is_computed};
 use crate::ledger::{Ledger, Touched};
 
@@ -45,8 +46,19 @@ pub(crate) fn row(snapshot: &Snapshot, id: RowId) -> Option<RowView<'_>> {
     snapshot.table(id.table)?.get(id.uuid)
 }
 
-/// Who owns a row, as its marks say; none if it is not ours.
+/// Who owns a row: as its marks say, or by its name where there is no room for a mark; none if it is not ours.
 pub fn owner_of(view: RowView<'_>) -> Option<Owner> {
+    match view.schema.name.as_str() {
+        "Static_MAC_Binding" => {
+            let port = view.text("logical_port").filter(|_| is_computed(view.uuid))?;
+            return port.strip_prefix("rtoe-GR_").map(|node| Owner::Node(node.into()));
+        }
+        "Load_Balancer_Group" => {
+            let known = view.text("name").is_some_and(|name| LOAD_BALANCER_GROUPS.contains(&&*name));
+            return known.then_some(Owner::Cluster);
+        }
+        _ => {}
+    }
     let marks = view.get("external_ids")?;
     if marks.get_str(OWNER_CONTROLLER).as_deref() != Some(OURS) {
         return None;
@@ -54,15 +66,9 @@ pub fn owner_of(view: RowView<'_>) -> Option<Owner> {
     Owner::from_mark(&marks.get_str(OWNER_TYPE)?, &marks.get_str(OWNER_NAME)?)
 }
 
-/// Whether a row is ours: by its mark, or by its name where there is no room for a mark.
+/// Whether a row is ours.
 pub fn is_ours(view: RowView<'_>) -> bool {
-    match view.schema.name.as_str() {
-        "Static_MAC_Binding" => {
-            is_computed(view.uuid) && view.text("logical_port").is_some_and(|port| port.starts_with("rtoe-GR_"))
-        }
-        "Load_Balancer_Group" => is_computed(view.uuid),
-        _ => view.get("external_ids").is_some_and(|marks| marks.get_str(OWNER_CONTROLLER).as_deref() == Some(OURS)),
-    }
+    owner_of(view).is_some()
 }
 
 /// Operations for what was touched, and owners that cannot be served because what they refer to is not there.
@@ -77,13 +83,14 @@ pub struct Plan {
 /// Compares what was touched with the database.
 pub fn plan(touched: &Touched, ledger: &Ledger, snapshot: &Snapshot) -> Plan {
     let mut plan = Plan::default();
-    let mut inserted = BTreeSet::new();
+    let rows = touched.rows.iter();
+    let inserted = rows.filter(|(id, wanted)| wanted.is_some() && row(snapshot, **id).is_none()).map(|(id, _)| *id);
+    let there = There { snapshot, inserted: inserted.collect() };
     let mut sets: BTreeMap<ColumnRef, (BTreeSet<Atom>, BTreeSet<Atom>)> = BTreeMap::new();
     for (id, wanted) in &touched.rows {
         match (wanted, row(snapshot, *id)) {
             (Some((owner, values)), None) => {
-                inserted.insert(*id);
-                let values = with_sets(values, *id, ledger);
+                let values = with_sets(values, *id, ledger, &there);
                 plan.transaction.owned_by(owner.to_string());
                 plan.transaction.insert_with_uuid(id.table, id.uuid, Row(values));
             }
@@ -92,6 +99,15 @@ pub fn plan(touched: &Touched, ledger: &Ledger, snapshot: &Snapshot) -> Plan {
                 if !changed.is_empty() {
                     plan.transaction.owned_by(owner.to_string());
                     plan.transaction.update(id.table, vec![Condition::uuid(id.uuid)], Row(changed));
+                }
+                // Members that others have in its sets, and that somebody took out by hand.
+                for (column, members) in ledger.sets_of(*id) {
+                    let held = view.get(column);
+                    let lost = members.filter(|atom| held.as_ref().is_none_or(|held| !held.contains(atom)));
+                    let mut lost = lost.filter(|atom| there.can_hold(*id, column, atom)).cloned().peekable();
+                    if lost.peek().is_some() {
+                        sets.entry(ColumnRef { row: *id, column }).or_default().0.extend(lost);
+                    }
                 }
             }
             (None, Some(view)) => {
@@ -106,7 +122,7 @@ pub fn plan(touched: &Touched, ledger: &Ledger, snapshot: &Snapshot) -> Plan {
     }
     for (column, change) in &touched.columns {
         let gone = matches!(touched.rows.get(&column.row), Some(None));
-        if gone || inserted.contains(&column.row) {
+        if gone || there.inserted.contains(&column.row) {
             continue;
         }
         let Some(view) = row(snapshot, column.row) else {
@@ -123,6 +139,24 @@ pub fn plan(touched: &Touched, ledger: &Ledger, snapshot: &Snapshot) -> Plan {
     }
     mutate(&mut plan.transaction, sets);
     plan
+}
+
+/// The rows that are there once the transaction is committed.
+struct There<'a> {
+    snapshot: &'a Snapshot,
+    inserted: BTreeSet<RowId>,
+}
+
+impl There<'_> {
+    /// Whether a set can hold a member now. One that refers to a row that is not there comes with that row's owner.
+    fn can_hold(&self, of: RowId, column: &str, atom: &Atom) -> bool {
+        let Atom::Uuid(uuid) = atom else { return true };
+        let schema = self.snapshot.table(of.table).and_then(|table| table.schema().column(column));
+        let target = schema.and_then(|column| column.kind.key.refers_to.as_ref());
+        let Some(table) = target.and_then(|target| table_name(&target.table)) else { return true };
+        let id = RowId { table, uuid: *uuid };
+        self.inserted.contains(&id) || row(self.snapshot, id).is_some()
+    }
 }
 
 /// One operation for each row whose sets change.
@@ -142,9 +176,10 @@ fn mutate(transaction: &mut Transaction, sets: BTreeMap<ColumnRef, (BTreeSet<Ato
     }
 }
 
-fn with_sets(values: &RowValues, id: RowId, ledger: &Ledger) -> RowValues {
+fn with_sets(values: &RowValues, id: RowId, ledger: &Ledger, there: &There<'_>) -> RowValues {
     let mut values = values.clone();
     for (column, members) in ledger.sets_of(id) {
+        let members = members.filter(|atom| there.can_hold(id, column, atom));
         values.insert(column.to_owned(), Datum::set(members.cloned()));
     }
     values
