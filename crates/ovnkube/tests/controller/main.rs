@@ -2,5 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod cluster;
+mod leadership;
+mod migration;
+mod nodes;
 mod packets;
+mod rows;
 mod startup;
