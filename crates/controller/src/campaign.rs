@@ -36,11 +36,12 @@ impl Campaign {
         Self { news, eligible, resign, task }
     }
 
-    /// Waits until the Lease is given up, after the stop was asked for.
+    /// Waits until the Lease is given up, after that was asked for.
     pub(crate) async fn ended(self) {
-        // A full channel must not keep the campaign from its end.
-        drop(self.news);
-        let _ = self.task.await;
+        let Self { news, eligible, resign: _, task } = self;
+        // A full channel must not keep the campaign from its end, nor a Lease that is not ours.
+        drop((news, eligible));
+        let _ = task.await;
     }
 }
 

@@ -64,17 +64,17 @@ pub(crate) fn cell(snapshot: &Snapshot) -> Option<SequenceCell> {
     Some(SequenceCell { table: "NB_Global".into(), uuid, column: "external_ids".into(), key: SEQUENCE.into() })
 }
 
-/// Whether a commit of a controller is among the changes.
+/// Whether a commit of a controller is among the changes. A value that somebody took away is none.
 pub(crate) fn has_new_sequence(changes: &Changes) -> bool {
     changes.changes.iter().any(|change| {
-        let Some(schema) = changes.snapshot.table_at(change.table).map(ovsdb::replica::Table::schema) else {
-            return false;
-        };
+        let table = changes.snapshot.table_at(change.table).filter(|table| table.schema().name == "NB_Global");
+        let Some(schema) = table.map(ovsdb::replica::Table::schema) else { return false };
         let value = |row: &Option<ovsdb::replica::Row>| {
             let view = RowView { uuid: change.uuid, row: row.as_ref()?, schema };
             view.get("external_ids")?.get_str(SEQUENCE)
         };
-        schema.name == "NB_Global" && value(&change.before) != value(&change.after)
+        let after = value(&change.after);
+        after.is_some() && after != value(&change.before)
     })
 }
 

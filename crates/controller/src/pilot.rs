@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kubernetes::{Api, Elector, Note, ObjectReference, Recorder, Severity};
 use ovsdb::client::{Client, Committer, Subscription};
-use ovsdb::replica::Changes;
+use ovsdb::replica::{Changes, Snapshot};
 use ovsdb::transaction::Transaction;
 use telemetry::{Condition, Heartbeat, Telemetry};
 use tokio::sync::mpsc;
@@ -68,9 +68,8 @@ pub async fn run(options: Options, telemetry: &Telemetry) -> Result<(), Controll
     let ended = pilot.fly(&telemetry.shutdown()).await;
     if ended.is_err() {
         pilot.campaign.resign.notify_one();
-    } else {
-        pilot.campaign.ended().await;
     }
+    pilot.campaign.ended().await;
     ended
 }
 
@@ -164,7 +163,7 @@ impl Pilot {
                     self.demote();
                     return Ok(());
                 }
-                news = self.campaign.news.recv() => if let Some(news) = news { self.lease(news) },
+                news = self.campaign.news.recv() => if let Some(news) = news { self.lease(news)? },
                 advance = advance(&mut self.role) => match advance {
                     Advance::TakenOver(over) => self.took_over(over),
                     Advance::Judged(committer, verdict) => self.judged(committer, verdict),
@@ -233,9 +232,7 @@ impl Pilot {
                 self.role = Role::Leading(committer);
             }
             Role::Arriving(committer) => {
-                if let Some(row) = topology::adopt::foreign_network(&snapshot).filter(|_| !self.options.adopt) {
-                    return Err(ControllerError::ForeignNetwork(row));
-                }
+                self.check_foreign(&snapshot)?;
                 self.engine.promote(&snapshot, self.options.adopt, now)?;
                 let (chassis, southbound) = databases::progress(&self.sb.snapshot());
                 self.engine.progress(chassis, southbound, now);
@@ -249,9 +246,17 @@ impl Pilot {
         Ok(())
     }
 
-    fn lease(&mut self, news: LeaseNews) {
+    /// Somebody else's network is not taken over unless we are told to.
+    fn check_foreign(&self, snapshot: &Snapshot) -> Result<(), ControllerError> {
+        let foreign = topology::adopt::foreign_network(snapshot).filter(|_| !self.options.adopt);
+        foreign.map_or(Ok(()), |row| Err(ControllerError::ForeignNetwork(row)))
+    }
+
+    fn lease(&mut self, news: LeaseNews) -> Result<(), ControllerError> {
         match news {
             LeaseNews::Acquired => {
+                // Before anything is written, the sequence value included.
+                self.check_foreign(&self.nb.snapshot())?;
                 self.takeovers += 1;
                 // Never used before: by this process, or by another one at the same nanosecond.
                 let writer = format!(
@@ -268,6 +273,7 @@ impl Pilot {
                 self.demote();
             }
         }
+        Ok(())
     }
 
     fn demote(&mut self) {

@@ -12,7 +12,7 @@ use ovsdb::uuid::Uuid;
 use crate::allocation::{Allocator, KnownNode};
 use crate::contribution::{Aliases, Contribution, Member};
 use crate::desired::{Given, desired};
-use crate::identity::{OURS, OWNER_CONTROLLER, Owner, RowId};
+use crate::identity::{OWNER_CONTROLLER, Owner, RowId};
 use crate::plan::{owner_of, set_column, table_name};
 use crate::settings::ClusterSettings;
 use crate::store::Store;
@@ -165,11 +165,13 @@ impl Finder<'_> {
     }
 }
 
+/// How the Go controller of the cluster's own network calls itself. Others mark their rows with that key as well.
+const THEIRS: &str = "default-network-controller";
+
 /// Whether the Go controller marked a row as its own.
 fn theirs(view: RowView<'_>) -> bool {
     let Some(marks) = view.get("external_ids") else { return false };
-    let controller = marks.get_str(OWNER_CONTROLLER);
-    controller.is_some_and(|controller| controller != OURS) || marks.get_str("pod").as_deref() == Some("true")
+    marks.get_str(OWNER_CONTROLLER).as_deref() == Some(THEIRS) || marks.get_str("pod").as_deref() == Some("true")
 }
 
 /// Whether a row says what we would say, but for its marks.

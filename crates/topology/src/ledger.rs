@@ -39,11 +39,11 @@ impl Entry {
 pub struct Touched {
     /// Rows as they shall be, with their owner; none if they shall not be.
     pub rows: BTreeMap<RowId, Option<(Owner, RowValues)>>,
-    /// Members that came and went.
+    /// Members that shall be there, and those that went.
     pub columns: BTreeMap<ColumnRef, ColumnChange>,
 }
 
-/// Members of one set that came and went.
+/// Members of one set that shall be there, and those that went.
 #[derive(Debug, Clone, Default)]
 pub struct ColumnChange {
     /// They shall be in it.
@@ -130,9 +130,8 @@ impl Ledger {
         for member in &entry.members {
             let count = self.sets.entry(member.column).or_default().entry(member.atom.clone()).or_default();
             *count += 1;
-            if *count == 1
-                && let Some(touched) = touched.as_deref_mut()
-            {
+            // Also if it is wanted already: somebody may have taken it out by hand.
+            if let Some(touched) = touched.as_deref_mut() {
                 let change = touched.columns.entry(member.column).or_default();
                 change.removed.remove(&member.atom);
                 change.added.insert(member.atom.clone());

@@ -9,8 +9,8 @@ use ovsdb::datum::{Atom, Datum};
 use ovsdb::operation::{Condition, Mutation, Mutator, Operation, RowValues};
 use ovsdb::replica::{RowView, Snapshot};
 use ovsdb::transaction::{Row, Transaction};
-use ovsdb::uuid::Uuid;
 
+use crate::desired::LOAD_BALANCER_GROUPS;
 use crate::identity::{ColumnRef, OURS, OWNER_CONTROLLER, OWNER_NAME, OWNER_TYPE, Owner, RowId, is_computed};
 use crate::ledger::{ColumnChange, Entry, Ledger, Touched};
 
@@ -46,8 +46,19 @@ pub(crate) fn row(snapshot: &Snapshot, id: RowId) -> Option<RowView<'_>> {
     snapshot.table(id.table)?.get(id.uuid)
 }
 
-/// Who owns a row, as its marks say; none if it is not ours.
+/// Who owns a row: as its marks say, or by its name where there is no room for a mark; none if it is not ours.
 pub fn owner_of(view: RowView<'_>) -> Option<Owner> {
+    match view.schema.name.as_str() {
+        "Static_MAC_Binding" => {
+            let port = view.text("logical_port").filter(|_| is_computed(view.uuid))?;
+            return port.strip_prefix("rtoe-GR_").map(|node| Owner::Node(node.into()));
+        }
+        "Load_Balancer_Group" => {
+            let known = view.text("name").is_some_and(|name| LOAD_BALANCER_GROUPS.contains(&&*name));
+            return known.then_some(Owner::Cluster);
+        }
+        _ => {}
+    }
     let marks = view.get("external_ids")?;
     if marks.get_str(OWNER_CONTROLLER).as_deref() != Some(OURS) {
         return None;
@@ -55,15 +66,9 @@ pub fn owner_of(view: RowView<'_>) -> Option<Owner> {
     Owner::from_mark(&marks.get_str(OWNER_TYPE)?, &marks.get_str(OWNER_NAME)?)
 }
 
-/// Whether a row is ours: by its mark, or by its name where there is no room for a mark.
+/// Whether a row is ours.
 pub fn is_ours(view: RowView<'_>) -> bool {
-    match view.schema.name.as_str() {
-        "Static_MAC_Binding" => {
-            is_computed(view.uuid) && view.text("logical_port").is_some_and(|port| port.starts_with("rtoe-GR_"))
-        }
-        "Load_Balancer_Group" => is_computed(view.uuid),
-        _ => view.get("external_ids").is_some_and(|marks| marks.get_str(OWNER_CONTROLLER).as_deref() == Some(OURS)),
-    }
+    owner_of(view).is_some()
 }
 
 /// Operations for what was touched, and owners that cannot be served because what they refer to is not there.
@@ -78,13 +83,14 @@ pub struct Plan {
 /// Compares what was touched with the database.
 pub fn plan(touched: &Touched, ledger: &Ledger, snapshot: &Snapshot) -> Plan {
     let mut plan = Plan::default();
-    let mut inserted = BTreeSet::new();
+    let rows = touched.rows.iter();
+    let inserted = rows.filter(|(id, wanted)| wanted.is_some() && row(snapshot, **id).is_none()).map(|(id, _)| *id);
+    let there = There { snapshot, inserted: inserted.collect() };
     let mut sets: BTreeMap<ColumnRef, (BTreeSet<Atom>, BTreeSet<Atom>)> = BTreeMap::new();
     for (id, wanted) in &touched.rows {
         match (wanted, row(snapshot, *id)) {
             (Some((owner, values)), None) => {
-                inserted.insert(*id);
-                let values = with_sets(values, *id, ledger, |table, uuid| will_be(touched, snapshot, table, uuid));
+                let values = with_sets(values, *id, ledger, &there);
                 plan.transaction.owned_by(owner.to_string());
                 plan.transaction.insert_with_uuid(id.table, id.uuid, Row(values));
             }
@@ -105,11 +111,11 @@ pub fn plan(touched: &Touched, ledger: &Ledger, snapshot: &Snapshot) -> Plan {
             (None, None) => {}
         }
     }
-    let again = members_of_inserted(&inserted, touched, ledger);
+    let again = members_of_inserted(&there.inserted, touched, ledger);
     let came_again = again.iter().filter(|(column, _)| !touched.columns.contains_key(column));
     for (column, change) in touched.columns.iter().chain(came_again) {
         let gone = matches!(touched.rows.get(&column.row), Some(None));
-        if gone || inserted.contains(&column.row) {
+        if gone || there.inserted.contains(&column.row) {
             continue;
         }
         let Some(view) = row(snapshot, column.row) else {
@@ -127,6 +133,24 @@ pub fn plan(touched: &Touched, ledger: &Ledger, snapshot: &Snapshot) -> Plan {
     }
     mutate(&mut plan.transaction, sets);
     plan
+}
+
+/// The rows that are there once the transaction is committed.
+struct There<'a> {
+    snapshot: &'a Snapshot,
+    inserted: BTreeSet<RowId>,
+}
+
+impl There<'_> {
+    /// Whether a set can hold a member now. One that refers to a row that is not there comes with that row's owner.
+    fn can_hold(&self, of: RowId, column: &str, atom: &Atom) -> bool {
+        let Atom::Uuid(uuid) = atom else { return true };
+        let schema = self.snapshot.table(of.table).and_then(|table| table.schema().column(column));
+        let target = schema.and_then(|column| column.kind.key.refers_to.as_ref());
+        let Some(table) = target.and_then(|target| table_name(&target.table)) else { return true };
+        let id = RowId { table, uuid: *uuid };
+        self.inserted.contains(&id) || row(self.snapshot, id).is_some()
+    }
 }
 
 /// One operation for each row whose sets change.
@@ -167,44 +191,14 @@ fn members_of_inserted(
     columns
 }
 
-/// Whether a row will be there after the transaction, as far as this plan knows.
-fn will_be(touched: &Touched, snapshot: &Snapshot, table: &str, uuid: Uuid) -> bool {
-    let Some(table) = table_name(table) else { return true };
-    match touched.rows.get(&RowId { table, uuid }) {
-        Some(wanted) => wanted.is_some(),
-        None => row(snapshot, RowId { table, uuid }).is_some(),
-    }
-}
-
 /// A row's values with all its sets; what members refer to must be there, or comes with its owner's turn.
-fn with_sets(values: &RowValues, id: RowId, ledger: &Ledger, there: impl Fn(&str, Uuid) -> bool) -> RowValues {
+fn with_sets(values: &RowValues, id: RowId, ledger: &Ledger, there: &There<'_>) -> RowValues {
     let mut values = values.clone();
     for (column, members) in ledger.sets_of(id) {
-        let target = reference_of(id.table, column);
-        let members = members.filter(|atom| match (atom, target) {
-            (Atom::Uuid(uuid), Some(target)) => there(target, *uuid),
-            _ => true,
-        });
+        let members = members.filter(|atom| there.can_hold(id, column, atom));
         values.insert(column.to_owned(), Datum::set(members.cloned()));
     }
     values
-}
-
-/// The table that a set of references refers to.
-fn reference_of(table: &str, column: &str) -> Option<&'static str> {
-    Some(match (table, column) {
-        ("Logical_Switch", "ports") | ("Port_Group", "ports") => "Logical_Switch_Port",
-        ("Logical_Router", "ports") => "Logical_Router_Port",
-        (_, "acls") => "ACL",
-        (_, "static_routes") => "Logical_Router_Static_Route",
-        (_, "policies") => "Logical_Router_Policy",
-        (_, "nat") => "NAT",
-        (_, "load_balancer_group") => "Load_Balancer_Group",
-        (_, "load_balancer") => "Load_Balancer",
-        (_, "gateway_chassis") => "Gateway_Chassis",
-        (_, "bands") => "Meter_Band",
-        _ => return None,
-    })
 }
 
 /// The columns whose values differ, with the values that they shall have. Sets that members are counted for, sets of

@@ -4,11 +4,15 @@
 mod bad_input;
 mod cluster;
 mod door;
+mod leadership;
 mod lessons_connection;
 mod lessons_consistency;
 mod lessons_objects;
 mod looking;
+mod migration;
+mod nodes;
 mod packets;
+mod rows;
 mod startup;
 mod states;
 mod webhook;

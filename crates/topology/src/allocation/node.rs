@@ -44,23 +44,43 @@ impl Allocator {
     }
 
     /// Gives a node what its rows in the database say, whatever was written on it since: that is the last good state.
+    /// What the rows do not say, its annotations may; nothing is chosen anew before everybody has what is theirs.
     pub(crate) fn keep_known_node(&mut self, node: &NodeFacts, known: &KnownNode) {
-        let plain = NodeFacts { subnets: Annotated::Absent, id: Annotated::Absent, ..node.clone() };
-        // What cannot be kept is settled when the node has its turn.
-        let _ = self.give_node(&plain, known);
+        let Some((subnets, id)) = self.what_stands(node, known) else { return };
+        let mut claimed: Vec<Prefix> = Vec::new();
+        for subnet in subnets {
+            if self.claim_subnet(&node.name, subnet).is_err() {
+                return self.release_subnets(claimed);
+            }
+            claimed.push(subnet);
+        }
+        match self.claim_id(&node.name, id) {
+            Ok(()) => self.install_node(node, claimed, id),
+            Err(_) => self.release_subnets(claimed),
+        }
+    }
+
+    /// A subnet of each family and a number, if rows and annotations together say all of it.
+    pub(crate) fn what_stands(&self, node: &NodeFacts, known: &KnownNode) -> Option<(Vec<Prefix>, u32)> {
+        let annotated = node.subnets.valid().map(Vec::as_slice).unwrap_or_default();
+        let families = [false, true].into_iter().filter(|v6| self.subnets[usize::from(*v6)].is_some());
+        let subnet = |v6| known.subnets.iter().chain(annotated).copied().find(|subnet| subnet.is_ipv6() == v6);
+        Some((families.map(subnet).collect::<Option<_>>()?, known.id.or(node.id.valid().copied())?))
     }
 
     fn give_node(&mut self, node: &NodeFacts, known: &KnownNode) -> Result<(), Refusal> {
         let subnets = self.choose_subnets(node, known)?;
-        let id = match self.choose_id(node, known) {
-            Ok(id) => id,
+        match self.choose_id(node, known) {
+            Ok(id) => self.install_node(node, subnets, id),
             Err(refusal) => {
-                for subnet in subnets {
-                    self.subnet_pool(subnet).map(|pool| pool.release(subnet));
-                }
+                self.release_subnets(subnets);
                 return Err(refusal);
             }
-        };
+        }
+        Ok(())
+    }
+
+    fn install_node(&mut self, node: &NodeFacts, subnets: Vec<Prefix>, id: u32) {
         let pools = subnets.into_iter().map(|subnet| {
             let mut pool = AddressPool::new(subnet);
             for address in self.quarantine.addresses_in(subnet) {
@@ -70,7 +90,12 @@ impl Allocator {
         });
         let allocation = NodeAllocation { uid: node.uid.clone(), id, pools: pools.collect() };
         self.nodes.insert(node.name.clone(), allocation);
-        Ok(())
+    }
+
+    fn release_subnets(&mut self, subnets: Vec<Prefix>) {
+        for subnet in subnets {
+            self.subnet_pool(subnet).map(|pool| pool.release(subnet));
+        }
     }
 
     /// Takes back what another machine of the same name had.
@@ -141,9 +166,7 @@ impl Allocator {
                 self.claim_subnet(&node.name, *subnet)
             };
             if let Err(why) = claimed {
-                for subnet in chosen {
-                    self.subnet_pool(subnet).map(|pool| pool.release(subnet));
-                }
+                self.release_subnets(chosen);
                 return Err(Refusal::new(
                     BAD_SUBNETS,
                     format!(
@@ -162,9 +185,7 @@ impl Allocator {
             let subnet = known.or_else(|| self.resting_subnet(&node.name, v6));
             let subnet = subnet.or_else(|| self.subnets[usize::from(v6)].as_mut()?.allocate());
             let Some(subnet) = subnet else {
-                for subnet in chosen {
-                    self.subnet_pool(subnet).map(|pool| pool.release(subnet));
-                }
+                self.release_subnets(chosen);
                 let family = if v6 { "IPv6" } else { "IPv4" };
                 return Err(Refusal::new(
                     "NodeSubnetsExhausted",

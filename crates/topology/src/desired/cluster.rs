@@ -32,6 +32,8 @@ pub(super) const ROUTER_PORTS_KEY: &str = "router-ports";
 pub(super) const CLUSTER_GROUP: &str = "clusterLBGroup";
 pub(super) const SWITCH_GROUP: &str = "clusterSwitchLBGroup";
 pub(super) const ROUTER_GROUP: &str = "clusterRouterLBGroup";
+/// All of them: their table has no room for a mark, so they are ours by these names.
+pub(crate) const LOAD_BALANCER_GROUPS: [&str; 3] = [CLUSTER_GROUP, SWITCH_GROUP, ROUTER_GROUP];
 
 /// Where multicast is possible at all: the group of all pods, whose ports are closed to it.
 pub(super) const ALL_PODS_GROUP: &str = "clusterPodPortGroup";
@@ -98,7 +100,7 @@ pub(super) fn desired(given: Given<'_>) -> Contribution {
         },
     );
     if given.settings.features.has(Feature::LoadBalancerGroups) {
-        for group in [CLUSTER_GROUP, SWITCH_GROUP, ROUTER_GROUP] {
+        for group in LOAD_BALANCER_GROUPS {
             draft.row(group, &LoadBalancerGroup { name: group.into(), ..Default::default() });
         }
     }

@@ -224,10 +224,13 @@ impl Engine {
         }
         // What somebody else's rows still have is not free for those who only say that it is theirs.
         seed::rest_of_the_gone(&mut leading.allocator, &leading.ledger, snapshot);
-        // A refusal is told when the object has its turn.
+        // Those first whose annotations say everything: what is chosen for others must not be theirs. A refusal is told when
+        // the object has its turn.
+        let nothing = KnownNode::default();
+        nodes.sort_by_key(|node| leading.allocator.what_stands(node, &nothing).is_none());
         for node in nodes.iter().filter(|node| node.subnets.valid().is_some()) {
             if leading.allocator.node(&node.name).is_none() {
-                let _ = leading.allocator.settle_node(node, &KnownNode::default());
+                let _ = leading.allocator.settle_node(node, &nothing);
             }
         }
         for pod in pods.iter().filter(|pod| pod.network.valid().is_some()) {

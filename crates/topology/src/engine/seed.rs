@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ovn_schema::TableRow;
-use ovn_schema::northbound::{AddressSet, GatewayChassis, LogicalSwitch, LogicalSwitchPort};
+use ovn_schema::northbound::{AddressSet, GatewayChassis, LoadBalancerGroup, LogicalSwitch, LogicalSwitchPort};
 use ovsdb::datum::Atom;
 use ovsdb::replica::{RowView, Snapshot};
 use ovsdb::uuid::Uuid;
@@ -80,11 +80,15 @@ pub(super) fn aliases(snapshot: &Snapshot) -> Aliases {
     let mut aliases = Aliases::default();
     for table in snapshot.tables().filter(|table| table_name(&table.schema().name).is_some()) {
         for view in table.iter().filter(|view| !is_computed(view.uuid)) {
-            if owner_of(view).is_none() {
-                continue;
-            }
-            let stands_for = view.get("external_ids").and_then(|marks| marks.get_str(STANDS_FOR));
-            if let Some(computed) = stands_for.as_deref().and_then(Uuid::parse) {
+            let Some(owner) = owner_of(view) else { continue };
+            let computed = if view.schema.name == LoadBalancerGroup::TABLE {
+                // No room for a mark: it stands for the one of its name.
+                view.text("name").map(|name| row_uuid(LoadBalancerGroup::TABLE, owner.kind(), &owner.name(), &name))
+            } else {
+                let stands_for = view.get("external_ids").and_then(|marks| marks.get_str(STANDS_FOR));
+                stands_for.as_deref().and_then(Uuid::parse)
+            };
+            if let Some(computed) = computed {
                 aliases.insert(computed, view.uuid);
             }
         }
@@ -92,23 +96,11 @@ pub(super) fn aliases(snapshot: &Snapshot) -> Aliases {
     aliases
 }
 
-/// Whose a row is; by its name where there is no room for a mark.
-fn owner(view: RowView<'_>) -> Option<Owner> {
-    match view.schema.name.as_str() {
-        "Static_MAC_Binding" if is_computed(view.uuid) => {
-            let port = view.text("logical_port")?;
-            port.strip_prefix("rtoe-GR_").map(|node| Owner::Node(node.into()))
-        }
-        "Load_Balancer_Group" => is_computed(view.uuid).then_some(Owner::Cluster),
-        _ => owner_of(view),
-    }
-}
-
 /// Every owner's rows and members, as the database has them. So what an owner no longer wants goes in the same
 /// transaction in which it gets what it wants, and what belongs to nobody any more goes when its owner has its turn.
 pub(super) fn ledger(snapshot: &Snapshot, adopted: Option<&crate::adopt::Adopted>) -> Ledger {
     let adopted = |view: RowView<'_>| adopted.and_then(|adopted| adopted.owner(view));
-    let owner = |view: RowView<'_>| owner(view).or_else(|| adopted(view));
+    let owner = |view: RowView<'_>| owner_of(view).or_else(|| adopted(view));
     let mut entries: BTreeMap<Owner, (Vec<RowId>, Vec<Member>)> = BTreeMap::new();
     let mut owners: BTreeMap<Uuid, Owner> = BTreeMap::new();
     // Whose an address in a set is: the pod's whose port has it.

@@ -1,0 +1,307 @@
+//! A database that is not as we left it: another controller's, somebody else's as well, changed by hand, or empty.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Map, Value, json};
+
+use crate::cluster::{Cluster, PATIENCE, Wish, pod, until};
+use crate::rows::{TABLES, text};
+
+const GO: &str = "default-network-controller";
+
+/// What the Go controller writes into `external_ids`: marks on some kinds of rows, and none of ours.
+fn marks_of_go(table: &str, row: &Map<String, Value>) -> Value {
+    let name = row.get("name").map(text).unwrap_or_default();
+    let ours = text(&row["external_ids"]);
+    let ours: BTreeMap<&str, &str> = ours.split(' ').filter_map(|pair| pair.split_once('=')).collect();
+    let owner = ours.get("k8s.ovn.org/name").copied().unwrap_or_default();
+    let marks: Vec<(&str, &str)> = match table {
+        "Logical_Switch_Port" if ours.contains_key("pod") => vec![("namespace", ours["namespace"]), ("pod", "true")],
+        "Address_Set" => vec![
+            ("k8s.ovn.org/owner-controller", GO),
+            ("k8s.ovn.org/owner-type", "Namespace"),
+            ("k8s.ovn.org/name", owner),
+            ("ip-family", "v4"),
+        ],
+        "ACL" => vec![("k8s.ovn.org/owner-controller", GO), ("k8s.ovn.org/owner-type", "NetpolNode")],
+        "Logical_Router" if name == "ovn_cluster_router" => vec![("k8s-cluster-router", "yes")],
+        "Logical_Router" => vec![("physical_ip", ours["physical_ip"]), ("physical_ips", ours["physical_ips"])],
+        "Port_Group" => vec![("name", &name)],
+        _ => Vec::new(),
+    };
+    json!(["map", marks])
+}
+
+/// References as references to rows that are made in the same transaction.
+fn renamed(value: &Value) -> Value {
+    match value {
+        Value::Array(pair) if pair.first().is_some_and(|kind| kind == "uuid") => {
+            json!(["named-uuid", row_name(pair[1].as_str().unwrap())])
+        }
+        Value::Array(items) => items.iter().map(renamed).collect(),
+        other => other.clone(),
+    }
+}
+
+fn row_name(uuid: &str) -> String {
+    format!("row{}", uuid.replace('-', "_"))
+}
+
+impl Cluster {
+    /// Deletes everything but the row of settings, which loses what we wrote into it.
+    fn emptying(&self) -> Vec<Value> {
+        let mut operations: Vec<Value> =
+            TABLES.iter().map(|table| json!({"op": "delete", "table": table, "where": []})).collect();
+        let ids = text(&self.raw("NB_Global")[0]["external_ids"]);
+        let keys: Vec<&str> = ids.split(' ').filter_map(|pair| Some(pair.split_once('=')?.0)).collect();
+        operations.push(json!({"op": "mutate", "table": "NB_Global", "where": [],
+            "mutations": [["external_ids", "delete", ["set", keys]]]}));
+        operations
+    }
+
+    /// Makes every row anew as the Go controller has it, under a random identity, with rows that only that one has.
+    fn becomes_go(&self) {
+        let mut operations = self.emptying();
+        for table in TABLES {
+            for row in self.raw(table) {
+                let uuid = row_name(&text(&row["_uuid"]));
+                let mut columns = row.clone();
+                columns.retain(|column, _| !["_uuid", "_version", "up", "status"].contains(&column.as_str()));
+                if columns.contains_key("external_ids") {
+                    columns.insert("external_ids".into(), marks_of_go(table, &row));
+                }
+                if table == "Address_Set" {
+                    columns.insert("name".into(), json!(format!("{}7", text(&row["name"]))));
+                }
+                columns = columns.into_iter().map(|(column, value)| (column, renamed(&value))).collect();
+                operations.push(json!({"op": "insert", "table": table, "uuid-name": uuid, "row": columns}));
+            }
+        }
+        let egress =
+            json!(["map", [["k8s.ovn.org/owner-controller", GO], ["k8s.ovn.org/owner-type", "EgressFirewall"]]]);
+        operations.extend([
+            json!({"op": "insert", "table": "ACL", "uuid-name": "egress", "row": {"action": "drop", "priority": 9999,
+                "direction": "to-lport", "match": "ip4.dst == 192.0.2.0/24", "external_ids": egress}}),
+            json!({"op": "insert", "table": "Port_Group", "row": {"name": "a4743249366342378346",
+                "acls": ["named-uuid", "egress"], "external_ids": egress}}),
+        ]);
+        self.transact(&operations);
+    }
+
+    /// A switch, router, port, set and load balancer of somebody else, with names near ours, and a port in our switch.
+    fn add_foreign(&self, switch: Option<&str>) {
+        for words in [
+            "ls-add n1-tenant -- lsp-add n1-tenant default_p1-tenant -- lsp-set-addresses default_p1-tenant unknown",
+            "lr-add ovn_cluster_router_tenant -- lrp-add ovn_cluster_router_tenant rtos-tenant 0a:00:00:00:00:01 192.0.2.1/24",
+            "lr-route-add ovn_cluster_router_tenant 198.51.100.0/24 192.0.2.9",
+            "create Address_Set name=a1234567890 addresses=10.128.0.3 external_ids:k8s.ovn.org/owner-controller=tenant",
+            "lb-add Service_default/tenant_TCP_cluster 192.0.2.80:80 10.128.0.3:80",
+            "create Load_Balancer_Group name=clusterLBGroupTenant",
+        ] {
+            self.lab.nbctl(&words.split(' ').collect::<Vec<_>>()).unwrap();
+        }
+        if let Some(switch) = switch {
+            self.lab
+                .nbctl(&["lsp-add", switch, "default_guest", "--", "lsp-set-addresses", "default_guest", "unknown"])
+                .unwrap();
+        }
+    }
+
+    fn foreign(&self) -> BTreeMap<(String, String), String> {
+        let foreign = |contents: &String| ["enant", "guest", "198.51.100"].iter().any(|word| contents.contains(word));
+        self.whole().into_iter().filter(|(_, contents)| foreign(contents)).collect()
+    }
+
+    fn wait_reviewed(&self, name: &str) {
+        until(&format!("{name} has reviewed everything"), || {
+            self.lab.log(name).unwrap().contains("everything was reviewed").then_some(())
+        });
+    }
+
+    /// What pods have, by the ports' names.
+    fn pods(&self) -> BTreeMap<String, String> {
+        let rows = self.raw("Logical_Switch_Port").into_iter();
+        let pods = rows.filter(|row| text(&row["external_ids"]).contains("pod=true"));
+        pods.map(|row| (text(&row["name"]), text(&row["addresses"]))).collect()
+    }
+
+    fn comes_back(&self, before: &BTreeMap<(String, String), String>) {
+        let mut last = BTreeMap::new();
+        let found = || {
+            last = self.whole();
+            (last == *before).then_some(())
+        };
+        let back = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| until("everything is as it was", found)));
+        let differs = || {
+            let missing = before.iter().filter(|(key, contents)| last.get(*key) != Some(contents));
+            missing.map(|(key, contents)| format!("{key:?}: {contents}\n  now {:?}", last.get(key))).collect::<Vec<_>>()
+        };
+        assert!(back.is_ok(), "{}", differs().join("\n"));
+    }
+}
+
+/// A database of the Go controller is refused with the remedy; with the administrator's word its rows become ours where
+/// they are, and packets pass all the time.
+#[test]
+fn the_go_controllers_rows_are_adopted_in_place() {
+    let cluster = Wish::new("adopt").nodes(2).start();
+    cluster.controller("c1");
+    cluster.wait_leader("c1");
+    for node in 1..=2 {
+        cluster.add_node(node);
+        for name in [format!("web-{node}"), format!("job-{node}")] {
+            cluster.apply(&pod("default", &name, &format!("n{node}")));
+            cluster.network_of("default", &name);
+        }
+    }
+    assert!(cluster.lab.terminate("c1", PATIENCE).unwrap().success());
+    cluster.becomes_go();
+    cluster.add_foreign(None);
+    let (one, _two) = (cluster.bind(1, "default", "web-1"), cluster.bind(2, "default", "web-2"));
+    cluster.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
+    let target = cluster.network_of("default", "web-2").address().to_string();
+    one.run(&["ping", "-c", "3", "-i", "0.2", "-w", "30", &target]).unwrap();
+
+    let (before, settings) = (cluster.whole(), text(&cluster.raw("NB_Global")[0]["external_ids"]));
+    cluster.controller("c2");
+    assert_eq!(cluster.lab.wait_end("c2", PATIENCE).unwrap().code(), Some(1));
+    let log = cluster.lab.log("c2").unwrap();
+    assert!(log.contains("--adopt") && log.contains("ovn_cluster_router"), "{log}");
+    assert_eq!((&before, &settings), (&cluster.whole(), &text(&cluster.raw("NB_Global")[0]["external_ids"])));
+
+    let names =
+        ["Logical_Switch", "Logical_Router", "Logical_Switch_Port", "Logical_Router_Port", "Load_Balancer_Group"];
+    let identities = || names.map(|table| cluster.identities(table));
+    let (rows, keys, foreign, pods) = (identities(), cluster.tunnel_keys(), cluster.foreign(), cluster.pods());
+    let adopted = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let stream = scope.spawn(|| {
+            let said = one.run(&["ping", "-i", "0.1", "-c", "100", "-w", "40", &target]).unwrap();
+            assert!(said.contains("100 packets transmitted, 100 received"), "{said}");
+            assert!(adopted.load(Ordering::Relaxed), "the stream ended before the adoption");
+        });
+        cluster.controller_with("c3", &["--adopt"]);
+        cluster.wait_reviewed("c3");
+        cluster.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
+        adopted.store(true, Ordering::Relaxed);
+        stream.join().unwrap();
+    });
+    assert_eq!(rows, identities());
+    assert_eq!(keys, cluster.tunnel_keys());
+    assert_eq!(foreign, cluster.foreign());
+    assert_eq!(pods, cluster.pods());
+    let whole = cluster.whole();
+    let left: Vec<_> = whole.values().filter(|contents| contents.contains(GO)).collect();
+    assert!(left.is_empty(), "{left:?}");
+
+    assert!(cluster.lab.terminate("c3", PATIENCE).unwrap().success());
+    cluster.controller("c4");
+    cluster.wait_reviewed("c4");
+    assert_eq!(cluster.sequence().1, 1, "it wrote more than its epoch");
+    assert_eq!(whole, cluster.whole());
+    // What was adopted lives on as ours: a pod that goes takes its row along.
+    cluster.lab.kubectl(&["delete", "pod", "job-1", "--force", "--grace-period=0"]).unwrap();
+    until("the row of a deleted pod goes", || (!cluster.pods().contains_key("default_job-1")).then_some(()));
+}
+
+/// Nodes and pods without machines: what is looked at are rows.
+fn furnished(purpose: &'static str) -> Cluster {
+    let cluster = Wish::new(purpose).start();
+    cluster.controller("c1");
+    cluster.wait_leader("c1");
+    for node in 1..=2 {
+        cluster.add_node(node);
+        for name in [format!("a-{node}"), format!("b-{node}")] {
+            cluster.apply(&pod("default", &name, &format!("n{node}")));
+        }
+    }
+    for name in ["a-1", "a-2", "b-1", "b-2"] {
+        cluster.network_of("default", name);
+    }
+    cluster.wait_reviewed("c1");
+    cluster
+}
+
+/// Whoever empties the database gets it back, with the same addresses.
+#[test]
+fn an_emptied_database_is_filled_again() {
+    let cluster = furnished("emptied");
+    let before = cluster.whole();
+    cluster.transact(&cluster.emptying());
+    cluster.comes_back(&before);
+    // Once more, with the row that holds the settings.
+    let mut operations = cluster.emptying();
+    operations.push(json!({"op": "delete", "table": "NB_Global", "where": []}));
+    cluster.transact(&operations);
+    cluster.comes_back(&before);
+
+    // Another, empty database in its place.
+    cluster.lab.kill("nb").unwrap();
+    let control = cluster.lab.machine("control").unwrap();
+    let file = "/var/lib/ovn/ovnnb.db";
+    control
+        .run(&["sh", "-c", &format!("rm {file} && ovsdb-tool create {file} /usr/share/ovn/ovn-nb.ovsschema")])
+        .unwrap();
+    cluster.lab.restart("nb").unwrap();
+    cluster.comes_back(&before);
+}
+
+/// Rows of somebody else stay through everything; rows of ours that somebody changed become right again.
+#[test]
+fn what_is_ours_is_repaired_and_what_is_not_is_left_alone() {
+    let cluster = furnished("by-hand");
+    cluster.add_foreign(Some("n1"));
+    let foreign = cluster.foreign();
+    assert_eq!(foreign.len(), 9, "{foreign:?}");
+    meddle(&cluster, true);
+    // Without anybody looking, as well.
+    cluster.apply(&pod("default", "c-1", "n1"));
+    cluster.network_of("default", "c-1");
+    cluster.lab.kubectl(&["delete", "pod", "b-1", "--force", "--grace-period=0"]).unwrap();
+    until("the pod's port is gone", || (!cluster.pods().contains_key("default_b-1")).then_some(()));
+    meddle(&cluster, false);
+    assert_eq!(foreign, cluster.foreign());
+}
+
+/// Changes of many kinds, one after the other with a controller at work, or all at once while there is none.
+fn meddle(cluster: &Cluster, at_work: bool) {
+    let sets = cluster.raw("Address_Set");
+    let set = sets.iter().find(|set| text(&set["external_ids"]).contains("k8s.ovn.org/name=default")).unwrap();
+    let set = text(&set["name"]);
+    let address = cluster.network_of("default", "a-1").address().to_string();
+    let meddling = [
+        "clear Logical_Switch_Port default_a-2 port_security".to_owned(),
+        "lsp-set-addresses default_a-1 unknown".to_owned(),
+        "lsp-del default_b-2".to_owned(),
+        "lr-route-del ovn_cluster_router".to_owned(),
+        "lr-policy-del ovn_cluster_router".to_owned(),
+        "lr-nat-del GR_n1".to_owned(),
+        "clear Logical_Switch n1 acls other_config load_balancer_group".to_owned(),
+        format!("remove Address_Set {set} addresses {address}"),
+        format!("destroy Address_Set {set}"),
+        "clear Port_Group clusterPortGroup ports acls".to_owned(),
+        "lrp-del rtos-n1".to_owned(),
+        "ls-del join".to_owned(),
+        "lr-del GR_n2".to_owned(),
+        "lr-del ovn_cluster_router".to_owned(),
+        "--all destroy Copp -- destroy Meter arp-rate-limiter".to_owned(),
+        "--all destroy Static_MAC_Binding".to_owned(),
+        "clear Logical_Switch n2 external_ids".to_owned(),
+    ];
+    let before = cluster.whole();
+    if !at_work {
+        assert!(cluster.lab.terminate("c1", PATIENCE).unwrap().success());
+    }
+    for words in &meddling {
+        eprintln!("{words}");
+        cluster.lab.nbctl(&words.split(' ').collect::<Vec<_>>()).unwrap();
+        if at_work {
+            cluster.comes_back(&before);
+        }
+    }
+    if !at_work {
+        cluster.lab.restart("c1").unwrap();
+        cluster.comes_back(&before);
+    }
+}

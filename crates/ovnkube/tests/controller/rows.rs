@@ -1,0 +1,141 @@
+//! Rows of the databases as texts, to be compared with each other and with what they should be.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+
+use crate::cluster::Cluster;
+
+/// The tables of the northbound database in which a network lives.
+pub(crate) const TABLES: [&str; 17] = [
+    "ACL",
+    "Address_Set",
+    "Copp",
+    "Gateway_Chassis",
+    "Load_Balancer",
+    "Load_Balancer_Group",
+    "Logical_Router",
+    "Logical_Router_Policy",
+    "Logical_Router_Port",
+    "Logical_Router_Static_Route",
+    "Logical_Switch",
+    "Logical_Switch_Port",
+    "Meter",
+    "Meter_Band",
+    "NAT",
+    "Port_Group",
+    "Static_MAC_Binding",
+];
+
+/// A value as one stable text: members of sets and maps in order, with spaces between.
+pub(crate) fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(pair) => match (pair[0].as_str(), &pair[1]) {
+            (Some("set"), Value::Array(members)) => {
+                members.iter().map(text).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(" ")
+            }
+            (Some("map"), Value::Array(members)) => {
+                let pairs = members.iter().map(|pair| format!("{}={}", text(&pair[0]), text(&pair[1])));
+                pairs.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(" ")
+            }
+            (_, inner) => text(inner),
+        },
+        other => other.to_string(),
+    }
+}
+
+impl Cluster {
+    /// A table's rows as the database says them.
+    pub(crate) fn raw(&self, table: &str) -> Vec<Map<String, Value>> {
+        let listing = self.lab.nbctl(&["--no-leader-only", "--format=json", "list", table]).unwrap();
+        objects(&serde_json::from_str(&listing).unwrap())
+    }
+
+    /// The same of the southbound database.
+    pub(crate) fn raw_southbound(&self, table: &str) -> Vec<Map<String, Value>> {
+        let listing = self.lab.sbctl(&["--no-leader-only", "--format=json", "list", table]).unwrap();
+        objects(&serde_json::from_str(&listing).unwrap())
+    }
+
+    /// Some columns of all rows of a table, in order.
+    pub(crate) fn columns(&self, table: &str, columns: &[&str]) -> BTreeSet<Vec<String>> {
+        let rows = self.raw(table);
+        rows.iter().map(|row| columns.iter().map(|column| text(&row[*column])).collect()).collect()
+    }
+
+    /// The row of a name.
+    pub(crate) fn row(&self, table: &str, name: &str) -> Option<Map<String, Value>> {
+        self.raw(table).into_iter().find(|row| row["name"] == name)
+    }
+
+    /// One column of the row of a name.
+    pub(crate) fn value(&self, table: &str, name: &str, column: &str) -> Option<String> {
+        self.row(table, name).map(|row| text(&row[column]))
+    }
+
+    /// The rows that a row refers to, as texts of some of their columns.
+    pub(crate) fn members(
+        &self,
+        table: &str,
+        name: &str,
+        column: &str,
+        of: &str,
+        columns: &[&str],
+    ) -> BTreeSet<Vec<String>> {
+        let held = self.value(table, name, column).unwrap_or_default();
+        let held: BTreeSet<&str> = held.split(' ').collect();
+        let rows = self.raw(of).into_iter().filter(|row| held.contains(text(&row["_uuid"]).as_str()));
+        rows.map(|row| columns.iter().map(|column| text(&row[*column])).collect()).collect()
+    }
+
+    /// The network as a whole, without what OVN tells in it: table, row, contents.
+    pub(crate) fn whole(&self) -> BTreeMap<(String, String), String> {
+        let remote = self.lab.record().endpoints.northbound.unwrap();
+        let control = self.lab.machine("control").unwrap();
+        let dump = control.run(&["ovsdb-client", "--format=json", "dump", &remote, "OVN_Northbound"]).unwrap();
+        let mut all = BTreeMap::new();
+        for listing in serde_json::Deserializer::from_str(&dump).into_iter::<Value>() {
+            let listing = listing.unwrap();
+            let table = listing["caption"].as_str().unwrap().trim_end_matches(" table").to_owned();
+            if !TABLES.contains(&table.as_str()) {
+                continue;
+            }
+            for mut row in objects(&listing) {
+                row.retain(|column, _| !["_version", "up", "status", "dynamic_addresses"].contains(&column.as_str()));
+                let contents: Vec<String> = row.iter().map(|(key, value)| format!("{key}: {}", text(value))).collect();
+                all.insert((table.clone(), text(&row["_uuid"])), contents.join(", "));
+            }
+        }
+        all
+    }
+
+    /// Names and identities of a table.
+    pub(crate) fn identities(&self, table: &str) -> BTreeMap<String, String> {
+        self.raw(table).iter().map(|row| (text(&row["name"]), text(&row["_uuid"]))).collect()
+    }
+
+    /// The tunnel key of every datapath that has a name.
+    pub(crate) fn tunnel_keys(&self) -> BTreeMap<String, String> {
+        let rows = self.raw_southbound("Datapath_Binding");
+        rows.iter().map(|row| (text(&row["external_ids"]), text(&row["tunnel_key"]))).collect()
+    }
+
+    /// One transaction on the northbound database, as somebody else's.
+    pub(crate) fn transact(&self, operations: &[Value]) {
+        let remote = self.lab.record().endpoints.northbound.unwrap();
+        let mut request = vec![json!("OVN_Northbound")];
+        request.extend(operations.iter().cloned());
+        let control = self.lab.machine("control").unwrap();
+        let answer = control.run(&["ovsdb-client", "transact", &remote, &Value::from(request).to_string()]).unwrap();
+        assert!(!answer.contains("\"error\""), "{answer}");
+    }
+}
+
+fn objects(listing: &Value) -> Vec<Map<String, Value>> {
+    let headings: Vec<&str> = listing["headings"].as_array().unwrap().iter().map(|h| h.as_str().unwrap()).collect();
+    let row = |row: &Value| {
+        headings.iter().zip(row.as_array().unwrap()).map(|(key, value)| ((*key).to_owned(), value.clone())).collect()
+    };
+    listing["data"].as_array().unwrap().iter().map(row).collect()
+}
