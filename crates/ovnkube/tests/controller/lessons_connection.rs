@@ -14,7 +14,7 @@ fn make_pods(cluster: &Cluster, prefix: &str, count: u32) -> Vec<String> {
 
 /// Lesson 3 (kube-ovn#7497: the database's node died, and the controller held its lease for 54 minutes, doing nothing).
 ///
-/// Seen to fail with …
+/// Seen to fail with a controller that stops its work and keeps the lease: pods without annotation.
 #[test]
 fn lesson_3_alive_means_commits_succeed() {
     let cluster = Wish::new("alive").start();
@@ -55,7 +55,8 @@ fn lesson_3_alive_means_commits_succeed() {
 
 /// Lesson 5 (eBay/go-ovn#147: what was deleted while the connection was down stayed in the cache for ever).
 ///
-/// Seen to fail with …
+/// Seen to fail without the repair of drift, with a dump that deletes nothing from the replica, and with the ledger
+/// believed where others changed a row (so it was, before this test).
 #[test]
 fn lesson_5_deletions_over_a_reconnect_are_not_missed() {
     let cluster = Wish::new("reconnect").start();
@@ -155,7 +156,7 @@ fn contents(cluster: &Cluster) -> BTreeSet<String> {
 
 /// Lesson 8 (ovn b5387b3d7: a commit whose answer was lost was sent again, and its rows were there twice).
 ///
-/// Seen to fail with …
+/// Seen to fail with transactions sent again unguarded and without a look: the second is refused, pods are parked.
 #[test]
 fn lesson_8_commits_whose_answers_are_lost_make_no_second_row() {
     let cluster = Wish::new("twice").arguments(&["--disable-snat-multiple-gws", "true"]).start();
