@@ -196,6 +196,8 @@ impl Allocator {
     /// Frees what every node has forgotten; returns the nodes that have something free again.
     pub fn wake(&mut self, forgotten: impl Fn(&str, i64) -> bool) -> Vec<Name> {
         let awake = self.quarantine.wake(forgotten);
+        // Whose subnet an address is in, whichever node it was used on.
+        let mut nodes: Vec<Name> = Vec::new();
         for (thing, _) in &awake {
             match thing {
                 Thing::Subnet(subnet) => {
@@ -205,13 +207,15 @@ impl Allocator {
                 }
                 Thing::NodeId(id) => drop(self.ids.release(*id)),
                 Thing::Address(address) => {
-                    for pool in self.nodes.values_mut().flat_map(|node| &mut node.pools) {
-                        pool.lift(*address);
+                    for (name, node) in &mut self.nodes {
+                        if node.pools.iter_mut().any(|pool| pool.lift(*address)) {
+                            nodes.push(name.clone());
+                        }
                     }
                 }
             }
         }
-        let mut nodes: Vec<Name> = awake.into_iter().map(|(_, node)| node).collect();
+        nodes.extend(awake.into_iter().map(|(_, node)| node));
         nodes.sort_unstable();
         nodes.dedup();
         nodes

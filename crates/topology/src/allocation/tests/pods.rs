@@ -190,6 +190,19 @@ fn an_address_rests_until_the_nodes_have_forgotten_it() {
 }
 
 #[test]
+fn whoever_waits_for_an_address_hears_of_it_on_its_own_node() {
+    let mut allocator = small();
+    // It rests since before anybody had its subnet: no node is known for it.
+    allocator.restore_resting(Thing::Address(address("10.128.0.3")), "gone", "");
+    settle(&mut allocator, "n1", &[]).unwrap();
+    let web = pod("web", &[(NETWORK, &network("0a:58:0a:80:00:03", &["10.128.0.3/28"]))]);
+    assert_eq!(allocator.settle_pod(&web, None), Ok(PodState::Waiting));
+    allocator.quarantine_mut().asked(1);
+    assert!(allocator.wake(|_, _| true).iter().any(|node| &**node == "n1"));
+    assert_eq!(allocator.settle_pod(&web, None), Ok(PodState::Settled));
+}
+
+#[test]
 fn a_completed_pod_releases_once() {
     let mut allocator = v4();
     let job = pod("job", &[]);
