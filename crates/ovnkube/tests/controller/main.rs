@@ -4,3 +4,4 @@
 mod cluster;
 mod packets;
 mod startup;
+mod trace;
