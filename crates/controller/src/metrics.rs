@@ -148,15 +148,16 @@ impl Metrics {
             self.parked.get_or_create(&KindLabel { kind }).set(count);
         }
         self.backlog.set(i64::try_from(engine.backlog()).unwrap_or(i64::MAX));
-        if let Some(allocator) = engine.allocator() {
-            let small = |number: u128| i64::try_from(number).unwrap_or(i64::MAX);
-            self.resting.set(i64::try_from(allocator.quarantine().len()).unwrap_or(i64::MAX));
-            let ((v4, all_v4), (v6, all_v6)) = (allocator.subnet_counts(false), allocator.subnet_counts(true));
-            self.allocated_v4.set(small(v4));
-            self.allocated_v6.set(small(v6));
-            self.available_v4.set(small(all_v4));
-            self.available_v6.set(small(all_v6));
-        }
+        // Who does not lead, or not any more, knows of nothing: an old number would be believed.
+        let allocator = engine.allocator();
+        let subnets = |v6| allocator.map_or((0, 0), |allocator| allocator.subnet_counts(v6));
+        let small = |number: u128| i64::try_from(number).unwrap_or(i64::MAX);
+        self.resting.set(small(allocator.map_or(0, |allocator| allocator.quarantine().len() as u128)));
+        let ((v4, all_v4), (v6, all_v6)) = (subnets(false), subnets(true));
+        self.allocated_v4.set(small(v4));
+        self.allocated_v6.set(small(v6));
+        self.available_v4.set(small(all_v4));
+        self.available_v6.set(small(all_v6));
     }
 }
 

@@ -12,6 +12,7 @@
 //! - [`contribution`], [`ledger`]: rows of one owner, members of sets that many share.
 //! - [`plan`]: differences to the database as operations.
 //! - [`engine`]: the one writer's mind: queue, batches, follow-ups.
+//! - [`reach`]: where a packet ends, read off those rows.
 //! - [`adopt`]: rows of another controller, taken over by their names.
 
 pub mod adopt;
@@ -23,6 +24,7 @@ pub mod identity;
 pub mod ledger;
 pub mod objects;
 pub mod plan;
+pub mod reach;
 pub mod refusal;
 pub mod settings;
 pub mod store;

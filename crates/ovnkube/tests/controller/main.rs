@@ -15,4 +15,5 @@ mod packets;
 mod rows;
 mod startup;
 mod states;
+mod trace;
 mod webhook;

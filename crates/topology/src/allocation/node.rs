@@ -24,7 +24,9 @@ impl Allocator {
     pub fn settle_node(&mut self, node: &NodeFacts, known: &KnownNode) -> Result<(), Refusal> {
         self.release_former_node(node);
         if let Some(allocation) = self.nodes.get(&node.name) {
-            let changed = node.subnets.valid().filter(|wanted| !wanted.iter().copied().eq(allocation.subnets()));
+            // What is not said was added by us: a cluster that became dual-stack.
+            let has = |wanted: &Prefix| allocation.subnets().any(|subnet| subnet == *wanted);
+            let changed = node.subnets.valid().filter(|wanted| !wanted.iter().all(has));
             let Some(wanted) = changed else { return self.agree(node) };
             if allocation.taken() > 0 {
                 let subnets: Vec<String> = allocation.subnets().map(|subnet| subnet.to_string()).collect();
@@ -38,7 +40,9 @@ impl Allocator {
                     ),
                 ));
             }
+            let had = KnownNode { subnets: allocation.subnets().collect(), id: Some(allocation.id) };
             self.release_node(&node.name);
+            return self.give_node(node, known).inspect_err(|_| self.keep_known_node(node, &had));
         }
         self.give_node(node, known)
     }
@@ -50,13 +54,13 @@ impl Allocator {
         let mut claimed: Vec<Prefix> = Vec::new();
         for subnet in subnets {
             if self.claim_subnet(&node.name, subnet).is_err() {
-                return self.release_subnets(claimed);
+                return self.leave_subnets(&claimed);
             }
             claimed.push(subnet);
         }
         match self.claim_id(&node.name, id) {
             Ok(()) => self.install_node(node, claimed, id),
-            Err(_) => self.release_subnets(claimed),
+            Err(_) => self.leave_subnets(&claimed),
         }
     }
 
@@ -73,7 +77,7 @@ impl Allocator {
         match self.choose_id(node, known) {
             Ok(id) => self.install_node(node, subnets, id),
             Err(refusal) => {
-                self.release_subnets(subnets);
+                self.leave_subnets(&subnets);
                 return Err(refusal);
             }
         }
@@ -81,6 +85,9 @@ impl Allocator {
     }
 
     fn install_node(&mut self, node: &NodeFacts, subnets: Vec<Prefix>, id: u32) {
+        for subnet in &subnets {
+            self.quarantine.take_back(Thing::Subnet(*subnet));
+        }
         let pools = subnets.into_iter().map(|subnet| {
             let mut pool = AddressPool::new(subnet);
             for address in self.quarantine.addresses_in(subnet) {
@@ -90,12 +97,6 @@ impl Allocator {
         });
         let allocation = NodeAllocation { uid: node.uid.clone(), id, pools: pools.collect() };
         self.nodes.insert(node.name.clone(), allocation);
-    }
-
-    fn release_subnets(&mut self, subnets: Vec<Prefix>) {
-        for subnet in subnets {
-            self.subnet_pool(subnet).map(|pool| pool.release(subnet));
-        }
     }
 
     /// Takes back what another machine of the same name had.
@@ -166,7 +167,7 @@ impl Allocator {
                 self.claim_subnet(&node.name, *subnet)
             };
             if let Err(why) = claimed {
-                self.release_subnets(chosen);
+                self.leave_subnets(&chosen);
                 return Err(Refusal::new(
                     BAD_SUBNETS,
                     format!(
@@ -185,7 +186,7 @@ impl Allocator {
             let subnet = known.or_else(|| self.resting_subnet(&node.name, v6));
             let subnet = subnet.or_else(|| self.subnets[usize::from(v6)].as_mut()?.allocate());
             let Some(subnet) = subnet else {
-                self.release_subnets(chosen);
+                self.leave_subnets(&chosen);
                 let family = if v6 { "IPv6" } else { "IPv4" };
                 return Err(Refusal::new(
                     "NodeSubnetsExhausted",
@@ -198,7 +199,17 @@ impl Allocator {
         Ok(chosen)
     }
 
-    /// Claims a subnet; one that rests after this very node had it is taken back.
+    /// Gives up subnets that were claimed for a node which cannot have the rest: free again, or at rest as before.
+    fn leave_subnets(&mut self, subnets: &[Prefix]) {
+        for subnet in subnets.iter().copied() {
+            let rests = self.quarantine.get(Thing::Subnet(subnet)).is_some();
+            if let Some(pool) = self.subnet_pool(subnet) {
+                let _ = if rests { pool.quarantine(subnet) } else { pool.release(subnet) };
+            }
+        }
+    }
+
+    /// Claims a subnet; one that rests after this very node had it can be had back.
     fn claim_subnet(&mut self, node: &str, subnet: Prefix) -> Result<(), String> {
         if subnet.size() < 4 {
             return Err("it is too small for the addresses of the node's router and of its host".to_owned());
@@ -207,7 +218,6 @@ impl Allocator {
         let pool = self.subnets[usize::from(subnet.is_ipv6())].as_mut();
         let pool = pool.ok_or_else(|| "cluster-subnets has no network of that address family".to_owned())?;
         if resting == Some(true) && pool.reclaim(subnet) {
-            self.quarantine.take_back(Thing::Subnet(subnet));
             return Ok(());
         }
         pool.claim(subnet).map_err(|error| match error {

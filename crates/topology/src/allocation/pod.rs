@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use netmodel::{ClaimError, Mac};
 
-use super::{Allocator, PodAllocation, Thing};
+use super::{Allocator, NodeAllocation, PodAllocation, Thing};
 use crate::identity::{Name, Owner, PodKey};
 use crate::objects::{Annotated, PodFacts};
 use crate::refusal::Refusal;
@@ -147,9 +147,6 @@ impl Allocator {
                     // What it had before, on a node that was away for a while, is its own.
                     let had = self.quarantine.address_of(&pod.uid, pool.subnet());
                     let had = had.filter(|address| pool.reclaim(*address));
-                    if let Some(address) = had {
-                        self.quarantine.take_back(Thing::Address(address));
-                    }
                     given[place] = had.or_else(|| pool.allocate());
                     if given[place].is_none() {
                         let subnet = pool.subnet();
@@ -176,8 +173,10 @@ impl Allocator {
         }
         let (None, Some(mac)) = (&trouble, mac) else {
             for pool in self.nodes.get_mut(node).into_iter().flat_map(|node| &mut node.pools) {
-                for address in &addresses {
-                    pool.release(*address);
+                for address in addresses.iter().copied() {
+                    // Free again, or at rest as before.
+                    let rests = self.quarantine.get(Thing::Address(address)).is_some();
+                    let _ = if rests { pool.quarantine(address) } else { pool.release(address) };
                 }
             }
             return match trouble {
@@ -185,6 +184,9 @@ impl Allocator {
                 _ => Ok(PodState::Waiting),
             };
         };
+        for address in addresses {
+            self.quarantine.take_back(Thing::Address(address));
+        }
         let own = PodAllocation { uid: pod.uid.clone(), node: node.clone(), mac, addresses: given };
         self.pods.insert(pod.key.clone(), own);
         Ok(PodState::Settled)
@@ -203,7 +205,6 @@ impl Allocator {
             return Err(Trouble::No(format!("{address} is not in {} of node {node}", subnets.join(", "))));
         };
         if own_rest && pool.reclaim(address) {
-            self.quarantine.take_back(thing);
             return Ok(());
         }
         pool.claim(address).map_err(|error| match error {
@@ -222,6 +223,13 @@ impl Allocator {
     fn claim_mac(&mut self, pod: &PodFacts, node: &Name, mac: Mac, addresses: &[IpAddr]) -> Result<(), Trouble> {
         if Mac::for_addresses(addresses) == Some(mac) {
             return Ok(());
+        }
+        // Somebody has, or may get, the address that this MAC is computed from.
+        let subnets = self.nodes.get(node).into_iter().flat_map(NodeAllocation::subnets);
+        let [_, _, a, b, c, d] = mac.bytes();
+        let address = IpAddr::from([a, b, c, d]);
+        if mac == Mac::for_address(address) && subnets.into_iter().any(|subnet| subnet.contains(address)) {
+            return Err(Trouble::No(format!("{mac} goes with {address}, which is another's")));
         }
         let place = (node.clone(), mac);
         if let Some(holder) = self.odd_macs.get(&place).filter(|holder| **holder != pod.key) {

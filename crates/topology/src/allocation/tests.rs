@@ -1,29 +1,96 @@
-use super::*;
-use crate::objects::NodeFacts;
+//! Who gets what, and what is said to those who do not.
 
-fn node(uid: &str) -> NodeFacts {
-    NodeFacts::parse(&format!(r#"{{"metadata":{{"name":"n1","uid":"{uid}"}}}}"#)).unwrap()
+mod nodes;
+mod pods;
+
+use std::net::IpAddr;
+
+use serde_json::json;
+
+use super::{Allocator, KnownNode, KnownPort, PodState, Thing};
+use crate::identity::Owner;
+use crate::objects::{NodeFacts, PodFacts};
+use crate::refusal::Refusal;
+use crate::settings::ClusterSettings;
+
+const SUBNETS: &str = "k8s.ovn.org/node-subnets";
+const ID: &str = "k8s.ovn.org/node-id";
+const NETWORK: &str = "k8s.ovn.org/pod-networks";
+const REQUEST: &str = "v1.multus-cni.io/default-network";
+
+fn allocator(cluster: &[&str]) -> Allocator {
+    let cluster = cluster.iter().map(|text| text.parse().unwrap()).collect();
+    Allocator::new(&ClusterSettings::new(cluster, Vec::new())).unwrap()
 }
 
-/// A node was made again while nobody led, and a pod of it went: nobody had its subnet when the address was put to rest.
-#[test]
-fn a_freed_address_wakes_whichever_node_has_its_subnet_by_now() {
-    let settings = ClusterSettings::new(vec!["10.128.0.0/24/29".parse().unwrap()], Vec::new());
-    let mut allocator = Allocator::new(&settings).unwrap();
-    let gone = Owner::Pod(Arc::new(PodKey::new("default", "gone")));
-    allocator.rest_former(Thing::Address("10.128.0.3".parse().unwrap()), "uid", &gone);
-    allocator.settle_node(&node("new"), &KnownNode::default()).unwrap();
-    allocator.quarantine_mut().committed(&gone);
+/// Four nodes with 13 pods each.
+fn small() -> Allocator {
+    allocator(&["10.128.0.0/26/28"])
+}
+
+fn node(name: &str, uid: &str, annotations: &[(&str, &str)]) -> NodeFacts {
+    let annotations: std::collections::BTreeMap<_, _> = annotations.iter().copied().collect();
+    let object = json!({"metadata": {"name": name, "uid": uid, "annotations": annotations}});
+    NodeFacts::parse(&object.to_string()).unwrap()
+}
+
+fn pod(name: &str, annotations: &[(&str, &str)]) -> PodFacts {
+    pod_on("n1", name, &format!("uid-{name}"), annotations)
+}
+
+fn pod_on(node: &str, name: &str, uid: &str, annotations: &[(&str, &str)]) -> PodFacts {
+    let annotations: std::collections::BTreeMap<_, _> = annotations.iter().copied().collect();
+    let object = json!({"metadata": {"name": name, "namespace": "ns", "uid": uid, "annotations": annotations},
+        "spec": {"nodeName": node}, "status": {"phase": "Running"}});
+    PodFacts::parse(&object.to_string()).unwrap()
+}
+
+fn finished(pod: &PodFacts) -> PodFacts {
+    PodFacts { finished: true, ..pod.clone() }
+}
+
+/// The annotation that says that a pod has these addresses.
+fn network(mac: &str, addresses: &[&str]) -> String {
+    json!({"default": {"mac_address": mac, "ip_addresses": addresses}}).to_string()
+}
+
+fn request(words: &serde_json::Value) -> String {
+    json!([words]).to_string()
+}
+
+fn address(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn settle(allocator: &mut Allocator, name: &str, annotations: &[(&str, &str)]) -> Result<(), Refusal> {
+    allocator.settle_node(&node(name, &format!("uid-{name}"), annotations), &KnownNode::default())
+}
+
+/// What a node has, as text: its subnets, then its number.
+fn of_node(allocator: &Allocator, name: &str) -> Vec<String> {
+    let Some(own) = allocator.node(name) else { return Vec::new() };
+    own.subnets().map(|subnet| subnet.to_string()).chain([own.id.to_string()]).collect()
+}
+
+/// What a pod has, as text: its addresses, then its MAC.
+fn of_pod(allocator: &Allocator, pod: &PodFacts) -> Vec<String> {
+    let Some(own) = allocator.pod(&pod.key) else { return Vec::new() };
+    own.addresses().map(|address| address.to_string()).chain([own.mac.to_string()]).collect()
+}
+
+/// The rows of an owner are out of the database, and every node has forgotten them.
+fn forget(allocator: &mut Allocator, owner: &Owner) -> Vec<String> {
+    allocator.quarantine_mut().committed(owner);
     allocator.quarantine_mut().asked(1);
-    assert!(allocator.wake(|_, _| true).iter().any(|name| &**name == "n1"));
+    allocator.wake(|_, _| true).iter().map(ToString::to_string).collect()
 }
 
-#[test]
-fn a_subnet_without_room_for_router_and_host_is_refused() {
-    let settings = ClusterSettings::new(vec!["10.128.0.0/14/23".parse().unwrap()], Vec::new());
-    let mut allocator = Allocator::new(&settings).unwrap();
-    for (subnet, fits) in [("10.128.0.0/32", false), ("10.128.0.0/31", false), ("10.128.0.0/30", true)] {
-        let facts = NodeFacts { subnets: crate::objects::Annotated::Valid(vec![subnet.parse().unwrap()]), ..node("u") };
-        assert_eq!(allocator.settle_node(&facts, &KnownNode::default()).is_ok(), fits, "{subnet}");
+/// A refusal names all of these.
+#[track_caller]
+fn refused<T: std::fmt::Debug>(result: Result<T, Refusal>, reason: &str, words: &[&str]) {
+    let refusal = result.unwrap_err();
+    assert_eq!(refusal.reason, reason, "{refusal}");
+    for word in words {
+        assert!(refusal.message.contains(word), "{refusal:?} does not name {word:?}");
     }
 }

@@ -97,7 +97,12 @@ impl Engine {
                     leading.progress.forget_wiring(name);
                 }
                 let absent = |key: &str| match key {
-                    NODE_SUBNETS => node.subnets == Annotated::Absent,
+                    // What lacks one was written before the cluster became dual-stack.
+                    NODE_SUBNETS => match &node.subnets {
+                        Annotated::Absent => true,
+                        Annotated::Valid(said) => said.len() < own.subnets().count(),
+                        Annotated::Broken(_) => false,
+                    },
                     NODE_ID => node.id == Annotated::Absent,
                     _ => false,
                 };

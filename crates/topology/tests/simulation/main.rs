@@ -9,5 +9,6 @@ mod controller;
 mod database;
 mod faults;
 mod rng;
+mod schema;
 mod seeds;
 mod story;

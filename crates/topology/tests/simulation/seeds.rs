@@ -3,24 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lab::Suite;
-use lab::place::Place;
-use lab::progress::Progress;
 use ovsdb::schema::DatabaseSchema;
 
 use crate::faults::Fault;
+use crate::schema::schema;
 use crate::story::Story;
 
 const SEEDS: u64 = 10_000;
 const STEPS: usize = 210;
-
-fn schema() -> DatabaseSchema {
-    let place = Place::from_environment().expect("the lab's folders");
-    let image =
-        lab::image::ensure(&place, Suite::Trixie, &Progress::silent()).expect("this test needs the lab's node image");
-    let text = std::fs::read_to_string(image.join("usr/share/ovn/ovn-nb.ovsschema")).expect("the image has the schema");
-    DatabaseSchema::parse(&serde_json::from_str(&text).unwrap()).unwrap()
-}
 
 struct Told {
     events: usize,

@@ -1,0 +1,247 @@
+//! Pods: an address of each of their node's subnets, and a MAC.
+
+use super::*;
+
+fn ready(cluster: &[&str]) -> Allocator {
+    let mut allocator = allocator(cluster);
+    settle(&mut allocator, "n1", &[]).unwrap();
+    allocator
+}
+
+fn v4() -> Allocator {
+    ready(&["10.128.0.0/26/28"])
+}
+
+#[test]
+fn pods_begin_behind_the_router_and_the_management_port() {
+    let mut allocator = v4();
+    let web = pod("web", &[]);
+    assert_eq!(allocator.settle_pod(&web, None), Ok(PodState::Settled));
+    assert_eq!(of_pod(&allocator, &web), ["10.128.0.3", "0a:58:0a:80:00:03"]);
+    // Looked at again, it has the same.
+    assert_eq!(allocator.settle_pod(&web, None), Ok(PodState::Settled));
+    assert_eq!(of_pod(&allocator, &web)[0], "10.128.0.3");
+}
+
+#[test]
+fn dual_stack_pods_have_the_mac_of_their_ipv4_address() {
+    let mut allocator = ready(&["10.128.0.0/14/23", "fd01::/48/64"]);
+    let web = pod("web", &[]);
+    allocator.settle_pod(&web, None).unwrap();
+    assert_eq!(of_pod(&allocator, &web), ["10.128.0.3", "fd01::3", "0a:58:0a:80:00:03"]);
+}
+
+#[test]
+fn ipv6_pods_have_a_mac_from_the_hash_of_their_address() {
+    let mut allocator = ready(&["fd01::/48/64"]);
+    let web = pod("web", &[]);
+    allocator.settle_pod(&web, None).unwrap();
+    // The first four bytes of the SHA-256 of "fd01::3".
+    let expected = netmodel::Mac::for_address(address("fd01::3")).to_string();
+    assert_eq!(of_pod(&allocator, &web), ["fd01::3", expected.as_str()]);
+    assert!(expected.starts_with("0a:58:"), "{expected}");
+}
+
+#[test]
+fn a_pod_waits_for_its_node() {
+    let mut allocator = small();
+    let web = pod("web", &[]);
+    assert_eq!(allocator.settle_pod(&web, None), Ok(PodState::Waiting));
+    settle(&mut allocator, "n1", &[]).unwrap();
+    assert_eq!(allocator.settle_pod(&web, None), Ok(PodState::Settled));
+}
+
+#[test]
+fn what_stands_on_a_pod_is_honoured() {
+    let mut allocator = v4();
+    let said = network("0a:58:0a:80:00:09", &["10.128.0.9/28"]);
+    let web = pod("web", &[(NETWORK, &said)]);
+    allocator.settle_pod(&web, None).unwrap();
+    assert_eq!(of_pod(&allocator, &web), ["10.128.0.9", "0a:58:0a:80:00:09"]);
+}
+
+#[test]
+fn what_stands_on_a_pod_and_cannot_be_is_refused_by_name() {
+    let mut allocator = v4();
+    allocator.settle_pod(&pod("first", &[]), None).unwrap();
+    let mut network_refused = |value: &str, words: &[&str]| {
+        let web = pod("web", &[(NETWORK, value)]);
+        refused(allocator.settle_pod(&web, None), "PodNetworkRefused", words);
+        assert_eq!(of_pod(&allocator, &web), Vec::<String>::new());
+    };
+    let mac = "0a:58:0a:80:00:03";
+    let remedy = "delete the pod, or remove the annotation";
+    network_refused(&network(mac, &["10.128.0.3/28"]), &[NETWORK, "10.128.0.3 is the address of pod ns/first", remedy]);
+    network_refused(&network(mac, &["10.9.0.3/28"]), &[NETWORK, "10.9.0.3 is not in 10.128.0.0/28 of node n1", remedy]);
+    network_refused(&network(mac, &["10.128.0.1/28"]), &[NETWORK, "10.128.0.1 is the gateway", remedy]);
+    network_refused(
+        &network(mac, &["10.128.0.5/28", "10.128.0.6/28"]),
+        &["10.128.0.6 is a second address of one family"],
+    );
+    network_refused("{}", &[NETWORK, "correct the annotation, or remove it"]);
+    // Nothing of it was kept.
+    let next = pod("next", &[(REQUEST, &request(&json!({"ips": ["10.128.0.5"]})))]);
+    assert_eq!(allocator.settle_pod(&next, None), Ok(PodState::Settled));
+}
+
+#[test]
+fn its_port_wins_over_what_is_written_on_the_pod_later() {
+    let mut allocator = v4();
+    let known = KnownPort::parse("0a:58:0a:80:00:07 10.128.0.7").unwrap();
+    let web = pod("web", &[(NETWORK, &network("0a:58:0a:80:00:08", &["10.128.0.8/28"]))]);
+    let words = [NETWORK, "says 10.128.0.8 (0a:58:0a:80:00:08)", "has 10.128.0.7", "remove the annotation"];
+    refused(allocator.settle_pod(&web, Some(&known)), "PodNetworkRefused", &words);
+    assert_eq!(of_pod(&allocator, &web)[0], "10.128.0.7");
+    refused(
+        allocator.settle_pod(&pod("web", &[(NETWORK, "no JSON")]), None),
+        "PodNetworkRefused",
+        &["keeps 10.128.0.7"],
+    );
+    // A port that cannot be honoured says nothing.
+    let other = pod("other", &[]);
+    assert_eq!(allocator.settle_pod(&other, Some(&known)), Ok(PodState::Settled));
+    assert_eq!(of_pod(&allocator, &other)[0], "10.128.0.3");
+    assert_eq!(KnownPort::parse("unknown"), None);
+    assert_eq!(KnownPort::parse("0a:58:0a:80:00:07"), None);
+}
+
+#[test]
+fn addresses_and_macs_can_be_asked_for() {
+    let mut allocator = ready(&["10.128.0.0/14/23", "fd01::/48/64"]);
+    let wish = json!({"name": "default", "ips": ["10.128.0.9/23"], "mac": "02:00:00:00:00:01"});
+    let web = pod("web", &[(REQUEST, &request(&wish))]);
+    allocator.settle_pod(&web, None).unwrap();
+    assert_eq!(of_pod(&allocator, &web), ["10.128.0.9", "fd01::3", "02:00:00:00:00:01"], "the other family is filled");
+    let mut request_refused = |wish: serde_json::Value, words: &[&str]| {
+        let other = pod("other", &[(REQUEST, &request(&wish))]);
+        refused(allocator.settle_pod(&other, None), "StaticAddressRefused", words);
+    };
+    let remedy = "ask for another one, or for none";
+    request_refused(json!({"ips": ["10.128.0.9"]}), &[REQUEST, "10.128.0.9 is the address of pod ns/web", remedy]);
+    request_refused(json!({"ips": ["10.129.0.9"]}), &[REQUEST, "10.129.0.9 is not in 10.128.0.0/23", "n1", remedy]);
+    request_refused(json!({"ips": ["10.128.0.2"]}), &[REQUEST, "10.128.0.2 is the management port", remedy]);
+    request_refused(json!({"ips": ["10.128.0.7", "10.128.0.8"]}), &[REQUEST, "10.128.0.8 is a second", remedy]);
+    request_refused(
+        json!({"mac": "02:00:00:00:00:01"}),
+        &[REQUEST, "02:00:00:00:00:01 is the MAC of pod ns/web", remedy],
+    );
+    request_refused(json!({"ips": ["ten"]}), &[REQUEST, "\"ten\"", "make the pod again"]);
+    // On another node a MAC is another one's.
+    settle(&mut allocator, "n2", &[]).unwrap();
+    let far = pod_on("n2", "far", "u", &[(REQUEST, &request(&json!({"mac": "02:00:00:00:00:01"})))]);
+    assert_eq!(allocator.settle_pod(&far, None), Ok(PodState::Settled));
+    // A MAC is free again with its pod.
+    allocator.release_pod(&web.key);
+    let next = pod("next", &[(REQUEST, &request(&json!({"mac": "02:00:00:00:00:01"})))]);
+    assert_eq!(allocator.settle_pod(&next, None), Ok(PodState::Settled));
+}
+
+#[test]
+fn nobody_gets_a_mac_that_goes_with_anothers_address() {
+    let mut allocator = v4();
+    // The router's, the management port's, a pod's that is there, and one's that may come.
+    for last in [1, 2, 3, 9] {
+        let mac = format!("0a:58:0a:80:00:0{last}");
+        allocator.settle_pod(&pod("first", &[]), None).unwrap();
+        let web = pod("web", &[(REQUEST, &request(&json!({"ips": ["10.128.0.7"], "mac": mac})))]);
+        let holder = format!("{mac} goes with 10.128.0.{last}");
+        refused(allocator.settle_pod(&web, None), "StaticAddressRefused", &[REQUEST, &holder]);
+    }
+    let own = pod("own", &[(REQUEST, &request(&json!({"ips": ["10.128.0.7"], "mac": "0a:58:0a:80:00:07"})))]);
+    assert_eq!(allocator.settle_pod(&own, None), Ok(PodState::Settled));
+}
+
+#[test]
+fn addresses_run_out_and_come_back_after_their_rest() {
+    let mut allocator = v4();
+    let pods: Vec<PodFacts> = (0..12).map(|number| pod(&format!("p{number}"), &[])).collect();
+    for pod in &pods {
+        allocator.settle_pod(pod, None).unwrap();
+    }
+    let late = pod("late", &[]);
+    let words = ["no address is left in 10.128.0.0/28 of node n1", "delete pods there, or use other nodes"];
+    refused(allocator.settle_pod(&late, None), "PodAddressesExhausted", &words);
+    allocator.release_pod(&pods[4].key);
+    refused(allocator.settle_pod(&late, None), "PodAddressesExhausted", &words);
+    assert_eq!(forget(&mut allocator, &Owner::Pod(pods[4].key.clone())), ["n1"]);
+    assert_eq!(allocator.settle_pod(&late, None), Ok(PodState::Settled));
+    assert_eq!(of_pod(&allocator, &late)[0], "10.128.0.7");
+}
+
+#[test]
+fn an_address_rests_until_the_nodes_have_forgotten_it() {
+    let mut allocator = v4();
+    let web = pod("web", &[]);
+    allocator.settle_pod(&web, None).unwrap();
+    allocator.release_pod(&web.key);
+    let owner = Owner::Pod(web.key.clone());
+    let leaving: Vec<_> = allocator.quarantine().leaving_with(&owner).collect();
+    assert_eq!(leaving, [(Thing::Address(address("10.128.0.3")), "uid-web@n1".to_owned())]);
+    // Who says that it has it waits; who has the name again is somebody else; who was it gets it back.
+    let said = network("0a:58:0a:80:00:03", &["10.128.0.3/28"]);
+    assert_eq!(allocator.settle_pod(&pod("thief", &[(NETWORK, &said)]), None), Ok(PodState::Waiting));
+    let again = pod_on("n1", "web", "another", &[]);
+    allocator.settle_pod(&again, None).unwrap();
+    assert_eq!(of_pod(&allocator, &again)[0], "10.128.0.4");
+    allocator.release_pod(&again.key);
+    allocator.settle_pod(&web, None).unwrap();
+    assert_eq!(of_pod(&allocator, &web)[0], "10.128.0.3");
+    assert_eq!(allocator.quarantine().freed().count(), 1, "its key goes from the database");
+}
+
+#[test]
+fn whoever_waits_for_an_address_hears_of_it_on_its_own_node() {
+    let mut allocator = small();
+    // It rests since before anybody had its subnet: no node is known for it.
+    allocator.restore_resting(Thing::Address(address("10.128.0.3")), "gone", "");
+    settle(&mut allocator, "n1", &[]).unwrap();
+    let web = pod("web", &[(NETWORK, &network("0a:58:0a:80:00:03", &["10.128.0.3/28"]))]);
+    assert_eq!(allocator.settle_pod(&web, None), Ok(PodState::Waiting));
+    allocator.quarantine_mut().asked(1);
+    assert!(allocator.wake(|_, _| true).iter().any(|node| &**node == "n1"));
+    assert_eq!(allocator.settle_pod(&web, None), Ok(PodState::Settled));
+}
+
+#[test]
+fn a_completed_pod_releases_once() {
+    let mut allocator = v4();
+    let job = pod("job", &[]);
+    allocator.settle_pod(&job, None).unwrap();
+    assert_eq!(allocator.settle_pod(&finished(&job), None), Ok(PodState::NoPort));
+    forget(&mut allocator, &Owner::Pod(job.key.clone()));
+    let next = pod("next", &[(REQUEST, &request(&json!({"ips": ["10.128.0.3"]})))]);
+    allocator.settle_pod(&next, None).unwrap();
+    // Its deletion comes later, and takes nothing from whoever has the address now.
+    allocator.settle_pod(&finished(&job), None).unwrap();
+    allocator.release_pod(&job.key);
+    assert_eq!(of_pod(&allocator, &next)[0], "10.128.0.3");
+    assert!(allocator.quarantine().is_empty());
+}
+
+#[test]
+fn a_pod_that_moved_has_an_address_of_its_new_node() {
+    let mut allocator = v4();
+    settle(&mut allocator, "n2", &[]).unwrap();
+    let web = pod("web", &[]);
+    allocator.settle_pod(&web, None).unwrap();
+    let moved = pod_on("n2", "web", "uid-web", &[]);
+    allocator.settle_pod(&moved, None).unwrap();
+    assert_eq!(of_pod(&allocator, &moved)[0], "10.128.0.19");
+    assert_eq!(allocator.quarantine().len(), 1);
+}
+
+#[test]
+fn a_refused_pod_leaves_what_it_may_have_back_at_rest() {
+    let mut allocator = ready(&["10.128.0.0/26/28", "fd01::/60/64"]);
+    let web = pod("web", &[]);
+    allocator.settle_pod(&web, None).unwrap();
+    allocator.release_pod(&web.key);
+    // It comes back with an address that is no pod's: its other one is looked for, and may not become free on the way.
+    let wish = json!({"ips": ["10.128.0.3", "fd01::1"]});
+    let spoilt = pod_on("n1", "web", "uid-web", &[(REQUEST, &request(&wish))]);
+    refused(allocator.settle_pod(&spoilt, None), "StaticAddressRefused", &["fd01::1"]);
+    let thief = pod("thief", &[(NETWORK, &network("0a:58:0a:80:00:03", &["10.128.0.3/28"]))]);
+    assert_eq!(allocator.settle_pod(&thief, None), Ok(PodState::Waiting));
+    assert_eq!(allocator.settle_pod(&web, None), Ok(PodState::Settled));
+    assert_eq!(of_pod(&allocator, &web)[..2], ["10.128.0.3", "fd01::3"]);
+}

@@ -1,0 +1,236 @@
+//! The oracle: what came about step by step is what the same objects make from nothing, and what the database holds.
+//!
+//! Objects come, change and go in any order, are told twice, and the controller is replaced in the middle. Nothing else
+//! goes wrong here: faults are the simulation's. What fails is shrunk to the few steps that matter.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+// What the simulation is made of; not all of it is needed here.
+#[allow(dead_code)]
+#[path = "simulation/api.rs"]
+mod api;
+#[allow(dead_code)]
+#[path = "simulation/controller.rs"]
+mod controller;
+#[allow(dead_code)]
+#[path = "simulation/database.rs"]
+mod database;
+#[allow(dead_code)]
+#[path = "simulation/faults.rs"]
+mod faults;
+#[path = "simulation/quiet.rs"]
+mod quiet;
+#[allow(dead_code)]
+#[path = "simulation/rng.rs"]
+mod rng;
+#[path = "simulation/schema.rs"]
+mod schema;
+
+use std::collections::BTreeMap;
+
+use ovsdb::datum::{Atom, Datum};
+use ovsdb::operation::RowValues;
+use ovsdb::schema::DatabaseSchema;
+use ovsdb::uuid::Uuid;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use serde_json::json;
+use topology::ClusterSettings;
+use topology::desired::desired;
+use topology::identity::Owner;
+use topology::store::ObjectKind;
+
+use crate::quiet::Quiet;
+
+const CASES: u32 = 384;
+
+/// Something that happens.
+#[derive(Debug, Clone)]
+enum Step {
+    AddNode(u8),
+    /// Its agent tells of a chassis and a gateway.
+    WireNode(u8, &'static str),
+    /// With its pods, as the cluster's own housekeeping does it.
+    DeleteNode(u8),
+    AddNamespace(u8),
+    Multicast(u8, bool),
+    DeleteNamespace(u8),
+    AddPod {
+        namespace: u8,
+        name: u8,
+        node: u8,
+        host_network: bool,
+    },
+    FinishPod(u8, u8),
+    DeletePod(u8, u8),
+    /// Somebody takes our annotation away.
+    Unannotate(u8, u8),
+    /// All objects of a kind are told once more.
+    Again(ObjectKind),
+    /// Another controller takes over.
+    Restart,
+    /// So much time passes.
+    Rounds(u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (node, namespace, name) = (0..4_u8, 0..3_u8, 0..6_u8);
+    let kind = prop_oneof![Just(ObjectKind::Node), Just(ObjectKind::Namespace), Just(ObjectKind::Pod)];
+    let mode = prop_oneof![Just("shared"), Just("local"), Just("disabled")];
+    let pod = (namespace.clone(), name.clone());
+    prop_oneof![
+        3 => node.clone().prop_map(Step::AddNode),
+        3 => (node.clone(), mode).prop_map(|(node, mode)| Step::WireNode(node, mode)),
+        1 => node.clone().prop_map(Step::DeleteNode),
+        1 => namespace.clone().prop_map(Step::AddNamespace),
+        1 => (namespace.clone(), any::<bool>()).prop_map(|(namespace, on)| Step::Multicast(namespace, on)),
+        1 => namespace.clone().prop_map(Step::DeleteNamespace),
+        8 => (namespace, name, node, prop::bool::weighted(0.1)).prop_map(|(namespace, name, node, host_network)| {
+            Step::AddPod { namespace, name, node, host_network }
+        }),
+        2 => pod.clone().prop_map(|(namespace, name)| Step::FinishPod(namespace, name)),
+        3 => pod.clone().prop_map(|(namespace, name)| Step::DeletePod(namespace, name)),
+        1 => pod.prop_map(|(namespace, name)| Step::Unannotate(namespace, name)),
+        1 => kind.prop_map(Step::Again),
+        1 => Just(Step::Restart),
+        6 => (1..6_u8).prop_map(Step::Rounds),
+    ]
+}
+
+fn settings() -> impl Strategy<Value = (Vec<&'static str>, bool, bool)> {
+    let families = prop_oneof![
+        Just(vec!["10.128.0.0/22/26"]),
+        Just(vec!["fd01::/60/64"]),
+        Just(vec!["10.128.0.0/22/26", "fd01::/60/64"])
+    ];
+    (families, any::<bool>(), any::<bool>())
+}
+
+fn pod_key(namespace: u8, name: u8) -> api::Key {
+    (ObjectKind::Pod, format!("ns{namespace}"), format!("p{name}"))
+}
+
+fn namespace_key(namespace: u8) -> api::Key {
+    (ObjectKind::Namespace, String::new(), format!("ns{namespace}"))
+}
+
+fn happen(world: &mut Quiet, step: &Step) {
+    match *step {
+        Step::AddNode(node) => {
+            let object = json!({"metadata": {"annotations": {}}});
+            world.api.create(ObjectKind::Node, "", &format!("n{node}"), object);
+        }
+        Step::WireNode(node, mode) => world.wire(&format!("n{node}"), mode, 10 + node),
+        Step::DeleteNode(node) => {
+            let name = format!("n{node}");
+            for key in world.api.keys(ObjectKind::Pod) {
+                if world.api.objects[&key]["spec"]["nodeName"] == name.as_str() {
+                    world.api.delete(&key);
+                }
+            }
+            world.api.delete(&(ObjectKind::Node, String::new(), name));
+        }
+        Step::AddNamespace(namespace) => {
+            world.api.create(ObjectKind::Namespace, "", &format!("ns{namespace}"), json!({"metadata": {}}));
+        }
+        Step::Multicast(namespace, on) => world.api.change(&namespace_key(namespace), |object| {
+            object["metadata"]["annotations"]["k8s.ovn.org/multicast-enabled"] = json!(on.to_string());
+        }),
+        Step::DeleteNamespace(namespace) => world.api.delete(&namespace_key(namespace)),
+        Step::AddPod { namespace, name, node, host_network } => {
+            let spec = json!({"nodeName": format!("n{node}"), "hostNetwork": host_network});
+            let object = json!({"metadata": {}, "spec": spec, "status": {"phase": "Pending"}});
+            world.api.create(ObjectKind::Pod, &format!("ns{namespace}"), &format!("p{name}"), object);
+        }
+        Step::FinishPod(namespace, name) => {
+            world.api.change(&pod_key(namespace, name), |pod| pod["status"]["phase"] = json!("Succeeded"));
+        }
+        Step::DeletePod(namespace, name) => world.api.delete(&pod_key(namespace, name)),
+        Step::Unannotate(namespace, name) => world.api.change(&pod_key(namespace, name), |pod| {
+            if let Some(annotations) = pod["metadata"]["annotations"].as_object_mut() {
+                annotations.remove("k8s.ovn.org/pod-networks");
+            }
+        }),
+        Step::Again(kind) => world.list(kind),
+        Step::Restart => world.restart(),
+        Step::Rounds(rounds) => {
+            for _ in 0..rounds {
+                world.round();
+            }
+        }
+    }
+}
+
+type Rows = BTreeMap<(String, Uuid), RowValues>;
+
+/// What the database holds, but for columns at their default and for what is somebody else's.
+fn held(world: &Quiet) -> Rows {
+    let schema = world.nb.database.schema();
+    let mut rows = world.nb.rows();
+    rows.retain(|_, values| !values.get("name").is_some_and(|name| name.to_string().starts_with("foreign")));
+    for ((table, _), values) in &mut rows {
+        let table = &schema.tables[table];
+        values.retain(|column, datum| table.column(column).is_none_or(|column| !column.kind.is_default(datum)));
+    }
+    rows
+}
+
+/// What every owner is owed, put together.
+fn owed(world: &Quiet) -> Rows {
+    let engine = &world.controller.engine;
+    let given = engine.given().unwrap();
+    let nodes = engine.store().nodes().map(|node| Owner::Node(node.name.clone()));
+    let namespaces = engine.store().namespaces().map(|namespace| Owner::Namespace(namespace.name.clone()));
+    let of_pods = engine.store().pods().map(|pod| Owner::Namespace(pod.key.namespace.clone()));
+    let pods = engine.store().pods().map(|pod| Owner::Pod(pod.key.clone()));
+    let mut rows = Rows::new();
+    let mut sets: BTreeMap<(String, Uuid, String), Vec<Atom>> = BTreeMap::new();
+    for owner in [Owner::Cluster].into_iter().chain(nodes).chain(namespaces).chain(of_pods).chain(pods) {
+        let wanted = desired(&owner, given).unwrap();
+        rows.extend(wanted.rows.into_iter().map(|row| ((row.id.table.to_owned(), row.id.uuid), row.values)));
+        for member in wanted.members {
+            let row = member.column.row;
+            sets.entry((row.table.into(), row.uuid, member.column.column.into())).or_default().push(member.atom);
+        }
+    }
+    for ((table, uuid, column), members) in sets {
+        rows.get_mut(&(table, uuid)).unwrap().insert(column, Datum::set(members));
+    }
+    rows
+}
+
+fn judge(schema: &DatabaseSchema, settings: ClusterSettings, steps: &[Step]) -> Result<(), TestCaseError> {
+    let mut world = Quiet::new(schema, settings);
+    for step in steps {
+        happen(&mut world, step);
+    }
+    world.rest();
+    let parked: Vec<_> = world.controller.engine.parked().collect();
+    prop_assert!(parked.is_empty(), "{parked:?}");
+    let came_about = held(&world);
+    prop_assert_eq!(&came_about, &owed(&world), "the database (left), what is owed (right)");
+
+    let commits = world.nb.log.len();
+    world.restart();
+    world.rest();
+    prop_assert_eq!(world.nb.log.len(), commits + 1, "a restart writes its epoch only");
+
+    let mut scratch = world.anew(schema);
+    scratch.rest();
+    prop_assert_eq!(&came_about, &held(&scratch), "step by step (left), from nothing (right)");
+    Ok(())
+}
+
+#[test]
+fn step_by_step_is_from_scratch_is_what_the_database_holds() {
+    let schema = schema::schema();
+    let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
+    let stories = (settings(), prop::collection::vec(step(), 1..60));
+    let told = TestRunner::new(config).run(&stories, |((cluster, multicast, snat_per_pod), steps)| {
+        let cluster = cluster.iter().map(|text| text.parse().unwrap()).collect();
+        let mut settings = ClusterSettings::new(cluster, vec!["172.30.0.0/16".parse().unwrap()]);
+        settings.multicast = multicast;
+        settings.snat_per_pod = snat_per_pod;
+        judge(&schema, settings, &steps)
+    });
+    told.unwrap_or_else(|error| panic!("{error}"));
+}

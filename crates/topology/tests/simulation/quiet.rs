@@ -1,0 +1,113 @@
+//! A world in which nothing goes wrong: one controller, and everything comes to rest.
+
+use std::time::Duration;
+
+use ovsdb::schema::DatabaseSchema;
+use serde_json::json;
+use topology::ClusterSettings;
+use topology::store::ObjectKind;
+
+use crate::api::{Api, KINDS, Key};
+use crate::controller::Controller;
+use crate::database::{Chassis, Nb};
+use crate::faults::Faults;
+use crate::rng::Rng;
+
+pub(crate) struct Quiet {
+    pub(crate) settings: ClusterSettings,
+    pub(crate) api: Api,
+    pub(crate) nb: Nb,
+    pub(crate) controller: Controller,
+    now: Duration,
+    incarnations: u64,
+    rng: Rng,
+    faults: Faults,
+}
+
+impl Quiet {
+    pub(crate) fn new(schema: &DatabaseSchema, settings: ClusterSettings) -> Self {
+        settings.check().unwrap();
+        let nb = Nb::new(schema, 1);
+        let mut world = Self {
+            controller: Controller::new(&settings, &nb, 1),
+            settings,
+            api: Api::default(),
+            nb,
+            now: Duration::ZERO,
+            incarnations: 1,
+            rng: Rng::new(1),
+            faults: Faults { over: true, ..Faults::default() },
+        };
+        world.begin();
+        world
+    }
+
+    /// The controller lists everything and takes over.
+    fn begin(&mut self) {
+        for kind in KINDS {
+            self.list(kind);
+        }
+        self.controller.take_over(&mut self.nb);
+    }
+
+    /// Another controller begins where the last one was.
+    pub(crate) fn restart(&mut self) {
+        self.incarnations += 1;
+        self.controller = Controller::new(&self.settings, &self.nb, self.incarnations);
+        self.begin();
+    }
+
+    /// The same objects, before an empty database.
+    pub(crate) fn anew(self, schema: &DatabaseSchema) -> Self {
+        let mut world = Self::new(schema, self.settings);
+        world.api = self.api;
+        world.nb.chassis = self.nb.chassis;
+        world.restart();
+        world
+    }
+
+    /// Everything of a kind is told once more.
+    pub(crate) fn list(&mut self, kind: ObjectKind) {
+        self.controller.list(&self.api, kind, self.now);
+    }
+
+    /// A node whose agent has told of its chassis and gateway.
+    pub(crate) fn wire(&mut self, name: &str, mode: &str, last: u8) {
+        let chassis = format!("chassis-{name}");
+        let (seen, nb_cfg) = (self.nb.log.len(), self.nb.nb_cfg());
+        self.nb.chassis.entry(chassis.clone()).or_insert(Chassis { nb_cfg, seen, stuck: false });
+        let gateway = json!({"default": {"mode": mode, "interface-id": format!("br-ex_{name}"),
+            "mac-address": "52:54:00:00:00:01", "ip-addresses": [format!("192.0.2.{last}/24")], "next-hops": ["192.0.2.1"]}});
+        let key: Key = (ObjectKind::Node, String::new(), name.to_owned());
+        self.api.change(&key, |node| {
+            let annotations = &mut node["metadata"]["annotations"];
+            annotations["k8s.ovn.org/node-chassis-id"] = json!(chassis);
+            annotations["k8s.ovn.org/l3-gateway-config"] = json!(gateway.to_string());
+            annotations["k8s.ovn.org/host-cidrs"] = json!(format!("[\"192.0.2.{last}/24\"]"));
+        });
+    }
+
+    /// One round of everybody; says whether anything happened.
+    pub(crate) fn round(&mut self) -> bool {
+        self.now += Duration::from_secs(11);
+        let names: Vec<String> = self.nb.chassis.keys().cloned().collect();
+        for name in names {
+            self.nb.catch_up(&name);
+        }
+        let Self { controller, api, nb, rng, faults, now, .. } = self;
+        controller.watch(api, usize::MAX, *now, rng, faults);
+        controller.follow(nb, usize::MAX, *now);
+        let patched = controller.patch(api, *now, rng, faults);
+        let stepped = controller.step(nb, &mut Vec::new(), *now, rng, faults);
+        patched || stepped || controller.engine.backlog() > 0 || controller.engine.deadline().is_some()
+    }
+
+    /// Goes on until nothing happens any more.
+    pub(crate) fn rest(&mut self) {
+        let mut rounds = 0;
+        while self.round() {
+            rounds += 1;
+            assert!(rounds < 2000, "it does not come to rest");
+        }
+    }
+}

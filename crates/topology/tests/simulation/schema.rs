@@ -1,0 +1,15 @@
+//! The schema of the real northbound database.
+
+use lab::Suite;
+use lab::place::Place;
+use lab::progress::Progress;
+use ovsdb::schema::DatabaseSchema;
+
+/// As the lab's node image has it.
+pub(crate) fn schema() -> DatabaseSchema {
+    let place = Place::from_environment().expect("the lab's folders");
+    let image =
+        lab::image::ensure(&place, Suite::Trixie, &Progress::silent()).expect("this test needs the lab's node image");
+    let text = std::fs::read_to_string(image.join("usr/share/ovn/ovn-nb.ovsschema")).expect("the image has the schema");
+    DatabaseSchema::parse(&serde_json::from_str(&text).unwrap()).unwrap()
+}
