@@ -81,14 +81,16 @@ impl Engine {
             Owner::Pod(key) => {
                 let (Some(pod), Some(own)) = (self.store.pod(key), leading.allocator.pod(key)) else { return };
                 let Some(node) = leading.allocator.node(&own.node) else { return };
-                if pod.network != Annotated::Absent || leading.ledger.entry(owner).is_none() {
+                // What a former pod of that name has is not this one's: it has its own turn.
+                let former = own.uid != pod.uid;
+                if former || pod.network != Annotated::Absent || leading.ledger.entry(owner).is_none() {
                     return;
                 }
                 vec![(POD_NETWORKS, pod_annotation(own, node, &self.settings))]
             }
             Owner::Node(name) => {
                 let (Some(node), Some(own)) = (self.store.node(name), leading.allocator.node(name)) else { return };
-                if leading.ledger.entry(owner).is_none() {
+                if own.uid != node.uid || leading.ledger.entry(owner).is_none() {
                     return;
                 }
                 if node.network_unavailable == Some(true) {
