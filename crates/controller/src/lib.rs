@@ -17,6 +17,7 @@ mod error;
 mod metrics;
 mod northd;
 mod options;
+mod outlet;
 mod patches;
 mod pilot;
 mod watches;

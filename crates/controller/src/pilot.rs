@@ -5,17 +5,17 @@ use std::future::{Future, pending};
 use std::pin::Pin;
 use std::time::Duration;
 
-use kubernetes::{Api, Elector, Note, ObjectReference, Recorder, Severity};
+use kubernetes::{Api, Elector, Recorder};
 use ovsdb::client::{Client, Committer, Subscription};
 use ovsdb::replica::{Changes, Snapshot};
 use ovsdb::transaction::Transaction;
 use telemetry::{Condition, Heartbeat, Telemetry};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
-use topology::engine::{Measure, Next};
+use topology::engine::Next;
 use topology::identity::RowId;
 use topology::plan::owner_of;
-use topology::{Effect, Engine, Observed};
+use topology::{Engine, Observed};
 
 use crate::campaign::{Campaign, LeaseNews};
 use crate::commit::{COMMIT_DEADLINE, Verdict, commit, take_over};
@@ -24,6 +24,7 @@ use crate::error::ControllerError;
 use crate::metrics::Metrics;
 use crate::northd::Northd;
 use crate::options::Options;
+use crate::outlet::Outlet;
 use crate::patches::{Answer, Patches};
 use crate::watches::{self, Seen};
 
@@ -85,9 +86,8 @@ struct Pilot {
     sb_changes: Subscription,
     seen: mpsc::Receiver<Seen>,
     campaign: Campaign,
-    patches: Patches,
     answers: mpsc::UnboundedReceiver<Answer>,
-    recorder: Recorder,
+    outlet: Outlet,
     metrics: Metrics,
     northd: Option<Northd>,
     /// Rows of the transaction that was sent last: what changes in others was somebody else.
@@ -113,6 +113,9 @@ impl Pilot {
         let nb = databases::northbound(&options.northbound);
         let sb = databases::southbound(&options.southbound);
         let (patches, answers) = Patches::new(api);
+        let metrics = Metrics::register(telemetry, api);
+        let recorder = Recorder::new(api, "ovnkube-controller", &options.election.lease.identity);
+        let outlet = Outlet { patches, recorder, metrics: metrics.clone(), southbound: sb.clone() };
         let health = telemetry.health();
         let conditions = Conditions {
             objects: health.condition("objects"),
@@ -133,10 +136,9 @@ impl Pilot {
             sb,
             seen: watches::start(api),
             campaign: Campaign::start(elector, telemetry.shutdown()),
-            patches,
             answers,
-            recorder: Recorder::new(api, "ovnkube-controller", &options.election.lease.identity),
-            metrics: Metrics::register(telemetry, api),
+            outlet,
+            metrics,
             northd: None,
             expected: BTreeSet::new(),
             session: 0,
@@ -200,7 +202,9 @@ impl Pilot {
                 Next::Commit(transaction) => self.send(transaction),
             }
         }
-        self.effects();
+        for effect in self.engine.take_effects() {
+            self.outlet.carry_out(effect);
+        }
         Ok(more)
     }
 
@@ -446,45 +450,6 @@ impl Pilot {
         }
         let now = self.now();
         self.engine.patched(&answer.owner, &answer.uid, answer.outcome, now);
-    }
-
-    fn effects(&mut self) {
-        for effect in self.engine.take_effects() {
-            match effect {
-                Effect::Annotate { owner, object, annotations } => self.patches.annotate(owner, &object, &annotations),
-                Effect::NodeNetwork { object, available, reason, message } => {
-                    self.patches.node_network(&object, available, reason, &message);
-                }
-                Effect::Warn { object, reason, message } => {
-                    self.metrics.warnings.inc();
-                    tracing::warn!(
-                        kind = object.kind,
-                        namespace = object.namespace.as_deref(),
-                        name = &*object.name,
-                        reason,
-                        "{message}"
-                    );
-                    let object = ObjectReference {
-                        api_version: "v1".into(),
-                        kind: object.kind.into(),
-                        namespace: object.namespace.as_deref().unwrap_or_default().into(),
-                        name: object.name.into(),
-                        uid: object.uid.as_ref().into(),
-                    };
-                    self.recorder.record(Note { object, severity: Severity::Warning, reason: reason.into(), message });
-                }
-                Effect::ForgetChassis { name } => {
-                    let sb = self.sb.clone();
-                    tokio::spawn(async move { databases::forget_chassis(&sb, &name).await });
-                }
-                Effect::Measured(measure) => {
-                    if let Measure::Sync(took) = measure {
-                        tracing::info!(seconds = took.as_secs_f64(), "everything was reviewed");
-                    }
-                    self.metrics.measured(measure);
-                }
-            }
-        }
     }
 }
 

@@ -43,6 +43,17 @@ pub enum SettingsError {
         /// The family.
         family: &'static str,
     },
+    /// Networks of one family with shares of different lengths.
+    #[error(
+        "cluster-subnets: {one} and {two} give nodes shares of different lengths: routes by source of the longer ones would \
+         hide the nodes of the shorter ones; use one length for each address family"
+    )]
+    MixedShares {
+        /// One network.
+        one: ClusterCidr,
+        /// Another.
+        two: ClusterCidr,
+    },
     /// A helper network is too small.
     #[error("{setting} {prefix} is too small: {needed} addresses are needed")]
     TooSmall {
@@ -96,6 +107,13 @@ impl ClusterSettings {
         named.extend(self.join.iter().map(|prefix| (JOIN[usize::from(prefix.is_ipv6())], *prefix)));
         named.extend(self.masquerade.iter().map(|prefix| (MASQUERADE[usize::from(prefix.is_ipv6())], *prefix)));
         check_disjoint(&named)?;
+        for (place, one) in self.cluster.iter().enumerate() {
+            let mixed =
+                |two: &&ClusterCidr| two.cidr.is_ipv6() == one.cidr.is_ipv6() && two.node_length != one.node_length;
+            if let Some(two) = self.cluster[place + 1..].iter().find(mixed) {
+                return Err(SettingsError::MixedShares { one: *one, two: *two });
+            }
+        }
         for (v6, family) in [(false, "IPv4"), (true, "IPv6")] {
             if !self.has_family(v6) {
                 continue;
@@ -187,6 +205,8 @@ mod tests {
     fn what_cannot_work_is_named() {
         assert_eq!(settings(&["10.128.0.0/14/23", "fd01::/48/64"], &["172.30.0.0/16"]).check(), Ok(()));
         assert_eq!(settings(&[], &[]).check(), Err(SettingsError::NoClusterSubnets));
+        let mixed = settings(&["10.128.0.0/14/23", "10.132.0.0/14/24"], &[]).check().unwrap_err().to_string();
+        assert!(mixed.contains("10.128.0.0/14/23") && mixed.contains("10.132.0.0/14/24"), "{mixed}");
         let overlap = settings(&["10.128.0.0/14/23"], &["10.130.0.0/16"]).check().unwrap_err().to_string();
         assert!(overlap.contains("cluster-subnets") && overlap.contains("service-cidrs"), "{overlap}");
         let mut no_join = settings(&["fd01::/48/64"], &[]);

@@ -12,3 +12,4 @@ mod rng;
 mod schema;
 mod seeds;
 mod story;
+mod verdict;

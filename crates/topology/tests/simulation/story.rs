@@ -1,6 +1,6 @@
 //! One seed's story: objects change, controllers work, things go wrong; in the end everything must be right.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ovsdb::operation::Condition;
@@ -9,13 +9,11 @@ use ovsdb::transaction::Transaction;
 use ovsdb::uuid::Uuid;
 use serde_json::{Value, json};
 use topology::ClusterSettings;
-use topology::engine::Next;
-use topology::identity::Owner;
 use topology::store::ObjectKind;
 
 use crate::api::{Api, KINDS, Key};
 use crate::controller::Controller;
-use crate::database::{Chassis, Follower, GLOBAL, Nb};
+use crate::database::{Chassis, GLOBAL, Nb};
 use crate::faults::{Fault, Faults};
 use crate::rng::Rng;
 
@@ -24,14 +22,14 @@ const NAMESPACES: [&str; 3] = ["blue", "green", "red"];
 const PODS: usize = 12;
 
 pub(crate) struct Story {
-    settings: ClusterSettings,
-    api: Api,
-    nb: Nb,
-    controllers: Vec<Controller>,
+    pub(crate) settings: ClusterSettings,
+    pub(crate) api: Api,
+    pub(crate) nb: Nb,
+    pub(crate) controllers: Vec<Controller>,
     ghosts: Vec<Transaction>,
-    rng: Rng,
+    pub(crate) rng: Rng,
     pub(crate) faults: Faults,
-    now: Duration,
+    pub(crate) now: Duration,
     incarnations: u64,
     pub(crate) events: usize,
     chassis_names: usize,
@@ -429,100 +427,6 @@ impl Story {
             }
         }
         self.judge(leader);
-    }
-
-    /// The oracle.
-    fn judge(&mut self, leader: usize) {
-        let held = self.nb.rows();
-        // A restart over all this writes nothing.
-        let mut again = Follower::new(&self.nb);
-        again.follow(&self.nb, usize::MAX);
-        let mut engine = topology::Engine::new(self.settings.clone());
-        let mut fresh = Controller::new(&self.settings, &self.nb, 9999);
-        for kind in KINDS {
-            fresh.list(&self.api, kind, self.now);
-        }
-        std::mem::swap(&mut engine, &mut fresh.engine);
-        engine.promote(&again.snapshot(), false, self.now).unwrap();
-        let by_hand = self.faults.count.contains_key(&Fault::RowsChangedByHand);
-        let parked = self.controllers[leader].engine.parked().any(|(owner, _)| matches!(owner, Owner::Node(_)));
-        let damaged = by_hand && parked;
-        engine.progress(self.nb.progress(), self.nb.nb_cfg(), self.now);
-        loop {
-            match engine.next(&again.snapshot(), self.now) {
-                // What is parked stands as the database has it: what was taken from it by hand stays away.
-                Next::Commit(_) if damaged => return,
-                Next::Commit(transaction) => panic!(
-                    "a restart writes {:#?}\nin {:#?}, leader: {:#?}",
-                    transaction.operations(),
-                    self.nb.database.row("NB_Global", GLOBAL),
-                    self.controllers[leader].engine.allocator().map(topology::allocation::Allocator::quarantine)
-                ),
-                Next::Again => {}
-                Next::Idle => break,
-            }
-        }
-        // The leader's own mind and the fresh one agree on who has what, as far as it ever was committed.
-        let ports: BTreeSet<String> =
-            held.values().filter_map(|values| values.get("name").map(ToString::to_string)).collect();
-        let allocations = |engine: &topology::Engine| -> BTreeMap<String, String> {
-            let committed = engine.allocator().unwrap().pods().filter(|(key, _)| ports.contains(&key.port_name()));
-            committed.map(|(key, own)| (key.to_string(), format!("{own:?}"))).collect()
-        };
-        assert_eq!(allocations(&engine), allocations(&self.controllers[leader].engine));
-        self.judge_ports(&engine, &held);
-        if engine.parked().next().is_none() {
-            self.judge_from_nothing(&held);
-        }
-        let foreign = held
-            .iter()
-            .filter(|(_, values)| values.get("name").is_some_and(|name| name.to_string().starts_with("foreign")));
-        assert_eq!(foreign.count(), 2, "somebody else's rows were touched");
-    }
-
-    /// Every pod that shall have a port has one, with the addresses that stand on it; nobody else has.
-    fn judge_ports(&self, engine: &topology::Engine, held: &BTreeMap<(String, Uuid), ovsdb::operation::RowValues>) {
-        let ports: BTreeSet<String> = held
-            .iter()
-            .filter(|((table, _), values)| {
-                table == "Logical_Switch_Port" && values["external_ids"].get_str("pod").is_some()
-            })
-            .map(|(_, values)| values["name"].to_string())
-            .collect();
-        let parked: BTreeSet<String> = engine.parked().map(|(owner, _)| owner.name()).collect();
-        for pod in engine.store().pods() {
-            let name = pod.key.port_name();
-            let node = pod.wants_port().and_then(|node| engine.store().node(node));
-            let sound =
-                node.is_some_and(|node| !parked.contains(&*node.name)) && !parked.contains(&pod.key.to_string());
-            if pod.wants_port().is_none() {
-                assert!(!ports.contains(&name), "{name} has a port and shall have none");
-            } else if sound {
-                assert!(ports.contains(&name), "{name} has no port");
-                assert!(pod.network.valid().is_some(), "{name} is not told of its network");
-            }
-        }
-        let pods: BTreeSet<String> = engine.store().pods().map(|pod| pod.key.port_name()).collect();
-        assert!(ports.is_subset(&pods), "ports without pods");
-    }
-
-    /// The same objects, given to a controller with an empty database, make the same network.
-    fn judge_from_nothing(&mut self, held: &BTreeMap<(String, Uuid), ovsdb::operation::RowValues>) {
-        let mut nb = Nb::new(self.nb.database.schema(), 1);
-        let mut controller = Controller::new(&self.settings, &nb, 1);
-        for kind in KINDS {
-            controller.list(&self.api, kind, self.now);
-        }
-        controller.take_over(&mut nb);
-        for _ in 0..500 {
-            controller.follow(&nb, usize::MAX, self.now);
-            controller.step(&mut nb, &mut Vec::new(), self.now, &mut self.rng, &mut self.faults);
-        }
-        let scratch = nb.rows();
-        for (key, values) in held {
-            assert_eq!(scratch.get(key), Some(values), "{key:?}: from scratch (left) against the database (right)");
-        }
-        assert_eq!(scratch.len(), held.len());
     }
 }
 

@@ -179,7 +179,7 @@ fn numbers_run_out_with_the_join_network() {
     settings.join = vec!["100.64.0.0/30".parse().unwrap()];
     let mut allocator = Allocator::new(&settings).unwrap();
     settle(&mut allocator, "n1", &[]).unwrap();
-    refused(settle(&mut allocator, "n2", &[]), "NodeIdsExhausted", &["join-subnets", "too small"]);
+    refused(settle(&mut allocator, "n2", &[]), "NodeIdsExhausted", &["v4-join-subnet", "too small"]);
     assert_eq!(allocator.subnet_counts(false).0, 1, "the subnet that it could not use is free");
 }
 

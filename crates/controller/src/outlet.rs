@@ -1,0 +1,58 @@
+//! What the engine wants done outside the database: annotations, conditions, Events, figures.
+
+use kubernetes::{Note, ObjectReference, Recorder, Severity};
+use ovsdb::client::Client;
+use topology::Effect;
+use topology::engine::Measure;
+
+use crate::databases;
+use crate::metrics::Metrics;
+use crate::patches::Patches;
+
+/// Where effects go. Nothing of it keeps its caller waiting.
+pub(crate) struct Outlet {
+    pub(crate) patches: Patches,
+    pub(crate) recorder: Recorder,
+    pub(crate) metrics: Metrics,
+    pub(crate) southbound: Client,
+}
+
+impl Outlet {
+    /// Sees to it that an effect is done.
+    pub(crate) fn carry_out(&self, effect: Effect) {
+        match effect {
+            Effect::Annotate { owner, object, annotations } => self.patches.annotate(owner, &object, &annotations),
+            Effect::NodeNetwork { object, available, reason, message } => {
+                self.patches.node_network(&object, available, reason, &message);
+            }
+            Effect::Warn { object, reason, message } => {
+                self.metrics.warnings.inc();
+                tracing::warn!(
+                    kind = object.kind,
+                    namespace = object.namespace.as_deref(),
+                    name = &*object.name,
+                    reason,
+                    "{message}"
+                );
+                let object = ObjectReference {
+                    api_version: "v1".into(),
+                    kind: object.kind.into(),
+                    namespace: object.namespace.as_deref().unwrap_or_default().into(),
+                    name: object.name.into(),
+                    uid: object.uid.as_ref().into(),
+                };
+                self.recorder.record(Note { object, severity: Severity::Warning, reason: reason.into(), message });
+            }
+            Effect::ForgetChassis { name } => {
+                let sb = self.southbound.clone();
+                tokio::spawn(async move { databases::forget_chassis(&sb, &name).await });
+            }
+            Effect::Measured(measure) => {
+                if let Measure::Sync(took) = measure {
+                    tracing::info!(seconds = took.as_secs_f64(), "everything was reviewed");
+                }
+                self.metrics.measured(measure);
+            }
+        }
+    }
+}
