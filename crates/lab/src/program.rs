@@ -104,7 +104,12 @@ fn bring(binary: &Path, folder: &Path) -> Result<PathBuf> {
         make_dir(&folder)?;
         // Not seen under its name before it is whole; two who copy at once do not meet.
         let part = folder.join(format!("part-{:?}", std::thread::current().id()));
-        std::fs::copy(binary, &part).map_err(cannot("copy"))?;
+        // By a process of its own: a file that this one has open for writing could be inherited by whatever another
+        // thread starts at that moment, and then "Text file busy" is all that comes of it.
+        let copied = std::process::Command::new("cp").args(["--reflink=auto", "--"]).arg(binary).arg(&part).status();
+        if !copied.map_err(cannot("copy"))?.success() {
+            return Err(Error::Invalid(format!("cannot copy {} to {}", binary.display(), part.display())));
+        }
         std::fs::rename(&part, &copy).map_err(cannot("copy"))?;
     }
     Ok(copy)
