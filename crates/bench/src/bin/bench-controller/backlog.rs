@@ -28,7 +28,7 @@ pub(crate) fn figures(world: &World, leader: Controller, count: usize) -> Result
     world.settle(&[&controller])?;
     let (_, commits) = world.sequence()?;
     eprintln!("  {commits} commits, {seconds:.2} s, {cpu:.2} s CPU, {:.1} MB", controller.peak()?);
-    let named = |what: &str| format!("{what}, a backlog of {count} pods found at start, {} nodes", world.nodes);
+    let named = |what: &str| format!("{what}, a backlog of {count} pods found at start, {}", world.words());
     let figures = vec![
         Figure::new(named("northbound transactions"), commits as f64, "").with_goal(Goal::AtMost(200.0)),
         Figure::new(named("start of the process to the last annotation"), seconds, "s"),

@@ -74,7 +74,7 @@ fn bare(world: &World, pods: &Pods, commits: usize, creates: bool) -> Result<f64
         let mut sight = Sight::of(&api, "pods", &pods.purpose).await?;
         sight.there(pods.count).await?;
         let writer = Writer::new(&world.northbound, &pods.purpose).await?;
-        world.lab.nbctl(&["--wait=sb", "sync"])?;
+        world.await_northd()?;
         let (done, patched) = watch::channel(0);
         let start = Instant::now();
         let (creator, call) = (pods.more(), api.clone());

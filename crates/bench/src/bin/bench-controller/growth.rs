@@ -42,6 +42,7 @@ pub(crate) fn grow(
     figures: Option<&mut Vec<Figure>>,
 ) -> Result<Cost> {
     let Size { pods, nodes, peak } = size;
+    let words = world.words();
     let before = controller.cpu()?;
     let commits = world.sequence()?.1;
     let grown = world.grow(&Pods::new("grow", pods, nodes))?;
@@ -52,7 +53,7 @@ pub(crate) fn grow(
     let cost = Cost { size, per_pod: cpu / pods as f64 };
     eprintln!("  {cpu:.2} s CPU for them, {whole:.2} s in all, {:.1} MB, {commits} commits", controller.peak()?);
     let Some(figures) = figures else { return Ok(cost) };
-    let named = |what: &str| format!("{what}, {pods} pods on {nodes} nodes");
+    let named = |what: &str| format!("{what}, {pods} pods on {words}");
     let figure = Figure::new(named("CPU from before the first pod to the last annotation"), cpu, "s");
     figures.push(if pods == 1000 { figure.with_goal(Goal::AtMost(0.25)) } else { figure });
     figures.push(Figure::new(named("the same CPU"), per_calibration(cpu)?, "calibrations"));

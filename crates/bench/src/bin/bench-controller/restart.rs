@@ -72,7 +72,7 @@ pub(crate) fn figures(world: &World, leader: Controller) -> Result<(Controller, 
     }
     let median = |values: Vec<f64>| Quantiles::of(values).median();
     let (ours, bare, cpu) = (median(ours), median(bare), median(cpus));
-    let named = |what: &str| format!("{what}, restart over {pods} unchanged pods on {} nodes", world.nodes);
+    let named = |what: &str| format!("{what}, restart over {pods} unchanged pods on {}", world.words());
     let figures = vec![
         Figure::new(named("northbound transactions, the epoch included"), writes as f64, "")
             .with_goal(Goal::AtMost(1.0)),

@@ -40,7 +40,7 @@ pub(crate) fn figures(world: &World, leader: Controller, rounds: usize) -> Resul
         leader = standby;
     }
     let pods = world.inside(async |api| count(&api).await)?;
-    let named = |what: &str| format!("{what}, take-over by a warm standby, {pods} pods on {} nodes", world.nodes);
+    let named = |what: &str| format!("{what}, take-over by a warm standby, {pods} pods on {}", world.words());
     Ok(vec![
         Figure::new(named("lease acquired to first commit"), Quantiles::of(commits).median(), "ms")
             .with_goal(Goal::AtMost(100.0)),
