@@ -123,6 +123,9 @@ pub(super) fn ledger(snapshot: &Snapshot, adopted: Option<&crate::adopt::Adopted
                 let target = column.kind.key.refers_to.as_ref().and_then(|reference| snapshot.table(&reference.table));
                 for atom in datum.atoms() {
                     let whose = match (&atom, target) {
+                        // The groups are the cluster's, but that a switch or router has them is its own node's wish:
+                        // as the cluster's, they would be taken from every node that has its turn in a later batch.
+                        _ if set == "load_balancer_group" => owner(view),
                         (Atom::Uuid(uuid), Some(target)) => target.get(*uuid).and_then(&owner),
                         (Atom::String(text), _) if name == AddressSet::TABLE => {
                             let of_pod = addresses.get(text.as_str().as_ref()).cloned();
