@@ -130,7 +130,8 @@ pub(super) fn ledger(snapshot: &Snapshot, adopted: Option<&crate::adopt::Adopted
                 let Some(set) = set_column(name, &column.name) else { continue };
                 for atom in datum.atoms() {
                     let whose = match &atom {
-                        // Who has a group is said by who has it, not by the group.
+                        // The groups are the cluster's, but that a switch or router has them is its own node's wish: as
+                        // the cluster's, they would be taken from every node that has its turn in a later batch.
                         Atom::Uuid(uuid) if set == LogicalSwitch::load_balancer_group.name() => {
                             owners.get(uuid).map(|_| of_set.clone())
                         }

@@ -97,11 +97,10 @@ impl PodFacts {
 
     /// Whether the rest is the same.
     pub(crate) fn differs_in_network_only(&self, other: &Self) -> bool {
-        let rest = |pod: &Self| {
-            let Self { key, uid, node, host_network, finished, created, network: _, request } = pod.clone();
-            (key, uid, node, host_network, finished, created, request)
-        };
-        rest(self) == rest(other)
+        // All fields are named, so that a new one is not forgotten here.
+        let Self { key, uid, node, host_network, finished, created, network: _, request } = self;
+        (key, uid, node, host_network) == (&other.key, &other.uid, &other.node, &other.host_network)
+            && (finished, created, request) == (&other.finished, &other.created, &other.request)
     }
 
     /// Whether it shall have a port of ours: on which node.

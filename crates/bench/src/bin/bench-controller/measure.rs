@@ -43,7 +43,7 @@ type Measure = fn(&Options, &mut Vec<Figure>, &mut Vec<Cost>) -> Result<()>;
 /// The size as it is, or as somebody wants it for a quick look.
 fn sized(size: Size, options: &Options) -> Size {
     match options.pods {
-        Some(pods) => Size { pods, nodes: (pods / 50).max(2), ..size },
+        Some(pods) => Size { pods, nodes: options.nodes.unwrap_or((pods / 50).max(2)), ..size },
         None => size,
     }
 }

@@ -12,6 +12,8 @@ pub(crate) struct Options {
     only: BTreeSet<String>,
     /// Instead of 1,000, 5,000 and 25,000.
     pub(crate) pods: Option<usize>,
+    /// With `pods`: on so many nodes, instead of one for each 50.
+    pub(crate) nodes: Option<usize>,
 }
 
 impl Options {
@@ -23,9 +25,8 @@ impl Options {
             match word.as_str() {
                 "--only" => options.only.extend(value()?.split(',').map(str::to_owned)),
                 "--pods" => options.pods = Some(value()?.parse().context("--pods takes a number")?),
-                _ => {
-                    bail!("{word:?} is not understood: bench-controller takes --only {} and --pods N", PARTS.join(","))
-                }
+                "--nodes" => options.nodes = Some(value()?.parse().context("--nodes takes a number")?),
+                _ => bail!("{word:?} is not understood: it takes --only {}, --pods N and --nodes N", PARTS.join(",")),
             }
         }
         if let Some(unknown) = options.only.iter().find(|part| !PARTS.contains(&part.as_str())) {
