@@ -87,12 +87,12 @@ pub(crate) async fn make_global(client: &Client) {
     }
 }
 
-/// What every chassis has reached, and northd.
-pub(crate) fn progress(snapshot: &Snapshot) -> (BTreeMap<Box<str>, i64>, i64) {
+/// What every chassis has reached, and northd; nothing as long as the database was not seen.
+pub(crate) fn progress(snapshot: &Snapshot) -> Option<(BTreeMap<Box<str>, i64>, i64)> {
+    let global = snapshot.table("SB_Global")?.iter().next()?;
     let rows = snapshot.table("Chassis_Private").into_iter().flat_map(ovsdb::replica::Table::iter);
     let chassis = rows.filter_map(|row| Some((row.text("name")?.into(), row.integer("nb_cfg")?))).collect();
-    let global = snapshot.table("SB_Global").and_then(|table| table.iter().next());
-    (chassis, global.and_then(|row| row.integer("nb_cfg")).unwrap_or(0))
+    Some((chassis, global.integer("nb_cfg").unwrap_or(0)))
 }
 
 /// Removes a chassis that is gone for good: both its rows, or northd would wait for it for ever.

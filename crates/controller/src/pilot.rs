@@ -174,9 +174,7 @@ impl Pilot {
                 seen = self.seen.recv() => self.saw(seen)?,
                 answer = self.answers.recv() => if let Some(answer) = answer { self.answered(&answer) },
                 changes = self.sb_changes.next() => {
-                    let (chassis, southbound) = databases::progress(&changes.snapshot);
-                    let now = self.now();
-                    self.engine.progress(chassis, southbound, now);
+                    self.progress(&changes.snapshot);
                 }
                 changed = status.changed() => if changed.is_ok() { self.look_at_database()? },
                 () = std::future::ready(()), if more => {}
@@ -238,8 +236,7 @@ impl Pilot {
             Role::Arriving(committer) => {
                 self.check_foreign(&snapshot)?;
                 self.engine.promote(&snapshot, self.options.adopt, now)?;
-                let (chassis, southbound) = databases::progress(&self.sb.snapshot());
-                self.engine.progress(chassis, southbound, now);
+                self.progress(&self.sb.snapshot());
                 self.northd = Northd::start(&self.options);
                 self.metrics.leader.set(1);
                 tracing::info!(sequence = committer.sequence(), "leading");
@@ -278,6 +275,13 @@ impl Pilot {
             }
         }
         Ok(())
+    }
+
+    fn progress(&mut self, southbound: &Snapshot) {
+        if let Some((chassis, northd)) = databases::progress(southbound) {
+            let now = self.now();
+            self.engine.progress(chassis, northd, now);
+        }
     }
 
     fn demote(&mut self) {

@@ -131,7 +131,7 @@ impl Engine {
     /// The transaction was committed, and the snapshot holds it.
     pub fn committed(&mut self, snapshot: &Snapshot, now: Duration) {
         if let Some(leading) = &mut self.leading {
-            leading.limit = (leading.limit * 2).min(BATCH);
+            leading.limit = (leading.limit * 2).min(self.batch);
             let oldest = leading.in_flight.iter().flat_map(|batch| &batch.turns).map(|turn| turn.since).min();
             if let Some(oldest) = oldest {
                 let took = now.saturating_sub(oldest);

@@ -53,6 +53,8 @@ pub struct Engine {
     pending_pods: BTreeMap<Arc<PodKey>, Duration>,
     leading: Option<Leading>,
     effects: Vec<Effect>,
+    /// How many objects go into one transaction at most.
+    batch: usize,
 }
 
 /// What only the leader knows.
@@ -86,7 +88,15 @@ impl Engine {
             pending_pods: BTreeMap::new(),
             leading: None,
             effects: Vec::new(),
+            batch: BATCH,
         }
+    }
+
+    /// With other batches: small ones show what depends on being committed together.
+    #[must_use]
+    pub fn with_batch(mut self, objects: usize) -> Self {
+        self.batch = objects.max(1);
+        self
     }
 
     /// Whether it leads.
@@ -179,7 +189,7 @@ impl Engine {
             queue,
             in_flight: None,
             disturbed: Disturbed::default(),
-            limit: BATCH,
+            limit: self.batch,
             parked: BTreeMap::new(),
             waiting: BTreeMap::new(),
             patching: BTreeMap::new(),
@@ -223,7 +233,8 @@ impl Engine {
             }
         }
         // What somebody else's rows still have is not free for those who only say that it is theirs.
-        seed::rest_of_the_gone(&mut leading.allocator, &leading.ledger, snapshot);
+        let Leading { allocator, ledger, aliases, .. } = &mut *leading;
+        seed::rest_of_the_gone(allocator, ledger, &self.store, aliases, snapshot);
         // Those first whose annotations say everything: what is chosen for others must not be theirs. A refusal is told when
         // the object has its turn.
         let nothing = KnownNode::default();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Effect, Engine, ObjectRef};
+use super::{Effect, Engine, Measure, ObjectRef};
 use crate::identity::{Name, Owner, PodKey};
 use crate::objects::{Annotated, NamespaceFacts, NodeFacts, PodFacts};
 use crate::store::ObjectKind;
@@ -153,8 +153,12 @@ impl Engine {
         let waits = pod.wants_port().is_some() && pod.network == Annotated::Absent;
         if waits {
             self.pending_pods.entry(key.clone()).or_insert(now);
-        } else {
-            self.pending_pods.remove(&key);
+        } else if let Some(since) = self.pending_pods.remove(&key)
+            && self.leading.is_some()
+            && pod.network.valid().is_some()
+        {
+            // The watch is often quicker than the answer to the patch.
+            self.effects.push(Effect::Measured(Measure::PodCreation(now.saturating_sub(since))));
         }
         let before = self.store.put_pod(pod);
         let Some(pod) = self.store.pod(&key) else { return };

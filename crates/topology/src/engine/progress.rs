@@ -21,8 +21,8 @@ const FORGET_CHASSIS: Duration = Duration::from_secs(30);
 /// How far the nodes are.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Progress {
-    /// What each chassis repeated last.
-    chassis: BTreeMap<Box<str>, i64>,
+    /// What each chassis repeated last; none as long as nobody has told.
+    chassis: Option<BTreeMap<Box<str>, i64>>,
     question: Option<Question>,
     asked_last: Option<Duration>,
     /// Nodes that are to be told that their network works, with the number that will show it.
@@ -89,7 +89,7 @@ impl Progress {
     /// Whether a node's own chassis has reached a number.
     fn reached(&self, store: &Store, node: &str, number: i64) -> Option<bool> {
         let chassis = store.node(node)?.chassis.as_ref()?;
-        self.chassis.get(chassis).map(|reached| *reached >= number)
+        self.chassis.as_ref()?.get(chassis).map(|reached| *reached >= number)
     }
 
     /// What every chassis that matters has reached. One whose node does not work keeps nobody waiting: it will have the
@@ -97,7 +97,9 @@ impl Progress {
     fn floor(&self, store: &Store) -> i64 {
         let asleep: BTreeSet<&str> =
             store.nodes().filter(|node| !node.ready).filter_map(|node| node.chassis.as_deref()).collect();
-        let awake = self.chassis.iter().filter(|(name, _)| !asleep.contains(&***name));
+        // Who does not know how far the nodes are does not know that they have forgotten anything.
+        let Some(chassis) = &self.chassis else { return i64::MIN };
+        let awake = chassis.iter().filter(|(name, _)| !asleep.contains(&***name));
         awake.map(|(_, reached)| *reached).min().unwrap_or(i64::MAX)
     }
 }
@@ -107,7 +109,7 @@ impl Engine {
     pub fn progress(&mut self, chassis: BTreeMap<Box<str>, i64>, southbound: i64, now: Duration) {
         let Some(leading) = &mut self.leading else { return };
         let progress = &mut leading.progress;
-        progress.chassis = chassis;
+        progress.chassis = Some(chassis);
         if let Some(question) = &mut progress.question
             && !question.southbound
             && southbound >= question.number

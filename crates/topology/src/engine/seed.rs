@@ -38,7 +38,13 @@ pub(super) fn resting(allocator: &mut Allocator, snapshot: &Snapshot) {
 
 /// What rows of objects have that are gone, or are others by now, is not free yet: it rests until those rows are gone
 /// from the nodes.
-pub(super) fn rest_of_the_gone(allocator: &mut Allocator, ledger: &Ledger, snapshot: &Snapshot) {
+pub(super) fn rest_of_the_gone(
+    allocator: &mut Allocator,
+    ledger: &Ledger,
+    store: &Store,
+    aliases: &Aliases,
+    snapshot: &Snapshot,
+) {
     for owner in ledger.owners() {
         let rows = ledger.entry(owner).map(Entry::rows).unwrap_or_default();
         for id in rows {
@@ -47,8 +53,11 @@ pub(super) fn rest_of_the_gone(allocator: &mut Allocator, ledger: &Ledger, snaps
                 (Owner::Pod(_), LogicalSwitchPort::TABLE) => {
                     let uid = view.get("options").and_then(|options| options.get_str("iface-id-ver"));
                     let Some(port) = port_words(view) else { continue };
+                    // A port goes with its switch, if that goes: perhaps long before the pod has its turn.
+                    let with =
+                        switch_that_goes(owner, ledger, store, aliases, snapshot).unwrap_or_else(|| owner.clone());
                     for address in port.addresses {
-                        allocator.rest_former(Thing::Address(address), uid.as_deref().unwrap_or_default(), owner);
+                        allocator.rest_former(Thing::Address(address), uid.as_deref().unwrap_or_default(), &with);
                     }
                 }
                 (Owner::Node(name), LogicalSwitch::TABLE) => {
@@ -62,6 +71,22 @@ pub(super) fn rest_of_the_gone(allocator: &mut Allocator, ledger: &Ledger, snaps
             }
         }
     }
+}
+
+/// The owner of the switch that a pod's port is on, if that switch is of a node that is gone, or is another one by now.
+fn switch_that_goes(
+    pod: &Owner,
+    ledger: &Ledger,
+    store: &Store,
+    aliases: &Aliases,
+    snapshot: &Snapshot,
+) -> Option<Owner> {
+    let mut places = ledger.entry(pod)?.members().iter().map(|member| member.column.row);
+    let switch = places.find(|row| row.table == LogicalSwitch::TABLE)?;
+    let owner = owner_of(snapshot.table(switch.table)?.get(switch.uuid)?)?;
+    let Owner::Node(name) = &owner else { return None };
+    let stays = store.node(name).is_some_and(|node| switch_of(node, aliases) == switch);
+    (!stays).then_some(owner)
 }
 
 /// The chassis of nodes whose rows are still there though their objects are gone.
