@@ -14,6 +14,7 @@ mod campaign;
 mod commit;
 mod databases;
 mod error;
+mod link;
 mod metrics;
 mod northd;
 mod options;

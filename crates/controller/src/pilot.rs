@@ -21,6 +21,7 @@ use crate::campaign::{Campaign, LeaseNews};
 use crate::commit::{COMMIT_DEADLINE, Verdict, commit, take_over};
 use crate::databases;
 use crate::error::ControllerError;
+use crate::link::Link;
 use crate::metrics::Metrics;
 use crate::northd::Northd;
 use crate::options::Options;
@@ -103,7 +104,8 @@ struct Pilot {
 
 struct Conditions {
     objects: Condition,
-    northbound: Condition,
+    northbound: Link,
+    southbound: Link,
     beat: Heartbeat,
     hope: Heartbeat,
 }
@@ -119,12 +121,12 @@ impl Pilot {
         let health = telemetry.health();
         let conditions = Conditions {
             objects: health.condition("objects"),
-            northbound: health.condition("northbound database"),
+            northbound: Link::new("northbound", health.condition("northbound database")),
+            southbound: Link::new("southbound", health.condition("southbound database")),
             beat: health.heartbeat("controller", HANGS),
             hope: health.heartbeat("northbound database", HOPELESS),
         };
         conditions.objects.not_ready("nodes, namespaces and pods are not listed yet");
-        conditions.northbound.not_ready("not connected yet");
         Self {
             engine: Engine::new(options.cluster.clone()),
             began: Instant::now(),
@@ -154,7 +156,7 @@ impl Pilot {
     }
 
     async fn fly(&mut self, shutdown: &telemetry::Shutdown) -> Result<(), ControllerError> {
-        let mut status = self.nb.status();
+        let (mut status, mut southbound) = (self.nb.status(), self.sb.status());
         let mut round = Instant::now();
         loop {
             let more = self.work()?;
@@ -177,6 +179,9 @@ impl Pilot {
                     self.progress(&changes.snapshot);
                 }
                 changed = status.changed() => if changed.is_ok() { self.look_at_database()? },
+                changed = southbound.changed() => if changed.is_ok() {
+                    self.conditions.southbound.look(&southbound.borrow_and_update());
+                },
                 () = std::future::ready(()), if more => {}
                 () = sleep_until(wake) => {
                     if Instant::now() >= round {
@@ -398,14 +403,11 @@ impl Pilot {
 
     fn look_at_database(&mut self) -> Result<(), ControllerError> {
         let status = self.nb.status().borrow().clone();
-        if status.connected {
+        if self.conditions.northbound.look(&status) {
             self.without_nb = None;
-            self.conditions.northbound.ready();
             self.conditions.hope.beat();
         } else {
             self.without_nb.get_or_insert_with(Instant::now);
-            let why = status.last_error.unwrap_or_else(|| "not connected yet".into());
-            self.conditions.northbound.not_ready(why);
         }
         // At once, and not with the next look around: who starts shall not wait a second for nothing.
         if !self.featured
@@ -442,7 +444,8 @@ impl Pilot {
         let alone = self.without_nb.is_some_and(|since| since.elapsed() > COMMIT_DEADLINE);
         let stuck = leads && (hangs || alone);
         if stuck {
-            self.resign("the northbound database cannot be reached");
+            let last = self.nb.status().borrow().last_error.clone().unwrap_or_default();
+            self.resign(&format!("the northbound database cannot be reached: {last}"));
         }
         self.metrics.survey(&self.engine);
         Ok(())
