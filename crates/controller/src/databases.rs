@@ -101,8 +101,13 @@ pub(crate) async fn forget_chassis(client: &Client, name: &str) {
     for table in ["Chassis", "Chassis_Private"] {
         transaction.delete(table, vec![Condition::equals("name", name)]);
     }
-    match client.transact(&transaction).await {
-        Ok(_) => tracing::info!(chassis = name, "removed the chassis of a node that is gone"),
-        Err(error) => tracing::warn!(chassis = name, %error, "cannot remove the chassis of a node that is gone"),
+    for pause in [1, 5, 15, 60] {
+        match client.transact(&transaction).await {
+            Ok(_) => return tracing::info!(chassis = name, "removed the chassis of a node that is gone"),
+            Err(error) => {
+                tracing::warn!(chassis = name, %error, "cannot remove the chassis of a node that is gone; trying again");
+                tokio::time::sleep(Duration::from_secs(pause)).await;
+            }
+        }
     }
 }

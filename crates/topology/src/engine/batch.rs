@@ -255,8 +255,15 @@ fn keep_record(
     let mut pairs = Vec::new();
     if changes {
         for turn in &batch.turns {
-            let leaving = resting.leaving_with(&turn.owner);
-            pairs.extend(leaving.map(|(thing, text)| (key(thing), Atom::String(text.as_str().into()))));
+            for (thing, text) in resting.leaving_with(&turn.owner) {
+                // With a node's number its chassis is written down: whoever leads next has to remove it.
+                let chassis = match (&turn.owner, thing) {
+                    (Owner::Node(name), Thing::NodeId(_)) => seed::chassis_of(name, snapshot),
+                    _ => None,
+                };
+                let text = chassis.map_or(text.clone(), |chassis| format!("{text}@{chassis}"));
+                pairs.push((key(thing), Atom::String(text.as_str().into())));
+            }
         }
     }
     let gone = pairs.iter().map(|(key, _)| key.clone()).chain(batch.freed.iter().map(|thing| key(*thing)));

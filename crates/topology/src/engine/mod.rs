@@ -165,7 +165,7 @@ impl Engine {
     /// of rows, is looked at once. `adopt` takes over the rows of another controller by their names.
     pub fn promote(&mut self, snapshot: &Snapshot, adopt: bool, now: Duration) -> Result<(), SubnetPoolError> {
         let mut allocator = Allocator::new(&self.settings)?;
-        seed::resting(&mut allocator, snapshot);
+        let mut leaving = seed::resting(&mut allocator, snapshot);
         let mut aliases = seed::aliases(snapshot);
         let adopted = adopt.then(|| crate::adopt::adopt(&self.settings, &self.store, snapshot, &mut aliases));
         let ledger = seed::ledger(snapshot, adopted.as_ref());
@@ -197,7 +197,8 @@ impl Engine {
             progress: Progress::default(),
             reviewing: Some(now),
         };
-        for name in seed::chassis_of_the_gone(&leading.ledger, &self.store, snapshot) {
+        leaving.extend(seed::chassis_of_the_gone(&leading.ledger, &self.store, snapshot));
+        for name in leaving {
             leading.progress.chassis_leaves(name, now);
         }
         self.claim_what_stands(&mut leading, snapshot);

@@ -26,14 +26,30 @@ pub(crate) fn global(snapshot: &Snapshot) -> Option<RowView<'_>> {
 }
 
 /// Restores what the database says rests.
-pub(super) fn resting(allocator: &mut Allocator, snapshot: &Snapshot) {
-    let Some(ids) = global(snapshot).and_then(|global| global.get("external_ids")) else { return };
+///
+/// Returns the chassis of nodes whose numbers rest: they are to be removed, and hold everything back until they are.
+pub(super) fn resting(allocator: &mut Allocator, snapshot: &Snapshot) -> BTreeSet<Box<str>> {
+    let mut chassis = BTreeSet::new();
+    let Some(ids) = global(snapshot).and_then(|global| global.get("external_ids")) else { return chassis };
     for (key, value) in ids.pairs() {
         let (key, value) = (key.to_string(), value.to_string());
         let Some(Ok(thing)) = key.strip_prefix(RESTING).map(str::parse::<Thing>) else { continue };
-        let (owner, node) = value.split_once('@').unwrap_or((&value, ""));
+        let mut words = value.splitn(3, '@');
+        let (owner, node) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         allocator.restore_resting(thing, owner, node);
+        chassis.extend(words.next().map(Box::from));
     }
+    chassis
+}
+
+/// The chassis that a node's router port is bound to, as the database has it.
+pub(super) fn chassis_of(node: &str, snapshot: &Snapshot) -> Option<String> {
+    let prefix = format!("rtos-{node}-");
+    let mut rows = snapshot.table(GatewayChassis::TABLE)?.iter();
+    rows.find_map(|view| {
+        let chassis = view.text("chassis_name")?;
+        (view.text("name")? == format!("{prefix}{chassis}")).then_some(chassis)
+    })
 }
 
 /// What rows of objects have that are gone, or are others by now, is not free yet: it rests until those rows are gone
