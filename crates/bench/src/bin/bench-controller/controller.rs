@@ -121,7 +121,8 @@ mod tests {
     #[test]
     fn a_process_has_a_start_and_a_line_its_time() {
         let age = now() - started(std::process::id()).expect("we are alive");
-        assert!((0.0..3600.0).contains(&age), "{age}");
+        // The kernel tells starts to a hundredth of a second.
+        assert!((-0.02..3600.0).contains(&age), "{age}");
         let time = time_of(r#"{"timestamp":"1970-01-01T00:00:01.500000Z","level":"INFO"}"#).expect("a time");
         assert!((time - 1.5).abs() < 1e-9);
         assert!(time_of("plain").is_err());
