@@ -78,21 +78,11 @@ impl Ledger {
         self.owners.keys()
     }
 
-    /// Every row that somebody has.
-    pub fn rows(&self) -> impl Iterator<Item = RowId> + '_ {
-        self.owners.values().flat_map(|entry| entry.rows.iter().copied())
-    }
-
     /// The sets of a row.
     pub fn sets_of(&self, row: RowId) -> impl Iterator<Item = (&'static str, impl Iterator<Item = &Atom>)> {
         let first = ColumnRef { row, column: "" };
         let range = self.sets.range((Bound::Included(first), Bound::Unbounded));
         range.take_while(move |(column, _)| column.row == row).map(|(column, members)| (column.column, members.keys()))
-    }
-
-    /// Whether a member is wanted in a set.
-    pub fn has_member(&self, column: ColumnRef, atom: &Atom) -> bool {
-        self.sets.get(&column).is_some_and(|members| members.contains_key(atom))
     }
 
     /// Puts what an owner shall have, notes what that touches, and returns what it had.

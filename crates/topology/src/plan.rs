@@ -66,11 +66,6 @@ pub fn owner_of(view: RowView<'_>) -> Option<Owner> {
     Owner::from_mark(&marks.get_str(OWNER_TYPE)?, &marks.get_str(OWNER_NAME)?)
 }
 
-/// Whether a row is ours.
-pub fn is_ours(view: RowView<'_>) -> bool {
-    owner_of(view).is_some()
-}
-
 /// Operations for what was touched, and owners that cannot be served because what they refer to is not there.
 #[derive(Debug, Default)]
 pub struct Plan {

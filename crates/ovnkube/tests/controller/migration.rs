@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Map, Value, json};
 
 use crate::cluster::{Cluster, PATIENCE, Wish, pod, until};
-use crate::rows::{TABLES, text};
+use crate::rows::{tables, text};
 
 const GO: &str = "default-network-controller";
 
@@ -52,7 +52,7 @@ impl Cluster {
     /// Deletes everything but the row of settings, which loses what we wrote into it.
     fn emptying(&self) -> Vec<Value> {
         let mut operations: Vec<Value> =
-            TABLES.iter().map(|table| json!({"op": "delete", "table": table, "where": []})).collect();
+            tables().map(|table| json!({"op": "delete", "table": table, "where": []})).collect();
         let ids = text(&self.raw("NB_Global")[0]["external_ids"]);
         let keys: Vec<&str> = ids.split(' ').filter_map(|pair| Some(pair.split_once('=')?.0)).collect();
         operations.push(json!({"op": "mutate", "table": "NB_Global", "where": [],
@@ -63,7 +63,7 @@ impl Cluster {
     /// Makes every row anew as the Go controller has it, under a random identity, with rows that only that one has.
     fn becomes_go(&self) {
         let mut operations = self.emptying();
-        for table in TABLES {
+        for table in tables() {
             for row in self.raw(table) {
                 let uuid = row_name(&text(&row["_uuid"]));
                 let mut columns = row.clone();

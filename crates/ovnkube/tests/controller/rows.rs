@@ -6,26 +6,10 @@ use serde_json::{Map, Value, json};
 
 use crate::cluster::Cluster;
 
-/// The tables of the northbound database in which a network lives.
-pub(crate) const TABLES: [&str; 17] = [
-    "ACL",
-    "Address_Set",
-    "Copp",
-    "Gateway_Chassis",
-    "Load_Balancer",
-    "Load_Balancer_Group",
-    "Logical_Router",
-    "Logical_Router_Policy",
-    "Logical_Router_Port",
-    "Logical_Router_Static_Route",
-    "Logical_Switch",
-    "Logical_Switch_Port",
-    "Meter",
-    "Meter_Band",
-    "NAT",
-    "Port_Group",
-    "Static_MAC_Binding",
-];
+/// The tables of the northbound database in which a network lives: those that the controller writes, but the settings.
+pub(crate) fn tables() -> impl Iterator<Item = &'static str> {
+    topology::plan::TABLES.into_iter().filter(|table| *table != "NB_Global")
+}
 
 /// A value as one stable text: members of sets and maps in order, with spaces between.
 pub(crate) fn text(value: &Value) -> String {
@@ -98,7 +82,7 @@ impl Cluster {
         for listing in serde_json::Deserializer::from_str(&dump).into_iter::<Value>() {
             let listing = listing.unwrap();
             let table = listing["caption"].as_str().unwrap().trim_end_matches(" table").to_owned();
-            if !TABLES.contains(&table.as_str()) {
+            if !tables().any(|known| known == table) {
                 continue;
             }
             for mut row in objects(&listing) {

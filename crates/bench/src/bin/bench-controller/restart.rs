@@ -5,6 +5,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use bench::{Figure, Goal, per_calibration};
 use kubernetes::Api;
+use topology::plan::TABLES;
 
 use crate::controller::Controller;
 use crate::quantile::Quantiles;
@@ -12,28 +13,6 @@ use crate::rows::connect;
 use crate::world::World;
 
 const ROUNDS: usize = 3;
-/// The tables that the controller holds.
-const TABLES: [&str; 18] = [
-    "ACL",
-    "Address_Set",
-    "Copp",
-    "Gateway_Chassis",
-    "Load_Balancer",
-    "Load_Balancer_Group",
-    "Logical_Router",
-    "Logical_Router_Policy",
-    "Logical_Router_Port",
-    "Logical_Router_Static_Route",
-    "Logical_Switch",
-    "Logical_Switch_Port",
-    "Meter",
-    "Meter_Band",
-    "NAT",
-    "NB_Global",
-    "Port_Group",
-    "Static_MAC_Binding",
-];
-
 /// Ends the controller that leads, and starts others.
 pub(crate) fn figures(world: &World, leader: Controller) -> Result<(Controller, Vec<Figure>)> {
     let (mut ours, mut bare, mut cpus, mut peaks, mut leading) =
