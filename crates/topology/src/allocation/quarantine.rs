@@ -72,6 +72,9 @@ pub(super) struct Resting {
 #[derive(Debug, Clone, Default)]
 pub struct Quarantine {
     things: BTreeMap<Thing, Resting>,
+    /// What is out of the database though somebody still has it: his rows went with others', and will come again. It
+    /// stands in the database too, and goes from there when all nodes have forgotten it.
+    absent: BTreeMap<Thing, Resting>,
     /// What leaves with which owner's rows.
     leaving: BTreeMap<Owner, BTreeSet<Thing>>,
     /// What is gone from the database, and nobody was asked about yet.
@@ -89,8 +92,25 @@ impl Quarantine {
     pub(super) fn rest(&mut self, thing: Thing, owner: Name, node: Name, with: &Owner) {
         self.freed.remove(&thing);
         self.gone.remove(&thing);
+        self.absent.remove(&thing);
         self.things.insert(thing, Resting { owner, node, stage: Stage::Leaving });
         self.leaving.entry(with.clone()).or_default().insert(thing);
+    }
+
+    /// A thing is out of the database.
+    pub(crate) fn lost(&mut self, thing: Thing, owner: &str, node: &str) {
+        if !self.things.contains_key(&thing) {
+            self.freed.remove(&thing);
+            self.gone.insert(thing);
+            self.absent.insert(thing, Resting { owner: owner.into(), node: node.into(), stage: Stage::Gone });
+        }
+    }
+
+    /// A thing is in the database again.
+    pub(crate) fn regained(&mut self, thing: Thing) {
+        if self.absent.remove(&thing).is_some() {
+            self.gone.remove(&thing);
+        }
     }
 
     /// Restores a thing that the database says rests.
@@ -111,13 +131,9 @@ impl Quarantine {
         }
     }
 
-    /// What leaves with an owner's rows, with what shall stand in the database for it.
-    pub fn leaving_with(&self, owner: &Owner) -> impl Iterator<Item = (Thing, String)> + '_ {
-        let things = self.leaving.get(owner).into_iter().flatten();
-        things.filter_map(|thing| {
-            let resting = self.things.get(thing)?;
-            Some((*thing, format!("{}@{}", resting.owner, resting.node)))
-        })
+    /// Whether something leaves with an owner's rows.
+    pub fn leaves_with(&self, owner: &Owner) -> bool {
+        self.leaving.contains_key(owner)
     }
 
     /// An owner's rows were committed: what left with them is out of the database.
@@ -138,7 +154,7 @@ impl Quarantine {
     /// The nodes were asked with a number, after all that is gone was committed.
     pub fn asked(&mut self, number: i64) {
         for thing in std::mem::take(&mut self.gone) {
-            if let Some(resting) = self.things.get_mut(&thing) {
+            if let Some(resting) = self.things.get_mut(&thing).or_else(|| self.absent.get_mut(&thing)) {
                 resting.stage = Stage::Asked(number);
             }
         }
@@ -146,17 +162,14 @@ impl Quarantine {
 
     /// Ends the rest of all things that `forgotten` says every node has forgotten; returns them with their nodes.
     pub(super) fn wake(&mut self, forgotten: impl Fn(&str, i64) -> bool) -> Vec<(Thing, Name)> {
-        let awake: Vec<(Thing, Name)> = self
-            .things
-            .iter()
-            .filter(|(_, resting)| matches!(resting.stage, Stage::Asked(number) if forgotten(&resting.node, number)))
-            .map(|(thing, resting)| (*thing, resting.node.clone()))
-            .collect();
-        for (thing, _) in &awake {
-            self.things.remove(thing);
-            self.freed.insert(*thing);
-        }
-        awake
+        let is_over =
+            |resting: &Resting| matches!(resting.stage, Stage::Asked(number) if forgotten(&resting.node, number));
+        let awake = |_: &Thing, resting: &mut Resting| is_over(resting);
+        let free: Vec<(Thing, Name)> =
+            self.things.extract_if(.., awake).map(|(thing, resting)| (thing, resting.node)).collect();
+        self.freed.extend(free.iter().map(|(thing, _)| *thing));
+        self.freed.extend(self.absent.extract_if(.., awake).map(|(thing, _)| thing));
+        free
     }
 
     /// What rests no longer and still stands in the database.
@@ -217,7 +230,7 @@ mod tests {
         let (pod, thing) = (Owner::Node("n1".into()), Thing::Address("10.0.0.3".parse().unwrap()));
         let mut quarantine = Quarantine::default();
         quarantine.rest(thing, "uid".into(), "n1".into(), &pod);
-        assert_eq!(quarantine.leaving_with(&pod).collect::<Vec<_>>(), [(thing, "uid@n1".to_owned())]);
+        assert!(quarantine.leaves_with(&pod));
         quarantine.asked(1);
         assert!(quarantine.wake(|_, _| true).is_empty(), "its port is still in the database");
         quarantine.committed(&pod);

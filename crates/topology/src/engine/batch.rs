@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ovsdb::datum::{Atom, Datum};
-use ovsdb::operation::{Condition, Mutation, Mutator};
+use ovsdb::datum::Atom;
 use ovsdb::replica::Snapshot;
 use ovsdb::transaction::Transaction;
 
 use super::effect::{Effect, Measure, Stage};
 use super::queue::Turn;
-use super::seed::{self, RESTING};
+use super::record::Record;
+use super::seed;
 use super::{BATCH, Engine, Leading};
 use crate::allocation::{PodState, Thing};
 use crate::contribution::{Contribution, Member};
@@ -31,6 +31,8 @@ pub(super) struct Batch {
     asks: bool,
     /// What it takes off the list of what rests.
     freed: Vec<Thing>,
+    /// What it takes out of the database and puts into it.
+    record: Record,
     /// What others had changed, and it puts right.
     mends: Disturbed,
 }
@@ -73,11 +75,11 @@ impl Engine {
         let changes = !transaction.is_empty();
         let Some(batch) = &mut leading.in_flight else { return Next::Idle };
         let resting = leading.allocator.quarantine();
-        let leaves = batch.turns.iter().any(|turn| resting.leaving_with(&turn.owner).next().is_some());
-        let must = leading.progress.must_ask(leaves && changes || resting.must_ask(), now);
+        let leaves = batch.record.loses() || changes && batch.turns.iter().any(|turn| resting.leaves_with(&turn.owner));
+        let must = leading.progress.must_ask(leaves || resting.must_ask(), now);
         batch.asks = must || changes && leading.progress.may_sample(now);
         batch.freed = resting.freed().take(BATCH).collect();
-        keep_record(&mut transaction, batch, leading.allocator.quarantine(), snapshot, changes);
+        batch.record.keep(&mut transaction, &batch.freed, batch.asks, snapshot);
         if transaction.is_empty() {
             self.finish(snapshot, now);
             if had_turns {
@@ -110,7 +112,8 @@ impl Engine {
             mends.touch(&leading.ledger, snapshot, &mut touched);
             let plan = plan(&touched, &leading.ledger, snapshot);
             if plan.missing.is_empty() {
-                leading.in_flight = Some(Batch { turns, before, asks: false, freed: Vec::new(), mends });
+                let record = Record::of(&touched, &before, snapshot);
+                leading.in_flight = Some(Batch { turns, before, asks: false, freed: Vec::new(), record, mends });
                 return plan.transaction;
             }
             // Somebody refers to a row that is not there, because its owner is parked: it has to wait.
@@ -137,6 +140,7 @@ impl Engine {
                 let took = now.saturating_sub(oldest);
                 self.effects.push(Effect::Measured(Measure::Propagation(Stage::Northbound, took)));
             }
+            leading.look_for_lost_rows(snapshot, now);
         }
         self.finish(snapshot, now);
     }
@@ -144,10 +148,12 @@ impl Engine {
     fn finish(&mut self, snapshot: &Snapshot, now: Duration) {
         let Some(leading) = &mut self.leading else { return };
         let Some(batch) = leading.in_flight.take() else { return };
+        let quarantine = leading.allocator.quarantine_mut();
         for turn in &batch.turns {
-            leading.allocator.quarantine_mut().committed(&turn.owner);
+            quarantine.committed(&turn.owner);
         }
-        leading.allocator.quarantine_mut().forget_freed(&batch.freed);
+        quarantine.forget_freed(&batch.freed);
+        batch.record.committed(quarantine);
         if batch.asks {
             let number = leading.progress.asked(snapshot, now);
             leading.allocator.quarantine_mut().asked(number);
@@ -239,49 +245,6 @@ impl Disturbed {
                 change.added.insert(atom);
             }
         }
-    }
-}
-
-/// What rests is written down with the change that lets it rest, and `nb_cfg` is raised where the answer is needed.
-fn keep_record(
-    transaction: &mut Transaction,
-    batch: &Batch,
-    resting: &crate::allocation::Quarantine,
-    snapshot: &Snapshot,
-    changes: bool,
-) {
-    let Some(global) = seed::global(snapshot) else { return };
-    let key = |thing: Thing| Atom::String(format!("{RESTING}{thing}").as_str().into());
-    let mut pairs = Vec::new();
-    if changes {
-        for turn in &batch.turns {
-            for (thing, text) in resting.leaving_with(&turn.owner) {
-                // With a node's number its chassis is written down: whoever leads next has to remove it.
-                let chassis = match (&turn.owner, thing) {
-                    (Owner::Node(name), Thing::NodeId(_)) => seed::chassis_of(name, snapshot),
-                    _ => None,
-                };
-                let text = chassis.map_or(text.clone(), |chassis| format!("{text}@{chassis}"));
-                pairs.push((key(thing), Atom::String(text.as_str().into())));
-            }
-        }
-    }
-    let gone = pairs.iter().map(|(key, _)| key.clone()).chain(batch.freed.iter().map(|thing| key(*thing)));
-    let held = global.get("external_ids");
-    let gone: BTreeSet<Atom> = gone.filter(|key| held.as_ref().is_some_and(|held| held.contains(key))).collect();
-    let mut mutations = Vec::new();
-    if !gone.is_empty() {
-        mutations.push(Mutation::new("external_ids", Mutator::Delete, Datum::set(gone)));
-    }
-    if !pairs.is_empty() {
-        mutations.push(Mutation::new("external_ids", Mutator::Insert, Datum::map(pairs)));
-    }
-    if batch.asks {
-        mutations.push(Mutation::new("nb_cfg", Mutator::Add, Atom::Integer(1)));
-    }
-    if !mutations.is_empty() {
-        transaction.owned_by_nobody();
-        transaction.mutate("NB_Global", vec![Condition::uuid(global.uuid)], mutations);
     }
 }
 
@@ -395,6 +358,19 @@ impl Leading {
     fn take_disturbed(&mut self, turns: &[Turn]) -> Disturbed {
         let owners = turns.iter().filter_map(|turn| self.disturbed.owners.take(&turn.owner)).collect();
         Disturbed { owners, rows: std::mem::take(&mut self.disturbed.rows) }
+    }
+
+    /// A row that was inserted into what somebody else deleted in the same moment is gone again, and no change tells of
+    /// it: its owner has another turn.
+    fn look_for_lost_rows(&mut self, snapshot: &Snapshot, now: Duration) {
+        let Self { in_flight, ledger, queue, disturbed, .. } = self;
+        for (owner, _) in in_flight.iter().flat_map(|batch| &batch.before) {
+            let rows = ledger.entry(owner).map(Entry::rows).unwrap_or_default();
+            if rows.iter().any(|id| crate::plan::row(snapshot, *id).is_none()) {
+                queue.push(owner.clone(), now);
+                disturbed.owners.insert(owner.clone());
+            }
+        }
     }
 
     /// A pod waits for something of its node.

@@ -15,6 +15,7 @@ mod follow_up;
 mod observe;
 mod progress;
 mod queue;
+mod record;
 mod seed;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -234,8 +235,8 @@ impl Engine {
             }
         }
         // What somebody else's rows still have is not free for those who only say that it is theirs.
-        let Leading { allocator, ledger, aliases, .. } = &mut *leading;
-        seed::rest_of_the_gone(allocator, ledger, &self.store, aliases, snapshot);
+        let Leading { allocator, ledger, .. } = &mut *leading;
+        seed::rest_of_the_gone(allocator, ledger, snapshot);
         // Those first whose annotations say everything: what is chosen for others must not be theirs. A refusal is told when
         // the object has its turn.
         let nothing = KnownNode::default();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ovn_schema::TableRow;
 use ovn_schema::northbound::{AddressSet, GatewayChassis, LoadBalancerGroup, LogicalSwitch, LogicalSwitchPort};
-use ovsdb::datum::Atom;
+use ovsdb::datum::{Atom, Datum};
 use ovsdb::replica::{RowView, Snapshot};
 use ovsdb::uuid::Uuid;
 
@@ -54,13 +54,7 @@ pub(super) fn chassis_of(node: &str, snapshot: &Snapshot) -> Option<String> {
 
 /// What rows of objects have that are gone, or are others by now, is not free yet: it rests until those rows are gone
 /// from the nodes.
-pub(super) fn rest_of_the_gone(
-    allocator: &mut Allocator,
-    ledger: &Ledger,
-    store: &Store,
-    aliases: &Aliases,
-    snapshot: &Snapshot,
-) {
+pub(super) fn rest_of_the_gone(allocator: &mut Allocator, ledger: &Ledger, snapshot: &Snapshot) {
     for owner in ledger.owners() {
         let rows = ledger.entry(owner).map(Entry::rows).unwrap_or_default();
         for id in rows {
@@ -69,15 +63,12 @@ pub(super) fn rest_of_the_gone(
                 (Owner::Pod(_), LogicalSwitchPort::TABLE) => {
                     let uid = view.get("options").and_then(|options| options.get_str("iface-id-ver"));
                     let Some(port) = port_words(view) else { continue };
-                    // A port goes with its switch, if that goes: perhaps long before the pod has its turn.
-                    let with =
-                        switch_that_goes(owner, ledger, store, aliases, snapshot).unwrap_or_else(|| owner.clone());
                     for address in port.addresses {
-                        allocator.rest_former(Thing::Address(address), uid.as_deref().unwrap_or_default(), &with);
+                        allocator.rest_former(Thing::Address(address), uid.as_deref().unwrap_or_default(), owner);
                     }
                 }
                 (Owner::Node(name), LogicalSwitch::TABLE) => {
-                    let KnownNode { subnets, id } = switch_words(view);
+                    let KnownNode { subnets, id } = switch_words(|column| view.get(column));
                     let things = subnets.into_iter().map(Thing::Subnet).chain(id.map(Thing::NodeId));
                     for thing in things {
                         allocator.rest_former(thing, name, owner);
@@ -87,22 +78,6 @@ pub(super) fn rest_of_the_gone(
             }
         }
     }
-}
-
-/// The owner of the switch that a pod's port is on, if that switch is of a node that is gone, or is another one by now.
-fn switch_that_goes(
-    pod: &Owner,
-    ledger: &Ledger,
-    store: &Store,
-    aliases: &Aliases,
-    snapshot: &Snapshot,
-) -> Option<Owner> {
-    let mut places = ledger.entry(pod)?.members().iter().map(|member| member.column.row);
-    let switch = places.find(|row| row.table == LogicalSwitch::TABLE)?;
-    let owner = owner_of(snapshot.table(switch.table)?.get(switch.uuid)?)?;
-    let Owner::Node(name) = &owner else { return None };
-    let stays = store.node(name).is_some_and(|node| switch_of(node, aliases) == switch);
-    (!stays).then_some(owner)
 }
 
 /// The chassis of nodes whose rows are still there though their objects are gone.
@@ -197,8 +172,14 @@ pub(super) fn ledger(snapshot: &Snapshot, adopted: Option<&crate::adopt::Adopted
     ledger
 }
 
-fn port_words(view: RowView<'_>) -> Option<KnownPort> {
-    view.get("addresses")?.atoms().find_map(|atom| KnownPort::parse(&atom.to_string()))
+/// What a port has.
+pub(super) fn port_words(view: RowView<'_>) -> Option<KnownPort> {
+    view.get("addresses").as_deref().and_then(port_in)
+}
+
+/// What stands in a port's `addresses`.
+pub(super) fn port_in(addresses: &Datum) -> Option<KnownPort> {
+    addresses.atoms().find_map(|atom| KnownPort::parse(&atom.to_string()))
 }
 
 /// What the database says that a pod has.
@@ -216,12 +197,13 @@ pub(super) fn switch_of(node: &NodeFacts, aliases: &Aliases) -> RowId {
 /// What the database says that a node has.
 pub(super) fn known_node(node: &NodeFacts, snapshot: &Snapshot, aliases: &Aliases) -> KnownNode {
     let view = snapshot.table(LogicalSwitch::TABLE).and_then(|table| table.get(switch_of(node, aliases).uuid));
-    view.map(switch_words).unwrap_or_default()
+    view.map(|view| switch_words(|column| view.get(column))).unwrap_or_default()
 }
 
-fn switch_words(view: RowView<'_>) -> KnownNode {
-    let config = view.get("other_config");
+/// What a node's switch says of its subnets and number.
+pub(super) fn switch_words<D: std::ops::Deref<Target = Datum>>(get: impl Fn(&str) -> Option<D>) -> KnownNode {
+    let config = get("other_config");
     let subnet = |key| config.as_ref()?.get_str(key)?.parse().ok();
-    let id = view.get("external_ids").and_then(|marks| marks.get_str(NODE_ID_MARK)?.parse().ok());
+    let id = get("external_ids").and_then(|marks| marks.get_str(NODE_ID_MARK)?.parse().ok());
     KnownNode { subnets: [SUBNET, SUBNET_V6].into_iter().filter_map(subnet).collect(), id }
 }

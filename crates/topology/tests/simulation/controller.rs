@@ -53,7 +53,7 @@ impl Controller {
     pub(crate) fn new(settings: &ClusterSettings, nb: &Nb, incarnation: u64) -> Self {
         Self {
             // Now and then batches of few objects: what belongs together need not be committed together.
-            engine: Engine::new(settings.clone()).with_batch([200, 200, 60, 200][incarnation as usize % 4]),
+            engine: Engine::new(settings.clone()).with_batch([200, 1, 3, 200][incarnation as usize % 4]),
             watches: Watches::default(),
             follower: Follower::new(nb),
             role: Role::Standby,
