@@ -169,20 +169,8 @@ impl Engine {
         let mut leaving = seed::resting(&mut allocator, snapshot);
         let mut aliases = seed::aliases(snapshot);
         let adopted = adopt.then(|| crate::adopt::adopt(&self.settings, &self.store, snapshot, &mut aliases));
-        let ledger = seed::ledger(snapshot, adopted.as_ref());
-        let mut queue = Queue::default();
-        queue.push(Owner::Cluster, now);
-        for owner in ledger.owners() {
-            queue.push_for_review(owner.clone(), now);
-        }
-        for owner in self.owners() {
-            // Who has nothing yet waits for it; the others are only looked at.
-            if ledger.entry(&owner).is_none() {
-                queue.push(owner, now);
-            } else {
-                queue.push_for_review(owner, now);
-            }
-        }
+        let seed::Seeded { ledger, ports } = seed::ledger(snapshot, adopted.as_ref());
+        let queue = self.everybody(&ledger, now);
         let mut leading = Leading {
             allocator,
             ledger,
@@ -202,23 +190,48 @@ impl Engine {
         for name in leaving {
             leading.progress.chassis_leaves(name, now);
         }
-        self.claim_what_stands(&mut leading, snapshot);
+        self.claim_what_stands(&mut leading, snapshot, &ports);
         self.leading = Some(leading);
         Ok(())
     }
 
-    /// Every owner that the objects speak of.
-    fn owners(&self) -> impl Iterator<Item = Owner> + '_ {
-        let nodes = self.store.nodes().map(|node| Owner::Node(node.name.clone()));
-        let namespaces = self.store.namespaces().map(|namespace| Owner::Namespace(namespace.name.clone()));
-        let of_pods = self.store.pods().map(|pod| Owner::Namespace(pod.key.namespace.clone()));
-        let pods = self.store.pods().map(|pod| Owner::Pod(pod.key.clone()));
-        nodes.chain(namespaces).chain(of_pods).chain(pods)
+    /// A queue of every owner, of objects and of rows. Pods that have something are only to be looked at; those that have
+    /// nothing yet come first.
+    fn everybody(&self, ledger: &Ledger, now: Duration) -> Queue {
+        let mut queue = Queue::default();
+        queue.push(Owner::Cluster, now);
+        let (pods, others): (Vec<Owner>, Vec<Owner>) =
+            ledger.owners().cloned().partition(|owner| matches!(owner, Owner::Pod(_) | Owner::Adopted));
+        for owner in others {
+            queue.push(owner, now);
+        }
+        for node in self.store.nodes() {
+            queue.push(Owner::Node(node.name.clone()), now);
+        }
+        for namespace in self.store.namespaces() {
+            queue.push(Owner::Namespace(namespace.name.clone()), now);
+        }
+        // Both are in the same order.
+        let mut known =
+            pods.iter().filter_map(|owner| if let Owner::Pod(key) = owner { Some(key) } else { None }).peekable();
+        let mut namespace: Option<&Name> = None;
+        for pod in self.store.pods() {
+            if namespace != Some(&pod.key.namespace) {
+                namespace = Some(&pod.key.namespace);
+                queue.push(Owner::Namespace(pod.key.namespace.clone()), now);
+            }
+            while known.next_if(|key| **key < pod.key).is_some() {}
+            if known.peek().is_none_or(|key| **key != pod.key) {
+                queue.push(Owner::Pod(pod.key.clone()), now);
+            }
+        }
+        queue.review(pods, now);
+        queue
     }
 
     /// Honours what annotations and the database say, before anything new is given: oldest objects first, so that of
     /// two that claim one thing it is always the same that gets it.
-    fn claim_what_stands(&self, leading: &mut Leading, snapshot: &Snapshot) {
+    fn claim_what_stands(&self, leading: &mut Leading, snapshot: &Snapshot, ports: &seed::Ports) {
         let mut nodes: Vec<_> = self.store.nodes().collect();
         nodes.sort_by(|one, two| (&one.created, &one.name).cmp(&(&two.created, &two.name)));
         for node in &nodes {
@@ -230,13 +243,13 @@ impl Engine {
         let mut pods: Vec<_> = self.store.pods().filter(|pod| pod.wants_port().is_some()).collect();
         pods.sort_by(|one, two| (&one.created, &one.key).cmp(&(&two.created, &two.key)));
         for pod in &pods {
-            if let Some(known) = seed::known_port(pod, snapshot, &leading.aliases) {
-                let _ = leading.allocator.settle_pod(pod, Some(&known));
+            if let Some(known) = ports.get(&seed::port_of(pod, &leading.aliases)) {
+                let _ = leading.allocator.settle_pod(pod, Some(known));
             }
         }
         // What somebody else's rows still have is not free for those who only say that it is theirs.
         let Leading { allocator, ledger, .. } = &mut *leading;
-        seed::rest_of_the_gone(allocator, ledger, snapshot);
+        seed::rest_of_the_gone(allocator, ledger, snapshot, ports);
         // Those first whose annotations say everything: what is chosen for others must not be theirs. A refusal is told when
         // the object has its turn.
         let nothing = KnownNode::default();

@@ -1,6 +1,6 @@
 //! Whose turn it is: what must be made first comes first, and among equals who waited longest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::identity::Owner;
@@ -9,14 +9,12 @@ use crate::identity::Owner;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Queue {
     order: BTreeMap<(u8, u64), Owner>,
-    places: BTreeMap<Owner, Place>,
+    /// Since when each of them waits.
+    places: BTreeMap<Owner, Duration>,
     next: u64,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Place {
-    key: (u8, u64),
-    since: Duration,
+    /// Those of whom nobody knows a change, and who are only to be looked at, behind all others: the last one first.
+    review: Vec<Owner>,
+    reviewed_since: Duration,
 }
 
 /// An owner's turn, and since when it waits.
@@ -29,33 +27,28 @@ pub(super) struct Turn {
 impl Queue {
     /// Queues an owner; one that waits already keeps its place.
     pub(super) fn push(&mut self, owner: Owner, since: Duration) {
-        self.insert(owner, since, false);
-    }
-
-    /// Queues an owner behind all whose objects changed: nobody knows of a change, it is only to be looked at.
-    pub(super) fn push_for_review(&mut self, owner: Owner, since: Duration) {
-        self.insert(owner, since, true);
-    }
-
-    fn insert(&mut self, owner: Owner, since: Duration, review: bool) {
-        // Rows that others refer to are made before those others, also in a review.
+        if self.places.contains_key(&owner) {
+            return;
+        }
+        // Rows that others refer to are made before those others.
         let class = match &owner {
             Owner::Cluster => 0,
             Owner::Node(_) => 1,
             Owner::Namespace(_) => 2,
-            Owner::Pod(_) => 3 + u8::from(review),
-            Owner::Adopted => 5,
+            Owner::Pod(_) => 3,
+            Owner::Adopted => 4,
         };
-        if let Some(place) = self.places.get(&owner) {
-            if place.key.0 <= class {
-                return;
-            }
-            self.order.remove(&place.key);
-        }
         let key = (class, self.next);
         self.next += 1;
         self.order.insert(key, owner.clone());
-        self.places.insert(owner, Place { key, since });
+        self.places.insert(owner, since);
+    }
+
+    /// These are looked at when nobody else has a turn. Whoever is queued meanwhile is looked at twice, which does no harm.
+    pub(super) fn review(&mut self, mut owners: Vec<Owner>, since: Duration) {
+        owners.reverse();
+        self.review = owners;
+        self.reviewed_since = since;
     }
 
     /// Takes the next ones.
@@ -64,14 +57,26 @@ impl Queue {
         while turns.len() < most
             && let Some((_, owner)) = self.order.pop_first()
         {
-            let since = self.places.remove(&owner).map_or(Duration::ZERO, |place| place.since);
+            let since = self.places.remove(&owner).unwrap_or_default();
             turns.push(Turn { owner, since });
+        }
+        let rest = self.review.len() - (most - turns.len()).min(self.review.len());
+        let since = self.reviewed_since;
+        // One that has just been in the order would be in the batch twice.
+        let queued: BTreeSet<Owner> = match rest < self.review.len() {
+            true => turns.iter().map(|turn| turn.owner.clone()).collect(),
+            false => BTreeSet::new(),
+        };
+        let reviewed = self.review.drain(rest..).rev().filter(|owner| !queued.contains(owner));
+        turns.extend(reviewed.map(|owner| Turn { owner, since }));
+        if self.review.is_empty() {
+            self.review.shrink_to_fit();
         }
         turns
     }
 
     pub(super) fn len(&self) -> usize {
-        self.order.len()
+        self.order.len() + self.review.len()
     }
 }
 
@@ -84,14 +89,14 @@ mod tests {
         let node = |name: &str| Owner::Node(name.into());
         let pod = |name: &str| Owner::Pod(std::sync::Arc::new(crate::identity::PodKey::new("ns", name)));
         let mut queue = Queue::default();
-        queue.push_for_review(pod("old"), Duration::ZERO);
-        queue.push_for_review(pod("z"), Duration::ZERO);
+        queue.review(vec![pod("old"), pod("older"), pod("z")], Duration::ZERO);
         queue.push(pod("z"), Duration::ZERO);
         queue.push(pod("a"), Duration::ZERO);
         queue.push(pod("z"), Duration::ZERO);
         queue.push(node("n1"), Duration::ZERO);
-        let order: Vec<Owner> = queue.take(10).into_iter().map(|turn| turn.owner).collect();
-        assert_eq!(order, [node("n1"), pod("z"), pod("a"), pod("old")]);
+        let mut take = |most| queue.take(most).into_iter().map(|turn| turn.owner).collect::<Vec<Owner>>();
+        assert_eq!(take(4), [node("n1"), pod("z"), pod("a"), pod("old")]);
+        assert_eq!(take(10), [pod("older"), pod("z")]);
         assert_eq!(queue.len(), 0);
     }
 }

@@ -1,6 +1,7 @@
 //! What the database tells at the beginning: who has which rows and members, what stands for what, what rests.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
 
 use ovn_schema::TableRow;
 use ovn_schema::northbound::{AddressSet, GatewayChassis, LoadBalancerGroup, LogicalSwitch, LogicalSwitchPort};
@@ -54,7 +55,7 @@ pub(super) fn chassis_of(node: &str, snapshot: &Snapshot) -> Option<String> {
 
 /// What rows of objects have that are gone, or are others by now, is not free yet: it rests until those rows are gone
 /// from the nodes.
-pub(super) fn rest_of_the_gone(allocator: &mut Allocator, ledger: &Ledger, snapshot: &Snapshot) {
+pub(super) fn rest_of_the_gone(allocator: &mut Allocator, ledger: &Ledger, snapshot: &Snapshot, ports: &Ports) {
     for owner in ledger.owners() {
         let rows = ledger.entry(owner).map(Entry::rows).unwrap_or_default();
         for id in rows {
@@ -62,8 +63,8 @@ pub(super) fn rest_of_the_gone(allocator: &mut Allocator, ledger: &Ledger, snaps
             match (owner, id.table) {
                 (Owner::Pod(_), LogicalSwitchPort::TABLE) => {
                     let uid = view.get("options").and_then(|options| options.get_str("iface-id-ver"));
-                    let Some(port) = port_words(view) else { continue };
-                    for address in port.addresses {
+                    let Some(port) = ports.get(&view.uuid) else { continue };
+                    for address in port.addresses.iter().copied() {
                         allocator.rest_former(Thing::Address(address), uid.as_deref().unwrap_or_default(), owner);
                     }
                 }
@@ -112,15 +113,25 @@ pub(super) fn aliases(snapshot: &Snapshot) -> Aliases {
     aliases
 }
 
+/// What the ports of pods have, by their rows.
+pub(super) type Ports = HashMap<Uuid, KnownPort>;
+
+/// What the database tells of rows.
+pub(super) struct Seeded {
+    pub(super) ledger: Ledger,
+    pub(super) ports: Ports,
+}
+
 /// Every owner's rows and members, as the database has them. So what an owner no longer wants goes in the same
 /// transaction in which it gets what it wants, and what belongs to nobody any more goes when its owner has its turn.
-pub(super) fn ledger(snapshot: &Snapshot, adopted: Option<&crate::adopt::Adopted>) -> Ledger {
+pub(super) fn ledger(snapshot: &Snapshot, adopted: Option<&crate::adopt::Adopted>) -> Seeded {
     let adopted = |view: RowView<'_>| adopted.and_then(|adopted| adopted.owner(view));
     let owner = |view: RowView<'_>| owner_of(view).or_else(|| adopted(view));
     let mut entries: BTreeMap<Owner, (Vec<RowId>, Vec<Member>)> = BTreeMap::new();
-    let mut owners: BTreeMap<Uuid, Owner> = BTreeMap::new();
+    let mut owners: HashMap<Uuid, Owner> = HashMap::new();
+    let mut ports = Ports::new();
     // Whose an address in a set is: the pod's whose port has it.
-    let mut addresses: BTreeMap<String, Owner> = BTreeMap::new();
+    let mut addresses: HashMap<IpAddr, Owner> = HashMap::new();
     for table in snapshot.tables() {
         let Some(name) = table_name(&table.schema().name) else { continue };
         for view in table.iter() {
@@ -129,7 +140,8 @@ pub(super) fn ledger(snapshot: &Snapshot, adopted: Option<&crate::adopt::Adopted
                 && matches!(owner, Owner::Pod(_))
                 && let Some(port) = port_words(view)
             {
-                addresses.extend(port.addresses.iter().map(|address| (address.to_string(), owner.clone())));
+                addresses.extend(port.addresses.iter().map(|address| (*address, owner.clone())));
+                ports.insert(view.uuid, port);
             }
             owners.insert(view.uuid, owner.clone());
             entries.entry(owner).or_default().0.push(RowId { table: name, uuid: view.uuid });
@@ -153,7 +165,8 @@ pub(super) fn ledger(snapshot: &Snapshot, adopted: Option<&crate::adopt::Adopted
                         }
                         Atom::Uuid(uuid) => owners.get(uuid).cloned(),
                         Atom::String(text) if name == AddressSet::TABLE => {
-                            Some(addresses.get(text.as_str().as_ref()).unwrap_or(of_set).clone())
+                            let address = text.as_str().parse().ok();
+                            Some(address.and_then(|address| addresses.get(&address)).unwrap_or(of_set).clone())
                         }
                         _ => None,
                     };
@@ -169,7 +182,7 @@ pub(super) fn ledger(snapshot: &Snapshot, adopted: Option<&crate::adopt::Adopted
     for (owner, (rows, members)) in entries {
         ledger.seed(&owner, rows, members);
     }
-    ledger
+    Seeded { ledger, ports }
 }
 
 /// What a port has.
@@ -184,8 +197,12 @@ pub(super) fn port_in(addresses: &Datum) -> Option<KnownPort> {
 
 /// What the database says that a pod has.
 pub(super) fn known_port(pod: &PodFacts, snapshot: &Snapshot, aliases: &Aliases) -> Option<KnownPort> {
-    let uuid = row_uuid(LogicalSwitchPort::TABLE, "Pod", &pod.uid, PORT_KEY);
-    port_words(snapshot.table(LogicalSwitchPort::TABLE)?.get(aliases.resolve(uuid))?)
+    port_words(snapshot.table(LogicalSwitchPort::TABLE)?.get(port_of(pod, aliases))?)
+}
+
+/// The row of a pod's port.
+pub(super) fn port_of(pod: &PodFacts, aliases: &Aliases) -> Uuid {
+    aliases.resolve(row_uuid(LogicalSwitchPort::TABLE, "Pod", &pod.uid, PORT_KEY))
 }
 
 /// The row of a node's switch.
