@@ -195,6 +195,11 @@ impl Pilot {
 
     /// Does what can be done at once; says whether there is more of it, after everybody else had a turn.
     fn work(&mut self) -> Result<bool, ControllerError> {
+        // Before the next transaction is planned: else its rows would be expected, and those of the last one, which are
+        // shown only now, would be taken for somebody else's changes.
+        if let Some(changes) = self.nb_changes.take() {
+            self.database_changed(&changes);
+        }
         self.arrive()?;
         let mut more = false;
         if let Role::Leading(_) = &self.role {

@@ -1,8 +1,10 @@
 //! The annotations that carry facts: how they are read, and how ours are written.
 
+use std::fmt::{self, Write as _};
+
 use netmodel::{InterfaceAddress, Mac, Prefix};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::node::{NODE_ID, NODE_SUBNETS};
 use super::pod::PodNetwork;
@@ -97,30 +99,38 @@ pub(super) fn read_subnets(text: &str) -> Result<Vec<Prefix>, String> {
     if subnets.is_empty() { Err("there is no subnet in it".into()) } else { Ok(subnets) }
 }
 
-/// What a pod is told of its network.
+/// What a pod is told of its network. Written out, because it is written for every pod and nothing in it needs escaping.
 pub fn pod_annotation(allocation: &PodAllocation, node: &NodeAllocation, settings: &ClusterSettings) -> String {
-    let mut addresses = Vec::new();
-    let mut gateways = Vec::new();
-    let mut routes = Vec::new();
+    let (mut addresses, mut gateways, mut routes) = (String::new(), String::new(), String::new());
+    let mut families = 0;
     for address in allocation.addresses() {
         let Some(subnet) = node.subnet_of(address) else { continue };
         let Some(gateway) = subnet.nth(1) else { continue };
-        addresses.push(format!("{address}/{}", subnet.length()));
-        gateways.push(gateway.to_string());
-        let ways = settings.pod_routes(subnet.is_ipv6());
-        routes.extend(ways.map(|dest| json!({ "dest": dest.to_string(), "nextHop": gateway.to_string() })));
+        families += 1;
+        push(&mut addresses, format_args!("\"{address}/{}\"", subnet.length()));
+        push(&mut gateways, format_args!("\"{gateway}\""));
+        for dest in settings.pod_routes(subnet.is_ipv6()) {
+            push(&mut routes, format_args!("{{\"dest\":\"{dest}\",\"nextHop\":\"{gateway}\"}}"));
+        }
     }
-    let mut network = serde_json::Map::new();
-    network.insert("ip_addresses".into(), json!(addresses));
-    network.insert("mac_address".into(), json!(allocation.mac.to_string()));
-    network.insert("gateway_ips".into(), json!(gateways));
-    network.insert("routes".into(), Value::Array(routes));
-    if let ([address], [gateway]) = (&addresses[..], &gateways[..]) {
-        network.insert("ip_address".into(), json!(address));
-        network.insert("gateway_ip".into(), json!(gateway));
+    // Who knows one family only reads these.
+    let single = match families {
+        1 => format!("\"gateway_ip\":{gateways},\"ip_address\":{addresses},"),
+        _ => String::new(),
+    };
+    let mac = allocation.mac;
+    format!(
+        "{{\"default\":{{{single}\"gateway_ips\":[{gateways}],\"ip_addresses\":[{addresses}],\"mac_address\":\"{mac}\",\
+         \"role\":\"primary\",\"routes\":[{routes}]}}}}"
+    )
+}
+
+/// Adds an item to a list.
+fn push(list: &mut String, item: fmt::Arguments<'_>) {
+    if !list.is_empty() {
+        list.push(',');
     }
-    network.insert("role".into(), json!("primary"));
-    json!({ "default": network }).to_string()
+    let _ = list.write_fmt(item);
 }
 
 /// What a node is told: its subnets and its number.
