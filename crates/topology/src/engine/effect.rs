@@ -49,7 +49,7 @@ pub enum Effect {
         /// What is wrong, and what to do about it.
         message: String,
     },
-    /// The chassis of a node that is gone can be removed.
+    /// A chassis that no node has any more can be removed.
     ForgetChassis {
         /// Its name.
         name: Box<str>,

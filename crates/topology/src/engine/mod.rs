@@ -198,6 +198,7 @@ impl Engine {
             reviewing: Some(now),
         };
         leaving.extend(seed::chassis_of_the_gone(&leading.ledger, &self.store, snapshot));
+        leaving.extend(progress::former_chassis(&leading.ledger, &self.store, snapshot));
         for name in leaving {
             leading.progress.chassis_leaves(name, now);
         }

@@ -4,18 +4,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use ovn_schema::TableRow;
+use ovn_schema::northbound::GatewayChassis;
 use ovsdb::replica::Snapshot;
 
 use super::effect::{Effect, Measure, ObjectRef, Stage};
 use super::{Engine, seed};
 use crate::identity::{Name, Owner};
+use crate::ledger::{Entry, Ledger};
 use crate::store::Store;
 
 /// How often a change is followed on its way when nobody needs the answer but the histogram.
 const SAMPLE: Duration = Duration::from_secs(10);
 /// A question that is not answered for so long does not keep others from being asked: a node may be dead.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A chassis of a node that is gone is removed after this time: a node that comes back meanwhile keeps it.
+/// A chassis that no node has any more is removed after this time: a node that comes back meanwhile keeps it.
 const FORGET_CHASSIS: Duration = Duration::from_secs(30);
 
 /// How far the nodes are.
@@ -38,6 +41,20 @@ struct Question {
     at: Duration,
     /// Whether northd has answered.
     southbound: bool,
+}
+
+/// The chassis that nodes' rows speak of and the nodes themselves do not: they got others while nobody led.
+pub(super) fn former_chassis<'a>(
+    ledger: &'a Ledger,
+    store: &'a Store,
+    snapshot: &'a Snapshot,
+) -> impl Iterator<Item = Box<str>> + 'a {
+    store.nodes().filter_map(|node| Some((node, node.chassis.as_ref()?))).flat_map(move |(node, now)| {
+        let rows = ledger.entry(&Owner::Node(node.name.clone())).map(Entry::rows).unwrap_or_default();
+        let rows = rows.iter().filter(|id| id.table == GatewayChassis::TABLE);
+        let named = rows.filter_map(|id| snapshot.table(id.table)?.get(id.uuid)?.text("chassis_name"));
+        named.map(String::into_boxed_str).filter(move |name| name != now)
+    })
 }
 
 impl Progress {

@@ -1,0 +1,117 @@
+//! Stories in which nothing goes wrong but what they are about, told to their end.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+// What the simulation is made of; not all of it is needed here.
+#[allow(dead_code)]
+#[path = "simulation/api.rs"]
+mod api;
+#[allow(dead_code)]
+#[path = "simulation/controller.rs"]
+mod controller;
+#[allow(dead_code)]
+#[path = "simulation/database.rs"]
+mod database;
+#[allow(dead_code)]
+#[path = "simulation/faults.rs"]
+mod faults;
+#[allow(dead_code)]
+#[path = "simulation/quiet.rs"]
+mod quiet;
+#[allow(dead_code)]
+#[path = "simulation/rng.rs"]
+mod rng;
+#[path = "simulation/schema.rs"]
+mod schema;
+
+use serde_json::json;
+use topology::ClusterSettings;
+use topology::store::ObjectKind;
+
+use crate::api::Key;
+use crate::database::Chassis;
+use crate::quiet::Quiet;
+
+fn world(cluster: &str) -> Quiet {
+    let services = vec!["172.30.0.0/16".parse().unwrap()];
+    Quiet::new(&schema::schema(), ClusterSettings::new(vec![cluster.parse().unwrap()], services))
+}
+
+fn key(name: &str) -> Key {
+    (ObjectKind::Node, String::new(), name.to_owned())
+}
+
+impl Quiet {
+    fn add_node(&mut self, name: &str, last: u8) {
+        self.api.create(ObjectKind::Node, "", name, json!({"metadata": {"annotations": {}}}));
+        self.wire(name, "shared", last);
+    }
+
+    fn add_pod(&mut self, namespace: &str, name: &str, node: &str) {
+        let object = json!({"metadata": {}, "spec": {"nodeName": node}, "status": {"phase": "Pending"}});
+        self.api.create(ObjectKind::Pod, namespace, name, object);
+    }
+
+    /// The node's machine has another chassis from now on, and the one that it had is silent.
+    fn change_chassis(&mut self, node: &str, from: &str, to: &str) {
+        let (seen, nb_cfg) = (self.nb.log.len(), self.nb.nb_cfg());
+        self.nb.chassis.get_mut(from).unwrap().stuck = true;
+        self.nb.chassis.insert(to.into(), Chassis { nb_cfg, seen, stuck: false });
+        self.set_chassis(node, to);
+    }
+
+    fn set_chassis(&mut self, node: &str, to: &str) {
+        self.api.change(&key(node), |node| node["metadata"]["annotations"]["k8s.ovn.org/node-chassis-id"] = json!(to));
+    }
+
+    /// Goes on until nothing happens any more, also after what it wanted done outside.
+    fn settle(&mut self) {
+        self.rest();
+        self.round();
+        self.rest();
+    }
+
+    fn chassis(&self) -> Vec<&str> {
+        self.nb.chassis.keys().map(String::as_str).collect()
+    }
+
+    fn resting(&self) -> usize {
+        self.controller.engine.allocator().unwrap().quarantine().len()
+    }
+}
+
+/// What is released becomes free though the former chassis answers no more: nobody has it, so it goes.
+#[test]
+fn a_chassis_that_its_node_has_no_more_is_removed() {
+    let mut world = world("10.128.0.0/22/26");
+    world.api.create(ObjectKind::Node, "", "n1", json!({"metadata": {"annotations": {}}}));
+    world.add_node("n2", 12);
+    world.add_pod("ns", "web", "n2");
+    world.settle();
+    // One that appears takes nobody's place.
+    world.wire("n1", "shared", 11);
+    world.settle();
+    assert_eq!(world.chassis(), ["chassis-n1", "chassis-n2"]);
+
+    world.change_chassis("n1", "chassis-n1", "second");
+    world.api.delete(&(ObjectKind::Pod, "ns".into(), "web".into()));
+    world.settle();
+    assert_eq!((world.chassis(), world.resting()), (vec!["chassis-n2", "second"], 0));
+
+    // While nobody leads: the rows tell which one it was.
+    world.change_chassis("n1", "second", "third");
+    world.restart();
+    world.settle();
+    assert_eq!(world.chassis(), ["chassis-n2", "third"]);
+
+    // Back again before its time is over.
+    world.change_chassis("n1", "third", "fourth");
+    world.round();
+    world.set_chassis("n1", "third");
+    world.settle();
+    assert_eq!(world.chassis(), ["chassis-n2", "third"]);
+
+    // An annotation that is taken away says nothing of another machine.
+    world.set_chassis("n1", "");
+    world.settle();
+    assert_eq!(world.chassis(), ["chassis-n2", "third"]);
+}
