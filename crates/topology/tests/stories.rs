@@ -115,3 +115,32 @@ fn a_chassis_that_its_node_has_no_more_is_removed() {
     world.settle();
     assert_eq!(world.chassis(), ["chassis-n2", "third"]);
 }
+
+/// More nodes than a transaction holds: whoever takes over looks at them in several, and finds all as it should be.
+#[test]
+fn a_restart_over_many_nodes_writes_its_sequence_value_only() {
+    let mut world = world("10.128.0.0/14/23");
+    for number in 0..450 {
+        world.add_node(&format!("n{number}"), u8::try_from(number % 250).unwrap());
+    }
+    for number in 0..500 {
+        world.add_pod(&format!("ns{}", number % 7), &format!("p{number}"), &format!("n{}", number % 450));
+    }
+    world.settle();
+    assert_eq!(world.controller.engine.parked().count(), 0);
+    assert_eq!(world.controller.engine.allocator().unwrap().subnet_counts(false).0, 450);
+    assert_eq!(
+        world.nb.rows().keys().filter(|(table, _)| table == "Logical_Switch_Port").count(),
+        1 + 1 + 450 * 5 + 500
+    );
+    // With batches of 60, of 200, and of 200 once more.
+    for _ in 0..3 {
+        let (commits, rows) = (world.nb.log.len(), world.nb.rows());
+        world.restart();
+        world.settle();
+        assert_eq!(world.nb.log.len(), commits + 1);
+        let mut now = world.nb.rows();
+        now.retain(|key, values| rows.get(key) != Some(values));
+        assert!(now.keys().all(|(table, _)| table == "NB_Global"), "{now:?}");
+    }
+}
