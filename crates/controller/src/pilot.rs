@@ -447,7 +447,7 @@ impl Pilot {
             let last = self.nb.status().borrow().last_error.clone().unwrap_or_default();
             self.resign(&format!("the northbound database cannot be reached: {last}"));
         }
-        self.metrics.survey(&self.engine);
+        self.metrics.survey(&self.engine, self.now());
         Ok(())
     }
 

@@ -116,6 +116,42 @@ fn a_chassis_that_its_node_has_no_more_is_removed() {
     assert_eq!(world.chassis(), ["chassis-n2", "third"]);
 }
 
+/// How long a node has owed an answer is known though others are asked and answered meanwhile.
+#[test]
+fn a_node_that_does_not_answer_is_seen() {
+    let mut world = world("10.128.0.0/22/26");
+    world.add_node("n1", 11);
+    world.add_node("n2", 12);
+    world.add_pod("ns", "p0", "n2");
+    world.settle();
+    assert_eq!(world.controller.engine.unanswered_since(), None);
+
+    world.nb.chassis.get_mut("chassis-n1").unwrap().stuck = true;
+    let mut since = Vec::new();
+    let before = world.nb.nb_cfg();
+    for number in 1..=5 {
+        world.add_pod("ns", &format!("p{number}"), "n2");
+        for _ in 0..5 {
+            world.round();
+        }
+        since.push(world.controller.engine.unanswered_since());
+    }
+    assert!(world.nb.nb_cfg() > before + 1, "others were asked");
+    assert!(since[0].is_some() && since.iter().all(|one| *one == since[0]), "{since:?}");
+
+    // Whoever does not work owes nothing.
+    let condition = json!([{"type": "Ready", "status": "Unknown"}]);
+    world.api.change(&key("n1"), |node| node["status"]["conditions"] = condition);
+    world.round();
+    assert_eq!(world.controller.engine.unanswered_since(), None);
+
+    let condition = json!([{"type": "Ready", "status": "True"}]);
+    world.api.change(&key("n1"), |node| node["status"]["conditions"] = condition);
+    world.nb.chassis.get_mut("chassis-n1").unwrap().stuck = false;
+    world.settle();
+    assert_eq!(world.controller.engine.unanswered_since(), None);
+}
+
 /// More nodes than a transaction holds: whoever takes over looks at them in several, and finds all as it should be.
 #[test]
 fn a_restart_over_many_nodes_writes_its_sequence_value_only() {

@@ -375,19 +375,21 @@ fn chassis_go_with_their_nodes() {
     });
     cluster.lab.kill("c1").unwrap();
     assert!(registered("Chassis").contains("n1"));
-    cluster.controller("c2");
-    cluster.wait_leader("c2");
+    cluster.lead("c2");
 
     for dead in ["n2", "n3"] {
         chassis.pause(dead).unwrap();
     }
     cluster.delete("node", &["n2"]);
     cluster.annotate("node", "n3", &[("k8s.ovn.org/node-chassis-id", "n5")]);
+    let unanswered = || cluster.metric("ovnkube_controller_nb_cfg_unanswered_seconds");
+    until("it is seen that somebody owes an answer", || (unanswered() > 0.0).then_some(()));
     let left: BTreeSet<String> = ["n4", "n5"].map(Into::into).into();
     for table in ["Chassis", "Chassis_Private"] {
         until(&format!("{table} has those that nodes have"), || (registered(table) == left).then_some(()));
     }
     assert_eq!(cluster.columns("Gateway_Chassis", &["chassis_name"]), rows(&[["n4"], ["n5"]]));
     until("nothing rests any more", || cluster.resting().is_empty().then_some(()));
+    until("nobody owes an answer", || (unanswered() == 0.0).then_some(()));
     chassis.stop().unwrap();
 }
