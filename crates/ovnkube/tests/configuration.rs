@@ -116,6 +116,14 @@ fn what_settings_say_together_is_checked_as_a_role_does() {
         let line = checked.stderr.strip_suffix('\n').unwrap();
         assert!(!line.contains('\n') && words.iter().all(|word| line.contains(word)), "{arguments:?}: {line}");
     }
+    // ovn-northd could not tell which files are whose.
+    let southbound = ["--sb-client-privkey", foreign, "--sb-client-cert", other.certificate.to_str().unwrap()];
+    let remotes =
+        ["--nb-address", "ssl:192.0.2.1:6641", "--sb-address", "ssl:192.0.2.1:6642", "--sb-client-cacert", ca];
+    let both = [&["controller", "--run-northd"][..], &tls(key), &southbound, &remotes].concat();
+    let refused = run(&both, &[]);
+    assert_eq!(refused.status, Some(2));
+    assert!(refused.stderr.starts_with("error: --run-northd: ovn-northd takes one"), "{}", refused.stderr);
     // All of them at once.
     let several = [cases[0].0, cases[2].0, cases[5].0].concat();
     let checked = run(&[&["config", "check"], &several[..]].concat(), &[]);

@@ -125,11 +125,12 @@ fn access(config: &Config, [address, key, certificate, authorities]: [&Setting; 
         [None, None, None] => None,
         _ => bail!("[{section}] has some of client-privkey, client-cert and client-cacert: give all three"),
     };
-    if tls.is_none() && remotes.iter().any(|remote| matches!(remote, Remote::Ssl(_))) {
+    let access = DatabaseAccess { remotes, tls };
+    if access.tls.is_none() && access.uses_tls() {
         bail!("[{section}] address has ssl: remotes: give client-privkey, client-cert and client-cacert");
     }
-    if let Some(tls) = &tls {
+    if let Some(tls) = &access.tls {
         tls.check().map_err(|error| anyhow!("[{section}] {error}"))?;
     }
-    Ok(DatabaseAccess { remotes, tls })
+    Ok(access)
 }

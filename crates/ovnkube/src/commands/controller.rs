@@ -34,6 +34,11 @@ fn options(role: &Controller, config: &Config) -> anyhow::Result<Options> {
     let Agreement { cluster, northbound, southbound, kubeconfig, pace } = agree(config)?;
     let lease = pace.lease(&role.leader_election_namespace, &role.leader_election_lease, &identity(role)?);
     lease.check().map_err(|error| Problems(vec![error.to_string()]))?;
+    if role.run_northd.is_some() && northbound.uses_tls() && southbound.uses_tls() && northbound.tls != southbound.tls {
+        let problem = "--run-northd: ovn-northd takes one private key, certificate and authority for both databases: give \
+                       [ovnnorth] and [ovnsouth] the same files, or run ovn-northd yourself";
+        return Err(Problems(vec![problem.into()]).into());
+    }
     if let Some(file) = &role.leader_election_kubeconfig {
         check_kubeconfig(file).map_err(|error| Problems(vec![error.to_string()]))?;
     }

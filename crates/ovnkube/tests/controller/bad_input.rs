@@ -13,6 +13,7 @@ const REQUEST: &str = "v1.multus-cni.io/default-network";
 const SUBNETS: &str = "k8s.ovn.org/node-subnets";
 const ID: &str = "k8s.ovn.org/node-id";
 const GATEWAY: &str = "k8s.ovn.org/l3-gateway-config";
+const MANAGEMENT: &str = "k8s.ovn.org/node-mgmt-port-mac-addresses";
 
 fn with(mut object: Value, key: &str, value: &str) -> Value {
     object["metadata"]["annotations"][key] = json!(value);
@@ -223,6 +224,19 @@ fn annotations_of_nodes_that_cannot_be() {
         until("nobody is parked but join", || (parked() == 1.0).then_some(()));
     }
     assert_eq!(subnet(&cluster, "good").1, good);
+    // The router's own MAC for the host.
+    let router = cluster.value("Logical_Router_Port", "rtos-good", "mac").unwrap();
+    cluster.annotate("node", "good", &[(MANAGEMENT, &json!({ "default": router }).to_string())]);
+    cluster.event("good", "NodeAnnotationRefused", &[MANAGEMENT, &router, "rtos-good", "remove it"]);
+    assert_eq!(cluster.rows(), rows);
+    remove(&cluster, "node", "good", MANAGEMENT);
+    until("nobody is parked but join", || (parked() == 1.0).then_some(()));
+    until("that it is over is told", || {
+        let log = cluster.lab.log("c1").unwrap();
+        let over = log.lines().filter(|line| line.contains("what was wrong with it is over"));
+        (over.filter(|line| line.contains("\"good\"") && line.contains("NodeAnnotationRefused")).count() > 0)
+            .then_some(())
+    });
 
     // A name as long as the API takes it.
     let long = "a".repeat(253);

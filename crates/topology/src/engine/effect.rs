@@ -49,6 +49,13 @@ pub enum Effect {
         /// What is wrong, and what to do about it.
         message: String,
     },
+    /// What somebody was warned of is over.
+    Healed {
+        /// The object.
+        object: ObjectRef,
+        /// What was wrong, in one word.
+        reason: &'static str,
+    },
     /// A chassis that no node has any more can be removed.
     ForgetChassis {
         /// Its name.

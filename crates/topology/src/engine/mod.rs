@@ -69,6 +69,8 @@ struct Leading {
     /// How many objects the next transaction may have: less after one that was refused as a whole.
     limit: usize,
     parked: BTreeMap<Owner, Refusal>,
+    /// Who was warned of what: that it is over is told as well.
+    warned: BTreeMap<Owner, &'static str>,
     /// Pods that wait for something of their node.
     waiting: BTreeMap<Name, BTreeSet<Arc<PodKey>>>,
     patching: BTreeMap<Owner, Patching>,
@@ -191,6 +193,7 @@ impl Engine {
             disturbed: Disturbed::default(),
             limit: self.batch,
             parked: BTreeMap::new(),
+            warned: BTreeMap::new(),
             waiting: BTreeMap::new(),
             patching: BTreeMap::new(),
             retries: BTreeSet::new(),

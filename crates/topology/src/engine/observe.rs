@@ -171,6 +171,9 @@ impl Engine {
         let Some(leading) = &mut self.leading else { return };
         let owner = Owner::Pod(key.clone());
         let same = before.as_ref().filter(|before| before.uid == pod.uid);
+        if same.is_none() {
+            leading.warned.remove(&owner);
+        }
         match (same, &pod.network) {
             (Some(before), Annotated::Absent) if before.network != Annotated::Absent => {
                 // Somebody took our annotation away again: it is owed once more.
