@@ -103,9 +103,9 @@ pub(crate) async fn forget_chassis(client: &Client, name: &str) {
     }
     for pause in [1, 5, 15, 60] {
         match client.transact(&transaction).await {
-            Ok(_) => return tracing::info!(chassis = name, "removed the chassis of a node that is gone"),
+            Ok(_) => return tracing::info!(chassis = name, "removed a chassis that no node has any more"),
             Err(error) => {
-                tracing::warn!(chassis = name, %error, "cannot remove the chassis of a node that is gone; trying again");
+                tracing::warn!(chassis = name, %error, "cannot remove a chassis that no node has any more; trying again");
                 tokio::time::sleep(Duration::from_secs(pause)).await;
             }
         }

@@ -21,9 +21,10 @@ impl Link {
     pub(crate) fn look(&mut self, status: &Status) -> bool {
         if status.connected {
             self.condition.ready();
-            if self.told != Some(None) {
-                tracing::info!(database = self.name, remote = status.remote, "connected");
-                self.told = Some(None);
+            match self.told.replace(None) {
+                Some(None) => {}
+                None => tracing::info!(database = self.name, remote = status.remote, "connected"),
+                Some(Some(_)) => tracing::info!(database = self.name, remote = status.remote, "connected again"),
             }
             return true;
         }

@@ -44,6 +44,7 @@ pub(crate) struct Metrics {
     parked: Family<KindLabel, Gauge>,
     backlog: Gauge,
     resting: Gauge,
+    unanswered: Gauge<f64, AtomicU64>,
     allocated_v4: Gauge,
     allocated_v6: Gauge,
     available_v4: Gauge,
@@ -72,6 +73,7 @@ impl Metrics {
             parked: Family::default(),
             backlog: Gauge::default(),
             resting: Gauge::default(),
+            unanswered: Gauge::default(),
             allocated_v4: Gauge::default(),
             allocated_v6: Gauge::default(),
             available_v4: Gauge::default(),
@@ -101,6 +103,11 @@ impl Metrics {
             own.register("parked_objects", "Objects that are parked because something is wrong with them", m.parked);
             own.register("backlog", "Objects that wait for their turn", m.backlog);
             own.register("resting_addresses", "Addresses, subnets and numbers that are not free yet", m.resting);
+            own.register(
+                "nb_cfg_unanswered_seconds",
+                "For how long northd or a working node has owed an answer to nb_cfg",
+                m.unanswered,
+            );
             registry.register(
                 "ovnkube_resource_retry_failures",
                 "Writes to the API that failed and are tried again",
@@ -137,7 +144,7 @@ impl Metrics {
     }
 
     /// What can be read off the engine, now and then.
-    pub(crate) fn survey(&self, engine: &Engine) {
+    pub(crate) fn survey(&self, engine: &Engine, now: Duration) {
         let mut parked = [("Node", 0), ("Namespace", 0), ("Pod", 0), ("Cluster", 0)];
         for (owner, _) in engine.parked() {
             for (kind, count) in &mut parked {
@@ -147,6 +154,8 @@ impl Metrics {
         for (kind, count) in parked {
             self.parked.get_or_create(&KindLabel { kind }).set(count);
         }
+        let unanswered = engine.unanswered_since().map_or(Duration::ZERO, |since| now.saturating_sub(since));
+        self.unanswered.set(unanswered.as_secs_f64());
         self.backlog.set(i64::try_from(engine.backlog()).unwrap_or(i64::MAX));
         // Who does not lead, or not any more, knows of nothing: an old number would be believed.
         let allocator = engine.allocator();

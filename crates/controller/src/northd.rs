@@ -1,17 +1,20 @@
 //! ovn-northd, started and watched by whoever leads, where that is asked for.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use ovsdb::client::TlsFiles;
 use tokio::process::Command;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
 use crate::options::{DatabaseAccess, Options};
 
-/// A northd that ends is started again after this time.
+/// A northd that ends is started again after this time; longer each time if it ends at once, or cannot be started.
 const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// A northd that runs as long as this is held.
 #[derive(Debug)]
@@ -44,7 +47,7 @@ fn arguments(northbound: &DatabaseAccess, southbound: &DatabaseAccess) -> Vec<St
         "-vconsole:warn".into(),
         "--log-file=/dev/null".into(),
     ];
-    if let Some(tls) = northbound.tls.as_ref().or(southbound.tls.as_ref()) {
+    if let Some(tls) = tls(northbound, southbound) {
         let path = |path: &Path| path.display().to_string();
         arguments.extend(["-p".into(), path(&tls.private_key), "-c".into(), path(&tls.certificate)]);
         arguments.extend(["-C".into(), path(&tls.authorities)]);
@@ -52,19 +55,115 @@ fn arguments(northbound: &DatabaseAccess, southbound: &DatabaseAccess) -> Vec<St
     arguments
 }
 
+/// The files of the database that is reached by TLS. ovn-northd takes them once for both, and that two differ is refused
+/// before it comes to this.
+fn tls<'a>(northbound: &'a DatabaseAccess, southbound: &'a DatabaseAccess) -> Option<&'a TlsFiles> {
+    [northbound, southbound].into_iter().find(|access| access.uses_tls()).and_then(|access| access.tls.as_ref())
+}
+
+/// How often it went wrong, and what was told of it.
+#[derive(Debug)]
+struct Trouble {
+    pause: Duration,
+    told: Option<String>,
+}
+
+impl Trouble {
+    fn new() -> Self {
+        Self { pause: PAUSE, told: None }
+    }
+
+    /// It ran for so long: whoever runs for a while is not broken, only unlucky.
+    fn ran(&mut self, long: Duration) {
+        self.told = None;
+        if long >= LONGEST_PAUSE {
+            self.pause = PAUSE;
+        }
+    }
+
+    /// It could not be started; says whether that is news.
+    fn is_news(&mut self, problem: String) -> bool {
+        self.told.replace(problem.clone()) != Some(problem)
+    }
+
+    /// How long to wait before the next try.
+    fn next_pause(&mut self) -> Duration {
+        let pause = self.pause;
+        self.pause = (pause * 2).min(LONGEST_PAUSE);
+        pause
+    }
+}
+
 async fn keep(program: PathBuf, arguments: Vec<String>) {
+    let mut trouble = Trouble::new();
     loop {
-        let child = Command::new(&program).args(&arguments).stdin(Stdio::null()).kill_on_drop(true).spawn();
-        match child {
+        let began = Instant::now();
+        match Command::new(&program).args(&arguments).stdin(Stdio::null()).kill_on_drop(true).spawn() {
             Ok(mut child) => {
                 tracing::info!(program = %program.display(), pid = child.id(), "ovn-northd started");
-                let ended = child.wait().await;
-                tracing::error!(?ended, "ovn-northd ended; starting it again");
+                let ended = child.wait().await.map_or_else(|error| error.to_string(), |status| status.to_string());
+                trouble.ran(began.elapsed());
+                tracing::error!(ended, "ovn-northd ended; starting it again");
             }
             Err(error) => {
-                tracing::error!(program = %program.display(), %error, "ovn-northd cannot be started; hint: see --run-northd");
+                let why = if error.kind() == ErrorKind::NotFound {
+                    "there is no such program".into()
+                } else {
+                    error.to_string()
+                };
+                if trouble.is_news(why.clone()) {
+                    tracing::error!(
+                        program = %program.display(),
+                        why,
+                        "ovn-northd cannot be started, and nothing reaches the nodes; trying again; hint: install it, or \
+                         name it by --run-northd=PROGRAM"
+                    );
+                }
             }
         }
-        sleep(PAUSE).await;
+        sleep(trouble.next_pause()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn access(remote: &str, files: Option<&str>) -> DatabaseAccess {
+        let path = |name: &str| PathBuf::from(format!("/{}/{name}", files.unwrap_or_default()));
+        let tls = files.map(|_| TlsFiles {
+            certificate: path("cert"),
+            private_key: path("key"),
+            authorities: path("ca"),
+            verify_host_name: false,
+        });
+        DatabaseAccess { remotes: ovsdb::client::Remote::parse_list(remote).unwrap(), tls }
+    }
+
+    #[test]
+    fn it_gets_the_files_of_the_database_that_needs_them() {
+        let key = |northbound: &DatabaseAccess, southbound: &DatabaseAccess| {
+            let arguments = arguments(northbound, southbound);
+            arguments.iter().position(|word| word == "-p").map(|place| arguments[place + 1].clone())
+        };
+        let (unix, tls) = ("unix:/run/ovn.sock", "ssl:192.0.2.1:6642");
+        assert_eq!(key(&access(unix, None), &access(unix, None)), None);
+        assert_eq!(key(&access(unix, Some("nb")), &access(tls, Some("sb"))).as_deref(), Some("/sb/key"));
+        assert_eq!(key(&access(tls, Some("nb")), &access(unix, Some("sb"))).as_deref(), Some("/nb/key"));
+        assert_eq!(key(&access(unix, None), &access(tls, Some("sb"))).as_deref(), Some("/sb/key"));
+    }
+
+    #[test]
+    fn what_cannot_be_started_is_told_once_and_tried_ever_more_seldom() {
+        let mut trouble = Trouble::new();
+        let told = (0..10).filter(|_| trouble.is_news("there is no such program".into())).count();
+        let pauses: Vec<u64> = (0..8).map(|_| trouble.next_pause().as_secs()).collect();
+        assert_eq!((told, pauses), (1, vec![1, 2, 4, 8, 16, 32, 60, 60]));
+        // It ended at once: that is told, but no reason to be quicker.
+        trouble.ran(Duration::from_secs(1));
+        assert_eq!(trouble.next_pause(), LONGEST_PAUSE);
+        trouble.ran(LONGEST_PAUSE);
+        assert_eq!(trouble.next_pause(), PAUSE);
+        assert!(trouble.is_news("there is no such program".into()));
     }
 }

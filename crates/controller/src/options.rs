@@ -34,6 +34,13 @@ pub struct DatabaseAccess {
     pub tls: Option<TlsFiles>,
 }
 
+impl DatabaseAccess {
+    /// Whether any of its servers is reached by TLS.
+    pub fn uses_tls(&self) -> bool {
+        self.remotes.iter().any(|remote| matches!(remote, Remote::Ssl(_)))
+    }
+}
+
 /// Who leads.
 #[derive(Debug, Clone)]
 pub struct ElectionOptions {

@@ -43,6 +43,13 @@ impl Outlet {
                 };
                 self.recorder.record(Note { object, severity: Severity::Warning, reason: reason.into(), message });
             }
+            Effect::Healed { object, reason } => tracing::info!(
+                kind = object.kind,
+                namespace = object.namespace.as_deref(),
+                name = &*object.name,
+                reason,
+                "what was wrong with it is over"
+            ),
             Effect::ForgetChassis { name } => {
                 let sb = self.southbound.clone();
                 tokio::spawn(async move { databases::forget_chassis(&sb, &name).await });

@@ -5,7 +5,7 @@ use std::future::{Future, pending};
 use std::pin::Pin;
 use std::time::Duration;
 
-use kubernetes::{Api, Elector, Recorder};
+use kubernetes::{Api, Elector, LossReason, Recorder};
 use ovsdb::client::{Client, Committer, Subscription};
 use ovsdb::replica::{Changes, Snapshot};
 use ovsdb::transaction::Transaction;
@@ -33,8 +33,8 @@ use crate::watches::{self, Seen};
 const ROUND: Duration = Duration::from_secs(1);
 /// A pilot that has not looked around for so long hangs.
 const HANGS: Duration = Duration::from_secs(60);
-/// Without objects listed or a database for so long, a restart is tried: a server that was replaced by another one is
-/// believed only by a fresh client.
+/// Without the northbound database for so long, a restart is tried: a server that was replaced by another one is believed
+/// only by a fresh client. A missing API makes us not ready, and nothing more: its watches need no restart.
 const HOPELESS: Duration = Duration::from_secs(120);
 
 type TakeOver = Pin<Box<dyn Future<Output = Result<Committer, String>> + Send>>;
@@ -279,6 +279,11 @@ impl Pilot {
                 tracing::info!(writer, "the lease is ours; taking over the database");
                 self.role = Role::TakingOver(Box::pin(take_over(self.nb.clone(), writer)));
             }
+            // Why was told when it was decided.
+            LeaseNews::Lost(LossReason::Stopped) => {
+                tracing::info!("the lease is given up");
+                self.demote();
+            }
             LeaseNews::Lost(reason) => {
                 tracing::warn!(%reason, "the lease is not ours any more");
                 self.demote();
@@ -303,6 +308,10 @@ impl Pilot {
 
     fn resign(&mut self, why: &str) {
         tracing::error!(why, "giving up the lease: whoever leads must be able to commit");
+        self.step_down();
+    }
+
+    fn step_down(&mut self) {
         self.demote();
         self.campaign.resign.notify_one();
     }
@@ -331,7 +340,11 @@ impl Pilot {
                 self.engine.refused(owner.as_deref(), &why, now);
                 Role::Leading(committer)
             }
-            Verdict::Deposed(why) | Verdict::Unknown(why) => return self.resign(&why),
+            Verdict::Unknown(why) => return self.resign(&why),
+            Verdict::Deposed(why) => {
+                tracing::warn!(why, "giving up the lease: the database is not ours any more");
+                return self.step_down();
+            }
         };
     }
 
@@ -452,7 +465,7 @@ impl Pilot {
             let last = self.nb.status().borrow().last_error.clone().unwrap_or_default();
             self.resign(&format!("the northbound database cannot be reached: {last}"));
         }
-        self.metrics.survey(&self.engine);
+        self.metrics.survey(&self.engine, self.now());
         Ok(())
     }
 

@@ -67,6 +67,7 @@ async fn forward<T: Send + 'static>(
                     continue;
                 }
                 kubernetes::Observed::Resumed => {
+                    tracing::info!(resource = plural, "watched again");
                     if tell.send(Seen::Trouble(kind, None)).await.is_err() {
                         return;
                     }

@@ -93,6 +93,11 @@ pub(crate) async fn load(file: Option<&Path>, context: Option<&str>) -> Result<C
     Ok(config)
 }
 
+/// Whether a kubeconfig can be read, with the files that it names. Asks no server and starts no credential plugin.
+pub async fn check_kubeconfig(file: &Path) -> Result<(), ConfigError> {
+    load(Some(file), None).await.map(drop)
+}
+
 fn remedy(error: &KubeconfigError) -> &'static str {
     match error {
         KubeconfigError::ReadConfig(..) | KubeconfigError::FindPath => "check the path and its permissions",
@@ -166,12 +171,14 @@ fn stack(config: &Config) -> Result<Service, kube::Error> {
     Ok(Service::new(service.map_err(Into::into)))
 }
 
-/// An error with its causes, each once: the outermost words alone ("client error (Connect)") help nobody.
+/// An error with its causes, each once: the outermost words alone ("client error (Connect)") help nobody. Of each the first
+/// line: what a parser shows below is a piece of the file, which may hold a secret.
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
+    let line = |error: &dyn std::error::Error| error.to_string().lines().next().unwrap_or_default().trim().to_owned();
+    let mut text = line(error);
     let mut cause = error.source();
     while let Some(next) = cause {
-        let words = next.to_string();
+        let words = line(next);
         if !text.contains(&words) {
             text.push_str(": ");
             text.push_str(&words);

@@ -28,7 +28,7 @@ mod wire;
 
 pub use api::{Api, Patch};
 pub use calls::{Calls, Outcome, Verb};
-pub use config::ConfigError;
+pub use config::{ConfigError, check_kubeconfig};
 pub use error::ApiError;
 pub use events::{Note, ObjectReference, Recorder, Severity};
 pub use lease::{Elector, LeaseSettings, LeaseSettingsError, LossReason};

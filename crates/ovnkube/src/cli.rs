@@ -29,7 +29,8 @@ Examples:
   ovnkube log-level debug                   more logs from it, without a restart
   ovnkube ovsdb dump unix:/run/ovn/ovnnb_db.sock     what is in a database
 
-Exit status: 0 success; 1 failure, or not healthy; 2 wrong usage, or the role cannot be asked.")]
+Exit status: 0 success; 1 failure, or not healthy; 2 wrong usage, settings that cannot
+work, or the role cannot be asked.")]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Verb,
@@ -120,7 +121,7 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigVerb {
-    /// Tell every mistake in the file, the environment and the flags
+    /// Tell every mistake in the file, the environment and the flags, and in what they say together
     Check {
         /// The file to check, instead of the one that would be read
         file: Option<PathBuf>,

@@ -2,6 +2,8 @@
 
 mod ovnkube;
 
+use std::path::PathBuf;
+
 use ovnkube::{file, run};
 
 #[test]
@@ -48,7 +50,7 @@ fn every_mistake_in_every_layer_is_told_at_once() {
         b"[metrics]\nbind-adress=off\nbind-address=nowhere\nbind-address=off\nrubbish!\n\xff\nx\0y\n[logging]\nlevel=\"open\n",
     );
     let outcome = run(&["config", "check", &path, "--log-format", "xml"], &[("OVNKUBE_METRICS_BIND_ADDRESS", "9102")]);
-    assert_eq!(outcome.status, Some(1));
+    assert_eq!(outcome.status, Some(2));
     assert_eq!(outcome.stdout, "");
     let lines: Vec<&str> = outcome.stderr.lines().collect();
     let expected = [
@@ -71,15 +73,61 @@ fn every_mistake_in_every_layer_is_told_at_once() {
 #[test]
 fn a_named_file_must_be_a_readable_file() {
     let missing = run(&["config", "show", "--config", "/nonexistent/a.conf"], &[]);
-    assert_eq!(missing.status, Some(1));
+    assert_eq!(missing.status, Some(2));
     assert!(missing.stderr.starts_with("error: /nonexistent/a.conf: no such file; "), "{}", missing.stderr);
     let variable = run(&["config", "show"], &[("OVNKUBE_CONFIG", "/nonexistent/b.conf")]);
     assert!(variable.stderr.starts_with("error: /nonexistent/b.conf: no such file; "));
     let directory = run(&["config", "check", env!("CARGO_TARGET_TMPDIR")], &[]);
-    assert_eq!(directory.status, Some(1));
+    assert_eq!(directory.status, Some(2));
     assert!(directory.stderr.contains(": a directory, not a file; "), "{}", directory.stderr);
     let endless = run(&["config", "check", "/dev/zero"], &[]);
     assert!(endless.stderr.contains("larger than 1 MiB"), "{}", endless.stderr);
+}
+
+/// What the controller refuses at its start is refused here, in the same words.
+#[test]
+fn what_settings_say_together_is_checked_as_a_role_does() {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("agreement");
+    std::fs::create_dir_all(&folder).unwrap();
+    let authority = lab::pki::Authority::create(&folder, "ovn-ca").unwrap();
+    let own = authority.issue("own", "ovn", None, &[], &[]).unwrap();
+    let other = authority.issue("other", "ovn", None, &[], &[]).unwrap();
+    let [ca, certificate, key, foreign] =
+        [&authority.certificate, &own.certificate, &own.key, &other.key].map(|path| path.to_str().unwrap());
+    let tls = |key| ["--nb-client-privkey", key, "--nb-client-cert", certificate, "--nb-client-cacert", ca];
+    assert_eq!(run(&[&["config", "check"][..], &tls(key)].concat(), &[]).status, Some(0));
+    let broken = file("agreement.kubeconfig", b"users: [");
+    let cases: [(&[&str], &[&str]); 9] = [
+        (&["--k8s-service-cidrs", "10.130.0.0/16"], &["cluster-subnets 10.128.0.0/14 overlaps service-cidrs"]),
+        (&["--gateway-v4-join-subnet", "100.64.0.0/31"], &["v4-join-subnet 100.64.0.0/31 is too small"]),
+        (&["--ha-election-renew-deadline", "9"], &["[masterha]", "renew deadline (9s)", "duration (4s)"]),
+        (&["--ha-election-lease-duration", "120"], &["[masterha]", "must be 1 s to 60 s"]),
+        (&["--nb-address", "ssl:192.0.2.1:6641"], &["[ovnnorth]", "give client-privkey, client-cert"]),
+        (&["--sb-client-cert", certificate], &["[ovnsouth]", "give all three"]),
+        (&tls("/nonexistent/key"), &["[ovnnorth] cannot use /nonexistent/key", "No such file"]),
+        (&tls(foreign), &["[ovnnorth] the TLS files do not work together"]),
+        (&["--kubeconfig", &broken], &["cannot use the kubeconfig", &broken]),
+    ];
+    for (arguments, words) in cases {
+        let checked = run(&[&["config", "check"], arguments].concat(), &[]);
+        let started = run(&[&["controller", "--metrics-bind-address", "off"], arguments].concat(), &[]);
+        assert_eq!((checked.status, started.status), (Some(2), Some(2)), "{arguments:?}: {}", started.stderr);
+        assert_eq!(checked.stderr, started.stderr);
+        let line = checked.stderr.strip_suffix('\n').unwrap();
+        assert!(!line.contains('\n') && words.iter().all(|word| line.contains(word)), "{arguments:?}: {line}");
+    }
+    // ovn-northd could not tell which files are whose.
+    let southbound = ["--sb-client-privkey", foreign, "--sb-client-cert", other.certificate.to_str().unwrap()];
+    let remotes =
+        ["--nb-address", "ssl:192.0.2.1:6641", "--sb-address", "ssl:192.0.2.1:6642", "--sb-client-cacert", ca];
+    let both = [&["controller", "--run-northd"][..], &tls(key), &southbound, &remotes].concat();
+    let refused = run(&both, &[]);
+    assert_eq!(refused.status, Some(2));
+    assert!(refused.stderr.starts_with("error: --run-northd: ovn-northd takes one"), "{}", refused.stderr);
+    // All of them at once.
+    let several = [cases[0].0, cases[2].0, cases[5].0].concat();
+    let checked = run(&[&["config", "check"], &several[..]].concat(), &[]);
+    assert_eq!((checked.status, checked.stderr.lines().count()), (Some(2), 3), "{}", checked.stderr);
 }
 
 #[test]

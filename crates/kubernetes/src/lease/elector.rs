@@ -249,6 +249,8 @@ impl Elector {
     fn log_once(&mut self, problem: String) {
         if problem != self.logged && !problem.is_empty() {
             tracing::warn!(lease = self.path(), problem, "trouble with the lease; trying again");
+        } else if problem.is_empty() && !self.logged.is_empty() {
+            tracing::info!(lease = self.path(), "the trouble with the lease is over");
         }
         self.logged = problem;
     }

@@ -150,7 +150,7 @@ fn a_kubeconfig_that_cannot_be_used_is_named_with_a_remedy() {
             let error = Api::from_kubeconfig(Some(file), context).await.unwrap_err();
             assert!(matches!(error, ConfigError::Kubeconfig { .. }), "{error:?}");
             let words = error.to_string();
-            assert!(words.contains(&file.display().to_string()), "{words}");
+            assert!(words.contains(&file.display().to_string()) && !words.contains('\n'), "{words}");
             words
         };
         assert!(words(&folder.join("missing"), None).await.contains("check the path"));

@@ -14,7 +14,7 @@ Examples:
 
 Run as many as you like: one leads, the others stay warm and take over within seconds. SIGTERM hands over at once.
 
-Exit status: 0 stopped when asked to; 1 it cannot start or go on; 2 wrong usage.";
+Exit status: 0 stopped when asked to; 1 it cannot start or go on; 2 wrong usage, or settings that cannot work.";
 
 /// What only this role is told.
 #[derive(Debug, Args)]

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+use super::agreement::agree;
 use crate::cli::{ConfigVerb, Output};
 use crate::config::{Config, DEFAULT_FILE, Effective, Given, Source};
 use crate::settings;
@@ -16,7 +17,9 @@ pub(super) fn run(verb: &ConfigVerb, given: &Given) -> anyhow::Result<ExitCode> 
             if file.is_some() {
                 given.file.clone_from(file);
             }
-            check(&Config::load(&given)?)?;
+            let config = Config::load(&given)?;
+            agree(&config)?;
+            check(&config)?;
         }
         ConfigVerb::Show { output } => show(&Config::load(given)?, *output)?,
         ConfigVerb::Example => console::print(&settings::example_file())?,

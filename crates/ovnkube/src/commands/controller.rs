@@ -1,25 +1,20 @@
 //! `ovnkube controller`: from settings to the role.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, anyhow, bail};
-use controller::{DatabaseAccess, ElectionOptions, Options};
-use kubernetes::LeaseSettings;
-use ovsdb::client::{Remote, TlsFiles};
+use anyhow::{Context as _, anyhow};
+use controller::{ElectionOptions, Options};
 use telemetry::Telemetry;
-use topology::ClusterSettings;
 
+use super::agreement::{Agreement, agree, check_kubeconfig};
 use crate::cli::Controller;
-use crate::config::{Config, Given};
-use crate::settings::{self, Setting, list, parse_bind_address, parse_seconds};
+use crate::config::{Config, Given, Problems};
+use crate::settings::{self, parse_bind_address};
 
 pub(super) fn run(role: &Controller, given: &Given) -> anyhow::Result<ExitCode> {
     let config = Config::load(given)?;
-    let options = options(role, &config)?;
     // Before anything is started: a mistake in the settings is told at once.
-    options.cluster.check()?;
-    options.election.lease.check()?;
+    let options = options(role, &config)?;
     let mut telemetry = telemetry::Options::new("controller", telemetry::build::VERSION, telemetry::build::COMMIT);
     telemetry.log = config.log_options()?;
     telemetry.listen = parse_bind_address(config.value(&settings::METRICS_ADDRESS)?).map_err(|why| anyhow!(why))?;
@@ -36,23 +31,24 @@ pub(super) fn run(role: &Controller, given: &Given) -> anyhow::Result<ExitCode> 
 }
 
 fn options(role: &Controller, config: &Config) -> anyhow::Result<Options> {
-    let mut lease = LeaseSettings::new(&role.leader_election_namespace, &role.leader_election_lease, identity(role)?);
-    let seconds = |setting| parse_seconds(config.value(setting)?).map_err(|why| anyhow!(why));
-    lease.duration = seconds(&settings::LEASE_DURATION)?;
-    lease.renew_deadline = seconds(&settings::RENEW_DEADLINE)?;
-    lease.retry_period = seconds(&settings::RETRY_PERIOD)?;
+    let Agreement { cluster, northbound, southbound, kubeconfig, pace } = agree(config)?;
+    let lease = pace.lease(&role.leader_election_namespace, &role.leader_election_lease, &identity(role)?);
+    lease.check().map_err(|error| Problems(vec![error.to_string()]))?;
+    if role.run_northd.is_some() && northbound.uses_tls() && southbound.uses_tls() && northbound.tls != southbound.tls {
+        let problem = "--run-northd: ovn-northd takes one private key, certificate and authority for both databases: give \
+                       [ovnnorth] and [ovnsouth] the same files, or run ovn-northd yourself";
+        return Err(Problems(vec![problem.into()]).into());
+    }
+    if let Some(file) = &role.leader_election_kubeconfig {
+        check_kubeconfig(file).map_err(|error| Problems(vec![error.to_string()]))?;
+    }
+    let election = ElectionOptions { kubeconfig: role.leader_election_kubeconfig.clone(), lease };
     Ok(Options {
-        cluster: cluster(config)?,
-        northbound: access(
-            config,
-            [&settings::NB_ADDRESS, &settings::NB_KEY, &settings::NB_CERTIFICATE, &settings::NB_AUTHORITIES],
-        )?,
-        southbound: access(
-            config,
-            [&settings::SB_ADDRESS, &settings::SB_KEY, &settings::SB_CERTIFICATE, &settings::SB_AUTHORITIES],
-        )?,
-        kubeconfig: path(config, &settings::KUBECONFIG)?,
-        election: ElectionOptions { kubeconfig: role.leader_election_kubeconfig.clone(), lease },
+        cluster,
+        northbound,
+        southbound,
+        kubeconfig,
+        election,
         adopt: role.adopt,
         northd: role.run_northd.clone(),
     })
@@ -68,41 +64,4 @@ fn identity(role: &Controller) -> anyhow::Result<String> {
         || std::fs::read_to_string("/proc/sys/kernel/hostname").context("the host's name; hint: give --identity");
     let name = pod.map_or_else(host, Ok)?;
     Ok(format!("{}_{}", name.trim(), std::process::id()))
-}
-
-fn cluster(config: &Config) -> anyhow::Result<ClusterSettings> {
-    fn parsed<T: std::str::FromStr<Err: ToString>>(config: &Config, setting: &Setting) -> anyhow::Result<T> {
-        config.value(setting)?.parse().map_err(|error: T::Err| anyhow!("{}: {}", setting.key, error.to_string()))
-    }
-    let lists = |why: String| anyhow!(why);
-    let cidrs = list(config.value(&settings::CLUSTER_SUBNETS)?).map_err(lists)?;
-    let services = list(config.value(&settings::SERVICE_CIDRS)?).map_err(lists)?;
-    let mut cluster = ClusterSettings::new(cidrs, services);
-    cluster.join = vec![parsed(config, &settings::V4_JOIN)?, parsed(config, &settings::V6_JOIN)?];
-    cluster.masquerade = vec![parsed(config, &settings::V4_MASQUERADE)?, parsed(config, &settings::V6_MASQUERADE)?];
-    cluster.multicast = parsed(config, &settings::MULTICAST)?;
-    cluster.snat_per_pod = parsed(config, &settings::SNAT_PER_POD)?;
-    cluster.gateway_mtu = parsed(config, &settings::MTU)?;
-    Ok(cluster)
-}
-
-fn path(config: &Config, setting: &Setting) -> anyhow::Result<Option<PathBuf>> {
-    let value = config.value(setting)?;
-    Ok((!value.is_empty()).then(|| value.into()))
-}
-
-fn access(config: &Config, [address, key, certificate, authorities]: [&Setting; 4]) -> anyhow::Result<DatabaseAccess> {
-    let remotes = Remote::parse_list(config.value(address)?)?;
-    let files = [path(config, key)?, path(config, certificate)?, path(config, authorities)?];
-    let tls = match files {
-        [Some(private_key), Some(certificate), Some(authorities)] => {
-            Some(TlsFiles { certificate, private_key, authorities, verify_host_name: false })
-        }
-        [None, None, None] => None,
-        _ => bail!("[{}] has some of client-privkey, client-cert and client-cacert: give all three", address.section),
-    };
-    if tls.is_none() && remotes.iter().any(|remote| matches!(remote, Remote::Ssl(_))) {
-        bail!("[{}] address has ssl: remotes: give client-privkey, client-cert and client-cacert", address.section);
-    }
-    Ok(DatabaseAccess { remotes, tls })
 }

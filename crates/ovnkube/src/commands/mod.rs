@@ -1,5 +1,6 @@
 //! What each command does, and the exit status it gives.
 
+mod agreement;
 mod config;
 mod controller;
 mod health;
@@ -13,6 +14,7 @@ use std::process::ExitCode;
 use clap::CommandFactory as _;
 
 use crate::cli::{Cli, Verb};
+use crate::config::Problems;
 
 /// The command could not do what was asked.
 const FAILED: u8 = 1;
@@ -38,7 +40,8 @@ pub(crate) fn run(cli: &Cli) -> ExitCode {
         for line in format!("{error:#}").lines() {
             eprintln!("error: {line}");
         }
-        ExitCode::from(failure)
+        // A configuration that cannot be used is a mistake of whoever asked, whatever the command.
+        ExitCode::from(if error.is::<Problems>() { MISUSE } else { failure })
     })
 }
 

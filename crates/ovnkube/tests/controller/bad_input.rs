@@ -13,6 +13,7 @@ const REQUEST: &str = "v1.multus-cni.io/default-network";
 const SUBNETS: &str = "k8s.ovn.org/node-subnets";
 const ID: &str = "k8s.ovn.org/node-id";
 const GATEWAY: &str = "k8s.ovn.org/l3-gateway-config";
+const MANAGEMENT: &str = "k8s.ovn.org/node-mgmt-port-mac-addresses";
 
 fn with(mut object: Value, key: &str, value: &str) -> Value {
     object["metadata"]["annotations"][key] = json!(value);
@@ -223,6 +224,19 @@ fn annotations_of_nodes_that_cannot_be() {
         until("nobody is parked but join", || (parked() == 1.0).then_some(()));
     }
     assert_eq!(subnet(&cluster, "good").1, good);
+    // The router's own MAC for the host.
+    let router = cluster.value("Logical_Router_Port", "rtos-good", "mac").unwrap();
+    cluster.annotate("node", "good", &[(MANAGEMENT, &json!({ "default": router }).to_string())]);
+    cluster.event("good", "NodeAnnotationRefused", &[MANAGEMENT, &router, "rtos-good", "remove it"]);
+    assert_eq!(cluster.rows(), rows);
+    remove(&cluster, "node", "good", MANAGEMENT);
+    until("nobody is parked but join", || (parked() == 1.0).then_some(()));
+    until("that it is over is told", || {
+        let log = cluster.lab.log("c1").unwrap();
+        let over = log.lines().filter(|line| line.contains("what was wrong with it is over"));
+        (over.filter(|line| line.contains("\"good\"") && line.contains("NodeAnnotationRefused")).count() > 0)
+            .then_some(())
+    });
 
     // A name as long as the API takes it.
     let long = "a".repeat(253);
@@ -263,33 +277,30 @@ fn cluster_subnets_run_out() {
 
 #[test]
 fn settings_that_cannot_work() {
-    for (arguments, status, words) in [
+    for (arguments, words) in [
         (
             vec!["--k8s-service-cidrs", "10.130.0.0/16"],
-            1,
             ["cluster-subnets 10.128.0.0/14", "service-cidrs 10.130.0.0/16"],
         ),
         (
             vec!["--gateway-v4-join-subnet", "10.128.0.0/16"],
-            1,
             ["cluster-subnets 10.128.0.0/14", "v4-join-subnet 10.128.0.0/16"],
         ),
-        (vec!["--gateway-v4-masquerade-subnet", "100.64.0.0/29"], 1, ["v4-join-subnet", "v4-masquerade-subnet"]),
+        (vec!["--gateway-v4-masquerade-subnet", "100.64.0.0/29"], ["v4-join-subnet", "v4-masquerade-subnet"]),
         (
             vec!["--cluster-subnets", "10.0.0.0/14/23,10.1.0.0/16/24"],
-            1,
             ["cluster-subnets 10.0.0.0/14", "cluster-subnets 10.1.0.0/16"],
         ),
-        (vec!["--gateway-v4-join-subnet", "100.64.0.0/31"], 1, ["v4-join-subnet 100.64.0.0/31", "too small"]),
-        (vec!["--cluster-subnets", "10.128.0.0/14/8"], 1, ["--cluster-subnets", "from 14 to 30"]),
-        (vec!["--mtu", "9"], 1, ["--mtu", "from 576 to 65535"]),
-        (vec!["--cluster-subnet", "10.128.0.0/14/23"], 2, ["'--cluster-subnet'", "'--cluster-subnets'"]),
-        (vec!["--ha-election-renew-deadline", "9"], 1, ["renew deadline (9s)", "duration (4s)"]),
+        (vec!["--gateway-v4-join-subnet", "100.64.0.0/31"], ["v4-join-subnet 100.64.0.0/31", "too small"]),
+        (vec!["--cluster-subnets", "10.128.0.0/14/8"], ["--cluster-subnets", "from 14 to 30"]),
+        (vec!["--mtu", "9"], ["--mtu", "from 576 to 65535"]),
+        (vec!["--cluster-subnet", "10.128.0.0/14/23"], ["'--cluster-subnet'", "'--cluster-subnets'"]),
+        (vec!["--ha-election-renew-deadline", "9"], ["renew deadline (9s)", "duration (4s)"]),
     ] {
         let run = Command::new(env!("CARGO_BIN_EXE_ovnkube")).arg("controller").args(&arguments).env_clear().output();
         let run = run.unwrap();
         let said = String::from_utf8(run.stderr).unwrap();
-        assert_eq!(run.status.code(), Some(status), "{arguments:?}: {said}");
+        assert_eq!(run.status.code(), Some(2), "{arguments:?}: {said}");
         assert!(said.lines().count() == 1 && words.iter().all(|word| said.contains(word)), "{arguments:?}: {said}");
     }
 }

@@ -150,12 +150,12 @@ fn all_northds(cluster: &Cluster) -> usize {
 /// Where nobody else runs ovn-northd, whoever leads does, and only that one.
 #[test]
 fn northd_comes_with_the_leader() {
-    let mut wish = Wish::new("northd").arguments(&["--run-northd"]);
+    let mut wish = Wish::new("northd");
     wish.ovn.northds = 0;
     let cluster = wish.start();
-    cluster.controller("c1");
+    cluster.controller_with("c1", &["--run-northd"]);
     cluster.wait_leader("c1");
-    cluster.controller("c2");
+    cluster.controller_with("c2", &["--run-northd"]);
     cluster.apply(&node("n1"));
     let reaches_southbound = |name: &str| {
         until(&format!("{name} is in the southbound database"), || {
@@ -176,6 +176,12 @@ fn northd_comes_with_the_leader() {
     assert_eq!((northds_of(&cluster, "c2").len(), all_northds(&cluster)), (1, 1));
     assert!(cluster.lab.terminate("c2", PATIENCE).unwrap().success());
     until("no northd is left", || (all_northds(&cluster) == 0).then_some(()));
+    // One that is not there keeps nobody from leading.
+    cluster.controller_with("c3", &["--run-northd=/nonexistent/northd"]);
+    cluster.wait_leader("c3");
+    cluster.wait_logged("c3", "ovn-northd cannot be started");
+    cluster.apply(&pod("default", "p1", "n1"));
+    cluster.network_of("default", "p1");
 }
 
 /// A controller on the host, which reaches the APIs of several labs.

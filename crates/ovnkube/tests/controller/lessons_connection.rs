@@ -36,8 +36,9 @@ fn lesson_3_alive_means_commits_succeed() {
     // What the first had said arrives now, much too late.
     door.open();
     cluster.networks_of("default", &make_pods(&cluster, "after", 3));
-    let takes_part = || cluster.lab.log("c1").unwrap().matches("connected").count() > 1;
-    until("the first sees the database again", || takes_part().then_some(()));
+    let says = |words: &str| cluster.lab.log("c1").unwrap().contains(words);
+    until("the first sees the database again", || says("\"connected again\"").then_some(()));
+    assert!(says("the lease is given up") && !says("asked to stop"));
     cluster.networks_of("default", &make_pods(&cluster, "later", 2));
     let states = observer.take();
     let mut writers: Vec<String> = states.iter().filter_map(|changes| Some(sequence(&changes.snapshot)?.0)).collect();

@@ -350,3 +350,46 @@ fn several_networks_and_multicast() {
     cluster.lab.kubectl(&["annotate", "namespace", "default", "k8s.ovn.org/multicast-enabled-"]).unwrap();
     until("everything is as it was", || (cluster.whole() == before).then_some(()));
 }
+
+/// A chassis that no node has any more goes from the southbound database, or northd would wait for it for ever: that of a
+/// node that is gone, also if the leader dies in between, and that of a node that has another one.
+#[test]
+fn chassis_go_with_their_nodes() {
+    let cluster = Wish::new("chassis").start();
+    let chassis = cluster.lab.light_chassis(&ChassisSpec::numbered("n", 5)).unwrap();
+    let registered = |table: &str| -> BTreeSet<String> {
+        cluster.raw_southbound(table).iter().map(|row| text(&row["name"])).collect()
+    };
+    cluster.controller("c1");
+    cluster.wait_leader("c1");
+    for number in 1..=4 {
+        cluster.add_node(number);
+        cluster.wait_switch(&format!("n{number}"));
+    }
+    // The leader dies when the node's rows are gone and its chassis is not: what the node had rests until then.
+    chassis.pause("n1").unwrap();
+    cluster.delete("node", &["n1"]);
+    until("the node's number rests with its chassis", || {
+        let ids = cluster.lab.nbctl(&["get", "NB_Global", ".", "external_ids"]).unwrap();
+        ids.contains("=\"n1@n1@n1\"").then_some(())
+    });
+    cluster.lab.kill("c1").unwrap();
+    assert!(registered("Chassis").contains("n1"));
+    cluster.lead("c2");
+
+    for dead in ["n2", "n3"] {
+        chassis.pause(dead).unwrap();
+    }
+    cluster.delete("node", &["n2"]);
+    cluster.annotate("node", "n3", &[("k8s.ovn.org/node-chassis-id", "n5")]);
+    let unanswered = || cluster.metric("ovnkube_controller_nb_cfg_unanswered_seconds");
+    until("it is seen that somebody owes an answer", || (unanswered() > 0.0).then_some(()));
+    let left: BTreeSet<String> = ["n4", "n5"].map(Into::into).into();
+    for table in ["Chassis", "Chassis_Private"] {
+        until(&format!("{table} has those that nodes have"), || (registered(table) == left).then_some(()));
+    }
+    assert_eq!(cluster.columns("Gateway_Chassis", &["chassis_name"]), rows(&[["n4"], ["n5"]]));
+    until("nothing rests any more", || cluster.resting().is_empty().then_some(()));
+    until("nobody owes an answer", || (unanswered() == 0.0).then_some(()));
+    chassis.stop().unwrap();
+}

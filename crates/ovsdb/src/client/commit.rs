@@ -38,7 +38,7 @@ pub enum CommitError {
     #[error("{0}")]
     Refused(Refusal),
     /// Another writer has taken over; nothing of this writer will happen any more.
-    #[error("another writer has taken over: the sequence is {found:?}, ours was {expected:?}")]
+    #[error("{}", deposed(found.as_deref(), expected.as_deref()))]
     Deposed {
         /// What stands in the cell.
         found: Option<String>,
@@ -62,6 +62,16 @@ pub enum CommitError {
     /// It was not sent; nothing happened.
     #[error("{0}")]
     Call(CallError),
+}
+
+fn deposed(found: Option<&str>, expected: Option<&str>) -> String {
+    let ours = expected.unwrap_or("none");
+    match found {
+        Some(found) => format!("another writer has taken over: the sequence value is {found}, ours was {ours}"),
+        None => {
+            format!("the sequence value is gone, ours was {ours}: the database was emptied, or somebody removed it")
+        }
+    }
 }
 
 /// The one writer. It commits one transaction at a time, which is also the fastest way: batch instead of pipelining.
@@ -238,5 +248,20 @@ impl Committer {
                 Err(error) => return Err(CommitError::Unsettled(error)),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_deposed_reads_why() {
+        let deposed = |found: Option<&str>| {
+            let error = CommitError::Deposed { found: found.map(Into::into), expected: Some("me:3".into()) };
+            error.to_string()
+        };
+        assert!(deposed(Some("you:1")).ends_with("the sequence value is you:1, ours was me:3"));
+        assert!(deposed(None).starts_with("the sequence value is gone, ours was me:3: "));
     }
 }

@@ -45,6 +45,11 @@ pub enum TlsError {
 }
 
 impl TlsFiles {
+    /// Whether the files can be read, and work together.
+    pub fn check(&self) -> Result<(), TlsError> {
+        self.load().map(drop)
+    }
+
     /// Reads the files and makes a configuration of them.
     pub(crate) fn load(&self) -> Result<Arc<ClientConfig>, TlsError> {
         let wrong = |path: &Path, problem: String| TlsError::File { path: path.to_owned(), problem };

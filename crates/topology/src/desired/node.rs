@@ -16,7 +16,7 @@ use super::{Given, gateway, ip_word};
 use crate::allocation::NodeAllocation;
 use crate::contribution::{Contribution, Draft};
 use crate::identity::Owner;
-use crate::objects::NodeFacts;
+use crate::objects::{MANAGEMENT_MACS, NodeFacts};
 use crate::refusal::Refusal;
 
 /// The key of a node's switch among its rows.
@@ -62,6 +62,14 @@ pub(super) fn desired(name: &str, given: Given<'_>) -> Result<Contribution, Refu
         return Ok(Contribution::default());
     };
     check(node)?;
+    if node.management_mac.valid() == Some(&mac_of(own)) {
+        let message = format!(
+            "annotation {MANAGEMENT_MACS}: {} is the MAC of the router port rtos-{name}, and the host would take the \
+             router's packets: correct the annotation, or remove it",
+            mac_of(own)
+        );
+        return Err(Refusal::new("NodeAnnotationRefused", message));
+    }
     let owner = Owner::Node(node.name.clone());
     let mut draft = Draft::new(&owner, &node.uid, given.aliases);
     let switch = switch(&mut draft, node, own, given);

@@ -49,7 +49,14 @@ pub enum Effect {
         /// What is wrong, and what to do about it.
         message: String,
     },
-    /// The chassis of a node that is gone can be removed.
+    /// What somebody was warned of is over.
+    Healed {
+        /// The object.
+        object: ObjectRef,
+        /// What was wrong, in one word.
+        reason: &'static str,
+    },
+    /// A chassis that no node has any more can be removed.
     ForgetChassis {
         /// Its name.
         name: Box<str>,

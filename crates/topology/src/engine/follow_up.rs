@@ -12,6 +12,10 @@ use crate::store::Store;
 /// The first pause before annotations are tried again, and the longest.
 const RETRY: Duration = Duration::from_millis(100);
 const LONGEST_RETRY: Duration = Duration::from_secs(10);
+/// A pod may be seen before its node is; one whose node is not there after this time is told.
+const NODE_COMES: Duration = Duration::from_secs(30);
+
+const NODE_MISSING: &str = "NodeMissing";
 
 /// Annotations that were sent.
 #[derive(Debug, Clone)]
@@ -63,10 +67,12 @@ impl Leading {
         }
         if let Some(object) = object_of(owner, store) {
             let Refusal { reason, message } = refusal.clone();
-            if matches!(owner, Owner::Node(_)) && self.allocator.node(&object.name).is_none() {
+            let bare = self.allocator.node(&object.name).is_none() || self.ledger.entry(owner).is_none();
+            if matches!(owner, Owner::Node(_)) && bare {
                 let (object, message) = (object.clone(), message.clone());
                 effects.push(Effect::NodeNetwork { object, available: false, reason, message });
             }
+            self.warned.insert(owner.clone(), reason);
             effects.push(Effect::Warn { object, reason, message });
         }
         self.parked.insert(owner.clone(), refusal);
@@ -74,8 +80,54 @@ impl Leading {
 }
 
 impl Engine {
+    /// Tells that what an owner was warned of is over: it has its rows, or is gone.
+    fn tell_healed(&mut self, owner: &Owner) {
+        let Some(leading) = &mut self.leading else { return };
+        if leading.warned.is_empty() || leading.parked.contains_key(owner) {
+            return;
+        }
+        let object = object_of(owner, &self.store);
+        if (object.is_none() || leading.ledger.entry(owner).is_some())
+            && let (Some(reason), Some(object)) = (leading.warned.remove(owner), object)
+        {
+            self.effects.push(Effect::Healed { object, reason });
+        }
+    }
+
+    /// Pods whose node is not there and of whom nobody was told yet, and when they shall be.
+    fn without_node(&self) -> impl Iterator<Item = (Duration, &Name, Owner)> {
+        let leading = self.leading.iter();
+        let waiting = leading.flat_map(|leading| leading.waiting.iter().map(move |(node, keys)| (leading, node, keys)));
+        let missing = waiting.filter(|(_, node, _)| self.store.node(node).is_none());
+        missing.flat_map(move |(leading, node, keys)| {
+            keys.iter().filter_map(move |key| {
+                let owner = Owner::Pod(key.clone());
+                let here = self.store.pod(key)?.node.as_ref() == Some(node) && !leading.warned.contains_key(&owner);
+                here.then_some((*self.pending_pods.get(key)? + NODE_COMES, node, owner))
+            })
+        })
+    }
+
+    fn tell_without_node(&mut self, now: Duration) {
+        let due: Vec<(Name, Owner)> = {
+            let due = self.without_node().filter(|(at, ..)| *at <= now);
+            due.map(|(_, node, owner)| (node.clone(), owner)).collect()
+        };
+        let Some(leading) = &mut self.leading else { return };
+        for (node, owner) in due {
+            let Some(object) = object_of(&owner, &self.store) else { continue };
+            let message = format!(
+                "the pod is bound to node {node}, which does not exist: it gets its network when the node is there; \
+                 delete the pod if that will not be"
+            );
+            leading.warned.insert(owner, NODE_MISSING);
+            self.effects.push(Effect::Warn { object, reason: NODE_MISSING, message });
+        }
+    }
+
     /// What an owner is owed, now that its rows are committed.
     pub(super) fn follow_up(&mut self, owner: &Owner) {
+        self.tell_healed(owner);
         let Some(leading) = &mut self.leading else { return };
         let owed: Vec<(&'static str, String)> = match owner {
             Owner::Pod(key) => {
@@ -171,7 +223,8 @@ impl Engine {
         let leading = self.leading.as_ref()?;
         let retry = leading.retries.first().map(|(due, _)| *due);
         let progress = leading.progress.deadline(leading.allocator.quarantine().must_ask());
-        retry.into_iter().chain(progress).min()
+        let stray = self.without_node().map(|(at, ..)| at).min();
+        retry.into_iter().chain(progress).chain(stray).min()
     }
 
     /// Looks at what waits for a time.
@@ -179,6 +232,7 @@ impl Engine {
         if self.deadline().is_some_and(|due| due <= now) {
             self.retry_patches(now);
             self.look_at_progress(now);
+            self.tell_without_node(now);
         }
     }
 }

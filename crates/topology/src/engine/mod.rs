@@ -70,6 +70,8 @@ struct Leading {
     /// How many objects the next transaction may have: less after one that was refused as a whole.
     limit: usize,
     parked: BTreeMap<Owner, Refusal>,
+    /// Who was warned of what: that it is over is told as well.
+    warned: BTreeMap<Owner, &'static str>,
     /// Pods that wait for something of their node.
     waiting: BTreeMap<Name, BTreeSet<Arc<PodKey>>>,
     patching: BTreeMap<Owner, Patching>,
@@ -180,6 +182,7 @@ impl Engine {
             disturbed: Disturbed::default(),
             limit: self.batch,
             parked: BTreeMap::new(),
+            warned: BTreeMap::new(),
             waiting: BTreeMap::new(),
             patching: BTreeMap::new(),
             retries: BTreeSet::new(),
@@ -187,6 +190,7 @@ impl Engine {
             reviewing: Some(now),
         };
         leaving.extend(seed::chassis_of_the_gone(&leading.ledger, &self.store, snapshot));
+        leaving.extend(progress::former_chassis(&leading.ledger, &self.store, snapshot));
         for name in leaving {
             leading.progress.chassis_leaves(name, now);
         }

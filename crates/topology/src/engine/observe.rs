@@ -102,6 +102,9 @@ impl Engine {
             if owed {
                 leading.patching.remove(&Owner::Node(name.clone()));
             }
+            if let Some(former) = before.as_ref().and_then(|before| former_chassis(before, node)) {
+                leading.progress.chassis_leaves(former, now);
+            }
         }
         // What pods' rows take from their node.
         let for_pods = |node: &NodeFacts| (node.uid.clone(), node.chassis.clone(), node.gateway.clone());
@@ -168,6 +171,9 @@ impl Engine {
         let Some(leading) = &mut self.leading else { return };
         let owner = Owner::Pod(key.clone());
         let same = before.as_ref().filter(|before| before.uid == pod.uid);
+        if same.is_none() {
+            leading.warned.remove(&owner);
+        }
         match (same, &pod.network) {
             (Some(before), Annotated::Absent) if before.network != Annotated::Absent => {
                 // Somebody took our annotation away again: it is owed once more.
@@ -207,4 +213,11 @@ impl Engine {
             leading.queue.push(Owner::Namespace(key.namespace.clone()), now);
         }
     }
+}
+
+/// The chassis that a node had and has no more. One that merely lacks its annotation may still be on it; another machine
+/// under its name is not.
+fn former_chassis(before: &NodeFacts, node: &NodeFacts) -> Option<Box<str>> {
+    let replaced = before.uid != node.uid || node.chassis.is_some();
+    before.chassis.clone().filter(|former| replaced && node.chassis.as_ref() != Some(former))
 }

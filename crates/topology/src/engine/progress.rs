@@ -4,18 +4,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use ovn_schema::TableRow;
+use ovn_schema::northbound::GatewayChassis;
 use ovsdb::replica::Snapshot;
 
 use super::effect::{Effect, Measure, ObjectRef, Stage};
 use super::{Engine, seed};
 use crate::identity::{Name, Owner};
+use crate::ledger::{Entry, Ledger};
 use crate::store::Store;
 
 /// How often a change is followed on its way when nobody needs the answer but the histogram.
 const SAMPLE: Duration = Duration::from_secs(10);
 /// A question that is not answered for so long does not keep others from being asked: a node may be dead.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A chassis of a node that is gone is removed after this time: a node that comes back meanwhile keeps it.
+/// A chassis that no node has any more is removed after this time: a node that comes back meanwhile keeps it.
 const FORGET_CHASSIS: Duration = Duration::from_secs(30);
 
 /// How far the nodes are.
@@ -23,7 +26,11 @@ const FORGET_CHASSIS: Duration = Duration::from_secs(30);
 pub(super) struct Progress {
     /// What each chassis repeated last; none as long as nobody has told.
     chassis: Option<BTreeMap<Box<str>, i64>>,
+    /// What northd repeated last.
+    southbound: i64,
     question: Option<Question>,
+    /// The oldest number that somebody has not repeated yet, and since when: later ones are asked all the same.
+    unanswered: Option<(i64, Duration)>,
     asked_last: Option<Duration>,
     /// Nodes that are to be told that their network works, with the number that will show it.
     unwired: BTreeMap<Name, Option<i64>>,
@@ -38,6 +45,20 @@ struct Question {
     at: Duration,
     /// Whether northd has answered.
     southbound: bool,
+}
+
+/// The chassis that nodes' rows speak of and the nodes themselves do not: they got others while nobody led.
+pub(super) fn former_chassis<'a>(
+    ledger: &'a Ledger,
+    store: &'a Store,
+    snapshot: &'a Snapshot,
+) -> impl Iterator<Item = Box<str>> + 'a {
+    store.nodes().filter_map(|node| Some((node, node.chassis.as_ref()?))).flat_map(move |(node, now)| {
+        let rows = ledger.entry(&Owner::Node(node.name.clone())).map(Entry::rows).unwrap_or_default();
+        let rows = rows.iter().filter(|id| id.table == GatewayChassis::TABLE);
+        let named = rows.filter_map(|id| snapshot.table(id.table)?.get(id.uuid)?.text("chassis_name"));
+        named.map(String::into_boxed_str).filter(move |name| name != now)
+    })
 }
 
 impl Progress {
@@ -79,11 +100,17 @@ impl Progress {
     pub(super) fn asked(&mut self, snapshot: &Snapshot, now: Duration) -> i64 {
         let number = seed::global(snapshot).and_then(|global| global.integer("nb_cfg")).unwrap_or(0);
         self.question = Some(Question { number, at: now, southbound: false });
+        self.unanswered.get_or_insert((number, now));
         self.asked_last = Some(now);
         for waiting in self.unwired.values_mut().filter(|waiting| waiting.is_none()) {
             *waiting = Some(number);
         }
         number
+    }
+
+    /// What northd and every chassis that matters have reached.
+    fn answered(&self, store: &Store) -> i64 {
+        self.floor(store).min(self.southbound)
     }
 
     /// Whether a node's own chassis has reached a number.
@@ -110,6 +137,7 @@ impl Engine {
         let Some(leading) = &mut self.leading else { return };
         let progress = &mut leading.progress;
         progress.chassis = Some(chassis);
+        progress.southbound = southbound;
         if let Some(question) = &mut progress.question
             && !question.southbound
             && southbound >= question.number
@@ -126,7 +154,20 @@ impl Engine {
             let took = now.saturating_sub(question.at);
             self.effects.push(Effect::Measured(Measure::Propagation(Stage::Nodes, took)));
         }
+        let answered = progress.answered(&self.store);
+        if progress.unanswered.is_some_and(|(number, _)| number <= answered) {
+            let open = progress.question.as_ref().filter(|question| question.number > answered);
+            progress.unanswered = open.map(|question| (question.number, question.at));
+        }
         self.look_at_progress(now);
+    }
+
+    /// Since when northd or a node that works owes an answer to `nb_cfg`; nothing if nobody does.
+    pub fn unanswered_since(&self) -> Option<Duration> {
+        let progress = &self.leading.as_ref()?.progress;
+        // A node may have stopped working since: then it owes none.
+        let (_, since) = progress.unanswered.filter(|(number, _)| *number > progress.answered(&self.store))?;
+        Some(since)
     }
 
     /// Frees what is forgotten, tells nodes that are wired, removes chassis that are gone.

@@ -10,7 +10,7 @@ mod pod;
 
 pub use annotation::{Annotated, POD_NETWORKS, node_annotations, pod_annotation};
 pub use namespace::NamespaceFacts;
-pub use node::{GatewayFacts, GatewayMode, NODE_ID, NODE_SUBNETS, NodeFacts};
+pub use node::{GatewayFacts, GatewayMode, MANAGEMENT_MACS, NODE_ID, NODE_SUBNETS, NodeFacts};
 pub use pod::{PodFacts, PodNetwork, StaticRequest};
 
 use std::borrow::Cow;

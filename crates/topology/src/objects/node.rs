@@ -20,7 +20,8 @@ const PRIMARY: &str = "k8s.ovn.org/node-primary-ifaddr";
 const HOST_CIDRS: &str = "k8s.ovn.org/host-cidrs";
 /// What `host-cidrs` was called before.
 const HOST_ADDRESSES: &str = "k8s.ovn.org/host-addresses";
-const MANAGEMENT_MACS: &str = "k8s.ovn.org/node-mgmt-port-mac-addresses";
+/// The MACs of its management ports.
+pub const MANAGEMENT_MACS: &str = "k8s.ovn.org/node-mgmt-port-mac-addresses";
 /// What the one above was called before.
 const MANAGEMENT_MAC: &str = "k8s.ovn.org/node-mgmt-port-mac-address";
 

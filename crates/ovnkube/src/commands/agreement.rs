@@ -1,0 +1,136 @@
+//! What the settings say together. Each is allowed by itself; whether they fit each other, and the files that they name,
+//! is seen here: by `config check`, and by the controller before it starts anything.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{anyhow, bail};
+use controller::DatabaseAccess;
+use kubernetes::LeaseSettings;
+use ovsdb::client::{Remote, TlsFiles};
+use topology::ClusterSettings;
+use topology::allocation::Allocator;
+
+use crate::config::{Config, Problems};
+use crate::settings::{self, Setting, list, parse_seconds};
+
+/// What the settings say together.
+#[derive(Debug)]
+pub(super) struct Agreement {
+    pub(super) cluster: ClusterSettings,
+    pub(super) northbound: DatabaseAccess,
+    pub(super) southbound: DatabaseAccess,
+    pub(super) kubeconfig: Option<PathBuf>,
+    pub(super) pace: Pace,
+}
+
+/// How quickly a Lease is renewed and given up.
+#[derive(Debug)]
+pub(super) struct Pace {
+    duration: Duration,
+    renew_deadline: Duration,
+    retry_period: Duration,
+}
+
+impl Pace {
+    pub(super) fn lease(&self, namespace: &str, name: &str, identity: &str) -> LeaseSettings {
+        LeaseSettings {
+            duration: self.duration,
+            renew_deadline: self.renew_deadline,
+            retry_period: self.retry_period,
+            ..LeaseSettings::new(namespace, name, identity)
+        }
+    }
+}
+
+/// Puts the settings together, or tells everything that does not fit.
+pub(super) fn agree(config: &Config) -> Result<Agreement, Problems> {
+    let mut problems = Vec::new();
+    let cluster = keep(cluster(config), &mut problems);
+    let northbound = [&settings::NB_ADDRESS, &settings::NB_KEY, &settings::NB_CERTIFICATE, &settings::NB_AUTHORITIES];
+    let southbound = [&settings::SB_ADDRESS, &settings::SB_KEY, &settings::SB_CERTIFICATE, &settings::SB_AUTHORITIES];
+    let northbound = keep(access(config, northbound), &mut problems);
+    let southbound = keep(access(config, southbound), &mut problems);
+    let kubeconfig = keep(kubeconfig(config), &mut problems);
+    let pace = keep(pace(config), &mut problems);
+    match (cluster, northbound, southbound, kubeconfig, pace) {
+        (Some(cluster), Some(northbound), Some(southbound), Some(kubeconfig), Some(pace)) => {
+            Ok(Agreement { cluster, northbound, southbound, kubeconfig, pace })
+        }
+        _ => Err(Problems(problems)),
+    }
+}
+
+fn keep<T>(result: anyhow::Result<T>, problems: &mut Vec<String>) -> Option<T> {
+    result.map_err(|error| problems.push(format!("{error:#}"))).ok()
+}
+
+fn cluster(config: &Config) -> anyhow::Result<ClusterSettings> {
+    fn parsed<T: std::str::FromStr<Err: ToString>>(config: &Config, setting: &Setting) -> anyhow::Result<T> {
+        config.value(setting)?.parse().map_err(|error: T::Err| anyhow!("{}: {}", setting.key, error.to_string()))
+    }
+    let lists = |why: String| anyhow!(why);
+    let cidrs = list(config.value(&settings::CLUSTER_SUBNETS)?).map_err(lists)?;
+    let services = list(config.value(&settings::SERVICE_CIDRS)?).map_err(lists)?;
+    let mut cluster = ClusterSettings::new(cidrs, services);
+    cluster.join = vec![parsed(config, &settings::V4_JOIN)?, parsed(config, &settings::V6_JOIN)?];
+    cluster.masquerade = vec![parsed(config, &settings::V4_MASQUERADE)?, parsed(config, &settings::V6_MASQUERADE)?];
+    cluster.multicast = parsed(config, &settings::MULTICAST)?;
+    cluster.snat_per_pod = parsed(config, &settings::SNAT_PER_POD)?;
+    cluster.gateway_mtu = parsed(config, &settings::MTU)?;
+    cluster.check()?;
+    Allocator::new(&cluster)?;
+    Ok(cluster)
+}
+
+fn pace(config: &Config) -> anyhow::Result<Pace> {
+    let seconds = |setting| parse_seconds(config.value(setting)?).map_err(|why| anyhow!(why));
+    let pace = Pace {
+        duration: seconds(&settings::LEASE_DURATION)?,
+        renew_deadline: seconds(&settings::RENEW_DEADLINE)?,
+        retry_period: seconds(&settings::RETRY_PERIOD)?,
+    };
+    // Its names do not matter for that.
+    let checked = pace.lease("namespace", "name", "identity").check();
+    checked.map_err(|error| anyhow!("[masterha] no lease can be kept like this: {}", error.problem))?;
+    Ok(pace)
+}
+
+fn path(config: &Config, setting: &Setting) -> anyhow::Result<Option<PathBuf>> {
+    let value = config.value(setting)?;
+    Ok((!value.is_empty()).then(|| value.into()))
+}
+
+fn kubeconfig(config: &Config) -> anyhow::Result<Option<PathBuf>> {
+    let file = path(config, &settings::KUBECONFIG)?;
+    if let Some(file) = &file {
+        check_kubeconfig(file)?;
+    }
+    Ok(file)
+}
+
+pub(super) fn check_kubeconfig(file: &Path) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Ok(runtime.block_on(kubernetes::check_kubeconfig(file))?)
+}
+
+fn access(config: &Config, [address, key, certificate, authorities]: [&Setting; 4]) -> anyhow::Result<DatabaseAccess> {
+    let section = address.section;
+    let remotes = Remote::parse_list(config.value(address)?)?;
+    let files = [path(config, key)?, path(config, certificate)?, path(config, authorities)?];
+    let tls = match files {
+        [Some(private_key), Some(certificate), Some(authorities)] => {
+            Some(TlsFiles { certificate, private_key, authorities, verify_host_name: false })
+        }
+        [None, None, None] => None,
+        _ => bail!("[{section}] has some of client-privkey, client-cert and client-cacert: give all three"),
+    };
+    let access = DatabaseAccess { remotes, tls };
+    if access.tls.is_none() && access.uses_tls() {
+        bail!("[{section}] address has ssl: remotes: give client-privkey, client-cert and client-cacert");
+    }
+    if let Some(tls) = &access.tls {
+        tls.check().map_err(|error| anyhow!("[{section}] {error}"))?;
+    }
+    Ok(access)
+}

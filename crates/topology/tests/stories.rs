@@ -1,0 +1,287 @@
+//! Stories in which nothing goes wrong but what they are about, told to their end.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+// What the simulation is made of; not all of it is needed here.
+#[allow(dead_code)]
+#[path = "simulation/api.rs"]
+mod api;
+#[allow(dead_code)]
+#[path = "simulation/controller.rs"]
+mod controller;
+#[allow(dead_code)]
+#[path = "simulation/database.rs"]
+mod database;
+#[allow(dead_code)]
+#[path = "simulation/faults.rs"]
+mod faults;
+#[allow(dead_code)]
+#[path = "simulation/quiet.rs"]
+mod quiet;
+#[allow(dead_code)]
+#[path = "simulation/rng.rs"]
+mod rng;
+#[path = "simulation/schema.rs"]
+mod schema;
+
+use std::time::Duration;
+
+use ovsdb::replica::Snapshot;
+use serde_json::json;
+use topology::engine::Next;
+use topology::store::ObjectKind;
+use topology::{ClusterSettings, Effect, Engine};
+
+use crate::api::{KINDS, Key, Watches};
+use crate::database::{Chassis, Follower};
+use crate::quiet::Quiet;
+
+fn world(cluster: &str) -> Quiet {
+    let services = vec!["172.30.0.0/16".parse().unwrap()];
+    Quiet::new(&schema::schema(), ClusterSettings::new(vec![cluster.parse().unwrap()], services))
+}
+
+fn key(name: &str) -> Key {
+    (ObjectKind::Node, String::new(), name.to_owned())
+}
+
+impl Quiet {
+    fn add_node(&mut self, name: &str, last: u8) {
+        self.api.create(ObjectKind::Node, "", name, json!({"metadata": {"annotations": {}}}));
+        self.wire(name, "shared", last);
+    }
+
+    fn add_pod(&mut self, namespace: &str, name: &str, node: &str) {
+        let object = json!({"metadata": {}, "spec": {"nodeName": node}, "status": {"phase": "Pending"}});
+        self.api.create(ObjectKind::Pod, namespace, name, object);
+    }
+
+    /// The node's machine has another chassis from now on, and the one that it had is silent.
+    fn change_chassis(&mut self, node: &str, from: &str, to: &str) {
+        let (seen, nb_cfg) = (self.nb.log.len(), self.nb.nb_cfg());
+        self.nb.chassis.get_mut(from).unwrap().stuck = true;
+        self.nb.chassis.insert(to.into(), Chassis { nb_cfg, seen, stuck: false });
+        self.set_chassis(node, to);
+    }
+
+    fn set_chassis(&mut self, node: &str, to: &str) {
+        self.api.change(&key(node), |node| node["metadata"]["annotations"]["k8s.ovn.org/node-chassis-id"] = json!(to));
+    }
+
+    /// Goes on until nothing happens any more, also after what it wanted done outside.
+    fn settle(&mut self) {
+        self.rest();
+        self.round();
+        self.rest();
+    }
+
+    fn chassis(&self) -> Vec<&str> {
+        self.nb.chassis.keys().map(String::as_str).collect()
+    }
+
+    fn resting(&self) -> usize {
+        self.controller.engine.allocator().unwrap().quarantine().len()
+    }
+}
+
+/// What is released becomes free though the former chassis answers no more: nobody has it, so it goes.
+#[test]
+fn a_chassis_that_its_node_has_no_more_is_removed() {
+    let mut world = world("10.128.0.0/22/26");
+    world.api.create(ObjectKind::Node, "", "n1", json!({"metadata": {"annotations": {}}}));
+    world.add_node("n2", 12);
+    world.add_pod("ns", "web", "n2");
+    world.settle();
+    // One that appears takes nobody's place.
+    world.wire("n1", "shared", 11);
+    world.settle();
+    assert_eq!(world.chassis(), ["chassis-n1", "chassis-n2"]);
+
+    world.change_chassis("n1", "chassis-n1", "second");
+    world.api.delete(&(ObjectKind::Pod, "ns".into(), "web".into()));
+    world.settle();
+    assert_eq!((world.chassis(), world.resting()), (vec!["chassis-n2", "second"], 0));
+
+    // While nobody leads: the rows tell which one it was.
+    world.change_chassis("n1", "second", "third");
+    world.restart();
+    world.settle();
+    assert_eq!(world.chassis(), ["chassis-n2", "third"]);
+
+    // Back again before its time is over.
+    world.change_chassis("n1", "third", "fourth");
+    world.round();
+    world.set_chassis("n1", "third");
+    world.settle();
+    assert_eq!(world.chassis(), ["chassis-n2", "third"]);
+
+    // An annotation that is taken away says nothing of another machine.
+    world.set_chassis("n1", "");
+    world.settle();
+    assert_eq!(world.chassis(), ["chassis-n2", "third"]);
+}
+
+/// How long a node has owed an answer is known though others are asked and answered meanwhile.
+#[test]
+fn a_node_that_does_not_answer_is_seen() {
+    let mut world = world("10.128.0.0/22/26");
+    world.add_node("n1", 11);
+    world.add_node("n2", 12);
+    world.add_pod("ns", "p0", "n2");
+    world.settle();
+    assert_eq!(world.controller.engine.unanswered_since(), None);
+
+    world.nb.chassis.get_mut("chassis-n1").unwrap().stuck = true;
+    let mut since = Vec::new();
+    let before = world.nb.nb_cfg();
+    for number in 1..=5 {
+        world.add_pod("ns", &format!("p{number}"), "n2");
+        for _ in 0..5 {
+            world.round();
+        }
+        since.push(world.controller.engine.unanswered_since());
+    }
+    assert!(world.nb.nb_cfg() > before + 1, "others were asked");
+    assert!(since[0].is_some() && since.iter().all(|one| *one == since[0]), "{since:?}");
+
+    // Whoever does not work owes nothing.
+    let condition = json!([{"type": "Ready", "status": "Unknown"}]);
+    world.api.change(&key("n1"), |node| node["status"]["conditions"] = condition);
+    world.round();
+    assert_eq!(world.controller.engine.unanswered_since(), None);
+
+    let condition = json!([{"type": "Ready", "status": "True"}]);
+    world.api.change(&key("n1"), |node| node["status"]["conditions"] = condition);
+    world.nb.chassis.get_mut("chassis-n1").unwrap().stuck = false;
+    world.settle();
+    assert_eq!(world.controller.engine.unanswered_since(), None);
+}
+
+fn warnings(engine: &mut Engine) -> Vec<(String, &'static str)> {
+    let told = engine.take_effects().into_iter().filter_map(|effect| match effect {
+        Effect::Warn { object, reason, .. } => Some((object.name.to_string(), reason)),
+        Effect::Healed { object, reason } => Some((format!("{} healed", object.name), reason)),
+        _ => None,
+    });
+    told.collect()
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// The engine by itself: its time, its effects.
+fn leading(world: &Quiet) -> Engine {
+    let mut engine = Engine::new(world.settings.clone());
+    for kind in KINDS {
+        list(&mut engine, world, kind, seconds(0));
+    }
+    engine.promote(&snapshot(world), false, seconds(0)).unwrap();
+    engine
+}
+
+fn snapshot(world: &Quiet) -> Snapshot {
+    let mut follower = Follower::new(&world.nb);
+    follower.follow(&world.nb, usize::MAX);
+    follower.snapshot()
+}
+
+fn list(engine: &mut Engine, world: &Quiet, kind: ObjectKind, now: Duration) {
+    for observed in Watches::default().list(&world.api, kind) {
+        engine.observe(observed, now);
+    }
+}
+
+fn work(engine: &mut Engine, world: &mut Quiet, now: Duration) {
+    loop {
+        match engine.next(&snapshot(world), now) {
+            Next::Idle => return,
+            Next::Again => {}
+            Next::Commit(transaction) => {
+                world.nb.apply(&transaction).unwrap();
+                engine.committed(&snapshot(world), now);
+            }
+        }
+    }
+}
+
+/// A pod on a node that does not come is told, once, and that it has its network at last.
+#[test]
+fn a_pod_without_its_node_is_told() {
+    let mut world = world("10.128.0.0/22/26");
+    world.add_node("n1", 11);
+    world.add_pod("ns", "lost", "n2");
+    world.add_pod("ns", "web", "n1");
+    let mut engine = leading(&world);
+    work(&mut engine, &mut world, seconds(1));
+    assert_eq!(warnings(&mut engine), []);
+    assert_eq!(engine.deadline(), Some(seconds(30)));
+    engine.tick(seconds(30));
+    engine.tick(seconds(90));
+    assert_eq!(warnings(&mut engine), [("lost".into(), "NodeMissing")]);
+    assert_eq!(engine.parked().count(), 0);
+    world.add_node("n2", 12);
+    list(&mut engine, &world, ObjectKind::Node, seconds(100));
+    work(&mut engine, &mut world, seconds(100));
+    assert_eq!(warnings(&mut engine), [("lost healed".into(), "NodeMissing")]);
+}
+
+/// A host that had its router's MAC would get its router's packets.
+#[test]
+fn a_management_port_with_the_routers_mac_is_refused() {
+    let mut world = world("10.128.0.0/22/26");
+    world.add_node("n1", 11);
+    world.api.change(&key("n1"), |node| {
+        let annotations = &mut node["metadata"]["annotations"];
+        annotations["k8s.ovn.org/node-subnets"] = json!(r#"{"default":["10.128.0.64/26"]}"#);
+        annotations["k8s.ovn.org/node-mgmt-port-mac-addresses"] = json!(r#"{"default":"0a:58:0a:80:00:41"}"#);
+    });
+    let mut engine = leading(&world);
+    work(&mut engine, &mut world, seconds(1));
+    let effects = engine.take_effects();
+    let told = effects.iter().find_map(|effect| match effect {
+        Effect::Warn { reason, message, .. } => Some((*reason, message.as_str())),
+        _ => None,
+    });
+    let (reason, message) = told.unwrap();
+    assert_eq!(reason, "NodeAnnotationRefused");
+    for words in ["node-mgmt-port-mac-addresses: 0a:58:0a:80:00:41", "rtos-n1", "remove it"] {
+        assert!(message.contains(words), "{message}");
+    }
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::NodeNetwork { available: false, .. })));
+
+    world.api.change(&key("n1"), |node| {
+        node["metadata"]["annotations"]["k8s.ovn.org/node-mgmt-port-mac-addresses"] =
+            json!(r#"{"default":"0a:58:0a:80:00:42"}"#);
+    });
+    list(&mut engine, &world, ObjectKind::Node, seconds(2));
+    work(&mut engine, &mut world, seconds(2));
+    assert_eq!(warnings(&mut engine), [("n1 healed".into(), "NodeAnnotationRefused")]);
+    assert_eq!(engine.parked().count(), 0);
+}
+
+/// More nodes than a transaction holds: whoever takes over looks at them in several, and finds all as it should be.
+#[test]
+fn a_restart_over_many_nodes_writes_its_sequence_value_only() {
+    let mut world = world("10.128.0.0/14/23");
+    for number in 0..450 {
+        world.add_node(&format!("n{number}"), u8::try_from(number % 250).unwrap());
+    }
+    for number in 0..500 {
+        world.add_pod(&format!("ns{}", number % 7), &format!("p{number}"), &format!("n{}", number % 450));
+    }
+    world.settle();
+    assert_eq!(world.controller.engine.parked().count(), 0);
+    assert_eq!(world.controller.engine.allocator().unwrap().subnet_counts(false).0, 450);
+    assert_eq!(
+        world.nb.rows().keys().filter(|(table, _)| table == "Logical_Switch_Port").count(),
+        1 + 1 + 450 * 5 + 500
+    );
+    // With batches of 60, of 200, and of 200 once more.
+    for _ in 0..3 {
+        let (commits, rows) = (world.nb.log.len(), world.nb.rows());
+        world.restart();
+        world.settle();
+        assert_eq!(world.nb.log.len(), commits + 1);
+        assert!(world.nb.rows() == rows);
+    }
+}
