@@ -51,20 +51,18 @@ pub(crate) fn figures(world: &World, leader: Controller, count: usize) -> Result
     }
     let median = |rates: Vec<f64>| Quantiles::of(rates).median();
     let (ours, found, beside, alone) = (median(ours), median(found), median(beside), median(alone));
-    let goal = Goal::AtLeast(0.95);
     let figures = vec![
         Figure::new(
             "burst: rate against a bare client with the same creates and a watch of pods beside it",
             ours / beside,
             "×",
-        )
-        .with_goal(goal),
+        ),
         Figure::new(
             "burst of pods created before: rate against a bare client with nothing beside it",
             found / alone,
             "×",
         )
-        .with_goal(goal),
+        .with_goal(Goal::AtLeast(0.95)),
         Figure::new("burst: creates to annotations", ours, "pods/s"),
         Figure::new("burst: bare client with the same creates and a watch of pods beside it", beside, "pods/s"),
         Figure::new("burst of pods created before: first to last annotation", found, "pods/s"),
