@@ -285,3 +285,55 @@ fn a_restart_over_many_nodes_writes_its_sequence_value_only() {
         assert!(world.nb.rows() == rows);
     }
 }
+
+/// Somebody starts a controller with another cluster's networks: nodes and pods are parked, and what they have stays.
+#[test]
+fn wrong_cluster_networks_take_nothing_from_anybody() {
+    let mut world = world("10.128.0.0/14/23");
+    world.add_node("n1", 11);
+    world.add_pod("ns", "web", "n1");
+    world.settle();
+    let rows = world.nb.rows();
+    let right = std::mem::replace(&mut world.settings.cluster, vec!["10.200.0.0/16/24".parse().unwrap()]);
+    world.restart();
+    world.add_node("n2", 12);
+    world.settle();
+    let parked: Vec<String> = world.controller.engine.parked().map(|(owner, _)| owner.to_string()).collect();
+    assert!(parked.contains(&"node n1".to_owned()), "{parked:?}");
+    let now = world.nb.rows();
+    for (key, values) in rows.iter().filter(|((table, _), _)| table == "Logical_Switch_Port" || table == "NAT") {
+        assert_eq!(now.get(key), Some(values), "{key:?}");
+    }
+    // Its number is its own all the while.
+    let number = |name: &str| world.controller.engine.allocator().unwrap().node(name).map(|node| node.id);
+    assert_eq!((number("n1"), number("n2")), (None, Some(3)));
+
+    world.settings.cluster = right;
+    world.restart();
+    world.settle();
+    assert!(world.controller.engine.parked().all(|(owner, _)| owner.to_string() == "node n2"));
+    assert_eq!(world.controller.engine.allocator().unwrap().pods().count(), 1);
+}
+
+/// A copied machine says that it is another one: its own rows stay, and so does the other's chassis.
+#[test]
+fn a_node_cannot_have_anothers_chassis() {
+    let mut world = world("10.128.0.0/14/23");
+    world.add_node("n1", 11);
+    world.add_node("n2", 12);
+    world.add_pod("ns", "web", "n2");
+    world.settle();
+    let rows = world.nb.rows();
+    world.set_chassis("n2", "chassis-n1");
+    world.settle();
+    let parked: Vec<String> = world.controller.engine.parked().map(|(_, refusal)| refusal.message.clone()).collect();
+    assert!(parked.iter().any(|why| why.contains("chassis-n1 is the chassis of node n1")), "{parked:?}");
+    let mut now = world.nb.rows();
+    now.retain(|key, values| rows.get(key) != Some(values));
+    assert!(now.keys().all(|(table, _)| table == "NB_Global"), "{now:?}");
+    assert_eq!(world.chassis(), ["chassis-n1", "chassis-n2"]);
+    // The other one goes: then it is free to be had.
+    world.api.delete(&key("n1"));
+    world.settle();
+    assert_eq!(world.controller.engine.parked().count(), 0);
+}

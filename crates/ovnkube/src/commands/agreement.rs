@@ -73,8 +73,14 @@ fn cluster(config: &Config) -> anyhow::Result<ClusterSettings> {
     let cidrs = list(config.value(&settings::CLUSTER_SUBNETS)?).map_err(lists)?;
     let services = list(config.value(&settings::SERVICE_CIDRS)?).map_err(lists)?;
     let mut cluster = ClusterSettings::new(cidrs, services);
-    cluster.join = vec![parsed(config, &settings::V4_JOIN)?, parsed(config, &settings::V6_JOIN)?];
-    cluster.masquerade = vec![parsed(config, &settings::V4_MASQUERADE)?, parsed(config, &settings::V6_MASQUERADE)?];
+    let network = |setting: &Setting, v6: bool| -> anyhow::Result<netmodel::Prefix> {
+        let prefix: netmodel::Prefix = parsed(config, setting)?;
+        let family = if v6 { "IPv6" } else { "IPv4" };
+        anyhow::ensure!(prefix.is_ipv6() == v6, "{}: {prefix} is no {family} network", setting.key);
+        Ok(prefix)
+    };
+    cluster.join = vec![network(&settings::V4_JOIN, false)?, network(&settings::V6_JOIN, true)?];
+    cluster.masquerade = vec![network(&settings::V4_MASQUERADE, false)?, network(&settings::V6_MASQUERADE, true)?];
     cluster.multicast = parsed(config, &settings::MULTICAST)?;
     cluster.snat_per_pod = parsed(config, &settings::SNAT_PER_POD)?;
     cluster.gateway_mtu = parsed(config, &settings::MTU)?;

@@ -7,7 +7,7 @@ mod node;
 mod pod;
 
 pub(crate) use cluster::{LOAD_BALANCER_GROUPS, ROUTER};
-pub(crate) use node::{NODE_ID_MARK, SUBNET, SUBNET_V6, SWITCH_KEY, check as check_node};
+pub(crate) use node::{NODE_ID_MARK, SUBNET, SUBNET_V6, SWITCH_KEY, check as check_node, holder_of_chassis};
 pub(crate) use pod::PORT_KEY;
 
 use crate::allocation::Allocator;

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use ovn_schema::TableRow;
+use ovn_schema::northbound::LogicalSwitchPort;
 use ovsdb::datum::Atom;
 use ovsdb::replica::Snapshot;
 use ovsdb::transaction::Transaction;
@@ -14,7 +16,7 @@ use super::seed;
 use super::{BATCH, Engine, Leading};
 use crate::allocation::{PodState, Thing};
 use crate::contribution::{Contribution, Member};
-use crate::desired::{Given, check_node, desired};
+use crate::desired::{Given, check_node, desired, holder_of_chassis};
 use crate::identity::{ColumnRef, Name, Owner, RowId};
 use crate::ledger::{Entry, Ledger, Touched};
 use crate::objects::NodeFacts;
@@ -152,8 +154,9 @@ impl Engine {
         let Some(leading) = &mut self.leading else { return };
         let Some(batch) = leading.in_flight.take() else { return };
         let quarantine = leading.allocator.quarantine_mut();
-        for turn in &batch.turns {
-            quarantine.committed(&turn.owner);
+        // Who is not among them keeps all rows, and with them what they stand for.
+        for (owner, _) in &batch.before {
+            quarantine.committed(owner);
         }
         quarantine.forget_freed(&batch.freed);
         batch.record.committed(quarantine);
@@ -279,6 +282,10 @@ impl Context<'_> {
             self.leading.wait(owner, self.store);
             return Some(Contribution::default());
         }
+        if self.is_frozen(owner) {
+            self.leading.wait(owner, self.store);
+            return None;
+        }
         let given =
             Given { settings, store: self.store, allocator: &self.leading.allocator, aliases: &self.leading.aliases };
         let wanted = desired(owner, given);
@@ -301,6 +308,17 @@ impl Context<'_> {
         (!self.has_rows_of_its_own(&Owner::Node(name.clone()))).then(|| name.clone())
     }
 
+    /// Whether a pod's port stays as it is, because its node's rows do: the node is parked, and what it says of itself
+    /// cannot be used.
+    fn is_frozen(&self, owner: &Owner) -> bool {
+        let Owner::Pod(key) = owner else { return false };
+        let Some(pod) = self.store.pod(key) else { return false };
+        let Some(node) = pod.wants_port().and_then(|node| self.store.node(node)) else { return false };
+        let parked = self.leading.allocator.node(&node.name).is_none() || holder_of_chassis(node, self.store).is_some();
+        let port = RowId { table: LogicalSwitchPort::TABLE, uuid: seed::port_of(pod, &self.leading.aliases) };
+        parked && self.leading.ledger.entry(owner).is_some_and(|entry| entry.rows().contains(&port))
+    }
+
     fn has_rows_of_its_own(&self, owner: &Owner) -> bool {
         let Owner::Node(name) = owner else { return true };
         self.store.node(name).is_some_and(|node| has_switch(self.leading, node))
@@ -317,7 +335,7 @@ impl Context<'_> {
                     return Ok(());
                 };
                 if !has_switch(leading, node)
-                    && let Err(refusal) = check_node(node)
+                    && let Err(refusal) = check_node(node, store)
                 {
                     // It cannot have a network: then it takes nothing from others either.
                     leading.allocator.release_former_node(node);

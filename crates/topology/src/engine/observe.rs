@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Effect, Engine, Measure, ObjectRef};
+use crate::desired::holder_of_chassis;
 use crate::identity::{Name, Owner, PodKey};
 use crate::objects::{Annotated, NamespaceFacts, NodeFacts, PodFacts};
 use crate::store::ObjectKind;
@@ -102,15 +103,32 @@ impl Engine {
             if owed {
                 leading.patching.remove(&Owner::Node(name.clone()));
             }
-            if let Some(former) = before.as_ref().and_then(|before| former_chassis(before, node)) {
+            // One that claims another's chassis keeps its own: what it says is refused.
+            if holder_of_chassis(node, &self.store).is_none()
+                && let Some(former) = before.as_ref().and_then(|before| former_chassis(before, node))
+            {
                 leading.progress.chassis_leaves(former, now);
             }
         }
+        let claimed = before.as_ref().and_then(|before| before.chassis.clone()).into_iter().chain(node.chassis.clone());
+        let claimed: Vec<Box<str>> = claimed.collect();
         // What pods' rows take from their node.
         let for_pods = |node: &NodeFacts| (node.uid.clone(), node.chassis.clone(), node.gateway.clone());
         let concerns_pods = before.as_ref().is_none_or(|before| for_pods(before) != for_pods(node));
         self.queue(Owner::Node(name.clone()), now);
         if concerns_pods {
+            self.queue_pods_on(&name, now);
+            self.queue_claimants(&claimed, &name, now);
+        }
+    }
+
+    /// Other nodes that claim a chassis: it may be theirs now.
+    fn queue_claimants(&mut self, chassis: &[Box<str>], but: &str, now: Duration) {
+        let claims =
+            |node: &&NodeFacts| &*node.name != but && node.chassis.as_ref().is_some_and(|own| chassis.contains(own));
+        let claimants: Vec<Name> = self.store.nodes().filter(claims).map(|node| node.name.clone()).collect();
+        for name in claimants {
+            self.queue(Owner::Node(name.clone()), now);
             self.queue_pods_on(&name, now);
         }
     }
@@ -119,12 +137,13 @@ impl Engine {
         let Some(node) = self.store.remove_node(name, uid) else { return };
         if let Some(leading) = &mut self.leading {
             leading.patching.remove(&Owner::Node(node.name.clone()));
-            if let Some(name) = node.chassis {
-                leading.progress.chassis_leaves(name, now);
+            if let Some(name) = &node.chassis {
+                leading.progress.chassis_leaves(name.clone(), now);
             }
         }
         self.queue(Owner::Node(node.name.clone()), now);
         self.queue_pods_on(name, now);
+        self.queue_claimants(node.chassis.as_slice(), name, now);
     }
 
     fn namespace_changed(&mut self, namespace: NamespaceFacts, now: Duration) {

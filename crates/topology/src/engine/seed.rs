@@ -64,7 +64,9 @@ pub(super) fn rest_of_the_gone(allocator: &mut Allocator, ledger: &Ledger, snaps
                 (Owner::Pod(_), LogicalSwitchPort::TABLE) => {
                     let uid = view.get("options").and_then(|options| options.get_str("iface-id-ver"));
                     let Some(port) = ports.get(&view.uuid) else { continue };
-                    for address in port.addresses.iter().copied() {
+                    let held = |address: &IpAddr| matches!(owner, Owner::Pod(key) if allocator.has(key, *address));
+                    let lost: Vec<IpAddr> = port.addresses.iter().copied().filter(|address| !held(address)).collect();
+                    for address in lost {
                         allocator.rest_former(Thing::Address(address), uid.as_deref().unwrap_or_default(), owner);
                     }
                 }

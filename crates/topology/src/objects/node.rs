@@ -145,6 +145,11 @@ impl NodeFacts {
     }
 }
 
+/// A MAC that a host can have.
+fn usable(mac: Mac) -> Result<Mac, String> {
+    if mac.is_usable() { Ok(mac) } else { Err(format!("mac-address: {mac} is no interface's MAC")) }
+}
+
 fn default_mac(text: &str) -> Result<Mac, String> {
     default_network::<String>(text)?.parse().map_err(|error: netmodel::MacError| error.to_string())
 }
@@ -226,7 +231,7 @@ fn read_gateway(text: &str) -> Result<Option<GatewayFacts>, String> {
     Ok(Some(GatewayFacts {
         mode,
         interface_id: gateway.interface_id.into(),
-        mac: gateway.mac_address.parse().map_err(|error| format!("mac-address: {error}"))?,
+        mac: usable(gateway.mac_address.parse().map_err(|error| format!("mac-address: {error}"))?)?,
         addresses: addresses.into(),
         next_hops: next_hops.into(),
         vlan,
