@@ -204,8 +204,10 @@ impl Engine {
     fn everybody(&self, ledger: &Ledger, now: Duration) -> Queue {
         let mut queue = Queue::default();
         queue.push(Owner::Cluster, now);
-        let (pods, others): (Vec<Owner>, Vec<Owner>) =
-            ledger.owners().cloned().partition(|owner| matches!(owner, Owner::Pod(_) | Owner::Adopted));
+        let (pods, others): (Vec<Owner>, Vec<Owner>) = ledger
+            .owners()
+            .cloned()
+            .partition(|owner| matches!(owner, Owner::Pod(_) | Owner::Service(_) | Owner::Adopted));
         for owner in others {
             queue.push(owner, now);
         }
