@@ -276,7 +276,7 @@ fn a_restart_over_many_nodes_writes_its_sequence_value_only() {
         world.nb.rows().keys().filter(|(table, _)| table == "Logical_Switch_Port").count(),
         1 + 1 + 450 * 5 + 500
     );
-    // With batches of 60, of 200, and of 200 once more.
+    // With batches of 3, of 200, and of 200 once more.
     for _ in 0..3 {
         let (commits, rows) = (world.nb.log.len(), world.nb.rows());
         world.restart();

@@ -123,6 +123,9 @@ impl Engine {
                 turns.clear();
             }
             for owner in waiting {
+                if leading.queue.postpone(&owner) {
+                    continue;
+                }
                 let message =
                     format!("{owner} needs rows of an object that is parked itself: see the Events of its node");
                 leading.park(&owner, Refusal::new("WaitingForParked", message), &self.store, &mut self.effects);

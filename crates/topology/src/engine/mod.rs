@@ -199,39 +199,42 @@ impl Engine {
         Ok(())
     }
 
-    /// A queue of every owner, of objects and of rows. Pods that have something are only to be looked at; those that have
-    /// nothing yet come first.
+    /// A queue of every owner, of objects and of rows. Those who have nothing yet come first; those who have something are
+    /// only looked at, in the order in which they must be made.
     fn everybody(&self, ledger: &Ledger, now: Duration) -> Queue {
         let mut queue = Queue::default();
-        queue.push(Owner::Cluster, now);
-        let (pods, others): (Vec<Owner>, Vec<Owner>) = ledger
-            .owners()
-            .cloned()
-            .partition(|owner| matches!(owner, Owner::Pod(_) | Owner::Service(_) | Owner::Adopted));
-        for owner in others {
-            queue.push(owner, now);
-        }
-        for node in self.store.nodes() {
-            queue.push(Owner::Node(node.name.clone()), now);
-        }
-        for namespace in self.store.namespaces() {
-            queue.push(Owner::Namespace(namespace.name.clone()), now);
+        let namespaces = self.store.namespaces().map(|namespace| Owner::Namespace(namespace.name.clone()));
+        let nodes = self.store.nodes().map(|node| Owner::Node(node.name.clone()));
+        let services = self.store.services().map(|service| Owner::Service(service.key.clone()));
+        let policies = self.store.policies().map(|policy| Owner::Policy(policy.key.clone()));
+        let admin = |policy: &crate::objects::AdminPolicyFacts| Owner::AdminPolicy((*policy.key.name).into());
+        let baseline = |policy: &crate::objects::AdminPolicyFacts| Owner::BaselinePolicy((*policy.key.name).into());
+        let admin = self.store.admin_policies(false).map(admin).chain(self.store.admin_policies(true).map(baseline));
+        let others = services.chain(policies).chain(admin);
+        for owner in [Owner::Cluster].into_iter().chain(nodes).chain(namespaces).chain(others) {
+            if ledger.entry(&owner).is_none() {
+                queue.push(owner, now);
+            }
         }
         // Both are in the same order.
         let mut known =
-            pods.iter().filter_map(|owner| if let Owner::Pod(key) = owner { Some(key) } else { None }).peekable();
+            ledger.owners().filter_map(|owner| if let Owner::Pod(key) = owner { Some(key) } else { None }).peekable();
         let mut namespace: Option<&Name> = None;
         for pod in self.store.pods() {
             if namespace != Some(&pod.key.namespace) {
                 namespace = Some(&pod.key.namespace);
-                queue.push(Owner::Namespace(pod.key.namespace.clone()), now);
+                let owner = Owner::Namespace(pod.key.namespace.clone());
+                if ledger.entry(&owner).is_none() {
+                    queue.push(owner, now);
+                }
             }
             while known.next_if(|key| **key < pod.key).is_some() {}
-            if known.peek().is_none_or(|key| **key != pod.key) {
+            // Who has nothing and wants nothing needs no turn, and those behind it need not wait.
+            if pod.wants_port().is_some() && known.peek().is_none_or(|key| **key != pod.key) {
                 queue.push(Owner::Pod(pod.key.clone()), now);
             }
         }
-        queue.review(pods, now);
+        queue.review(ledger.owners().cloned().collect(), now);
         queue
     }
 

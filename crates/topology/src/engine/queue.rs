@@ -15,6 +15,8 @@ pub(super) struct Queue {
     /// Those of whom nobody knows a change, and who are only to be looked at, behind all others: the last one first.
     review: Vec<Owner>,
     reviewed_since: Duration,
+    /// Those who have come too early once.
+    early: BTreeSet<Owner>,
 }
 
 /// An owner's turn, and since when it waits.
@@ -54,6 +56,16 @@ impl Queue {
         self.reviewed_since = since;
     }
 
+    /// An owner came before one that it needs and that is still to be reviewed: it is reviewed behind all. False if there
+    /// is nobody left to wait for.
+    pub(super) fn postpone(&mut self, owner: &Owner) -> bool {
+        let waits = !self.review.is_empty() && self.early.insert(owner.clone());
+        if waits {
+            self.review.insert(0, owner.clone());
+        }
+        waits
+    }
+
     /// Takes the next ones.
     pub(super) fn take(&mut self, most: usize) -> Vec<Turn> {
         let mut turns = Vec::with_capacity(most.min(self.order.len()));
@@ -74,6 +86,7 @@ impl Queue {
         turns.extend(reviewed.map(|owner| Turn { owner, since }));
         if self.review.is_empty() {
             self.review.shrink_to_fit();
+            self.early.clear();
         }
         turns
     }

@@ -107,7 +107,7 @@ impl Quiet {
         let mut rounds = 0;
         while self.round() {
             rounds += 1;
-            assert!(rounds < 2000, "it does not come to rest");
+            assert!(rounds < 20_000, "it does not come to rest");
         }
     }
 }

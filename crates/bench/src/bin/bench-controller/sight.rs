@@ -64,7 +64,15 @@ pub(crate) struct Sight {
 impl Sight {
     /// Begins to watch; returns when the list of what is there was read.
     pub(crate) async fn of(api: &Api, plural: &str, purpose: &str) -> Result<Self> {
-        let resource = Resource::all("/api/v1", plural).labels(&format!("bench={purpose}"));
+        Self::begin(api, Resource::all("/api/v1", plural).labels(&format!("bench={purpose}"))).await
+    }
+
+    /// Begins to watch all objects of a kind.
+    pub(crate) async fn of_all(api: &Api, plural: &str) -> Result<Self> {
+        Self::begin(api, Resource::all("/api/v1", plural)).await
+    }
+
+    async fn begin(api: &Api, resource: Resource) -> Result<Self> {
         let watch = watch(api, resource, read);
         let mut sight = Self { watch, times: HashMap::new(), annotated: 0, last: Instant::now() };
         while !sight.step().await? {}
@@ -88,7 +96,7 @@ impl Sight {
     }
 
     /// The next event; true if it ends a list.
-    async fn step(&mut self) -> Result<bool> {
+    pub(crate) async fn step(&mut self) -> Result<bool> {
         let event = tokio::time::timeout(PATIENCE, self.watch.next()).await.context("nothing is seen any more")?;
         let now = Instant::now();
         match event.context("the watch ended")? {
