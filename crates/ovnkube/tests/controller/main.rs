@@ -16,4 +16,5 @@ mod rows;
 mod startup;
 mod states;
 mod trace;
+mod tracer;
 mod webhook;
