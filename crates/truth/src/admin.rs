@@ -21,9 +21,9 @@ struct AdminSpec {
     priority: i32,
     subject: PodsOrNamespaces,
     #[serde(default)]
-    ingress: Vec<Rule>,
+    ingress: Vec<IngressRule>,
     #[serde(default)]
-    egress: Vec<Rule>,
+    egress: Vec<EgressRule>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -37,9 +37,9 @@ pub(crate) struct BaselinePolicy {
 struct BaselineSpec {
     subject: PodsOrNamespaces,
     #[serde(default)]
-    ingress: Vec<Rule>,
+    ingress: Vec<IngressRule>,
     #[serde(default)]
-    egress: Vec<Rule>,
+    egress: Vec<EgressRule>,
 }
 
 /// What a rule does with traffic that matches it.
@@ -66,22 +66,31 @@ struct PodsOfNamespaces {
     pod_selector: Selector,
 }
 
-/// An ingress rule has `from`, an egress rule has `to`: the peers.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Rule {
+struct IngressRule {
     #[serde(default)]
     name: String,
     action: Action,
-    #[serde(alias = "from", alias = "to")]
-    peers: Vec<Peer>,
+    from: Vec<PodsOrNamespaces>,
+    #[serde(default)]
+    ports: Vec<Port>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EgressRule {
+    #[serde(default)]
+    name: String,
+    action: Action,
+    to: Vec<EgressPeer>,
     #[serde(default)]
     ports: Vec<Port>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-enum Peer {
+enum EgressPeer {
     Namespaces(Selector),
     Pods(PodsOfNamespaces),
     Nodes(Selector),
@@ -119,9 +128,11 @@ pub(crate) fn decide(
         cluster.admin_policies.iter().filter(|policy| policy.spec.subject.has(cluster, pod)).collect();
     policies.sort_by_key(|policy| (policy.spec.priority, policy.metadata.name.clone()));
     policies.into_iter().find_map(|policy| {
-        let rules = if direction == Direction::Ingress { &policy.spec.ingress } else { &policy.spec.egress };
-        let told = format!("AdminNetworkPolicy {} ({})", policy.metadata.name, policy.spec.priority);
-        first_match(cluster, direction, pod, traffic, rules, &told, why)
+        let AdminSpec { priority, ingress, egress, .. } = &policy.spec;
+        let (rule, action) = first_match(cluster, direction, traffic, ingress, egress)?;
+        let name = &policy.metadata.name;
+        why.push(format!("{direction} of {pod}: AdminNetworkPolicy {name} ({priority}) says {action:?} by {rule}"));
+        Some(action)
     })
 }
 
@@ -137,23 +148,38 @@ pub(crate) fn decide_baseline(
     if !policy.spec.subject.has(cluster, pod) {
         return None;
     }
-    let rules = if direction == Direction::Ingress { &policy.spec.ingress } else { &policy.spec.egress };
-    first_match(cluster, direction, pod, traffic, rules, "BaselineAdminNetworkPolicy", why)
+    let (rule, action) = first_match(cluster, direction, traffic, &policy.spec.ingress, &policy.spec.egress)?;
+    why.push(format!("{direction} of {pod}: BaselineAdminNetworkPolicy says {action:?} by {rule}"));
+    Some(action)
 }
 
+/// The first rule of a direction that matches: its place in the policy, and what it does.
+///
+/// Peer and port both have to match. A rule has at least one peer; one without any would match nobody.
 fn first_match(
     cluster: &Cluster,
     direction: Direction,
-    pod: &Pod,
     traffic: &Traffic<'_>,
-    rules: &[Rule],
-    policy: &str,
-    why: &mut Vec<String>,
-) -> Option<Action> {
-    let (index, rule) = rules.iter().enumerate().find(|(_, rule)| rule.matches(cluster, direction, traffic))?;
-    let Rule { name, action, .. } = rule;
-    why.push(format!("{direction} of {pod}: {policy} says {action:?} by {direction}[{index}] {name:?}"));
-    Some(*action)
+    ingress: &[IngressRule],
+    egress: &[EgressRule],
+) -> Option<(String, Action)> {
+    match direction {
+        Direction::Ingress => ingress.iter().enumerate().find_map(|(index, rule)| {
+            let peer = rule.from.iter().any(|peer| traffic.from.pod().is_some_and(|pod| peer.has(cluster, pod)));
+            let matches = peer && ports_match(&rule.ports, traffic);
+            matches.then(|| (format!("ingress[{index}] {:?}", rule.name), rule.action))
+        }),
+        Direction::Egress => egress.iter().enumerate().find_map(|(index, rule)| {
+            let peer = rule.to.iter().any(|peer| peer.is(cluster, &traffic.to));
+            let matches = peer && ports_match(&rule.ports, traffic);
+            matches.then(|| (format!("egress[{index}] {:?}", rule.name), rule.action))
+        }),
+    }
+}
+
+/// No ports: every port.
+fn ports_match(ports: &[Port], traffic: &Traffic<'_>) -> bool {
+    ports.is_empty() || ports.iter().any(|port| port.is(traffic))
 }
 
 impl PodsOrNamespaces {
@@ -172,15 +198,7 @@ impl PodsOfNamespaces {
     }
 }
 
-impl Rule {
-    /// Peer and port both have to match. No ports: every port. A rule has at least one peer, and without any matches none.
-    fn matches(&self, cluster: &Cluster, direction: Direction, traffic: &Traffic<'_>) -> bool {
-        self.peers.iter().any(|peer| peer.is(cluster, traffic.peer(direction)))
-            && (self.ports.is_empty() || self.ports.iter().any(|port| port.is(traffic)))
-    }
-}
-
-impl Peer {
+impl EgressPeer {
     fn is(&self, cluster: &Cluster, other: &End<'_>) -> bool {
         match self {
             Self::Namespaces(selector) => {

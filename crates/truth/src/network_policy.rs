@@ -23,19 +23,33 @@ struct Spec {
     #[serde(default)]
     policy_types: Vec<Direction>,
     #[serde(default)]
-    ingress: Vec<Rule>,
+    ingress: Vec<IngressRule>,
     #[serde(default)]
-    egress: Vec<Rule>,
+    egress: Vec<EgressRule>,
 }
 
-/// An ingress rule has `from`, an egress rule has `to`: the peers.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Rule {
-    #[serde(default, alias = "from", alias = "to")]
-    peers: Vec<Peer>,
+struct IngressRule {
+    #[serde(default)]
+    from: Vec<Peer>,
     #[serde(default)]
     ports: Vec<Port>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EgressRule {
+    #[serde(default)]
+    to: Vec<Peer>,
+    #[serde(default)]
+    ports: Vec<Port>,
+}
+
+/// A rule of either direction: its peers and its ports.
+struct Rule<'a> {
+    peers: &'a [Peer],
+    ports: &'a [Port],
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -121,10 +135,11 @@ impl NetworkPolicy {
         }
     }
 
-    fn rules(&self, direction: Direction) -> &[Rule] {
+    fn rules(&self, direction: Direction) -> Vec<Rule<'_>> {
+        let Spec { ingress, egress, .. } = &self.spec;
         match direction {
-            Direction::Ingress => &self.spec.ingress,
-            Direction::Egress => &self.spec.egress,
+            Direction::Ingress => ingress.iter().map(|rule| Rule { peers: &rule.from, ports: &rule.ports }).collect(),
+            Direction::Egress => egress.iter().map(|rule| Rule { peers: &rule.to, ports: &rule.ports }).collect(),
         }
     }
 }
@@ -135,7 +150,7 @@ impl std::fmt::Display for NetworkPolicy {
     }
 }
 
-impl Rule {
+impl Rule<'_> {
     /// Peer and port both have to match. No peers: everybody. No ports: every port.
     fn allows(&self, cluster: &Cluster, policy: &NetworkPolicy, direction: Direction, traffic: &Traffic<'_>) -> bool {
         let other = traffic.peer(direction);

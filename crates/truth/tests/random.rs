@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use truth::random::{Options, Rng, Tuple, objects, service_tuples, tuples};
-use truth::{Cluster, Service};
+use truth::{Cluster, Place, Service};
 
 const CLUSTERS: u64 = 500;
 
@@ -124,4 +124,63 @@ fn services_answer_in_all_ways() {
     }
     println!("{unknown} unknown, {rejected} rejected, {one} with one endpoint, {several} with several");
     assert!([unknown, rejected, one, several].iter().all(|count| *count > 500));
+}
+
+#[test]
+fn the_order_of_objects_does_not_matter() {
+    for seed in 0..100 {
+        let mut rng = Rng::new(seed);
+        let mut objects = objects(&mut rng, Options::everything());
+        let cluster = Cluster::from_objects(&objects).unwrap();
+        objects.reverse();
+        let reversed = Cluster::from_objects(&objects).unwrap();
+        for tuple in tuples(&cluster, &mut rng, 50) {
+            assert_eq!(tuple.verdict(&cluster).allowed, tuple.verdict(&reversed).allowed, "seed {seed}: {tuple:?}");
+        }
+    }
+}
+
+/// NetworkPolicies are a union: one that allows all, in every namespace, is enough.
+#[test]
+fn what_allows_everything_leaves_nothing_denied() {
+    for seed in 0..100 {
+        let mut rng = Rng::new(seed);
+        let mut objects = objects(&mut rng, Options { v6: true, ..Options::plain() });
+        for namespace in 0..4 {
+            let spec =
+                json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"], "ingress": [{}], "egress": [{}]});
+            let metadata = json!({"namespace": format!("ns{namespace}"), "name": "open"});
+            objects.push(json!({"kind": "NetworkPolicy", "metadata": metadata, "spec": spec}));
+        }
+        let cluster = Cluster::from_objects(&objects).unwrap();
+        for tuple in tuples(&cluster, &mut rng, 50) {
+            let verdict = tuple.verdict(&cluster);
+            assert!(verdict.allowed, "seed {seed}: {tuple:?}: {:#?}", verdict.why);
+        }
+    }
+}
+
+/// The administrator's first word is the last: with it, only a pod itself and what is no pod come through.
+#[test]
+fn what_denies_everything_first_lets_no_pod_reach_another() {
+    for seed in 0..100 {
+        let mut rng = Rng::new(seed);
+        let mut objects = objects(&mut rng, Options::everything());
+        let spec = json!({"priority": -1, "subject": {"namespaces": {}},
+            "ingress": [{"action": "Deny", "from": [{"namespaces": {}}]}]});
+        objects.push(json!({"kind": "AdminNetworkPolicy", "metadata": {"name": "shut"}, "spec": spec}));
+        let cluster = Cluster::from_objects(&objects).unwrap();
+        let on_network = |place: &Place| {
+            let Place::Pod { namespace, name } = place else { return false };
+            let same =
+                |object: &&Value| object["metadata"]["namespace"] == *namespace && object["metadata"]["name"] == *name;
+            let pod = objects.iter().filter(|object| object["kind"] == "Pod").find(same).unwrap();
+            pod["spec"]["hostNetwork"] != true
+        };
+        for tuple in tuples(&cluster, &mut rng, 50).into_iter().filter(|tuple| tuple.from != tuple.to) {
+            if on_network(&tuple.from) && on_network(&tuple.to) {
+                assert!(!tuple.verdict(&cluster).allowed, "seed {seed}: {tuple:?}");
+            }
+        }
+    }
 }

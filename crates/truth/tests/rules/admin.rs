@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use truth::Cluster;
+
 use crate::world::{ask, cluster, policy};
 
 /// An AdminNetworkPolicy for namespace `a`.
@@ -196,4 +198,12 @@ fn both_gates_are_asked() {
 fn the_kubelet_is_not_shut_out() {
     let deny = json!([all("Deny", "from")]);
     ask(&cluster(&[admin("x", 1, "ingress", &deny), baseline("ingress", &deny)]), &["n1 a/web TCP/80 yes"]);
+}
+
+#[test]
+fn nodes_and_networks_are_no_peers_of_ingress() {
+    for peer in [json!({"nodes": {}}), json!({"networks": ["0.0.0.0/0"]})] {
+        let policy = admin("x", 1, "ingress", &json!([{"action": "Deny", "from": [peer]}]));
+        assert!(Cluster::from_objects(&[policy]).is_err(), "{peer}");
+    }
 }

@@ -326,6 +326,7 @@ fn what_cannot_be_read_is_refused_by_name() {
         (json!({"ingress": [{"from": [{"ipBlock": {"cidr": "10.0.0.0/33"}}]}]}), "10.0.0.0/33"),
         (json!({"ingress": [{"ports": [{"port": 65536}]}]}), "NumberOrName"),
         (json!({"policyTypes": ["Both"]}), "Both"),
+        (json!({"ingress": [{"to": []}]}), "to"),
     ] {
         let mut objects = objects();
         objects.push(policy("a", &spec));
