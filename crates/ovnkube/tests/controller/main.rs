@@ -12,6 +12,7 @@ mod looking;
 mod migration;
 mod nodes;
 mod packets;
+mod random_objects;
 mod rows;
 mod startup;
 mod states;
