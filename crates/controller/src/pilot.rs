@@ -126,7 +126,7 @@ impl Pilot {
             beat: health.heartbeat("controller", HANGS),
             hope: health.heartbeat("northbound database", HOPELESS),
         };
-        conditions.objects.not_ready("nodes, namespaces and pods are not listed yet");
+        conditions.objects.not_ready("the objects of the API are not listed yet");
         Self {
             engine: Engine::new(options.cluster.clone()),
             began: Instant::now(),

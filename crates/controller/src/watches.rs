@@ -1,12 +1,12 @@
-//! The watches: events of three kinds of objects, as the engine takes them.
+//! The watches: events of all kinds of objects, as the engine takes them.
 
 use std::sync::Arc;
 
 use kubernetes::{Api, Identity, Resource, Watch, watch};
 use tokio::sync::mpsc;
 use topology::engine::{ObjectRef, Observed};
-use topology::identity::PodKey;
-use topology::objects::{NamespaceFacts, NodeFacts, PodFacts};
+use topology::identity::ObjectKey;
+use topology::objects::{AdminPolicyFacts, NamespaceFacts, NodeFacts, PodFacts, PolicyFacts, ServiceFacts, SliceFacts};
 use topology::store::ObjectKind;
 
 /// So many events are taken at once at most.
@@ -25,14 +25,42 @@ pub(crate) enum Seen {
 
 /// Starts the watches. Their events come in order for each kind.
 pub(crate) fn start(api: &Api) -> mpsc::Receiver<Seen> {
-    let (tell, seen) = mpsc::channel(4);
-    let nodes = watch(api, Resource::all("/api/v1", "nodes"), NodeFacts::parse);
-    let namespaces = watch(api, Resource::all("/api/v1", "namespaces"), NamespaceFacts::parse);
-    let pods = watch(api, Resource::all("/api/v1", "pods"), PodFacts::parse);
-    tokio::spawn(forward(nodes, ObjectKind::Node, "nodes", Observed::Node, tell.clone()));
-    tokio::spawn(forward(namespaces, ObjectKind::Namespace, "namespaces", Observed::Namespace, tell.clone()));
-    tokio::spawn(forward(pods, ObjectKind::Pod, "pods", Observed::Pod, tell));
+    const CORE: &str = "/api/v1";
+    const ADMIN: &str = "/apis/policy.networking.k8s.io/v1alpha1";
+    let (tell, seen) = mpsc::channel(8);
+    let watches = Watches { api, tell };
+    watches.start(ObjectKind::Node, CORE, "nodes", NodeFacts::parse, Observed::Node);
+    watches.start(ObjectKind::Namespace, CORE, "namespaces", NamespaceFacts::parse, Observed::Namespace);
+    watches.start(ObjectKind::Pod, CORE, "pods", PodFacts::parse, Observed::Pod);
+    watches.start(ObjectKind::Service, CORE, "services", ServiceFacts::parse, Observed::Service);
+    let slices = "/apis/discovery.k8s.io/v1";
+    watches.start(ObjectKind::EndpointSlice, slices, "endpointslices", SliceFacts::parse, Observed::Slice);
+    let policies = "/apis/networking.k8s.io/v1";
+    watches.start(ObjectKind::Policy, policies, "networkpolicies", PolicyFacts::parse, Observed::Policy);
+    let kind = ObjectKind::AdminPolicy;
+    watches.start(kind, ADMIN, "adminnetworkpolicies", AdminPolicyFacts::parse, Observed::AdminPolicy);
+    let kind = ObjectKind::BaselinePolicy;
+    watches.start(kind, ADMIN, "baselineadminnetworkpolicies", AdminPolicyFacts::parse, Observed::BaselinePolicy);
     seen
+}
+
+struct Watches<'a> {
+    api: &'a Api,
+    tell: mpsc::Sender<Seen>,
+}
+
+impl Watches<'_> {
+    fn start<T: Send + 'static>(
+        &self,
+        kind: ObjectKind,
+        group: &str,
+        plural: &'static str,
+        parse: fn(&str) -> Result<T, String>,
+        upsert: fn(T) -> Observed,
+    ) {
+        let watch = watch(self.api, Resource::all(group, plural), parse);
+        tokio::spawn(forward(watch, kind, plural, upsert, self.tell.clone()));
+    }
 }
 
 async fn forward<T: Send + 'static>(
@@ -73,6 +101,11 @@ async fn forward<T: Send + 'static>(
                     }
                     continue;
                 }
+                // Its type is not installed: then there are none, until it is.
+                kubernetes::Observed::Absent if kind.is_optional() => {
+                    tracing::info!(resource = plural, "the cluster has no such type of object: there are none");
+                    objects.extend([Observed::Relisting(kind), Observed::Listed(kind)]);
+                }
                 // Every cluster has these: then it is no API server that answers.
                 kubernetes::Observed::Absent => {
                     let why = "the server does not know this type of object".to_owned();
@@ -92,21 +125,12 @@ async fn forward<T: Send + 'static>(
 
 fn gone(kind: ObjectKind, identity: &Identity) -> Observed {
     let uid = (!identity.uid.is_empty()).then(|| identity.uid.as_str().into());
-    let name = identity.name.as_str().into();
-    match kind {
-        ObjectKind::Node => Observed::NodeGone(name, uid),
-        ObjectKind::Namespace => Observed::NamespaceGone(name, uid),
-        ObjectKind::Pod => Observed::PodGone(Arc::new(PodKey::new(&identity.namespace, &identity.name)), uid),
-    }
+    Observed::Gone(kind, Arc::new(ObjectKey::new(&identity.namespace, &identity.name)), uid)
 }
 
 fn reference(kind: ObjectKind, identity: &Identity) -> ObjectRef {
     ObjectRef {
-        kind: match kind {
-            ObjectKind::Node => "Node",
-            ObjectKind::Namespace => "Namespace",
-            ObjectKind::Pod => "Pod",
-        },
+        kind: kind.name(),
         namespace: (!identity.namespace.is_empty()).then(|| identity.namespace.as_str().into()),
         name: identity.name.as_str().into(),
         uid: identity.uid.as_str().into(),

@@ -25,28 +25,36 @@ pub const OWNER_NAME: &str = "k8s.ovn.org/name";
 /// On an adopted row, whose identity is not computed: the identity that it stands for.
 pub const STANDS_FOR: &str = "k8s.ovn.org/id";
 
-/// A pod's namespace and name.
+/// An object's namespace and name; the namespace of one that has none is empty.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PodKey {
+pub struct ObjectKey {
     /// The namespace.
     pub namespace: Name,
-    /// The pod.
+    /// The object.
     pub name: Box<str>,
 }
 
-impl PodKey {
+/// A pod's namespace and name.
+pub type PodKey = ObjectKey;
+
+impl ObjectKey {
     /// A key of these names.
     pub fn new(namespace: &str, name: &str) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
 
-    /// The name of its logical port.
+    /// Reads `namespace/name`.
+    pub fn parse(text: &str) -> Option<Arc<Self>> {
+        text.split_once('/').map(|(namespace, name)| Arc::new(Self::new(namespace, name)))
+    }
+
+    /// The name of a pod's logical port.
     pub fn port_name(&self) -> String {
         format!("{}_{}", self.namespace, self.name)
     }
 }
 
-impl fmt::Display for PodKey {
+impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }
@@ -61,8 +69,18 @@ pub enum Owner {
     Node(Name),
     /// A namespace.
     Namespace(Name),
+    /// Pods that a policy speaks of, by the words of its selectors: their addresses and their ports.
+    Selector(Name),
     /// A pod.
     Pod(Arc<PodKey>),
+    /// A Service.
+    Service(Arc<ObjectKey>),
+    /// A NetworkPolicy.
+    Policy(Arc<ObjectKey>),
+    /// An AdminNetworkPolicy.
+    AdminPolicy(Name),
+    /// The BaselineAdminNetworkPolicy.
+    BaselinePolicy(Name),
     /// What was taken over from another controller and belongs to nobody.
     Adopted,
 }
@@ -74,7 +92,12 @@ impl Owner {
             Self::Cluster => "Cluster",
             Self::Node(_) => "Node",
             Self::Namespace(_) => "Namespace",
+            Self::Selector(_) => "Selector",
             Self::Pod(_) => "Pod",
+            Self::Service(_) => "Service",
+            Self::Policy(_) => "NetworkPolicy",
+            Self::AdminPolicy(_) => "AdminNetworkPolicy",
+            Self::BaselinePolicy(_) => "BaselineAdminNetworkPolicy",
             Self::Adopted => "Adopted",
         }
     }
@@ -83,8 +106,12 @@ impl Owner {
     pub fn name(&self) -> String {
         match self {
             Self::Cluster => "cluster".into(),
-            Self::Node(name) | Self::Namespace(name) => name.to_string(),
-            Self::Pod(key) => key.to_string(),
+            Self::Node(name)
+            | Self::Namespace(name)
+            | Self::Selector(name)
+            | Self::AdminPolicy(name)
+            | Self::BaselinePolicy(name) => name.to_string(),
+            Self::Pod(key) | Self::Service(key) | Self::Policy(key) => key.to_string(),
             Self::Adopted => "adopted".into(),
         }
     }
@@ -95,7 +122,12 @@ impl Owner {
             "Cluster" => Some(Self::Cluster),
             "Node" => Some(Self::Node(name.into())),
             "Namespace" => Some(Self::Namespace(name.into())),
-            "Pod" => name.split_once('/').map(|(namespace, name)| Self::Pod(Arc::new(PodKey::new(namespace, name)))),
+            "Selector" => Some(Self::Selector(name.into())),
+            "Pod" => ObjectKey::parse(name).map(Self::Pod),
+            "Service" => ObjectKey::parse(name).map(Self::Service),
+            "NetworkPolicy" => ObjectKey::parse(name).map(Self::Policy),
+            "AdminNetworkPolicy" => Some(Self::AdminPolicy(name.into())),
+            "BaselineAdminNetworkPolicy" => Some(Self::BaselinePolicy(name.into())),
             _ => None,
         }
     }
@@ -116,7 +148,12 @@ impl fmt::Display for Owner {
             Self::Cluster => f.write_str("the cluster's own network"),
             Self::Node(name) => write!(f, "node {name}"),
             Self::Namespace(name) => write!(f, "namespace {name}"),
+            Self::Selector(words) => write!(f, "the pods {words}"),
             Self::Pod(key) => write!(f, "pod {key}"),
+            Self::Service(key) => write!(f, "service {key}"),
+            Self::Policy(key) => write!(f, "network policy {key}"),
+            Self::AdminPolicy(name) => write!(f, "admin network policy {name}"),
+            Self::BaselinePolicy(name) => write!(f, "baseline admin network policy {name}"),
             Self::Adopted => f.write_str("what another controller left"),
         }
     }
@@ -198,7 +235,12 @@ mod tests {
             Owner::Cluster,
             Owner::Node("n1".into()),
             Owner::Namespace("default".into()),
+            Owner::Selector("namespace default, all pods".into()),
             Owner::Pod(Arc::new(PodKey::new("default", "web-0"))),
+            Owner::Service(Arc::new(ObjectKey::new("default", "web"))),
+            Owner::Policy(Arc::new(ObjectKey::new("default", "deny"))),
+            Owner::AdminPolicy("first".into()),
+            Owner::BaselinePolicy("default".into()),
         ] {
             let mark = owner.mark(&[("pod", "true")]);
             assert_eq!(Owner::from_mark(&mark[OWNER_TYPE], &mark[OWNER_NAME]), Some(owner));

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::identity::{Name, PodKey};
-use crate::objects::{NamespaceFacts, NodeFacts, PodFacts};
+use crate::identity::{Name, ObjectKey, PodKey};
+use crate::objects::{AdminPolicyFacts, NamespaceFacts, NodeFacts, PodFacts, PolicyFacts, ServiceFacts, SliceFacts};
 
 /// Objects of one kind, with what a list needs to find the ones that are gone.
 #[derive(Debug, Clone)]
@@ -38,6 +38,42 @@ impl<K: Ord + Clone, T> Kind<K, T> {
         self.listed = true;
         self.unseen.take().unwrap_or_default()
     }
+
+    /// Puts an object; returns what it was.
+    fn put(&mut self, key: K, object: T) -> Option<T> {
+        self.seen(&key);
+        self.objects.insert(key, object)
+    }
+}
+
+/// An object that is known by its name, and told from others of that name by its identity.
+trait Identified {
+    fn uid(&self) -> &str;
+}
+
+macro_rules! identified {
+    ($($kind:ty),+) => {
+        $(impl Identified for $kind {
+            fn uid(&self) -> &str {
+                &self.uid
+            }
+        })+
+    };
+}
+
+identified!(NodeFacts, NamespaceFacts, PodFacts, ServiceFacts, SliceFacts, PolicyFacts, AdminPolicyFacts);
+
+impl<K: Ord + Clone, T: Identified> Kind<K, T> {
+    /// Removes an object, unless it is another one of the same name.
+    fn remove<Q: Ord + ?Sized>(&mut self, key: &Q, uid: Option<&str>) -> Option<T>
+    where
+        K: std::borrow::Borrow<Q>,
+    {
+        if uid.is_some_and(|uid| self.objects.get(key).is_some_and(|object| object.uid() != uid)) {
+            return None;
+        }
+        self.objects.remove(key)
+    }
 }
 
 /// The kinds of objects that are watched.
@@ -49,6 +85,49 @@ pub enum ObjectKind {
     Namespace,
     /// Pods.
     Pod,
+    /// Services.
+    Service,
+    /// The endpoints of Services.
+    EndpointSlice,
+    /// NetworkPolicies.
+    Policy,
+    /// AdminNetworkPolicies; a cluster may do without the type.
+    AdminPolicy,
+    /// The BaselineAdminNetworkPolicy; a cluster may do without the type.
+    BaselinePolicy,
+}
+
+impl ObjectKind {
+    /// All of them, in the order in which they matter to each other.
+    pub const ALL: [Self; 8] = [
+        Self::Node,
+        Self::Namespace,
+        Self::Pod,
+        Self::Service,
+        Self::EndpointSlice,
+        Self::Policy,
+        Self::AdminPolicy,
+        Self::BaselinePolicy,
+    ];
+
+    /// As the API calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Node => "Node",
+            Self::Namespace => "Namespace",
+            Self::Pod => "Pod",
+            Self::Service => "Service",
+            Self::EndpointSlice => "EndpointSlice",
+            Self::Policy => "NetworkPolicy",
+            Self::AdminPolicy => "AdminNetworkPolicy",
+            Self::BaselinePolicy => "BaselineAdminNetworkPolicy",
+        }
+    }
+
+    /// Whether a cluster may do without it: then there are none.
+    pub fn is_optional(self) -> bool {
+        matches!(self, Self::AdminPolicy | Self::BaselinePolicy)
+    }
 }
 
 /// All facts.
@@ -58,30 +137,113 @@ pub struct Store {
     namespaces: Kind<Name, NamespaceFacts>,
     pods: Kind<Arc<PodKey>, PodFacts>,
     pods_by_node: BTreeMap<Name, BTreeSet<Arc<PodKey>>>,
+    services: Kind<Arc<ObjectKey>, ServiceFacts>,
+    slices: Kind<Arc<ObjectKey>, SliceFacts>,
+    policies: Kind<Arc<ObjectKey>, PolicyFacts>,
+    admin_policies: Kind<Arc<ObjectKey>, AdminPolicyFacts>,
+    baseline_policies: Kind<Arc<ObjectKey>, AdminPolicyFacts>,
+}
+
+/// Does the same for the objects of a kind, whichever it is; their keys are given to it as [`ObjectKey`]s.
+macro_rules! of_kind {
+    ($store:expr, $kind:expr, |$objects:ident| $do:expr) => {
+        match $kind {
+            ObjectKind::Node => {
+                let $objects = &mut $store.nodes;
+                $do
+            }
+            ObjectKind::Namespace => {
+                let $objects = &mut $store.namespaces;
+                $do
+            }
+            ObjectKind::Pod => {
+                let $objects = &mut $store.pods;
+                $do
+            }
+            ObjectKind::Service => {
+                let $objects = &mut $store.services;
+                $do
+            }
+            ObjectKind::EndpointSlice => {
+                let $objects = &mut $store.slices;
+                $do
+            }
+            ObjectKind::Policy => {
+                let $objects = &mut $store.policies;
+                $do
+            }
+            ObjectKind::AdminPolicy => {
+                let $objects = &mut $store.admin_policies;
+                $do
+            }
+            ObjectKind::BaselinePolicy => {
+                let $objects = &mut $store.baseline_policies;
+                $do
+            }
+        }
+    };
+}
+
+/// Every kind's key, as one that has a namespace and a name.
+trait Keyed: Sized {
+    fn from_key(key: &Arc<ObjectKey>) -> Self;
+    fn to_key(&self) -> Arc<ObjectKey>;
+}
+
+impl Keyed for Name {
+    fn from_key(key: &Arc<ObjectKey>) -> Self {
+        (*key.name).into()
+    }
+
+    fn to_key(&self) -> Arc<ObjectKey> {
+        Arc::new(ObjectKey::new("", self))
+    }
+}
+
+impl Keyed for Arc<ObjectKey> {
+    fn from_key(key: &Arc<ObjectKey>) -> Self {
+        key.clone()
+    }
+
+    fn to_key(&self) -> Arc<ObjectKey> {
+        self.clone()
+    }
 }
 
 impl Store {
     /// Whether every kind of object has been listed once.
     pub fn is_complete(&self) -> bool {
-        self.nodes.listed && self.namespaces.listed && self.pods.listed
+        self.missing().next().is_none()
+    }
+
+    /// The kinds that have not been listed yet.
+    pub fn missing(&self) -> impl Iterator<Item = ObjectKind> {
+        let listed = |kind: &ObjectKind| match kind {
+            ObjectKind::Node => self.nodes.listed,
+            ObjectKind::Namespace => self.namespaces.listed,
+            ObjectKind::Pod => self.pods.listed,
+            ObjectKind::Service => self.services.listed,
+            ObjectKind::EndpointSlice => self.slices.listed,
+            ObjectKind::Policy => self.policies.listed,
+            ObjectKind::AdminPolicy => self.admin_policies.listed,
+            ObjectKind::BaselinePolicy => self.baseline_policies.listed,
+        };
+        ObjectKind::ALL.into_iter().filter(move |kind| !listed(kind))
     }
 
     /// A list of a kind begins.
     pub fn relisting(&mut self, kind: ObjectKind) {
-        match kind {
-            ObjectKind::Node => self.nodes.relisting(),
-            ObjectKind::Namespace => self.namespaces.relisting(),
-            ObjectKind::Pod => self.pods.relisting(),
-        }
+        of_kind!(self, kind, |objects| objects.relisting());
+    }
+
+    /// The list of a kind is complete; these are gone.
+    pub fn listed(&mut self, kind: ObjectKind) -> Vec<Arc<ObjectKey>> {
+        of_kind!(self, kind, |objects| objects.listed().iter().map(Keyed::to_key).collect())
     }
 
     /// An object was seen that cannot be read: it is there, and what was known of it stays.
-    pub fn seen_unreadable(&mut self, kind: ObjectKind, namespace: &str, name: &str) {
-        match kind {
-            ObjectKind::Node => self.nodes.seen(&name.into()),
-            ObjectKind::Namespace => self.namespaces.seen(&name.into()),
-            ObjectKind::Pod => self.pods.seen(&Arc::new(PodKey::new(namespace, name))),
-        }
+    pub fn seen_unreadable(&mut self, kind: ObjectKind, key: &Arc<ObjectKey>) {
+        of_kind!(self, kind, |objects| objects.seen(&Keyed::from_key(key)));
     }
 
     /// A node.
@@ -126,32 +288,103 @@ impl Store {
         range.map(|(_, pod)| pod).take_while(move |pod| &*pod.key.namespace == namespace)
     }
 
+    /// A Service.
+    pub fn service(&self, key: &ObjectKey) -> Option<&ServiceFacts> {
+        self.services.objects.get(key)
+    }
+
+    /// All Services.
+    pub fn services(&self) -> impl Iterator<Item = &ServiceFacts> {
+        self.services.objects.values()
+    }
+
+    /// A NetworkPolicy.
+    pub fn policy(&self, key: &ObjectKey) -> Option<&PolicyFacts> {
+        self.policies.objects.get(key)
+    }
+
+    /// All NetworkPolicies.
+    pub fn policies(&self) -> impl Iterator<Item = &PolicyFacts> {
+        self.policies.objects.values()
+    }
+
+    /// An AdminNetworkPolicy, or the baseline one.
+    pub fn admin_policy(&self, name: &str, baseline: bool) -> Option<&AdminPolicyFacts> {
+        let kind = if baseline { &self.baseline_policies } else { &self.admin_policies };
+        kind.objects.get(&ObjectKey::new("", name))
+    }
+
+    /// All AdminNetworkPolicies, or the baseline ones.
+    pub fn admin_policies(&self, baseline: bool) -> impl Iterator<Item = &AdminPolicyFacts> {
+        let kind = if baseline { &self.baseline_policies } else { &self.admin_policies };
+        kind.objects.values()
+    }
+
     /// Puts a node; returns what it was.
     pub fn put_node(&mut self, node: NodeFacts) -> Option<NodeFacts> {
-        self.nodes.seen(&node.name);
-        self.nodes.objects.insert(node.name.clone(), node)
+        self.nodes.put(node.name.clone(), node)
     }
 
     /// Removes a node, unless it is another one of the same name.
     pub fn remove_node(&mut self, name: &str, uid: Option<&str>) -> Option<NodeFacts> {
-        if uid.is_some_and(|uid| self.node(name).is_some_and(|node| &*node.uid != uid)) {
-            return None;
-        }
-        self.nodes.objects.remove(name)
+        self.nodes.remove(name, uid)
     }
 
     /// Puts a namespace; returns what it was.
     pub fn put_namespace(&mut self, namespace: NamespaceFacts) -> Option<NamespaceFacts> {
-        self.namespaces.seen(&namespace.name);
-        self.namespaces.objects.insert(namespace.name.clone(), namespace)
+        self.namespaces.put(namespace.name.clone(), namespace)
     }
 
     /// Removes a namespace, unless it is another one of the same name.
     pub fn remove_namespace(&mut self, name: &str, uid: Option<&str>) -> Option<NamespaceFacts> {
-        if uid.is_some_and(|uid| self.namespace(name).is_some_and(|namespace| &*namespace.uid != uid)) {
-            return None;
-        }
-        self.namespaces.objects.remove(name)
+        self.namespaces.remove(name, uid)
+    }
+
+    /// Puts a Service; returns what it was.
+    pub fn put_service(&mut self, service: ServiceFacts) -> Option<ServiceFacts> {
+        self.services.put(service.key.clone(), service)
+    }
+
+    /// Removes a Service, unless it is another one of the same name.
+    pub fn remove_service(&mut self, key: &ObjectKey, uid: Option<&str>) -> Option<ServiceFacts> {
+        self.services.remove(key, uid)
+    }
+
+    /// Puts an EndpointSlice; returns what it was.
+    pub fn put_slice(&mut self, slice: SliceFacts) -> Option<SliceFacts> {
+        self.slices.put(slice.key.clone(), slice)
+    }
+
+    /// Removes an EndpointSlice, unless it is another one of the same name.
+    pub fn remove_slice(&mut self, key: &ObjectKey, uid: Option<&str>) -> Option<SliceFacts> {
+        self.slices.remove(key, uid)
+    }
+
+    /// Puts a NetworkPolicy; returns what it was.
+    pub fn put_policy(&mut self, policy: PolicyFacts) -> Option<PolicyFacts> {
+        self.policies.put(policy.key.clone(), policy)
+    }
+
+    /// Removes a NetworkPolicy, unless it is another one of the same name.
+    pub fn remove_policy(&mut self, key: &ObjectKey, uid: Option<&str>) -> Option<PolicyFacts> {
+        self.policies.remove(key, uid)
+    }
+
+    /// Puts an AdminNetworkPolicy, or the baseline one; returns what it was.
+    pub fn put_admin_policy(&mut self, policy: AdminPolicyFacts, baseline: bool) -> Option<AdminPolicyFacts> {
+        let kind = if baseline { &mut self.baseline_policies } else { &mut self.admin_policies };
+        kind.put(policy.key.clone(), policy)
+    }
+
+    /// Removes an AdminNetworkPolicy, or the baseline one, unless it is another one of the same name.
+    pub fn remove_admin_policy(
+        &mut self,
+        key: &ObjectKey,
+        uid: Option<&str>,
+        baseline: bool,
+    ) -> Option<AdminPolicyFacts> {
+        let kind = if baseline { &mut self.baseline_policies } else { &mut self.admin_policies };
+        kind.remove(key, uid)
     }
 
     /// Puts a pod; returns what it was.
@@ -181,10 +414,7 @@ impl Store {
 
     /// Removes a pod, unless it is another one of the same name.
     pub fn remove_pod(&mut self, key: &PodKey, uid: Option<&str>) -> Option<PodFacts> {
-        if uid.is_some_and(|uid| self.pod(key).is_some_and(|pod| &*pod.uid != uid)) {
-            return None;
-        }
-        let pod = self.pods.objects.remove(key)?;
+        let pod = self.pods.remove(key, uid)?;
         self.unindex(&pod);
         Some(pod)
     }
@@ -197,20 +427,5 @@ impl Store {
                 self.pods_by_node.remove(node);
             }
         }
-    }
-
-    /// The list of nodes is complete; these are gone.
-    pub fn nodes_listed(&mut self) -> BTreeSet<Name> {
-        self.nodes.listed()
-    }
-
-    /// The list of namespaces is complete; these are gone.
-    pub fn namespaces_listed(&mut self) -> BTreeSet<Name> {
-        self.namespaces.listed()
-    }
-
-    /// The list of pods is complete; these are gone.
-    pub fn pods_listed(&mut self) -> BTreeSet<Arc<PodKey>> {
-        self.pods.listed()
     }
 }

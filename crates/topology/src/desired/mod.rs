@@ -37,7 +37,12 @@ pub fn desired(owner: &Owner, given: Given<'_>) -> Result<Contribution, Refusal>
         Owner::Node(name) => node::desired(name, given),
         Owner::Namespace(name) => Ok(namespace::desired(name, given)),
         Owner::Pod(key) => Ok(pod::desired(key, given)),
-        Owner::Adopted => Ok(Contribution::default()),
+        Owner::Selector(_)
+        | Owner::Service(_)
+        | Owner::Policy(_)
+        | Owner::AdminPolicy(_)
+        | Owner::BaselinePolicy(_)
+        | Owner::Adopted => Ok(Contribution::default()),
     }
 }
 

@@ -327,7 +327,6 @@ impl Context<'_> {
     fn settle(&mut self, owner: &Owner, snapshot: &Snapshot) -> Result<(), Refusal> {
         let Self { leading, store, now, .. } = self;
         match owner {
-            Owner::Cluster | Owner::Namespace(_) | Owner::Adopted => Ok(()),
             Owner::Node(name) => {
                 let Some(node) = store.node(name) else {
                     leading.allocator.release_node(name);
@@ -364,6 +363,15 @@ impl Context<'_> {
                 }
                 Ok(())
             }
+            // What they have follows from their objects alone.
+            Owner::Cluster
+            | Owner::Namespace(_)
+            | Owner::Selector(_)
+            | Owner::Service(_)
+            | Owner::Policy(_)
+            | Owner::AdminPolicy(_)
+            | Owner::BaselinePolicy(_)
+            | Owner::Adopted => Ok(()),
         }
     }
 }

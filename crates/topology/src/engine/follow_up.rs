@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::effect::{Effect, Measure, ObjectRef, PatchOutcome};
 use super::{Engine, Leading};
-use crate::identity::{Name, Owner};
+use crate::identity::{Name, ObjectKey, Owner};
 use crate::objects::{Annotated, NODE_ID, NODE_SUBNETS, POD_NETWORKS, node_annotations, pod_annotation};
 use crate::refusal::Refusal;
 use crate::store::Store;
@@ -37,7 +37,7 @@ enum PatchState {
 /// The object behind an owner.
 pub(super) fn object_of(owner: &Owner, store: &Store) -> Option<ObjectRef> {
     match owner {
-        Owner::Cluster | Owner::Adopted => None,
+        Owner::Cluster | Owner::Selector(_) | Owner::Adopted => None,
         Owner::Node(name) => store.node(name).map(|node| ObjectRef {
             kind: "Node",
             namespace: None,
@@ -56,7 +56,20 @@ pub(super) fn object_of(owner: &Owner, store: &Store) -> Option<ObjectRef> {
             name: key.name.clone(),
             uid: pod.uid.clone(),
         }),
+        Owner::Service(key) => store.service(key).map(|service| reference("Service", key, &service.uid)),
+        Owner::Policy(key) => store.policy(key).map(|policy| reference("NetworkPolicy", key, &policy.uid)),
+        Owner::AdminPolicy(name) => {
+            store.admin_policy(name, false).map(|policy| reference("AdminNetworkPolicy", &policy.key, &policy.uid))
+        }
+        Owner::BaselinePolicy(name) => store
+            .admin_policy(name, true)
+            .map(|policy| reference("BaselineAdminNetworkPolicy", &policy.key, &policy.uid)),
     }
+}
+
+fn reference(kind: &'static str, key: &ObjectKey, uid: &Name) -> ObjectRef {
+    let namespace = (!key.namespace.is_empty()).then(|| key.namespace.clone());
+    ObjectRef { kind, namespace, name: key.name.clone(), uid: uid.clone() }
 }
 
 impl Leading {
@@ -162,7 +175,7 @@ impl Engine {
                 };
                 node_annotations(own).into_iter().filter(|(key, _)| absent(key)).collect()
             }
-            Owner::Cluster | Owner::Namespace(_) | Owner::Adopted => return,
+            _ => return,
         };
         let Some(object) = object_of(owner, &self.store).filter(|_| !owed.is_empty()) else { return };
         match leading.patching.get(owner) {

@@ -205,7 +205,13 @@ impl Engine {
         let mut queue = Queue::default();
         let namespaces = self.store.namespaces().map(|namespace| Owner::Namespace(namespace.name.clone()));
         let nodes = self.store.nodes().map(|node| Owner::Node(node.name.clone()));
-        for owner in [Owner::Cluster].into_iter().chain(nodes).chain(namespaces) {
+        let services = self.store.services().map(|service| Owner::Service(service.key.clone()));
+        let policies = self.store.policies().map(|policy| Owner::Policy(policy.key.clone()));
+        let admin = |policy: &crate::objects::AdminPolicyFacts| Owner::AdminPolicy((*policy.key.name).into());
+        let baseline = |policy: &crate::objects::AdminPolicyFacts| Owner::BaselinePolicy((*policy.key.name).into());
+        let admin = self.store.admin_policies(false).map(admin).chain(self.store.admin_policies(true).map(baseline));
+        let others = services.chain(policies).chain(admin);
+        for owner in [Owner::Cluster].into_iter().chain(nodes).chain(namespaces).chain(others) {
             if ledger.entry(&owner).is_none() {
                 queue.push(owner, now);
             }

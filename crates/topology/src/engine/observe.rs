@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use super::{Effect, Engine, Measure, ObjectRef};
 use crate::desired::holder_of_chassis;
-use crate::identity::{Name, Owner, PodKey};
-use crate::objects::{Annotated, NamespaceFacts, NodeFacts, PodFacts};
+use crate::identity::{Name, ObjectKey, Owner, PodKey};
+use crate::objects::{
+    AdminPolicyFacts, Annotated, NamespaceFacts, NodeFacts, PodFacts, PolicyFacts, ServiceFacts, SliceFacts,
+};
 use crate::store::ObjectKind;
 
 /// What was seen of the objects.
@@ -18,16 +20,22 @@ pub enum Observed {
     Listed(ObjectKind),
     /// A node is there, or changed.
     Node(NodeFacts),
-    /// A node is gone; its UID, if that is known.
-    NodeGone(Name, Option<Box<str>>),
     /// A namespace is there, or changed.
     Namespace(NamespaceFacts),
-    /// A namespace is gone.
-    NamespaceGone(Name, Option<Box<str>>),
     /// A pod is there, or changed.
     Pod(PodFacts),
-    /// A pod is gone.
-    PodGone(Arc<PodKey>, Option<Box<str>>),
+    /// A Service is there, or changed.
+    Service(ServiceFacts),
+    /// An EndpointSlice is there, or changed.
+    Slice(SliceFacts),
+    /// A NetworkPolicy is there, or changed.
+    Policy(PolicyFacts),
+    /// An AdminNetworkPolicy is there, or changed.
+    AdminPolicy(AdminPolicyFacts),
+    /// The BaselineAdminNetworkPolicy is there, or changed.
+    BaselinePolicy(AdminPolicyFacts),
+    /// An object is gone; its UID, if that is known.
+    Gone(ObjectKind, Arc<ObjectKey>, Option<Box<str>>),
     /// An object cannot be understood: what was known of it stays.
     Unreadable(ObjectKind, ObjectRef, String),
 }
@@ -39,13 +47,17 @@ impl Engine {
             Observed::Relisting(kind) => self.store.relisting(kind),
             Observed::Listed(kind) => self.listed(kind, now),
             Observed::Node(node) => self.node_changed(node, now),
-            Observed::NodeGone(name, uid) => self.node_gone(&name, uid.as_deref(), now),
             Observed::Namespace(namespace) => self.namespace_changed(namespace, now),
-            Observed::NamespaceGone(name, uid) => self.namespace_gone(&name, uid.as_deref(), now),
             Observed::Pod(pod) => self.pod_changed(pod, now),
-            Observed::PodGone(key, uid) => self.pod_gone(&key, uid.as_deref(), now),
+            Observed::Service(service) => drop(self.store.put_service(service)),
+            Observed::Slice(slice) => drop(self.store.put_slice(slice)),
+            Observed::Policy(policy) => drop(self.store.put_policy(policy)),
+            Observed::AdminPolicy(policy) => drop(self.store.put_admin_policy(policy, false)),
+            Observed::BaselinePolicy(policy) => drop(self.store.put_admin_policy(policy, true)),
+            Observed::Gone(kind, key, uid) => self.gone(kind, &key, uid.as_deref(), now),
             Observed::Unreadable(kind, object, why) => {
-                self.store.seen_unreadable(kind, object.namespace.as_deref().unwrap_or_default(), &object.name);
+                let key = ObjectKey::new(object.namespace.as_deref().unwrap_or_default(), &object.name);
+                self.store.seen_unreadable(kind, &Arc::new(key));
                 let message = format!("the object cannot be read ({why}): what was known of it stays in force");
                 self.effects.push(Effect::Warn { object, reason: "ObjectUnreadable", message });
             }
@@ -53,22 +65,21 @@ impl Engine {
     }
 
     fn listed(&mut self, kind: ObjectKind, now: Duration) {
+        for key in self.store.listed(kind) {
+            self.gone(kind, &key, None, now);
+        }
+    }
+
+    fn gone(&mut self, kind: ObjectKind, key: &ObjectKey, uid: Option<&str>, now: Duration) {
         match kind {
-            ObjectKind::Node => {
-                for name in self.store.nodes_listed() {
-                    self.node_gone(&name, None, now);
-                }
-            }
-            ObjectKind::Namespace => {
-                for name in self.store.namespaces_listed() {
-                    self.namespace_gone(&name, None, now);
-                }
-            }
-            ObjectKind::Pod => {
-                for key in self.store.pods_listed() {
-                    self.pod_gone(&key, None, now);
-                }
-            }
+            ObjectKind::Node => self.node_gone(&key.name, uid, now),
+            ObjectKind::Namespace => self.namespace_gone(&key.name, uid, now),
+            ObjectKind::Pod => self.pod_gone(key, uid, now),
+            ObjectKind::Service => drop(self.store.remove_service(key, uid)),
+            ObjectKind::EndpointSlice => drop(self.store.remove_slice(key, uid)),
+            ObjectKind::Policy => drop(self.store.remove_policy(key, uid)),
+            ObjectKind::AdminPolicy => drop(self.store.remove_admin_policy(key, uid, false)),
+            ObjectKind::BaselinePolicy => drop(self.store.remove_admin_policy(key, uid, true)),
         }
     }
 

@@ -37,8 +37,11 @@ impl Queue {
             Owner::Cluster => 0,
             Owner::Node(_) => 1,
             Owner::Namespace(_) => 2,
-            Owner::Pod(_) => 3,
-            Owner::Adopted => 4,
+            Owner::Selector(_) => 3,
+            Owner::Policy(_) | Owner::AdminPolicy(_) | Owner::BaselinePolicy(_) => 4,
+            Owner::Pod(_) => 5,
+            Owner::Service(_) => 6,
+            Owner::Adopted => 7,
         };
         let key = (class, self.next);
         self.next += 1;

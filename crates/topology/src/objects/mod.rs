@@ -3,15 +3,23 @@
 //! An object is never refused as a whole for a bad annotation: what is wrong stands in the facts as [`Annotated::Broken`],
 //! so that the rest of the object still counts and somebody can be told.
 
+mod admin_policy;
 mod annotation;
 mod namespace;
 mod node;
 mod pod;
+mod policy;
+mod service;
+mod slice;
 
+pub use admin_policy::AdminPolicyFacts;
 pub use annotation::{Annotated, POD_NETWORKS, node_annotations, pod_annotation};
 pub use namespace::NamespaceFacts;
 pub use node::{GatewayFacts, GatewayMode, MANAGEMENT_MACS, NODE_ID, NODE_SUBNETS, NodeFacts};
 pub use pod::{PodFacts, PodNetwork, StaticRequest};
+pub use policy::PolicyFacts;
+pub use service::ServiceFacts;
+pub use slice::SliceFacts;
 
 use std::borrow::Cow;
 use std::fmt;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use topology::engine::Observed;
-use topology::identity::PodKey;
-use topology::objects::{NamespaceFacts, NodeFacts, PodFacts};
+use topology::identity::ObjectKey;
+use topology::objects::{AdminPolicyFacts, NamespaceFacts, NodeFacts, PodFacts, PolicyFacts, ServiceFacts, SliceFacts};
 use topology::store::ObjectKind;
 
 /// Kind, namespace, name.
@@ -37,7 +37,7 @@ impl Api {
         self.uids += 1;
         self.clock += 1;
         object["metadata"]["name"] = json!(name);
-        if kind == ObjectKind::Pod {
+        if !namespace.is_empty() {
             object["metadata"]["namespace"] = json!(namespace);
         }
         object["metadata"]["uid"] = json!(format!("uid-{}", self.uids));
@@ -98,12 +98,15 @@ pub(crate) fn observed(event: &Event) -> Observed {
     let uid = || Some(event.object["metadata"]["uid"].as_str().unwrap().into());
     let (_, namespace, name) = &event.key;
     match (event.key.0, event.gone) {
+        (kind, true) => Observed::Gone(kind, Arc::new(ObjectKey::new(namespace, name)), uid()),
         (ObjectKind::Node, false) => Observed::Node(NodeFacts::parse(&text).unwrap()),
-        (ObjectKind::Node, true) => Observed::NodeGone(name.as_str().into(), uid()),
         (ObjectKind::Namespace, false) => Observed::Namespace(NamespaceFacts::parse(&text).unwrap()),
-        (ObjectKind::Namespace, true) => Observed::NamespaceGone(name.as_str().into(), uid()),
         (ObjectKind::Pod, false) => Observed::Pod(PodFacts::parse(&text).unwrap()),
-        (ObjectKind::Pod, true) => Observed::PodGone(Arc::new(PodKey::new(namespace, name)), uid()),
+        (ObjectKind::Service, false) => Observed::Service(ServiceFacts::parse(&text).unwrap()),
+        (ObjectKind::EndpointSlice, false) => Observed::Slice(SliceFacts::parse(&text).unwrap()),
+        (ObjectKind::Policy, false) => Observed::Policy(PolicyFacts::parse(&text).unwrap()),
+        (ObjectKind::AdminPolicy, false) => Observed::AdminPolicy(AdminPolicyFacts::parse(&text).unwrap()),
+        (ObjectKind::BaselinePolicy, false) => Observed::BaselinePolicy(AdminPolicyFacts::parse(&text).unwrap()),
     }
 }
 
@@ -113,7 +116,7 @@ pub(crate) struct Watches {
     cursors: BTreeMap<ObjectKind, usize>,
 }
 
-pub(crate) const KINDS: [ObjectKind; 3] = [ObjectKind::Node, ObjectKind::Namespace, ObjectKind::Pod];
+pub(crate) const KINDS: [ObjectKind; 8] = ObjectKind::ALL;
 
 impl Watches {
     /// A list of everything of a kind, as it is now.
