@@ -220,7 +220,7 @@ fn pod_to_pod(given: Given<'_>, from: &PodKey, to: &PodKey, chain: &mut Vec<Step
         let Some(path) = reach(given, from, to, v6) else { continue };
         any = true;
         let node = given.store.pod(to).and_then(|pod| pod.node.clone()).unwrap_or_else(|| "".into());
-        let subnets = given.allocator.node(&node).into_iter().flat_map(|own| own.subnets());
+        let subnets = given.allocator.node(&node).into_iter().flat_map(crate::allocation::NodeAllocation::subnets);
         let subnet = subnets.into_iter().find(|subnet| subnet.is_ipv6() == v6).map(|subnet| subnet.to_string());
         let subnet = subnet.unwrap_or_default();
         let says = if path.routed {

@@ -65,7 +65,7 @@ pub fn differences(before: &Snapshot, after: &Snapshot) -> Vec<Difference> {
                 Some(_) => {}
             }
         }
-        for old in former.into_iter().flat_map(|former| former.iter()) {
+        for old in former.into_iter().flat_map(ovsdb::replica::Table::iter) {
             if table.get(old.uuid).is_none() {
                 all.push(difference(Some(old), None, before, after));
             }

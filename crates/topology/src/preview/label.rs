@@ -20,3 +20,17 @@ pub fn label(row: RowView<'_>) -> String {
     };
     if words.is_empty() { row.uuid.to_string() } else { words }
 }
+
+/// The columns that a table's labels tell.
+pub fn told_by_label(table: &str) -> &'static [&'static str] {
+    match table {
+        "ACL" => &["direction", "priority", "action", "match"],
+        "Logical_Router_Policy" => &["priority", "action", "match"],
+        "Logical_Router_Static_Route" => &["policy", "ip_prefix", "nexthop"],
+        "NAT" => &["type", "logical_ip", "external_ip"],
+        "QoS" => &["direction", "priority", "match"],
+        "Static_MAC_Binding" => &["logical_port", "ip"],
+        "Meter_Band" => &["action", "rate"],
+        _ => &["name"],
+    }
+}

@@ -25,7 +25,7 @@ use ovsdb::uuid::Uuid;
 use serde_json::{Map, Value, json};
 
 pub use difference::{Column, Difference, Fate, differences};
-pub use label::label;
+pub use label::{label, told_by_label};
 
 use crate::engine::{Next, ObjectRef, PatchOutcome};
 use crate::identity::ObjectKey;
