@@ -12,6 +12,7 @@ mod looking;
 mod migration;
 mod nodes;
 mod packets;
+mod plan;
 mod rows;
 mod startup;
 mod states;

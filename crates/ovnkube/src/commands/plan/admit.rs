@@ -103,11 +103,11 @@ pub(super) fn sample_nodes(count: u8) -> Vec<(Key, Value)> {
     (1..=count).map(node).collect()
 }
 
-/// Places pods that say no node: on these, in turn. Returns those that stay without.
-pub(super) fn place_pods(objects: &mut Objects, nodes: &[String]) -> Vec<String> {
+/// Places pods of manifests that say no node: on these, in turn. Returns those that stay without.
+pub(super) fn place_pods(objects: &mut Objects, nodes: &[String], is_manifest: impl Fn(&Key) -> bool) -> Vec<String> {
     let mut left = Vec::new();
     let mut turns = nodes.iter().cycle();
-    let pods = objects.iter_mut().filter(|((kind, ..), _)| *kind == ObjectKind::Pod);
+    let pods = objects.iter_mut().filter(|(key, _)| key.0 == ObjectKind::Pod && is_manifest(key));
     for ((_, namespace, name), pod) in pods {
         let phase = pod["status"]["phase"].as_str().unwrap_or_default();
         let placed = pod["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty());
@@ -260,8 +260,12 @@ mod tests {
             let pod = json!({"metadata": {"name": name}, "spec": spec, "status": {"phase": phase}});
             objects.insert(key(ObjectKind::Pod, "ns", name), pod);
         }
-        assert_eq!(place_pods(&mut objects.clone(), &[]), ["ns/a", "ns/c"]);
-        assert!(place_pods(&mut objects, &["n1".to_owned(), "n2".to_owned()]).is_empty());
+        assert_eq!(place_pods(&mut objects.clone(), &[], |_| true), ["ns/a", "ns/c"]);
+        assert!(
+            place_pods(&mut objects.clone(), &[], |_| false).is_empty(),
+            "a cluster's own pods are its scheduler's"
+        );
+        assert!(place_pods(&mut objects, &["n1".to_owned(), "n2".to_owned()], |_| true).is_empty());
         let nodes: Vec<_> = objects.values().map(|pod| pod["spec"]["nodeName"].as_str()).collect();
         assert_eq!(nodes, [Some("n1"), Some("n9"), Some("n2"), None]);
     }

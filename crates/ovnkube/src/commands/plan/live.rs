@@ -66,7 +66,7 @@ pub(super) async fn rows(access: &DatabaseAccess) -> anyhow::Result<Rows> {
     };
     northbound::DATABASE.check(&schema).require_core()?;
     // All tables: rows that we never write may be referred to by those that we do.
-    let tables = schema.tables.keys().map(|table| TableMonitor::new(table)).collect();
+    let tables = schema.tables.keys().map(TableMonitor::new).collect();
     let snapshot = connect(access, tables).await?.snapshot();
     let mut rows = Vec::new();
     for table in snapshot.tables() {

@@ -161,8 +161,8 @@ impl Loaded {
     }
 
     /// An object, or a list of objects, which need not say what they are.
-    fn object(&mut self, file: &str, line: u64, mut object: Value, of: Option<(&str, &str)>) {
-        let line = Some(line);
+    fn object(&mut self, file: &str, first: u64, mut object: Value, of: Option<(&str, &str)>) {
+        let line = Some(first);
         if !object.is_object() {
             return self.mistake(file, line, None, "is no object; hint: a manifest begins with apiVersion and kind");
         }
@@ -184,7 +184,7 @@ impl Loaded {
         if let (Some(items), Some(single)) = (object["items"].as_array_mut(), kind.strip_suffix("List")) {
             let of = (!single.is_empty()).then_some((version.as_str(), single));
             for item in std::mem::take(items) {
-                self.object(file, line.unwrap_or(1), item, of);
+                self.object(file, first, item, of);
             }
             return;
         }

@@ -148,7 +148,7 @@ fn objects(plan: &Plan, loaded: &Loaded, there: &Objects, cluster: &ClusterSetti
         }
         None => {}
     }
-    let left = admit::place_pods(&mut objects, &nodes);
+    let left = admit::place_pods(&mut objects, &nodes, |key| loaded.manifests.contains_key(key));
     if let Some(first) = left.first() {
         let count = left.len();
         let (pods, them) = match count {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::Value;
+use topology::identity::Owner;
 use topology::preview::{Difference, Fate, Remark};
 
 use super::load::Mistake;
@@ -100,7 +101,7 @@ pub(super) fn by_object(differences: Vec<Difference>) -> Vec<Object> {
     let mut objects: Vec<Object> = Vec::new();
     for difference in differences {
         let owner = difference.owner.clone();
-        let (kind, name) = (owner.as_ref().map(|owner| owner.kind()), owner.as_ref().map(|owner| owner.name()));
+        let (kind, name) = (owner.as_ref().map(Owner::kind), owner.as_ref().map(Owner::name));
         let shown = owner.map_or_else(|| "rows that are not ovnkube's".to_owned(), |owner| owner.to_string());
         let row = row(difference);
         match objects.last_mut() {
