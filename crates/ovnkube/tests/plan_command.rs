@@ -162,6 +162,20 @@ fn questions_are_answered_with_the_chain() {
 }
 
 #[test]
+fn settings_are_those_of_the_controller() {
+    let shop = manifest("shop");
+    let asked = ["-f", &shop, "--sample-nodes", "1", "--cluster-subnets", "10.0.0.0/16/24,fd01::/48/64"];
+    let (plan, _) = planned(&asked);
+    assert_eq!((&plan["refused"], &plan["warnings"]), (&json!([]), &json!([])), "{plan}");
+    let text = plan.to_string();
+    assert!(text.contains("10.0.0.3 fd01::3") && text.contains("2001:db8::ffff"), "{text}");
+    let yes = run(&[&["plan"], &asked[..], &["--can", "from=shop/web", "to=[2001:db8:1::7]:443"]].concat(), &[]);
+    assert_eq!(yes.status, Some(0), "{yes:?}");
+    let wrong = run(&["plan", "-f", &shop, "--cluster-subnets", "10.0.0.0/16/24,172.30.0.0/16/24"], &[]);
+    assert_eq!(wrong.status, Some(2), "{wrong:?}");
+}
+
+#[test]
 fn nothing_to_plan_is_misuse() {
     let outcome = plan(&[]);
     assert_eq!(outcome.status, Some(2));

@@ -87,16 +87,19 @@ pub(super) fn admit((kind, namespace, name): &Key, object: &mut Value) {
     }
 }
 
-/// Nodes as their agents would have told of them: by the addresses that are kept for documentation.
-pub(super) fn sample_nodes(count: u8) -> Vec<(Key, Value)> {
+/// Nodes as their agents would have told of them, with addresses of these families (IPv6 or not): those that are kept for
+/// documentation.
+pub(super) fn sample_nodes(count: u8, families: &[bool]) -> Vec<(Key, Value)> {
     let node = |number: u8| {
         let name = format!("sample-{number}");
+        let of = |v6: &bool| if *v6 { format!("2001:db8::{number:x}/64") } else { format!("192.0.2.{number}/24") };
+        let addresses: Vec<String> = families.iter().map(of).collect();
+        let hops: Vec<&str> = families.iter().map(|v6| if *v6 { "2001:db8::ffff" } else { "192.0.2.254" }).collect();
         let gateway = json!({"default": {"mode": "shared", "interface-id": format!("br-ex_{name}"),
-            "mac-address": format!("0a:58:c0:00:02:{number:02x}"), "next-hops": ["192.0.2.254"],
-            "ip-addresses": [format!("192.0.2.{number}/24")]}});
+            "mac-address": format!("0a:58:c0:00:02:{number:02x}"), "next-hops": hops, "ip-addresses": addresses}});
         let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "annotations": {
             "k8s.ovn.org/node-chassis-id": name,
-            "k8s.ovn.org/host-cidrs": format!("[\"192.0.2.{number}/24\"]"),
+            "k8s.ovn.org/host-cidrs": json!(addresses).to_string(),
             "k8s.ovn.org/l3-gateway-config": gateway.to_string()}}});
         ((ObjectKind::Node, String::new(), name), object)
     };

@@ -137,7 +137,7 @@ fn objects(plan: &Plan, loaded: &Loaded, there: &Objects, cluster: &ClusterSetti
     match plan.sample_nodes {
         Some(_) if has_nodes => hints.push("there are nodes: --sample-nodes is not needed, and none is assumed".into()),
         Some(count) => {
-            let samples = admit::sample_nodes(count);
+            let samples = admit::sample_nodes(count, &cluster.families().collect::<Vec<_>>());
             if nodes.is_empty() {
                 nodes = samples.iter().map(|((_, _, name), _)| name.clone()).collect();
             }
