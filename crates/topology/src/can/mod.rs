@@ -116,6 +116,8 @@ pub struct CannotTell(pub String);
 pub fn decide(given: Given<'_>, from: &Party, to: &Destination) -> Result<Answer, CannotTell> {
     let mut chain = Vec::new();
     let way = way(given, from, &to.party, &mut chain)?;
+    // Who talks to itself is told once.
+    chain.dedup();
     if !way {
         return Ok(Answer { yes: false, chain });
     }

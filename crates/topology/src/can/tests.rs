@@ -57,6 +57,7 @@ fn pods_reach_each_other_and_the_chain_says_how() {
 #[test]
 fn who_has_no_network_is_not_reached() {
     let preview = world(&[]);
+    assert_eq!(ask(&preview, "ns/a", "ns/a:80").unwrap().chain.len(), 2, "who talks to itself is told once");
     let lost = ask(&preview, "ns/a", "ns/lost").unwrap();
     assert!(!lost.yes);
     assert_eq!(lost.chain.last().unwrap().field, "spec.nodeName");

@@ -33,7 +33,11 @@ pub(super) async fn objects(kubeconfig: &Path) -> anyhow::Result<Objects> {
             let page = match page {
                 // A type that is not installed has no objects.
                 Err(ApiError::NotFound(_)) if kind.is_optional() => break,
-                page => page.with_context(|| format!("cannot list {} of {}", kind.name(), api.server()))?,
+                Err(error) => {
+                    let hint = "check that the kubeconfig's server runs, and that its user may list this kind";
+                    bail!("cannot list {} of {}: {error}; hint: {hint}", kind.name(), api.server());
+                }
+                Ok(page) => page,
             };
             let mut page: Value = serde_json::from_slice(&page)
                 .with_context(|| format!("{} answered with something that is not JSON", api.server()))?;

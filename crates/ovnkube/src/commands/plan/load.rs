@@ -240,12 +240,12 @@ impl Loaded {
     }
 }
 
-/// The words of a mistake without the line in the document, which is not the file's.
-fn without_place(words: &str) -> String {
+/// The words of a mistake without a line and column, which are not the file's.
+pub(super) fn without_place(words: &str) -> String {
     let words = words.lines().next().unwrap_or_default();
     let words = words.strip_prefix("error: ").unwrap_or(words);
-    let bare = words.strip_prefix("line ").and_then(|rest| rest.split_once(": ")).map_or(words, |(_, rest)| rest);
-    bare.to_owned()
+    let words = words.strip_prefix("line ").and_then(|rest| rest.split_once(": ")).map_or(words, |(_, rest)| rest);
+    words.rsplit_once(" at line ").map_or(words, |(words, _)| words).to_owned()
 }
 
 /// What people call an object.
@@ -360,5 +360,6 @@ mod tests {
     fn a_mistake_of_yaml_has_its_own_line() {
         let all = mistakes("apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n---\napiVersion: v1\nkind: 'Pod\n");
         assert!(all.len() == 1 && all[0].starts_with("a.yaml:6: is not YAML: "), "{all:?}");
+        assert!(!all[0].contains(" line "), "{all:?}");
     }
 }

@@ -207,7 +207,7 @@ fn put(preview: &mut Preview, key: &Key, object: Value, place: Option<load::Plac
     let (kind, namespace, name) = key;
     if let Err(why) = preview.put(*kind, object) {
         let place = place.unwrap_or(load::Place { file: "the cluster".into(), line: None });
-        let message = format!("cannot be understood: {why}");
+        let message = format!("cannot be understood: {}", load::without_place(&why));
         let mistake = Mistake { place, object: Some(shown(*kind, namespace, name)), message };
         if !mistakes.contains(&mistake) {
             mistakes.push(mistake);
