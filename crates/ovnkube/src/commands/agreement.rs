@@ -47,13 +47,12 @@ impl Pace {
 pub(super) fn agree(config: &Config) -> Result<Agreement, Problems> {
     let mut problems = Vec::new();
     let cluster = keep(cluster(config), &mut problems);
-    let northbound = [&settings::NB_ADDRESS, &settings::NB_KEY, &settings::NB_CERTIFICATE, &settings::NB_AUTHORITIES];
     let southbound = [&settings::SB_ADDRESS, &settings::SB_KEY, &settings::SB_CERTIFICATE, &settings::SB_AUTHORITIES];
-    let northbound = keep(access(config, northbound), &mut problems);
+    let north = keep(northbound(config), &mut problems);
     let southbound = keep(access(config, southbound), &mut problems);
     let kubeconfig = keep(kubeconfig(config), &mut problems);
     let pace = keep(pace(config), &mut problems);
-    match (cluster, northbound, southbound, kubeconfig, pace) {
+    match (cluster, north, southbound, kubeconfig, pace) {
         (Some(cluster), Some(northbound), Some(southbound), Some(kubeconfig), Some(pace)) => {
             Ok(Agreement { cluster, northbound, southbound, kubeconfig, pace })
         }
@@ -65,7 +64,7 @@ fn keep<T>(result: anyhow::Result<T>, problems: &mut Vec<String>) -> Option<T> {
     result.map_err(|error| problems.push(format!("{error:#}"))).ok()
 }
 
-fn cluster(config: &Config) -> anyhow::Result<ClusterSettings> {
+pub(super) fn cluster(config: &Config) -> anyhow::Result<ClusterSettings> {
     fn parsed<T: std::str::FromStr<Err: ToString>>(config: &Config, setting: &Setting) -> anyhow::Result<T> {
         config.value(setting)?.parse().map_err(|error: T::Err| anyhow!("{}: {}", setting.key, error.to_string()))
     }
@@ -118,6 +117,11 @@ fn kubeconfig(config: &Config) -> anyhow::Result<Option<PathBuf>> {
 pub(super) fn check_kubeconfig(file: &Path) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Ok(runtime.block_on(kubernetes::check_kubeconfig(file))?)
+}
+
+/// How the northbound database is reached.
+pub(super) fn northbound(config: &Config) -> anyhow::Result<DatabaseAccess> {
+    access(config, [&settings::NB_ADDRESS, &settings::NB_KEY, &settings::NB_CERTIFICATE, &settings::NB_AUTHORITIES])
 }
 
 fn access(config: &Config, [address, key, certificate, authorities]: [&Setting; 4]) -> anyhow::Result<DatabaseAccess> {

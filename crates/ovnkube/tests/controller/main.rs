@@ -12,6 +12,7 @@ mod looking;
 mod migration;
 mod nodes;
 mod packets;
+mod plan;
 mod random_objects;
 mod rows;
 mod startup;
