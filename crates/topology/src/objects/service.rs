@@ -355,6 +355,8 @@ fn read_range(place: usize, text: &str) -> Result<Prefix, String> {
 }
 
 #[cfg(test)]
+// What is written down on the spot is passed as it is.
+#[allow(clippy::needless_pass_by_value)]
 mod tests {
     use serde_json::{Value, json};
 

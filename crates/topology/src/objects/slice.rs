@@ -217,6 +217,8 @@ impl Raw<'_> {
 }
 
 #[cfg(test)]
+// What is written down on the spot is passed as it is.
+#[allow(clippy::needless_pass_by_value)]
 mod tests {
     use serde_json::{Value, json};
 

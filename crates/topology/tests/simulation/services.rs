@@ -51,7 +51,7 @@ pub(crate) fn put_service(api: &mut Api, namespace: &str, service: u8, like: u16
     if bit(like, 12) {
         status = json!({"loadBalancer": {"ingress": [{"ip": format!("198.51.100.{}", 100 + service)}]}});
     }
-    put(api, &service_key(namespace, service), json!({"metadata": {}, "spec": spec, "status": status}));
+    put(api, &service_key(namespace, service), &json!({"metadata": {}, "spec": spec, "status": status}));
 }
 
 /// Makes a slice, or another one of it; slices may overlap, and move from one Service to another.
@@ -88,11 +88,11 @@ pub(crate) fn put_slice(api: &mut Api, namespace: &str, slice: u8, service: u8, 
         {"name": "b", "port": 53, "protocol": "UDP"}]);
     let family = if v6 { "IPv6" } else { "IPv4" };
     let object = json!({"metadata": {"labels": labels}, "addressType": family, "ports": ports, "endpoints": list});
-    put(api, &slice_key(namespace, slice), object);
+    put(api, &slice_key(namespace, slice), &object);
 }
 
 /// Makes an object, or another one of the one that is there.
-fn put(api: &mut Api, key: &Key, object: Value) {
+fn put(api: &mut Api, key: &Key, object: &Value) {
     if api.create(key.0, &key.1, &key.2, object.clone()) {
         return;
     }

@@ -10,6 +10,8 @@
 
 mod endpoints;
 #[cfg(test)]
+// What is written down on the spot is passed as it is.
+#[allow(clippy::needless_pass_by_value)]
 mod tests;
 
 use std::collections::BTreeMap;
