@@ -13,6 +13,7 @@ mod migration;
 mod nodes;
 mod packets;
 mod rows;
+mod services;
 mod startup;
 mod states;
 mod trace;
