@@ -87,7 +87,7 @@ impl Ledger {
 
     /// Puts what an owner shall have, notes what that touches, and returns what it had.
     pub fn put(&mut self, owner: &Owner, contribution: Contribution, touched: &mut Touched) -> Entry {
-        let Contribution { rows, mut members } = contribution;
+        let Contribution { rows, mut members, refusal: _ } = contribution;
         members.sort_unstable();
         members.dedup();
         let entry = Entry { rows: rows.iter().map(|row| row.id).collect(), members: members.into() };

@@ -25,11 +25,13 @@ pub mod desired;
 pub mod engine;
 pub mod identity;
 pub mod ledger;
+pub mod maps;
 pub mod objects;
 pub mod plan;
 pub mod preview;
 pub mod reach;
 pub mod refusal;
+mod service_index;
 pub mod settings;
 pub mod store;
 

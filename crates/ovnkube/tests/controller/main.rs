@@ -15,6 +15,7 @@ mod packets;
 mod plan;
 mod random_objects;
 mod rows;
+mod services;
 mod startup;
 mod states;
 mod trace;

@@ -12,7 +12,7 @@ use ovn_schema::northbound::{
 use ovsdb::uuid::Uuid;
 
 use super::cluster::{CLUSTER_GROUP, JOIN, MANAGEMENT_PORTS_KEY, ROUTER_KEY, ROUTER_PORTS_KEY, SWITCH_GROUP, tier};
-use super::{Given, gateway, ip_word};
+use super::{Given, gateway, ip_word, template};
 use crate::allocation::NodeAllocation;
 use crate::contribution::{Contribution, Draft};
 use crate::identity::Owner;
@@ -93,6 +93,7 @@ pub(super) fn desired(name: &str, given: Given<'_>) -> Result<Contribution, Refu
     let switch = switch(&mut draft, node, own, given);
     router_port(&mut draft, node, own, switch, given);
     management_port(&mut draft, node, own, switch, given);
+    template::add(&mut draft, node, given);
     if let (Some(gateway), Some(chassis)) = (gateway::of(node), &node.chassis) {
         gateway::add(&mut draft, node, own, gateway, chassis, given);
     }

@@ -16,7 +16,7 @@ use super::seed;
 use super::{BATCH, Engine, Leading};
 use crate::allocation::{PodState, Thing};
 use crate::contribution::{Contribution, Member};
-use crate::desired::{Given, check_node, desired, holder_of_chassis};
+use crate::desired::{Given, check_node, desired, holder_of_chassis, service_needs};
 use crate::identity::{ColumnRef, Name, Owner, RowId};
 use crate::ledger::{Entry, Ledger, Touched};
 use crate::objects::NodeFacts;
@@ -289,11 +289,17 @@ impl Context<'_> {
         let given =
             Given { settings, store: self.store, allocator: &self.leading.allocator, aliases: &self.leading.aliases };
         let wanted = desired(owner, given);
+        if let Owner::Service(key) = owner {
+            self.leading.node_bound.note(key, service_needs(key, given));
+        }
         match (refusal.as_ref(), &wanted) {
             (Some(refusal), _) | (None, Err(refusal)) => {
                 let refusal = refusal.clone();
                 self.leading.park(owner, refusal, self.store, self.effects);
                 self.leading.wait(owner, self.store);
+            }
+            (None, Ok(Contribution { refusal: Some(refusal), .. })) => {
+                self.leading.park(owner, refusal.clone(), self.store, self.effects);
             }
             (None, Ok(_)) => drop(self.leading.parked.remove(owner)),
         }

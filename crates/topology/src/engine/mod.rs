@@ -17,6 +17,7 @@ mod progress;
 mod queue;
 mod record;
 mod seed;
+mod services;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,6 +34,7 @@ use self::batch::{Batch, Disturbed};
 use self::follow_up::Patching;
 use self::progress::Progress;
 use self::queue::Queue;
+use self::services::NodeBound;
 use crate::allocation::{Allocator, KnownNode};
 use crate::contribution::Aliases;
 use crate::desired::Given;
@@ -74,6 +76,8 @@ struct Leading {
     warned: BTreeMap<Owner, &'static str>,
     /// Pods that wait for something of their node.
     waiting: BTreeMap<Name, BTreeSet<Arc<PodKey>>>,
+    /// Services whose rows depend on nodes.
+    node_bound: NodeBound,
     patching: BTreeMap<Owner, Patching>,
     /// When annotations are sent again.
     retries: BTreeSet<(Duration, Owner)>,
@@ -184,6 +188,7 @@ impl Engine {
             parked: BTreeMap::new(),
             warned: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            node_bound: NodeBound::default(),
             patching: BTreeMap::new(),
             retries: BTreeSet::new(),
             progress: Progress::default(),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::services::{NodePorts, for_services};
 use super::{Effect, Engine, Measure, ObjectRef};
 use crate::desired::holder_of_chassis;
 use crate::identity::{Name, ObjectKey, Owner, PodKey};
@@ -49,8 +50,8 @@ impl Engine {
             Observed::Node(node) => self.node_changed(node, now),
             Observed::Namespace(namespace) => self.namespace_changed(namespace, now),
             Observed::Pod(pod) => self.pod_changed(pod, now),
-            Observed::Service(service) => drop(self.store.put_service(service)),
-            Observed::Slice(slice) => drop(self.store.put_slice(slice)),
+            Observed::Service(service) => self.service_changed(service, now),
+            Observed::Slice(slice) => self.slice_changed(slice, now),
             Observed::Policy(policy) => drop(self.store.put_policy(policy)),
             Observed::AdminPolicy(policy) => drop(self.store.put_admin_policy(policy, false)),
             Observed::BaselinePolicy(policy) => drop(self.store.put_admin_policy(policy, true)),
@@ -75,15 +76,15 @@ impl Engine {
             ObjectKind::Node => self.node_gone(&key.name, uid, now),
             ObjectKind::Namespace => self.namespace_gone(&key.name, uid, now),
             ObjectKind::Pod => self.pod_gone(key, uid, now),
-            ObjectKind::Service => drop(self.store.remove_service(key, uid)),
-            ObjectKind::EndpointSlice => drop(self.store.remove_slice(key, uid)),
+            ObjectKind::Service => self.service_gone(key, uid, now),
+            ObjectKind::EndpointSlice => self.slice_gone(key, uid, now),
             ObjectKind::Policy => drop(self.store.remove_policy(key, uid)),
             ObjectKind::AdminPolicy => drop(self.store.remove_admin_policy(key, uid, false)),
             ObjectKind::BaselinePolicy => drop(self.store.remove_admin_policy(key, uid, true)),
         }
     }
 
-    fn queue(&mut self, owner: Owner, now: Duration) {
+    pub(super) fn queue(&mut self, owner: Owner, now: Duration) {
         if let Some(leading) = &mut self.leading {
             leading.queue.push(owner, now);
         }
@@ -99,6 +100,7 @@ impl Engine {
 
     fn node_changed(&mut self, node: NodeFacts, now: Duration) {
         let name = node.name.clone();
+        let node_ports = NodePorts::of(&self.store);
         let before = self.store.put_node(node);
         let Some(node) = self.store.node(&name) else { return };
         if before.as_ref() == Some(node) {
@@ -126,15 +128,19 @@ impl Engine {
         // What pods' rows take from their node.
         let for_pods = |node: &NodeFacts| (node.uid.clone(), node.chassis.clone(), node.gateway.clone());
         let concerns_pods = before.as_ref().is_none_or(|before| for_pods(before) != for_pods(node));
+        let concerns_services = before.as_ref().is_none_or(|before| for_services(before) != for_services(node));
         self.queue(Owner::Node(name.clone()), now);
         if concerns_pods {
             self.queue_pods_on(&name, now);
-            self.queue_claimants(&claimed, &name, now);
+            self.queue_chassis_claimants(&claimed, &name, now);
+        }
+        if concerns_services {
+            self.queue_node_bound(node_ports, now);
         }
     }
 
     /// Other nodes that claim a chassis: it may be theirs now.
-    fn queue_claimants(&mut self, chassis: &[Box<str>], but: &str, now: Duration) {
+    fn queue_chassis_claimants(&mut self, chassis: &[Box<str>], but: &str, now: Duration) {
         let claims =
             |node: &&NodeFacts| &*node.name != but && node.chassis.as_ref().is_some_and(|own| chassis.contains(own));
         let claimants: Vec<Name> = self.store.nodes().filter(claims).map(|node| node.name.clone()).collect();
@@ -145,6 +151,7 @@ impl Engine {
     }
 
     fn node_gone(&mut self, name: &str, uid: Option<&str>, now: Duration) {
+        let node_ports = NodePorts::of(&self.store);
         let Some(node) = self.store.remove_node(name, uid) else { return };
         if let Some(leading) = &mut self.leading {
             leading.patching.remove(&Owner::Node(node.name.clone()));
@@ -154,7 +161,8 @@ impl Engine {
         }
         self.queue(Owner::Node(node.name.clone()), now);
         self.queue_pods_on(name, now);
-        self.queue_claimants(node.chassis.as_slice(), name, now);
+        self.queue_chassis_claimants(node.chassis.as_slice(), name, now);
+        self.queue_node_bound(node_ports, now);
     }
 
     fn namespace_changed(&mut self, namespace: NamespaceFacts, now: Duration) {

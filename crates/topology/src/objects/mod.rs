@@ -18,10 +18,11 @@ pub use namespace::NamespaceFacts;
 pub use node::{GatewayFacts, GatewayMode, MANAGEMENT_MACS, NODE_ID, NODE_SUBNETS, NodeFacts};
 pub use pod::{PodFacts, PodNetwork, StaticRequest};
 pub use policy::PolicyFacts;
-pub use service::ServiceFacts;
-pub use slice::SliceFacts;
+pub use service::{Affinity, Protocol, ServiceFacts, ServicePort, ServiceSpec, ServiceType};
+pub use slice::{Endpoint, Hints, SliceFacts, SlicePort, SliceSpec};
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -39,6 +40,8 @@ struct Metadata<'a> {
     #[serde(borrow)]
     creation_timestamp: Cow<'a, str>,
     annotations: Annotations,
+    #[serde(borrow)]
+    labels: Option<BTreeMap<Key<'a>, Key<'a>>>,
 }
 
 /// The annotations that may concern us. Others, which can be large, are skipped without a copy.
@@ -81,10 +84,20 @@ impl<'de> Deserialize<'de> for Annotations {
 }
 
 /// A key that is borrowed where it can be.
-#[derive(serde::Deserialize)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
+impl std::borrow::Borrow<str> for Key<'_> {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
 impl Metadata<'_> {
+    fn label(&self, key: &str) -> Option<&str> {
+        self.labels.as_ref()?.get(key).map(|value| &*value.0)
+    }
+
     fn annotation(&self, key: &str) -> Option<&str> {
         self.annotations.0.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
     }

@@ -25,6 +25,8 @@ pub const MANAGEMENT_MACS: &str = "k8s.ovn.org/node-mgmt-port-mac-addresses";
 /// What the one above was called before.
 const MANAGEMENT_MAC: &str = "k8s.ovn.org/node-mgmt-port-mac-address";
 
+const ZONE: &str = "topology.kubernetes.io/zone";
+
 /// What we need to know of a Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeFacts {
@@ -50,6 +52,8 @@ pub struct NodeFacts {
     pub network_unavailable: Option<bool>,
     /// Whether its kubelet says that it works; unknown counts as yes.
     pub ready: bool,
+    /// The zone that it stands in, if its labels say so.
+    pub zone: Option<Name>,
 }
 
 /// How a node's pods reach the outside.
@@ -135,6 +139,7 @@ impl NodeFacts {
             },
             network_unavailable: condition("NetworkUnavailable").map(|status| status == "True"),
             ready: condition("Ready").is_none_or(|status| status == "True"),
+            zone: metadata.label(ZONE).map(Into::into),
         })
     }
 

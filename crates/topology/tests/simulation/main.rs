@@ -11,5 +11,6 @@ mod faults;
 mod rng;
 mod schema;
 mod seeds;
+mod services;
 mod story;
 mod verdict;
