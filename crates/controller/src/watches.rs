@@ -6,7 +6,6 @@ use kubernetes::{Api, Identity, Resource, Watch, watch};
 use tokio::sync::mpsc;
 use topology::engine::{ObjectRef, Observed};
 use topology::identity::ObjectKey;
-use topology::objects::{AdminPolicyFacts, NamespaceFacts, NodeFacts, PodFacts, PolicyFacts, ServiceFacts, SliceFacts};
 use topology::store::ObjectKind;
 
 /// So many events are taken at once at most.
@@ -25,51 +24,16 @@ pub(crate) enum Seen {
 
 /// Starts the watches. Their events come in order for each kind.
 pub(crate) fn start(api: &Api) -> mpsc::Receiver<Seen> {
-    const CORE: &str = "/api/v1";
-    const ADMIN: &str = "/apis/policy.networking.k8s.io/v1alpha1";
-    let (tell, seen) = mpsc::channel(8);
-    let watches = Watches { api, tell };
-    watches.start(ObjectKind::Node, CORE, "nodes", NodeFacts::parse, Observed::Node);
-    watches.start(ObjectKind::Namespace, CORE, "namespaces", NamespaceFacts::parse, Observed::Namespace);
-    watches.start(ObjectKind::Pod, CORE, "pods", PodFacts::parse, Observed::Pod);
-    watches.start(ObjectKind::Service, CORE, "services", ServiceFacts::parse, Observed::Service);
-    let slices = "/apis/discovery.k8s.io/v1";
-    watches.start(ObjectKind::EndpointSlice, slices, "endpointslices", SliceFacts::parse, Observed::Slice);
-    let policies = "/apis/networking.k8s.io/v1";
-    watches.start(ObjectKind::Policy, policies, "networkpolicies", PolicyFacts::parse, Observed::Policy);
-    let kind = ObjectKind::AdminPolicy;
-    watches.start(kind, ADMIN, "adminnetworkpolicies", AdminPolicyFacts::parse, Observed::AdminPolicy);
-    let kind = ObjectKind::BaselinePolicy;
-    watches.start(kind, ADMIN, "baselineadminnetworkpolicies", AdminPolicyFacts::parse, Observed::BaselinePolicy);
+    let (tell, seen) = mpsc::channel(ObjectKind::ALL.len());
+    for kind in ObjectKind::ALL {
+        let watch = watch(api, Resource::at(kind.collection()), Observed::reader(kind));
+        tokio::spawn(forward(watch, kind, tell.clone()));
+    }
     seen
 }
 
-struct Watches<'a> {
-    api: &'a Api,
-    tell: mpsc::Sender<Seen>,
-}
-
-impl Watches<'_> {
-    fn start<T: Send + 'static>(
-        &self,
-        kind: ObjectKind,
-        group: &str,
-        plural: &'static str,
-        parse: fn(&str) -> Result<T, String>,
-        upsert: fn(T) -> Observed,
-    ) {
-        let watch = watch(self.api, Resource::all(group, plural), parse);
-        tokio::spawn(forward(watch, kind, plural, upsert, self.tell.clone()));
-    }
-}
-
-async fn forward<T: Send + 'static>(
-    mut watch: Watch<T>,
-    kind: ObjectKind,
-    plural: &'static str,
-    upsert: fn(T) -> Observed,
-    tell: mpsc::Sender<Seen>,
-) {
+async fn forward(mut watch: Watch<Observed>, kind: ObjectKind, tell: mpsc::Sender<Seen>) {
+    let plural = kind.plural();
     let mut batch = Vec::with_capacity(BATCH);
     loop {
         batch.clear();
@@ -81,7 +45,7 @@ async fn forward<T: Send + 'static>(
         for event in batch.drain(..) {
             match event {
                 kubernetes::Observed::Relisting => objects.push(Observed::Relisting(kind)),
-                kubernetes::Observed::Upsert(facts) => objects.push(upsert(facts)),
+                kubernetes::Observed::Upsert(observed) => objects.push(observed),
                 kubernetes::Observed::Deleted(identity) => objects.push(gone(kind, &identity)),
                 kubernetes::Observed::Listed => objects.push(Observed::Listed(kind)),
                 kubernetes::Observed::Unreadable { object, error } => {

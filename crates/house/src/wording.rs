@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_registry_is_found_with_its_line() {
-        let text = format!("fine\nsee https://index.crates{}io/x", '.');
+        let text = format!("fine\nsee https://index.{}.io/x", "crates");
         let found = slips(&text);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].line, 2);

@@ -24,6 +24,7 @@ pub mod contribution;
 pub mod desired;
 pub mod engine;
 pub mod identity;
+mod kind;
 pub mod ledger;
 pub mod maps;
 pub mod objects;

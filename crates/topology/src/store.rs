@@ -5,6 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::identity::{Name, ObjectKey, PodKey};
+pub use crate::kind::ObjectKind;
 use crate::objects::{AdminPolicyFacts, NamespaceFacts, NodeFacts, PodFacts, PolicyFacts, ServiceFacts, SliceFacts};
 use crate::service_index::{Claim, ServiceIndex};
 
@@ -74,60 +75,6 @@ impl<K: Ord + Clone, T: Identified> Kind<K, T> {
             return None;
         }
         self.objects.remove(key)
-    }
-}
-
-/// The kinds of objects that are watched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ObjectKind {
-    /// Nodes.
-    Node,
-    /// Namespaces.
-    Namespace,
-    /// Pods.
-    Pod,
-    /// Services.
-    Service,
-    /// The endpoints of Services.
-    EndpointSlice,
-    /// NetworkPolicies.
-    Policy,
-    /// AdminNetworkPolicies; a cluster may do without the type.
-    AdminPolicy,
-    /// The BaselineAdminNetworkPolicy; a cluster may do without the type.
-    BaselinePolicy,
-}
-
-impl ObjectKind {
-    /// All of them, in the order in which they matter to each other.
-    pub const ALL: [Self; 8] = [
-        Self::Node,
-        Self::Namespace,
-        Self::Pod,
-        Self::Service,
-        Self::EndpointSlice,
-        Self::Policy,
-        Self::AdminPolicy,
-        Self::BaselinePolicy,
-    ];
-
-    /// As the API calls it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Node => "Node",
-            Self::Namespace => "Namespace",
-            Self::Pod => "Pod",
-            Self::Service => "Service",
-            Self::EndpointSlice => "EndpointSlice",
-            Self::Policy => "NetworkPolicy",
-            Self::AdminPolicy => "AdminNetworkPolicy",
-            Self::BaselinePolicy => "BaselineAdminNetworkPolicy",
-        }
-    }
-
-    /// Whether a cluster may do without it: then there are none.
-    pub fn is_optional(self) -> bool {
-        matches!(self, Self::AdminPolicy | Self::BaselinePolicy)
     }
 }
 

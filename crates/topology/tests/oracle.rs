@@ -4,28 +4,7 @@
 //! goes wrong here: faults are the simulation's. What fails is shrunk to the few steps that matter.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-// What the simulation is made of; not all of it is needed here.
-#[allow(dead_code)]
-#[path = "simulation/api.rs"]
-mod api;
-#[allow(dead_code)]
-#[path = "simulation/controller.rs"]
-mod controller;
-#[allow(dead_code)]
-#[path = "simulation/database.rs"]
-mod database;
-#[allow(dead_code)]
-#[path = "simulation/faults.rs"]
-mod faults;
-#[path = "simulation/quiet.rs"]
-mod quiet;
-#[allow(dead_code)]
-#[path = "simulation/rng.rs"]
-mod rng;
-#[path = "simulation/schema.rs"]
-mod schema;
-#[path = "simulation/services.rs"]
-mod services;
+mod support;
 
 use std::collections::BTreeMap;
 
@@ -43,7 +22,8 @@ use topology::maps;
 use topology::refusal::Refusal;
 use topology::store::ObjectKind;
 
-use crate::quiet::Quiet;
+use crate::support::quiet::Quiet;
+use crate::support::{api, schema, services};
 
 const CASES: u32 = 512;
 

@@ -17,27 +17,7 @@
 //!   `Static_MAC_Binding` have none and are known by their computed identities.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-// What the simulation is made of; not all of it is needed here.
-#[allow(dead_code)]
-#[path = "simulation/api.rs"]
-mod api;
-#[allow(dead_code)]
-#[path = "simulation/controller.rs"]
-mod controller;
-#[allow(dead_code)]
-#[path = "simulation/database.rs"]
-mod database;
-#[allow(dead_code)]
-#[path = "simulation/faults.rs"]
-mod faults;
-#[allow(dead_code)]
-#[path = "simulation/quiet.rs"]
-mod quiet;
-#[allow(dead_code)]
-#[path = "simulation/rng.rs"]
-mod rng;
-#[path = "simulation/schema.rs"]
-mod schema;
+mod support;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -50,7 +30,8 @@ use topology::ClusterSettings;
 use topology::identity::{OWNER_CONTROLLER, OWNER_NAME, OWNER_TYPE};
 use topology::store::ObjectKind;
 
-use crate::quiet::Quiet;
+use crate::support::quiet::Quiet;
+use crate::support::schema;
 
 type Rows = BTreeMap<(String, Uuid), RowValues>;
 

@@ -1,27 +1,7 @@
 //! Stories in which nothing goes wrong but what they are about, told to their end.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-// What the simulation is made of; not all of it is needed here.
-#[allow(dead_code)]
-#[path = "simulation/api.rs"]
-mod api;
-#[allow(dead_code)]
-#[path = "simulation/controller.rs"]
-mod controller;
-#[allow(dead_code)]
-#[path = "simulation/database.rs"]
-mod database;
-#[allow(dead_code)]
-#[path = "simulation/faults.rs"]
-mod faults;
-#[allow(dead_code)]
-#[path = "simulation/quiet.rs"]
-mod quiet;
-#[allow(dead_code)]
-#[path = "simulation/rng.rs"]
-mod rng;
-#[path = "simulation/schema.rs"]
-mod schema;
+mod support;
 
 use std::time::Duration;
 
@@ -31,9 +11,10 @@ use topology::engine::Next;
 use topology::store::ObjectKind;
 use topology::{ClusterSettings, Effect, Engine};
 
-use crate::api::{KINDS, Key, Watches};
-use crate::database::{Chassis, Follower};
-use crate::quiet::Quiet;
+use crate::support::api::{KINDS, Key, Watches};
+use crate::support::database::{Chassis, Follower};
+use crate::support::quiet::Quiet;
+use crate::support::schema;
 
 fn world(cluster: &str) -> Quiet {
     let services = vec!["172.30.0.0/16".parse().unwrap()];

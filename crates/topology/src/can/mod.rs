@@ -18,6 +18,7 @@ pub use words::{understand, understand_party};
 
 use crate::desired::Given;
 use crate::identity::{Name, ObjectKey, PodKey};
+use crate::objects::Protocol;
 use crate::reach::{Exit, leaves, reach};
 
 /// Who talks, or is talked to.
@@ -45,28 +46,6 @@ impl fmt::Display for Party {
     }
 }
 
-/// How it is talked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Protocol {
-    /// TCP, which is meant where nothing is said.
-    #[default]
-    Tcp,
-    /// UDP.
-    Udp,
-    /// SCTP.
-    Sctp,
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tcp => "tcp",
-            Self::Udp => "udp",
-            Self::Sctp => "sctp",
-        })
-    }
-}
-
 /// Whom it is talked to, and by which door.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Destination {
@@ -81,7 +60,7 @@ pub struct Destination {
 impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.port {
-            Some(port) => write!(f, "{} port {port}/{}", self.party, self.protocol),
+            Some(port) => write!(f, "{} port {port}/{}", self.party, self.protocol.word()),
             None => write!(f, "{}", self.party),
         }
     }

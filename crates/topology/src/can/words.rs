@@ -4,8 +4,9 @@ use std::net::IpAddr;
 
 use netmodel::Prefix;
 
-use super::{Destination, Party, Protocol};
+use super::{Destination, Party};
 use crate::identity::ObjectKey;
+use crate::objects::Protocol;
 use crate::store::Store;
 
 /// Reads `ns/pod:80/udp`, `ns/service:443`, `node:10250`, `192.0.2.0/24`, `192.0.2.7:53/udp`, `[2001:db8::7]:80`.
@@ -64,10 +65,6 @@ fn network(text: &str) -> Option<Prefix> {
 }
 
 fn read_protocol(text: &str) -> Result<Protocol, String> {
-    match text.to_ascii_lowercase().as_str() {
-        "tcp" => Ok(Protocol::Tcp),
-        "udp" => Ok(Protocol::Udp),
-        "sctp" => Ok(Protocol::Sctp),
-        _ => Err(format!("{text:?} is no protocol; hint: tcp, udp or sctp")),
-    }
+    let named = Protocol::ALL.into_iter().find(|protocol| protocol.word().eq_ignore_ascii_case(text));
+    named.ok_or_else(|| format!("{text:?} is no protocol; hint: tcp, udp or sctp"))
 }

@@ -114,7 +114,11 @@ impl Engine {
             mends.touch(&leading.ledger, snapshot, &mut touched);
             let plan = plan(&touched, &leading.ledger, snapshot);
             if plan.missing.is_empty() {
-                let record = Record::of(&touched, &before, snapshot);
+                // Where nothing is written, nothing goes and nothing comes: a review of an unchanged cluster.
+                let record = match plan.transaction.is_empty() {
+                    true => Record::default(),
+                    false => Record::of(&touched, &before, snapshot),
+                };
                 leading.in_flight = Some(Batch { turns, before, asks: false, freed: Vec::new(), record, mends });
                 return plan.transaction;
             }
@@ -320,7 +324,9 @@ impl Context<'_> {
         let Owner::Pod(key) = owner else { return false };
         let Some(pod) = self.store.pod(key) else { return false };
         let Some(node) = pod.wants_port().and_then(|node| self.store.node(node)) else { return false };
-        let parked = self.leading.allocator.node(&node.name).is_none() || holder_of_chassis(node, self.store).is_some();
+        // Nearly no node is: the rest is not looked at then.
+        let parked = self.leading.parked.contains_key(&Owner::Node(node.name.clone()))
+            && (self.leading.allocator.node(&node.name).is_none() || holder_of_chassis(node, self.store).is_some());
         let port = RowId { table: LogicalSwitchPort::TABLE, uuid: seed::port_of(pod, &self.leading.aliases) };
         parked && self.leading.ledger.entry(owner).is_some_and(|entry| entry.rows().contains(&port))
     }

@@ -41,6 +41,22 @@ pub enum Observed {
     Unreadable(ObjectKind, ObjectRef, String),
 }
 
+impl Observed {
+    /// How an object of a kind is read from its JSON.
+    pub fn reader(kind: ObjectKind) -> fn(&str) -> Result<Self, String> {
+        match kind {
+            ObjectKind::Node => |json| NodeFacts::parse(json).map(Self::Node),
+            ObjectKind::Namespace => |json| NamespaceFacts::parse(json).map(Self::Namespace),
+            ObjectKind::Pod => |json| PodFacts::parse(json).map(Self::Pod),
+            ObjectKind::Service => |json| ServiceFacts::parse(json).map(Self::Service),
+            ObjectKind::EndpointSlice => |json| SliceFacts::parse(json).map(Self::Slice),
+            ObjectKind::Policy => |json| PolicyFacts::parse(json).map(Self::Policy),
+            ObjectKind::AdminPolicy => |json| AdminPolicyFacts::parse(json).map(Self::AdminPolicy),
+            ObjectKind::BaselinePolicy => |json| AdminPolicyFacts::parse(json).map(Self::BaselinePolicy),
+        }
+    }
+}
+
 impl Engine {
     /// Takes note of what was seen.
     pub fn observe(&mut self, observed: Observed, now: Duration) {

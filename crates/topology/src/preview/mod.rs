@@ -29,7 +29,6 @@ pub use label::{label, told_by_label};
 
 use crate::engine::{Next, ObjectRef, PatchOutcome};
 use crate::identity::ObjectKey;
-use crate::objects::{AdminPolicyFacts, NamespaceFacts, NodeFacts, PodFacts, PolicyFacts, ServiceFacts, SliceFacts};
 use crate::plan::TABLES;
 use crate::settings::ClusterSettings;
 use crate::store::ObjectKind;
@@ -274,17 +273,7 @@ fn name_of(object: &ObjectRef) -> String {
 
 /// What a watch would tell of an object.
 fn observed(kind: ObjectKind, object: &Value) -> Result<Observed, String> {
-    let text = object.to_string();
-    Ok(match kind {
-        ObjectKind::Node => Observed::Node(NodeFacts::parse(&text)?),
-        ObjectKind::Namespace => Observed::Namespace(NamespaceFacts::parse(&text)?),
-        ObjectKind::Pod => Observed::Pod(PodFacts::parse(&text)?),
-        ObjectKind::Service => Observed::Service(ServiceFacts::parse(&text)?),
-        ObjectKind::EndpointSlice => Observed::Slice(SliceFacts::parse(&text)?),
-        ObjectKind::Policy => Observed::Policy(PolicyFacts::parse(&text)?),
-        ObjectKind::AdminPolicy => Observed::AdminPolicy(AdminPolicyFacts::parse(&text)?),
-        ObjectKind::BaselinePolicy => Observed::BaselinePolicy(AdminPolicyFacts::parse(&text)?),
-    })
+    Observed::reader(kind)(&object.to_string())
 }
 
 #[cfg(test)]

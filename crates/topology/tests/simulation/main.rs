@@ -4,13 +4,9 @@
 //! `SIMULATION_SEED=n` plays one seed alone, with `SIMULATION_TRACE=1` told step by step; `SIMULATION_SEEDS=n` plays so many.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod api;
-mod controller;
-mod database;
-mod faults;
-mod rng;
-mod schema;
+#[path = "../support/mod.rs"]
+mod support;
+
 mod seeds;
-mod services;
 mod story;
 mod verdict;

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ovsdb::schema::DatabaseSchema;
 
-use crate::faults::Fault;
-use crate::schema::schema;
 use crate::story::Story;
+use crate::support::faults::Fault;
+use crate::support::schema::schema;
 
 const SEEDS: u64 = 10_000;
 const STEPS: usize = 210;

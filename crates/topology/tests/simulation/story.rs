@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use topology::ClusterSettings;
 use topology::store::ObjectKind;
 
-use crate::api::{Api, KINDS, Key};
-use crate::controller::Controller;
-use crate::database::{Chassis, GLOBAL, Nb};
-use crate::faults::{Fault, Faults};
-use crate::rng::Rng;
-use crate::services;
+use crate::support::api::{Api, KINDS, Key};
+use crate::support::controller::Controller;
+use crate::support::database::{Chassis, GLOBAL, Nb};
+use crate::support::faults::{Fault, Faults};
+use crate::support::rng::Rng;
+use crate::support::services;
 
 const NODES: usize = 5;
 const NAMESPACES: [&str; 3] = ["blue", "green", "red"];

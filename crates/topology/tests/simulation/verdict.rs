@@ -7,11 +7,11 @@ use topology::engine::Next;
 use topology::identity::Owner;
 use topology::refusal::Refusal;
 
-use crate::api::KINDS;
-use crate::controller::Controller;
-use crate::database::{Follower, GLOBAL, Nb};
-use crate::faults::Fault;
 use crate::story::Story;
+use crate::support::api::KINDS;
+use crate::support::controller::Controller;
+use crate::support::database::{Follower, GLOBAL, Nb};
+use crate::support::faults::Fault;
 
 impl Story {
     /// The oracle.

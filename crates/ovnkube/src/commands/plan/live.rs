@@ -15,7 +15,6 @@ use serde_json::Value;
 use topology::store::ObjectKind;
 
 use super::admit::Objects;
-use super::kinds;
 
 /// So long is a server waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -29,7 +28,7 @@ pub(super) async fn objects(kubeconfig: &Path) -> anyhow::Result<Objects> {
     for kind in ObjectKind::ALL {
         let mut next = String::new();
         loop {
-            let page = api.get(&format!("{}?limit={PAGE}{next}", kinds::collection(kind))).await;
+            let page = api.get(&format!("{}?limit={PAGE}{next}", kind.collection())).await;
             let page = match page {
                 // A type that is not installed has no objects.
                 Err(ApiError::NotFound(_)) if kind.is_optional() => break,

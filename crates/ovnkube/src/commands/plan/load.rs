@@ -208,7 +208,7 @@ impl Loaded {
             };
             return self.mistake(file, line, Some(kind.name().to_owned()), message);
         }
-        let namespace = if kinds::is_namespaced(kind) {
+        let namespace = if kind.is_namespaced() {
             let given = object["metadata"]["namespace"].as_str().filter(|namespace| !namespace.is_empty());
             given.unwrap_or("default").to_owned()
         } else {
@@ -222,7 +222,7 @@ impl Loaded {
                 return self.mistake(file, line, Some(shown), message);
             }
         }
-        if kinds::is_namespaced(kind) {
+        if kind.is_namespaced() {
             object["metadata"]["namespace"] = namespace.as_str().into();
         } else if let Some(metadata) = object["metadata"].as_object_mut() {
             metadata.remove("namespace");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::rng::Rng;
+use crate::support::rng::Rng;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use topology::engine::Observed;
 use topology::identity::ObjectKey;
-use topology::objects::{AdminPolicyFacts, NamespaceFacts, NodeFacts, PodFacts, PolicyFacts, ServiceFacts, SliceFacts};
 use topology::store::ObjectKind;
 
 /// Kind, namespace, name.
@@ -97,17 +96,11 @@ pub(crate) fn observed(event: &Event) -> Observed {
     let text = event.object.to_string();
     let uid = || Some(event.object["metadata"]["uid"].as_str().unwrap().into());
     let (_, namespace, name) = &event.key;
-    match (event.key.0, event.gone) {
-        (kind, true) => Observed::Gone(kind, Arc::new(ObjectKey::new(namespace, name)), uid()),
-        (ObjectKind::Node, false) => Observed::Node(NodeFacts::parse(&text).unwrap()),
-        (ObjectKind::Namespace, false) => Observed::Namespace(NamespaceFacts::parse(&text).unwrap()),
-        (ObjectKind::Pod, false) => Observed::Pod(PodFacts::parse(&text).unwrap()),
-        (ObjectKind::Service, false) => Observed::Service(ServiceFacts::parse(&text).unwrap()),
-        (ObjectKind::EndpointSlice, false) => Observed::Slice(SliceFacts::parse(&text).unwrap()),
-        (ObjectKind::Policy, false) => Observed::Policy(PolicyFacts::parse(&text).unwrap()),
-        (ObjectKind::AdminPolicy, false) => Observed::AdminPolicy(AdminPolicyFacts::parse(&text).unwrap()),
-        (ObjectKind::BaselinePolicy, false) => Observed::BaselinePolicy(AdminPolicyFacts::parse(&text).unwrap()),
+    let kind = event.key.0;
+    if event.gone {
+        return Observed::Gone(kind, Arc::new(ObjectKey::new(namespace, name)), uid());
     }
+    Observed::reader(kind)(&text).unwrap()
 }
 
 /// How far one controller has seen the history of each kind.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use topology::store::ObjectKind;
 
-use crate::api::{Api, Key};
+use crate::support::api::{Api, Key};
 
 pub(crate) fn service_key(namespace: &str, service: u8) -> Key {
     (ObjectKind::Service, namespace.to_owned(), format!("s{service}"))

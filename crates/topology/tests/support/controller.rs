@@ -8,10 +8,10 @@ use topology::identity::Owner;
 use topology::store::ObjectKind;
 use topology::{ClusterSettings, Effect, Engine};
 
-use crate::api::{Api, KINDS, Key, Watches};
-use crate::database::{Follower, Nb, cell};
-use crate::faults::{Fault, Faults};
-use crate::rng::Rng;
+use crate::support::api::{Api, KINDS, Key, Watches};
+use crate::support::database::{Follower, Nb, cell};
+use crate::support::faults::{Fault, Faults};
+use crate::support::rng::Rng;
 
 pub(crate) struct Patch {
     owner: Owner,

@@ -7,11 +7,11 @@ use serde_json::json;
 use topology::ClusterSettings;
 use topology::store::ObjectKind;
 
-use crate::api::{Api, KINDS, Key};
-use crate::controller::Controller;
-use crate::database::{Chassis, Nb};
-use crate::faults::Faults;
-use crate::rng::Rng;
+use crate::support::api::{Api, KINDS, Key};
+use crate::support::controller::Controller;
+use crate::support::database::{Chassis, Nb};
+use crate::support::faults::Faults;
+use crate::support::rng::Rng;
 
 pub(crate) struct Quiet {
     pub(crate) settings: ClusterSettings,
