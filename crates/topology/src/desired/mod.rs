@@ -5,10 +5,14 @@ mod gateway;
 mod namespace;
 mod node;
 mod pod;
+mod policy;
+mod selector;
 
 pub(crate) use cluster::{LOAD_BALANCER_GROUPS, ROUTER};
 pub(crate) use node::{NODE_ID_MARK, SUBNET, SUBNET_V6, SWITCH_KEY, check as check_node};
 pub(crate) use pod::PORT_KEY;
+pub(crate) use policy::denials;
+pub(crate) use selector::{join, rows as selector_rows};
 
 use crate::allocation::Allocator;
 use crate::contribution::{Aliases, Contribution};
@@ -37,12 +41,11 @@ pub fn desired(owner: &Owner, given: Given<'_>) -> Result<Contribution, Refusal>
         Owner::Node(name) => node::desired(name, given),
         Owner::Namespace(name) => Ok(namespace::desired(name, given)),
         Owner::Pod(key) => Ok(pod::desired(key, given)),
-        Owner::Selector(_)
-        | Owner::Service(_)
-        | Owner::Policy(_)
-        | Owner::AdminPolicy(_)
-        | Owner::BaselinePolicy(_)
-        | Owner::Adopted => Ok(Contribution::default()),
+        Owner::Selector(words) => Ok(selector::desired(words, given)),
+        Owner::Policy(key) => Ok(policy::desired(key, given)),
+        Owner::Service(_) | Owner::AdminPolicy(_) | Owner::BaselinePolicy(_) | Owner::Adopted => {
+            Ok(Contribution::default())
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Batches: who has its turn gets what it needs and is compared with the database; the differences are one transaction.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ovsdb::datum::Atom;
@@ -10,8 +10,8 @@ use ovsdb::transaction::Transaction;
 use super::effect::{Effect, Measure, Stage};
 use super::queue::Turn;
 use super::record::Record;
-use super::seed;
 use super::{BATCH, Engine, Leading};
+use super::{seed, selectors};
 use crate::allocation::{PodState, Thing};
 use crate::contribution::{Contribution, Member};
 use crate::desired::{Given, check_node, desired};
@@ -106,12 +106,26 @@ impl Engine {
                     context.contribution(owner, &self.settings, snapshot)
                 };
                 if let Some(contribution) = contribution {
-                    before.push((owner.clone(), leading.ledger.put(owner, contribution, &mut touched)));
+                    let was = leading.ledger.put(owner, contribution, &mut touched);
+                    if self.store.is_lingering(owner) {
+                        // What was in its way is gone.
+                        for words in self.store.release(owner) {
+                            leading.queue.push(Owner::Selector(words), now);
+                        }
+                    }
+                    leading.let_go(&was, &self.store, now);
+                    let came = was.rows().is_empty();
+                    before.push((owner.clone(), was));
+                    if let Owner::Selector(words) = owner {
+                        leading.gather(words, came, &self.store, &mut touched, &mut before);
+                        leading.call_waiting(words, &self.store, now);
+                    }
                 }
             }
             mends.touch(&leading.ledger, snapshot, &mut touched);
             let plan = plan(&touched, &leading.ledger, snapshot);
             if plan.missing.is_empty() {
+                leading.gathered(&turns);
                 let record = Record::of(&touched, &before, snapshot);
                 leading.in_flight = Some(Batch { turns, before, asks: false, freed: Vec::new(), record, mends });
                 return plan.transaction;
@@ -161,6 +175,12 @@ impl Engine {
             let number = leading.progress.asked(snapshot, now);
             leading.allocator.quarantine_mut().asked(number);
         }
+        // A policy that went with its namespace goes for good when the last of its ports is gone.
+        if batch.turns.iter().any(|turn| matches!(turn.owner, Owner::Pod(_))) {
+            for owner in self.store.lingering() {
+                leading.queue.push(owner.clone(), now);
+            }
+        }
         for turn in &batch.turns {
             self.follow_up(&turn.owner);
         }
@@ -174,6 +194,7 @@ impl Engine {
         let alone = batch.turns.len() == 1;
         leading.limit = (batch.turns.len() / 2).max(1);
         leading.disturbed.add(batch.mends);
+        leading.not_gathered(&batch.turns);
         for (owner, entry) in batch.before.into_iter().rev() {
             leading.ledger.restore(&owner, entry);
         }
@@ -192,6 +213,7 @@ impl Engine {
         let Some(leading) = &mut self.leading else { return };
         let Some(batch) = leading.in_flight.take() else { return };
         leading.disturbed.add(batch.mends);
+        leading.not_gathered(&batch.turns);
         for (owner, entry) in batch.before.into_iter().rev() {
             leading.ledger.restore(&owner, entry);
         }
@@ -268,6 +290,12 @@ impl Context<'_> {
         snapshot: &Snapshot,
     ) -> Option<Contribution> {
         let mut refusal = self.settle(owner, snapshot).err();
+        if self.leading.stays(owner, self.store) {
+            if let Some(refusal) = refusal {
+                self.leading.park(owner, refusal, self.store, self.effects);
+            }
+            return None;
+        }
         if let Some(node) = self.unwired_node_of(owner) {
             if refusal.is_none() && self.leading.parked.contains_key(&Owner::Node(node.clone())) {
                 let message = format!("node {node} has no network itself: see its Events");
@@ -282,6 +310,8 @@ impl Context<'_> {
         let given =
             Given { settings, store: self.store, allocator: &self.leading.allocator, aliases: &self.leading.aliases };
         let wanted = desired(owner, given);
+        let unmet = wanted.as_ref().ok().and_then(|wanted| self.leading.unmet(wanted, self.now));
+        let wanted = unmet.map_or(wanted, Err);
         match (refusal.as_ref(), &wanted) {
             (Some(refusal), _) | (None, Err(refusal)) => {
                 let refusal = refusal.clone();
@@ -345,15 +375,9 @@ impl Context<'_> {
                 }
                 Ok(())
             }
+            Owner::Policy(_) | Owner::AdminPolicy(_) | Owner::BaselinePolicy(_) => selectors::trouble(owner, store),
             // What they have follows from their objects alone.
-            Owner::Cluster
-            | Owner::Namespace(_)
-            | Owner::Selector(_)
-            | Owner::Service(_)
-            | Owner::Policy(_)
-            | Owner::AdminPolicy(_)
-            | Owner::BaselinePolicy(_)
-            | Owner::Adopted => Ok(()),
+            Owner::Cluster | Owner::Namespace(_) | Owner::Selector(_) | Owner::Service(_) | Owner::Adopted => Ok(()),
         }
     }
 }
@@ -405,11 +429,8 @@ impl Leading {
             entry.is_some_and(|entry| entry.members().iter().any(|member| missing.contains(&member.column.row)))
         };
         let aside: Vec<Owner> = turns.iter().map(|turn| turn.owner.clone()).filter(refers).collect();
-        let mut entries: BTreeMap<Owner, Entry> = before.into_iter().collect();
-        for turn in turns.iter() {
-            if let Some(entry) = entries.remove(&turn.owner) {
-                self.ledger.restore(&turn.owner, entry);
-            }
+        for (owner, entry) in before.into_iter().rev() {
+            self.ledger.restore(&owner, entry);
         }
         let kept = |turn: &Turn| !aside.contains(&turn.owner);
         turns.retain(kept);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Effect, Engine, Measure, ObjectRef};
 use crate::identity::{Name, ObjectKey, Owner, PodKey};
 use crate::objects::{
-    AdminPolicyFacts, Annotated, NamespaceFacts, NodeFacts, PodFacts, PolicyFacts, ServiceFacts, SliceFacts,
+    AdminPolicyFacts, Annotated, Labels, NamespaceFacts, NodeFacts, PodFacts, PolicyFacts, ServiceFacts, SliceFacts,
 };
 use crate::store::ObjectKind;
 
@@ -50,7 +50,7 @@ impl Engine {
             Observed::Pod(pod) => self.pod_changed(pod, now),
             Observed::Service(service) => drop(self.store.put_service(service)),
             Observed::Slice(slice) => drop(self.store.put_slice(slice)),
-            Observed::Policy(policy) => drop(self.store.put_policy(policy)),
+            Observed::Policy(policy) => self.policy_changed(policy, now),
             Observed::AdminPolicy(policy) => drop(self.store.put_admin_policy(policy, false)),
             Observed::BaselinePolicy(policy) => drop(self.store.put_admin_policy(policy, true)),
             Observed::Gone(kind, key, uid) => self.gone(kind, &key, uid.as_deref(), now),
@@ -76,7 +76,7 @@ impl Engine {
             ObjectKind::Pod => self.pod_gone(key, uid, now),
             ObjectKind::Service => drop(self.store.remove_service(key, uid)),
             ObjectKind::EndpointSlice => drop(self.store.remove_slice(key, uid)),
-            ObjectKind::Policy => drop(self.store.remove_policy(key, uid)),
+            ObjectKind::Policy => self.policy_gone(key, uid, now),
             ObjectKind::AdminPolicy => drop(self.store.remove_admin_policy(key, uid, false)),
             ObjectKind::BaselinePolicy => drop(self.store.remove_admin_policy(key, uid, true)),
         }
@@ -120,9 +120,14 @@ impl Engine {
         // What pods' rows take from their node.
         let for_pods = |node: &NodeFacts| (node.uid.clone(), node.chassis.clone(), node.gateway.clone());
         let concerns_pods = before.as_ref().is_none_or(|before| for_pods(before) != for_pods(node));
+        let for_policies = |node: &NodeFacts| (node.labels.clone(), node.host_addresses.clone());
+        let selected = before.as_ref().is_none_or(|before| for_policies(before) != for_policies(node));
         self.queue(Owner::Node(name.clone()), now);
         if concerns_pods {
             self.queue_pods_on(&name, now);
+        }
+        if selected {
+            self.selected_nodes_changed(now);
         }
     }
 
@@ -136,21 +141,26 @@ impl Engine {
         }
         self.queue(Owner::Node(node.name.clone()), now);
         self.queue_pods_on(name, now);
+        self.selected_nodes_changed(now);
     }
 
     fn namespace_changed(&mut self, namespace: NamespaceFacts, now: Duration) {
         let name = namespace.name.clone();
-        let multicast = namespace.multicast;
+        let (multicast, labels) = (namespace.multicast, namespace.labels.clone());
         let before = self.store.put_namespace(namespace);
-        if before.as_ref().is_some_and(|before| before.multicast == multicast) {
+        let known = before.as_ref().map(|before| before.labels.clone()).unwrap_or_default();
+        let selected = self.store.labels_matter(&known, &labels);
+        self.lingering_ones(now);
+        if before.as_ref().is_some_and(|before| before.multicast == multicast) && !selected {
             return;
         }
-        self.namespace_concerns(&name, before.is_some_and(|before| before.multicast) || multicast, now);
+        self.namespace_concerns(&name, before.is_some_and(|before| before.multicast) || multicast || selected, now);
     }
 
     fn namespace_gone(&mut self, name: &str, uid: Option<&str>, now: Duration) {
         let Some(before) = self.store.remove_namespace(name, uid) else { return };
-        self.namespace_concerns(&before.name, before.multicast, now);
+        let selected = self.store.labels_matter(&before.labels, &Labels::default());
+        self.namespace_concerns(&before.name, before.multicast || selected, now);
     }
 
     fn namespace_concerns(&mut self, name: &Name, pods: bool, now: Duration) {
@@ -159,6 +169,73 @@ impl Engine {
             for pod in self.store.pods_in(name) {
                 leading.queue.push(Owner::Pod(pod.key.clone()), now);
             }
+        }
+    }
+
+    fn policy_changed(&mut self, policy: PolicyFacts, now: Duration) {
+        let key = policy.key.clone();
+        let before = self.store.put_policy(policy);
+        if before.as_ref() == self.store.policy(&key) {
+            return;
+        }
+        let owner = Owner::Policy(key);
+        if self.store.is_lingering(&owner) {
+            // Another one of its name: what the former left is no good state of this one.
+            let changed = self.store.release(&owner);
+            self.selectors_changed(changed, now);
+        }
+        self.reread(owner, now);
+    }
+
+    fn policy_gone(&mut self, key: &ObjectKey, uid: Option<&str>, now: Duration) {
+        let Some(policy) = self.store.remove_policy(key, uid) else { return };
+        let owner = Owner::Policy(policy.key);
+        let alive = self.store.is_alive(&key.namespace);
+        let stands = self.leading.as_ref().is_some_and(|leading| leading.ledger.entry(&owner).is_some());
+        if stands && !alive {
+            self.store.linger(&owner);
+        } else {
+            let changed = self.store.release(&owner);
+            self.selectors_changed(changed, now);
+        }
+        self.queue(owner, now);
+    }
+
+    /// Policies that went with their namespaces are looked at again.
+    fn lingering_ones(&mut self, now: Duration) {
+        let Some(leading) = &mut self.leading else { return };
+        for owner in self.store.lingering() {
+            leading.queue.push(owner.clone(), now);
+        }
+    }
+
+    /// What a policy says, or what it means, is another: selectors that nobody wanted before come first.
+    fn reread(&mut self, owner: Owner, now: Duration) {
+        let changed = self.store.reread(&owner);
+        self.selectors_changed(changed, now);
+        self.queue(owner, now);
+    }
+
+    fn selectors_changed(&mut self, changed: Vec<Name>, now: Duration) {
+        let Some(leading) = &mut self.leading else { return };
+        for words in changed {
+            leading.gathering.insert(words.clone());
+            leading.queue.push(Owner::Selector(words), now);
+        }
+    }
+
+    /// What policies say of nodes may mean others.
+    fn selected_nodes_changed(&mut self, now: Duration) {
+        let Some(leading) = &mut self.leading else { return };
+        for words in self.store.selectors_of_nodes() {
+            leading.queue.push(Owner::Selector(words.clone()), now);
+        }
+    }
+
+    /// Names of ports mean other numbers.
+    fn ports_renumbered(&mut self, now: Duration) {
+        for owner in self.store.take_renumbered() {
+            self.reread(owner, now);
         }
     }
 
@@ -175,6 +252,7 @@ impl Engine {
             self.effects.push(Effect::Measured(Measure::PodCreation(now.saturating_sub(since))));
         }
         let before = self.store.put_pod(pod);
+        self.ports_renumbered(now);
         let Some(pod) = self.store.pod(&key) else { return };
         if before.as_ref() == Some(pod) {
             return;
@@ -216,6 +294,7 @@ impl Engine {
     fn pod_gone(&mut self, key: &PodKey, uid: Option<&str>, now: Duration) {
         let Some(pod) = self.store.remove_pod(key, uid) else { return };
         self.pending_pods.remove(key);
+        self.ports_renumbered(now);
         let Some(leading) = &mut self.leading else { return };
         let owner = Owner::Pod(pod.key.clone());
         leading.patching.remove(&owner);

@@ -5,19 +5,24 @@
 
 mod admin_policy;
 mod annotation;
+mod field;
+mod labels;
 mod namespace;
 mod node;
 mod pod;
 mod policy;
+mod rule;
 mod service;
 mod slice;
 
 pub use admin_policy::AdminPolicyFacts;
 pub use annotation::{Annotated, POD_NETWORKS, node_annotations, pod_annotation};
+pub use labels::{LabelSelector, Labels};
 pub use namespace::NamespaceFacts;
 pub use node::{GatewayFacts, GatewayMode, MANAGEMENT_MACS, NODE_ID, NODE_SUBNETS, NodeFacts};
-pub use pod::{PodFacts, PodNetwork, StaticRequest};
-pub use policy::PolicyFacts;
+pub use pod::{ContainerPort, PodFacts, PodNetwork, StaticRequest};
+pub use policy::{PolicyFacts, PolicySpec};
+pub use rule::{Action, Peer, PortRule, Ports, Protocol, Rule};
 pub use service::ServiceFacts;
 pub use slice::SliceFacts;
 
@@ -38,7 +43,10 @@ struct Metadata<'a> {
     uid: Cow<'a, str>,
     #[serde(borrow)]
     creation_timestamp: Cow<'a, str>,
+    #[serde(borrow)]
+    deletion_timestamp: Option<Cow<'a, str>>,
     annotations: Annotations,
+    labels: Labels,
 }
 
 /// The annotations that may concern us. Others, which can be large, are skipped without a copy.

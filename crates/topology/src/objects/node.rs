@@ -7,7 +7,7 @@ use netmodel::{InterfaceAddress, Mac, Prefix};
 use serde::Deserialize;
 
 use super::annotation::{default_network, read_subnets, shortened};
-use super::{Annotated, Metadata};
+use super::{Annotated, Labels, Metadata};
 use crate::identity::Name;
 
 /// The subnets of a node's pods.
@@ -50,6 +50,8 @@ pub struct NodeFacts {
     pub network_unavailable: Option<bool>,
     /// Whether its kubelet says that it works; unknown counts as yes.
     pub ready: bool,
+    /// Its labels.
+    pub labels: Labels,
 }
 
 /// How a node's pods reach the outside.
@@ -135,6 +137,7 @@ impl NodeFacts {
             },
             network_unavailable: condition("NetworkUnavailable").map(|status| status == "True"),
             ready: condition("Ready").is_none_or(|status| status == "True"),
+            labels: metadata.labels,
         })
     }
 

@@ -8,6 +8,8 @@ mod api;
 mod controller;
 mod database;
 mod faults;
+mod labels;
+mod policies;
 mod rng;
 mod schema;
 mod seeds;
