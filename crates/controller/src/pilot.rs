@@ -416,7 +416,10 @@ impl Pilot {
         }
         let connected = self.nb.status().borrow().connected;
         let may = complete && connected && self.featured;
-        self.campaign.eligible.send_if_modified(|eligible| std::mem::replace(eligible, may) != may);
+        let changed = self.campaign.eligible.send_if_modified(|eligible| std::mem::replace(eligible, may) != may);
+        if changed && may && !self.engine.is_leading() {
+            tracing::info!("standing by: all is listed, the database is there; waiting for the lease");
+        }
     }
 
     fn look_at_database(&mut self) -> Result<(), ControllerError> {

@@ -29,6 +29,11 @@ impl Mac {
         self.0
     }
 
+    /// Whether an interface can have it: it is no group's, and not empty.
+    pub const fn is_usable(self) -> bool {
+        self.0[0] & 1 == 0 && !matches!(self.0, [0, 0, 0, 0, 0, 0])
+    }
+
     /// The MAC of an interface with this IP address: `0a:58` and the four bytes of an IPv4 address, or the first four
     /// bytes of the SHA-256 of an IPv6 address's text.
     ///

@@ -90,3 +90,25 @@ fn what_cannot_change_is_left_out_of_updates_by_the_servers_word() {
     let bridge = ovn_schema::open_vswitch::Bridge { name: "br-ex".into(), ..Default::default() };
     assert!(!report.update_row(&bridge).unwrap().0.contains_key("name"));
 }
+
+#[test]
+fn the_declared_northbound_schema_is_that_of_a_server() {
+    let declared = ovn_schema::northbound::schema();
+    let report = ovn_schema::northbound::DATABASE.check(&declared);
+    assert_eq!(report.lines().collect::<Vec<_>>(), [""; 0]);
+    let (_, server) = schemas(Suite::Trixie).swap_remove(0);
+    assert_eq!((&declared.name, &declared.version), (&server.name, &server.version));
+    for (name, table) in &declared.tables {
+        let real = &server.tables[name];
+        assert_eq!((table.is_root, table.max_rows), (real.is_root, real.max_rows), "{name}");
+        let unique = |table: &ovsdb::schema::TableSchema| -> Vec<Vec<String>> {
+            let names = |index: &Vec<usize>| index.iter().map(|place| table.columns[*place].name.clone()).collect();
+            table.indexes.iter().map(names).collect()
+        };
+        assert_eq!(unique(table), unique(real), "{name}");
+        for column in &table.columns {
+            let there = real.column(&column.name).expect("a declared column");
+            assert_eq!(column.kind.key.refers_to, there.kind.key.refers_to, "{name}.{}", column.name);
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 mod controller;
 mod ovsdb;
+mod plan;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use crate::settings::SETTINGS;
 
 pub(crate) use controller::Controller;
 pub(crate) use ovsdb::{Dump, OvsdbVerb, Server, Transact, Watch};
+pub(crate) use plan::Plan;
 
 /// OVN networking for Kubernetes.
 #[derive(Debug, Parser)]
@@ -28,9 +30,10 @@ Examples:
   ovnkube health                            whether the role on this host is ready
   ovnkube log-level debug                   more logs from it, without a restart
   ovnkube ovsdb dump unix:/run/ovn/ovnnb_db.sock     what is in a database
+  ovnkube plan -f manifests/                what manifests would make of the network
 
 Exit status: 0 success; 1 failure, or not healthy; 2 wrong usage, settings that cannot
-work, or the role cannot be asked.")]
+work, or the role cannot be asked; plan also has 3: something would change.")]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Verb,
@@ -100,6 +103,10 @@ Exit status: 0 done; 1 the role refused; 2 the role cannot be asked.")]
     /// Look into any OVSDB server, follow it, change it
     #[command(subcommand, after_help = ovsdb::EXAMPLES)]
     Ovsdb(OvsdbVerb),
+
+    /// Show what manifests would make of the network, and who could talk to whom
+    #[command(after_help = plan::EXAMPLES)]
+    Plan(Plan),
 
     /// Print the version and the commit it was built from
     Version {

@@ -47,6 +47,7 @@ fn help_teaches_by_examples_and_documents_exit_statuses() {
         &["ovsdb", "dump", "--help"],
         &["ovsdb", "watch", "--help"],
         &["ovsdb", "transact", "--help"],
+        &["plan", "--help"],
     ] {
         let help = run(arguments, &[]);
         assert_eq!(help.status, Some(0));

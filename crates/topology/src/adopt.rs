@@ -171,7 +171,9 @@ const THEIRS: &str = "default-network-controller";
 /// Whether the Go controller marked a row as its own.
 fn theirs(view: RowView<'_>) -> bool {
     let Some(marks) = view.get("external_ids") else { return false };
-    marks.get_str(OWNER_CONTROLLER).as_deref() == Some(THEIRS) || marks.get_str("pod").as_deref() == Some("true")
+    let controller = marks.get_str(OWNER_CONTROLLER);
+    let service = controller.is_none() && marks.get_str("k8s.ovn.org/kind").as_deref() == Some("Service");
+    service || controller.as_deref() == Some(THEIRS) || marks.get_str("pod").as_deref() == Some("true")
 }
 
 /// Whether a row says what we would say, but for its marks.

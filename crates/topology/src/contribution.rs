@@ -9,6 +9,8 @@ use ovsdb::operation::RowValues;
 use ovsdb::uuid::Uuid;
 
 use crate::identity::{ColumnRef, Name, Owner, RowId, row_uuid};
+use crate::maps;
+use crate::refusal::Refusal;
 
 /// A row as it shall be, without the sets that others add to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +39,8 @@ pub struct Contribution {
     pub members: Vec<Member>,
     /// The words of selectors that its rows name: they must be there before it and stay until it is gone.
     pub names: Vec<Name>,
+    /// What of its wishes is left out, and why.
+    pub refusal: Option<Refusal>,
 }
 
 /// Rows that were taken over from another controller: the identity that we compute, and the one that the row has.
@@ -120,6 +124,17 @@ impl<'a> Draft<'a> {
     pub fn member<R: TableRow, T: AtomValue>(&mut self, column: Column<R, BTreeSet<T>>, of: Uuid, member: &T) {
         let column = ColumnRef { row: RowId { table: R::TABLE, uuid: of }, column: column.name() };
         self.contribution.members.push(Member { column, atom: member.to_atom() });
+    }
+
+    /// Adds a pair to a map of any row.
+    pub fn pair<R: TableRow>(&mut self, column: Column<R, StringMap>, of: Uuid, key: &str, value: &str) {
+        let column = ColumnRef { row: RowId { table: R::TABLE, uuid: of }, column: column.name() };
+        self.contribution.members.push(Member { column, atom: maps::member(key, value) });
+    }
+
+    /// Leaves something out; of several reasons the first is told.
+    pub fn refuse(&mut self, refusal: Refusal) {
+        self.contribution.refusal.get_or_insert(refusal);
     }
 
     /// A row that is a member of a set of another: a port of a switch, a route of a router.

@@ -157,7 +157,7 @@ impl Ledger {
 
     /// Puts what an owner shall have, notes what that touches, and returns what it had.
     pub fn put(&mut self, owner: &Owner, contribution: Contribution, touched: &mut Touched) -> Entry {
-        let Contribution { rows, mut members, mut names } = contribution;
+        let Contribution { rows, mut members, mut names, refusal: _ } = contribution;
         members.sort_unstable();
         members.dedup();
         names.sort_unstable();

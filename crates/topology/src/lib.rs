@@ -14,21 +14,27 @@
 //! - [`plan`]: differences to the database as operations.
 //! - [`engine`]: the one writer's mind: queue, batches, follow-ups.
 //! - [`reach`]: where a packet ends, read off those rows.
+//! - [`can`]: whether one may talk to another, and what decides it.
+//! - [`preview`]: what objects would make of a database, found out in memory.
 //! - [`adopt`]: rows of another controller, taken over by their names.
 
 pub mod adopt;
 pub mod allocation;
+pub mod can;
 pub mod contribution;
 pub mod desired;
 pub mod engine;
 pub mod identity;
 pub mod ledger;
+pub mod maps;
 pub mod objects;
 pub mod plan;
+pub mod preview;
 pub mod reach;
 pub mod refusal;
 pub mod rules;
 pub mod selector;
+mod service_index;
 pub mod settings;
 pub mod store;
 

@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ovn_schema::TableRow;
+use ovn_schema::northbound::LoadBalancer;
 use ovsdb::datum::{Atom, Datum};
 use ovsdb::operation::{Condition, Mutation, Mutator, Operation, RowValues};
 use ovsdb::replica::{RowView, Snapshot};
@@ -13,11 +15,13 @@ use ovsdb::transaction::{Row, Transaction};
 use crate::desired::LOAD_BALANCER_GROUPS;
 use crate::identity::{ColumnRef, OURS, OWNER_CONTROLLER, OWNER_NAME, OWNER_TYPE, Owner, RowId, is_computed};
 use crate::ledger::{ColumnChange, Entry, Ledger, Touched};
+use crate::maps;
 
 /// The tables that we write.
-pub const TABLES: [&str; 18] = [
+pub const TABLES: [&str; 19] = [
     "ACL",
     "Address_Set",
+    "Chassis_Template_Var",
     "Copp",
     "Gateway_Chassis",
     "Load_Balancer",
@@ -35,6 +39,8 @@ pub const TABLES: [&str; 18] = [
     "Port_Group",
     "Static_MAC_Binding",
 ];
+
+const VIPS: &str = LoadBalancer::vips.name();
 
 /// The same name, living as long as the program.
 pub fn table_name(name: &str) -> Option<&'static str> {
@@ -90,9 +96,16 @@ pub fn plan(touched: &Touched, ledger: &Ledger, snapshot: &Snapshot) -> Plan {
                 plan.transaction.insert_with_uuid(id.table, id.uuid, Row(values));
             }
             (Some((owner, values)), Some(view)) => {
-                let changed = differing(values, view, ledger, *id);
+                let mut changed = differing(values, view, ledger, *id);
+                plan.transaction.owned_by(owner.to_string());
+                // One endpoint of many shall not write them all.
+                if id.table == LoadBalancer::TABLE
+                    && let Some(vips) = changed.remove(VIPS)
+                {
+                    let mutations = maps::difference(view, VIPS, &vips);
+                    plan.transaction.mutate(id.table, vec![Condition::uuid(id.uuid)], mutations);
+                }
                 if !changed.is_empty() {
-                    plan.transaction.owned_by(owner.to_string());
                     plan.transaction.update(id.table, vec![Condition::uuid(id.uuid)], Row(changed));
                 }
             }
@@ -113,20 +126,26 @@ pub fn plan(touched: &Touched, ledger: &Ledger, snapshot: &Snapshot) -> Plan {
         if gone || there.inserted.contains(&column.row) {
             continue;
         }
+        let counted_map = maps::is_counted(column.row.table, column.column);
         let Some(view) = row(snapshot, column.row) else {
-            if !change.added.is_empty() {
+            // The pairs of a map come with its row: nobody waits for a node that has none.
+            if !change.added.is_empty() && !counted_map {
                 plan.missing.insert(column.row);
             }
             continue;
         };
         let held = view.get(column.column);
-        let holds = |atom: &Atom| held.as_ref().is_some_and(|held| held.contains(atom));
+        let holds = |atom: &Atom| match held.as_deref() {
+            Some(held) if counted_map => maps::holds(held, atom),
+            Some(held) => held.contains(atom),
+            None => false,
+        };
         let (added, removed) = sets.entry(*column).or_default();
         let atoms = change.added.iter().chain(again.get(column).into_iter().flat_map(|change| &change.added));
         added.extend(atoms.filter(|atom| !holds(atom)).cloned());
         removed.extend(change.removed.iter().filter(|atom| holds(atom)).cloned());
     }
-    mutate(&mut plan.transaction, sets);
+    mutate(&mut plan.transaction, sets, snapshot);
     plan
 }
 
@@ -149,9 +168,23 @@ impl There<'_> {
 }
 
 /// One operation for each row whose sets change.
-fn mutate(transaction: &mut Transaction, sets: BTreeMap<ColumnRef, (BTreeSet<Atom>, BTreeSet<Atom>)>) {
+fn mutate(
+    transaction: &mut Transaction,
+    sets: BTreeMap<ColumnRef, (BTreeSet<Atom>, BTreeSet<Atom>)>,
+    snapshot: &Snapshot,
+) {
     let mut rows: BTreeMap<RowId, Vec<Mutation>> = BTreeMap::new();
     for (column, (added, removed)) in sets {
+        if maps::is_counted(column.row.table, column.column) {
+            let held = row(snapshot, column.row).and_then(|view| view.get(column.column));
+            let removed = removed.iter().map(|atom| maps::pair(atom).0);
+            let added = added.iter().map(maps::pair).collect();
+            let mutations = maps::mutations(column.column, held.as_deref(), removed, added);
+            if !mutations.is_empty() {
+                rows.entry(column.row).or_default().extend(mutations);
+            }
+            continue;
+        }
         for (mutator, atoms) in [(Mutator::Delete, removed), (Mutator::Insert, added)] {
             if !atoms.is_empty() {
                 let mutation = Mutation::new(column.column, mutator, Datum::set(atoms));
@@ -190,6 +223,10 @@ fn members_of_inserted(
 fn with_sets(values: &RowValues, id: RowId, ledger: &Ledger, there: &There<'_>) -> RowValues {
     let mut values = values.clone();
     for (column, members) in ledger.sets_of(id) {
+        if maps::is_counted(id.table, column) {
+            values.insert(column.to_owned(), Datum::map(members.map(maps::pair)));
+            continue;
+        }
         let members = members.filter(|atom| there.can_hold(id, column, atom));
         values.insert(column.to_owned(), Datum::set(members.cloned()));
     }
@@ -238,6 +275,7 @@ fn is_observed(table: &str, column: &str) -> bool {
 pub(crate) fn set_column(table: &str, column: &str) -> Option<&'static str> {
     let columns: &[&'static str] = match table {
         "Address_Set" => &["addresses"],
+        "Chassis_Template_Var" => &["variables"],
         "Logical_Switch" => &["ports", "acls", "load_balancer", "load_balancer_group", "qos_rules"],
         "Logical_Router" => &["ports", "static_routes", "policies", "nat", "load_balancer", "load_balancer_group"],
         "Logical_Router_Port" => &["gateway_chassis"],

@@ -69,6 +69,10 @@ pub enum SettingsError {
 /// Addresses of the masquerade network, by what they stand for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Masquerade {
+    /// The host itself, for what its own gateway router sends it.
+    Host,
+    /// The host that asks for endpoints of its own node.
+    HostLocal,
     /// The next hop that is never asked for.
     NextHop,
     /// A pod that reaches itself through a Service.
@@ -175,6 +179,8 @@ impl ClusterSettings {
     /// An address of the masquerade network.
     pub fn masquerade_address(&self, what: Masquerade, v6: bool) -> Option<IpAddr> {
         let place = match what {
+            Masquerade::Host => 2,
+            Masquerade::HostLocal => 3,
             Masquerade::NextHop => 4,
             Masquerade::Hairpin => 5,
         };

@@ -10,6 +10,7 @@ use crate::identity::{Name, ObjectKey, PodKey};
 use crate::objects::{
     AdminPolicyFacts, Labels, NamespaceFacts, NodeFacts, PodFacts, PolicyFacts, ServiceFacts, SliceFacts,
 };
+use crate::service_index::{Claim, ServiceIndex};
 
 /// Objects of one kind, with what a list needs to find the ones that are gone.
 #[derive(Debug, Clone)]
@@ -143,6 +144,7 @@ pub struct Store {
     pods_by_node: BTreeMap<Name, BTreeSet<Arc<PodKey>>>,
     services: Kind<Arc<ObjectKey>, ServiceFacts>,
     slices: Kind<Arc<ObjectKey>, SliceFacts>,
+    service_index: ServiceIndex,
     policies: Kind<Arc<ObjectKey>, PolicyFacts>,
     admin_policies: Kind<Arc<ObjectKey>, AdminPolicyFacts>,
     baseline_policies: Kind<Arc<ObjectKey>, AdminPolicyFacts>,
@@ -347,24 +349,64 @@ impl Store {
         self.namespaces.remove(name, uid)
     }
 
-    /// Puts a Service; returns what it was.
-    pub fn put_service(&mut self, service: ServiceFacts) -> Option<ServiceFacts> {
+    /// The EndpointSlices of a Service.
+    pub fn slices_of(&self, service: &ObjectKey) -> impl Iterator<Item = &SliceFacts> {
+        self.service_index.slices_of(service).filter_map(|key| self.slices.objects.get(key))
+    }
+
+    /// All EndpointSlices.
+    pub fn slices(&self) -> impl Iterator<Item = &SliceFacts> {
+        self.slices.objects.values()
+    }
+
+    /// Whether an EndpointSlice is what it was.
+    pub(crate) fn has_slice(&self, key: &ObjectKey, slice: &SliceFacts) -> bool {
+        self.slices.objects.get(key) == Some(slice)
+    }
+
+    /// The Services that claim an address and port, the one that has it first.
+    pub(crate) fn claimants(&self, claim: Claim) -> impl Iterator<Item = &Arc<ObjectKey>> {
+        self.service_index.claimants(claim)
+    }
+
+    /// Puts a Service; returns what it was. Of one that cannot be used what was good last stays, and so do its claims.
+    pub fn put_service(&mut self, mut service: ServiceFacts) -> Option<ServiceFacts> {
+        let before = self.services.objects.get(&service.key);
+        if let Some(before) = before.filter(|before| service.broken.is_some() && before.uid == service.uid) {
+            service.spec = before.spec.clone();
+        }
+        if let Some(before) = before {
+            self.service_index.release(before);
+        }
+        self.service_index.claim(&service);
         self.services.put(service.key.clone(), service)
     }
 
     /// Removes a Service, unless it is another one of the same name.
     pub fn remove_service(&mut self, key: &ObjectKey, uid: Option<&str>) -> Option<ServiceFacts> {
-        self.services.remove(key, uid)
+        let service = self.services.remove(key, uid)?;
+        self.service_index.release(&service);
+        Some(service)
     }
 
     /// Puts an EndpointSlice; returns what it was.
-    pub fn put_slice(&mut self, slice: SliceFacts) -> Option<SliceFacts> {
+    pub fn put_slice(&mut self, mut slice: SliceFacts) -> Option<SliceFacts> {
+        // One copy of each name, however many endpoints share it.
+        for node in slice.spec.endpoints.iter_mut().filter_map(|endpoint| endpoint.node.as_mut()) {
+            if let Some((shared, _)) = self.nodes.objects.get_key_value(node) {
+                *node = shared.clone();
+            }
+        }
+        self.service_index.slice_gone(&slice.key, self.slices.objects.get(&slice.key));
+        self.service_index.slice_comes(&slice);
         self.slices.put(slice.key.clone(), slice)
     }
 
     /// Removes an EndpointSlice, unless it is another one of the same name.
     pub fn remove_slice(&mut self, key: &ObjectKey, uid: Option<&str>) -> Option<SliceFacts> {
-        self.slices.remove(key, uid)
+        let slice = self.slices.remove(key, uid)?;
+        self.service_index.slice_gone(key, Some(&slice));
+        Some(slice)
     }
 
     /// Puts a NetworkPolicy; returns what it was.

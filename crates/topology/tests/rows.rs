@@ -1,4 +1,5 @@
-//! The rows of the smallest cluster, whole: one node with a shared gateway, one namespace, one pod, IPv4. To be read as
+//! The rows of the smallest cluster, whole: one node with a shared gateway, one namespace, one pod, one
+//! Service with a node port, IPv4. To be read as
 //! documentation beside OVN-Kubernetes (Go), whose names and shapes they keep.
 //!
 //! What differs from it, and why:
@@ -8,6 +9,8 @@
 //!   finds it there.
 //! - A pod's port, its addresses in the namespace's set and its groups are one transaction with each other, and the rows
 //!   of a node are one too: no port ever names a router port that is not there.
+//! - A node port is one load balancer for all nodes, with variables that each node has a value for, not one for each
+//!   node and Service.
 //! - Nothing writes a timestamp: time is asked for by `nb_cfg`, and only when somebody needs the answer.
 //! - Translations have no port range: that of the controller's own host would be the wrong one.
 //! - Every row names its owner in `external_ids` where the table has room for it (`of …` below); `Load_Balancer_Group` and
@@ -53,8 +56,19 @@ type Rows = BTreeMap<(String, Uuid), RowValues>;
 
 /// What a row is called: its name, or what tells it from its like.
 fn label(values: &RowValues) -> String {
-    let columns =
-        ["name", "direction", "priority", "match", "policy", "ip_prefix", "type", "logical_ip", "logical_port", "rate"];
+    let columns = [
+        "name",
+        "chassis",
+        "direction",
+        "priority",
+        "match",
+        "policy",
+        "ip_prefix",
+        "type",
+        "logical_ip",
+        "logical_port",
+        "rate",
+    ];
     let column = |column: &&str| values.get(*column).filter(|datum| !datum.is_empty()).map(ToString::to_string);
     match column(&"name").filter(|name| !name.is_empty()) {
         Some(name) => name,
@@ -121,7 +135,7 @@ fn told(world: &Quiet) -> String {
 }
 
 #[test]
-fn one_node_one_namespace_one_pod() {
+fn one_node_one_namespace_one_pod_one_service() {
     let settings =
         ClusterSettings::new(vec!["10.128.0.0/14/23".parse().unwrap()], vec!["172.30.0.0/16".parse().unwrap()]);
     let mut world = Quiet::new(&schema::schema(), settings);
@@ -129,6 +143,13 @@ fn one_node_one_namespace_one_pod() {
     world.wire("n1", "shared", 10);
     world.api.create(ObjectKind::Namespace, "", "shop", json!({"metadata": {}}));
     world.api.create(ObjectKind::Pod, "shop", "web", json!({"metadata": {}, "spec": {"nodeName": "n1"}}));
+    let ports = json!([{"port": 80, "nodePort": 30080}]);
+    let spec = json!({"type": "NodePort", "clusterIP": "172.30.0.7", "ports": ports, "externalTrafficPolicy": "Local"});
+    world.api.create(ObjectKind::Service, "shop", "web", json!({"metadata": {}, "spec": spec}));
+    let endpoints = json!([{"addresses": ["10.128.0.3"], "nodeName": "n1"}]);
+    let labels = json!({"labels": {"kubernetes.io/service-name": "web"}});
+    let slice = json!({"metadata": labels, "addressType": "IPv4", "ports": [{"port": 8080}], "endpoints": endpoints});
+    world.api.create(ObjectKind::EndpointSlice, "shop", "web-1", slice);
     world.rest();
     let told = told(&world);
     let expected = include_str!("rows.txt");

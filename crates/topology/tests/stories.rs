@@ -83,6 +83,61 @@ impl Quiet {
     }
 }
 
+/// The operations that the next turns of the leader make of what changed.
+fn operations(world: &mut Quiet) -> Vec<Vec<ovsdb::operation::Operation>> {
+    let mut follower = Follower::new(&world.nb);
+    follower.follow(&world.nb, usize::MAX);
+    let mut engine = Engine::new(world.settings.clone());
+    for kind in KINDS {
+        for observed in Watches::default().list(&world.api, kind) {
+            engine.observe(observed, Duration::ZERO);
+        }
+    }
+    engine.promote(&follower.snapshot(), false, Duration::ZERO).unwrap();
+    let mut made = Vec::new();
+    loop {
+        match engine.next(&follower.snapshot(), Duration::ZERO) {
+            Next::Commit(transaction) => {
+                let kept = transaction.operations().iter().filter(|operation| operation.table() != Some("NB_Global"));
+                made.push(kept.cloned().collect());
+                engine.abandoned();
+                return made;
+            }
+            Next::Again => {}
+            Next::Idle => return made,
+        }
+    }
+}
+
+/// One endpoint of one Service changes: one operation on one row, with the keys that change and no others.
+#[test]
+fn one_endpoint_is_one_mutation() {
+    let mut world = world("10.128.0.0/22/26");
+    world.add_node("n1", 11);
+    let ports = json!([{"name": "a", "port": 80}, {"name": "b", "port": 81}]);
+    let spec = json!({"clusterIP": "172.30.0.7", "ports": ports});
+    world.api.create(ObjectKind::Service, "ns", "web", json!({"metadata": {}, "spec": spec}));
+    for (name, port) in [("a", 8080), ("b", 8081)] {
+        let endpoints: Vec<_> = (10..20).map(|last| json!({"addresses": [format!("10.128.0.{last}")]})).collect();
+        let labels = json!({"labels": {"kubernetes.io/service-name": "web"}});
+        let slice = json!({"metadata": labels, "addressType": "IPv4", "ports": [{"name": name, "port": port}],
+            "endpoints": endpoints});
+        world.api.create(ObjectKind::EndpointSlice, "ns", name, slice);
+    }
+    world.settle();
+    assert!(operations(&mut world).is_empty());
+    let slice = (ObjectKind::EndpointSlice, "ns".to_owned(), "a".to_owned());
+    world.api.change(&slice, |slice| slice["endpoints"][3]["conditions"] = json!({"ready": false}));
+    let made = operations(&mut world);
+    let [operations] = &made[..] else { panic!("{made:#?}") };
+    let [ovsdb::operation::Operation::Mutate { table, mutations, .. }] = &operations[..] else {
+        panic!("{operations:#?}")
+    };
+    assert_eq!((table.as_str(), mutations.len()), ("Load_Balancer", 2));
+    assert!(mutations.iter().all(|mutation| mutation.column == "vips" && mutation.value.len() == 1), "{mutations:?}");
+    assert!(mutations[1].value.get_str("172.30.0.7:80").is_some_and(|backends| backends.split(',').count() == 9));
+}
+
 /// What is released becomes free though the former chassis answers no more: nobody has it, so it goes.
 #[test]
 fn a_chassis_that_its_node_has_no_more_is_removed() {
@@ -284,4 +339,56 @@ fn a_restart_over_many_nodes_writes_its_sequence_value_only() {
         assert_eq!(world.nb.log.len(), commits + 1);
         assert!(world.nb.rows() == rows);
     }
+}
+
+/// Somebody starts a controller with another cluster's networks: nodes and pods are parked, and what they have stays.
+#[test]
+fn wrong_cluster_networks_take_nothing_from_anybody() {
+    let mut world = world("10.128.0.0/14/23");
+    world.add_node("n1", 11);
+    world.add_pod("ns", "web", "n1");
+    world.settle();
+    let rows = world.nb.rows();
+    let right = std::mem::replace(&mut world.settings.cluster, vec!["10.200.0.0/16/24".parse().unwrap()]);
+    world.restart();
+    world.add_node("n2", 12);
+    world.settle();
+    let parked: Vec<String> = world.controller.engine.parked().map(|(owner, _)| owner.to_string()).collect();
+    assert!(parked.contains(&"node n1".to_owned()), "{parked:?}");
+    let now = world.nb.rows();
+    for (key, values) in rows.iter().filter(|((table, _), _)| table == "Logical_Switch_Port" || table == "NAT") {
+        assert_eq!(now.get(key), Some(values), "{key:?}");
+    }
+    // Its number is its own all the while.
+    let number = |name: &str| world.controller.engine.allocator().unwrap().node(name).map(|node| node.id);
+    assert_eq!((number("n1"), number("n2")), (None, Some(3)));
+
+    world.settings.cluster = right;
+    world.restart();
+    world.settle();
+    assert!(world.controller.engine.parked().all(|(owner, _)| owner.to_string() == "node n2"));
+    assert_eq!(world.controller.engine.allocator().unwrap().pods().count(), 1);
+}
+
+/// A copied machine says that it is another one: its own rows stay, and so does the other's chassis.
+#[test]
+fn a_node_cannot_have_anothers_chassis() {
+    let mut world = world("10.128.0.0/14/23");
+    world.add_node("n1", 11);
+    world.add_node("n2", 12);
+    world.add_pod("ns", "web", "n2");
+    world.settle();
+    let rows = world.nb.rows();
+    world.set_chassis("n2", "chassis-n1");
+    world.settle();
+    let parked: Vec<String> = world.controller.engine.parked().map(|(_, refusal)| refusal.message.clone()).collect();
+    assert!(parked.iter().any(|why| why.contains("chassis-n1 is the chassis of node n1")), "{parked:?}");
+    let mut now = world.nb.rows();
+    now.retain(|key, values| rows.get(key) != Some(values));
+    assert!(now.keys().all(|(table, _)| table == "NB_Global"), "{now:?}");
+    assert_eq!(world.chassis(), ["chassis-n1", "chassis-n2"]);
+    // The other one goes: then it is free to be had.
+    world.api.delete(&key("n1"));
+    world.settle();
+    assert_eq!(world.controller.engine.parked().count(), 0);
 }

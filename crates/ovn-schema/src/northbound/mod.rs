@@ -3,12 +3,14 @@
 mod balancing;
 mod filtering;
 mod global;
+mod model;
 mod routing;
 mod switching;
 
 pub use balancing::*;
 pub use filtering::*;
 pub use global::*;
+pub use model::schema;
 pub use routing::*;
 pub use switching::*;
 

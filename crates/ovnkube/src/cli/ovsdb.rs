@@ -159,6 +159,6 @@ pub(crate) struct Server {
 #[derive(Debug, Clone)]
 pub(crate) struct Remotes(pub(crate) Vec<ovsdb::client::Remote>);
 
-fn remotes(text: &str) -> Result<Remotes, ovsdb::client::RemoteError> {
+pub(super) fn remotes(text: &str) -> Result<Remotes, ovsdb::client::RemoteError> {
     ovsdb::client::Remote::parse_list(text).map(Remotes)
 }

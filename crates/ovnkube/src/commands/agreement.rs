@@ -47,13 +47,12 @@ impl Pace {
 pub(super) fn agree(config: &Config) -> Result<Agreement, Problems> {
     let mut problems = Vec::new();
     let cluster = keep(cluster(config), &mut problems);
-    let northbound = [&settings::NB_ADDRESS, &settings::NB_KEY, &settings::NB_CERTIFICATE, &settings::NB_AUTHORITIES];
     let southbound = [&settings::SB_ADDRESS, &settings::SB_KEY, &settings::SB_CERTIFICATE, &settings::SB_AUTHORITIES];
-    let northbound = keep(access(config, northbound), &mut problems);
+    let north = keep(northbound(config), &mut problems);
     let southbound = keep(access(config, southbound), &mut problems);
     let kubeconfig = keep(kubeconfig(config), &mut problems);
     let pace = keep(pace(config), &mut problems);
-    match (cluster, northbound, southbound, kubeconfig, pace) {
+    match (cluster, north, southbound, kubeconfig, pace) {
         (Some(cluster), Some(northbound), Some(southbound), Some(kubeconfig), Some(pace)) => {
             Ok(Agreement { cluster, northbound, southbound, kubeconfig, pace })
         }
@@ -65,7 +64,7 @@ fn keep<T>(result: anyhow::Result<T>, problems: &mut Vec<String>) -> Option<T> {
     result.map_err(|error| problems.push(format!("{error:#}"))).ok()
 }
 
-fn cluster(config: &Config) -> anyhow::Result<ClusterSettings> {
+pub(super) fn cluster(config: &Config) -> anyhow::Result<ClusterSettings> {
     fn parsed<T: std::str::FromStr<Err: ToString>>(config: &Config, setting: &Setting) -> anyhow::Result<T> {
         config.value(setting)?.parse().map_err(|error: T::Err| anyhow!("{}: {}", setting.key, error.to_string()))
     }
@@ -73,8 +72,14 @@ fn cluster(config: &Config) -> anyhow::Result<ClusterSettings> {
     let cidrs = list(config.value(&settings::CLUSTER_SUBNETS)?).map_err(lists)?;
     let services = list(config.value(&settings::SERVICE_CIDRS)?).map_err(lists)?;
     let mut cluster = ClusterSettings::new(cidrs, services);
-    cluster.join = vec![parsed(config, &settings::V4_JOIN)?, parsed(config, &settings::V6_JOIN)?];
-    cluster.masquerade = vec![parsed(config, &settings::V4_MASQUERADE)?, parsed(config, &settings::V6_MASQUERADE)?];
+    let network = |setting: &Setting, v6: bool| -> anyhow::Result<netmodel::Prefix> {
+        let prefix: netmodel::Prefix = parsed(config, setting)?;
+        let family = if v6 { "IPv6" } else { "IPv4" };
+        anyhow::ensure!(prefix.is_ipv6() == v6, "{}: {prefix} is no {family} network", setting.key);
+        Ok(prefix)
+    };
+    cluster.join = vec![network(&settings::V4_JOIN, false)?, network(&settings::V6_JOIN, true)?];
+    cluster.masquerade = vec![network(&settings::V4_MASQUERADE, false)?, network(&settings::V6_MASQUERADE, true)?];
     cluster.multicast = parsed(config, &settings::MULTICAST)?;
     cluster.snat_per_pod = parsed(config, &settings::SNAT_PER_POD)?;
     cluster.gateway_mtu = parsed(config, &settings::MTU)?;
@@ -112,6 +117,11 @@ fn kubeconfig(config: &Config) -> anyhow::Result<Option<PathBuf>> {
 pub(super) fn check_kubeconfig(file: &Path) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     Ok(runtime.block_on(kubernetes::check_kubeconfig(file))?)
+}
+
+/// How the northbound database is reached.
+pub(super) fn northbound(config: &Config) -> anyhow::Result<DatabaseAccess> {
+    access(config, [&settings::NB_ADDRESS, &settings::NB_KEY, &settings::NB_CERTIFICATE, &settings::NB_AUTHORITIES])
 }
 
 fn access(config: &Config, [address, key, certificate, authorities]: [&Setting; 4]) -> anyhow::Result<DatabaseAccess> {

@@ -6,6 +6,7 @@ mod controller;
 mod health;
 mod log_level;
 mod ovsdb;
+mod plan;
 mod role;
 mod version;
 
@@ -22,6 +23,8 @@ const FAILED: u8 = 1;
 const CANNOT_ASK: u8 = 2;
 /// What was asked for makes no sense.
 const MISUSE: u8 = 2;
+/// A plan that would change something, or an answer that is no.
+const CHANGES: u8 = 3;
 
 /// Does what the command line asks for. A role's arm gives `telemetry::Telemetry::start` what
 /// [`crate::config::Config`] says, and returns when its `Shutdown` was asked for and its work has ended.
@@ -32,6 +35,7 @@ pub(crate) fn run(cli: &Cli) -> ExitCode {
         Verb::Health { probe, target, output } => (health::run(*probe, target, *output, &cli.given()), CANNOT_ASK),
         Verb::LogLevel { level, target } => (log_level::run(level.as_deref(), target, &cli.given()), CANNOT_ASK),
         Verb::Ovsdb(verb) => (ovsdb::run(verb, &cli.given()), FAILED),
+        Verb::Plan(plan) => (plan::run(plan, &cli.given()), FAILED),
         Verb::Version { output } => (version::run(output.is_some()), FAILED),
         Verb::Completions { shell } => (completions(*shell), FAILED),
     };

@@ -115,6 +115,11 @@ impl Allocator {
         self.pods.get(key)
     }
 
+    /// Whether a pod has an address.
+    pub fn has(&self, key: &PodKey, address: IpAddr) -> bool {
+        self.pods.get(key).is_some_and(|own| own.addresses().any(|own| own == address))
+    }
+
     /// What every pod has.
     pub fn pods(&self) -> impl Iterator<Item = (&Arc<PodKey>, &PodAllocation)> {
         self.pods.iter()

@@ -224,6 +224,9 @@ impl Allocator {
         if Mac::for_addresses(addresses) == Some(mac) {
             return Ok(());
         }
+        if !mac.is_usable() {
+            return Err(Trouble::No(format!("{mac} is no interface's MAC: it is empty, or stands for a group")));
+        }
         // Somebody has, or may get, the address that this MAC is computed from.
         let subnets = self.nodes.get(node).into_iter().flat_map(NodeAllocation::subnets);
         let [_, _, a, b, c, d] = mac.bytes();

@@ -7,12 +7,16 @@ mod node;
 mod pod;
 mod policy;
 mod selector;
+mod service;
+mod template;
 
 pub(crate) use cluster::{LOAD_BALANCER_GROUPS, ROUTER};
-pub(crate) use node::{NODE_ID_MARK, SUBNET, SUBNET_V6, SWITCH_KEY, check as check_node};
+pub(crate) use node::{NODE_ID_MARK, SUBNET, SUBNET_V6, SWITCH_KEY, check as check_node, holder_of_chassis};
 pub(crate) use pod::PORT_KEY;
 pub(crate) use policy::denials;
 pub(crate) use selector::{join, rows as selector_rows};
+pub(crate) use service::{Needs, needs as service_needs, variable_prefix};
+pub(crate) use template::{host_addresses, most_addresses};
 
 use crate::allocation::Allocator;
 use crate::contribution::{Aliases, Contribution};
@@ -43,9 +47,8 @@ pub fn desired(owner: &Owner, given: Given<'_>) -> Result<Contribution, Refusal>
         Owner::Pod(key) => Ok(pod::desired(key, given)),
         Owner::Selector(words) => Ok(selector::desired(words, given)),
         Owner::Policy(key) => Ok(policy::desired(key, given)),
-        Owner::Service(_) | Owner::AdminPolicy(_) | Owner::BaselinePolicy(_) | Owner::Adopted => {
-            Ok(Contribution::default())
-        }
+        Owner::Service(key) => service::desired(key, given),
+        Owner::AdminPolicy(_) | Owner::BaselinePolicy(_) | Owner::Adopted => Ok(Contribution::default()),
     }
 }
 

@@ -12,12 +12,13 @@ use ovn_schema::northbound::{
 use ovsdb::uuid::Uuid;
 
 use super::cluster::{CLUSTER_GROUP, JOIN, MANAGEMENT_PORTS_KEY, ROUTER_KEY, ROUTER_PORTS_KEY, SWITCH_GROUP, tier};
-use super::{Given, gateway, ip_word};
+use super::{Given, gateway, ip_word, template};
 use crate::allocation::NodeAllocation;
 use crate::contribution::{Contribution, Draft};
 use crate::identity::Owner;
 use crate::objects::{MANAGEMENT_MACS, NodeFacts};
 use crate::refusal::Refusal;
+use crate::store::Store;
 
 /// The key of a node's switch among its rows.
 pub(crate) const SWITCH_KEY: &str = "switch";
@@ -38,7 +39,7 @@ pub(super) fn switch_of(draft: &Draft<'_>, node: &NodeFacts) -> Uuid {
 }
 
 /// Whether a node can have a network at all.
-pub(crate) fn check(node: &NodeFacts) -> Result<(), Refusal> {
+pub(crate) fn check(node: &NodeFacts, store: &Store) -> Result<(), Refusal> {
     if &*node.name == JOIN {
         let message =
             format!("a node cannot be named {JOIN}: the switch of that name joins the routers; rename the node");
@@ -46,6 +47,14 @@ pub(crate) fn check(node: &NodeFacts) -> Result<(), Refusal> {
     }
     if let Some(why) = node.broken() {
         return Err(Refusal::new("NodeAnnotationRefused", format!("{why}: correct the annotation, or remove it")));
+    }
+    if let (Some(other), Some(chassis)) = (holder_of_chassis(node, store), &node.chassis) {
+        let message = format!(
+            "annotation k8s.ovn.org/node-chassis-id: {chassis} is the chassis of node {}: give each host a system-id of its \
+             own, as after copying a machine",
+            other.name
+        );
+        return Err(Refusal::new("NodeAnnotationRefused", message));
     }
     if gateway::of(node).is_some() && node.chassis.is_none() {
         return Err(Refusal::new(
@@ -57,11 +66,20 @@ pub(crate) fn check(node: &NodeFacts) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// The node that had a node's chassis before it claimed it.
+pub(crate) fn holder_of_chassis<'a>(node: &NodeFacts, store: &'a Store) -> Option<&'a NodeFacts> {
+    let chassis = node.chassis.as_ref()?;
+    let older = |other: &&NodeFacts| (&other.created, &other.name) < (&node.created, &node.name);
+    store.nodes().filter(|other| other.chassis.as_ref() == Some(chassis)).find(older)
+}
+
 pub(super) fn desired(name: &str, given: Given<'_>) -> Result<Contribution, Refusal> {
-    let (Some(node), Some(own)) = (given.store.node(name), given.allocator.node(name)) else {
-        return Ok(Contribution::default());
+    let Some(node) = given.store.node(name) else { return Ok(Contribution::default()) };
+    // What it had stays: why it has nothing was said when that was decided.
+    let Some(own) = given.allocator.node(name) else {
+        return Err(Refusal::new("NodeWithoutNetwork", format!("node {name} has no subnet")));
     };
-    check(node)?;
+    check(node, given.store)?;
     if node.management_mac.valid() == Some(&mac_of(own)) {
         let message = format!(
             "annotation {MANAGEMENT_MACS}: {} is the MAC of the router port rtos-{name}, and the host would take the \
@@ -75,6 +93,7 @@ pub(super) fn desired(name: &str, given: Given<'_>) -> Result<Contribution, Refu
     let switch = switch(&mut draft, node, own, given);
     router_port(&mut draft, node, own, switch, given);
     management_port(&mut draft, node, own, switch, given);
+    template::add(&mut draft, node, given);
     if let (Some(gateway), Some(chassis)) = (gateway::of(node), &node.chassis) {
         gateway::add(&mut draft, node, own, gateway, chassis, given);
     }

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use ovn_schema::TableRow;
+use ovn_schema::northbound::LogicalSwitchPort;
 use ovsdb::datum::Atom;
 use ovsdb::replica::Snapshot;
 use ovsdb::transaction::Transaction;
@@ -14,7 +16,7 @@ use super::{BATCH, Engine, Leading};
 use super::{seed, selectors};
 use crate::allocation::{PodState, Thing};
 use crate::contribution::{Contribution, Member};
-use crate::desired::{Given, check_node, desired};
+use crate::desired::{Given, check_node, desired, holder_of_chassis, service_needs};
 use crate::identity::{ColumnRef, Name, Owner, RowId};
 use crate::ledger::{Entry, Ledger, Touched};
 use crate::objects::NodeFacts;
@@ -166,8 +168,9 @@ impl Engine {
         let Some(leading) = &mut self.leading else { return };
         let Some(batch) = leading.in_flight.take() else { return };
         let quarantine = leading.allocator.quarantine_mut();
-        for turn in &batch.turns {
-            quarantine.committed(&turn.owner);
+        // Who is not among them keeps all rows, and with them what they stand for.
+        for (owner, _) in &batch.before {
+            quarantine.committed(owner);
         }
         quarantine.forget_freed(&batch.freed);
         batch.record.committed(quarantine);
@@ -307,9 +310,16 @@ impl Context<'_> {
             self.leading.wait(owner, self.store);
             return Some(Contribution::default());
         }
+        if self.is_frozen(owner) {
+            self.leading.wait(owner, self.store);
+            return None;
+        }
         let given =
             Given { settings, store: self.store, allocator: &self.leading.allocator, aliases: &self.leading.aliases };
         let wanted = desired(owner, given);
+        if let Owner::Service(key) = owner {
+            self.leading.node_bound.note(key, service_needs(key, given));
+        }
         let unmet = wanted.as_ref().ok().and_then(|wanted| self.leading.unmet(wanted, self.now));
         let wanted = unmet.map_or(wanted, Err);
         match (refusal.as_ref(), &wanted) {
@@ -317,6 +327,9 @@ impl Context<'_> {
                 let refusal = refusal.clone();
                 self.leading.park(owner, refusal, self.store, self.effects);
                 self.leading.wait(owner, self.store);
+            }
+            (None, Ok(Contribution { refusal: Some(refusal), .. })) => {
+                self.leading.park(owner, refusal.clone(), self.store, self.effects);
             }
             (None, Ok(_)) => drop(self.leading.parked.remove(owner)),
         }
@@ -329,6 +342,17 @@ impl Context<'_> {
         let Owner::Pod(key) = owner else { return None };
         let name = self.store.pod(key)?.wants_port()?;
         (!self.has_rows_of_its_own(&Owner::Node(name.clone()))).then(|| name.clone())
+    }
+
+    /// Whether a pod's port stays as it is, because its node's rows do: the node is parked, and what it says of itself
+    /// cannot be used.
+    fn is_frozen(&self, owner: &Owner) -> bool {
+        let Owner::Pod(key) = owner else { return false };
+        let Some(pod) = self.store.pod(key) else { return false };
+        let Some(node) = pod.wants_port().and_then(|node| self.store.node(node)) else { return false };
+        let parked = self.leading.allocator.node(&node.name).is_none() || holder_of_chassis(node, self.store).is_some();
+        let port = RowId { table: LogicalSwitchPort::TABLE, uuid: seed::port_of(pod, &self.leading.aliases) };
+        parked && self.leading.ledger.entry(owner).is_some_and(|entry| entry.rows().contains(&port))
     }
 
     fn has_rows_of_its_own(&self, owner: &Owner) -> bool {
@@ -346,7 +370,7 @@ impl Context<'_> {
                     return Ok(());
                 };
                 if !has_switch(leading, node)
-                    && let Err(refusal) = check_node(node)
+                    && let Err(refusal) = check_node(node, store)
                 {
                     // It cannot have a network: then it takes nothing from others either.
                     leading.allocator.release_former_node(node);

@@ -18,6 +18,7 @@ mod queue;
 mod record;
 mod seed;
 mod selectors;
+mod services;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,6 +35,7 @@ use self::batch::{Batch, Disturbed};
 use self::follow_up::Patching;
 use self::progress::Progress;
 use self::queue::Queue;
+use self::services::NodeBound;
 use crate::allocation::{Allocator, KnownNode};
 use crate::contribution::Aliases;
 use crate::desired::{Given, denials};
@@ -77,6 +79,8 @@ struct Leading {
     waiting: BTreeMap<Name, BTreeSet<Arc<PodKey>>>,
     /// Selectors that are wanted anew: pods may have left them meanwhile.
     gathering: BTreeSet<Name>,
+    /// Services whose rows depend on nodes.
+    node_bound: NodeBound,
     patching: BTreeMap<Owner, Patching>,
     /// When annotations are sent again.
     retries: BTreeSet<(Duration, Owner)>,
@@ -189,6 +193,7 @@ impl Engine {
             warned: BTreeMap::new(),
             waiting: BTreeMap::new(),
             gathering: BTreeSet::new(),
+            node_bound: NodeBound::default(),
             patching: BTreeMap::new(),
             retries: BTreeSet::new(),
             progress: Progress::default(),

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::services::{NodePorts, for_services};
 use super::{Effect, Engine, Measure, ObjectRef};
+use crate::desired::holder_of_chassis;
 use crate::identity::{Name, ObjectKey, Owner, PodKey};
 use crate::objects::{
     AdminPolicyFacts, Annotated, Labels, NamespaceFacts, NodeFacts, PodFacts, PolicyFacts, ServiceFacts, SliceFacts,
@@ -48,8 +50,8 @@ impl Engine {
             Observed::Node(node) => self.node_changed(node, now),
             Observed::Namespace(namespace) => self.namespace_changed(namespace, now),
             Observed::Pod(pod) => self.pod_changed(pod, now),
-            Observed::Service(service) => drop(self.store.put_service(service)),
-            Observed::Slice(slice) => drop(self.store.put_slice(slice)),
+            Observed::Service(service) => self.service_changed(service, now),
+            Observed::Slice(slice) => self.slice_changed(slice, now),
             Observed::Policy(policy) => self.policy_changed(policy, now),
             Observed::AdminPolicy(policy) => drop(self.store.put_admin_policy(policy, false)),
             Observed::BaselinePolicy(policy) => drop(self.store.put_admin_policy(policy, true)),
@@ -74,15 +76,15 @@ impl Engine {
             ObjectKind::Node => self.node_gone(&key.name, uid, now),
             ObjectKind::Namespace => self.namespace_gone(&key.name, uid, now),
             ObjectKind::Pod => self.pod_gone(key, uid, now),
-            ObjectKind::Service => drop(self.store.remove_service(key, uid)),
-            ObjectKind::EndpointSlice => drop(self.store.remove_slice(key, uid)),
+            ObjectKind::Service => self.service_gone(key, uid, now),
+            ObjectKind::EndpointSlice => self.slice_gone(key, uid, now),
             ObjectKind::Policy => self.policy_gone(key, uid, now),
             ObjectKind::AdminPolicy => drop(self.store.remove_admin_policy(key, uid, false)),
             ObjectKind::BaselinePolicy => drop(self.store.remove_admin_policy(key, uid, true)),
         }
     }
 
-    fn queue(&mut self, owner: Owner, now: Duration) {
+    pub(super) fn queue(&mut self, owner: Owner, now: Duration) {
         if let Some(leading) = &mut self.leading {
             leading.queue.push(owner, now);
         }
@@ -98,6 +100,7 @@ impl Engine {
 
     fn node_changed(&mut self, node: NodeFacts, now: Duration) {
         let name = node.name.clone();
+        let node_ports = NodePorts::of(&self.store);
         let before = self.store.put_node(node);
         let Some(node) = self.store.node(&name) else { return };
         if before.as_ref() == Some(node) {
@@ -113,35 +116,59 @@ impl Engine {
             if owed {
                 leading.patching.remove(&Owner::Node(name.clone()));
             }
-            if let Some(former) = before.as_ref().and_then(|before| former_chassis(before, node)) {
+            // One that claims another's chassis keeps its own: what it says is refused.
+            if holder_of_chassis(node, &self.store).is_none()
+                && let Some(former) = before.as_ref().and_then(|before| former_chassis(before, node))
+            {
                 leading.progress.chassis_leaves(former, now);
             }
         }
+        let claimed = before.as_ref().and_then(|before| before.chassis.clone()).into_iter().chain(node.chassis.clone());
+        let claimed: Vec<Box<str>> = claimed.collect();
         // What pods' rows take from their node.
         let for_pods = |node: &NodeFacts| (node.uid.clone(), node.chassis.clone(), node.gateway.clone());
         let concerns_pods = before.as_ref().is_none_or(|before| for_pods(before) != for_pods(node));
         let for_policies = |node: &NodeFacts| (node.labels.clone(), node.host_addresses.clone());
         let selected = before.as_ref().is_none_or(|before| for_policies(before) != for_policies(node));
+        let concerns_services = before.as_ref().is_none_or(|before| for_services(before) != for_services(node));
         self.queue(Owner::Node(name.clone()), now);
         if concerns_pods {
             self.queue_pods_on(&name, now);
+            self.queue_chassis_claimants(&claimed, &name, now);
+        }
+        if concerns_services {
+            self.queue_node_bound(node_ports, now);
         }
         if selected {
             self.selected_nodes_changed(now);
         }
     }
 
+    /// Other nodes that claim a chassis: it may be theirs now.
+    fn queue_chassis_claimants(&mut self, chassis: &[Box<str>], but: &str, now: Duration) {
+        let claims =
+            |node: &&NodeFacts| &*node.name != but && node.chassis.as_ref().is_some_and(|own| chassis.contains(own));
+        let claimants: Vec<Name> = self.store.nodes().filter(claims).map(|node| node.name.clone()).collect();
+        for name in claimants {
+            self.queue(Owner::Node(name.clone()), now);
+            self.queue_pods_on(&name, now);
+        }
+    }
+
     fn node_gone(&mut self, name: &str, uid: Option<&str>, now: Duration) {
+        let node_ports = NodePorts::of(&self.store);
         let Some(node) = self.store.remove_node(name, uid) else { return };
         if let Some(leading) = &mut self.leading {
             leading.patching.remove(&Owner::Node(node.name.clone()));
-            if let Some(name) = node.chassis {
-                leading.progress.chassis_leaves(name, now);
+            if let Some(name) = &node.chassis {
+                leading.progress.chassis_leaves(name.clone(), now);
             }
         }
         self.queue(Owner::Node(node.name.clone()), now);
         self.queue_pods_on(name, now);
         self.selected_nodes_changed(now);
+        self.queue_chassis_claimants(node.chassis.as_slice(), name, now);
+        self.queue_node_bound(node_ports, now);
     }
 
     fn namespace_changed(&mut self, namespace: NamespaceFacts, now: Duration) {

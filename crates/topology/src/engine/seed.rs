@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ovn_schema::TableRow;
 use ovn_schema::northbound::{
-    Acl, AddressSet, GatewayChassis, LoadBalancerGroup, LogicalSwitch, LogicalSwitchPort, PortGroup,
+    Acl, AddressSet, GatewayChassis, LoadBalancer, LoadBalancerGroup, LogicalSwitch, LogicalSwitchPort, PortGroup,
 };
 use ovsdb::datum::{Atom, Datum};
 use ovsdb::replica::{RowView, Snapshot};
@@ -13,9 +13,10 @@ use ovsdb::uuid::Uuid;
 
 use crate::allocation::{Allocator, KnownNode, KnownPort, Thing};
 use crate::contribution::{Aliases, Member};
-use crate::desired::{NODE_ID_MARK, PORT_KEY, SUBNET, SUBNET_V6, SWITCH_KEY};
+use crate::desired::{NODE_ID_MARK, PORT_KEY, SUBNET, SUBNET_V6, SWITCH_KEY, variable_prefix};
 use crate::identity::{ColumnRef, Name, Owner, RowId, STANDS_FOR, is_computed, row_uuid};
 use crate::ledger::{Entry, Ledger};
+use crate::maps;
 use crate::objects::{NodeFacts, PodFacts};
 use crate::plan::{owner_of, set_column, table_name};
 use crate::selector::named_in;
@@ -67,7 +68,9 @@ pub(super) fn rest_of_the_gone(allocator: &mut Allocator, ledger: &Ledger, snaps
                 (Owner::Pod(_), LogicalSwitchPort::TABLE) => {
                     let uid = view.get("options").and_then(|options| options.get_str("iface-id-ver"));
                     let Some(port) = ports.get(&view.uuid) else { continue };
-                    for address in port.addresses.iter().copied() {
+                    let held = |address: &IpAddr| matches!(owner, Owner::Pod(key) if allocator.has(key, *address));
+                    let lost: Vec<IpAddr> = port.addresses.iter().copied().filter(|address| !held(address)).collect();
+                    for address in lost {
                         allocator.rest_former(Thing::Address(address), uid.as_deref().unwrap_or_default(), owner);
                     }
                 }
@@ -135,6 +138,8 @@ pub(super) fn ledger(snapshot: &Snapshot, adopted: Option<&crate::adopt::Adopted
     let mut ports = Ports::new();
     // Whose an address in a set is: the pod's whose port has it.
     let mut addresses: HashMap<IpAddr, Owner> = HashMap::new();
+    // Whose a variable is: the Service's whose load balancers use it.
+    let mut variables: HashMap<String, Owner> = HashMap::new();
     for table in snapshot.tables() {
         let Some(name) = table_name(&table.schema().name) else { continue };
         for view in table.iter() {
@@ -145,6 +150,11 @@ pub(super) fn ledger(snapshot: &Snapshot, adopted: Option<&crate::adopt::Adopted
             {
                 addresses.extend(port.addresses.iter().map(|address| (*address, owner.clone())));
                 ports.insert(view.uuid, port);
+            }
+            if name == LoadBalancer::TABLE
+                && let Owner::Service(key) = &owner
+            {
+                variables.entry(variable_prefix(key)).or_insert_with(|| owner.clone());
             }
             owners.insert(view.uuid, owner.clone());
             entries.entry(owner).or_default().0.push(RowId { table: name, uuid: view.uuid });
@@ -159,6 +169,15 @@ pub(super) fn ledger(snapshot: &Snapshot, adopted: Option<&crate::adopt::Adopted
             for (index, datum) in view.row.fields() {
                 let column = &view.schema.columns[index];
                 let Some(set) = set_column(name, &column.name) else { continue };
+                for (key, value) in datum.pairs() {
+                    let (key, value) = (key.to_string(), value.to_string());
+                    let service = key.split_once('_').and_then(|(prefix, _)| variables.get(prefix));
+                    let member = Member { column: ColumnRef { row, column: set }, atom: maps::member(&key, &value) };
+                    entries.entry(service.unwrap_or(of_set).clone()).or_default().1.push(member);
+                }
+                if !datum.pairs().is_empty() {
+                    continue;
+                }
                 for atom in datum.atoms() {
                     let whose = match &atom {
                         // The groups are the cluster's, but that a switch or router has them is its own node's wish: as

@@ -11,6 +11,7 @@ mod namespace;
 mod node;
 mod pod;
 mod policy;
+mod protocol;
 mod rule;
 mod service;
 mod slice;
@@ -22,9 +23,10 @@ pub use namespace::NamespaceFacts;
 pub use node::{GatewayFacts, GatewayMode, MANAGEMENT_MACS, NODE_ID, NODE_SUBNETS, NodeFacts};
 pub use pod::{ContainerPort, PodFacts, PodNetwork, StaticRequest};
 pub use policy::{PolicyFacts, PolicySpec};
-pub use rule::{Action, Peer, PortRule, Ports, Protocol, Rule};
-pub use service::ServiceFacts;
-pub use slice::SliceFacts;
+pub use protocol::Protocol;
+pub use rule::{Action, Peer, PortRule, Ports, Rule};
+pub use service::{Affinity, ServiceFacts, ServicePort, ServiceSpec, ServiceType};
+pub use slice::{Endpoint, Hints, SliceFacts, SlicePort, SliceSpec};
 
 use std::borrow::Cow;
 use std::fmt;
@@ -89,10 +91,20 @@ impl<'de> Deserialize<'de> for Annotations {
 }
 
 /// A key that is borrowed where it can be.
-#[derive(serde::Deserialize)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
+impl std::borrow::Borrow<str> for Key<'_> {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
 impl Metadata<'_> {
+    fn label(&self, key: &str) -> Option<&str> {
+        self.labels.get(key)
+    }
+
     fn annotation(&self, key: &str) -> Option<&str> {
         self.annotations.0.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
     }

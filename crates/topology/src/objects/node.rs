@@ -25,6 +25,8 @@ pub const MANAGEMENT_MACS: &str = "k8s.ovn.org/node-mgmt-port-mac-addresses";
 /// What the one above was called before.
 const MANAGEMENT_MAC: &str = "k8s.ovn.org/node-mgmt-port-mac-address";
 
+const ZONE: &str = "topology.kubernetes.io/zone";
+
 /// What we need to know of a Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeFacts {
@@ -52,6 +54,8 @@ pub struct NodeFacts {
     pub ready: bool,
     /// Its labels.
     pub labels: Labels,
+    /// The zone that it stands in, if its labels say so.
+    pub zone: Option<Name>,
 }
 
 /// How a node's pods reach the outside.
@@ -137,6 +141,7 @@ impl NodeFacts {
             },
             network_unavailable: condition("NetworkUnavailable").map(|status| status == "True"),
             ready: condition("Ready").is_none_or(|status| status == "True"),
+            zone: metadata.label(ZONE).map(Into::into),
             labels: metadata.labels,
         })
     }
@@ -146,6 +151,11 @@ impl NodeFacts {
         let gateway = self.gateway.broken().or(self.host_addresses.broken()).or(self.management_mac.broken());
         gateway.or(self.subnets.broken()).or(self.id.broken())
     }
+}
+
+/// A MAC that a host can have.
+fn usable(mac: Mac) -> Result<Mac, String> {
+    if mac.is_usable() { Ok(mac) } else { Err(format!("mac-address: {mac} is no interface's MAC")) }
 }
 
 fn default_mac(text: &str) -> Result<Mac, String> {
@@ -229,7 +239,7 @@ fn read_gateway(text: &str) -> Result<Option<GatewayFacts>, String> {
     Ok(Some(GatewayFacts {
         mode,
         interface_id: gateway.interface_id.into(),
-        mac: gateway.mac_address.parse().map_err(|error| format!("mac-address: {error}"))?,
+        mac: usable(gateway.mac_address.parse().map_err(|error| format!("mac-address: {error}"))?)?,
         addresses: addresses.into(),
         next_hops: next_hops.into(),
         vlan,

@@ -182,6 +182,9 @@ struct Attachment {
 
 /// A list of one attachment, or the attachment's bare name, which asks for nothing.
 fn read_request(text: &str) -> Result<StaticRequest, String> {
+    if text.trim_start().starts_with('{') {
+        return Err(format!("{} is not a list of network attachments: put it into brackets", shortened(text)));
+    }
     if !text.trim_start().starts_with('[') {
         return Ok(StaticRequest::default());
     }

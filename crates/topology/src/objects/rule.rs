@@ -8,46 +8,8 @@ use serde_json::Value;
 use super::annotation::shortened;
 use super::field;
 use super::labels::LabelSelector;
+use super::protocol::Protocol;
 use crate::identity::Name;
-
-/// A transport protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Protocol {
-    /// TCP.
-    Tcp,
-    /// UDP.
-    Udp,
-    /// SCTP.
-    Sctp,
-}
-
-impl Protocol {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Tcp, Self::Udp, Self::Sctp];
-
-    /// As the API calls it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Tcp => "TCP",
-            Self::Udp => "UDP",
-            Self::Sctp => "SCTP",
-        }
-    }
-
-    /// As a match calls it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::Udp => "udp",
-            Self::Sctp => "sctp",
-        }
-    }
-
-    /// Reads the API's name.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|protocol| protocol.name() == text)
-    }
-}
 
 /// Which ports of a protocol.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -13,5 +13,6 @@ mod policies;
 mod rng;
 mod schema;
 mod seeds;
+mod services;
 mod story;
 mod verdict;

@@ -17,6 +17,7 @@ use crate::database::{Chassis, GLOBAL, Nb};
 use crate::faults::{Fault, Faults};
 use crate::policies;
 use crate::rng::Rng;
+use crate::services;
 
 const NODES: usize = 5;
 pub(crate) const NAMESPACES: [&str; 3] = ["blue", "green", "red"];
@@ -189,7 +190,8 @@ impl Story {
                 self.faults.strike(Fault::DatabaseEmptied, &mut self.rng);
                 let mut empty = Transaction::new();
                 let roots = ["Logical_Switch", "Logical_Router", "Address_Set", "Port_Group", "Copp", "Meter"];
-                for table in roots.into_iter().chain(["Load_Balancer_Group", "Static_MAC_Binding"]) {
+                let more = ["Load_Balancer_Group", "Static_MAC_Binding", "Load_Balancer", "Chassis_Template_Var"];
+                for table in roots.into_iter().chain(more) {
                     let foreign = Condition::new("_uuid", ovsdb::operation::Function::NotEqual, foreign_switch());
                     empty.delete(table, vec![foreign]);
                 }
@@ -228,13 +230,16 @@ impl Story {
             "Logical_Router" => ("static_routes", true),
             "Port_Group" => ("ports", true),
             "NAT" => ("options", false),
+            "Load_Balancer" => ("vips", true),
+            "Chassis_Template_Var" => ("variables", true),
             _ => return,
         };
         let mut change = Transaction::new();
         if root && self.rng.percent(30) {
             change.delete(&table, vec![Condition::uuid(uuid)]);
         } else {
-            let empty = if column == "options" { ovsdb::datum::Datum::map([]) } else { ovsdb::datum::Datum::Empty };
+            let map = ["options", "vips", "variables"].contains(&column);
+            let empty = if map { ovsdb::datum::Datum::map([]) } else { ovsdb::datum::Datum::Empty };
             change.update(&table, vec![Condition::uuid(uuid)], ovsdb::transaction::Row::new().set(column, empty));
         }
         self.nb.tamper(&change);
@@ -288,7 +293,7 @@ impl Story {
         self.events += 1;
         let nodes = self.api.keys(ObjectKind::Node);
         let pods = self.api.keys(ObjectKind::Pod);
-        match self.rng.below(27) {
+        match self.rng.below(33) {
             0 => self.new_node(),
             20..=26 => self.change_policies(&pods),
             1 => {
@@ -338,7 +343,23 @@ impl Story {
                     }
                 }
             }
+            27..=32 => self.change_services(),
             _ => self.new_pod(),
+        }
+    }
+
+    /// Services and slices come, change, move and go; a few are what cannot be.
+    fn change_services(&mut self) {
+        let namespace = NAMESPACES[0];
+        let (service, slice, like) = (self.rng.below(4) as u8, self.rng.below(6) as u8, self.rng.below(1 << 16) as u16);
+        match self.rng.below(12) {
+            0 => self.api.delete(&services::service_key(namespace, service)),
+            1 => self.api.delete(&services::slice_key(namespace, slice)),
+            2 if self.rng.percent(20) => self.api.change(&services::service_key(namespace, service), |object| {
+                object["spec"]["ports"][0]["port"] = json!(70_000);
+            }),
+            2..=6 => services::put_service(&mut self.api, namespace, service, like),
+            _ => services::put_slice(&mut self.api, namespace, slice, service, like),
         }
     }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ovsdb::uuid::Uuid;
 use topology::engine::Next;
 use topology::identity::Owner;
+use topology::refusal::Refusal;
 
 use crate::api::KINDS;
 use crate::controller::Controller;
@@ -28,7 +29,12 @@ impl Story {
         engine.promote(&again.snapshot(), false, self.now).unwrap();
         let by_hand = self.faults.count.contains_key(&Fault::RowsChangedByHand);
         let parked = self.controllers[leader].engine.parked().any(|(owner, _)| matches!(owner, Owner::Node(_)));
-        let damaged = by_hand && parked;
+        // Of two that claim the same address one does without: that follows from the objects alone. What one that cannot be
+        // read has claimed, nobody knows who was not there.
+        let taken = |refusal: &Refusal| refusal.reason == "AddressTaken";
+        let broken = |(owner, refusal): (&Owner, &Refusal)| matches!(owner, Owner::Service(_)) && !taken(refusal);
+        let unreadable = self.controllers[leader].engine.parked().any(broken);
+        let damaged = by_hand && parked || unreadable;
         engine.progress(self.nb.progress(), self.nb.nb_cfg(), self.now);
         loop {
             match engine.next(&again.snapshot(), self.now) {
@@ -53,7 +59,7 @@ impl Story {
         };
         assert_eq!(allocations(&engine), allocations(&self.controllers[leader].engine));
         self.judge_ports(&engine, &held);
-        if engine.parked().next().is_none() {
+        if engine.parked().all(|(_, refusal)| taken(refusal)) {
             self.judge_from_nothing(&held);
         }
         let foreign = held

@@ -6,7 +6,7 @@ use super::value::tame;
 const WIDEST: usize = 40;
 
 /// The rows under their headings, cells cut if `cut`.
-pub(super) fn render(headings: &[&str], rows: &[Vec<String>], cut: bool) -> String {
+pub(in crate::commands) fn render(headings: &[&str], rows: &[Vec<String>], cut: bool) -> String {
     // A uuid has 36 letters and stays whole.
     let cell = |text: &str| {
         let text = tame(text);

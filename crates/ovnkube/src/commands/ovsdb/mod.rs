@@ -5,9 +5,9 @@
 
 mod connect;
 mod dump;
-mod grid;
+pub(super) mod grid;
 mod transact;
-mod value;
+pub(super) mod value;
 mod watch;
 
 use std::process::ExitCode;

@@ -13,7 +13,7 @@ use super::connect::UUID;
 const LONG: usize = 60;
 
 /// As JSON whose form depends on the column alone: a set is an array, a map an object, an optional value it or null.
-pub(super) fn json(datum: &Datum, kind: &ColumnType) -> Value {
+pub(in crate::commands) fn json(datum: &Datum, kind: &ColumnType) -> Value {
     if kind.is_map() {
         let pairs = datum.pairs().iter().map(|(key, value)| (key.to_string(), json_atom(value)));
         return Value::Object(pairs.collect());
@@ -52,7 +52,7 @@ pub(super) fn text(row: &RowView<'_>, column: &str) -> String {
 }
 
 /// What became of a value. Of a long set or map, only what went and what came.
-pub(super) fn change(old: &Datum, new: &Datum) -> String {
+pub(in crate::commands) fn change(old: &Datum, new: &Datum) -> String {
     let (before, after) = (old.to_string(), new.to_string());
     let long = before.chars().count() > LONG || after.chars().count() > LONG;
     if !long || (old.len() <= 1 && new.len() <= 1) {
@@ -80,7 +80,7 @@ fn quoted(datum: &Datum, text: String) -> String {
 }
 
 /// The text with control characters shown instead of obeyed, in one line.
-pub(super) fn tame(text: &str) -> String {
+pub(in crate::commands) fn tame(text: &str) -> String {
     let show = |c: char| -> String { if c.is_control() { c.escape_default().collect() } else { c.to_string() } };
     text.chars().map(show).collect()
 }

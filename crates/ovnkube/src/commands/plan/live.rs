@@ -1,0 +1,106 @@
+//! What is there already: the objects of a cluster, and the rows of a database. Both are only read.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail};
+use controller::DatabaseAccess;
+use kubernetes::{Api, ApiError};
+use ovn_schema::northbound;
+use ovsdb::client::{Client, Config, TableMonitor};
+use ovsdb::operation::RowValues;
+use ovsdb::schema::DatabaseSchema;
+use ovsdb::uuid::Uuid;
+use serde_json::Value;
+use topology::store::ObjectKind;
+
+use super::admit::Objects;
+use super::kinds;
+
+/// So long is a server waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// So many objects come in one answer.
+const PAGE: usize = 500;
+
+/// All objects of a cluster that are part of the network.
+pub(super) async fn objects(kubeconfig: &Path) -> anyhow::Result<Objects> {
+    let api = Api::from_kubeconfig(Some(kubeconfig), None).await?.with_timeout(PATIENCE);
+    let mut objects = Objects::new();
+    for kind in ObjectKind::ALL {
+        let mut next = String::new();
+        loop {
+            let page = api.get(&format!("{}?limit={PAGE}{next}", kinds::collection(kind))).await;
+            let page = match page {
+                // A type that is not installed has no objects.
+                Err(ApiError::NotFound(_)) if kind.is_optional() => break,
+                Err(error) => {
+                    let hint = "check that the kubeconfig's server runs, and that its user may list this kind";
+                    bail!("cannot list {} of {}: {error}; hint: {hint}", kind.name(), api.server());
+                }
+                Ok(page) => page,
+            };
+            let mut page: Value = serde_json::from_slice(&page)
+                .with_context(|| format!("{} answered with something that is not JSON", api.server()))?;
+            for object in page["items"].as_array_mut().map(std::mem::take).unwrap_or_default() {
+                let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+                objects.insert((kind, text("namespace"), text("name")), object);
+            }
+            match page["metadata"]["continue"].as_str().filter(|token| !token.is_empty()) {
+                // Such a token has only letters that may stand in a query.
+                Some(token) => next = format!("&continue={token}"),
+                None => break,
+            }
+        }
+    }
+    Ok(objects)
+}
+
+/// The rows of a database at one moment.
+pub(super) struct Rows {
+    pub(super) schema: DatabaseSchema,
+    pub(super) rows: Vec<(String, Uuid, RowValues)>,
+}
+
+/// Reads a northbound database as it is now.
+pub(super) async fn rows(access: &DatabaseAccess) -> anyhow::Result<Rows> {
+    let schema = {
+        let client = connect(access, Vec::new()).await?;
+        let schema = client.schema().ok_or_else(|| anyhow!("the server told no schema"))?;
+        (*schema).clone()
+    };
+    northbound::DATABASE.check(&schema).require_core()?;
+    // All tables: rows that we never write may be referred to by those that we do.
+    let tables = schema.tables.keys().map(TableMonitor::new).collect();
+    let snapshot = connect(access, tables).await?.snapshot();
+    let mut rows = Vec::new();
+    for table in snapshot.tables() {
+        let of = table.schema();
+        for row in table.iter() {
+            let values =
+                row.row.fields().map(|(place, datum)| (of.columns[place].name.clone(), datum.clone())).collect();
+            rows.push((of.name.clone(), row.uuid, values));
+        }
+    }
+    Ok(Rows { schema, rows })
+}
+
+/// A client whose replica is loaded; a server that does not answer is told at once.
+async fn connect(access: &DatabaseAccess, tables: Vec<TableMonitor>) -> anyhow::Result<Client> {
+    let mut config = Config::new(access.remotes.clone(), northbound::DATABASE.name);
+    config.tls.clone_from(&access.tls);
+    config.tables = tables;
+    config.leader_only = false;
+    let alone = config.remotes.len() == 1;
+    let client = Client::start(config);
+    let mut status = client.status();
+    let settled = status.wait_for(|status| status.connected || (alone && status.last_error.is_some()));
+    let _ = tokio::time::timeout(PATIENCE, settled).await;
+    let status = client.status().borrow().clone();
+    if !status.connected {
+        let names: Vec<String> = access.remotes.iter().map(ToString::to_string).collect();
+        let problem = status.last_error.unwrap_or_else(|| "no answer".into());
+        let hint = "check that ovsdb-server of OVN_Northbound runs and listens there";
+        bail!("cannot read {}: {problem}; hint: {hint}", names.join(","));
+    }
+    Ok(client)
+}

@@ -1,0 +1,365 @@
+//! Manifests from files, folders and stdin: YAML with several documents, JSON, lists. What is wrong is told by file, line and
+//! object, and everything else is still read.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fmt;
+use std::io::Read as _;
+use std::path::Path;
+
+use serde::Serialize;
+use serde_json::Value;
+use topology::store::ObjectKind;
+
+use super::kinds::{self, Known};
+
+/// So deep do folders go: deeper is a link that leads back.
+const DEEPEST: usize = 32;
+
+/// Kind, namespace, name.
+pub(super) type Key = (ObjectKind, String, String);
+
+/// Where an object stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Place {
+    pub(super) file: String,
+    pub(super) line: Option<u64>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "{}:{line}", self.file),
+            None => f.write_str(&self.file),
+        }
+    }
+}
+
+/// Something that cannot be planned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Mistake {
+    #[serde(flatten)]
+    pub(super) place: Place,
+    pub(super) object: Option<String>,
+    pub(super) message: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.object {
+            Some(object) => write!(f, "{}: {object}: {}", self.place, self.message),
+            None => write!(f, "{}: {}", self.place, self.message),
+        }
+    }
+}
+
+/// An object of a manifest.
+#[derive(Debug, Clone)]
+pub(super) struct Manifest {
+    pub(super) object: Value,
+    pub(super) place: Place,
+}
+
+/// Everything that was read.
+#[derive(Debug, Default)]
+pub(super) struct Loaded {
+    pub(super) manifests: BTreeMap<Key, Manifest>,
+    /// Objects that are no part of the network, by kind.
+    pub(super) ignored: BTreeMap<String, usize>,
+    pub(super) mistakes: Vec<Mistake>,
+}
+
+impl Loaded {
+    /// Reads all of it.
+    pub(super) fn read(names: &[String]) -> Self {
+        let mut loaded = Self::default();
+        for name in names {
+            if name == "-" {
+                let mut bytes = Vec::new();
+                match std::io::stdin().lock().read_to_end(&mut bytes) {
+                    Ok(_) => loaded.bytes("stdin", bytes),
+                    Err(error) => loaded.mistake("stdin", None, None, error.to_string()),
+                }
+            } else {
+                loaded.path(Path::new(name), 0);
+            }
+        }
+        loaded
+    }
+
+    fn mistake(&mut self, file: &str, line: Option<u64>, object: Option<String>, message: impl Into<String>) {
+        let place = Place { file: file.to_owned(), line };
+        self.mistakes.push(Mistake { place, object, message: message.into() });
+    }
+
+    fn path(&mut self, path: &Path, depth: usize) {
+        let name = path.display().to_string();
+        if !path.is_dir() {
+            match std::fs::read(path) {
+                Ok(bytes) => self.bytes(&name, bytes),
+                Err(error) => self.mistake(&name, None, None, format!("cannot be read: {error}")),
+            }
+            return;
+        }
+        if depth > DEEPEST {
+            return self.mistake(&name, None, None, "folders are too deep; hint: is a link leading back?");
+        }
+        let entries = match std::fs::read_dir(path) {
+            Ok(entries) => entries,
+            Err(error) => return self.mistake(&name, None, None, format!("cannot be read: {error}")),
+        };
+        let mut paths: Vec<_> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
+        paths.sort();
+        let is_manifest = |path: &Path| {
+            path.extension().is_some_and(|ending| ["yaml", "yml", "json"].iter().any(|known| ending == *known))
+        };
+        paths.retain(|path| path.is_dir() || is_manifest(path));
+        if paths.is_empty() && depth == 0 {
+            self.mistake(&name, None, None, "there are no manifests in it; hint: files end with .yaml, .yml or .json");
+        }
+        for path in paths {
+            self.path(&path, depth + 1);
+        }
+    }
+
+    fn bytes(&mut self, file: &str, bytes: Vec<u8>) {
+        match String::from_utf8(bytes) {
+            Ok(text) => self.text(file, text.strip_prefix('\u{feff}').unwrap_or(&text)),
+            Err(_) => self.mistake(file, None, None, "is not text in UTF-8"),
+        }
+    }
+
+    /// Reads a file's text: JSON, or documents of YAML.
+    pub(super) fn text(&mut self, file: &str, text: &str) {
+        if text.trim_start().starts_with('{') {
+            // JSON is YAML, and is read much faster as what it is; several objects may stand one behind the other.
+            let objects: Result<Vec<Value>, _> = serde_json::Deserializer::from_str(text).into_iter().collect();
+            match objects {
+                Ok(objects) => return objects.into_iter().for_each(|object| self.object(file, 1, object, None)),
+                Err(error) if file.ends_with(".json") => {
+                    let line = Some(error.line() as u64);
+                    return self.mistake(file, line, None, format!("is not JSON: {error}"));
+                }
+                // Braces are allowed in YAML as well.
+                Err(_) => {}
+            }
+        }
+        for (line, document) in documents(text) {
+            // As the API server reads it, `n` is a letter and no boolean.
+            let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
+            match serde_saphyr::from_str_with_options::<Value>(document, options) {
+                Ok(Value::Null) => {}
+                Ok(object) => self.object(file, line, object, None),
+                Err(error) => {
+                    // Where a text does not end, the place is behind the last line.
+                    let within = error.location().map_or(1, |location| location.line()).max(1);
+                    let line = line + within.min(document.lines().count() as u64) - 1;
+                    self.mistake(file, Some(line), None, format!("is not YAML: {}", without_place(&error.to_string())));
+                }
+            }
+        }
+    }
+
+    /// An object, or a list of objects, which need not say what they are.
+    fn object(&mut self, file: &str, first: u64, mut object: Value, of: Option<(&str, &str)>) {
+        let line = Some(first);
+        if !object.is_object() {
+            return self.mistake(file, line, None, "is no object; hint: a manifest begins with apiVersion and kind");
+        }
+        for (field, usual) in of.into_iter().flat_map(|(version, kind)| [("apiVersion", version), ("kind", kind)]) {
+            if object[field].is_null() {
+                object[field] = usual.into();
+            }
+        }
+        let text = |field: &str| object[field].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let (version, kind) = match (text("apiVersion"), text("kind")) {
+            (Some(version), Some(kind)) => (version, kind),
+            (version, _) => {
+                let missing = if version.is_none() { "apiVersion" } else { "kind" };
+                let object = (!name.is_empty()).then_some(name);
+                return self.mistake(file, line, object, format!("has no {missing}"));
+            }
+        };
+        if let (Some(items), Some(single)) = (object["items"].as_array_mut(), kind.strip_suffix("List")) {
+            let of = (!single.is_empty()).then_some((version.as_str(), single));
+            for item in std::mem::take(items) {
+                self.object(file, first, item, of);
+            }
+            return;
+        }
+        match kinds::known(&version, &kind) {
+            Known::Network(of) => self.known(file, line, of, &name, object),
+            Known::Other => *self.ignored.entry(kind).or_default() += 1,
+            Known::Nothing(hint) => {
+                let message = format!("there is no kind {kind:?} in {version}; hint: {hint}");
+                self.mistake(file, line, Some(format!("{kind} {name}").trim().to_owned()), message);
+            }
+        }
+    }
+
+    fn known(&mut self, file: &str, line: Option<u64>, kind: ObjectKind, name: &str, mut object: Value) {
+        if name.is_empty() {
+            let metadata = &object["metadata"];
+            let message = match (metadata["generateName"].as_str(), &metadata["name"]) {
+                (_, Value::Bool(_) | Value::Number(_)) => "metadata.name is no text; hint: put it in quotes".to_owned(),
+                (Some(begin), _) => format!("has only generateName {begin:?}; hint: give it a metadata.name"),
+                (None, _) => "has no metadata.name".to_owned(),
+            };
+            return self.mistake(file, line, Some(kind.name().to_owned()), message);
+        }
+        let namespace = if kinds::is_namespaced(kind) {
+            let given = object["metadata"]["namespace"].as_str().filter(|namespace| !namespace.is_empty());
+            given.unwrap_or("default").to_owned()
+        } else {
+            String::new()
+        };
+        let shown = shown(kind, &namespace, name);
+        for text in [name, &namespace] {
+            let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+            if text.len() > 253 || !text.chars().all(good) {
+                let message = format!("{text:?} is no name; hint: names have lower-case letters, digits, - and .");
+                return self.mistake(file, line, Some(shown), message);
+            }
+        }
+        if kinds::is_namespaced(kind) {
+            object["metadata"]["namespace"] = namespace.as_str().into();
+        } else if let Some(metadata) = object["metadata"].as_object_mut() {
+            metadata.remove("namespace");
+        }
+        let place = Place { file: file.to_owned(), line };
+        match self.manifests.entry((kind, namespace, name.to_owned())) {
+            Entry::Vacant(free) => {
+                free.insert(Manifest { object, place });
+            }
+            Entry::Occupied(first) => {
+                let message = format!("stands in {} already, and that one is planned", first.get().place);
+                self.mistakes.push(Mistake { place, object: Some(shown), message });
+            }
+        }
+    }
+}
+
+/// The words of a mistake without a line and column, which are not the file's.
+pub(super) fn without_place(words: &str) -> String {
+    let words = words.lines().next().unwrap_or_default();
+    let words = words.strip_prefix("error: ").unwrap_or(words);
+    let words = words.strip_prefix("line ").and_then(|rest| rest.split_once(": ")).map_or(words, |(_, rest)| rest);
+    words.rsplit_once(" at line ").map_or(words, |(words, _)| words).to_owned()
+}
+
+/// What people call an object.
+pub(super) fn shown(kind: ObjectKind, namespace: &str, name: &str) -> String {
+    if namespace.is_empty() { format!("{} {name}", kind.name()) } else { format!("{} {namespace}/{name}", kind.name()) }
+}
+
+/// The documents of a text, with the numbers of their first lines. A line that begins with `---` can be nothing else.
+fn documents(text: &str) -> Vec<(u64, &str)> {
+    let mut all = Vec::new();
+    let (mut begin, mut first) = (0, 1);
+    let (mut at, mut number) = (0, 0);
+    for line in text.split_inclusive('\n') {
+        number += 1;
+        let bare = line.trim_end();
+        if bare == "---" || bare.starts_with("--- ") {
+            all.push((first, &text[begin..at]));
+            // What stands behind the dashes is the document's.
+            begin = at + if bare == "---" { line.len() } else { 3 };
+            first = if bare == "---" { number + 1 } else { number };
+        }
+        at += line.len();
+    }
+    all.push((first, &text[begin..]));
+    let says = |line: &str| {
+        let line = line.trim();
+        !line.is_empty() && !line.starts_with('#') && !line.starts_with('%') && line != "..."
+    };
+    all.retain(|(_, document)| document.lines().any(says));
+    // The number of the first line that says something, so that people find it.
+    all.into_iter()
+        .map(|(first, document)| {
+            let skip: usize = document.split_inclusive('\n').take_while(|line| !says(line)).map(str::len).sum();
+            (first + document[..skip].matches('\n').count() as u64, &document[skip..])
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(text: &str) -> Loaded {
+        let mut loaded = Loaded::default();
+        loaded.text("a.yaml", text);
+        loaded
+    }
+
+    fn mistakes(text: &str) -> Vec<String> {
+        load(text).mistakes.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn documents_lists_and_json_are_read() {
+        let yaml = "# a comment\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\n---\napiVersion: v1\nkind: List\nitems:\n\
+            - {apiVersion: v1, kind: Node, metadata: {name: n, namespace: wrong}}\n\
+            - {apiVersion: apps/v1, kind: Deployment, metadata: {name: d}}\n...\n";
+        let loaded = load(yaml);
+        assert_eq!(loaded.mistakes, vec![]);
+        let keys: Vec<String> = loaded.manifests.keys().map(|(kind, ns, name)| shown(*kind, ns, name)).collect();
+        assert_eq!(keys, ["Node n", "Pod default/a"]);
+        assert_eq!(loaded.ignored, BTreeMap::from([("Deployment".to_owned(), 1)]));
+        let pod = loaded.manifests.values().nth(1).unwrap();
+        assert_eq!(pod.place.to_string(), "a.yaml:3");
+        assert_eq!(pod.object["metadata"]["namespace"], "default");
+
+        let json = r#"{"apiVersion":"v1","kind":"PodList","items":[{"metadata":{"name":"a","namespace":"x"}}]}
+            {"apiVersion":"v1","kind":"Namespace","metadata":{"name":"x"}}"#;
+        assert_eq!((load(json).manifests.len(), load(json).mistakes.len()), (2, 0));
+    }
+
+    #[test]
+    fn mistakes_name_file_line_and_object_and_the_rest_is_read() {
+        let good = "apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n";
+        for (bad, told) in [
+            ("apiVersion: v1\nkind: Pod\nmetadata: {name: [\n", "a.yaml:"),
+            (
+                "apiVersion: v1\nkind: Podd\nmetadata: {name: a}\n",
+                "a.yaml:5: Podd a: there is no kind \"Podd\" in v1; hint: did you mean Pod",
+            ),
+            (
+                "apiVersion: v1\nkind: NetworkPolicy\nmetadata: {name: a}\n",
+                "hint: NetworkPolicy is in networking.k8s.io",
+            ),
+            ("kind: Pod\nmetadata: {name: a}\n", "a.yaml:5: a: has no apiVersion"),
+            ("apiVersion: v1\nmetadata: {name: a}\n", "a: has no kind"),
+            ("apiVersion: v1\nkind: Pod\nmetadata: {}\n", "Pod: has no metadata.name"),
+            ("apiVersion: v1\nkind: Pod\nmetadata: {generateName: a-}\n", "generateName \"a-\""),
+            ("apiVersion: v1\nkind: Pod\nmetadata: {name: A/b}\n", "is no name"),
+            ("apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n", "Namespace x: stands in a.yaml:1 already"),
+            ("apiVersion: v1\nkind: Pod\nmetadata: {name: 7}\n", "Pod: metadata.name is no text"),
+            ("- 1\n", "is no object"),
+            ("just words\n", "is no object"),
+        ] {
+            let text = format!("{good}---\n{bad}");
+            let all = mistakes(&text);
+            assert_eq!(all.len(), 1, "{bad}: {all:?}");
+            assert!(all[0].contains(told), "{bad}: {all:?}");
+            assert_eq!(load(&text).manifests.len(), 1);
+        }
+        let mut json = Loaded::default();
+        json.text("a.json", "{\n\"a\": }");
+        assert!(json.mistakes[0].to_string().starts_with("a.json:2: is not JSON"), "{:?}", json.mistakes);
+        assert_eq!(
+            load("{apiVersion: v1, kind: Node, metadata: {name: n}}").manifests.len(),
+            1,
+            "braces are YAML, too"
+        );
+    }
+
+    #[test]
+    fn a_mistake_of_yaml_has_its_own_line() {
+        let all = mistakes("apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n---\napiVersion: v1\nkind: 'Pod\n");
+        assert!(all.len() == 1 && all[0].starts_with("a.yaml:6: is not YAML: "), "{all:?}");
+        assert!(!all[0].contains(" line "), "{all:?}");
+    }
+}

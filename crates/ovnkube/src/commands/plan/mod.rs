@@ -1,0 +1,216 @@
+//! `ovnkube plan`: what manifests would make of the network, found out by the controller's own core in memory.
+//!
+//! ```text
+//!  files ──load──▶ manifests ──admit, overlay──▶ objects ──topology::preview──▶ differences ──show, report──▶ stdout
+//!                  cluster, database ──live──────────┘                     └──▶ question: --can, --matrix
+//! ```
+
+mod admit;
+mod kinds;
+mod live;
+mod load;
+mod question;
+mod report;
+mod show;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde_json::Value;
+use topology::ClusterSettings;
+use topology::preview::{Preview, differences};
+use topology::store::ObjectKind;
+
+use self::admit::Objects;
+use self::load::{Key, Loaded, Mistake, shown};
+use self::report::Report;
+use super::{CHANGES, FAILED, agreement};
+use crate::cli::{Output, Plan};
+use crate::config::{Config, Given, Problems};
+use crate::settings;
+
+/// Kinds whose pods others make.
+const WORKLOADS: [&str; 7] =
+    ["CronJob", "DaemonSet", "Deployment", "Job", "ReplicaSet", "ReplicationController", "StatefulSet"];
+
+pub(super) fn run(plan: &Plan, given: &Given) -> anyhow::Result<ExitCode> {
+    let mut given = given.clone();
+    if let Some(remotes) = &plan.nb {
+        let names: Vec<String> = remotes.0.iter().map(ToString::to_string).collect();
+        given.flags.insert(settings::NB_ADDRESS.flag, names.join(","));
+    }
+    let config = Config::load(&given)?;
+    telemetry::init_logs(&config.log_options()?)?;
+    let wrong = |error: anyhow::Error| Problems(vec![format!("{error:#}")]);
+    let cluster = agreement::cluster(&config).map_err(wrong)?;
+    // Only a cluster that is named is looked at: the file's own belongs to a role.
+    let kubeconfig = given.flags.get(settings::KUBECONFIG.flag);
+    if plan.files.is_empty() && kubeconfig.is_none() {
+        return Err(Problems(vec!["nothing to plan; hint: give -f DIR|FILE, or --kubeconfig FILE".into()]).into());
+    }
+    let question = plan.can.as_deref().map(question::words).transpose()?;
+    let mut loaded = Loaded::read(&plan.files);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let there = match kubeconfig {
+        Some(file) => runtime.block_on(live::objects(Path::new(file)))?,
+        None => Objects::new(),
+    };
+    let mut preview = match &plan.nb {
+        None => Preview::new(cluster.clone())?,
+        Some(_) => {
+            let access = agreement::northbound(&config).map_err(wrong)?;
+            let live::Rows { schema, rows } = runtime.block_on(live::rows(&access))?;
+            Preview::over(cluster.clone(), schema, rows)?
+        }
+    };
+    // Without a database, what the cluster has made already is found out as well.
+    if plan.nb.is_none() && !there.is_empty() {
+        for (key, object) in &there {
+            put(&mut preview, key, object.clone(), None, &mut loaded.mistakes);
+        }
+        preview.settle()?;
+    }
+    let before = preview.snapshot();
+    let (objects, mut hints) = objects(plan, &loaded, &there, &cluster);
+    for (key, object) in objects {
+        let place = loaded.manifests.get(&key).map(|manifest| manifest.place.clone());
+        put(&mut preview, &key, object, place, &mut loaded.mistakes);
+    }
+    preview.settle()?;
+    if let Some(given) = preview.engine().given() {
+        let asked = match (question, &plan.matrix) {
+            (Some((from, to)), _) => Some(question::can(given, from, to, plan.output)),
+            (None, Some(asked)) => Some(question::matrix(given, asked, plan.output)),
+            (None, None) => None,
+        };
+        if let Some(answer) = asked {
+            tell(&loaded.mistakes);
+            let answer = answer?;
+            return Ok(if loaded.mistakes.is_empty() { answer } else { ExitCode::from(FAILED) });
+        }
+    }
+    hints.extend(workloads(&loaded));
+    let changes = differences(&before, &preview.snapshot());
+    let report = Report {
+        changes: !changes.is_empty(),
+        counts: report::counts(&changes),
+        objects: (!plan.summary).then(|| report::by_object(changes)),
+        refused: preview.refused().into_iter().map(Into::into).collect(),
+        warnings: preview.warnings().into_iter().map(Into::into).collect(),
+        not_part_of_the_network: loaded.ignored,
+        errors: loaded.mistakes,
+        hints,
+    };
+    match plan.output {
+        Output::Json => console::print_json(&report)?,
+        Output::Table => console::print(&show::text(&report, console::table::colour()))?,
+    }
+    tell(&report.errors);
+    Ok(match (report.errors.is_empty(), report.changes) {
+        (false, _) => ExitCode::from(FAILED),
+        (true, true) => ExitCode::from(CHANGES),
+        (true, false) => ExitCode::SUCCESS,
+    })
+}
+
+fn tell(mistakes: &[Mistake]) {
+    for mistake in mistakes {
+        let line: String = mistake.to_string().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        eprintln!("error: {line}");
+    }
+}
+
+/// Everything that there would be, with the hints that it calls for.
+fn objects(plan: &Plan, loaded: &Loaded, there: &Objects, cluster: &ClusterSettings) -> (Objects, Vec<String>) {
+    let mut objects = there.clone();
+    for (key, manifest) in &loaded.manifests {
+        let mut object = manifest.object.clone();
+        if let Some(there) = there.get(key) {
+            admit::overlay(key.0, &mut object, there);
+        }
+        admit::admit(key, &mut object);
+        objects.insert(key.clone(), object);
+    }
+    let mut hints = Vec::new();
+    let has_nodes = objects.keys().any(|(kind, ..)| *kind == ObjectKind::Node);
+    let mut nodes: Vec<String> = plan.node.iter().cloned().collect();
+    match plan.sample_nodes {
+        Some(_) if has_nodes => hints.push("there are nodes: --sample-nodes is not needed, and none is assumed".into()),
+        Some(count) => {
+            let samples = admit::sample_nodes(count, &cluster.families().collect::<Vec<_>>());
+            if nodes.is_empty() {
+                nodes = samples.iter().map(|((_, _, name), _)| name.clone()).collect();
+            }
+            for (key, mut object) in samples {
+                admit::admit(&key, &mut object);
+                objects.insert(key, object);
+            }
+        }
+        None => {}
+    }
+    let left = admit::place_pods(&mut objects, &nodes, |key| loaded.manifests.contains_key(key));
+    if let Some(first) = left.first() {
+        let count = left.len();
+        let (pods, them) = match count {
+            1 => (format!("pod {first} has"), "it"),
+            _ => (format!("{count} pods ({first}, …) have"), "them"),
+        };
+        let hint = match (has_nodes, plan.sample_nodes) {
+            (true, _) | (_, Some(_)) => format!("--node NAME places {them}"),
+            (false, None) => format!("--sample-nodes 1 assumes a node and places {them} there"),
+        };
+        hints.push(format!("{pods} no spec.nodeName, which a scheduler would give: {hint}"));
+    }
+    if let Some(node) =
+        plan.node.as_ref().filter(|node| !objects.contains_key(&(ObjectKind::Node, String::new(), (*node).clone())))
+    {
+        hints.push(format!("there is no Node {node}, which --node names: give its manifest as well"));
+    }
+    admit::serve(&mut objects, &cluster.services);
+    hints.extend(without_endpoints(&objects));
+    (objects, hints)
+}
+
+/// Services whose endpoints nobody has made.
+fn without_endpoints(objects: &Objects) -> Option<String> {
+    let served = |namespace: &str, name: &str| {
+        let mut slices =
+            objects.iter().filter(|((kind, of, _), _)| *kind == ObjectKind::EndpointSlice && of == namespace);
+        slices.any(|(_, slice)| slice["metadata"]["labels"]["kubernetes.io/service-name"] == name)
+    };
+    let selects =
+        |service: &Value| service["spec"]["selector"].as_object().is_some_and(|selector| !selector.is_empty());
+    let services = objects.iter().filter(|((kind, ..), service)| *kind == ObjectKind::Service && selects(service));
+    let mut without = services.filter(|((_, namespace, name), _)| !served(namespace, name));
+    let ((_, namespace, name), _) = without.next()?;
+    let others = match without.count() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Some(format!(
+        "Service {namespace}/{name}{others} has no EndpointSlice here, which Kubernetes would make from its pods: give those as \
+         well (kubectl get endpointslices -o yaml)"
+    ))
+}
+
+/// Pods that others would make.
+fn workloads(loaded: &Loaded) -> Option<String> {
+    let kinds: Vec<&str> = WORKLOADS.into_iter().filter(|kind| loaded.ignored.contains_key(*kind)).collect();
+    if kinds.is_empty() {
+        return None;
+    }
+    let kinds = kinds.join(", ");
+    Some(format!("the pods of {kinds} are made by Kubernetes: plan them as Pods (kubectl get pods -o yaml)"))
+}
+
+fn put(preview: &mut Preview, key: &Key, object: Value, place: Option<load::Place>, mistakes: &mut Vec<Mistake>) {
+    let (kind, namespace, name) = key;
+    if let Err(why) = preview.put(*kind, object) {
+        let place = place.unwrap_or(load::Place { file: "the cluster".into(), line: None });
+        let message = format!("cannot be understood: {}", load::without_place(&why));
+        let mistake = Mistake { place, object: Some(shown(*kind, namespace, name)), message };
+        if !mistakes.contains(&mistake) {
+            mistakes.push(mistake);
+        }
+    }
+}

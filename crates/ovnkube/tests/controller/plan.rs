@@ -1,0 +1,52 @@
+//! `ovnkube plan` beside a controller: where its work is done nothing is left to plan, and what is planned comes true.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::cluster::{Cluster, Wish, pod, until};
+
+/// The plan of these manifests over the cluster and its database; the exit status.
+fn plan(cluster: &Cluster, more: &[&str]) -> (Value, Option<i32>) {
+    let endpoints = cluster.lab.record().endpoints;
+    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_ovnkube"))
+        .args(["plan", "-o", "json", "--nb", &endpoints.northbound.unwrap()])
+        .args(["--kubeconfig", endpoints.kubeconfig.unwrap().to_str().unwrap()])
+        .args(more)
+        .output()
+        .unwrap();
+    let plan = serde_json::from_slice(&stdout);
+    (plan.unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&stderr))), status.code())
+}
+
+#[test]
+fn what_is_planned_comes_true_and_then_nothing_is_left_to_plan() {
+    let cluster = Wish::new("plan").nodes(1).start();
+    cluster.controller("c1");
+    cluster.wait_leader("c1");
+    cluster.add_node(1);
+    cluster.apply(&pod("default", "p1", "n1"));
+    cluster.network_of("default", "p1");
+    let done = |what: &str| {
+        until(&format!("nothing is left to plan {what}"), || (plan(&cluster, &[]).1 == Some(0)).then_some(()));
+    };
+    done("at the beginning");
+
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("plan-p2.json");
+    std::fs::write(&file, pod("default", "p2", "n1").to_string()).unwrap();
+    let before = cluster.dump();
+    let (planned, status) = plan(&cluster, &["-f", file.to_str().unwrap()]);
+    assert_eq!(status, Some(3), "{planned}");
+    assert_eq!(before, cluster.dump(), "a plan writes nothing");
+    let objects = planned["objects"].as_array().unwrap().iter();
+    let rows: Vec<&Value> = objects.flat_map(|object| object["rows"].as_array().unwrap()).collect();
+    let added: Vec<&&Value> = rows.iter().filter(|row| row["change"] == "added").collect();
+    assert_eq!((added.len(), &added[0]["name"]), (1, &Value::from("default_p2")), "{planned}");
+    assert!(rows.iter().all(|row| row["change"] != "removed"), "{planned}");
+    let promised = added[0]["columns"]["addresses"]["new"][0].as_str().unwrap();
+
+    cluster.apply(&pod("default", "p2", "n1"));
+    let given = cluster.network_of("default", "p2").address();
+    assert_eq!(promised.split(' ').nth(1), Some(given.to_string().as_str()));
+    done("at the end");
+}

@@ -1,0 +1,270 @@
+//! `ovnkube plan` as a user meets it: small manifests, an API that a test plays, a real northbound database.
+
+// A test that cannot go on says so by a panic.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod ovnkube;
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+
+use lab::{Databases, Lab, LabSpec, Ovn};
+use ovnkube::{Outcome, file, run};
+use serde_json::{Value, json};
+
+fn manifest(name: &str) -> String {
+    format!("{}/tests/plan/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn plan(arguments: &[&str]) -> Outcome {
+    run(&[&["plan"], arguments].concat(), &[])
+}
+
+/// The plan as JSON, and its exit status.
+fn planned(arguments: &[&str]) -> (Value, Option<i32>) {
+    let outcome = plan(&[arguments, &["-o", "json"]].concat());
+    let json = serde_json::from_str(&outcome.stdout).unwrap_or_else(|error| panic!("{error}: {outcome:?}"));
+    (json, outcome.status)
+}
+
+/// `change table name` of every row.
+fn rows(plan: &Value) -> Vec<String> {
+    let objects = plan["objects"].as_array().unwrap().iter();
+    let rows = objects.flat_map(|object| object["rows"].as_array().unwrap());
+    let text = |row: &Value, field: &str| row[field].as_str().unwrap().to_owned();
+    rows.map(|row| format!("{} {} {}", text(row, "change"), text(row, "table"), text(row, "name"))).collect()
+}
+
+#[test]
+fn the_smallest_cluster_is_as_it_was() {
+    let outcome = plan(&["-f", &manifest("smallest.yaml")]);
+    assert_eq!((outcome.status, outcome.stderr.as_str()), (Some(3), ""), "{outcome:?}");
+    let golden = manifest("smallest.txt");
+    if std::env::var_os("PLAN_WRITE_GOLDEN").is_some() {
+        std::fs::write(&golden, &outcome.stdout).unwrap();
+    }
+    let expected = std::fs::read_to_string(&golden).unwrap();
+    assert_eq!(
+        outcome.stdout, expected,
+        "if this is meant, run the test with PLAN_WRITE_GOLDEN=1 and look at the difference"
+    );
+}
+
+#[test]
+fn json_has_objects_counts_and_references_by_name() {
+    let (plan, status) = planned(&["-f", &manifest("smallest.yaml")]);
+    assert_eq!((status, &plan["changes"]), (Some(3), &json!(true)));
+    assert_eq!(plan["counts"]["Logical_Switch_Port"], json!({"added": 4, "changed": 0, "removed": 0}));
+    let object = |kind: &str| plan["objects"].as_array().unwrap().iter().find(|object| object["kind"] == kind).unwrap();
+    assert_eq!(object("Pod")["name"], "shop/web");
+    let switch =
+        object("Node")["rows"].as_array().unwrap().iter().find(|row| row["table"] == "Logical_Switch").unwrap();
+    assert_eq!(switch["columns"]["ports"], json!({"old": [], "new": ["k8s-n1", "shop_web", "stor-n1"]}));
+    let summary = planned(&["-f", &manifest("smallest.yaml"), "--summary"]).0;
+    assert_eq!((&summary["objects"], &summary["counts"]), (&Value::Null, &plan["counts"]));
+}
+
+#[test]
+fn folders_lists_json_and_stdin_are_read() {
+    let (plan, _) = planned(&["-f", &manifest("shop"), "--sample-nodes", "2"]);
+    let rows = rows(&plan);
+    for row in
+        ["added Logical_Switch_Port shop_web", "added Logical_Switch_Port shop_db", "added Logical_Router GR_sample-2"]
+    {
+        assert!(rows.iter().any(|known| known == row), "{row} is not in {rows:?}");
+    }
+    assert_eq!(plan["not_part_of_the_network"], json!({"Deployment": 1}));
+    let hints = plan["hints"].to_string();
+    assert!(hints.contains("Service shop/web has no EndpointSlice") && hints.contains("Deployment"), "{hints}");
+
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ovnkube"))
+        .args(["plan", "-f", "-", "--summary"])
+        .env_clear()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let text = std::fs::read(manifest("smallest.yaml")).unwrap();
+    child.stdin.take().unwrap().write_all(&text).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert!(String::from_utf8(output.stdout).unwrap().contains("Logical_Switch_Port  4"));
+}
+
+#[test]
+fn pods_without_a_node_get_a_hint_and_node_places_them() {
+    let shop = manifest("shop");
+    let outcome = plan(&["-f", &shop, "--summary"]);
+    assert!(outcome.stdout.contains("2 pods (shop/db, …) have no spec.nodeName"), "{outcome:?}");
+    assert!(outcome.stdout.contains("--sample-nodes 1"), "{outcome:?}");
+    let (plan, _) = planned(&["-f", &shop, &manifest("smallest.yaml"), "--node", "n1"]);
+    assert!(rows(&plan).contains(&"added Logical_Switch_Port shop_db".to_owned()));
+    // One pod stands in both.
+    assert_eq!(plan["errors"].as_array().unwrap().len(), 2, "{}", plan["errors"]);
+}
+
+#[test]
+fn mistakes_are_told_by_file_line_and_object_and_the_rest_is_planned() {
+    let (bad, gone) = (manifest("mistakes.yaml"), manifest("nowhere.yaml"));
+    let outcome = plan(&["-f", &bad, &gone, &manifest("smallest.yaml"), "--summary"]);
+    assert_eq!(outcome.status, Some(1), "{outcome:?}");
+    assert!(outcome.stdout.contains("Logical_Switch_Port  4"), "{outcome:?}");
+    let lines: Vec<&str> = outcome.stderr.lines().collect();
+    for part in [
+        format!("error: {bad}:9: is not YAML: "),
+        format!("error: {bad}:11: Pdo web: there is no kind \"Pdo\" in v1; hint: did you mean Pod?"),
+        format!("error: {bad}:16: Pod: has no metadata.name"),
+        format!("error: {bad}:21: Namespace shop: stands in {bad}:1 already"),
+        format!("error: {bad}:26: Pod default/odd: cannot be understood: "),
+        format!("error: {gone}: cannot be read: "),
+    ] {
+        assert!(lines.iter().any(|line| line.starts_with(&part)), "{part} is not in {lines:#?}");
+    }
+    // The namespace of the smallest cluster is one of those, too.
+    assert_eq!(lines.len(), 7, "{lines:#?}");
+}
+
+#[test]
+fn what_would_be_refused_is_told_with_its_reason() {
+    let (plan, status) = planned(&["-f", &manifest("smallest.yaml"), &manifest("refused.yaml")]);
+    assert_eq!(status, Some(3));
+    let refused = &plan["refused"][0];
+    assert_eq!((&refused["kind"], &refused["name"]), (&json!("Pod"), &json!("shop/stubborn")));
+    assert_eq!(refused["reason"], "StaticAddressRefused");
+    assert!(refused["message"].as_str().unwrap().contains("192.0.2.7 is not in"), "{refused}");
+}
+
+#[test]
+fn questions_are_answered_with_the_chain() {
+    let asked = ["-f", &manifest("shop"), "--sample-nodes", "2"];
+    let yes = plan(&[&asked[..], &["--can", "from=shop/web", "to=shop/db:5432"]].concat());
+    assert_eq!(yes.status, Some(0), "{yes:?}");
+    assert!(yes.stdout.starts_with("yes: Pod shop/web to Pod shop/db port 5432/tcp\n"), "{}", yes.stdout);
+    assert!(yes.stdout.contains("ovn_cluster_router"), "{}", yes.stdout);
+    let no = plan(&["-f", &manifest("shop"), "--can", "to=shop/db", "from=shop/web", "-o", "json"]);
+    let json: Value = serde_json::from_str(&no.stdout).unwrap();
+    assert_eq!((no.status, &json["can"]), (Some(3), &json!(false)));
+    assert_eq!(json["chain"][0]["field"], "spec.nodeName");
+    for (words, says) in [
+        (["from=shop/web", "to=shop/wbe"], "there is no pod or Service shop/wbe"),
+        (["from=shop/web", "shop/db"], "--can needs who and whom"),
+        (["from=shop/web", "to=shop/db:http"], "is no port"),
+    ] {
+        let outcome = plan(&[&asked[..], &["--can"], &words[..]].concat());
+        assert_eq!(outcome.status, Some(2), "{outcome:?}");
+        assert!(outcome.stderr.contains(says) && outcome.stderr.contains("hint: "), "{outcome:?}");
+    }
+    let matrix = plan(&[&asked[..], &["--matrix", "shop:80"]].concat());
+    assert_eq!(matrix.status, Some(0), "{matrix:?}");
+    assert_eq!(matrix.stdout, "FROM \\ TO\n           db  web\ndb         ✓   ✓\nweb        ✓   ✓\n");
+    assert_eq!(plan(&[&asked[..], &["--matrix", "nobody"]].concat()).status, Some(1));
+}
+
+#[test]
+fn settings_are_those_of_the_controller() {
+    let shop = manifest("shop");
+    let asked = ["-f", &shop, "--sample-nodes", "1", "--cluster-subnets", "10.0.0.0/16/24,fd01::/48/64"];
+    let (plan, _) = planned(&asked);
+    assert_eq!((&plan["refused"], &plan["warnings"]), (&json!([]), &json!([])), "{plan}");
+    let text = plan.to_string();
+    assert!(text.contains("10.0.0.3 fd01::3") && text.contains("2001:db8::ffff"), "{text}");
+    let yes = run(&[&["plan"], &asked[..], &["--can", "from=shop/web", "to=[2001:db8:1::7]:443"]].concat(), &[]);
+    assert_eq!(yes.status, Some(0), "{yes:?}");
+    let wrong = run(&["plan", "-f", &shop, "--cluster-subnets", "10.0.0.0/16/24,172.30.0.0/16/24"], &[]);
+    assert_eq!(wrong.status, Some(2), "{wrong:?}");
+}
+
+#[test]
+fn nothing_to_plan_is_misuse() {
+    let outcome = plan(&[]);
+    assert_eq!(outcome.status, Some(2));
+    assert!(outcome.stderr.contains("hint: give -f"), "{outcome:?}");
+}
+
+/// An API server that has these objects; its kubeconfig. It serves until the test ends.
+fn api(objects: Value) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            while let Some(Ok(request)) = lines.next() {
+                while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+                let path = request.split([' ', '?']).nth(1).unwrap_or_default().to_owned();
+                let plural = path.rsplit('/').next().unwrap_or_default().to_owned();
+                let (status, body) = if path.contains("policy.networking.k8s.io") {
+                    ("404 Not Found", json!({"kind": "Status", "code": 404, "message": "no such type"}))
+                } else {
+                    let items = objects.get(&plural).cloned().unwrap_or_else(|| json!([]));
+                    ("200 OK", json!({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items}))
+                };
+                let body = body.to_string();
+                let head = format!(
+                    "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+                    body.len()
+                );
+                if stream.write_all((head + &body).as_bytes()).is_err() {
+                    break;
+                }
+            }
+        }
+    });
+    let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "test",
+        "clusters": [{"name": "test", "cluster": {"server": format!("http://{address}")}}],
+        "users": [{"name": "test", "user": {}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}]});
+    file(&format!("plan-kubeconfig-{}", address.port()), kubeconfig.to_string().as_bytes())
+}
+
+fn cluster() -> Value {
+    json!({
+        "nodes": [{"metadata": {"name": "n1", "uid": "node-1"}}],
+        "namespaces": [{"metadata": {"name": "shop", "uid": "namespace-1"}}],
+        "pods": [{"metadata": {"name": "db", "namespace": "shop", "uid": "pod-1"}, "spec": {"nodeName": "n1"}}],
+    })
+}
+
+#[test]
+fn manifests_are_laid_over_a_cluster() {
+    let kubeconfig = api(cluster());
+    // The node and the namespace are there already: only the pod is new.
+    let (plan, status) = planned(&["-f", &manifest("smallest.yaml"), "--kubeconfig", &kubeconfig]);
+    assert_eq!(status, Some(3), "{plan}");
+    let rows = rows(&plan);
+    assert_eq!(
+        rows.iter().filter(|row| row.starts_with("added ")).collect::<Vec<_>>(),
+        ["added Logical_Switch_Port shop_web"]
+    );
+    assert!(rows.contains(&"changed Logical_Switch n1".to_owned()), "{rows:?}");
+    // What is there changes nothing.
+    let same = file("plan-same.yaml", b"{apiVersion: v1, kind: Node, metadata: {name: n1}}\n");
+    let (plan, status) = planned(&["-f", &same, "--kubeconfig", &kubeconfig]);
+    assert_eq!((status, &plan["changes"]), (Some(0), &json!(false)), "{plan}");
+    let nothing = run(&["plan", "--kubeconfig", &kubeconfig], &[]);
+    assert_eq!((nothing.status, nothing.stdout.as_str()), (Some(0), "Nothing would change.\n"), "{nothing:?}");
+}
+
+#[test]
+fn a_real_database_is_compared_with_and_left_alone() {
+    let ovn = Ovn { databases: Databases::Standalone, ..Ovn::default() };
+    let lab = Lab::start(LabSpec::for_test("plan-cli").unwrap().ovn(ovn)).unwrap();
+    let remote = lab.record().endpoints.northbound.clone().unwrap();
+    lab.nbctl(&["ls-add", "foreign", "--", "lsp-add", "foreign", "port", "--", "ls-add", "n1"]).unwrap();
+    let dump = || run(&["ovsdb", "dump", &remote, "OVN_Northbound", "-o", "json"], &[]).stdout;
+    let before = dump();
+    let (plan, status) = planned(&["-f", &manifest("smallest.yaml"), "--nb", &remote]);
+    assert_eq!(status, Some(3), "{plan}");
+    let rows = rows(&plan);
+    assert!(rows.contains(&"added Logical_Switch_Port shop_web".to_owned()), "{rows:?}");
+    assert!(!rows.iter().any(|row| row.contains("foreign")), "others' rows are left alone: {rows:?}");
+    assert_eq!(dump(), before, "nothing is written");
+
+    let nowhere = run(&["plan", "-f", &manifest("smallest.yaml"), "--nb", "unix:/nonexistent/nb.sock"], &[]);
+    assert_eq!(nowhere.status, Some(1), "{nowhere:?}");
+    assert!(
+        nowhere.stderr.contains("cannot read unix:/nonexistent/nb.sock") && nowhere.stderr.contains("hint: "),
+        "{nowhere:?}"
+    );
+}

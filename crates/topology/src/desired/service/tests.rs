@@ -1,0 +1,345 @@
+use std::collections::BTreeMap;
+
+use ovn_schema::{Feature, Features};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::allocation::Allocator;
+use crate::contribution::Aliases;
+use crate::maps;
+use crate::objects::SliceFacts;
+use crate::settings::ClusterSettings;
+use crate::store::Store;
+
+/// A cluster of two nodes, `n1` in zone `a` and `n2` in zone `b`, and whatever Services it is given.
+struct World {
+    settings: ClusterSettings,
+    store: Store,
+    clock: u32,
+}
+
+impl World {
+    fn new(cluster: &[&str]) -> Self {
+        let cluster = cluster.iter().map(|text| text.parse().unwrap()).collect();
+        let mut store = Store::default();
+        for (name, zone, last) in [("n1", "a", 1), ("n2", "b", 2)] {
+            let hosts = json!([format!("192.0.2.{last}/24"), format!("fd00::{last}/64")]).to_string();
+            let node = json!({"metadata": {"name": name, "uid": name, "labels": {"topology.kubernetes.io/zone": zone},
+                "annotations": {"k8s.ovn.org/node-chassis-id": format!("c-{name}"), "k8s.ovn.org/host-cidrs": hosts}}});
+            store.put_node(NodeFacts::parse(&node.to_string()).unwrap());
+        }
+        Self { settings: ClusterSettings::new(cluster, vec!["172.30.0.0/16".parse().unwrap()]), store, clock: 0 }
+    }
+
+    fn v4() -> Self {
+        Self::new(&["10.128.0.0/14/23"])
+    }
+
+    fn dual() -> Self {
+        Self::new(&["10.128.0.0/14/23", "fd01::/48/64"])
+    }
+
+    fn service(&mut self, name: &str, spec: Value) -> &mut Self {
+        self.clock += 1;
+        let metadata =
+            json!({"name": name, "namespace": "d", "uid": name, "creationTimestamp": format!("{:03}", self.clock)});
+        let mut status = json!({});
+        if let Some(ip) = spec.get("ingress") {
+            status = json!({"loadBalancer": {"ingress": [{"ip": ip}]}});
+        }
+        let object = json!({"metadata": metadata, "spec": spec, "status": status});
+        self.store.put_service(ServiceFacts::parse(&object.to_string()).unwrap());
+        self
+    }
+
+    /// Endpoints of port 8080, each as `address@node` and what stands behind a space: `terminating`, `not-ready`, or
+    /// the zone that it is meant for.
+    fn slice(&mut self, name: &str, service: &str, endpoints: &[&str]) -> &mut Self {
+        let read = |text: &&str| {
+            let (place, more) = text.split_once(' ').unwrap_or((text, ""));
+            let (address, node) = place.split_once('@').unwrap_or((place, ""));
+            let mut endpoint = json!({"addresses": [address], "nodeName": node, "conditions": {"ready": true}});
+            match more {
+                "" => {}
+                "terminating" => {
+                    endpoint["conditions"] = json!({"ready": false, "serving": true, "terminating": true});
+                }
+                "not-ready" => endpoint["conditions"] = json!({"ready": false}),
+                zone => endpoint["hints"] = json!({"forZones": [{"name": zone}]}),
+            }
+            endpoint
+        };
+        let v6 = endpoints.first().is_some_and(|first| first.contains("::"));
+        let object = json!({"metadata": {"name": name, "namespace": "d", "uid": name,
+            "labels": {"kubernetes.io/service-name": service}}, "addressType": if v6 { "IPv6" } else { "IPv4" },
+            "ports": [{"name": "", "port": 8080}, {"name": "dns", "port": 53, "protocol": "UDP"}],
+            "endpoints": endpoints.iter().map(read).collect::<Vec<_>>()});
+        self.store.put_slice(SliceFacts::parse(&object.to_string()).unwrap());
+        self
+    }
+
+    fn made(&self, name: &str) -> Result<Contribution, Refusal> {
+        let allocator = Allocator::new(&self.settings).unwrap();
+        let aliases = Aliases::default();
+        let given = Given { settings: &self.settings, store: &self.store, allocator: &allocator, aliases: &aliases };
+        desired(&ObjectKey::new("d", name), given)
+    }
+
+    /// What is made of a Service, to be read: `name vip → backends`, and `node variable = value`. The names of variables
+    /// lose what only makes them unique.
+    fn told(&self, name: &str) -> Vec<String> {
+        let made = self.made(name).unwrap();
+        let prefix = format!("{}_", variable_prefix(&ObjectKey::new("d", name)));
+        let mut told = Vec::new();
+        for row in &made.rows {
+            let short = row.values["name"].to_string().replace("Service_d/", "");
+            for (vip, backends) in row.values.get("vips").iter().flat_map(|vips| vips.pairs()) {
+                told.push(format!("{short} {vip} → {backends}"));
+            }
+        }
+        let aliases = Aliases::default();
+        let owner = Owner::Cluster;
+        let draft = Draft::new(&owner, "", &aliases);
+        let nodes: BTreeMap<_, _> =
+            self.store.nodes().filter_map(|node| Some((template::row_of(&draft, node)?, node.name.clone()))).collect();
+        let mut variables: Vec<String> = Vec::new();
+        for member in &made.members {
+            if let Some(node) = nodes.get(&member.column.row.uuid) {
+                let (key, value) = maps::pair(&member.atom);
+                variables.push(format!("{node} {key} = {value}"));
+            }
+        }
+        variables.sort();
+        variables.dedup();
+        told.sort();
+        told.extend(variables);
+        told.iter().map(|line| line.replace(&prefix, "")).collect()
+    }
+}
+
+fn web(more: Value) -> Value {
+    let mut spec = json!({"clusterIP": "172.30.0.7", "ports": [{"port": 80}]});
+    for (key, value) in more.as_object().unwrap() {
+        spec[key] = value.clone();
+    }
+    spec
+}
+
+#[test]
+fn a_cluster_ip_is_one_load_balancer() {
+    let mut world = World::v4();
+    world.service("web", web(json!({}))).slice("one", "web", &["10.128.0.5@n1", "10.128.2.5@n2"]);
+    assert_eq!(world.told("web"), ["web_TCP_cluster 172.30.0.7:80 → 10.128.0.5:8080,10.128.2.5:8080"]);
+    let made = world.made("web").unwrap();
+    let options = &made.rows[0].values["options"];
+    for (key, value) in [
+        ("reject", "true"),
+        ("event", "false"),
+        ("skip_snat", "false"),
+        ("neighbor_responder", "none"),
+        ("hairpin_snat_ip", "169.254.169.5 fd69::5"),
+    ] {
+        assert_eq!(options.get_str(key).as_deref(), Some(value));
+    }
+    assert_eq!((options.len(), made.members.len(), made.refusal), (5, 1, None));
+    assert_eq!(made.rows[0].values["external_ids"].get_str("k8s.ovn.org/owner").as_deref(), Some("d/web"));
+}
+
+#[test]
+fn which_endpoints_count() {
+    type Case<'a> = (&'a [&'a str], &'a [&'a str], bool, &'a str);
+    let cases: [Case<'_>; 7] = [
+        (&[], &[], false, ""),
+        (&["10.128.0.5", "10.128.0.6 not-ready"], &[], false, "10.128.0.5:8080"),
+        (&["10.128.0.5", "10.128.0.6 terminating"], &[], false, "10.128.0.5:8080"),
+        (&["10.128.0.5 not-ready", "10.128.0.6 terminating"], &[], false, "10.128.0.6:8080"),
+        (&["10.128.0.5 not-ready", "10.128.0.6"], &[], true, "10.128.0.5:8080,10.128.0.6:8080"),
+        // Overlapping, in any order: the better word counts.
+        (&["10.128.0.6", "10.128.0.5"], &["10.128.0.5 terminating"], false, "10.128.0.5:8080,10.128.0.6:8080"),
+        // Of another family than the cluster's.
+        (&["10.128.0.5"], &["fd01::5"], false, "10.128.0.5:8080"),
+    ];
+    for (one, two, publish, backends) in cases {
+        let mut world = World::v4();
+        world.slice("one", "web", one).slice("two", "web", two);
+        world.service("web", web(json!({"publishNotReadyAddresses": publish})));
+        assert_eq!(world.told("web"), [format!("web_TCP_cluster 172.30.0.7:80 → {backends}")], "{one:?} {two:?}");
+    }
+}
+
+#[test]
+fn protocols_names_families_and_affinity() {
+    let mut world = World::dual();
+    world.service(
+        "web",
+        json!({"clusterIPs": ["172.30.0.7", "fd02::7"], "sessionAffinity": "ClientIP", "externalIPs": ["192.0.2.100"],
+            "ports": [{"port": 80}, {"name": "dns", "port": 80, "protocol": "UDP"}, {"name": "odd", "port": 81}]}),
+    );
+    world.slice("one", "web", &["10.128.0.5@n1"]).slice("six", "web", &["fd01::5@n1"]);
+    assert_eq!(
+        world.told("web"),
+        [
+            "web_TCP_cluster 172.30.0.7:80 → 10.128.0.5:8080",
+            "web_TCP_cluster 172.30.0.7:81 → ",
+            "web_TCP_cluster 192.0.2.100:80 → 10.128.0.5:8080",
+            "web_TCP_cluster 192.0.2.100:81 → ",
+            "web_TCP_cluster [fd02::7]:80 → [fd01::5]:8080",
+            "web_TCP_cluster [fd02::7]:81 → ",
+            "web_UDP_cluster 172.30.0.7:80 → 10.128.0.5:53",
+            "web_UDP_cluster 192.0.2.100:80 → 10.128.0.5:53",
+            "web_UDP_cluster [fd02::7]:80 → [fd01::5]:53",
+        ]
+    );
+    let made = world.made("web").unwrap();
+    let option = |row: usize, key: &str| made.rows[row].values["options"].get_str(key);
+    assert_eq!((option(0, "affinity_timeout").as_deref(), option(0, "ct_flush")), (Some("10800"), None));
+    assert_eq!(option(1, "ct_flush").as_deref(), Some("true"));
+}
+
+#[test]
+fn a_node_port_is_one_load_balancer_for_all_nodes() {
+    let mut world = World::v4();
+    world.service("web", web(json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30080}]})));
+    world.slice("one", "web", &["10.128.0.5@n1"]);
+    assert_eq!(
+        world.told("web"),
+        [
+            "web_TCP_cluster 172.30.0.7:80 → 10.128.0.5:8080",
+            "web_TCP_node_router+switch_template_IPv4 ^NODEIP_IPv4_0:30080 → 10.128.0.5:8080",
+        ]
+    );
+    let made = world.made("web").unwrap();
+    let options = &made.rows[1].values["options"];
+    assert_eq!(options.get_str("template").as_deref(), Some("true"));
+    assert_eq!(options.get_str("address-family").as_deref(), Some("ipv4"));
+}
+
+#[test]
+fn external_traffic_stays_on_its_node() {
+    let mut world = World::v4();
+    let spec = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "ingress": "192.0.2.100",
+        "ports": [{"port": 80, "nodePort": 30080}]});
+    world.service("web", web(spec)).slice("one", "web", &["10.128.0.5@n1", "10.128.0.6@n1 terminating"]);
+    assert_eq!(
+        world.told("web"),
+        [
+            "web_TCP_cluster 172.30.0.7:80 → 10.128.0.5:8080",
+            "web_TCP_node_router_local_template_IPv4 ^NODEIP_IPv4_0:30080 → ^TCP_80_IPv4_LOCAL",
+            "web_TCP_node_router_local_template_IPv4 ^TCP_80_IPv4_LOCAL_192_0_2_100:80 → ^TCP_80_IPv4_LOCAL",
+            "web_TCP_node_router_local_template_IPv4 ^TCP_80_IPv4_LOCAL_192_0_2_100_NONE:80 → ",
+            "web_TCP_node_switch 192.0.2.100:80 → 10.128.0.5:8080",
+            "web_TCP_node_switch_template_IPv4 ^HOSTLOCAL_IPv4:30080 → ^TCP_80_IPv4_LOCAL",
+            "web_TCP_node_switch_template_IPv4 ^NODEIP_IPv4_0:30080 → 10.128.0.5:8080",
+            "n1 TCP_80_IPv4_LOCAL = 10.128.0.5:8080",
+            "n1 TCP_80_IPv4_LOCAL_192_0_2_100 = 192.0.2.100",
+            "n2 TCP_80_IPv4_LOCAL_192_0_2_100_NONE = 192.0.2.100",
+        ]
+    );
+    let made = world.made("web").unwrap();
+    for row in &made.rows {
+        let local = row.values["name"].to_string().contains("router_local");
+        assert_eq!(row.values["options"].get_str("skip_snat"), Some(local.to_string()));
+    }
+}
+
+#[test]
+fn internal_traffic_stays_on_its_node_and_is_rejected_where_nobody_is() {
+    let mut world = World::dual();
+    let spec = json!({"clusterIPs": ["172.30.0.7", "fd02::7"], "internalTrafficPolicy": "Local"});
+    world.service("web", web(spec)).slice("one", "web", &["fd01::5@n2"]);
+    assert_eq!(
+        world.told("web"),
+        [
+            // No endpoint at all: nothing that differs from node to node.
+            "web_TCP_cluster 172.30.0.7:80 → ",
+            "web_TCP_node_router+switch_template_IPv6 ^TCP_80_IPv6_LOCAL_fd02__7:80 → ^TCP_80_IPv6_LOCAL",
+            "web_TCP_node_router+switch_template_IPv6 ^TCP_80_IPv6_LOCAL_fd02__7_NONE:80 → ",
+            "n1 TCP_80_IPv6_LOCAL_fd02__7_NONE = fd02::7",
+            "n2 TCP_80_IPv6_LOCAL = [fd01::5]:8080",
+            "n2 TCP_80_IPv6_LOCAL_fd02__7 = fd02::7",
+        ]
+    );
+}
+
+#[test]
+fn a_gateway_router_reaches_its_own_host_by_another_address() {
+    let mut world = World::v4();
+    world.service("web", web(json!({}))).slice("one", "web", &["192.0.2.1@n1", "198.51.100.9"]);
+    assert_eq!(
+        world.told("web"),
+        [
+            "web_TCP_node_router_template_IPv4 ^TCP_80_IPv4_ALL_ROUTER_172_30_0_7:80 → ^TCP_80_IPv4_ALL_ROUTER",
+            "web_TCP_node_switch 172.30.0.7:80 → 192.0.2.1:8080,198.51.100.9:8080",
+            "n1 TCP_80_IPv4_ALL_ROUTER = 169.254.169.2:8080,198.51.100.9:8080",
+            "n1 TCP_80_IPv4_ALL_ROUTER_172_30_0_7 = 172.30.0.7",
+            "n2 TCP_80_IPv4_ALL_ROUTER = 192.0.2.1:8080,198.51.100.9:8080",
+            "n2 TCP_80_IPv4_ALL_ROUTER_172_30_0_7 = 172.30.0.7",
+        ]
+    );
+}
+
+#[test]
+fn hints_keep_traffic_near() {
+    let mut world = World::v4();
+    world.service("web", web(json!({}))).slice("one", "web", &["10.128.0.5@n1 a", "10.128.2.5@n2 c"]);
+    assert_eq!(
+        world.told("web"),
+        [
+            "web_TCP_node_router+switch_template_IPv4 ^TCP_80_IPv4_NEAR_172_30_0_7:80 → ^TCP_80_IPv4_NEAR",
+            "n1 TCP_80_IPv4_NEAR = 10.128.0.5:8080",
+            "n1 TCP_80_IPv4_NEAR_172_30_0_7 = 172.30.0.7",
+            // Nothing is meant for zone b: then everything is.
+            "n2 TCP_80_IPv4_NEAR = 10.128.0.5:8080,10.128.2.5:8080",
+            "n2 TCP_80_IPv4_NEAR_172_30_0_7 = 172.30.0.7",
+        ]
+    );
+    // One without a hint: then nobody is to rely on them.
+    world.slice("two", "web", &["10.128.0.6@n1"]);
+    assert_eq!(world.told("web").len(), 1);
+}
+
+#[test]
+fn lesson_21_a_bad_object_is_parked_and_names_the_field() {
+    let mut world = World::v4();
+    world.service("web", web(json!({"ports": [{"port": 70_000}]})));
+    let refusal = world.made("web").unwrap_err();
+    assert!(refusal.message.starts_with("spec.ports[0].port: 70000 is no port"), "{refusal}");
+    world.service("web", web(json!({}))).slice("one", "web", &["10.128.0.5"]);
+    assert_eq!(world.told("web").len(), 1);
+    world.slice("two", "web", &["10.128.0.6", "fd01::1"]);
+    let refusal = world.made("web").unwrap_err();
+    assert!(refusal.message.starts_with("EndpointSlice two: endpoints[1].addresses"), "{refusal}");
+}
+
+#[test]
+fn of_two_that_claim_the_same_the_older_has_it() {
+    let mut world = World::v4();
+    let spec = |ip: &str| {
+        json!({"type": "NodePort", "clusterIP": ip, "externalIPs": ["192.0.2.100"],
+            "ports": [{"port": 80, "nodePort": 30080}]})
+    };
+    world.service("old", spec("172.30.0.7")).service("new", spec("172.30.0.8"));
+    assert_eq!(world.told("old").len(), 3);
+    assert_eq!(world.told("new"), ["new_TCP_cluster 172.30.0.8:80 → "]);
+    let refusal = world.made("new").unwrap().refusal.unwrap();
+    assert!(refusal.message.starts_with("spec.externalIPs: 192.0.2.100:80/TCP is taken by Service d/old"), "{refusal}");
+    // One that becomes unreadable keeps what it had.
+    let mut bad = spec("172.30.0.7");
+    bad["type"] = json!("Odd");
+    world.clock = 0;
+    world.service("old", bad);
+    assert_eq!(world.told("new").len(), 1);
+    world.store.remove_service(&ObjectKey::new("d", "old"), None);
+    assert_eq!(world.told("new").len(), 3);
+}
+
+#[test]
+fn an_older_server_gets_what_it_can_do() {
+    let mut world = World::v4();
+    world.settings.features = Features::from_iter([Feature::LoadBalancerTemplates, Feature::SessionAffinity]);
+    let spec = json!({"type": "NodePort", "sessionAffinity": "ClientIP", "ports": [{"port": 80, "nodePort": 30080}]});
+    world.service("web", web(spec)).slice("one", "web", &["10.128.0.5@n1"]);
+    assert_eq!(world.told("web"), ["web_TCP_cluster 172.30.0.7:80 → 10.128.0.5:8080"]);
+    let refusal = world.made("web").unwrap().refusal.unwrap();
+    assert!(refusal.message.starts_with("spec.ports.nodePort: "), "{refusal}");
+}

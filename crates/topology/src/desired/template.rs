@@ -1,0 +1,70 @@
+//! template: what a node says for the `^variables` of load balancers: its own addresses, and what Services add.
+
+use std::net::IpAddr;
+
+use ovn_schema::Feature;
+use ovn_schema::northbound::ChassisTemplateVar;
+use ovsdb::uuid::Uuid;
+
+use super::Given;
+use crate::contribution::Draft;
+use crate::objects::NodeFacts;
+use crate::settings::Masquerade;
+use crate::store::Store;
+
+/// The host's addresses of a family, in an order of their own.
+pub(crate) fn host_addresses(node: &NodeFacts, v6: bool) -> Vec<IpAddr> {
+    let said = node.host_addresses.valid().map(AsRef::as_ref).unwrap_or_default().iter().copied();
+    let gateway = node.gateway.valid().and_then(Option::as_ref);
+    let gateway = gateway.into_iter().flat_map(|gateway| gateway.addresses.iter().map(|own| own.address()));
+    let mut addresses: Vec<IpAddr> = said.chain(gateway).filter(|address| address.is_ipv6() == v6).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
+}
+
+/// How many addresses of a family a node has at most.
+pub(crate) fn most_addresses(store: &Store, v6: bool) -> usize {
+    store.nodes().map(|node| host_addresses(node, v6).len()).max().unwrap_or(0)
+}
+
+/// The variable of a node's n-th address.
+pub(super) fn address_variable(n: usize, v6: bool) -> String {
+    format!("NODEIP_{}_{n}", family(v6))
+}
+
+/// The variable of the address by which a host asks for endpoints of its own.
+pub(super) fn host_local_variable(v6: bool) -> String {
+    format!("HOSTLOCAL_{}", family(v6))
+}
+
+pub(super) fn family(v6: bool) -> &'static str {
+    if v6 { "IPv6" } else { "IPv4" }
+}
+
+/// The row of a node's variables, if it can have one.
+pub(super) fn row_of(draft: &Draft<'_>, node: &NodeFacts) -> Option<Uuid> {
+    let chassis = node.chassis.as_ref()?;
+    Some(draft.foreign::<ChassisTemplateVar>("Node", &node.uid, &key(chassis)))
+}
+
+fn key(chassis: &str) -> String {
+    format!("variables {chassis}")
+}
+
+pub(super) fn add(draft: &mut Draft<'_>, node: &NodeFacts, given: Given<'_>) {
+    let Some(chassis) = node.chassis.as_ref().filter(|_| given.settings.features.has(Feature::LoadBalancerTemplates))
+    else {
+        return;
+    };
+    let row = ChassisTemplateVar { chassis: chassis.to_string(), external_ids: draft.mark(&[]), ..Default::default() };
+    let uuid = draft.row(&key(chassis), &row);
+    for v6 in given.settings.families() {
+        for (n, address) in host_addresses(node, v6).iter().enumerate() {
+            draft.pair(ChassisTemplateVar::variables, uuid, &address_variable(n, v6), &address.to_string());
+        }
+        if let Some(host) = given.settings.masquerade_address(Masquerade::HostLocal, v6) {
+            draft.pair(ChassisTemplateVar::variables, uuid, &host_local_variable(v6), &host.to_string());
+        }
+    }
+}

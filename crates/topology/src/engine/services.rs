@@ -1,0 +1,113 @@
+//! Services and their endpoints come and go: whom it concerns. Most Services do not depend on nodes; those that do are
+//! noted when they have their turn, so that a node's change finds them.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Engine;
+use crate::desired::{Needs, host_addresses, most_addresses};
+use crate::identity::{Name, ObjectKey, Owner};
+use crate::objects::{NodeFacts, ServiceFacts, SliceFacts};
+use crate::service_index::{Claim, claims};
+use crate::store::Store;
+
+/// Services whose rows depend on nodes.
+#[derive(Debug, Clone, Default)]
+pub(super) struct NodeBound {
+    /// On each single node.
+    each: BTreeSet<Arc<ObjectKey>>,
+    /// On how many addresses nodes have.
+    ports: BTreeSet<Arc<ObjectKey>>,
+}
+
+impl NodeBound {
+    pub(super) fn note(&mut self, key: &Arc<ObjectKey>, needs: Needs) {
+        for (set, needed) in [(&mut self.each, needs.each_node), (&mut self.ports, needs.node_ports)] {
+            if needed {
+                set.insert(key.clone());
+            } else {
+                set.remove(key);
+            }
+        }
+    }
+}
+
+/// How many addresses of each family a node has at most: so many load-balancer addresses a node port has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NodePorts([usize; 2]);
+
+impl NodePorts {
+    pub(super) fn of(store: &Store) -> Self {
+        Self([most_addresses(store, false), most_addresses(store, true)])
+    }
+}
+
+/// What Services take from a node.
+pub(super) fn for_services(node: &NodeFacts) -> (Name, Option<Box<str>>, Option<Name>, Vec<IpAddr>) {
+    let addresses = host_addresses(node, false).into_iter().chain(host_addresses(node, true)).collect();
+    (node.uid.clone(), node.chassis.clone(), node.zone.clone(), addresses)
+}
+
+impl Engine {
+    pub(super) fn service_changed(&mut self, service: ServiceFacts, now: Duration) {
+        let key = service.key.clone();
+        let before = self.store.put_service(service);
+        let Some(service) = self.store.service(&key) else { return };
+        if before.as_ref() == Some(service) {
+            return;
+        }
+        let claimed: BTreeSet<Claim> = claims(service).chain(before.iter().flat_map(claims)).collect();
+        if let Some(leading) = &mut self.leading
+            && before.as_ref().is_none_or(|before| before.uid != service.uid)
+        {
+            leading.warned.remove(&Owner::Service(key.clone()));
+        }
+        self.queue(Owner::Service(key.clone()), now);
+        self.queue_claimants(&key, &claimed, now);
+    }
+
+    pub(super) fn service_gone(&mut self, key: &ObjectKey, uid: Option<&str>, now: Duration) {
+        let Some(service) = self.store.remove_service(key, uid) else { return };
+        self.queue(Owner::Service(service.key.clone()), now);
+        self.queue_claimants(key, &claims(&service).collect(), now);
+    }
+
+    /// Whoever else claims what one has or had may get it now, or lose it.
+    fn queue_claimants(&mut self, own: &ObjectKey, claimed: &BTreeSet<Claim>, now: Duration) {
+        let Some(leading) = &mut self.leading else { return };
+        for other in claimed.iter().flat_map(|claim| self.store.claimants(*claim)).filter(|key| &***key != own) {
+            leading.queue.push(Owner::Service(other.clone()), now);
+        }
+    }
+
+    pub(super) fn slice_changed(&mut self, slice: SliceFacts, now: Duration) {
+        let key = slice.key.clone();
+        let after = slice.service.clone();
+        let before = self.store.put_slice(slice);
+        let changed = before.as_ref().is_none_or(|before| !self.store.has_slice(&key, before));
+        if !changed {
+            return;
+        }
+        let former = before.and_then(|before| before.service).filter(|former| Some(former) != after.as_ref());
+        for service in after.into_iter().chain(former) {
+            self.queue(Owner::Service(service), now);
+        }
+    }
+
+    pub(super) fn slice_gone(&mut self, key: &ObjectKey, uid: Option<&str>, now: Duration) {
+        if let Some(service) = self.store.remove_slice(key, uid).and_then(|slice| slice.service) {
+            self.queue(Owner::Service(service), now);
+        }
+    }
+
+    /// A node changed in what Services take from it.
+    pub(super) fn queue_node_bound(&mut self, before: NodePorts, now: Duration) {
+        let ports = NodePorts::of(&self.store) != before;
+        let Some(leading) = &mut self.leading else { return };
+        for key in leading.node_bound.each.iter().chain(leading.node_bound.ports.iter().filter(|_| ports)) {
+            leading.queue.push(Owner::Service(key.clone()), now);
+        }
+    }
+}

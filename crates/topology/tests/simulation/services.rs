@@ -1,0 +1,106 @@
+//! Services and their endpoints, made from numbers: every bit says something.
+
+use serde_json::{Value, json};
+use topology::store::ObjectKind;
+
+use crate::api::{Api, Key};
+
+pub(crate) fn service_key(namespace: &str, service: u8) -> Key {
+    (ObjectKind::Service, namespace.to_owned(), format!("s{service}"))
+}
+
+pub(crate) fn slice_key(namespace: &str, slice: u8) -> Key {
+    (ObjectKind::EndpointSlice, namespace.to_owned(), format!("e{slice}"))
+}
+
+fn bit(number: u16, place: u16) -> bool {
+    number >> place & 1 == 1
+}
+
+/// Makes a Service, or another one of it.
+pub(crate) fn put_service(api: &mut Api, namespace: &str, service: u8, like: u16) {
+    let kind = ["ClusterIP", "NodePort", "LoadBalancer", "ClusterIP"][usize::from(like & 3)];
+    let policy = |local| if local { "Local" } else { "Cluster" };
+    let mut ports = vec![json!({"name": "a", "port": 80})];
+    if bit(like, 2) {
+        ports.push(json!({"name": "b", "port": 80, "protocol": "UDP"}));
+    }
+    if kind != "ClusterIP" {
+        // Some of them are used twice.
+        ports[0]["nodePort"] = json!(30_000 + u32::from(service / 2 * u8::from(bit(like, 3))));
+    }
+    let mut cluster_ips = vec![format!("172.30.0.{}", service + 1)];
+    if bit(like, 4) {
+        cluster_ips.push(format!("fd02::{}", service + 1));
+    }
+    let mut spec = json!({"type": kind, "clusterIPs": cluster_ips, "ports": ports,
+        "internalTrafficPolicy": policy(bit(like, 5)), "publishNotReadyAddresses": bit(like, 6)});
+    if kind != "ClusterIP" {
+        spec["externalTrafficPolicy"] = json!(policy(bit(like, 7)));
+    }
+    if bit(like, 8) && bit(like, 9) {
+        spec["clusterIPs"] = json!(["None"]);
+    }
+    if bit(like, 10) {
+        spec["externalIPs"] = json!([format!("198.51.100.{}", service / 2)]);
+    }
+    if bit(like, 11) {
+        spec["sessionAffinity"] = json!("ClientIP");
+    }
+    let mut status = json!({});
+    if bit(like, 12) {
+        status = json!({"loadBalancer": {"ingress": [{"ip": format!("198.51.100.{}", 100 + service)}]}});
+    }
+    put(api, &service_key(namespace, service), &json!({"metadata": {}, "spec": spec, "status": status}));
+}
+
+/// Makes a slice, or another one of it; slices may overlap, and move from one Service to another.
+pub(crate) fn put_slice(api: &mut Api, namespace: &str, slice: u8, service: u8, endpoints: u16) {
+    let v6 = bit(endpoints, 0);
+    let hints = bit(endpoints, 1) && bit(endpoints, 2);
+    let mut list: Vec<Value> = Vec::new();
+    for n in 0..4 {
+        if !bit(endpoints, 3 + n) {
+            continue;
+        }
+        let address = match (v6, n) {
+            // The host's own address, in some.
+            (false, 3) => "192.0.2.10".to_owned(),
+            (false, _) => format!("10.128.0.{}", 40 + n),
+            (true, _) => format!("fd01::{}", 40 + n),
+        };
+        let mut endpoint = json!({"addresses": [address], "nodeName": format!("n{}", n % 3)});
+        endpoint["conditions"] = match (bit(endpoints, 7 + n), bit(endpoints, 11)) {
+            (true, true) => json!({"ready": false, "serving": true, "terminating": true}),
+            (true, false) => json!({"ready": false}),
+            (false, _) => json!({"ready": true}),
+        };
+        if hints {
+            endpoint["hints"] = json!({"forNodes": [{"name": format!("n{}", n % 2)}], "forZones": [{"name": "z"}]});
+        }
+        list.push(endpoint);
+    }
+    if bit(endpoints, 12) {
+        list.reverse();
+    }
+    let labels = json!({"kubernetes.io/service-name": format!("s{service}")});
+    let ports = json!([{"name": "a", "port": 8080 + u32::from(bit(endpoints, 13))},
+        {"name": "b", "port": 53, "protocol": "UDP"}]);
+    let family = if v6 { "IPv6" } else { "IPv4" };
+    let object = json!({"metadata": {"labels": labels}, "addressType": family, "ports": ports, "endpoints": list});
+    put(api, &slice_key(namespace, slice), &object);
+}
+
+/// Makes an object, or another one of the one that is there.
+fn put(api: &mut Api, key: &Key, object: &Value) {
+    if api.create(key.0, &key.1, &key.2, object.clone()) {
+        return;
+    }
+    api.change(key, |old| {
+        let metadata = old["metadata"].clone();
+        *old = object.clone();
+        for field in ["name", "namespace", "uid", "creationTimestamp"] {
+            old["metadata"][field] = metadata[field].clone();
+        }
+    });
+}

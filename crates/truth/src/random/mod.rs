@@ -1,0 +1,76 @@
+//! Random small clusters, as plain API objects, and random questions to ask of them.
+//!
+//! ```text
+//!  Rng ─▶ pods ─▶ (a test may make them real, and fill in their true addresses) ─▶ policies, services ─▶ Cluster ─▶ tuples
+//! ```
+//!
+//! Everything is drawn from small vocabularies, so that selectors, names and ports really meet; and everything is valid
+//! for an API server.
+
+mod admin_policies;
+mod blocks;
+mod network_policies;
+mod pods;
+mod rng;
+mod services;
+mod tuples;
+mod vocabulary;
+
+use serde_json::Value;
+
+use crate::address::Family;
+
+pub use network_policies::network_policies;
+pub use pods::pods;
+pub use rng::Rng;
+pub use services::services;
+pub use tuples::{ServiceTuple, Tuple, service_tuples, tuples};
+
+/// What a random cluster shall have.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// IPv4 addresses.
+    pub v4: bool,
+    /// IPv6 addresses.
+    pub v6: bool,
+    /// AdminNetworkPolicies, and in half of the clusters a BaselineAdminNetworkPolicy.
+    pub admin: bool,
+    /// Services with their slices.
+    pub services: bool,
+}
+
+impl Options {
+    /// Dual-stack, with everything there is.
+    pub fn everything() -> Self {
+        Self { v4: true, v6: true, admin: true, services: true }
+    }
+
+    /// IPv4 alone, with NetworkPolicies alone.
+    pub fn plain() -> Self {
+        Self { v4: true, v6: false, admin: false, services: false }
+    }
+
+    pub(crate) fn families(self) -> Vec<Family> {
+        let both = [(self.v4, Family::V4), (self.v6, Family::V6)];
+        both.into_iter().filter_map(|(wanted, family)| wanted.then_some(family)).collect()
+    }
+}
+
+/// A whole cluster.
+pub fn objects(rng: &mut Rng, options: Options) -> Vec<Value> {
+    let mut objects = pods(rng, options);
+    let policies = policies(rng, options, &objects);
+    let services = if options.services { services(rng, &objects) } else { Vec::new() };
+    objects.extend(policies);
+    objects.extend(services);
+    objects
+}
+
+/// Policies of all kinds that are wanted, for these namespaces, nodes and pods.
+pub fn policies(rng: &mut Rng, options: Options, objects: &[Value]) -> Vec<Value> {
+    let mut policies = network_policies(rng, objects);
+    if options.admin {
+        policies.extend(admin_policies::admin_policies(rng, objects));
+    }
+    policies
+}

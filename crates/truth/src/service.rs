@@ -1,0 +1,132 @@
+//! Services: which endpoints may answer for one.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use crate::address::Family;
+use crate::cluster::Cluster;
+use crate::end::{Place, Who};
+use crate::objects::{EndpointSlice, Protocol, ServiceObject, ServicePort, SliceEndpoint};
+
+/// What becomes of the first packet to a Service's own address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Service {
+    /// The Service has no such address and port; with the reason.
+    Unknown(String),
+    /// It has, and nobody is there to answer.
+    Rejected,
+    /// One of these answers, whichever; ordered by address and port. The policies for it are then asked with
+    /// [`Cluster::verdict`] to its place and port.
+    Endpoints(Vec<Endpoint>),
+}
+
+/// One that may answer for a Service.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Endpoint {
+    /// Its address.
+    pub address: IpAddr,
+    /// Its port.
+    pub port: u16,
+    /// Who has the address.
+    pub place: Place,
+}
+
+impl Cluster {
+    /// The endpoints that may be chosen for traffic to a Service's own address (`clusterIPs`).
+    pub fn service(
+        &self,
+        from: &Place,
+        (namespace, name): (&str, &str),
+        protocol: Protocol,
+        port: u16,
+        family: Family,
+    ) -> Service {
+        let unknown = |problem: &str| Service::Unknown(format!("{namespace}/{name} {problem}"));
+        let named = |service: &&ServiceObject| service.metadata.namespace == namespace && service.metadata.name == name;
+        let Some(service) = self.services.iter().find(named) else {
+            return unknown("does not exist");
+        };
+        if service.spec.kind == "ExternalName" {
+            return unknown("is only a name");
+        }
+        if !service.spec.addresses().any(|address| Family::of(address) == family) {
+            return unknown(&format!("has no {family} address"));
+        }
+        let Some(service_port) =
+            service.spec.ports.iter().find(|entry| entry.port == port && entry.protocol == protocol)
+        else {
+            return unknown(&format!("has no port {port}/{protocol}"));
+        };
+        let all = self.candidates(service, service_port, family);
+        // Only those on the sender's node, if the Service wants it so.
+        let local = service.spec.internal_traffic_policy == "Local";
+        let node = self.node_of(from);
+        let near: Vec<_> =
+            all.into_iter().filter(|(endpoint, _)| !local || (node.is_some() && endpoint.node_name == node)).collect();
+        // The ready ones; if there is none, those that still serve while they end.
+        let ready = addresses(near.iter().filter(|(endpoint, _)| endpoint.conditions.ready()));
+        let serving = addresses(near.iter().filter(|(endpoint, _)| endpoint.conditions.serving_while_terminating()));
+        let chosen = if ready.is_empty() { serving } else { ready };
+        if chosen.is_empty() {
+            return Service::Rejected;
+        }
+        let endpoints =
+            chosen.into_iter().map(|(address, port)| Endpoint { address, port, place: self.place(address) });
+        Service::Endpoints(endpoints.collect())
+    }
+
+    /// All endpoints of a Service's port, of all its slices, ready or not; each with the port's number there.
+    fn candidates(
+        &self,
+        service: &ServiceObject,
+        service_port: &ServicePort,
+        family: Family,
+    ) -> Vec<(SliceEndpoint, u16)> {
+        let own = |slice: &&EndpointSlice| {
+            let owner = slice.metadata.labels.get("kubernetes.io/service-name");
+            slice.metadata.namespace == service.metadata.namespace && owner == Some(&service.metadata.name)
+        };
+        let mut found = Vec::new();
+        for slice in self.slices.iter().filter(own) {
+            for port in &slice.ports {
+                // A Service's port and a slice's belong together by their name.
+                let same_name = port.name.clone().unwrap_or_default() == service_port.name;
+                let (true, true, Some(number)) = (same_name, port.protocol == service_port.protocol, port.port) else {
+                    continue;
+                };
+                let of_family = |endpoint: &&SliceEndpoint| {
+                    address_of(endpoint).is_some_and(|address| Family::of(address) == family)
+                };
+                found.extend(slice.endpoints.iter().filter(of_family).map(|endpoint| (endpoint.clone(), number)));
+            }
+        }
+        found
+    }
+
+    /// The node that a place is on.
+    fn node_of(&self, place: &Place) -> Option<String> {
+        match place {
+            Place::Pod { namespace, name } => self.pod(namespace, name).map(|pod| pod.spec.node_name.clone()),
+            Place::Node(name) => Some(name.clone()),
+            Place::External(_) => None,
+        }
+    }
+
+    fn place(&self, address: IpAddr) -> Place {
+        match self.who_has(address) {
+            Who::Pod(pod) => Place::pod(&pod.metadata.namespace, &pod.metadata.name),
+            Who::Node(node) => Place::node(&node.metadata.name),
+            Who::Stranger => Place::External(address),
+        }
+    }
+}
+
+/// An endpoint's address: the API allows several, and says that only the first counts.
+fn address_of(endpoint: &SliceEndpoint) -> Option<IpAddr> {
+    endpoint.addresses.first()?.parse().ok()
+}
+
+/// Addresses and ports, each once, however many slices name them.
+fn addresses<'a>(endpoints: impl Iterator<Item = &'a (SliceEndpoint, u16)>) -> BTreeSet<(IpAddr, u16)> {
+    endpoints.filter_map(|(endpoint, port)| Some((address_of(endpoint)?, *port))).collect()
+}

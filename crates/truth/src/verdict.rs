@@ -1,0 +1,107 @@
+//! May the first packet of a connection pass?
+
+use std::fmt;
+
+use serde::Deserialize;
+
+use crate::address::Family;
+use crate::admin::{self, Action};
+use crate::cluster::Cluster;
+use crate::end::{End, Place};
+use crate::network_policy;
+use crate::objects::Protocol;
+
+/// The answer, and the chain of what decided it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// May it pass?
+    pub allowed: bool,
+    /// What decided, in the order in which it was asked.
+    pub why: Vec<String>,
+}
+
+/// The side of a pod that is looked at: what comes to it, or what it sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub(crate) enum Direction {
+    Ingress,
+    Egress,
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Ingress => "ingress",
+            Self::Egress => "egress",
+        })
+    }
+}
+
+/// The first packet of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Traffic<'a> {
+    pub(crate) from: End<'a>,
+    pub(crate) to: End<'a>,
+    pub(crate) protocol: Protocol,
+    pub(crate) port: u16,
+}
+
+impl<'a> Traffic<'a> {
+    /// The end that a direction looks at.
+    fn subject(&self, direction: Direction) -> &End<'a> {
+        match direction {
+            Direction::Ingress => &self.to,
+            Direction::Egress => &self.from,
+        }
+    }
+
+    /// The other end.
+    pub(crate) fn peer(&self, direction: Direction) -> &End<'a> {
+        match direction {
+            Direction::Ingress => &self.from,
+            Direction::Egress => &self.to,
+        }
+    }
+}
+
+impl Cluster {
+    /// May the first packet of a connection pass? Services are asked for with [`Cluster::service`]: policies see the
+    /// endpoint that was chosen, and its port.
+    pub fn verdict(&self, from: &Place, to: &Place, protocol: Protocol, port: u16, family: Family) -> Verdict {
+        let (from, to) = match (self.end(from, family), self.end(to, family)) {
+            (Ok(from), Ok(to)) => (from, to),
+            (Err(problem), _) | (_, Err(problem)) => return Verdict { allowed: false, why: vec![problem] },
+        };
+        if from.address == to.address {
+            return Verdict { allowed: true, why: vec![format!("{from} always reaches itself")] };
+        }
+        let traffic = Traffic { from, to, protocol, port };
+        let mut why = Vec::new();
+        let allowed =
+            self.gate(Direction::Egress, &traffic, &mut why) && self.gate(Direction::Ingress, &traffic, &mut why);
+        Verdict { allowed, why }
+    }
+
+    /// One of the two gates.
+    fn gate(&self, direction: Direction, traffic: &Traffic<'_>, why: &mut Vec<String>) -> bool {
+        let subject = traffic.subject(direction);
+        let Some(pod) = subject.pod() else {
+            why.push(format!("{direction} of {subject}: not on the cluster's network, no policy speaks of it"));
+            return true;
+        };
+        match admin::decide(self, direction, pod, traffic, why) {
+            Some(Action::Allow) => return true,
+            Some(Action::Deny) => return false,
+            Some(Action::Pass) | None => {}
+        }
+        if let Some(allowed) = network_policy::decide(self, direction, pod, traffic, why) {
+            return allowed;
+        }
+        match admin::decide_baseline(self, direction, pod, traffic, why) {
+            Some(Action::Deny) => return false,
+            Some(Action::Allow | Action::Pass) => return true,
+            None => {}
+        }
+        why.push(format!("{direction} of {pod}: nothing forbids it"));
+        true
+    }
+}

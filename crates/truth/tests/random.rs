@@ -1,0 +1,186 @@
+//! Random clusters: the same for the same seed, readable, and neither all open nor all shut.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+use truth::random::{Options, Rng, Tuple, objects, service_tuples, tuples};
+use truth::{Cluster, Place, Service};
+
+const CLUSTERS: u64 = 500;
+
+fn every_option() -> [(&'static str, Options); 4] {
+    [
+        ("plain", Options::plain()),
+        ("six", Options { v4: false, v6: true, ..Options::plain() }),
+        ("admin", Options { admin: true, ..Options::plain() }),
+        ("everything", Options::everything()),
+    ]
+}
+
+#[test]
+fn of_ten_thousand_tuples_neither_answer_is_rare() {
+    for (name, options) in every_option() {
+        let (mut asked, mut denied) = (0, 0);
+        for seed in 0..CLUSTERS {
+            let mut rng = Rng::new(seed);
+            let cluster = Cluster::from_objects(&objects(&mut rng, options)).unwrap();
+            for tuple in tuples(&cluster, &mut rng, 20) {
+                asked += 1;
+                denied += usize::from(!tuple.verdict(&cluster).allowed);
+            }
+        }
+        let percent = denied * 100 / asked;
+        println!("{name}: {percent} % of {asked} denied");
+        assert_eq!(asked, 10_000);
+        assert!((20..=80).contains(&percent), "{name}: {percent} % of {asked} denied");
+    }
+}
+
+#[test]
+fn the_same_seed_asks_the_same() {
+    let ask = |seed| -> (Vec<Value>, Vec<Tuple>) {
+        let mut rng = Rng::new(seed);
+        let objects = objects(&mut rng, Options::everything());
+        let tuples = tuples(&Cluster::from_objects(&objects).unwrap(), &mut rng, 50);
+        (objects, tuples)
+    };
+    assert_eq!(ask(7), ask(7));
+    assert_ne!(ask(7), ask(8));
+}
+
+/// Every rule of the evaluator decides something: what it says of why, without the names, is of many kinds.
+#[test]
+fn all_shapes_occur() {
+    let mut text = String::new();
+    let mut reasons = BTreeSet::new();
+    for seed in 0..CLUSTERS {
+        let mut rng = Rng::new(seed);
+        let objects = objects(&mut rng, Options::everything());
+        let cluster = Cluster::from_objects(&objects).unwrap();
+        text.push_str(&Value::from(objects).to_string());
+        for tuple in tuples(&cluster, &mut rng, 20) {
+            reasons.extend(tuple.verdict(&cluster).why);
+        }
+    }
+    for shape in [
+        "\"podSelector\":{}",
+        "\"namespaceSelector\":{}",
+        "\"from\":[]",
+        "\"ingress\":[]",
+        "\"egress\":[]",
+        "\"endPort\":",
+        "\"except\":",
+        "\"port\":\"http\"",
+        "\"In\"",
+        "\"NotIn\"",
+        "\"Exists\"",
+        "\"DoesNotExist\"",
+        "\"SCTP\"",
+        "\"hostNetwork\":true",
+        "\"Succeeded\"",
+        "\"Pass\"",
+        "\"nodes\":",
+        "\"networks\":",
+        "\"namedPort\":",
+        "\"portRange\":",
+    ] {
+        assert!(text.contains(shape), "never met: {shape}");
+    }
+    for words in [
+        "its own node",
+        "ingress of ns0/p0: isolated by",
+        "egress of ns0/p0: isolated by",
+        "allows it by ingress[2]",
+        "allows it by egress[2]",
+        "AdminNetworkPolicy anp2",
+        "says Allow",
+        "says Deny",
+        "says Pass",
+        "BaselineAdminNetworkPolicy",
+        "always reaches itself",
+        "not on the cluster's network",
+        "nothing forbids it",
+    ] {
+        assert!(reasons.iter().any(|reason| reason.contains(words)), "never the reason: {words}");
+    }
+}
+
+#[test]
+fn services_answer_in_all_ways() {
+    let (mut unknown, mut rejected, mut one, mut several) = (0, 0, 0, 0);
+    for seed in 0..CLUSTERS {
+        let mut rng = Rng::new(seed);
+        let cluster = Cluster::from_objects(&objects(&mut rng, Options::everything())).unwrap();
+        for tuple in service_tuples(&cluster, &mut rng, 20) {
+            let service = (tuple.service.0.as_str(), tuple.service.1.as_str());
+            match cluster.service(&tuple.from, service, tuple.protocol, tuple.port, tuple.family) {
+                Service::Unknown(_) => unknown += 1,
+                Service::Rejected => rejected += 1,
+                Service::Endpoints(endpoints) if endpoints.len() == 1 => one += 1,
+                Service::Endpoints(_) => several += 1,
+            }
+        }
+    }
+    println!("{unknown} unknown, {rejected} rejected, {one} with one endpoint, {several} with several");
+    assert!([unknown, rejected, one, several].iter().all(|count| *count > 500));
+}
+
+#[test]
+fn the_order_of_objects_does_not_matter() {
+    for seed in 0..100 {
+        let mut rng = Rng::new(seed);
+        let mut objects = objects(&mut rng, Options::everything());
+        let cluster = Cluster::from_objects(&objects).unwrap();
+        objects.reverse();
+        let reversed = Cluster::from_objects(&objects).unwrap();
+        for tuple in tuples(&cluster, &mut rng, 50) {
+            assert_eq!(tuple.verdict(&cluster).allowed, tuple.verdict(&reversed).allowed, "seed {seed}: {tuple:?}");
+        }
+    }
+}
+
+/// NetworkPolicies are a union: one that allows all, in every namespace, is enough.
+#[test]
+fn what_allows_everything_leaves_nothing_denied() {
+    for seed in 0..100 {
+        let mut rng = Rng::new(seed);
+        let mut objects = objects(&mut rng, Options { v6: true, ..Options::plain() });
+        for namespace in 0..4 {
+            let spec =
+                json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"], "ingress": [{}], "egress": [{}]});
+            let metadata = json!({"namespace": format!("ns{namespace}"), "name": "open"});
+            objects.push(json!({"kind": "NetworkPolicy", "metadata": metadata, "spec": spec}));
+        }
+        let cluster = Cluster::from_objects(&objects).unwrap();
+        for tuple in tuples(&cluster, &mut rng, 50) {
+            let verdict = tuple.verdict(&cluster);
+            assert!(verdict.allowed, "seed {seed}: {tuple:?}: {:#?}", verdict.why);
+        }
+    }
+}
+
+/// The administrator's first word is the last: with it, only a pod itself and what is no pod come through.
+#[test]
+fn what_denies_everything_first_lets_no_pod_reach_another() {
+    for seed in 0..100 {
+        let mut rng = Rng::new(seed);
+        let mut objects = objects(&mut rng, Options::everything());
+        let spec = json!({"priority": -1, "subject": {"namespaces": {}},
+            "ingress": [{"action": "Deny", "from": [{"namespaces": {}}]}]});
+        objects.push(json!({"kind": "AdminNetworkPolicy", "metadata": {"name": "shut"}, "spec": spec}));
+        let cluster = Cluster::from_objects(&objects).unwrap();
+        let on_network = |place: &Place| {
+            let Place::Pod { namespace, name } = place else { return false };
+            let same =
+                |object: &&Value| object["metadata"]["namespace"] == *namespace && object["metadata"]["name"] == *name;
+            let pod = objects.iter().filter(|object| object["kind"] == "Pod").find(same).unwrap();
+            pod["spec"]["hostNetwork"] != true
+        };
+        for tuple in tuples(&cluster, &mut rng, 50).into_iter().filter(|tuple| tuple.from != tuple.to) {
+            if on_network(&tuple.from) && on_network(&tuple.to) {
+                assert!(!tuple.verdict(&cluster).allowed, "seed {seed}: {tuple:?}");
+            }
+        }
+    }
+}
