@@ -4,6 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ovn_schema::TableRow;
+use ovn_schema::northbound::ChassisTemplateVar;
 use ovsdb::datum::Atom;
 use ovsdb::operation::RowValues;
 use ovsdb::replica::{RowView, Snapshot};
@@ -88,14 +90,15 @@ impl Finder<'_> {
     /// Rows that have names.
     fn named(&mut self, owner: &Owner, wanted: &Contribution) {
         for row in &wanted.rows {
-            let (Some(name), Some(table)) = (row.values.get("name"), self.snapshot.table(row.id.table)) else {
+            let natural = if row.id.table == ChassisTemplateVar::TABLE { "chassis" } else { "name" };
+            let (Some(name), Some(table)) = (row.values.get(natural), self.snapshot.table(row.id.table)) else {
                 continue;
             };
             if table.get(row.id.uuid).is_some() {
                 continue;
             }
             let free = |view: &RowView<'_>| {
-                view.get("name").as_deref() == Some(name)
+                view.get(natural).as_deref() == Some(name)
                     && !self.taken.contains(&RowId { table: row.id.table, uuid: view.uuid })
                     && owner_of(*view).is_none()
             };

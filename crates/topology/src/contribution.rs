@@ -106,7 +106,12 @@ impl<'a> Draft<'a> {
 
     /// Adds a row; its sets of references stay empty here and are filled by [`Draft::member`].
     pub fn row<R: TableRow>(&mut self, key: &str, row: &R) -> Uuid {
-        let computed = row_uuid(R::TABLE, self.owner.kind(), self.identity, key);
+        self.row_as(self.identity, key, row)
+    }
+
+    /// Adds a row that goes by another identity than the owner's: one that outlives the object.
+    pub fn row_as<R: TableRow>(&mut self, identity: &str, key: &str, row: &R) -> Uuid {
+        let computed = row_uuid(R::TABLE, self.owner.kind(), identity, key);
         let uuid = self.aliases.resolve(computed);
         let mut values = row.to_sparse_row().0;
         if uuid != computed

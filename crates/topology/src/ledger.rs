@@ -167,7 +167,8 @@ impl Ledger {
         let before = self.replace(owner, entry, Some(touched));
         let now: BTreeSet<RowId> = rows.iter().map(|row| row.id).collect();
         for id in before.rows.iter().filter(|id| !now.contains(id)) {
-            touched.rows.insert(*id, None);
+            // One that somebody else has from now on stays.
+            touched.rows.entry(*id).or_insert(None);
         }
         for row in rows {
             touched.rows.insert(row.id, Some((owner.clone(), row.values)));

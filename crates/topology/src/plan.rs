@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ovn_schema::TableRow;
-use ovn_schema::northbound::LoadBalancer;
+use ovn_schema::northbound::{ChassisTemplateVar, LoadBalancer};
 use ovsdb::datum::{Atom, Datum};
 use ovsdb::operation::{Condition, Mutation, Mutator, Operation, RowValues};
 use ovsdb::replica::{RowView, Snapshot};
@@ -110,8 +110,9 @@ pub fn plan(touched: &Touched, ledger: &Ledger, snapshot: &Snapshot) -> Plan {
                 }
             }
             (None, Some(view)) => {
-                // A row that only lives by being referred to goes with the reference.
-                if view.schema.is_root {
+                // A row that only lives by being referred to goes with the reference. A row of variables stays, empty: an
+                // ovn-controller (25.03) that sees the row of its chassis go and come back fails an assertion.
+                if view.schema.is_root && id.table != ChassisTemplateVar::TABLE {
                     plan.transaction.owned_by_nobody();
                     plan.transaction.delete(id.table, vec![Condition::uuid(id.uuid)]);
                 }
@@ -122,11 +123,11 @@ pub fn plan(touched: &Touched, ledger: &Ledger, snapshot: &Snapshot) -> Plan {
     let again = members_of_inserted(&there.inserted, touched, ledger);
     let came_again = again.iter().filter(|(column, _)| !touched.columns.contains_key(column));
     for (column, change) in touched.columns.iter().chain(came_again) {
-        let gone = matches!(touched.rows.get(&column.row), Some(None));
+        let counted_map = maps::is_counted(column.row.table, column.column);
+        let gone = matches!(touched.rows.get(&column.row), Some(None)) && !counted_map;
         if gone || there.inserted.contains(&column.row) {
             continue;
         }
-        let counted_map = maps::is_counted(column.row.table, column.column);
         let Some(view) = row(snapshot, column.row) else {
             // The pairs of a map come with its row: nobody waits for a node that has none.
             if !change.added.is_empty() && !counted_map {

@@ -45,12 +45,10 @@ pub(super) fn family(v6: bool) -> &'static str {
 /// The row of a node's variables, if it can have one.
 pub(super) fn row_of(draft: &Draft<'_>, node: &NodeFacts) -> Option<Uuid> {
     let chassis = node.chassis.as_ref()?;
-    Some(draft.foreign::<ChassisTemplateVar>("Node", &node.uid, &key(chassis)))
+    Some(draft.foreign::<ChassisTemplateVar>("Node", chassis, ROW_KEY))
 }
 
-fn key(chassis: &str) -> String {
-    format!("variables {chassis}")
-}
+const ROW_KEY: &str = "variables";
 
 pub(super) fn add(draft: &mut Draft<'_>, node: &NodeFacts, given: Given<'_>) {
     let Some(chassis) = node.chassis.as_ref().filter(|_| given.settings.features.has(Feature::LoadBalancerTemplates))
@@ -58,7 +56,8 @@ pub(super) fn add(draft: &mut Draft<'_>, node: &NodeFacts, given: Given<'_>) {
         return;
     };
     let row = ChassisTemplateVar { chassis: chassis.to_string(), external_ids: draft.mark(&[]), ..Default::default() };
-    let uuid = draft.row(&key(chassis), &row);
+    // By the chassis' name: whichever node has it keeps the row.
+    let uuid = draft.row_as(chassis, ROW_KEY, &row);
     for v6 in given.settings.families() {
         for (n, address) in host_addresses(node, v6).iter().enumerate() {
             draft.pair(ChassisTemplateVar::variables, uuid, &address_variable(n, v6), &address.to_string());

@@ -107,8 +107,13 @@ impl Story {
             controller.step(&mut nb, &mut Vec::new(), self.now, &mut self.rng, &mut self.faults);
         }
         let scratch = nb.rows();
-        for (key, values) in held {
-            assert_eq!(scratch.get(key), Some(values), "{key:?}: from scratch (left) against the database (right)");
+        // What is left of a chassis that no node has.
+        let left = |table: &str, values: &ovsdb::operation::RowValues| {
+            table == "Chassis_Template_Var" && values["variables"].is_empty()
+        };
+        let held: BTreeMap<_, _> = held.iter().filter(|((table, _), values)| !left(table, values)).collect();
+        for (key, values) in &held {
+            assert_eq!(scratch.get(*key), Some(*values), "{key:?}: from scratch (left) against the database (right)");
         }
         assert_eq!(scratch.len(), held.len());
     }
