@@ -317,6 +317,13 @@ impl Store {
         self.policies.objects.values()
     }
 
+    /// The NetworkPolicies of a namespace.
+    pub fn policies_in<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a PolicyFacts> {
+        let first = Arc::new(ObjectKey::new(namespace, ""));
+        let range = self.policies.objects.range((Bound::Included(first), Bound::Unbounded));
+        range.map(|(_, policy)| policy).take_while(move |policy| &*policy.key.namespace == namespace)
+    }
+
     /// An AdminNetworkPolicy, or the baseline one.
     pub fn admin_policy(&self, name: &str, baseline: bool) -> Option<&AdminPolicyFacts> {
         let kind = if baseline { &self.baseline_policies } else { &self.admin_policies };

@@ -188,6 +188,8 @@ fn happen(world: &mut Quiet, step: &Step) {
         }
         Step::LabelNamespace(namespace, label) => world.api.change(&namespace_key(namespace), |object| {
             object["metadata"]["labels"] = json!({"team": label});
+            let logging = if label == "a" { json!({"deny": "alert"}) } else { json!({"allow": "notice"}) };
+            object["metadata"]["annotations"]["k8s.ovn.org/acl-logging"] = json!(logging.to_string());
         }),
         Step::AddPolicy { namespace, name, shape } => {
             let (namespace, name) = (format!("ns{namespace}"), format!("policy{name}"));
@@ -201,6 +203,8 @@ fn happen(world: &mut Quiet, step: &Step) {
             world.api.delete(&(ObjectKind::Policy, format!("ns{namespace}"), format!("policy{name}")));
         }
         Step::AddPod { namespace, name, node, host_network } => {
+            // There is no pod without a namespace.
+            world.api.create(ObjectKind::Namespace, "", &format!("ns{namespace}"), json!({"metadata": {}}));
             let ports = json!([{"ports": [{"name": "http", "containerPort": 8080 + u16::from(name % 2)}]}]);
             let spec = json!({"nodeName": format!("n{node}"), "hostNetwork": host_network, "containers": ports});
             let app = if name % 2 == 0 { "a" } else { "b" };

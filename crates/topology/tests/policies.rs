@@ -234,3 +234,29 @@ fn a_restart_over_policies_writes_nothing() {
     world.rest();
     assert_eq!(world.nb.log.len(), commits + 1, "its epoch, and nothing else");
 }
+
+#[test]
+fn a_namespace_says_what_is_logged() {
+    let mut world = world(1);
+    put(&mut world, "web", json!({"podSelector": {}, "ingress": [{"ports": [{"port": 80}]}]}));
+    let namespace = (ObjectKind::Namespace, String::new(), "ns".to_owned());
+    for (annotation, logged, meters, parked) in [
+        (r#"{"deny":"alert","allow":"notice"}"#, vec!["alert", "notice"], 1, 0),
+        (r#"{"deny":"info"}"#, vec!["info"], 1, 0),
+        ("{}", vec![], 0, 0),
+        (r#"{"deny":"loud"}"#, vec![], 0, 1),
+    ] {
+        world.api.change(&namespace, |object| {
+            object["metadata"]["annotations"]["k8s.ovn.org/acl-logging"] = json!(annotation);
+        });
+        world.rest();
+        let rows = world.nb.rows();
+        let rules = rows.iter().filter(|((table, _), values)| table == "ACL" && values["log"].to_string() == "true");
+        let mut severities: Vec<String> = rules.map(|(_, values)| values["severity"].to_string()).collect();
+        severities.sort();
+        let meter = |values: &ovsdb::operation::RowValues| values["name"].to_string() == "acl-logging";
+        let found = rows.iter().filter(|((table, _), values)| table == "Meter" && meter(values)).count();
+        assert_eq!((severities, found), (logged.into_iter().map(String::from).collect(), meters), "{annotation}");
+        assert_eq!(world.controller.engine.parked().count(), parked);
+    }
+}

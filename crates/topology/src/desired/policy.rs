@@ -6,11 +6,11 @@
 use ovn_schema::northbound::{Acl, PortGroup};
 use ovsdb::uuid::Uuid;
 
-use super::cluster::{after_load_balancing, tier};
+use super::cluster::{LOGGING_METER, after_load_balancing, tier};
 use super::{Given, selector};
 use crate::contribution::{Contribution, Draft};
 use crate::identity::{ObjectKey, Owner, RowId, row_uuid};
-use crate::objects::{Action, PolicyFacts};
+use crate::objects::{Action, NamespaceFacts, PolicyFacts};
 use crate::rules::{Clause, Direction, Others, of_policy};
 use crate::selector::group_name;
 use ovn_schema::TableRow;
@@ -18,6 +18,8 @@ use ovn_schema::TableRow;
 /// What no rule allows is dropped; what one does is above that.
 const DENY: i64 = 1000;
 const ALLOW: i64 = 1001;
+/// The database has no longer names of rules.
+const LONGEST_NAME: usize = 63;
 
 /// The row of a policy that closes a direction.
 fn deny_key(direction: Direction) -> &'static str {
@@ -43,6 +45,7 @@ pub(super) fn desired(key: &ObjectKey, given: Given<'_>) -> Contribution {
     let group = selector::group(&compiled.target, given.aliases);
     let name = group_name(&compiled.target);
     let spec = &policy.spec;
+    let logs = given.store.namespace(&key.namespace).and_then(NamespaceFacts::logs).unwrap_or_default();
     for (direction, rules) in [(Direction::Ingress, &spec.ingress), (Direction::Egress, &spec.egress)] {
         if rules.is_none() {
             continue;
@@ -51,9 +54,10 @@ pub(super) fn desired(key: &ObjectKey, given: Given<'_>) -> Contribution {
         let closed = format!("{port} == @{name}");
         let neighbours = format!("{port} == @{name} && (arp || nd)");
         let neighbours_key = format!("neighbours {}", direction.field());
-        for (key, priority, matching, action) in
-            [(deny_key(direction), DENY, closed, "drop"), (neighbours_key.as_str(), ALLOW, neighbours, "allow")]
-        {
+        for (key, priority, matching, action, severity) in [
+            (deny_key(direction), DENY, closed, "drop", logs.deny),
+            (neighbours_key.as_str(), ALLOW, neighbours, "allow", None),
+        ] {
             let acl = Acl {
                 direction: direction.of_acl().into(),
                 priority,
@@ -62,19 +66,32 @@ pub(super) fn desired(key: &ObjectKey, given: Given<'_>) -> Contribution {
                 tier: tier(given),
                 options: after_load_balancing(direction.of_acl()),
                 external_ids: draft.mark(&[("direction", direction.name())]),
-                ..Default::default()
+                ..logged(&policy.key, direction, severity)
             };
             draft.child(PortGroup::acls, group, key, &acl);
         }
     }
     for clause in &compiled.clauses {
-        let row = Acl { priority: ALLOW, tier: tier(given), ..Default::default() };
+        let row = Acl { priority: ALLOW, tier: tier(given), ..logged(&policy.key, clause.direction, logs.allow) };
         add(&mut draft, group, clause, &row, given);
     }
     for words in compiled.selectors.into_keys() {
         draft.name(words);
     }
     draft.finish()
+}
+
+/// The columns that say how a rule is logged; nothing where it is not.
+fn logged(key: &ObjectKey, direction: Direction, severity: Option<&'static str>) -> Acl {
+    let Some(severity) = severity else { return Acl::default() };
+    let name = format!("NP:{}:{}:{}", key.namespace, key.name, direction.name());
+    Acl {
+        name: Some(name.chars().take(LONGEST_NAME).collect()),
+        log: true,
+        severity: Some(severity.to_owned()),
+        meter: Some(LOGGING_METER.to_owned()),
+        ..Default::default()
+    }
 }
 
 /// Adds a clause to a group, for each family that it is about.

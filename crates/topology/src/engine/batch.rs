@@ -399,9 +399,11 @@ impl Context<'_> {
                 }
                 Ok(())
             }
-            Owner::Policy(_) | Owner::AdminPolicy(_) | Owner::BaselinePolicy(_) => selectors::trouble(owner, store),
+            Owner::Namespace(_) | Owner::Policy(_) | Owner::AdminPolicy(_) | Owner::BaselinePolicy(_) => {
+                selectors::trouble(owner, store)
+            }
             // What they have follows from their objects alone.
-            Owner::Cluster | Owner::Namespace(_) | Owner::Selector(_) | Owner::Service(_) | Owner::Adopted => Ok(()),
+            Owner::Cluster | Owner::Selector(_) | Owner::Service(_) | Owner::Adopted => Ok(()),
         }
     }
 }

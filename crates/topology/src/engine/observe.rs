@@ -173,8 +173,11 @@ impl Engine {
 
     fn namespace_changed(&mut self, namespace: NamespaceFacts, now: Duration) {
         let name = namespace.name.clone();
-        let (multicast, labels) = (namespace.multicast, namespace.labels.clone());
+        let (multicast, labels, logging) = (namespace.multicast, namespace.labels.clone(), namespace.logging.clone());
         let before = self.store.put_namespace(namespace);
+        if before.as_ref().map_or(&Annotated::Absent, |before| &before.logging) != &logging {
+            self.logging_changed(&name, now);
+        }
         let known = before.as_ref().map(|before| before.labels.clone()).unwrap_or_default();
         let selected = self.store.labels_matter(&known, &labels);
         self.lingering_ones(now);
@@ -187,6 +190,9 @@ impl Engine {
     fn namespace_gone(&mut self, name: &str, uid: Option<&str>, now: Duration) {
         let Some(before) = self.store.remove_namespace(name, uid) else { return };
         let selected = self.store.labels_matter(&before.labels, &Labels::default());
+        if before.logging != Annotated::Absent {
+            self.logging_changed(&before.name, now);
+        }
         self.namespace_concerns(&before.name, before.multicast || selected, now);
     }
 
@@ -226,6 +232,16 @@ impl Engine {
             self.selectors_changed(changed, now);
         }
         self.queue(owner, now);
+    }
+
+    /// The rules of a namespace's policies are logged otherwise; the first one needs the meter.
+    fn logging_changed(&mut self, name: &Name, now: Duration) {
+        let Some(leading) = &mut self.leading else { return };
+        leading.queue.push(Owner::Cluster, now);
+        leading.queue.push(Owner::Namespace(name.clone()), now);
+        for policy in self.store.policies_in(name) {
+            leading.queue.push(Owner::Policy(policy.key.clone()), now);
+        }
     }
 
     /// Policies that went with their namespaces are looked at again.

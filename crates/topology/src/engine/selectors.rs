@@ -138,8 +138,13 @@ impl Leading {
     }
 }
 
-/// Why a policy cannot be in force as it is.
+/// Why a policy cannot be in force as it is, or a namespace's policies not be logged as it says.
 pub(super) fn trouble(owner: &Owner, store: &Store) -> Result<(), Refusal> {
+    if let Owner::Namespace(name) = owner
+        && let Some(why) = store.namespace(name).and_then(|namespace| namespace.logging.broken())
+    {
+        return Err(Refusal::new("InvalidAnnotation", format!("{why}; nothing of its policies is logged")));
+    }
     let Owner::Policy(key) = owner else { return Ok(()) };
     let Some(policy) = store.policy(key) else { return Ok(()) };
     let Some(why) = &policy.broken else { return Ok(()) };

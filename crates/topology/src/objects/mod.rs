@@ -19,7 +19,7 @@ mod slice;
 pub use admin_policy::AdminPolicyFacts;
 pub use annotation::{Annotated, POD_NETWORKS, node_annotations, pod_annotation};
 pub use labels::{LabelSelector, Labels};
-pub use namespace::NamespaceFacts;
+pub use namespace::{AclLogging, NamespaceFacts};
 pub use node::{GatewayFacts, GatewayMode, MANAGEMENT_MACS, NODE_ID, NODE_SUBNETS, NodeFacts};
 pub use pod::{ContainerPort, PodFacts, PodNetwork, StaticRequest};
 pub use policy::{PolicyFacts, PolicySpec};
