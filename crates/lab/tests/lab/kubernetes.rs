@@ -17,7 +17,8 @@ spec:
       topologySpreadConstraints:
       - {maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: web}}}
       containers:
-      - {name: web, image: 'localhost/agnhost:lab', imagePullPolicy: Never, args: [netexec, --http-port=8080]}
+      - {name: web, image: 'localhost/agnhost:lab', imagePullPolicy: Never, args: [netexec, --http-port=8080],
+         readinessProbe: {httpGet: {path: /hostname, port: 8080}, periodSeconds: 1}}
 ";
 
 fn with_kubelets(purpose: &str, cni: Cni, family: Family) -> Lab {
