@@ -31,6 +31,8 @@ pub(super) struct Batch {
     before: Vec<(Owner, Entry)>,
     /// Whether it raises `nb_cfg`.
     asks: bool,
+    /// Those among the turns who stay as they are.
+    stays: BTreeSet<Owner>,
     /// What it takes off the list of what rests.
     freed: Vec<Thing>,
     /// What it takes out of the database and puts into it.
@@ -102,11 +104,15 @@ impl Engine {
             let Some(leading) = &mut self.leading else { return Transaction::new() };
             let mut touched = Touched::default();
             let mut before = Vec::with_capacity(turns.len());
+            let mut stays = BTreeSet::new();
             for Turn { owner, .. } in &turns {
                 let contribution = {
                     let mut context = Context { leading, store: &self.store, effects: &mut self.effects, now };
                     context.contribution(owner, &self.settings, snapshot)
                 };
+                if contribution.is_none() {
+                    stays.insert(owner.clone());
+                }
                 if let Some(contribution) = contribution {
                     let was = leading.ledger.put(owner, contribution, &mut touched);
                     if self.store.is_lingering(owner) {
@@ -129,7 +135,7 @@ impl Engine {
             if plan.missing.is_empty() {
                 leading.gathered(&turns);
                 let record = Record::of(&touched, &before, snapshot);
-                leading.in_flight = Some(Batch { turns, before, asks: false, freed: Vec::new(), record, mends });
+                leading.in_flight = Some(Batch { turns, before, stays, asks: false, freed: Vec::new(), record, mends });
                 return plan.transaction;
             }
             // Somebody refers to a row that is not there, because its owner is parked: it has to wait.
@@ -168,9 +174,9 @@ impl Engine {
         let Some(leading) = &mut self.leading else { return };
         let Some(batch) = leading.in_flight.take() else { return };
         let quarantine = leading.allocator.quarantine_mut();
-        // Who is not among them keeps all rows, and with them what they stand for.
-        for (owner, _) in &batch.before {
-            quarantine.committed(owner);
+        // Who stays as it is keeps all rows, and with them what they stand for.
+        for turn in batch.turns.iter().filter(|turn| !batch.stays.contains(&turn.owner)) {
+            quarantine.committed(&turn.owner);
         }
         quarantine.forget_freed(&batch.freed);
         batch.record.committed(quarantine);
