@@ -8,7 +8,7 @@ use ovsdb::datum::{Atom, Datum};
 use ovsdb::operation::RowValues;
 use ovsdb::uuid::Uuid;
 
-use crate::identity::{ColumnRef, Owner, RowId, row_uuid};
+use crate::identity::{ColumnRef, Name, Owner, RowId, row_uuid};
 use crate::maps;
 use crate::refusal::Refusal;
 
@@ -37,6 +37,8 @@ pub struct Contribution {
     pub rows: Vec<DesiredRow>,
     /// Its members of sets, of its own rows and of others'.
     pub members: Vec<Member>,
+    /// The words of selectors that its rows name: they must be there before it and stay until it is gone.
+    pub names: Vec<Name>,
     /// What of its wishes is left out, and why.
     pub refusal: Option<Refusal>,
 }
@@ -151,6 +153,11 @@ impl<'a> Draft<'a> {
         let uuid = self.row(key, row);
         self.member(column, parent, &uuid);
         uuid
+    }
+
+    /// Says that a row names a selector.
+    pub fn name(&mut self, words: Name) {
+        self.contribution.names.push(words);
     }
 
     /// What was collected.

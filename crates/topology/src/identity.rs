@@ -71,16 +71,16 @@ pub enum Owner {
     Namespace(Name),
     /// Pods that a policy speaks of, by the words of its selectors: their addresses and their ports.
     Selector(Name),
-    /// A pod.
-    Pod(Arc<PodKey>),
-    /// A Service.
-    Service(Arc<ObjectKey>),
     /// A NetworkPolicy.
     Policy(Arc<ObjectKey>),
     /// An AdminNetworkPolicy.
     AdminPolicy(Name),
     /// The BaselineAdminNetworkPolicy.
     BaselinePolicy(Name),
+    /// A pod.
+    Pod(Arc<PodKey>),
+    /// A Service.
+    Service(Arc<ObjectKey>),
     /// What was taken over from another controller and belongs to nobody.
     Adopted,
 }

@@ -9,13 +9,14 @@ use ovsdb::datum::Atom;
 use ovsdb::operation::RowValues;
 
 use crate::contribution::{Contribution, Member};
-use crate::identity::{ColumnRef, Owner, RowId};
+use crate::identity::{ColumnRef, Name, Owner, RowId};
 
 /// What one owner has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Entry {
     rows: Box<[RowId]>,
     members: Box<[Member]>,
+    names: Box<[Name]>,
 }
 
 impl Entry {
@@ -29,8 +30,13 @@ impl Entry {
         &self.members
     }
 
+    /// The words of the selectors that its rows name.
+    pub fn names(&self) -> &[Name] {
+        &self.names
+    }
+
     fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.members.is_empty()
+        self.rows.is_empty() && self.members.is_empty() && self.names.is_empty()
     }
 }
 
@@ -65,6 +71,8 @@ pub struct Ledger {
     owners: BTreeMap<Owner, Entry>,
     /// How many owners want a member in a set.
     sets: BTreeMap<ColumnRef, BTreeMap<Atom, u32>>,
+    /// How many owners name a selector.
+    named: BTreeMap<Name, u32>,
 }
 
 impl Ledger {
@@ -85,12 +93,77 @@ impl Ledger {
         range.take_while(move |(column, _)| column.row == row).map(|(column, members)| (column.column, members.keys()))
     }
 
-    /// Puts what an owner shall have, notes what that touches, and returns what it had.
-    pub fn put(&mut self, owner: &Owner, contribution: Contribution, touched: &mut Touched) -> Entry {
-        let Contribution { rows, mut members, refusal: _ } = contribution;
+    /// Whether somebody's rows name a selector.
+    pub fn is_named(&self, words: &str) -> bool {
+        self.named.contains_key(words)
+    }
+
+    /// Gives an owner more members, beside what it has; returns what it had, if that was less.
+    pub fn add_members(&mut self, owner: &Owner, members: Vec<Member>, touched: &mut Touched) -> Option<Entry> {
+        let entry = self.owners.get(owner)?;
+        let more: Vec<Member> =
+            members.into_iter().filter(|member| entry.members.binary_search(member).is_err()).collect();
+        if more.is_empty() {
+            return None;
+        }
+        let mut members: Vec<Member> = entry.members.iter().cloned().chain(more.iter().cloned()).collect();
         members.sort_unstable();
         members.dedup();
-        let entry = Entry { rows: rows.iter().map(|row| row.id).collect(), members: members.into() };
+        for member in more {
+            *self.sets.entry(member.column).or_default().entry(member.atom.clone()).or_default() += 1;
+            let change = touched.columns.entry(member.column).or_default();
+            change.removed.remove(&member.atom);
+            change.added.insert(member.atom);
+        }
+        let entry = self.owners.get_mut(owner)?;
+        let before = entry.clone();
+        entry.members = members.into();
+        Some(before)
+    }
+
+    /// Takes an owner's members of some rows away; returns what it had, if it had any.
+    pub fn remove_members_of(&mut self, owner: &Owner, rows: &[RowId], touched: &mut Touched) -> Option<Entry> {
+        let entry = self.owners.get_mut(owner)?;
+        let goes = |member: &Member| rows.contains(&member.column.row);
+        if !entry.members.iter().any(goes) {
+            return None;
+        }
+        let before = entry.clone();
+        entry.members = before.members.iter().filter(|member| !goes(member)).cloned().collect();
+        // Only these are touched: what else the owner has is none of this.
+        for member in before.members.iter().filter(|member| goes(member)) {
+            self.count_down(member, Some(touched));
+        }
+        Some(before)
+    }
+
+    fn count_down(&mut self, member: &Member, touched: Option<&mut Touched>) {
+        let Some(members) = self.sets.get_mut(&member.column) else { return };
+        let Some(count) = members.get_mut(&member.atom) else { return };
+        *count -= 1;
+        if *count > 0 {
+            return;
+        }
+        members.remove(&member.atom);
+        if members.is_empty() {
+            self.sets.remove(&member.column);
+        }
+        if let Some(touched) = touched {
+            let change = touched.columns.entry(member.column).or_default();
+            change.added.remove(&member.atom);
+            change.removed.insert(member.atom.clone());
+        }
+    }
+
+    /// Puts what an owner shall have, notes what that touches, and returns what it had.
+    pub fn put(&mut self, owner: &Owner, contribution: Contribution, touched: &mut Touched) -> Entry {
+        let Contribution { rows, mut members, mut names, refusal: _ } = contribution;
+        members.sort_unstable();
+        members.dedup();
+        names.sort_unstable();
+        names.dedup();
+        let rows_of_it = rows.iter().map(|row| row.id).collect();
+        let entry = Entry { rows: rows_of_it, members: members.into(), names: names.into() };
         let before = self.replace(owner, entry, Some(touched));
         let now: BTreeSet<RowId> = rows.iter().map(|row| row.id).collect();
         for id in before.rows.iter().filter(|id| !now.contains(id)) {
@@ -104,11 +177,13 @@ impl Ledger {
     }
 
     /// Begins an entry with what the database holds of an owner.
-    pub fn seed(&mut self, owner: &Owner, mut rows: Vec<RowId>, mut members: Vec<Member>) {
+    pub fn seed(&mut self, owner: &Owner, mut rows: Vec<RowId>, mut members: Vec<Member>, mut names: Vec<Name>) {
+        names.sort_unstable();
+        names.dedup();
         rows.sort_unstable();
         members.sort_unstable();
         members.dedup();
-        self.replace(owner, Entry { rows: rows.into(), members: members.into() }, None);
+        self.replace(owner, Entry { rows: rows.into(), members: members.into(), names: names.into() }, None);
     }
 
     /// Puts an entry back as it was: what was touched did not happen.
@@ -128,24 +203,22 @@ impl Ledger {
                 change.added.insert(member.atom.clone());
             }
         }
+        for words in &entry.names {
+            *self.named.entry(words.clone()).or_default() += 1;
+        }
         let before =
             if entry.is_empty() { self.owners.remove(owner) } else { self.owners.insert(owner.clone(), entry) };
         let before = before.unwrap_or_default();
-        for member in &before.members {
-            let Some(members) = self.sets.get_mut(&member.column) else { continue };
-            let Some(count) = members.get_mut(&member.atom) else { continue };
-            *count -= 1;
-            if *count == 0 {
-                members.remove(&member.atom);
-                if members.is_empty() {
-                    self.sets.remove(&member.column);
-                }
-                if let Some(touched) = touched.as_deref_mut() {
-                    let change = touched.columns.entry(member.column).or_default();
-                    change.added.remove(&member.atom);
-                    change.removed.insert(member.atom.clone());
+        for words in &before.names {
+            if let Some(count) = self.named.get_mut(words) {
+                *count -= 1;
+                if *count == 0 {
+                    self.named.remove(words);
                 }
             }
+        }
+        for member in &before.members {
+            self.count_down(member, touched.as_deref_mut());
         }
         before
     }

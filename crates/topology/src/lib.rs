@@ -9,6 +9,7 @@
 //! - [`objects`]: what we need to know of a Pod, Node, Namespace; the annotations.
 //! - [`allocation`]: subnets, numbers and addresses: given once, honoured, at rest until every node has forgotten them.
 //! - [`desired`]: what the network owes each object; a module for each kind of owner.
+//! - [`selector`], [`rules`]: whom policies speak of, and what they say, as clauses.
 //! - [`contribution`], [`ledger`]: rows of one owner, members of sets that many share.
 //! - [`plan`]: differences to the database as operations.
 //! - [`engine`]: the one writer's mind: queue, batches, follow-ups.
@@ -32,6 +33,8 @@ pub mod plan;
 pub mod preview;
 pub mod reach;
 pub mod refusal;
+pub mod rules;
+pub mod selector;
 mod service_index;
 pub mod settings;
 pub mod store;

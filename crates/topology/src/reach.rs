@@ -128,11 +128,12 @@ impl Network {
         let port = given.aliases.resolve(row_uuid(LogicalSwitchPort::TABLE, "Pod", &own.uid, PORT_KEY));
         let values = self.rows.get(&(LogicalSwitchPort::TABLE, port))?;
         holds(values, address).then_some(())?;
+        // Groups of ports have it too.
         let on = |(set, members): (&(Uuid, &str), &Vec<Uuid>)| {
-            (set.1 == "ports" && members.contains(&port)).then_some(set.0)
+            let is_switch = self.rows.contains_key(&(LogicalSwitch::TABLE, set.0));
+            (is_switch && set.1 == "ports" && members.contains(&port)).then_some(set.0)
         };
-        let switch = self.sets.iter().find_map(on)?;
-        self.rows.contains_key(&(LogicalSwitch::TABLE, switch)).then_some((address, switch))
+        self.sets.iter().find_map(on).map(|switch| (address, switch))
     }
 
     /// The router that a switch hangs on.

@@ -1,12 +1,16 @@
 //! The facts by key, with the reverse indexes that tell whom a change concerns.
 
+mod selectors;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::identity::{Name, ObjectKey, PodKey};
 pub use crate::kind::ObjectKind;
-use crate::objects::{AdminPolicyFacts, NamespaceFacts, NodeFacts, PodFacts, PolicyFacts, ServiceFacts, SliceFacts};
+use crate::objects::{
+    AdminPolicyFacts, Labels, NamespaceFacts, NodeFacts, PodFacts, PolicyFacts, ServiceFacts, SliceFacts,
+};
 use crate::service_index::{Claim, ServiceIndex};
 
 /// Objects of one kind, with what a list needs to find the ones that are gone.
@@ -91,6 +95,9 @@ pub struct Store {
     policies: Kind<Arc<ObjectKey>, PolicyFacts>,
     admin_policies: Kind<Arc<ObjectKey>, AdminPolicyFacts>,
     baseline_policies: Kind<Arc<ObjectKey>, AdminPolicyFacts>,
+    selectors: selectors::Selectors,
+    /// One copy of equal labels, however many pods have them.
+    labels: BTreeSet<Labels>,
 }
 
 /// Does the same for the objects of a kind, whichever it is; their keys are given to it as [`ObjectKey`]s.
@@ -257,6 +264,13 @@ impl Store {
         self.policies.objects.values()
     }
 
+    /// The NetworkPolicies of a namespace.
+    pub fn policies_in<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a PolicyFacts> {
+        let first = Arc::new(ObjectKey::new(namespace, ""));
+        let range = self.policies.objects.range((Bound::Included(first), Bound::Unbounded));
+        range.map(|(_, policy)| policy).take_while(move |policy| &*policy.key.namespace == namespace)
+    }
+
     /// An AdminNetworkPolicy, or the baseline one.
     pub fn admin_policy(&self, name: &str, baseline: bool) -> Option<&AdminPolicyFacts> {
         let kind = if baseline { &self.baseline_policies } else { &self.admin_policies };
@@ -350,7 +364,10 @@ impl Store {
     }
 
     /// Puts a NetworkPolicy; returns what it was.
-    pub fn put_policy(&mut self, policy: PolicyFacts) -> Option<PolicyFacts> {
+    pub fn put_policy(&mut self, mut policy: PolicyFacts) -> Option<PolicyFacts> {
+        if let Some(before) = self.policies.objects.get(&policy.key) {
+            policy.keep_good_of(before);
+        }
         self.policies.put(policy.key.clone(), policy)
     }
 
@@ -389,11 +406,16 @@ impl Store {
         {
             pod.key = Arc::new(PodKey { namespace: shared.clone(), name: pod.key.name.clone() });
         }
+        match self.labels.get(&pod.labels) {
+            Some(shared) => pod.labels = shared.clone(),
+            None => drop(self.labels.insert(pod.labels.clone())),
+        }
         self.pods.seen(&pod.key);
         let before = self.pods.objects.remove(&pod.key);
         if let Some(before) = &before {
             self.unindex(before);
         }
+        self.renumber(&pod, true);
         if let Some(node) = &pod.node {
             self.pods_by_node.entry(node.clone()).or_default().insert(pod.key.clone());
         }
@@ -409,6 +431,11 @@ impl Store {
     }
 
     fn unindex(&mut self, pod: &PodFacts) {
+        self.renumber(pod, false);
+        // The set's own, and this one's.
+        if pod.labels.shared() <= 2 {
+            self.labels.remove(&pod.labels);
+        }
         let Some(node) = &pod.node else { return };
         if let Some(pods) = self.pods_by_node.get_mut(node) {
             pods.remove(&pod.key);

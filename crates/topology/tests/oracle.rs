@@ -23,7 +23,7 @@ use topology::refusal::Refusal;
 use topology::store::ObjectKind;
 
 use crate::support::quiet::Quiet;
-use crate::support::{api, schema, services};
+use crate::support::{api, policies, schema, services};
 
 const CASES: u32 = 512;
 
@@ -46,6 +46,16 @@ enum Step {
     },
     FinishPod(u8, u8),
     DeletePod(u8, u8),
+    /// The pod gets another label.
+    LabelPod(u8, u8, &'static str),
+    LabelNamespace(u8, &'static str),
+    /// A policy, as one of a few.
+    AddPolicy {
+        namespace: u8,
+        name: u8,
+        shape: usize,
+    },
+    DeletePolicy(u8, u8),
     /// Somebody takes our annotation away.
     Unannotate(u8, u8),
     /// A Service comes, or becomes another: what it is like is in the number.
@@ -72,9 +82,12 @@ fn step() -> impl Strategy<Value = Step> {
         Just(ObjectKind::Node),
         Just(ObjectKind::Namespace),
         Just(ObjectKind::Pod),
+        Just(ObjectKind::Policy),
         Just(ObjectKind::Service),
         Just(ObjectKind::EndpointSlice)
     ];
+    let label = || prop_oneof![Just("a"), Just("b"), Just("")];
+    let policy = (namespace.clone(), 0..4_u8);
     let mode = prop_oneof![Just("shared"), Just("local"), Just("disabled")];
     let pod = (namespace.clone(), name.clone());
     prop_oneof![
@@ -89,6 +102,12 @@ fn step() -> impl Strategy<Value = Step> {
         }),
         2 => pod.clone().prop_map(|(namespace, name)| Step::FinishPod(namespace, name)),
         3 => pod.clone().prop_map(|(namespace, name)| Step::DeletePod(namespace, name)),
+        3 => (pod.clone(), label()).prop_map(|((namespace, name), label)| Step::LabelPod(namespace, name, label)),
+        2 => (0..3_u8, label()).prop_map(|(namespace, label)| Step::LabelNamespace(namespace, label)),
+        6 => (policy.clone(), any::<usize>()).prop_map(|((namespace, name), shape)| {
+            Step::AddPolicy { namespace, name, shape }
+        }),
+        3 => policy.prop_map(|(namespace, name)| Step::DeletePolicy(namespace, name)),
         1 => pod.prop_map(|(namespace, name)| Step::Unannotate(namespace, name)),
         5 => (0..4_u8, any::<u16>()).prop_map(|(service, like)| Step::Service(service, like)),
         1 => (0..4_u8).prop_map(Step::DeleteService),
@@ -141,10 +160,34 @@ fn happen(world: &mut Quiet, step: &Step) {
         Step::Multicast(namespace, on) => world.api.change(&namespace_key(namespace), |object| {
             object["metadata"]["annotations"]["k8s.ovn.org/multicast-enabled"] = json!(on.to_string());
         }),
-        Step::DeleteNamespace(namespace) => world.api.delete(&namespace_key(namespace)),
+        Step::DeleteNamespace(namespace) => policies::delete_namespace(&mut world.api, &format!("ns{namespace}")),
+        Step::LabelPod(namespace, name, label) => {
+            world.api.change(&pod_key(namespace, name), |pod| pod["metadata"]["labels"] = json!({"app": label}));
+        }
+        Step::LabelNamespace(namespace, label) => world.api.change(&namespace_key(namespace), |object| {
+            object["metadata"]["labels"] = json!({"team": label});
+            let logging = if label == "a" { json!({"deny": "alert"}) } else { json!({"allow": "notice"}) };
+            object["metadata"]["annotations"]["k8s.ovn.org/acl-logging"] = json!(logging.to_string());
+        }),
+        Step::AddPolicy { namespace, name, shape } => {
+            let (namespace, name) = (format!("ns{namespace}"), format!("policy{name}"));
+            world.api.create(ObjectKind::Namespace, "", &namespace, json!({"metadata": {}}));
+            let spec = policies::spec(shape);
+            if !world.api.create(ObjectKind::Policy, &namespace, &name, json!({"metadata": {}, "spec": spec})) {
+                world.api.change(&(ObjectKind::Policy, namespace, name), |policy| policy["spec"] = spec);
+            }
+        }
+        Step::DeletePolicy(namespace, name) => {
+            world.api.delete(&(ObjectKind::Policy, format!("ns{namespace}"), format!("policy{name}")));
+        }
         Step::AddPod { namespace, name, node, host_network } => {
-            let spec = json!({"nodeName": format!("n{node}"), "hostNetwork": host_network});
-            let object = json!({"metadata": {}, "spec": spec, "status": {"phase": "Pending"}});
+            // There is no pod without a namespace.
+            world.api.create(ObjectKind::Namespace, "", &format!("ns{namespace}"), json!({"metadata": {}}));
+            let ports = json!([{"ports": [{"name": "http", "containerPort": 8080 + u16::from(name % 2)}]}]);
+            let spec = json!({"nodeName": format!("n{node}"), "hostNetwork": host_network, "containers": ports});
+            let app = if name % 2 == 0 { "a" } else { "b" };
+            let labels = json!({"app": app});
+            let object = json!({"metadata": {"labels": labels}, "spec": spec, "status": {"phase": "Pending"}});
             world.api.create(ObjectKind::Pod, &format!("ns{namespace}"), &format!("p{name}"), object);
         }
         Step::FinishPod(namespace, name) => {
@@ -200,7 +243,11 @@ fn owed(world: &Quiet) -> Rows {
     let pods = pods.chain(services);
     let mut rows = Rows::new();
     let mut sets: BTreeMap<(String, Uuid, String), Vec<Atom>> = BTreeMap::new();
-    for owner in [Owner::Cluster].into_iter().chain(nodes).chain(namespaces).chain(of_pods).chain(pods) {
+    let selectors = engine.store().selectors().map(|words| Owner::Selector(words.clone()));
+    let policies = engine.store().policies().map(|policy| Owner::Policy(policy.key.clone()));
+    let policies = selectors.chain(policies);
+    for owner in [Owner::Cluster].into_iter().chain(nodes).chain(namespaces).chain(of_pods).chain(pods).chain(policies)
+    {
         let wanted = desired(&owner, given).unwrap();
         rows.extend(wanted.rows.into_iter().map(|row| ((row.id.table.to_owned(), row.id.uuid), row.values)));
         for member in wanted.members {

@@ -43,6 +43,9 @@ pub(super) const ROUTER_PORTS_GROUP: &str = "clusterRtrPortGroup";
 const POLICED: [&str; 9] =
     ["arp", "arp-resolve", "bfd", "event-elb", "icmp4-error", "icmp6-error", "reject", "svc-monitor", "tcp-reset"];
 const POLICED_RATE: i64 = 25;
+/// What limits the log of policies' rules.
+pub(super) const LOGGING_METER: &str = "acl-logging";
+const LOGGING_RATE: i64 = 20;
 /// Priorities of multicast rules.
 pub(super) const MULTICAST_ALLOW: i64 = 1012;
 const MULTICAST_DENY: i64 = 1011;
@@ -105,6 +108,9 @@ pub(super) fn desired(given: Given<'_>) -> Contribution {
         }
     }
     hairpins(&mut draft, given);
+    if given.store.namespaces().any(|namespace| namespace.logs().is_some()) {
+        logging(&mut draft, given);
+    }
     if given.settings.multicast {
         closed_to_multicast(&mut draft, given);
     }
@@ -137,6 +143,21 @@ fn policing(draft: &mut Draft<'_>, given: Given<'_>) -> Option<ovsdb::uuid::Uuid
     }
     let copp = Copp { name: "ovnkube-default".into(), meters, external_ids: draft.mark(&[]) };
     Some(draft.row(COPP_KEY, &copp))
+}
+
+/// What limits the log of policies' rules; only where something is logged.
+fn logging(draft: &mut Draft<'_>, given: Given<'_>) {
+    let meter = Meter {
+        name: LOGGING_METER.into(),
+        unit: "pktps".into(),
+        fair: given.settings.features.has(Feature::FairMeters).then_some(true),
+        external_ids: draft.mark(&[]),
+        ..Default::default()
+    };
+    let uuid = draft.row("meter logging", &meter);
+    let band =
+        MeterBand { action: "drop".into(), rate: LOGGING_RATE, external_ids: draft.mark(&[]), ..Default::default() };
+    draft.child(Meter::bands, uuid, "band logging", &band);
 }
 
 /// A pod that reaches itself through a Service comes from an address of its own, which no policy shall stop.

@@ -5,12 +5,16 @@ mod gateway;
 mod namespace;
 mod node;
 mod pod;
+mod policy;
+mod selector;
 mod service;
 mod template;
 
 pub(crate) use cluster::{LOAD_BALANCER_GROUPS, ROUTER};
 pub(crate) use node::{NODE_ID_MARK, SUBNET, SUBNET_V6, SWITCH_KEY, check as check_node, holder_of_chassis};
 pub(crate) use pod::PORT_KEY;
+pub(crate) use policy::denials;
+pub(crate) use selector::{join, rows as selector_rows};
 pub(crate) use service::{Needs, needs as service_needs, variable_prefix};
 pub(crate) use template::{host_addresses, most_addresses};
 
@@ -41,10 +45,10 @@ pub fn desired(owner: &Owner, given: Given<'_>) -> Result<Contribution, Refusal>
         Owner::Node(name) => node::desired(name, given),
         Owner::Namespace(name) => Ok(namespace::desired(name, given)),
         Owner::Pod(key) => Ok(pod::desired(key, given)),
+        Owner::Selector(words) => Ok(selector::desired(words, given)),
+        Owner::Policy(key) => Ok(policy::desired(key, given)),
         Owner::Service(key) => service::desired(key, given),
-        Owner::Selector(_) | Owner::Policy(_) | Owner::AdminPolicy(_) | Owner::BaselinePolicy(_) | Owner::Adopted => {
-            Ok(Contribution::default())
-        }
+        Owner::AdminPolicy(_) | Owner::BaselinePolicy(_) | Owner::Adopted => Ok(Contribution::default()),
     }
 }
 

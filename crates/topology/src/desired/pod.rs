@@ -1,9 +1,9 @@
-//! pod: a pod on a node becomes one logical switch port, and a member of its namespace's sets.
+//! pod: a pod on a node becomes one logical switch port, and a member of its namespace's sets and of what policies speak of.
 
 use ovn_schema::northbound::{AddressSet, LogicalRouter, LogicalSwitch, LogicalSwitchPort, Nat, PortGroup};
 
 use super::cluster::ALL_PODS_KEY;
-use super::{Given, gateway, namespace, node};
+use super::{Given, gateway, namespace, node, selector};
 use crate::contribution::{Contribution, Draft};
 use crate::identity::{Owner, PodKey};
 
@@ -39,6 +39,9 @@ pub(super) fn desired(key: &PodKey, given: Given<'_>) -> Contribution {
     for (address, text) in own.addresses().zip(&addresses) {
         let set = namespace::address_set(&draft, &key.namespace, address.is_ipv6());
         draft.member(AddressSet::addresses, set, text);
+    }
+    for (words, selector) in given.store.selectors_of(pod) {
+        selector::join(&mut draft, words, selector, own, uuid, given.aliases);
     }
     if given.settings.multicast {
         let all = draft.of_cluster::<PortGroup>(ALL_PODS_KEY);

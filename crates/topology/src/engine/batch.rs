@@ -1,6 +1,6 @@
 //! Batches: who has its turn gets what it needs and is compared with the database; the differences are one transaction.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ovn_schema::TableRow;
@@ -12,8 +12,8 @@ use ovsdb::transaction::Transaction;
 use super::effect::{Effect, Measure, Stage};
 use super::queue::Turn;
 use super::record::Record;
-use super::seed;
 use super::{BATCH, Engine, Leading};
+use super::{seed, selectors};
 use crate::allocation::{PodState, Thing};
 use crate::contribution::{Contribution, Member};
 use crate::desired::{Given, check_node, desired, holder_of_chassis, service_needs};
@@ -31,6 +31,8 @@ pub(super) struct Batch {
     before: Vec<(Owner, Entry)>,
     /// Whether it raises `nb_cfg`.
     asks: bool,
+    /// Those among the turns who stay as they are.
+    stays: BTreeSet<Owner>,
     /// What it takes off the list of what rests.
     freed: Vec<Thing>,
     /// What it takes out of the database and puts into it.
@@ -102,24 +104,42 @@ impl Engine {
             let Some(leading) = &mut self.leading else { return Transaction::new() };
             let mut touched = Touched::default();
             let mut before = Vec::with_capacity(turns.len());
+            let mut stays = BTreeSet::new();
             for Turn { owner, .. } in &turns {
                 let contribution = {
                     let mut context = Context { leading, store: &self.store, effects: &mut self.effects, now };
                     context.contribution(owner, &self.settings, snapshot)
                 };
+                if contribution.is_none() {
+                    stays.insert(owner.clone());
+                }
                 if let Some(contribution) = contribution {
-                    before.push((owner.clone(), leading.ledger.put(owner, contribution, &mut touched)));
+                    let was = leading.ledger.put(owner, contribution, &mut touched);
+                    if self.store.is_lingering(owner) {
+                        // What was in its way is gone.
+                        for words in self.store.release(owner) {
+                            leading.queue.push(Owner::Selector(words), now);
+                        }
+                    }
+                    leading.let_go(&was, &self.store, now);
+                    let came = was.rows().is_empty();
+                    before.push((owner.clone(), was));
+                    if let Owner::Selector(words) = owner {
+                        leading.gather(words, came, &self.store, &mut touched, &mut before);
+                        leading.call_waiting(words, &self.store, now);
+                    }
                 }
             }
             mends.touch(&leading.ledger, snapshot, &mut touched);
             let plan = plan(&touched, &leading.ledger, snapshot);
             if plan.missing.is_empty() {
+                leading.gathered(&turns);
                 // Where nothing is written, nothing goes and nothing comes: a review of an unchanged cluster.
                 let record = match plan.transaction.is_empty() {
                     true => Record::default(),
                     false => Record::of(&touched, &before, snapshot),
                 };
-                leading.in_flight = Some(Batch { turns, before, asks: false, freed: Vec::new(), record, mends });
+                leading.in_flight = Some(Batch { turns, before, stays, asks: false, freed: Vec::new(), record, mends });
                 return plan.transaction;
             }
             // Somebody refers to a row that is not there, because its owner is parked: it has to wait.
@@ -158,15 +178,21 @@ impl Engine {
         let Some(leading) = &mut self.leading else { return };
         let Some(batch) = leading.in_flight.take() else { return };
         let quarantine = leading.allocator.quarantine_mut();
-        // Who is not among them keeps all rows, and with them what they stand for.
-        for (owner, _) in &batch.before {
-            quarantine.committed(owner);
+        // Who stays as it is keeps all rows, and with them what they stand for.
+        for turn in batch.turns.iter().filter(|turn| !batch.stays.contains(&turn.owner)) {
+            quarantine.committed(&turn.owner);
         }
         quarantine.forget_freed(&batch.freed);
         batch.record.committed(quarantine);
         if batch.asks {
             let number = leading.progress.asked(snapshot, now);
             leading.allocator.quarantine_mut().asked(number);
+        }
+        // A policy that went with its namespace goes for good when the last of its ports is gone.
+        if batch.turns.iter().any(|turn| matches!(turn.owner, Owner::Pod(_))) {
+            for owner in self.store.lingering() {
+                leading.queue.push(owner.clone(), now);
+            }
         }
         for turn in &batch.turns {
             self.follow_up(&turn.owner);
@@ -181,6 +207,7 @@ impl Engine {
         let alone = batch.turns.len() == 1;
         leading.limit = (batch.turns.len() / 2).max(1);
         leading.disturbed.add(batch.mends);
+        leading.not_gathered(&batch.turns);
         for (owner, entry) in batch.before.into_iter().rev() {
             leading.ledger.restore(&owner, entry);
         }
@@ -199,6 +226,7 @@ impl Engine {
         let Some(leading) = &mut self.leading else { return };
         let Some(batch) = leading.in_flight.take() else { return };
         leading.disturbed.add(batch.mends);
+        leading.not_gathered(&batch.turns);
         for (owner, entry) in batch.before.into_iter().rev() {
             leading.ledger.restore(&owner, entry);
         }
@@ -275,6 +303,12 @@ impl Context<'_> {
         snapshot: &Snapshot,
     ) -> Option<Contribution> {
         let mut refusal = self.settle(owner, snapshot).err();
+        if self.leading.stays(owner, self.store) {
+            if let Some(refusal) = refusal {
+                self.leading.park(owner, refusal, self.store, self.effects);
+            }
+            return None;
+        }
         if let Some(node) = self.unwired_node_of(owner) {
             if refusal.is_none() && self.leading.parked.contains_key(&Owner::Node(node.clone())) {
                 let message = format!("node {node} has no network itself: see its Events");
@@ -296,6 +330,8 @@ impl Context<'_> {
         if let Owner::Service(key) = owner {
             self.leading.node_bound.note(key, service_needs(key, given));
         }
+        let unmet = wanted.as_ref().ok().and_then(|wanted| self.leading.unmet(wanted, self.now));
+        let wanted = unmet.map_or(wanted, Err);
         match (refusal.as_ref(), &wanted) {
             (Some(refusal), _) | (None, Err(refusal)) => {
                 let refusal = refusal.clone();
@@ -375,15 +411,11 @@ impl Context<'_> {
                 }
                 Ok(())
             }
+            Owner::Namespace(_) | Owner::Policy(_) | Owner::AdminPolicy(_) | Owner::BaselinePolicy(_) => {
+                selectors::trouble(owner, store)
+            }
             // What they have follows from their objects alone.
-            Owner::Cluster
-            | Owner::Namespace(_)
-            | Owner::Selector(_)
-            | Owner::Service(_)
-            | Owner::Policy(_)
-            | Owner::AdminPolicy(_)
-            | Owner::BaselinePolicy(_)
-            | Owner::Adopted => Ok(()),
+            Owner::Cluster | Owner::Selector(_) | Owner::Service(_) | Owner::Adopted => Ok(()),
         }
     }
 }
@@ -435,11 +467,8 @@ impl Leading {
             entry.is_some_and(|entry| entry.members().iter().any(|member| missing.contains(&member.column.row)))
         };
         let aside: Vec<Owner> = turns.iter().map(|turn| turn.owner.clone()).filter(refers).collect();
-        let mut entries: BTreeMap<Owner, Entry> = before.into_iter().collect();
-        for turn in turns.iter() {
-            if let Some(entry) = entries.remove(&turn.owner) {
-                self.ledger.restore(&turn.owner, entry);
-            }
+        for (owner, entry) in before.into_iter().rev() {
+            self.ledger.restore(&owner, entry);
         }
         let kept = |turn: &Turn| !aside.contains(&turn.owner);
         turns.retain(kept);

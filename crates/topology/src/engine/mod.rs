@@ -17,6 +17,7 @@ mod progress;
 mod queue;
 mod record;
 mod seed;
+mod selectors;
 mod services;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +38,7 @@ use self::queue::Queue;
 use self::services::NodeBound;
 use crate::allocation::{Allocator, KnownNode};
 use crate::contribution::Aliases;
-use crate::desired::Given;
+use crate::desired::{Given, denials};
 use crate::identity::{Name, Owner, PodKey};
 use crate::ledger::Ledger;
 use crate::refusal::Refusal;
@@ -76,6 +77,8 @@ struct Leading {
     warned: BTreeMap<Owner, &'static str>,
     /// Pods that wait for something of their node.
     waiting: BTreeMap<Name, BTreeSet<Arc<PodKey>>>,
+    /// Selectors that are wanted anew: pods may have left them meanwhile.
+    gathering: BTreeSet<Name>,
     /// Services whose rows depend on nodes.
     node_bound: NodeBound,
     patching: BTreeMap<Owner, Patching>,
@@ -176,6 +179,7 @@ impl Engine {
         let mut aliases = seed::aliases(snapshot);
         let adopted = adopt.then(|| crate::adopt::adopt(&self.settings, &self.store, snapshot, &mut aliases));
         let seed::Seeded { ledger, ports } = seed::ledger(snapshot, adopted.as_ref());
+        self.keep_frozen(&ledger);
         let queue = self.everybody(&ledger, now);
         let mut leading = Leading {
             allocator,
@@ -188,6 +192,7 @@ impl Engine {
             parked: BTreeMap::new(),
             warned: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            gathering: BTreeSet::new(),
             node_bound: NodeBound::default(),
             patching: BTreeMap::new(),
             retries: BTreeSet::new(),
@@ -204,6 +209,30 @@ impl Engine {
         Ok(())
     }
 
+    /// Policies whose rows stay as the database has them want the selectors that these rows name: those that cannot be
+    /// understood, and those that went with their namespace while ports of it are still there.
+    fn keep_frozen(&mut self, ledger: &Ledger) {
+        self.store.reread_all();
+        for owner in ledger.owners() {
+            let Owner::Policy(key) = owner else { continue };
+            let Some(entry) = ledger.entry(owner) else { continue };
+            let names = || entry.names().iter().cloned();
+            match self.store.policy(key) {
+                Some(policy) => {
+                    let ours = denials(policy).iter().any(|row| entry.rows().contains(row));
+                    if policy.broken.is_some() && !policy.last_good && ours {
+                        self.store.freeze(owner, names());
+                    }
+                }
+                None if !self.store.is_alive(&key.namespace) => {
+                    self.store.freeze(owner, names());
+                    self.store.linger(owner);
+                }
+                None => {}
+            }
+        }
+    }
+
     /// A queue of every owner, of objects and of rows. Those who have nothing yet come first; those who have something are
     /// only looked at, in the order in which they must be made.
     fn everybody(&self, ledger: &Ledger, now: Duration) -> Queue {
@@ -215,7 +244,8 @@ impl Engine {
         let admin = |policy: &crate::objects::AdminPolicyFacts| Owner::AdminPolicy((*policy.key.name).into());
         let baseline = |policy: &crate::objects::AdminPolicyFacts| Owner::BaselinePolicy((*policy.key.name).into());
         let admin = self.store.admin_policies(false).map(admin).chain(self.store.admin_policies(true).map(baseline));
-        let others = services.chain(policies).chain(admin);
+        let selectors = self.store.selectors().map(|words| Owner::Selector(words.clone()));
+        let others = services.chain(selectors).chain(policies).chain(admin);
         for owner in [Owner::Cluster].into_iter().chain(nodes).chain(namespaces).chain(others) {
             if ledger.entry(&owner).is_none() {
                 queue.push(owner, now);

@@ -8,7 +8,7 @@ use super::{Effect, Engine, Measure, ObjectRef};
 use crate::desired::holder_of_chassis;
 use crate::identity::{Name, ObjectKey, Owner, PodKey};
 use crate::objects::{
-    AdminPolicyFacts, Annotated, NamespaceFacts, NodeFacts, PodFacts, PolicyFacts, ServiceFacts, SliceFacts,
+    AdminPolicyFacts, Annotated, Labels, NamespaceFacts, NodeFacts, PodFacts, PolicyFacts, ServiceFacts, SliceFacts,
 };
 use crate::store::ObjectKind;
 
@@ -68,7 +68,7 @@ impl Engine {
             Observed::Pod(pod) => self.pod_changed(pod, now),
             Observed::Service(service) => self.service_changed(service, now),
             Observed::Slice(slice) => self.slice_changed(slice, now),
-            Observed::Policy(policy) => drop(self.store.put_policy(policy)),
+            Observed::Policy(policy) => self.policy_changed(policy, now),
             Observed::AdminPolicy(policy) => drop(self.store.put_admin_policy(policy, false)),
             Observed::BaselinePolicy(policy) => drop(self.store.put_admin_policy(policy, true)),
             Observed::Gone(kind, key, uid) => self.gone(kind, &key, uid.as_deref(), now),
@@ -94,7 +94,7 @@ impl Engine {
             ObjectKind::Pod => self.pod_gone(key, uid, now),
             ObjectKind::Service => self.service_gone(key, uid, now),
             ObjectKind::EndpointSlice => self.slice_gone(key, uid, now),
-            ObjectKind::Policy => drop(self.store.remove_policy(key, uid)),
+            ObjectKind::Policy => self.policy_gone(key, uid, now),
             ObjectKind::AdminPolicy => drop(self.store.remove_admin_policy(key, uid, false)),
             ObjectKind::BaselinePolicy => drop(self.store.remove_admin_policy(key, uid, true)),
         }
@@ -144,6 +144,8 @@ impl Engine {
         // What pods' rows take from their node.
         let for_pods = |node: &NodeFacts| (node.uid.clone(), node.chassis.clone(), node.gateway.clone());
         let concerns_pods = before.as_ref().is_none_or(|before| for_pods(before) != for_pods(node));
+        let for_policies = |node: &NodeFacts| (node.labels.clone(), node.host_addresses.clone());
+        let selected = before.as_ref().is_none_or(|before| for_policies(before) != for_policies(node));
         let concerns_services = before.as_ref().is_none_or(|before| for_services(before) != for_services(node));
         self.queue(Owner::Node(name.clone()), now);
         if concerns_pods {
@@ -152,6 +154,9 @@ impl Engine {
         }
         if concerns_services {
             self.queue_node_bound(node_ports, now);
+        }
+        if selected {
+            self.selected_nodes_changed(now);
         }
     }
 
@@ -177,23 +182,34 @@ impl Engine {
         }
         self.queue(Owner::Node(node.name.clone()), now);
         self.queue_pods_on(name, now);
+        self.selected_nodes_changed(now);
         self.queue_chassis_claimants(node.chassis.as_slice(), name, now);
         self.queue_node_bound(node_ports, now);
     }
 
     fn namespace_changed(&mut self, namespace: NamespaceFacts, now: Duration) {
         let name = namespace.name.clone();
-        let multicast = namespace.multicast;
+        let (multicast, labels, logging) = (namespace.multicast, namespace.labels.clone(), namespace.logging.clone());
         let before = self.store.put_namespace(namespace);
-        if before.as_ref().is_some_and(|before| before.multicast == multicast) {
+        if before.as_ref().map_or(&Annotated::Absent, |before| &before.logging) != &logging {
+            self.logging_changed(&name, now);
+        }
+        let known = before.as_ref().map(|before| before.labels.clone()).unwrap_or_default();
+        let selected = self.store.labels_matter(&known, &labels);
+        self.lingering_ones(now);
+        if before.as_ref().is_some_and(|before| before.multicast == multicast) && !selected {
             return;
         }
-        self.namespace_concerns(&name, before.is_some_and(|before| before.multicast) || multicast, now);
+        self.namespace_concerns(&name, before.is_some_and(|before| before.multicast) || multicast || selected, now);
     }
 
     fn namespace_gone(&mut self, name: &str, uid: Option<&str>, now: Duration) {
         let Some(before) = self.store.remove_namespace(name, uid) else { return };
-        self.namespace_concerns(&before.name, before.multicast, now);
+        let selected = self.store.labels_matter(&before.labels, &Labels::default());
+        if before.logging != Annotated::Absent {
+            self.logging_changed(&before.name, now);
+        }
+        self.namespace_concerns(&before.name, before.multicast || selected, now);
     }
 
     fn namespace_concerns(&mut self, name: &Name, pods: bool, now: Duration) {
@@ -202,6 +218,83 @@ impl Engine {
             for pod in self.store.pods_in(name) {
                 leading.queue.push(Owner::Pod(pod.key.clone()), now);
             }
+        }
+    }
+
+    fn policy_changed(&mut self, policy: PolicyFacts, now: Duration) {
+        let key = policy.key.clone();
+        let before = self.store.put_policy(policy);
+        if before.as_ref() == self.store.policy(&key) {
+            return;
+        }
+        let owner = Owner::Policy(key);
+        if self.store.is_lingering(&owner) {
+            // Another one of its name: what the former left is no good state of this one.
+            let changed = self.store.release(&owner);
+            self.selectors_changed(changed, now);
+        }
+        self.reread(owner, now);
+    }
+
+    fn policy_gone(&mut self, key: &ObjectKey, uid: Option<&str>, now: Duration) {
+        let Some(policy) = self.store.remove_policy(key, uid) else { return };
+        let owner = Owner::Policy(policy.key);
+        let alive = self.store.is_alive(&key.namespace);
+        let stands = self.leading.as_ref().is_some_and(|leading| leading.ledger.entry(&owner).is_some());
+        if stands && !alive {
+            self.store.linger(&owner);
+        } else {
+            let changed = self.store.release(&owner);
+            self.selectors_changed(changed, now);
+        }
+        self.queue(owner, now);
+    }
+
+    /// The rules of a namespace's policies are logged otherwise; the first one needs the meter.
+    fn logging_changed(&mut self, name: &Name, now: Duration) {
+        let Some(leading) = &mut self.leading else { return };
+        leading.queue.push(Owner::Cluster, now);
+        leading.queue.push(Owner::Namespace(name.clone()), now);
+        for policy in self.store.policies_in(name) {
+            leading.queue.push(Owner::Policy(policy.key.clone()), now);
+        }
+    }
+
+    /// Policies that went with their namespaces are looked at again.
+    fn lingering_ones(&mut self, now: Duration) {
+        let Some(leading) = &mut self.leading else { return };
+        for owner in self.store.lingering() {
+            leading.queue.push(owner.clone(), now);
+        }
+    }
+
+    /// What a policy says, or what it means, is another: selectors that nobody wanted before come first.
+    fn reread(&mut self, owner: Owner, now: Duration) {
+        let changed = self.store.reread(&owner);
+        self.selectors_changed(changed, now);
+        self.queue(owner, now);
+    }
+
+    fn selectors_changed(&mut self, changed: Vec<Name>, now: Duration) {
+        let Some(leading) = &mut self.leading else { return };
+        for words in changed {
+            leading.gathering.insert(words.clone());
+            leading.queue.push(Owner::Selector(words), now);
+        }
+    }
+
+    /// What policies say of nodes may mean others.
+    fn selected_nodes_changed(&mut self, now: Duration) {
+        let Some(leading) = &mut self.leading else { return };
+        for words in self.store.selectors_of_nodes() {
+            leading.queue.push(Owner::Selector(words.clone()), now);
+        }
+    }
+
+    /// Names of ports mean other numbers.
+    fn ports_renumbered(&mut self, now: Duration) {
+        for owner in self.store.take_renumbered() {
+            self.reread(owner, now);
         }
     }
 
@@ -218,6 +311,7 @@ impl Engine {
             self.effects.push(Effect::Measured(Measure::PodCreation(now.saturating_sub(since))));
         }
         let before = self.store.put_pod(pod);
+        self.ports_renumbered(now);
         let Some(pod) = self.store.pod(&key) else { return };
         if before.as_ref() == Some(pod) {
             return;
@@ -259,6 +353,7 @@ impl Engine {
     fn pod_gone(&mut self, key: &PodKey, uid: Option<&str>, now: Duration) {
         let Some(pod) = self.store.remove_pod(key, uid) else { return };
         self.pending_pods.remove(key);
+        self.ports_renumbered(now);
         let Some(leading) = &mut self.leading else { return };
         let owner = Owner::Pod(pod.key.clone());
         leading.patching.remove(&owner);

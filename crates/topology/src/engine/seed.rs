@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use ovn_schema::TableRow;
 use ovn_schema::northbound::{
-    AddressSet, GatewayChassis, LoadBalancer, LoadBalancerGroup, LogicalSwitch, LogicalSwitchPort,
+    Acl, AddressSet, GatewayChassis, LoadBalancer, LoadBalancerGroup, LogicalSwitch, LogicalSwitchPort, PortGroup,
 };
 use ovsdb::datum::{Atom, Datum};
 use ovsdb::replica::{RowView, Snapshot};
@@ -14,11 +14,12 @@ use ovsdb::uuid::Uuid;
 use crate::allocation::{Allocator, KnownNode, KnownPort, Thing};
 use crate::contribution::{Aliases, Member};
 use crate::desired::{NODE_ID_MARK, PORT_KEY, SUBNET, SUBNET_V6, SWITCH_KEY, variable_prefix};
-use crate::identity::{ColumnRef, Owner, RowId, STANDS_FOR, is_computed, row_uuid};
+use crate::identity::{ColumnRef, Name, Owner, RowId, STANDS_FOR, is_computed, row_uuid};
 use crate::ledger::{Entry, Ledger};
 use crate::maps;
 use crate::objects::{NodeFacts, PodFacts};
 use crate::plan::{owner_of, set_column, table_name};
+use crate::selector::named_in;
 use crate::store::Store;
 
 /// Keys of `NB_Global.external_ids` for what rests: northd does not read that column.
@@ -199,11 +200,34 @@ pub(super) fn ledger(snapshot: &Snapshot, adopted: Option<&crate::adopt::Adopted
             }
         }
     }
+    let mut names = names(snapshot);
     let mut ledger = Ledger::default();
     for (owner, (rows, members)) in entries {
-        ledger.seed(&owner, rows, members);
+        let names = names.remove(&owner).unwrap_or_default();
+        ledger.seed(&owner, rows, members, names);
     }
     Seeded { ledger, ports }
+}
+
+/// The selectors that policies' rules name, by their words.
+fn names(snapshot: &Snapshot) -> BTreeMap<Owner, Vec<Name>> {
+    let mut words: HashMap<String, Name> = HashMap::new();
+    for table in [PortGroup::TABLE, AddressSet::TABLE].iter().filter_map(|table| snapshot.table(table)) {
+        for view in table.iter() {
+            if let (Some(Owner::Selector(of)), Some(name)) = (owner_of(view), view.text("name")) {
+                words.insert(name.to_string(), of);
+            }
+        }
+    }
+    let mut names: BTreeMap<Owner, Vec<Name>> = BTreeMap::new();
+    for view in snapshot.table(Acl::TABLE).iter().flat_map(|table| table.iter()).filter(|_| !words.is_empty()) {
+        let policy = owner_of(view)
+            .filter(|owner| matches!(owner, Owner::Policy(_) | Owner::AdminPolicy(_) | Owner::BaselinePolicy(_)));
+        let (Some(owner), Some(matching)) = (policy, view.text("match")) else { continue };
+        let named = named_in(&matching).filter_map(|name| words.get(name).cloned());
+        names.entry(owner).or_default().extend(named);
+    }
+    names
 }
 
 /// What a port has.
@@ -223,7 +247,13 @@ pub(super) fn known_port(pod: &PodFacts, snapshot: &Snapshot, aliases: &Aliases)
 
 /// The row of a pod's port.
 pub(super) fn port_of(pod: &PodFacts, aliases: &Aliases) -> Uuid {
-    aliases.resolve(row_uuid(LogicalSwitchPort::TABLE, "Pod", &pod.uid, PORT_KEY))
+    port_row(&pod.uid, aliases).uuid
+}
+
+/// The row of the port of the pod of this identity.
+pub(super) fn port_row(uid: &str, aliases: &Aliases) -> RowId {
+    let uuid = aliases.resolve(row_uuid(LogicalSwitchPort::TABLE, "Pod", uid, PORT_KEY));
+    RowId { table: LogicalSwitchPort::TABLE, uuid }
 }
 
 /// The row of a node's switch.

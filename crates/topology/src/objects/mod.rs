@@ -5,24 +5,30 @@
 
 mod admin_policy;
 mod annotation;
+mod field;
+mod labels;
 mod namespace;
 mod node;
 mod pod;
 mod policy;
+mod protocol;
+mod rule;
 mod service;
 mod slice;
 
 pub use admin_policy::AdminPolicyFacts;
 pub use annotation::{Annotated, POD_NETWORKS, node_annotations, pod_annotation};
-pub use namespace::NamespaceFacts;
+pub use labels::{LabelSelector, Labels};
+pub use namespace::{AclLogging, NamespaceFacts};
 pub use node::{GatewayFacts, GatewayMode, MANAGEMENT_MACS, NODE_ID, NODE_SUBNETS, NodeFacts};
-pub use pod::{PodFacts, PodNetwork, StaticRequest};
-pub use policy::PolicyFacts;
-pub use service::{Affinity, Protocol, ServiceFacts, ServicePort, ServiceSpec, ServiceType};
+pub use pod::{ContainerPort, PodFacts, PodNetwork, StaticRequest};
+pub use policy::{PolicyFacts, PolicySpec};
+pub use protocol::Protocol;
+pub use rule::{Action, Peer, PortRule, Ports, Rule};
+pub use service::{Affinity, ServiceFacts, ServicePort, ServiceSpec, ServiceType};
 pub use slice::{Endpoint, Hints, SliceFacts, SlicePort, SliceSpec};
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
@@ -39,9 +45,10 @@ struct Metadata<'a> {
     uid: Cow<'a, str>,
     #[serde(borrow)]
     creation_timestamp: Cow<'a, str>,
-    annotations: Annotations,
     #[serde(borrow)]
-    labels: Option<BTreeMap<Key<'a>, Key<'a>>>,
+    deletion_timestamp: Option<Cow<'a, str>>,
+    annotations: Annotations,
+    labels: Labels,
 }
 
 /// The annotations that may concern us. Others, which can be large, are skipped without a copy.
@@ -95,7 +102,7 @@ impl std::borrow::Borrow<str> for Key<'_> {
 
 impl Metadata<'_> {
     fn label(&self, key: &str) -> Option<&str> {
-        self.labels.as_ref()?.get(key).map(|value| &*value.0)
+        self.labels.get(key)
     }
 
     fn annotation(&self, key: &str) -> Option<&str> {

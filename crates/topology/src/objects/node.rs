@@ -7,7 +7,7 @@ use netmodel::{InterfaceAddress, Mac, Prefix};
 use serde::Deserialize;
 
 use super::annotation::{default_network, read_subnets, shortened};
-use super::{Annotated, Metadata};
+use super::{Annotated, Labels, Metadata};
 use crate::identity::Name;
 
 /// The subnets of a node's pods.
@@ -52,6 +52,8 @@ pub struct NodeFacts {
     pub network_unavailable: Option<bool>,
     /// Whether its kubelet says that it works; unknown counts as yes.
     pub ready: bool,
+    /// Its labels.
+    pub labels: Labels,
     /// The zone that it stands in, if its labels say so.
     pub zone: Option<Name>,
 }
@@ -140,6 +142,7 @@ impl NodeFacts {
             network_unavailable: condition("NetworkUnavailable").map(|status| status == "True"),
             ready: condition("Ready").is_none_or(|status| status == "True"),
             zone: metadata.label(ZONE).map(Into::into),
+            labels: metadata.labels,
         })
     }
 

@@ -8,7 +8,8 @@ use netmodel::{InterfaceAddress, Mac};
 use serde::Deserialize;
 
 use super::annotation::{POD_NETWORKS, read_pod_networks, shortened};
-use super::{Annotated, Metadata};
+use super::rule::port_name;
+use super::{Annotated, Labels, Metadata, Protocol};
 use crate::identity::{Name, PodKey};
 
 /// A request for addresses, as the network attachment of the default network says it.
@@ -33,6 +34,21 @@ pub struct PodFacts {
     pub network: Annotated<PodNetwork>,
     /// The addresses that it asks for.
     pub request: Annotated<StaticRequest>,
+    /// Its labels.
+    pub labels: Labels,
+    /// The ports of its containers that have names.
+    pub ports: Box<[ContainerPort]>,
+}
+
+/// A port of a container, by its name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ContainerPort {
+    /// Its name.
+    pub name: Name,
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// Its number.
+    pub number: u16,
 }
 
 /// The addresses on a pod's annotation.
@@ -69,6 +85,50 @@ struct Spec<'a> {
     #[serde(borrow)]
     node_name: Cow<'a, str>,
     host_network: bool,
+    #[serde(borrow)]
+    containers: Option<Vec<Container<'a>>>,
+    #[serde(borrow)]
+    init_containers: Option<Vec<Container<'a>>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Container<'a> {
+    #[serde(borrow)]
+    ports: Option<Vec<PortOfContainer<'a>>>,
+    #[serde(borrow)]
+    restart_policy: Option<Cow<'a, str>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PortOfContainer<'a> {
+    #[serde(borrow)]
+    name: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    protocol: Option<Cow<'a, str>>,
+    container_port: i64,
+}
+
+impl Spec<'_> {
+    /// The named ports of containers that run as long as the pod does.
+    fn ports(&self) -> Box<[ContainerPort]> {
+        let sidecar = |container: &&Container<'_>| container.restart_policy.as_deref() == Some("Always");
+        let sidecars = self.init_containers.iter().flatten().filter(sidecar);
+        let ports =
+            self.containers.iter().flatten().chain(sidecars).flat_map(|container| container.ports.iter().flatten());
+        let named = ports.filter_map(|port| {
+            let name = port.name.as_deref().filter(|name| !name.is_empty())?;
+            let protocol = port.protocol.as_deref().map_or(Some(Protocol::Tcp), Protocol::parse)?;
+            let number = u16::try_from(port.container_port).ok().filter(|number| *number > 0)?;
+            // One that no policy can name concerns nobody.
+            Some(ContainerPort { name: port_name(name, "").ok()?, protocol, number })
+        });
+        let mut named: Vec<ContainerPort> = named.collect();
+        named.sort_unstable();
+        named.dedup();
+        named.into()
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -92,15 +152,18 @@ impl PodFacts {
             created: metadata.created(),
             network: metadata.annotated(POD_NETWORKS, read_pod_networks),
             request: metadata.annotated(DEFAULT_NETWORK, read_request),
+            ports: spec.ports(),
+            labels: metadata.labels,
         })
     }
 
     /// Whether the rest is the same.
     pub(crate) fn differs_in_network_only(&self, other: &Self) -> bool {
         // All fields are named, so that a new one is not forgotten here.
-        let Self { key, uid, node, host_network, finished, created, network: _, request } = self;
+        let Self { key, uid, node, host_network, finished, created, network: _, request, labels, ports } = self;
         (key, uid, node, host_network) == (&other.key, &other.uid, &other.node, &other.host_network)
             && (finished, created, request) == (&other.finished, &other.created, &other.request)
+            && (labels, ports) == (&other.labels, &other.ports)
     }
 
     /// Whether it shall have a port of ours: on which node.
@@ -158,6 +221,20 @@ mod tests {
         assert_eq!(parse("", r#""nodeName":"n1""#, "Succeeded").wants_port(), None);
         assert_eq!(parse("", r#""nodeName":"n1","hostNetwork":true"#, "Running").wants_port(), None);
         assert_eq!(parse("", "", "Pending").wants_port(), None);
+    }
+
+    #[test]
+    fn labels_and_named_ports_are_read() {
+        let pod = parse(
+            r#","labels":{"b":"2","a":"1"}"#,
+            r#""containers":[{"ports":[{"name":"http","containerPort":8080},{"containerPort":9}]}],
+            "initContainers":[{"ports":[{"name":"once","containerPort":1}]},
+                {"restartPolicy":"Always","ports":[{"name":"side","protocol":"UDP","containerPort":53}]}]"#,
+            "Running",
+        );
+        assert_eq!((pod.labels.get("a"), pod.labels.get("b"), pod.labels.get("c")), (Some("1"), Some("2"), None));
+        let ports: Vec<_> = pod.ports.iter().map(|port| (&*port.name, port.protocol, port.number)).collect();
+        assert_eq!(ports, [("http", Protocol::Tcp, 8080), ("side", Protocol::Udp, 53)]);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use netmodel::Prefix;
 use serde::Deserialize;
 
-use super::Metadata;
 use super::annotation::shortened;
+use super::{Metadata, Protocol};
 use crate::identity::{Name, ObjectKey};
 
 /// Whoever is named here serves the Service instead of us.
@@ -72,48 +72,6 @@ pub enum ServiceType {
     NodePort,
     /// And a load balancer in front of the cluster.
     LoadBalancer,
-}
-
-/// A transport protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Protocol {
-    /// TCP.
-    Tcp,
-    /// UDP.
-    Udp,
-    /// SCTP.
-    Sctp,
-}
-
-impl Protocol {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Tcp, Self::Udp, Self::Sctp];
-
-    /// As Kubernetes calls it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Tcp => "TCP",
-            Self::Udp => "UDP",
-            Self::Sctp => "SCTP",
-        }
-    }
-
-    /// As OVN calls it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::Udp => "udp",
-            Self::Sctp => "sctp",
-        }
-    }
-
-    pub(super) fn read(field: &str, text: Option<&str>) -> Result<Self, String> {
-        let text = text.unwrap_or("TCP");
-        Self::ALL
-            .into_iter()
-            .find(|known| known.name() == text)
-            .ok_or_else(|| format!("{field}: {} is none of TCP, UDP, SCTP", shortened(text)))
-    }
 }
 
 /// One port of a Service.

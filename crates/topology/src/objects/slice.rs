@@ -7,8 +7,9 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::Metadata;
+use super::Protocol;
 use super::annotation::shortened;
-use super::service::{Protocol, number};
+use super::service::number;
 use crate::identity::{Name, ObjectKey};
 
 const SERVICE: &str = "kubernetes.io/service-name";

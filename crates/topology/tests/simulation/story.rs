@@ -15,11 +15,12 @@ use crate::support::api::{Api, KINDS, Key};
 use crate::support::controller::Controller;
 use crate::support::database::{Chassis, GLOBAL, Nb};
 use crate::support::faults::{Fault, Faults};
+use crate::support::policies;
 use crate::support::rng::Rng;
 use crate::support::services;
 
 const NODES: usize = 5;
-const NAMESPACES: [&str; 3] = ["blue", "green", "red"];
+pub(crate) const NAMESPACES: [&str; 3] = ["blue", "green", "red"];
 const PODS: usize = 12;
 
 pub(crate) struct Story {
@@ -292,8 +293,9 @@ impl Story {
         self.events += 1;
         let nodes = self.api.keys(ObjectKind::Node);
         let pods = self.api.keys(ObjectKind::Pod);
-        match self.rng.below(26) {
+        match self.rng.below(33) {
             0 => self.new_node(),
+            20..=26 => self.change_policies(&pods),
             1 => {
                 if let Some(key) = self.rng.pick(&nodes).cloned() {
                     self.wire_node(&key);
@@ -321,6 +323,9 @@ impl Story {
                 let key = (ObjectKind::Namespace, String::new(), name.to_owned());
                 let multicast = if self.rng.percent(50) { "true" } else { "false" };
                 if self.rng.percent(30) {
+                    if self.api.keys(ObjectKind::Policy).iter().any(|(_, namespace, _)| namespace == name) {
+                        policies::delete_namespace(&mut self.api, name);
+                    }
                     self.api.delete(&key);
                 } else if !self.api.create(ObjectKind::Namespace, "", name, json!({"metadata": {}})) {
                     self.api.change(&key, |namespace| {
@@ -338,7 +343,7 @@ impl Story {
                     }
                 }
             }
-            20..=25 => self.change_services(),
+            27..=32 => self.change_services(),
             _ => self.new_pod(),
         }
     }
@@ -360,9 +365,14 @@ impl Story {
 
     fn new_pod(&mut self) {
         let namespace = *self.rng.pick(&NAMESPACES).unwrap();
+        // There is no pod without a namespace, though the pod may be seen first.
+        self.api.create(ObjectKind::Namespace, "", namespace, json!({"metadata": {}}));
         let name = format!("p{}", self.rng.below(PODS));
         let node = format!("n{}", self.rng.below(NODES));
         let mut pod = json!({"metadata": {}, "spec": {"nodeName": node}, "status": {"phase": "Pending"}});
+        pod["metadata"]["labels"] = json!({"app": self.rng.pick(&["a", "b", "c"])});
+        let port = 8080 + self.rng.below(3);
+        pod["spec"]["containers"] = json!([{"ports": [{"name": "http", "containerPort": port}]}]);
         match self.rng.below(12) {
             0 => pod["spec"]["hostNetwork"] = json!(true),
             1 => {

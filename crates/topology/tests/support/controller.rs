@@ -211,6 +211,7 @@ impl Controller {
             Err((place, ..)) if place == Some(guard) => self.deposed(),
             Err((_, owner, why)) => self.engine.refused(owner.as_deref(), &why, now),
             Ok(()) => {
+                nb.check_isolation(&self.engine);
                 if faults.strike(Fault::DuplicateCommit, rng) {
                     assert!(nb.apply(&guarded).is_err(), "a copy took effect");
                 }

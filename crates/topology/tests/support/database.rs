@@ -26,6 +26,8 @@ pub(crate) struct Nb {
     pub(crate) log: Vec<Vec<RowChange>>,
     /// Which of these were nobody's of ours.
     by_hand: BTreeSet<usize>,
+    /// Whether somebody has taken away what rules name: then nobody can keep it right.
+    pub(crate) damaged: bool,
     /// Which commit removed the port that had an address last, and whose it was.
     removed: BTreeMap<String, (usize, String)>,
     holders: BTreeMap<String, String>,
@@ -51,6 +53,7 @@ impl Nb {
             database: Database::with_seed(schema.clone(), seed),
             log: Vec::new(),
             by_hand: BTreeSet::new(),
+            damaged: false,
             removed: BTreeMap::new(),
             holders: BTreeMap::new(),
             chassis: BTreeMap::new(),
@@ -87,6 +90,7 @@ impl Nb {
         if std::env::var("SIMULATION_TRACE").is_ok() {
             eprintln!("-- by hand (log {commit}): {}", serde_json::to_string(transaction.operations()).unwrap());
         }
+        self.damaged = true;
         self.apply(transaction).unwrap();
         if self.log.len() > commit {
             self.by_hand.insert(commit);
@@ -157,6 +161,9 @@ impl Nb {
                 );
             }
         }
+        if !self.damaged {
+            self.check_names(changes);
+        }
         // The server keeps strong references right; weak ones it only clears.
         for change in changes.iter().filter(|change| change.table == "Port_Group") {
             let ports = change.after.as_ref().and_then(|values| values.get("ports"));
@@ -166,6 +173,53 @@ impl Nb {
                     self.database.row("Logical_Switch_Port", uuid).is_some(),
                     "a port group has a port that is gone"
                 );
+            }
+        }
+    }
+
+    /// No rule names a group or a set that is not there: neither one that came now, nor one whose group or set went now.
+    fn check_names(&self, changes: &[RowChange]) {
+        let text = |values: &ovsdb::operation::RowValues, column: &str| values.get(column).map(ToString::to_string);
+        let concerns = |change: &&RowChange| match change.table.as_str() {
+            "ACL" => change.after.is_some(),
+            "Port_Group" | "Address_Set" => change.after.is_none(),
+            _ => false,
+        };
+        if !changes.iter().any(|change| concerns(&change)) {
+            return;
+        }
+        let rows = || self.database.tables();
+        let named = rows().filter(|(table, ..)| ["Port_Group", "Address_Set"].contains(table));
+        let there: BTreeSet<String> = named.filter_map(|(_, _, values)| text(&values, "name")).collect();
+        for (_, uuid, values) in rows().filter(|(table, ..)| *table == "ACL") {
+            let matching = text(&values, "match").unwrap_or_default();
+            for name in topology::selector::named_in(&matching) {
+                assert!(there.contains(name), "rule {uuid} names {name}, which is not there: {matching}");
+            }
+        }
+    }
+
+    /// A pod's port comes with its isolation: it is in every group that a policy puts it in.
+    pub(crate) fn check_isolation(&self, engine: &topology::Engine) {
+        if self.damaged {
+            return;
+        }
+        let Some(changes) = self.log.last() else { return };
+        let came = changes.iter().filter(|change| change.table == "Logical_Switch_Port" && change.before.is_none());
+        for change in came {
+            let Some(Owner::Pod(key)) = change.after.as_ref().and_then(owner) else { continue };
+            let Some(pod) = engine.store().pod(&key) else { continue };
+            for (words, selector) in engine.store().selectors_of(pod) {
+                if selector.role != topology::selector::Role::Ports {
+                    continue;
+                }
+                let name =
+                    Datum::from(ovsdb::datum::Atom::String(topology::selector::group_name(words).as_str().into()));
+                let mut groups = self.database.tables().filter(|(table, ..)| *table == "Port_Group");
+                let group = groups.find(|(_, _, values)| values.get("name") == Some(&name));
+                let ports = group.and_then(|(_, _, values)| values.get("ports").cloned());
+                let closed = ports.is_some_and(|ports| ports.contains(&ovsdb::datum::Atom::Uuid(change.uuid)));
+                assert!(closed, "the port of {key} is there and not among the {words}");
             }
         }
     }

@@ -1,0 +1,54 @@
+//! Policies come, change and go in a story, and labels flip under them.
+
+use serde_json::json;
+use topology::store::ObjectKind;
+
+use crate::story::{NAMESPACES, Story};
+use crate::support::api::Key;
+use crate::support::policies;
+
+impl Story {
+    /// A policy or a label changes.
+    pub(crate) fn change_policies(&mut self, pods: &[Key]) {
+        let namespace = (*self.rng.pick(&NAMESPACES).unwrap()).to_owned();
+        let of_namespace: Key = (ObjectKind::Namespace, String::new(), namespace.clone());
+        let labels = ["a", "b", "c"];
+        match self.rng.below(10) {
+            0 | 1 => {
+                if let Some(key) = self.rng.pick(pods).cloned() {
+                    let label = *self.rng.pick(&labels).unwrap();
+                    self.api.change(&key, |pod| pod["metadata"]["labels"] = json!({"app": label}));
+                }
+            }
+            2 => {
+                let label = *self.rng.pick(&labels).unwrap();
+                self.api.change(&of_namespace, |object| object["metadata"]["labels"] = json!({"team": label}));
+            }
+            3 | 4 => {
+                let keys = self.api.keys(ObjectKind::Policy);
+                if let Some(key) = self.rng.pick(&keys).cloned() {
+                    self.api.delete(&key);
+                }
+            }
+            5 => {
+                // What cannot be: the pods stay as they were, or are closed.
+                let keys = self.api.keys(ObjectKind::Policy);
+                if let Some(key) = self.rng.pick(&keys).cloned().filter(|_| self.rng.percent(30)) {
+                    let spec = json!({"podSelector": {}, "ingress": [{"ports": [{"port": 70000}]}]});
+                    self.api.change(&key, |policy| policy["spec"] = spec);
+                }
+            }
+            _ => {
+                // There is no policy without a namespace.
+                if !self.api.objects.contains_key(&of_namespace) {
+                    return;
+                }
+                let (name, spec) = (format!("policy{}", self.rng.below(4)), policies::spec(self.rng.below(1000)));
+                let policy = json!({"metadata": {}, "spec": spec});
+                if !self.api.create(ObjectKind::Policy, &namespace, &name, policy) {
+                    self.api.change(&(ObjectKind::Policy, namespace, name), |policy| policy["spec"] = spec);
+                }
+            }
+        }
+    }
+}
