@@ -11,7 +11,7 @@ use topology::selector::group_name;
 use topology::store::ObjectKind;
 
 use crate::support::quiet::Quiet;
-use crate::support::schema;
+use crate::support::{api, schema};
 
 /// A node, a namespace, and pods with labels.
 fn world(pods: usize) -> Quiet {
