@@ -323,10 +323,7 @@ impl Story {
                 let key = (ObjectKind::Namespace, String::new(), name.to_owned());
                 let multicast = if self.rng.percent(50) { "true" } else { "false" };
                 if self.rng.percent(30) {
-                    if self.api.keys(ObjectKind::Policy).iter().any(|(_, namespace, _)| namespace == name) {
-                        policies::delete_namespace(&mut self.api, name);
-                    }
-                    self.api.delete(&key);
+                    policies::delete_namespace(&mut self.api, name);
                 } else if !self.api.create(ObjectKind::Namespace, "", name, json!({"metadata": {}})) {
                     self.api.change(&key, |namespace| {
                         namespace["metadata"]["annotations"]["k8s.ovn.org/multicast-enabled"] = json!(multicast);
@@ -450,9 +447,11 @@ impl Story {
                     controller.step(&mut self.nb, &mut self.ghosts, self.now, &mut self.rng, &mut self.faults);
                 }
             }
+            let controller = &self.controllers[leader];
             if !busy
-                && self.controllers[leader].engine.backlog() == 0
-                && self.controllers[leader].engine.deadline().is_none()
+                && controller.patches.is_empty()
+                && controller.engine.backlog() == 0
+                && controller.engine.deadline().is_none()
             {
                 break;
             }
