@@ -154,10 +154,10 @@ impl Story {
         self.incarnations += 1;
         let new = Controller::new(&self.settings, &self.nb, self.incarnations);
         let old = std::mem::replace(&mut self.controllers[which], new);
-        // What it had sent to the API is still under way.
-        self.controllers[which].patches.extend(old.patches);
+        let led = old_led(&old.engine);
+        self.controllers[which].inherit(old);
         self.list(which);
-        if old_led(&old.engine) {
+        if led {
             self.controllers[which].take_over(&mut self.nb);
         }
     }
@@ -449,7 +449,7 @@ impl Story {
             }
             let controller = &self.controllers[leader];
             if !busy
-                && controller.patches.is_empty()
+                && controller.is_answered()
                 && controller.engine.backlog() == 0
                 && controller.engine.deadline().is_none()
             {
