@@ -9,6 +9,9 @@ use serde_json::Value;
 use crate::sight::PATIENCE;
 use crate::world::World;
 
+/// Where a controller tells its metrics, on the machine of the controllers.
+pub(crate) const METRICS: &str = "127.0.0.1:9102";
+
 pub(crate) struct Controller {
     pub(crate) name: String,
     pid: u32,
@@ -24,12 +27,23 @@ pub(crate) fn now() -> f64 {
 impl Controller {
     /// Starts one. It runs when this returns, and leads later.
     pub(crate) fn start(world: &World, name: &str) -> Result<Self> {
+        Self::start_with(world, name, "off")
+    }
+
+    /// Starts one that leads when this returns and tells its metrics.
+    pub(crate) fn measured(world: &World, name: &str) -> Result<Self> {
+        let controller = Self::start_with(world, name, METRICS)?;
+        controller.logged(world, "leading")?;
+        Ok(controller)
+    }
+
+    fn start_with(world: &World, name: &str, metrics: &str) -> Result<Self> {
         let program = std::env::current_exe()?.with_file_name("ovnkube");
         if !program.exists() {
             bail!("{} is not there: run `make bench-controller`, which builds it", program.display());
         }
         let program = Program::new(name, program)
-            .arguments(["controller", "--identity", name, "--metrics-bind-address", "off"])
+            .arguments(["controller", "--identity", name, "--metrics-bind-address", metrics])
             .arguments(["--nb-address", &world.northbound, "--sb-address", &world.southbound]);
         world.lab.run(&program)?;
         let pid = world.lab.record().component(name)?.process.pid;

@@ -5,7 +5,8 @@ use bench::Figure;
 
 use crate::growth::{Cost, Size};
 use crate::options::Options;
-use crate::{backlog, burst, growth, restart, steady, takeover};
+use crate::workload::Services;
+use crate::{backlog, burst, growth, naive, policies, restart, services, steady, takeover};
 
 /// The sizes of the issue, and their memory in MB.
 const SMALL: Size = Size { pods: 1_000, nodes: 20, peak: 35.0 };
@@ -13,6 +14,11 @@ const MIDDLE: Size = Size { pods: 5_000, nodes: 100, peak: 60.0 };
 const LARGE: Size = Size { pods: 25_000, nodes: 500, peak: 150.0 };
 /// Pods that wait for a controller.
 const BACKLOG: usize = 10_000;
+/// Services, and the endpoints of each.
+const SERVICES: Services = Services { count: 10_000, endpoints: 10 };
+const FEWER_SERVICES: Services = Services { count: 1_000, endpoints: 10 };
+/// Policies beside the fewer Services.
+const POLICIES: usize = 200;
 /// Pods in each round of a burst.
 const BURST: usize = 1_000;
 
@@ -20,7 +26,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut figures = vec![bench::calibration()?];
     let mut costs = Vec::new();
     let mut failure = None;
-    for (name, measure) in [("small", small as Measure), ("middle", middle), ("large", large)] {
+    for (name, measure) in [
+        ("small", small as Measure),
+        ("middle", middle),
+        ("large", large),
+        ("guarded", guarded),
+        ("flows", flows),
+        ("services", many_services),
+    ] {
         // What was measured before a failure is worth keeping, and the next lab has nothing to do with it.
         if let Err(error) = measure(options, &mut figures, &mut costs) {
             eprintln!("the {name} lab failed: {error:#}");
@@ -108,4 +121,31 @@ fn large(options: &Options, figures: &mut Vec<Figure>, costs: &mut Vec<Cost>) ->
         figures.extend(takeover::figures(&world, controller, 1)?);
     }
     Ok(())
+}
+
+fn guarded(options: &Options, figures: &mut Vec<Figure>, _: &mut Vec<Cost>) -> Result<()> {
+    if options.wants("policies") {
+        figures.extend(policies::figures(sized(SMALL, options))?);
+    }
+    Ok(())
+}
+
+fn flows(options: &Options, figures: &mut Vec<Figure>, _: &mut Vec<Cost>) -> Result<()> {
+    if options.wants("flows") {
+        figures.extend(naive::figures(sized(SMALL, options), fewer(FEWER_SERVICES, options), POLICIES)?);
+    }
+    Ok(())
+}
+
+fn many_services(options: &Options, figures: &mut Vec<Figure>, _: &mut Vec<Cost>) -> Result<()> {
+    if options.wants("services") {
+        let nodes = sized(LARGE, options).nodes;
+        figures.extend(services::figures(nodes, fewer(SERVICES, options))?);
+    }
+    Ok(())
+}
+
+/// As many Services as pods, for a quick look.
+fn fewer(services: Services, options: &Options) -> Services {
+    Services { count: options.pods.map_or(services.count, |pods| pods.max(200)), ..services }
 }

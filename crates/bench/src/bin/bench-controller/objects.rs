@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 /// Requests at a time, as many as the controller has under way.
 pub(crate) const WIDTH: usize = 32;
-/// Pods in a namespace.
+/// Pods in a namespace, where nobody wants it otherwise.
 const NAMESPACE: usize = 100;
 
 /// A name and a chassis for each node.
@@ -27,11 +27,15 @@ pub(crate) struct Pods {
     pub(crate) count: usize,
     /// Without nodes they belong to nobody, and no controller touches them.
     pub(crate) nodes: usize,
+    /// Pods in one namespace.
+    pub(crate) namespace_size: usize,
+    /// The labels `app` that they have by turns.
+    pub(crate) apps: &'static [&'static str],
 }
 
 impl Pods {
     pub(crate) fn new(purpose: impl Into<String>, count: usize, nodes: usize) -> Self {
-        Self { purpose: purpose.into(), first: 0, count, nodes }
+        Self { purpose: purpose.into(), first: 0, count, nodes, namespace_size: NAMESPACE, apps: &["web"] }
     }
 
     /// As many more, of the same purpose.
@@ -40,7 +44,16 @@ impl Pods {
     }
 
     pub(crate) fn namespace(&self, number: usize) -> String {
-        format!("{}-{}", self.purpose, number / NAMESPACE)
+        format!("{}-{}", self.purpose, number / self.namespace_size)
+    }
+
+    /// How many namespaces they have.
+    pub(crate) fn namespaces(&self) -> usize {
+        (self.first + self.count).div_ceil(self.namespace_size)
+    }
+
+    pub(crate) fn app(&self, number: usize) -> &'static str {
+        self.apps[number % self.apps.len()]
     }
 
     pub(crate) fn name(&self, number: usize) -> String {
@@ -59,7 +72,7 @@ impl Pods {
     /// About what a deployment makes; the server adds tolerations, the token's volume and managed fields.
     pub(crate) fn manifest(&self, number: usize) -> String {
         let mut pod = json!({"apiVersion": "v1", "kind": "Pod",
-            "metadata": {"name": self.name(number), "labels": {"bench": self.purpose, "app": "web"}},
+            "metadata": {"name": self.name(number), "labels": {"bench": self.purpose, "app": self.app(number)}},
             "spec": {"containers": [{"name": "web", "image": "registry.example.com/team/web:1.2.3",
                 "ports": [{"containerPort": 8080}], "env": [{"name": "LEVEL", "value": "info"}],
                 "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}}}]}});
@@ -72,8 +85,8 @@ impl Pods {
     /// The namespaces, each with the account without which no pod is admitted.
     pub(crate) async fn prepare(&self, api: &Api) -> Result<()> {
         let (pods, call) = (self.clone(), api.clone());
-        parallel(WIDTH, (self.first + self.count).div_ceil(NAMESPACE), move |number| {
-            let (namespace, api) = (pods.namespace(number * NAMESPACE), call.clone());
+        parallel(WIDTH, self.namespaces(), move |number| {
+            let (namespace, api) = (pods.namespace(number * pods.namespace_size), call.clone());
             async move {
                 let body = json!({"metadata": {"name": namespace}}).to_string();
                 created(api.post("/api/v1/namespaces", body.into_bytes()).await)?;
@@ -97,7 +110,7 @@ impl Pods {
 }
 
 /// What is there already need not be made.
-fn created(answer: Result<Vec<u8>, ApiError>) -> Result<()> {
+pub(crate) fn created(answer: Result<Vec<u8>, ApiError>) -> Result<()> {
     match answer {
         Err(ApiError::AlreadyExists(_)) => Ok(()),
         answer => Ok(answer.map(drop)?),

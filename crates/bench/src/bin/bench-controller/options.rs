@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result, bail};
 
 /// The parts, by the names that `--only` takes.
-pub(crate) const PARTS: [&str; 6] = ["growth", "steady", "burst", "backlog", "restart", "takeover"];
+pub(crate) const PARTS: [&str; 9] =
+    ["growth", "steady", "burst", "backlog", "restart", "takeover", "policies", "services", "flows"];
 
 #[derive(Debug, Default)]
 pub(crate) struct Options {

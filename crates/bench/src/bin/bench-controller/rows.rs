@@ -15,12 +15,23 @@ use ovsdb::uuid::Uuid;
 use crate::objects::node_name;
 use crate::sight::PATIENCE;
 
-const DATABASE: &str = "OVN_Northbound";
+pub(crate) const NORTHBOUND: &str = "OVN_Northbound";
+pub(crate) const SOUTHBOUND: &str = "OVN_Southbound";
 const PORTS: &str = "Logical_Switch_Port";
 
 /// A client that holds these tables.
 pub(crate) async fn connect(remote: &str, tables: &[&str]) -> Result<Client> {
-    let config = Config::new(Remote::parse_list(remote)?, DATABASE);
+    connect_to(remote, NORTHBOUND, tables).await
+}
+
+/// How many rows these tables have.
+pub(crate) async fn count(remote: &str, database: &str, tables: &[&str]) -> Result<usize> {
+    let snapshot = connect_to(remote, database, tables).await?.snapshot();
+    Ok(tables.iter().filter_map(|table| snapshot.table(table)).map(ovsdb::replica::Table::len).sum())
+}
+
+async fn connect_to(remote: &str, database: &str, tables: &[&str]) -> Result<Client> {
+    let config = Config::new(Remote::parse_list(remote)?, database);
     let config = tables.iter().fold(config, |config, table| config.monitor(TableMonitor::new(*table)));
     connected(config).await
 }
@@ -106,7 +117,7 @@ pub(crate) struct Monitor {
 
 impl Monitor {
     pub(crate) async fn new(remote: &str) -> Result<Self> {
-        let config = Config::new(Remote::parse_list(remote)?, DATABASE);
+        let config = Config::new(Remote::parse_list(remote)?, NORTHBOUND);
         let client = connected(config.monitor(TableMonitor::new(PORTS).columns(&["name"]))).await?;
         let mut changes = client.subscribe();
         // What is there already is not seen now.

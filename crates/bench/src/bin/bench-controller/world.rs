@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use kubernetes::Api;
 use lab::{ChassisSpec, Databases, Kubernetes, Lab, LabSpec, LightChassis, Ovn};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::controller::Controller;
+use crate::controller::{Controller, METRICS};
 use crate::objects::{Pods, create_nodes};
+use crate::rows::{NORTHBOUND, count};
 use crate::sight::{PATIENCE, Sight};
 
 /// The least that must hold still before something is measured.
@@ -118,6 +120,22 @@ impl World {
             pods.count as f64 / grown.seconds
         );
         Ok(grown)
+    }
+
+    /// How many rows these tables of the northbound database have.
+    pub(crate) fn count_rows(&self, tables: &[&str]) -> Result<usize> {
+        self.inside(async |_| count(&self.northbound, NORTHBOUND, tables).await)
+    }
+
+    /// What the controller that is measured tells of itself.
+    pub(crate) fn metrics(&self) -> Result<String> {
+        self.inside(async |_| {
+            let mut stream = tokio::net::TcpStream::connect(METRICS).await.context("no metrics")?;
+            stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await?;
+            let mut text = String::new();
+            stream.read_to_string(&mut text).await?;
+            Ok(text)
+        })
     }
 
     /// The writer and number of the last transaction of a controller.
