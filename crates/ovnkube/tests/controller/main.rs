@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod bad_input;
+mod churn;
 mod cluster;
+mod crowd;
 mod door;
 mod leadership;
 mod lessons_connection;
@@ -13,6 +15,8 @@ mod migration;
 mod nodes;
 mod packets;
 mod plan;
+mod policies;
+mod prober;
 mod random_objects;
 mod rows;
 mod services;
