@@ -6,110 +6,10 @@ use std::net::IpAddr;
 use lab::{Pod, Wiring};
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, PATIENCE, until};
+use crate::cluster::{PATIENCE, until};
 use crate::crowd::{labelled_pod, namespace, policy, two_nodes};
-use crate::prober::{Moment, Prober, WayId};
-
-fn addresses(cluster: &Cluster, namespace: &str, name: &str) -> Vec<IpAddr> {
-    cluster.network_of(namespace, name).addresses.iter().map(|own| own.address()).collect()
-}
-
-/// A pod of the cluster, bound.
-fn bound(cluster: &Cluster, namespace: &str, name: &str, node: u32, labels: &Value) -> Pod {
-    cluster.apply_all(&[labelled_pod(namespace, name, &format!("n{node}"), labels, &json!([]))]);
-    cluster.bind(node, namespace, name)
-}
-
-fn settled(cluster: &Cluster) {
-    cluster.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
-}
-
-/// Waits until the rules of a policy are there, or are not.
-fn stands(cluster: &Cluster, name: &str, there: bool) {
-    until(&format!("{name} has rules: {there}"), || {
-        let ids = cluster.column("ACL", "external_ids");
-        (ids.iter().any(|ids| ids.split(' ').any(|one| one == format!("k8s.ovn.org/name={name}"))) == there).then_some(())
-    });
-    settled(cluster);
-}
-
-/// Guards namespace shop: friends come in, and nothing goes out of it.
-fn guard(name: &str, more: &Value) -> Value {
-    let mut from = json!([{"podSelector": {"matchLabels": {"app": "friend"}}}]);
-    from.as_array_mut().unwrap().extend(more.as_array().unwrap().iter().cloned());
-    let own = json!([{"podSelector": {}}]);
-    policy(
-        "shop",
-        name,
-        &json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"], "ingress": [{"from": from}], "egress": [{"to": own}]}),
-    )
-}
-
-/// The ways that the prober watches.
-struct Watch {
-    cluster: Cluster,
-    prober: Prober,
-    forbidden: Vec<WayId>,
-    allowed: Vec<WayId>,
-    since: Moment,
-    losses: Vec<String>,
-}
-
-impl Watch {
-    /// One change: what is forbidden before and after it never passes, and what is allowed is not lost.
-    fn over(&mut self, what: &str, change: impl FnOnce(&Cluster)) {
-        let begin = self.prober.now();
-        change(&self.cluster);
-        settled(&self.cluster);
-        self.prober.nothing_passed(what, &self.forbidden, &self.since);
-        self.prober.open(&self.allowed);
-        for way in &self.allowed {
-            let lost = self.prober.lost(*way, &begin);
-            if !lost.is_empty() {
-                let (name, sent) = (self.prober.name(*way), self.prober.sent(*way, &begin));
-                self.losses.push(format!("{what}: {} of {sent} from {name}", lost.len()));
-            }
-        }
-    }
-}
-
-fn watch() -> Watch {
-    let cluster = two_nodes("churn");
-    cluster.apply_all(&[namespace("shop", &json!({"team": "blue"})), namespace("yard", &json!({"team": "red"}))]);
-    let web = bound(&cluster, "shop", "web", 1, &json!({"app": "web"}));
-    let friend = bound(&cluster, "shop", "friend", 2, &json!({"app": "friend"}));
-    let near = bound(&cluster, "yard", "near", 1, &json!({"app": "stranger"}));
-    let far = bound(&cluster, "yard", "far", 2, &json!({"app": "stranger"}));
-    settled(&cluster);
-    let prober = Prober::default();
-    for pod in [&web, &near, &far] {
-        prober.listen(pod);
-    }
-    let mut ways = [Vec::new(), Vec::new()];
-    for (from, to, allowed) in [
-        (&near, ("shop", "web"), 0),
-        (&far, ("shop", "web"), 0),
-        (&web, ("yard", "near"), 0),
-        (&web, ("yard", "far"), 0),
-        (&friend, ("shop", "web"), 1),
-        (&far, ("yard", "near"), 1),
-    ] {
-        for address in addresses(&cluster, to.0, to.1) {
-            ways[allowed].push(prober.send(from, address));
-        }
-    }
-    let [forbidden, allowed] = ways;
-    prober.open(&[forbidden.as_slice(), &allowed].concat());
-    cluster.apply(&guard("guard", &json!([])));
-    stands(&cluster, "shop/guard", true);
-    let since = prober.closed(&forbidden);
-    prober.open(&allowed);
-    Watch { cluster, prober, forbidden, allowed, since, losses: Vec::new() }
-}
-
-fn remove(cluster: &Cluster, words: &[&str]) {
-    cluster.lab.kubectl(&[&["delete"], words].concat()).unwrap();
-}
+use crate::guarded::{Watch, addresses, bound, guard, remove, settled, stands};
+use crate::prober::Prober;
 
 fn policies_change(watch: &mut Watch) {
     let nobody = json!([{"podSelector": {"matchLabels": {"app": "nobody"}}}]);
@@ -216,7 +116,7 @@ fn processes_come_and_go(watch: &mut Watch) {
 /// The guard is seen to matter: before it came, and after it is gone, everything arrives that it kept out.
 #[test]
 fn nothing_forbidden_passes_and_nothing_allowed_is_lost_whatever_changes() {
-    let mut watch = watch();
+    let mut watch = Watch::on(two_nodes("churn"));
     policies_change(&mut watch);
     labels_and_pods_change(&mut watch);
     processes_come_and_go(&mut watch);
@@ -283,7 +183,13 @@ fn a_new_pod_is_never_reachable_against_a_standing_policy() {
             }
             remove(&cluster, &["pod", "-n", "shop", "late"]);
             until("its port is gone", || {
-                cluster.lab.nbctl(&["--if-exists", "get", "Logical_Switch_Port", "shop_late", "name"]).ok()?.trim().is_empty().then_some(())
+                cluster
+                    .lab
+                    .nbctl(&["--if-exists", "get", "Logical_Switch_Port", "shop_late", "name"])
+                    .ok()?
+                    .trim()
+                    .is_empty()
+                    .then_some(())
             });
             settled(&cluster);
             if closed {

@@ -89,7 +89,8 @@ impl Crowd {
             namespace("yard", &json!({})),
         ]);
         let http = |number: u16| json!([{"name": "http", "containerPort": number}]);
-        let both = json!([{"name": "http", "containerPort": 8080}, {"name": "dns", "containerPort": 5353, "protocol": "UDP"}]);
+        let both =
+            json!([{"name": "http", "containerPort": 8080}, {"name": "dns", "containerPort": 5353, "protocol": "UDP"}]);
         cluster.apply_all(&[
             labelled_pod("shop", "web", "n1", &json!({"app": "web", "tier": "front"}), &both),
             labelled_pod("shop", "db", "n2", &json!({"app": "db"}), &http(9090)),
@@ -166,11 +167,17 @@ impl Crowd {
         std::thread::scope(|scope| {
             let asked = scope.spawn(|| self.datagrams_that_arrive(questions, &datagrams));
             let mut found = BTreeSet::new();
-            for own in self.members.iter().map(|member| {
-                let own = streams.iter().copied().filter(|place| questions[*place].from == member.place());
-                let targets: Vec<(usize, SocketAddr)> = own.map(|place| (place, self.target(&questions[place]))).collect();
-                scope.spawn(move || connections(&member.pod, &targets))
-            }).collect::<Vec<_>>() {
+            for own in self
+                .members
+                .iter()
+                .map(|member| {
+                    let own = streams.iter().copied().filter(|place| questions[*place].from == member.place());
+                    let targets: Vec<(usize, SocketAddr)> =
+                        own.map(|place| (place, self.target(&questions[place]))).collect();
+                    scope.spawn(move || connections(&member.pod, &targets))
+                })
+                .collect::<Vec<_>>()
+            {
                 found.extend(own.join().unwrap());
             }
             found.extend(asked.join().unwrap());
@@ -246,7 +253,11 @@ impl Crowd {
             if differing.is_empty() {
                 return verdicts.iter().filter(|verdict| !verdict.allowed).count();
             }
-            assert!(Instant::now() < deadline, "{what}: {} connections are not as the objects say:{wrong}", differing.len());
+            assert!(
+                Instant::now() < deadline,
+                "{what}: {} connections are not as the objects say:{wrong}",
+                differing.len()
+            );
             wrong.clear();
             for place in differing.into_iter().take(8) {
                 let Tuple { from, to, protocol, port, family } = &questions[place];

@@ -67,7 +67,8 @@ fn ports_and_labels_of_policies_by_packets() {
     let crowd = Crowd::gather("ports");
     assert_eq!(crowd.agrees("before all policies"), 0);
 
-    let numbers = json!({"podSelector": {}, "ingress": [{"ports": [{"port": 8080}, {"protocol": "UDP", "port": 6000}]}]});
+    let numbers =
+        json!({"podSelector": {}, "ingress": [{"ports": [{"port": 8080}, {"protocol": "UDP", "port": 6000}]}]});
     crowd.under("ports by number", &[policy("shop", "numbers", &numbers)]);
     crowd.without("ports by number");
 
@@ -81,7 +82,8 @@ fn ports_and_labels_of_policies_by_packets() {
     crowd.under("a whole protocol", &[policy("shop", "protocol", &protocol)]);
     crowd.without("a whole protocol");
 
-    let named = json!({"podSelector": {}, "ingress": [{"ports": [{"port": "http"}, {"protocol": "UDP", "port": "dns"}]}]});
+    let named =
+        json!({"podSelector": {}, "ingress": [{"ports": [{"port": "http"}, {"protocol": "UDP", "port": "dns"}]}]});
     crowd.under("names of ports, coming in", &[policy("shop", "named", &named)]);
     crowd.without("names of ports, coming in");
 
