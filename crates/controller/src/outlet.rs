@@ -54,6 +54,7 @@ impl Outlet {
                 let sb = self.southbound.clone();
                 tokio::spawn(async move { databases::forget_chassis(&sb, &name).await });
             }
+            Effect::LookAtNamespace { name, question } => self.patches.look_at_namespace(name, question),
             Effect::Measured(measure) => {
                 if let Measure::Sync(took) = measure {
                     tracing::info!(seconds = took.as_secs_f64(), "everything was reviewed");

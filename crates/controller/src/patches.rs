@@ -1,4 +1,4 @@
-//! Writes to the API, many at a time. A slow one gives its place to others and goes on.
+//! What is asked of the API and written to it, many at a time. A slow one gives its place to others and goes on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,20 +7,45 @@ use kubernetes::{Api, ApiError, Patch};
 use serde_json::json;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::sleep;
+use topology::Engine;
 use topology::engine::{ObjectRef, PatchOutcome};
-use topology::identity::Owner;
+use topology::identity::{Name, Owner};
+use topology::objects::NamespaceFacts;
+
+use crate::metrics::Metrics;
 
 /// So many run at a time, of those that are not slow.
 const AT_ONCE: usize = 32;
 /// Who takes longer than this is slow: perhaps a webhook is, and the others shall not wait for it.
 const SLOW: Duration = Duration::from_secs(1);
 
+/// A question that was not answered is asked again after so long.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
 /// An answer of the API.
 #[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) owner: Owner,
-    pub(crate) uid: String,
-    pub(crate) outcome: PatchOutcome,
+pub(crate) enum Answer {
+    /// What became of annotations.
+    Patched { owner: Owner, uid: String, outcome: PatchOutcome },
+    /// A namespace as it is; nothing if there is none.
+    Namespace { name: Name, question: u64, found: Option<NamespaceFacts> },
+}
+
+impl Answer {
+    /// Tells the engine.
+    pub(crate) fn tell(self, engine: &mut Engine, metrics: &Metrics, now: Duration) {
+        match self {
+            Self::Patched { owner, uid, outcome } => {
+                if outcome == PatchOutcome::Failed {
+                    metrics.retries.inc();
+                }
+                engine.patched(&owner, &uid, outcome, now);
+            }
+            Self::Namespace { name, question, found } => {
+                engine.namespace_looked_at(&name, question, found.as_ref(), now);
+            }
+        }
+    }
 }
 
 /// Sends patches.
@@ -52,7 +77,33 @@ impl Patches {
                     PatchOutcome::Failed
                 }
             };
-            let _ = sender.answers.send(Answer { owner, uid, outcome });
+            let _ = sender.answers.send(Answer::Patched { owner, uid, outcome });
+        });
+    }
+
+    /// Asks for a namespace as it is now, until there is an answer.
+    pub(crate) fn look_at_namespace(&self, name: Name, question: u64) {
+        let sender = self.clone();
+        tokio::spawn(async move {
+            let path = format!("/api/v1/namespaces/{name}");
+            while !sender.answers.is_closed() {
+                let found = match sender.api.get(&path).await {
+                    Ok(body) => NamespaceFacts::parse(&String::from_utf8_lossy(&body)).map(Some),
+                    Err(ApiError::NotFound(_)) => Ok(None),
+                    Err(error) => Err(error.to_string()),
+                };
+                match found {
+                    Ok(found) => {
+                        let _ = sender.answers.send(Answer::Namespace { name, question, found });
+                        return;
+                    }
+                    Err(error) => {
+                        let what = "it cannot be told whether it is being deleted: its deleted policies stay in force";
+                        tracing::warn!(namespace = &*name, error, "{what}; asking again");
+                        sleep(ASK_AGAIN).await;
+                    }
+                }
+            }
         });
     }
 

@@ -174,7 +174,9 @@ impl Pilot {
                 },
                 changes = self.nb_changes.next() => self.database_changed(&changes),
                 seen = self.seen.recv() => self.saw(seen)?,
-                answer = self.answers.recv() => if let Some(answer) = answer { self.answered(&answer) },
+                answer = self.answers.recv() => if let Some(answer) = answer {
+                    answer.tell(&mut self.engine, &self.metrics, self.began.elapsed());
+                },
                 changes = self.sb_changes.next() => {
                     self.progress(&changes.snapshot);
                 }
@@ -470,14 +472,6 @@ impl Pilot {
         }
         self.metrics.survey(&self.engine, self.now());
         Ok(())
-    }
-
-    fn answered(&mut self, answer: &Answer) {
-        if answer.outcome == topology::engine::PatchOutcome::Failed {
-            self.metrics.retries.inc();
-        }
-        let now = self.now();
-        self.engine.patched(&answer.owner, &answer.uid, answer.outcome, now);
     }
 }
 

@@ -1,5 +1,6 @@
 //! The facts by key, with the reverse indexes that tell whom a change concerns.
 
+mod namespaces;
 mod selectors;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,6 +88,7 @@ impl<K: Ord + Clone, T: Identified> Kind<K, T> {
 pub struct Store {
     nodes: Kind<Name, NodeFacts>,
     namespaces: Kind<Name, NamespaceFacts>,
+    leaving: namespaces::Leaving,
     pods: Kind<Arc<PodKey>, PodFacts>,
     pods_by_node: BTreeMap<Name, BTreeSet<Arc<PodKey>>>,
     services: Kind<Arc<ObjectKey>, ServiceFacts>,
@@ -212,16 +214,6 @@ impl Store {
         self.nodes.objects.values()
     }
 
-    /// A namespace.
-    pub fn namespace(&self, name: &str) -> Option<&NamespaceFacts> {
-        self.namespaces.objects.get(name)
-    }
-
-    /// All namespaces.
-    pub fn namespaces(&self) -> impl Iterator<Item = &NamespaceFacts> {
-        self.namespaces.objects.values()
-    }
-
     /// A pod.
     pub fn pod(&self, key: &PodKey) -> Option<&PodFacts> {
         self.pods.objects.get(key)
@@ -291,16 +283,6 @@ impl Store {
     /// Removes a node, unless it is another one of the same name.
     pub fn remove_node(&mut self, name: &str, uid: Option<&str>) -> Option<NodeFacts> {
         self.nodes.remove(name, uid)
-    }
-
-    /// Puts a namespace; returns what it was.
-    pub fn put_namespace(&mut self, namespace: NamespaceFacts) -> Option<NamespaceFacts> {
-        self.namespaces.put(namespace.name.clone(), namespace)
-    }
-
-    /// Removes a namespace, unless it is another one of the same name.
-    pub fn remove_namespace(&mut self, name: &str, uid: Option<&str>) -> Option<NamespaceFacts> {
-        self.namespaces.remove(name, uid)
     }
 
     /// The EndpointSlices of a Service.
@@ -427,6 +409,7 @@ impl Store {
     pub fn remove_pod(&mut self, key: &PodKey, uid: Option<&str>) -> Option<PodFacts> {
         let pod = self.pods.remove(key, uid)?;
         self.unindex(&pod);
+        self.forget_labels(&pod.key.namespace);
         Some(pod)
     }
 

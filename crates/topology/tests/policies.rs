@@ -241,3 +241,75 @@ fn a_namespace_says_what_is_logged() {
         assert_eq!(world.controller.engine.parked().count(), parked);
     }
 }
+
+/// Watches are not in step: a policy's end may be seen long before its namespace's, though it went with it. Lesson 23.
+#[test]
+fn a_policy_that_went_with_its_namespace_stays_also_if_that_is_seen_later() {
+    let mut world = world(2);
+    put(&mut world, "closed", json!({"podSelector": {}}));
+    world.rest();
+    let closed = rules(&world);
+    assert!(!closed.is_empty());
+    let key: api::Key = (ObjectKind::Namespace, String::new(), "ns".into());
+    world.api.change(&key, |object| object["metadata"]["deletionTimestamp"] = json!("2026-01-02T00:00:00Z"));
+    world.api.delete(&policy("closed"));
+    // Only the policy's end is seen, and whoever takes over in this moment sees no more.
+    for restart in [false, true] {
+        if restart {
+            world.restart();
+        }
+        for _ in 0..20 {
+            world.round_seeing(&[ObjectKind::Policy]);
+        }
+        assert_eq!(rules(&world), closed, "restarted: {restart}");
+    }
+    world.rest();
+    assert_eq!(rules(&world), closed);
+    for name in ["p0", "p1"] {
+        assert!(!rules(&world).is_empty());
+        world.api.delete(&(ObjectKind::Pod, "ns".into(), name.into()));
+        world.rest();
+    }
+    assert!(rules(&world).is_empty(), "{:?}", rules(&world));
+}
+
+/// A policy that was deleted alone goes as soon as the API says that its namespace lives.
+#[test]
+fn a_policy_that_went_alone_goes() {
+    let mut world = world(2);
+    put(&mut world, "closed", json!({"podSelector": {}}));
+    put(&mut world, "more", json!({"podSelector": {}, "policyTypes": ["Egress"]}));
+    world.rest();
+    world.api.delete(&policy("closed"));
+    world.round();
+    world.api.delete(&policy("more"));
+    world.rest();
+    assert!(rules(&world).is_empty(), "{:?}", rules(&world));
+}
+
+/// Pods of a namespace that is gone keep its labels in the eyes of policies until they are gone themselves.
+#[test]
+fn pods_keep_the_labels_of_a_namespace_that_is_gone() {
+    let mut world = world(1);
+    put(
+        &mut world,
+        "blue",
+        json!({"podSelector": {}, "ingress": [{"from": [{"namespaceSelector": {"matchLabels": {"team": "blue"}}}]}]}),
+    );
+    world.rest();
+    let members = |world: &Quiet| -> usize {
+        let rows = world.nb.rows();
+        let sets = rows.iter().filter(|((table, _), values)| {
+            table == "Address_Set"
+                && values["external_ids"].get_str("k8s.ovn.org/name").is_some_and(|name| name.contains("team=blue"))
+        });
+        sets.map(|(_, values)| values["addresses"].len()).sum()
+    };
+    assert_eq!(members(&world), 1);
+    world.api.delete(&(ObjectKind::Namespace, String::new(), "ns".into()));
+    world.rest();
+    assert_eq!(members(&world), 1, "it left before it was gone");
+    world.api.delete(&(ObjectKind::Pod, "ns".into(), "p0".into()));
+    world.rest();
+    assert_eq!(members(&world), 0);
+}

@@ -61,6 +61,13 @@ pub enum Effect {
         /// Its name.
         name: Box<str>,
     },
+    /// The API is to be asked what has become of a namespace; [`crate::Engine::namespace_looked_at`] takes the answer.
+    LookAtNamespace {
+        /// The namespace.
+        name: Name,
+        /// Which question it is: an answer to an older one may be too old.
+        question: u64,
+    },
     /// Something was measured.
     Measured(Measure),
 }

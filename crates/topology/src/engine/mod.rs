@@ -11,6 +11,7 @@
 
 mod batch;
 mod effect;
+mod farewell;
 mod follow_up;
 mod observe;
 mod progress;
@@ -32,6 +33,7 @@ pub use effect::{Effect, Measure, ObjectRef, PatchOutcome, Stage};
 pub use observe::Observed;
 
 use self::batch::{Batch, Disturbed};
+use self::farewell::Question;
 use self::follow_up::Patching;
 use self::progress::Progress;
 use self::queue::Queue;
@@ -39,7 +41,7 @@ use self::services::NodeBound;
 use crate::allocation::{Allocator, KnownNode};
 use crate::contribution::Aliases;
 use crate::desired::{Given, denials};
-use crate::identity::{Name, Owner, PodKey};
+use crate::identity::{Name, ObjectKey, Owner, PodKey};
 use crate::ledger::Ledger;
 use crate::refusal::Refusal;
 use crate::settings::ClusterSettings;
@@ -57,6 +59,8 @@ pub struct Engine {
     pending_pods: BTreeMap<Arc<PodKey>, Duration>,
     leading: Option<Leading>,
     effects: Vec<Effect>,
+    /// How often a namespace was asked about.
+    asked: u64,
     /// How many objects go into one transaction at most.
     batch: usize,
 }
@@ -81,6 +85,8 @@ struct Leading {
     gathering: BTreeSet<Name>,
     /// Services whose rows depend on nodes.
     node_bound: NodeBound,
+    /// Namespaces that the API was asked about.
+    questions: BTreeMap<Name, Question>,
     patching: BTreeMap<Owner, Patching>,
     /// When annotations are sent again.
     retries: BTreeSet<(Duration, Owner)>,
@@ -98,6 +104,7 @@ impl Engine {
             pending_pods: BTreeMap::new(),
             leading: None,
             effects: Vec::new(),
+            asked: 0,
             batch: BATCH,
         }
     }
@@ -179,7 +186,7 @@ impl Engine {
         let mut aliases = seed::aliases(snapshot);
         let adopted = adopt.then(|| crate::adopt::adopt(&self.settings, &self.store, snapshot, &mut aliases));
         let seed::Seeded { ledger, ports } = seed::ledger(snapshot, adopted.as_ref());
-        self.keep_frozen(&ledger);
+        let doubtful = self.keep_frozen(&ledger);
         let queue = self.everybody(&ledger, now);
         let mut leading = Leading {
             allocator,
@@ -194,6 +201,7 @@ impl Engine {
             waiting: BTreeMap::new(),
             gathering: BTreeSet::new(),
             node_bound: NodeBound::default(),
+            questions: BTreeMap::new(),
             patching: BTreeMap::new(),
             retries: BTreeSet::new(),
             progress: Progress::default(),
@@ -206,12 +214,17 @@ impl Engine {
         }
         self.claim_what_stands(&mut leading, snapshot, &ports);
         self.leading = Some(leading);
+        for key in doubtful {
+            self.ask_about_namespace(Owner::Policy(key.clone()), &key.namespace);
+        }
         Ok(())
     }
 
     /// Policies whose rows stay as the database has them want the selectors that these rows name: those that cannot be
     /// understood, and those that went with their namespace while ports of it are still there.
-    fn keep_frozen(&mut self, ledger: &Ledger) {
+    /// Returns those of which it must be asked how they went.
+    fn keep_frozen(&mut self, ledger: &Ledger) -> Vec<Arc<ObjectKey>> {
+        let mut doubtful = Vec::new();
         self.store.reread_all();
         for owner in ledger.owners() {
             let Owner::Policy(key) = owner else { continue };
@@ -224,13 +237,16 @@ impl Engine {
                         self.store.freeze(owner, names());
                     }
                 }
-                None if !self.store.is_alive(&key.namespace) => {
+                None => {
                     self.store.freeze(owner, names());
                     self.store.linger(owner);
+                    if self.store.is_alive(&key.namespace) {
+                        doubtful.push(key.clone());
+                    }
                 }
-                None => {}
             }
         }
+        doubtful
     }
 
     /// A queue of every owner, of objects and of rows. Those who have nothing yet come first; those who have something are

@@ -8,7 +8,7 @@ use super::{Effect, Engine, Measure, ObjectRef};
 use crate::desired::holder_of_chassis;
 use crate::identity::{Name, ObjectKey, Owner, PodKey};
 use crate::objects::{
-    AdminPolicyFacts, Annotated, Labels, NamespaceFacts, NodeFacts, PodFacts, PolicyFacts, ServiceFacts, SliceFacts,
+    AdminPolicyFacts, Annotated, NamespaceFacts, NodeFacts, PodFacts, PolicyFacts, ServiceFacts, SliceFacts,
 };
 use crate::store::ObjectKind;
 
@@ -190,11 +190,11 @@ impl Engine {
     fn namespace_changed(&mut self, namespace: NamespaceFacts, now: Duration) {
         let name = namespace.name.clone();
         let (multicast, labels, logging) = (namespace.multicast, namespace.labels.clone(), namespace.logging.clone());
+        let known = self.store.labels_of(&name);
         let before = self.store.put_namespace(namespace);
         if before.as_ref().map_or(&Annotated::Absent, |before| &before.logging) != &logging {
             self.logging_changed(&name, now);
         }
-        let known = before.as_ref().map(|before| before.labels.clone()).unwrap_or_default();
         let selected = self.store.labels_matter(&known, &labels);
         self.lingering_ones(now);
         if before.as_ref().is_some_and(|before| before.multicast == multicast) && !selected {
@@ -205,11 +205,11 @@ impl Engine {
 
     fn namespace_gone(&mut self, name: &str, uid: Option<&str>, now: Duration) {
         let Some(before) = self.store.remove_namespace(name, uid) else { return };
-        let selected = self.store.labels_matter(&before.labels, &Labels::default());
         if before.logging != Annotated::Absent {
             self.logging_changed(&before.name, now);
         }
-        self.namespace_concerns(&before.name, before.multicast || selected, now);
+        // Those of its pods that are still there keep its labels.
+        self.namespace_concerns(&before.name, before.multicast, now);
     }
 
     fn namespace_concerns(&mut self, name: &Name, pods: bool, now: Duration) {
@@ -239,10 +239,12 @@ impl Engine {
     fn policy_gone(&mut self, key: &ObjectKey, uid: Option<&str>, now: Duration) {
         let Some(policy) = self.store.remove_policy(key, uid) else { return };
         let owner = Owner::Policy(policy.key);
-        let alive = self.store.is_alive(&key.namespace);
         let stands = self.leading.as_ref().is_some_and(|leading| leading.ledger.entry(&owner).is_some());
-        if stands && !alive {
+        if stands {
             self.store.linger(&owner);
+            if self.store.is_alive(&key.namespace) {
+                self.ask_about_namespace(owner.clone(), &key.namespace);
+            }
         } else {
             let changed = self.store.release(&owner);
             self.selectors_changed(changed, now);

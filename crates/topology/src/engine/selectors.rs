@@ -89,6 +89,7 @@ impl Leading {
                     let rows = self.ledger.entry(owner).map(Entry::rows).unwrap_or_default();
                     !good && denials(policy).iter().any(|row| rows.contains(row))
                 }
+                None if self.is_asked_about(owner, &key.namespace) => true,
                 // A namespace that is there again is another one: nothing of the former is left.
                 None => {
                     store.is_lingering(owner) && !store.is_alive(&key.namespace) && self.has_ports(store.uses(owner))

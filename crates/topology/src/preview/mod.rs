@@ -235,6 +235,11 @@ impl Preview {
                 Effect::Warn { object, reason, message } => {
                     self.warned.insert((object.kind, name_of(&object)), (reason, message));
                 }
+                Effect::LookAtNamespace { name, question } => {
+                    let found = self.engine.store().namespace(&name).cloned();
+                    self.engine.namespace_looked_at(&name, question, found.as_ref(), self.now);
+                    followed = true;
+                }
                 Effect::Healed { object, .. } => {
                     self.warned.remove(&(object.kind, name_of(&object)));
                 }

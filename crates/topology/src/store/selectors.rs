@@ -158,16 +158,6 @@ impl Store {
         self.selectors.of_nodes.iter()
     }
 
-    /// Whether a namespace is there to stay.
-    pub(crate) fn is_alive(&self, namespace: &str) -> bool {
-        self.namespace(namespace).is_some_and(|namespace| !namespace.terminating)
-    }
-
-    /// The labels of a namespace; none if it is not there.
-    fn labels_of(&self, namespace: &str) -> Labels {
-        self.namespace(namespace).map(|namespace| namespace.labels.clone()).unwrap_or_default()
-    }
-
     /// The selectors that select a pod.
     pub fn selectors_of<'a>(&'a self, pod: &'a PodFacts) -> impl Iterator<Item = (&'a Name, &'a Selector)> {
         let Selectors { by_namespace, by_labels, wanted, .. } = &self.selectors;
@@ -184,11 +174,12 @@ impl Store {
         match &selector.scope {
             Scope::Namespace(name) => Box::new(self.pods_in(name)),
             Scope::Namespaces(labels) => {
-                let namespaces = self.namespaces().filter(move |namespace| labels.matches(&namespace.labels));
+                let there = self.namespaces().map(|namespace| (&namespace.name, &namespace.labels));
+                let known = there.chain(self.leaving.with_labels()).filter(move |(_, own)| labels.matches(own));
                 let bare = labels.matches(&Labels::default());
-                let unknown = move |pod: &&PodFacts| bare && self.namespace(&pod.key.namespace).is_none();
+                let unknown = move |pod: &&PodFacts| bare && !self.knows_labels_of(&pod.key.namespace);
                 let of_unknown = self.pods().filter(unknown);
-                Box::new(namespaces.flat_map(|namespace| self.pods_in(&namespace.name)).chain(of_unknown))
+                Box::new(known.flat_map(|(name, _)| self.pods_in(name)).chain(of_unknown))
             }
             Scope::Nodes(_) => Box::new(std::iter::empty()),
         }

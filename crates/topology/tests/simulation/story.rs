@@ -154,10 +154,10 @@ impl Story {
         self.incarnations += 1;
         let new = Controller::new(&self.settings, &self.nb, self.incarnations);
         let old = std::mem::replace(&mut self.controllers[which], new);
-        // What it had sent to the API is still under way.
-        self.controllers[which].patches.extend(old.patches);
+        let led = old_led(&old.engine);
+        self.controllers[which].inherit(old);
         self.list(which);
-        if old_led(&old.engine) {
+        if led {
             self.controllers[which].take_over(&mut self.nb);
         }
     }
@@ -323,10 +323,7 @@ impl Story {
                 let key = (ObjectKind::Namespace, String::new(), name.to_owned());
                 let multicast = if self.rng.percent(50) { "true" } else { "false" };
                 if self.rng.percent(30) {
-                    if self.api.keys(ObjectKind::Policy).iter().any(|(_, namespace, _)| namespace == name) {
-                        policies::delete_namespace(&mut self.api, name);
-                    }
-                    self.api.delete(&key);
+                    policies::delete_namespace(&mut self.api, name);
                 } else if !self.api.create(ObjectKind::Namespace, "", name, json!({"metadata": {}})) {
                     self.api.change(&key, |namespace| {
                         namespace["metadata"]["annotations"]["k8s.ovn.org/multicast-enabled"] = json!(multicast);
@@ -450,9 +447,11 @@ impl Story {
                     controller.step(&mut self.nb, &mut self.ghosts, self.now, &mut self.rng, &mut self.faults);
                 }
             }
+            let controller = &self.controllers[leader];
             if !busy
-                && self.controllers[leader].engine.backlog() == 0
-                && self.controllers[leader].engine.deadline().is_none()
+                && controller.is_answered()
+                && controller.engine.backlog() == 0
+                && controller.engine.deadline().is_none()
             {
                 break;
             }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use ovsdb::transaction::Transaction;
 use topology::engine::{Next, PatchOutcome};
-use topology::identity::Owner;
+use topology::identity::{Name, Owner};
+use topology::objects::NamespaceFacts;
 use topology::store::ObjectKind;
 use topology::{ClusterSettings, Effect, Engine};
 
@@ -43,7 +44,9 @@ pub(crate) struct Controller {
     /// A commit that the replica has not shown yet.
     awaited: Option<String>,
     /// Patches of earlier incarnations and this one that are under way.
-    pub(crate) patches: Vec<Patch>,
+    patches: Vec<Patch>,
+    /// Namespaces that the API is asked about.
+    questions: Vec<(Name, u64)>,
     pub(crate) warnings: usize,
     /// Chassis that it wants removed.
     forget: Vec<String>,
@@ -63,6 +66,7 @@ impl Controller {
             doubt: None,
             awaited: None,
             patches: Vec::new(),
+            questions: Vec::new(),
             warnings: 0,
             forget: Vec::new(),
         }
@@ -86,7 +90,20 @@ impl Controller {
 
     /// Sees some of what happened.
     pub(crate) fn watch(&mut self, api: &Api, most: usize, now: Duration, rng: &mut Rng, faults: &mut Faults) {
-        for kind in KINDS {
+        self.watch_kinds(api, &KINDS, most, now, rng, faults);
+    }
+
+    /// Sees some of what happened to objects of some kinds.
+    pub(crate) fn watch_kinds(
+        &mut self,
+        api: &Api,
+        kinds: &[ObjectKind],
+        most: usize,
+        now: Duration,
+        rng: &mut Rng,
+        faults: &mut Faults,
+    ) {
+        for kind in kinds.iter().copied() {
             for observed in self.watches.next(api, kind, most) {
                 if faults.strike(Fault::DuplicateEvent, rng) {
                     self.engine.observe(observed.clone(), now);
@@ -261,15 +278,33 @@ impl Controller {
                     self.warnings += 1;
                 }
                 Effect::ForgetChassis { name } => self.forget.push(name.into()),
+                Effect::LookAtNamespace { name, question } => self.questions.push((name, question)),
                 _ => {}
             }
         }
     }
 
-    /// Sends one of the patches that are under way.
+    /// What a former one of the same process sent is still under way.
+    pub(crate) fn inherit(&mut self, former: Self) {
+        self.patches.extend(former.patches);
+    }
+
+    /// Whether the API owes it no answer.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.patches.is_empty() && self.questions.is_empty()
+    }
+
+    /// Looks at one of the namespaces that it wants to know of, or sends one of the patches that are under way.
     pub(crate) fn patch(&mut self, api: &mut Api, now: Duration, rng: &mut Rng, faults: &mut Faults) -> bool {
+        if !self.questions.is_empty() && !faults.strike(Fault::SlowApi, rng) {
+            let (name, question) = self.questions.remove(0);
+            let found = api.objects.get(&(ObjectKind::Namespace, String::new(), name.to_string()));
+            let found = found.map(|object| NamespaceFacts::parse(&object.to_string()).unwrap());
+            self.engine.namespace_looked_at(&name, question, found.as_ref(), now);
+            return true;
+        }
         if self.patches.is_empty() {
-            return false;
+            return !self.questions.is_empty();
         }
         if faults.strike(Fault::SlowApi, rng) {
             return true;

@@ -89,17 +89,26 @@ impl Quiet {
 
     /// One round of everybody; says whether anything happened.
     pub(crate) fn round(&mut self) -> bool {
+        self.round_seeing(&KINDS)
+    }
+
+    /// One round in which only objects of some kinds are seen.
+    pub(crate) fn round_seeing(&mut self, kinds: &[ObjectKind]) -> bool {
         self.now += Duration::from_secs(11);
         let names: Vec<String> = self.nb.chassis.keys().cloned().collect();
         for name in names {
             self.nb.catch_up(&name);
         }
         let Self { controller, api, nb, rng, faults, now, .. } = self;
-        controller.watch(api, usize::MAX, *now, rng, faults);
+        controller.watch_kinds(api, kinds, usize::MAX, *now, rng, faults);
         controller.follow(nb, usize::MAX, *now);
         let patched = controller.patch(api, *now, rng, faults);
         let stepped = controller.step(nb, &mut Vec::new(), *now, rng, faults);
-        patched || stepped || controller.engine.backlog() > 0 || controller.engine.deadline().is_some()
+        !controller.is_answered()
+            || patched
+            || stepped
+            || controller.engine.backlog() > 0
+            || controller.engine.deadline().is_some()
     }
 
     /// Goes on until nothing happens any more.
