@@ -21,6 +21,18 @@ struct StageLabel {
     stage: &'static str,
 }
 
+/// The kinds of those who can be parked.
+const PARKED_KINDS: [&str; 8] = [
+    "Cluster",
+    "Node",
+    "Namespace",
+    "Pod",
+    "Service",
+    "NetworkPolicy",
+    "AdminNetworkPolicy",
+    "BaselineAdminNetworkPolicy",
+];
+
 /// A kind of object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct KindLabel {
@@ -145,7 +157,7 @@ impl Metrics {
 
     /// What can be read off the engine, now and then.
     pub(crate) fn survey(&self, engine: &Engine, now: Duration) {
-        let mut parked = [("Node", 0), ("Namespace", 0), ("Pod", 0), ("Cluster", 0)];
+        let mut parked = PARKED_KINDS.map(|kind| (kind, 0));
         for (owner, _) in engine.parked() {
             for (kind, count) in &mut parked {
                 *count += i64::from(*kind == owner.kind());

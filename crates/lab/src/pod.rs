@@ -37,10 +37,17 @@ pub struct Wiring<'a> {
 impl Pod {
     /// Makes the namespace, the interface pair and the port on br-int.
     pub fn create(node: Machine, name: &str, wiring: &Wiring<'_>) -> Result<Self> {
+        let pod = Self::prepare(node, name, wiring)?;
+        pod.plug(wiring)?;
+        Ok(pod)
+    }
+
+    /// Makes all but the port on br-int: who listens in the pod from now on misses nothing that ever reaches it.
+    pub fn prepare(node: Machine, name: &str, wiring: &Wiring<'_>) -> Result<Self> {
         if name.len() > 15 {
             return Err(Error::Invalid(format!("{name:?} is too long for an interface; use at most 15 characters")));
         }
-        let Wiring { port, mac, mtu, .. } = wiring;
+        let Wiring { mac, mtu, .. } = wiring;
         node.run(&["ip", "netns", "add", name])?;
         node.run_with_input(
             &["ip", "-batch", "-"],
@@ -57,7 +64,13 @@ impl Pod {
         pod.node.run_with_input(&["ip", "-n", name, "-batch", "-"], &batch)?;
         // The userspace datapath wants whole frames from what transmits towards it.
         pod.run(&["ethtool", "-K", "eth0", "tx", "off"])?;
-        pod.node.run(&[
+        Ok(pod)
+    }
+
+    /// Makes the port on br-int, which asks for its logical port.
+    pub fn plug(&self, wiring: &Wiring<'_>) -> Result<()> {
+        let name = &self.name;
+        self.node.run(&[
             "ovs-vsctl",
             "--timeout=60",
             "add-port",
@@ -67,10 +80,18 @@ impl Pod {
             "set",
             "interface",
             name,
-            &format!("external_ids:iface-id={port}"),
+            &format!("external_ids:iface-id={}", wiring.port),
             &format!("external_ids:iface-id-ver={}", wiring.version.unwrap_or("none")),
         ])?;
-        Ok(pod)
+        Ok(())
+    }
+
+    /// Takes the pod away again: the port, the interface pair and the namespace.
+    pub fn remove(&self) -> Result<()> {
+        self.node.run(&["ovs-vsctl", "--timeout=60", "--if-exists", "del-port", "br-int", &self.name])?;
+        self.node.run(&["ip", "link", "del", &self.name])?;
+        self.node.run(&["ip", "netns", "del", &self.name])?;
+        Ok(())
     }
 
     fn words<'a>(&'a self, words: &[&'a str]) -> Vec<&'a str> {

@@ -13,23 +13,30 @@ use topology::store::ObjectKind;
 use crate::support::quiet::Quiet;
 use crate::support::{api, schema};
 
-/// A node, a namespace, and pods with labels.
+/// As many as a node's subnet has addresses for, and a few less.
+const PODS_OF_A_NODE: usize = 500;
+
+/// As many nodes as the pods need, a namespace, and pods with labels.
 fn world(pods: usize) -> Quiet {
     let settings =
         ClusterSettings::new(vec!["10.128.0.0/14/23".parse().unwrap()], vec!["172.30.0.0/16".parse().unwrap()]);
     let mut world = Quiet::new(&schema::schema(), settings);
-    world.api.create(ObjectKind::Node, "", "n1", json!({"metadata": {"annotations": {}}}));
-    world.wire("n1", "shared", 10);
+    for number in 1..=pods / PODS_OF_A_NODE + 1 {
+        let name = format!("n{number}");
+        world.api.create(ObjectKind::Node, "", &name, json!({"metadata": {"annotations": {}}}));
+        world.wire(&name, "shared", 10 + u8::try_from(number).unwrap());
+    }
     world.api.create(ObjectKind::Namespace, "", "ns", json!({"metadata": {"labels": {"team": "blue"}}}));
     for number in 0..pods {
-        add_pod(&mut world, &format!("p{number}"), if number % 2 == 0 { "web" } else { "db" });
+        let node = format!("n{}", number / PODS_OF_A_NODE + 1);
+        add_pod(&mut world, &format!("p{number}"), &node, if number % 2 == 0 { "web" } else { "db" });
     }
     world.rest();
     world
 }
 
-fn add_pod(world: &mut Quiet, name: &str, app: &str) {
-    let spec = json!({"nodeName": "n1", "containers": [{"ports": [{"name": "http", "containerPort": 8080}]}]});
+fn add_pod(world: &mut Quiet, name: &str, node: &str, app: &str) {
+    let spec = json!({"nodeName": node, "containers": [{"ports": [{"name": "http", "containerPort": 8080}]}]});
     let pod = json!({"metadata": {"labels": {"app": app}}, "spec": spec, "status": {"phase": "Running"}});
     world.api.create(ObjectKind::Pod, "ns", name, pod);
 }
@@ -70,8 +77,8 @@ fn ports_of(world: &Quiet, words: &str) -> Option<usize> {
 const ALL: &str = "ports in namespace ns; pods *";
 
 #[test]
-fn a_policy_over_many_pods_is_one_transaction() {
-    let mut world = world(300);
+fn a_policy_over_five_thousand_pods_is_one_transaction() {
+    let mut world = world(5000);
     // The first controllers of a world make small batches.
     for _ in 0..3 {
         world.restart();
@@ -84,7 +91,7 @@ fn a_policy_over_many_pods_is_one_transaction() {
         json!({"podSelector": {}, "ingress": [{"from": [{"podSelector": {"matchLabels": {"app": "db"}}}]}]}),
     );
     world.rest();
-    assert_eq!((world.nb.log.len() - before, ports_of(&world, ALL)), (1, Some(300)));
+    assert_eq!((world.nb.log.len() - before, ports_of(&world, ALL)), (1, Some(5000)));
     world.api.delete(&policy("deny"));
     world.rest();
     assert_eq!((rules(&world).len(), ports_of(&world, ALL)), (0, None));

@@ -48,10 +48,15 @@ impl Cluster {
 
     /// The message of the Event of this reason about an object, once it is there and has all these words.
     pub(crate) fn event(&self, name: &str, reason: &str, words: &[&str]) -> String {
+        self.event_in("default", name, reason, words)
+    }
+
+    /// The same of an object in another namespace.
+    pub(crate) fn event_in(&self, namespace: &str, name: &str, reason: &str, words: &[&str]) -> String {
         let field = format!("--field-selector=involvedObject.name={name},reason={reason}");
         let mut seen = Vec::new();
         until(&format!("an Event {reason} about {name} that says {words:?}; see the log"), || {
-            let events = self.get(&["events", "-n", "default", &field]);
+            let events = self.get(&["events", "-n", namespace, &field]);
             let messages = events["items"].as_array().unwrap().iter().filter_map(|event| event["message"].as_str());
             seen = messages.map(str::to_owned).collect::<Vec<_>>();
             seen.iter().find(|message| words.iter().all(|word| message.contains(word))).cloned()

@@ -1,18 +1,27 @@
 //! The controller against real components: kube-apiserver, ovsdb-servers, northd, ovn-controllers.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod api_door;
 mod bad_input;
+mod bad_policies;
+mod churn;
 mod cluster;
+mod crowd;
 mod door;
+mod guarded;
 mod leadership;
 mod lessons_connection;
 mod lessons_consistency;
 mod lessons_objects;
+mod lessons_policies;
 mod looking;
 mod migration;
 mod nodes;
 mod packets;
 mod plan;
+mod policies;
+mod policies_edges;
+mod prober;
 mod random_objects;
 mod rows;
 mod services;

@@ -104,7 +104,8 @@ pub(crate) fn pod_ports(snapshot: &Snapshot) -> impl Iterator<Item = RowView<'_>
 /// The addresses of each namespace's pods by its sets, and by its pods' ports.
 pub(crate) fn addresses(snapshot: &Snapshot) -> [BTreeMap<String, BTreeSet<String>>; 2] {
     let mut both = [BTreeMap::new(), BTreeMap::new()];
-    for set in rows(snapshot, "Address_Set").filter(|set| mark(*set, "ip-family").is_some()) {
+    let of_namespace = |set: &RowView<'_>| mark(*set, "k8s.ovn.org/owner-type").as_deref() == Some("Namespace");
+    for set in rows(snapshot, "Address_Set").filter(of_namespace) {
         let of: &mut BTreeSet<String> = both[0].entry(mark(set, "k8s.ovn.org/name").unwrap()).or_default();
         of.extend(texts(set, "addresses"));
     }
@@ -162,6 +163,20 @@ pub(crate) fn dangling(snapshot: &Snapshot) -> Vec<String> {
     let [in_sets, on_ports] = addresses(snapshot);
     if in_sets != on_ports {
         wrong.push(format!("sets hold {in_sets:?}, ports have {on_ports:?}"));
+    }
+    wrong
+}
+
+/// Ports of pods that are not in a group that all pods of their namespace are in.
+pub(crate) fn outside_their_groups(snapshot: &Snapshot) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for group in rows(snapshot, "Port_Group") {
+        let words = mark(group, "k8s.ovn.org/name").unwrap_or_default();
+        let namespace = words.strip_prefix("ports in namespace ").and_then(|rest| rest.strip_suffix("; pods *"));
+        let members = uuids(group, "ports");
+        let own =
+            pod_ports(snapshot).filter(|port| namespace.is_some() && mark(*port, "namespace").as_deref() == namespace);
+        wrong.extend(own.filter(|port| !members.contains(&port.uuid)).filter_map(|port| port.text("name")));
     }
     wrong
 }

@@ -1,0 +1,130 @@
+//! A guarded namespace: a policy lets friends in, keeps strangers out and lets nothing go out, and a prober watches it.
+
+use std::net::IpAddr;
+
+use lab::Pod;
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, until};
+use crate::crowd::{labelled_pod, namespace, policy};
+use crate::prober::{Moment, Prober, WayId};
+
+pub(crate) fn addresses(cluster: &Cluster, namespace: &str, name: &str) -> Vec<IpAddr> {
+    cluster.network_of(namespace, name).addresses.iter().map(|own| own.address()).collect()
+}
+
+/// A pod of the cluster, bound.
+pub(crate) fn bound(cluster: &Cluster, namespace: &str, name: &str, node: u32, labels: &Value) -> Pod {
+    cluster.apply_all(&[labelled_pod(namespace, name, &format!("n{node}"), labels, &json!([]))]);
+    cluster.bind(node, namespace, name)
+}
+
+pub(crate) fn settled(cluster: &Cluster) {
+    cluster.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
+}
+
+/// Waits until the rules of a policy are there, or are not.
+pub(crate) fn stands(cluster: &Cluster, name: &str, there: bool) {
+    until(&format!("{name} has rules: {there}"), || {
+        let ids = cluster.column("ACL", "external_ids");
+        (ids.iter().any(|ids| ids.split(' ').any(|one| one == format!("k8s.ovn.org/name={name}"))) == there)
+            .then_some(())
+    });
+    settled(cluster);
+}
+
+/// Guards namespace shop: friends come in, and nothing goes out of it.
+pub(crate) fn guard(name: &str, more: &Value) -> Value {
+    let mut from = json!([{"podSelector": {"matchLabels": {"app": "friend"}}}]);
+    from.as_array_mut().unwrap().extend(more.as_array().unwrap().iter().cloned());
+    let own = json!([{"podSelector": {}}]);
+    policy(
+        "shop",
+        name,
+        &json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"], "ingress": [{"from": from}], "egress": [{"to": own}]}),
+    )
+}
+
+/// How many datagrams in a row, of one a millisecond, may be lost of what is allowed.
+///
+/// On a quiet machine none is, but where a port comes to or goes from the switch itself: Open vSwitch's userspace datapath
+/// then stands still for some milliseconds. On a busy one, datagrams overflow the buffers of whoever does not get its turn.
+const LONGEST_GAP: usize = 200;
+
+/// The most numbers that follow each other.
+fn longest_run(numbers: &[u64]) -> usize {
+    numbers.chunk_by(|one, next| one + 1 == *next).map(<[u64]>::len).max().unwrap_or(0)
+}
+
+/// The ways that the prober watches.
+pub(crate) struct Watch {
+    pub(crate) cluster: Cluster,
+    pub(crate) prober: Prober,
+    /// Ways of strangers: closed since the guard stands.
+    pub(crate) forbidden: Vec<WayId>,
+    /// Ways of friends, and those that no policy is about.
+    pub(crate) allowed: Vec<WayId>,
+    /// A friend's pod.
+    pub(crate) friend: Pod,
+    /// When the guard was seen to be in force.
+    pub(crate) since: Moment,
+    /// What was lost of what is allowed, by the change.
+    pub(crate) losses: Vec<String>,
+}
+
+impl Watch {
+    /// A guarded namespace in a cluster with two nodes and a controller. Without the guard, all ways are open.
+    pub(crate) fn on(cluster: Cluster) -> Self {
+        cluster.apply_all(&[namespace("shop", &json!({"team": "blue"})), namespace("yard", &json!({"team": "red"}))]);
+        let web = bound(&cluster, "shop", "web", 1, &json!({"app": "web"}));
+        let friend = bound(&cluster, "shop", "friend", 2, &json!({"app": "friend"}));
+        let near = bound(&cluster, "yard", "near", 1, &json!({"app": "stranger"}));
+        let far = bound(&cluster, "yard", "far", 2, &json!({"app": "stranger"}));
+        settled(&cluster);
+        let prober = Prober::default();
+        for pod in [&web, &near, &far] {
+            prober.listen(pod);
+        }
+        let mut ways = [Vec::new(), Vec::new()];
+        for (from, to, allowed) in [
+            (&near, ("shop", "web"), 0),
+            (&far, ("shop", "web"), 0),
+            (&web, ("yard", "near"), 0),
+            (&web, ("yard", "far"), 0),
+            (&friend, ("shop", "web"), 1),
+            (&far, ("yard", "near"), 1),
+        ] {
+            for address in addresses(&cluster, to.0, to.1) {
+                ways[allowed].push(prober.send(from, address));
+            }
+        }
+        let [forbidden, allowed] = ways;
+        prober.open(&[forbidden.as_slice(), &allowed].concat());
+        cluster.apply(&guard("guard", &json!([])));
+        stands(&cluster, "shop/guard", true);
+        let since = prober.closed(&forbidden);
+        prober.open(&allowed);
+        Self { cluster, prober, forbidden, allowed, since, losses: Vec::new(), friend }
+    }
+
+    /// One change: what is forbidden before and after it never passes, and what is allowed is not lost.
+    pub(crate) fn over(&mut self, what: &str, change: impl FnOnce(&Cluster)) {
+        let begin = self.prober.now();
+        change(&self.cluster);
+        settled(&self.cluster);
+        self.prober.nothing_passed(what, &self.forbidden, &self.since);
+        self.prober.open(&self.allowed);
+        for way in &self.allowed {
+            let (lost, name) = (self.prober.lost(*way, &begin), self.prober.name(*way));
+            if !lost.is_empty() {
+                let (gap, sent) = (longest_run(&lost), self.prober.sent(*way, &begin));
+                assert!(gap < LONGEST_GAP, "{what}: {gap} datagrams in a row were lost from {name}");
+                self.losses.push(format!("{what}: {} of {sent} from {name}, {gap} in a row", lost.len()));
+            }
+        }
+    }
+}
+
+pub(crate) fn remove(cluster: &Cluster, words: &[&str]) {
+    cluster.lab.kubectl(&[&["delete"], words].concat()).unwrap();
+}

@@ -1,0 +1,177 @@
+//! A prober: datagrams with numbers, one every millisecond on each of its ways, and ears that keep what arrives. It tells
+//! which of the datagrams that were sent between two moments arrived, and so whether something passed that should not
+//! have, or was lost that need not have been.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use lab::Pod;
+
+use crate::cluster::{PATIENCE, until};
+
+/// Where ears listen.
+pub(crate) const PORT: u16 = 7000;
+const PACE: Duration = Duration::from_millis(1);
+/// How many datagrams in a row have to be lost until a way counts as closed: flows are in force a moment after the
+/// node says that they are, when what is in its cache was looked at again.
+const SILENCE: u64 = 100;
+
+struct Way {
+    name: String,
+    sent: AtomicU64,
+    arrived: Mutex<BTreeSet<u64>>,
+}
+
+#[derive(Default)]
+pub(crate) struct Prober {
+    stop: Arc<AtomicBool>,
+    ways: Arc<Mutex<Vec<Arc<Way>>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// One of a prober's ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct WayId(usize);
+
+/// A moment: how many datagrams had been sent on each way.
+pub(crate) struct Moment(Vec<u64>);
+
+impl Prober {
+    /// Keeps what arrives in a pod, from now on.
+    pub(crate) fn listen(&self, pod: &Pod) {
+        let socket = socket(pod, PORT);
+        socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        let (stop, ways) = (self.stop.clone(), self.ways.clone());
+        let ear = move || {
+            let mut known: Vec<Arc<Way>> = Vec::new();
+            let mut datagram = [0; 16];
+            while !stop.load(Ordering::Relaxed) {
+                let Ok((16, _)) = socket.recv_from(&mut datagram) else { continue };
+                let [way, number] = [0, 8].map(|at| u64::from_be_bytes(datagram[at..at + 8].try_into().unwrap()));
+                let way = usize::try_from(way).unwrap();
+                if known.len() <= way {
+                    known.clone_from(&ways.lock().unwrap());
+                }
+                known[way].arrived.lock().unwrap().insert(number);
+            }
+        };
+        self.threads.lock().unwrap().push(std::thread::spawn(ear));
+    }
+
+    /// Sends from a pod to an address, whether somebody is there or not, from now on.
+    pub(crate) fn send(&self, from: &Pod, to: std::net::IpAddr) -> WayId {
+        let socket = socket(from, 0);
+        socket.set_nonblocking(true).unwrap();
+        let name = format!("{} to {to}", from.name);
+        let way = Arc::new(Way { name, sent: AtomicU64::new(0), arrived: Mutex::default() });
+        let id = {
+            let mut ways = self.ways.lock().unwrap();
+            ways.push(way.clone());
+            ways.len() - 1
+        };
+        let (stop, target) = (self.stop.clone(), SocketAddr::new(to, PORT));
+        let mouth = move || {
+            let mut datagram = [0; 16];
+            datagram[..8].copy_from_slice(&(id as u64).to_be_bytes());
+            while !stop.load(Ordering::Relaxed) {
+                let number = way.sent.load(Ordering::Acquire);
+                datagram[8..].copy_from_slice(&number.to_be_bytes());
+                // What cannot be sent now (nobody has answered for the address yet) is not counted.
+                if socket.send_to(&datagram, target).is_ok() {
+                    way.sent.store(number + 1, Ordering::Release);
+                }
+                std::thread::sleep(PACE);
+            }
+        };
+        self.threads.lock().unwrap().push(std::thread::spawn(mouth));
+        WayId(id)
+    }
+
+    fn way(&self, id: WayId) -> Arc<Way> {
+        self.ways.lock().unwrap()[id.0].clone()
+    }
+
+    pub(crate) fn name(&self, id: WayId) -> String {
+        self.way(id).name.clone()
+    }
+
+    /// How many were sent on each way up to now.
+    pub(crate) fn now(&self) -> Moment {
+        Moment(self.ways.lock().unwrap().iter().map(|way| way.sent.load(Ordering::Acquire)).collect())
+    }
+
+    /// How many were sent on a way since a moment.
+    pub(crate) fn sent(&self, id: WayId, since: &Moment) -> u64 {
+        self.way(id).sent.load(Ordering::Acquire) - since.0.get(id.0).copied().unwrap_or(0)
+    }
+
+    /// The numbers of those that arrived, of all that were sent since a moment.
+    pub(crate) fn arrived(&self, id: WayId, since: &Moment) -> Vec<u64> {
+        let begin = since.0.get(id.0).copied().unwrap_or(0);
+        self.way(id).arrived.lock().unwrap().range(begin..).copied().collect()
+    }
+
+    /// Waits until what is sent on each of these ways arrives.
+    pub(crate) fn open(&self, ways: &[WayId]) {
+        let since = self.now();
+        for way in ways {
+            until(&format!("datagrams arrive from {}", self.name(*way)), || {
+                (self.arrived(*way, &since).len() > SILENCE as usize).then_some(())
+            });
+        }
+    }
+
+    /// Waits until nothing arrives on any of these ways; from the moment that this returns, nothing may.
+    pub(crate) fn closed(&self, ways: &[WayId]) -> Moment {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let since = self.now();
+            for way in ways {
+                until("datagrams are sent", || (self.sent(*way, &since) > SILENCE).then_some(()));
+            }
+            let loud: Vec<&WayId> = ways.iter().filter(|way| !self.arrived(**way, &since).is_empty()).collect();
+            if loud.is_empty() {
+                return since;
+            }
+            let names: Vec<String> = loud.into_iter().map(|way| self.name(*way)).collect();
+            assert!(Instant::now() < deadline, "datagrams still arrive from {names:?}");
+        }
+    }
+
+    /// Nothing that was sent since a moment arrived, and much was sent.
+    pub(crate) fn nothing_passed(&self, what: &str, ways: &[WayId], since: &Moment) {
+        for way in ways {
+            until("datagrams are sent", || (self.sent(*way, since) > SILENCE).then_some(()));
+            let (passed, sent) = (self.arrived(*way, since), self.sent(*way, since));
+            let first = passed.iter().take(5).collect::<Vec<_>>();
+            assert!(passed.is_empty(), "{what}: {} of {sent} passed from {}: {first:?}", passed.len(), self.name(*way));
+        }
+    }
+
+    /// The numbers of those that were lost, of all that were sent on a way since a moment and before one that arrived.
+    pub(crate) fn lost(&self, id: WayId, since: &Moment) -> Vec<u64> {
+        let arrived = self.arrived(id, since);
+        let begin = since.0.get(id.0).copied().unwrap_or(0);
+        let last = arrived.last().copied().unwrap_or(begin);
+        let arrived: BTreeSet<u64> = arrived.into_iter().collect();
+        (begin..last).filter(|number| !arrived.contains(number)).collect()
+    }
+}
+
+impl Drop for Prober {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.lock().unwrap().drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn socket(pod: &Pod, port: u16) -> UdpSocket {
+    let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+    pod.with_network(|| UdpSocket::bind(any)).unwrap().unwrap()
+}
