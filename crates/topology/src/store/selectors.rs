@@ -164,7 +164,7 @@ impl Store {
     }
 
     /// The labels of a namespace; none if it is not there.
-    fn labels_of(&self, namespace: &str) -> Labels {
+    pub(crate) fn labels_of(&self, namespace: &str) -> Labels {
         self.namespace(namespace).map(|namespace| namespace.labels.clone()).unwrap_or_default()
     }
 
@@ -235,6 +235,11 @@ impl Store {
     /// A policy is gone, and what it wants stays until the ports are gone that it is about.
     pub(crate) fn linger(&mut self, owner: &Owner) {
         self.selectors.lingering.insert(owner.clone());
+    }
+
+    /// Whether a policy's rows stay as the database has them.
+    pub(crate) fn is_frozen(&self, owner: &Owner) -> bool {
+        self.selectors.frozen.contains(owner)
     }
 
     /// Whether a policy is gone and its rows stay.
