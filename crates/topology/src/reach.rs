@@ -9,7 +9,7 @@
 //!
 //! Switches, routers' ports, routes and translations are looked at; policies and access lists are not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use netmodel::{InterfaceAddress, Prefix};
@@ -54,31 +54,12 @@ pub enum Exit {
 
 /// Whether a packet of a pod to another pod's address of a family is delivered, and how.
 pub fn reach(given: Given<'_>, from: &PodKey, to: &PodKey, v6: bool) -> Option<Path> {
-    let network = Network::of(given, &[from, to]);
-    let (source, start) = network.pod(given, from, v6)?;
-    let (destination, end) = network.pod(given, to, v6)?;
-    if start == end {
-        return Some(Path { port: to.port_name(), routed: false });
-    }
-    let ways = network.ways(network.router_behind(start)?, source, destination);
-    let delivered =
-        !ways.is_empty() && ways.iter().all(|way| way.hop.is_none() && network.switch_behind(&way.port) == Some(end));
-    delivered.then(|| Path { port: to.port_name(), routed: true })
+    Network::of(given).reach(given, from, to, v6)
 }
 
 /// How a packet of a pod to an address that is nobody's here leaves the cluster, if it does.
 pub fn leaves(given: Given<'_>, from: &PodKey, outside: IpAddr) -> Option<Exit> {
-    let network = Network::of(given, &[from]);
-    let (source, start) = network.pod(given, from, outside.is_ipv6())?;
-    let hop = network.ways(network.router_behind(start)?, source, outside).first()?.hop?;
-    let Some((gateway, name)) = network.router_with(hop) else {
-        return network.port_with(hop).map(|port| Exit::Host { port });
-    };
-    let ways = network.ways(gateway, source, outside);
-    let mut next_hops: Vec<IpAddr> = ways.iter().map(|way| way.hop.unwrap_or(outside)).collect();
-    next_hops.sort_unstable();
-    let source = network.translated(gateway, source);
-    (!next_hops.is_empty()).then_some(Exit::Gateway { router: name, source, next_hops })
+    Network::of(given).leaves(given, from, outside)
 }
 
 /// Where a router sends a packet: by a port to whom it is meant for, or to the next hop.
@@ -87,28 +68,68 @@ struct Way {
     hop: Option<IpAddr>,
 }
 
-/// The rows of all nodes and some pods, as they shall be.
+/// The rows of all nodes, and of those pods that were asked for, as they shall be.
 #[derive(Default)]
-struct Network {
+pub(crate) struct Network {
     rows: BTreeMap<(&'static str, Uuid), RowValues>,
     sets: BTreeMap<(Uuid, &'static str), Vec<Uuid>>,
+    pods: BTreeSet<PodKey>,
 }
 
 impl Network {
-    fn of(given: Given<'_>, pods: &[&PodKey]) -> Self {
+    pub(crate) fn of(given: Given<'_>) -> Self {
         let mut network = Self::default();
         let nodes = given.store.nodes().map(|node| Owner::Node(node.name.clone()));
-        let pods = pods.iter().filter_map(|key| given.store.pod(key)).map(|pod| Owner::Pod(pod.key.clone()));
-        for owner in [Owner::Cluster].into_iter().chain(nodes).chain(pods) {
-            let Ok(wanted) = desired(&owner, given) else { continue };
-            network.rows.extend(wanted.rows.into_iter().map(|row| ((row.id.table, row.id.uuid), row.values)));
-            for member in wanted.members {
-                if let Atom::Uuid(uuid) = member.atom {
-                    network.sets.entry((member.column.row.uuid, member.column.column)).or_default().push(uuid);
-                }
-            }
+        for owner in [Owner::Cluster].into_iter().chain(nodes) {
+            network.add(&owner, given);
         }
         network
+    }
+
+    fn add(&mut self, owner: &Owner, given: Given<'_>) {
+        let Ok(wanted) = desired(owner, given) else { return };
+        self.rows.extend(wanted.rows.into_iter().map(|row| ((row.id.table, row.id.uuid), row.values)));
+        for member in wanted.members {
+            if let Atom::Uuid(uuid) = member.atom {
+                self.sets.entry((member.column.row.uuid, member.column.column)).or_default().push(uuid);
+            }
+        }
+    }
+
+    fn add_pod(&mut self, key: &PodKey, given: Given<'_>) {
+        if let Some(pod) = given.store.pod(key).filter(|_| self.pods.insert(key.clone())) {
+            self.add(&Owner::Pod(pod.key.clone()), given);
+        }
+    }
+
+    /// As [`reach`] says it.
+    pub(crate) fn reach(&mut self, given: Given<'_>, from: &PodKey, to: &PodKey, v6: bool) -> Option<Path> {
+        self.add_pod(from, given);
+        self.add_pod(to, given);
+        let (source, start) = self.pod(given, from, v6)?;
+        let (destination, end) = self.pod(given, to, v6)?;
+        if start == end {
+            return Some(Path { port: to.port_name(), routed: false });
+        }
+        let ways = self.ways(self.router_behind(start)?, source, destination);
+        let delivered =
+            !ways.is_empty() && ways.iter().all(|way| way.hop.is_none() && self.switch_behind(&way.port) == Some(end));
+        delivered.then(|| Path { port: to.port_name(), routed: true })
+    }
+
+    /// As [`leaves`] says it.
+    pub(crate) fn leaves(&mut self, given: Given<'_>, from: &PodKey, outside: IpAddr) -> Option<Exit> {
+        self.add_pod(from, given);
+        let (source, start) = self.pod(given, from, outside.is_ipv6())?;
+        let hop = self.ways(self.router_behind(start)?, source, outside).first()?.hop?;
+        let Some((gateway, name)) = self.router_with(hop) else {
+            return self.port_with(hop).map(|port| Exit::Host { port });
+        };
+        let ways = self.ways(gateway, source, outside);
+        let mut next_hops: Vec<IpAddr> = ways.iter().map(|way| way.hop.unwrap_or(outside)).collect();
+        next_hops.sort_unstable();
+        let source = self.translated(gateway, source);
+        (!next_hops.is_empty()).then_some(Exit::Gateway { router: name, source, next_hops })
     }
 
     fn rows_of<R: TableRow>(&self) -> impl Iterator<Item = (Uuid, &RowValues)> {

@@ -1,5 +1,8 @@
 //! All objects of a cluster.
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -21,6 +24,7 @@ pub struct Cluster {
     pub(crate) services: Vec<ServiceObject>,
     pub(crate) slices: Vec<EndpointSlice>,
     pub(crate) egress_to_own_node_is_filtered: bool,
+    pub(crate) speaking: BTreeMap<String, Vec<IpAddr>>,
 }
 
 impl Cluster {
@@ -50,6 +54,16 @@ impl Cluster {
     #[must_use]
     pub fn filter_egress_to_own_node(mut self) -> Self {
         self.egress_to_own_node_is_filtered = true;
+        self
+    }
+
+    /// Lets a node speak to pods from other addresses than those that its object has.
+    ///
+    /// The documentation leaves open what policies see of an address that was replaced on the way: for an `ipBlock` the
+    /// address counts that arrives.
+    #[must_use]
+    pub fn node_speaks_from(mut self, node: &str, addresses: &[IpAddr]) -> Self {
+        self.speaking.insert(node.to_owned(), addresses.to_vec());
         self
     }
 

@@ -110,6 +110,14 @@ impl Cluster {
         }
     }
 
+    /// The same end, as the one that sends: with the address that arrives.
+    pub(crate) fn speaking<'a>(&self, end: End<'a>) -> End<'a> {
+        let Who::Node(node) = end.who else { return end };
+        let own = self.speaking.get(&node.metadata.name).into_iter().flatten();
+        let address = own.copied().find(|address| Family::of(*address) == Family::of(end.address));
+        End { address: address.unwrap_or(end.address), ..end }
+    }
+
     /// Who has an address: a pod on the cluster's network, a node, or a stranger.
     pub(crate) fn who_has(&self, address: IpAddr) -> Who<'_> {
         let mut pods = self.pods.iter().filter(|pod| pod.on_network());

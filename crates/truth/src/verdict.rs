@@ -74,7 +74,7 @@ impl Cluster {
         if from.address == to.address {
             return Verdict { allowed: true, why: vec![format!("{from} always reaches itself")] };
         }
-        let traffic = Traffic { from, to, protocol, port };
+        let traffic = Traffic { from: self.speaking(from), to, protocol, port };
         let mut why = Vec::new();
         let allowed =
             self.gate(Direction::Egress, &traffic, &mut why) && self.gate(Direction::Ingress, &traffic, &mut why);

@@ -1,25 +1,39 @@
 //! can: whether one may talk to another, and the chain of rules that decides it, each with its object and field.
 //!
 //! ```text
-//!  from, to ──▶ who they are ──▶ is there a way (`reach`) ──▶ does a rule forbid it (`judge`) ──▶ yes or no, and the chain
+//!  from, to ──▶ who they are ──▶ which endpoint of a Service ──▶ is there a way ──▶ do policies let it through
+//!               `ends`           `services`, `balancers`         `way`, `reach`     `policies`        │
+//!                                                                       yes, no, or on what it depends ◀── `cases`
 //! ```
 //!
-//! What rules there are is asked in one place, [`decide`]; a new kind of rule adds its steps in `judge`.
+//! A question may be about many packets: of both families, to any port, to any endpoint, from a whole network. Each kind of
+//! packet is followed by itself, and `cases` puts the answers together.
 
+mod balancers;
+mod cases;
+mod ends;
+mod policies;
+mod services;
+mod way;
 mod words;
 
+use std::cell::RefCell;
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use netmodel::Prefix;
 
+use self::balancers::Balancers;
+use self::cases::{Door, Found, Labels, combine};
+use self::ends::{Holders, Packet, Side, Who};
+use self::policies::Policies;
 pub use words::{understand, understand_party};
 
 use crate::desired::Given;
 use crate::identity::{Name, ObjectKey, PodKey};
 use crate::objects::Protocol;
-use crate::reach::{Exit, leaves, reach};
+use crate::reach::Network;
+use crate::rules::Direction;
 
 /// Who talks, or is talked to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,12 +91,36 @@ pub struct Step {
     pub says: String,
 }
 
+/// What is said of everything that was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// All of it arrives.
+    Yes,
+    /// Nothing of it does.
+    No,
+    /// Some of it does: the cases say what.
+    Some,
+}
+
 /// Yes or no, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// Whether the packets arrive.
+    /// Whether the first packets of connections arrive.
+    pub verdict: Verdict,
+    /// What decides it, in order; the last one is the one that does. Where it depends, what all cases share.
+    pub chain: Vec<Step>,
+    /// Where it depends, on what.
+    pub cases: Vec<Case>,
+}
+
+/// A part of what was asked for, of which yes or no can be said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Case {
+    /// Which part.
+    pub what: String,
+    /// Whether it arrives.
     pub yes: bool,
-    /// What decides it, in order; the last one is the one that does.
+    /// What decides it, behind what all cases share.
     pub chain: Vec<Step>,
 }
 
@@ -93,179 +131,104 @@ pub struct CannotTell(pub String);
 
 /// Whether packets of one come to the other.
 pub fn decide(given: Given<'_>, from: &Party, to: &Destination) -> Result<Answer, CannotTell> {
-    let mut chain = Vec::new();
-    let way = way(given, from, &to.party, &mut chain)?;
-    // Who talks to itself is told once.
-    chain.dedup();
-    if !way {
-        return Ok(Answer { yes: false, chain });
-    }
-    let yes = judge(given, from, to, &mut chain)?;
-    Ok(Answer { yes, chain })
+    Judge::new(given).decide(from, to)
 }
 
-/// Whether a rule lets through what has a way. Policies are not known to this core yet: where there is one that may concern
-/// the two, nothing is claimed.
-fn judge(given: Given<'_>, from: &Party, to: &Destination, _: &mut Vec<Step>) -> Result<bool, CannotTell> {
-    let namespaces: Vec<&str> = [from, &to.party].into_iter().filter_map(namespace).collect();
-    let of_them = |key: &ObjectKey| namespaces.contains(&&*key.namespace);
-    let mut rules: Vec<String> = Vec::new();
-    let policies = given.store.policies().filter(|policy| of_them(&policy.key));
-    rules.extend(policies.map(|policy| format!("NetworkPolicy {}", policy.key)));
-    for (baseline, kind) in [(false, "AdminNetworkPolicy"), (true, "BaselineAdminNetworkPolicy")] {
-        rules.extend(given.store.admin_policies(baseline).map(|policy| format!("{kind} {}", policy.key.name)));
-    }
-    match rules.split_first() {
-        None => Ok(true),
-        Some((first, [])) => Err(CannotTell(format!("there is a way, but {first} may forbid it: {NOT_JUDGED}"))),
-        Some((first, rest)) => {
-            let more = rest.len();
-            Err(CannotTell(format!("there is a way, but {first} and {more} more may forbid it: {NOT_JUDGED}")))
-        }
-    }
+/// One kind of packet on its way.
+struct Flight<'a> {
+    labels: Labels,
+    door: Door,
+    chain: Vec<Step>,
+    /// Whether there is a way at all.
+    way: bool,
+    /// As the rules of the sender see it, if it is a pod.
+    leaves: Option<Packet<'a>>,
+    /// As the rules of the receiver see it.
+    arrives: Option<Packet<'a>>,
 }
 
-const NOT_JUDGED: &str = "this version does not judge policies yet";
+/// Answers questions about one state of the cluster; many cost little more than one.
+pub struct Judge<'a> {
+    given: Given<'a>,
+    network: RefCell<Network>,
+    holders: Holders<'a>,
+    policies: Policies<'a>,
+    balancers: Balancers<'a>,
+}
 
-fn namespace(party: &Party) -> Option<&str> {
-    match party {
-        Party::Pod(key) | Party::Service(key) => Some(&key.namespace),
-        Party::Node(_) | Party::Network(_) => None,
+impl fmt::Debug for Judge<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Judge").finish_non_exhaustive()
     }
 }
 
-/// Whether there is a way, whatever rules say.
-fn way(given: Given<'_>, from: &Party, to: &Party, chain: &mut Vec<Step>) -> Result<bool, CannotTell> {
-    let Some(from) = resident(given, from, chain) else { return Ok(false) };
-    let Some(to) = resident(given, to, chain) else { return Ok(false) };
-    match (from, to) {
-        (Party::Pod(from), Party::Pod(to)) => Ok(pod_to_pod(given, &from, &to, chain)),
-        (Party::Pod(from), Party::Node(to)) => pod_to_node(given, &from, &to, chain),
-        (Party::Pod(from), Party::Network(to)) => pod_to_network(given, &from, to, chain),
-        (Party::Node(from), Party::Pod(_)) => {
-            let says = format!("the host reaches every pod of the cluster by its port k8s-{from}");
-            chain.push(step(format!("Node {from}"), "k8s.ovn.org/node-subnets", says));
-            Ok(true)
-        }
-        (_, Party::Service(key)) => {
-            Err(CannotTell(format!("Service {key}: this version does not judge Services yet; ask for a pod behind it")))
-        }
-        (from, to) => {
-            Err(CannotTell(format!("{from} to {to} does not pass the cluster's network: nothing here decides it")))
+impl<'a> Judge<'a> {
+    /// Looks at what is given.
+    pub fn new(given: Given<'a>) -> Self {
+        Self {
+            given,
+            network: RefCell::new(Network::of(given)),
+            holders: Holders::of(given),
+            policies: Policies::of(given),
+            balancers: Balancers::of(given),
         }
     }
-}
 
-/// Who it is on the network: a pod on its host's network is the node; an address of a pod is the pod. None if it has no
-/// place there at all, which is told.
-fn resident(given: Given<'_>, party: &Party, chain: &mut Vec<Step>) -> Option<Party> {
-    let key = match party {
-        Party::Network(prefix) if is_single(*prefix) => {
-            let holder = given.allocator.pods().find(|(_, own)| own.addresses().any(|one| one == prefix.network()));
-            match holder {
-                Some((key, _)) => key,
-                None => return Some(party.clone()),
+    /// Whether packets of one come to the other.
+    pub fn decide(&self, from: &Party, to: &Destination) -> Result<Answer, CannotTell> {
+        let mut chain = Vec::new();
+        let nowhere = |chain| Ok(Answer { verdict: Verdict::No, chain, cases: Vec::new() });
+        let Some(sources) = self.places(from, Side::Source, &mut chain)? else { return nowhere(chain) };
+        let flights = match self.to_service(&sources, to, &chain)? {
+            Some(flights) => flights,
+            None => {
+                let Some(targets) = self.places(&to.party, Side::Destination, &mut chain)? else {
+                    return nowhere(chain);
+                };
+                // Who talks to itself is told once.
+                chain.dedup();
+                self.direct(&sources, &targets, to, &chain)?
+            }
+        };
+        let found: Vec<Found> = flights.into_iter().map(|flight| self.judge(flight)).collect::<Result<_, _>>()?;
+        if found.is_empty() {
+            let says = "they have no address of the same family";
+            chain.push(step(to.party.to_string(), "status.podIPs", says));
+            return nowhere(chain);
+        }
+        Ok(combine(&found))
+    }
+
+    /// Whether a packet that has a way is let through by rules.
+    fn judge(&self, flight: Flight<'a>) -> Result<Found, CannotTell> {
+        let Flight { labels, door, mut chain, way, leaves, arrives } = flight;
+        let mut yes = way;
+        for (direction, packet) in [(Direction::Egress, leaves), (Direction::Ingress, arrives)] {
+            if let Some(packet) = packet.filter(|_| yes) {
+                yes = self.policies.admit(direction, &packet, &mut chain)?;
             }
         }
-        Party::Pod(key) => key,
-        _ => return Some(party.clone()),
-    };
-    let object = format!("Pod {key}");
-    let pod = given.store.pod(key)?;
-    let Some(node) = &pod.node else {
-        chain.push(step(object, "spec.nodeName", "it is on no node, and has no network"));
-        return None;
-    };
-    if pod.finished {
-        chain.push(step(object, "status.phase", "it has ended, and has no network any more"));
-        return None;
+        Ok(Found { labels, door, yes, chain })
     }
-    if pod.host_network {
-        chain.push(step(object, "spec.hostNetwork", format!("it is on the network of its node {node}")));
-        return Some(Party::Node(node.clone()));
-    }
-    let Some(own) = given.allocator.pod(key) else {
-        let says = format!("node {node} has no address for it: it is refused, or its node is not there");
-        chain.push(step(object, "spec.nodeName", says));
-        return None;
-    };
-    let addresses: Vec<String> = own.addresses().map(|address| address.to_string()).collect();
-    let says = format!("on node {node}, port {} with {}", key.port_name(), addresses.join(" and "));
-    chain.push(step(object, "spec.nodeName", says));
-    Some(Party::Pod(pod.key.clone()))
-}
 
-fn pod_to_pod(given: Given<'_>, from: &PodKey, to: &PodKey, chain: &mut Vec<Step>) -> bool {
-    let mut any = false;
-    for v6 in given.settings.families() {
-        let Some(path) = reach(given, from, to, v6) else { continue };
-        any = true;
-        let node = given.store.pod(to).and_then(|pod| pod.node.clone()).unwrap_or_else(|| "".into());
-        let subnets = given.allocator.node(&node).into_iter().flat_map(crate::allocation::NodeAllocation::subnets);
-        let subnet = subnets.into_iter().find(|subnet| subnet.is_ipv6() == v6).map(|subnet| subnet.to_string());
-        let subnet = subnet.unwrap_or_default();
-        let says = if path.routed {
-            format!("{subnet} is behind ovn_cluster_router, on switch {node}")
-        } else {
-            format!("both are on its switch, {subnet}")
-        };
-        chain.push(step(format!("Node {node}"), "k8s.ovn.org/node-subnets", says));
-    }
-    if !any {
-        chain.push(step(format!("Pod {to}"), "k8s.ovn.org/pod-networks", "no address of it can be reached from there"));
-    }
-    any
-}
-
-fn pod_to_node(given: Given<'_>, from: &PodKey, to: &Name, chain: &mut Vec<Step>) -> Result<bool, CannotTell> {
-    let addresses = given.store.node(to).and_then(|node| node.host_addresses.valid());
-    let Some(address) = addresses.and_then(|addresses| addresses.first()) else {
-        let hint = "its agent has not told k8s.ovn.org/host-cidrs";
-        return Err(CannotTell(format!("Node {to}: its addresses are not known, {hint}")));
-    };
-    if given.store.pod(from).is_some_and(|pod| pod.node.as_ref() == Some(to)) {
-        let says = format!("{address} is the pod's own host, behind port k8s-{to}");
-        chain.push(step(format!("Node {to}"), "k8s.ovn.org/host-cidrs", says));
-        return Ok(true);
-    }
-    let says = format!("it has the address {address}");
-    chain.push(step(format!("Node {to}"), "k8s.ovn.org/host-cidrs", says));
-    Ok(outside(given, from, *address, chain))
-}
-
-fn pod_to_network(given: Given<'_>, from: &PodKey, to: Prefix, chain: &mut Vec<Step>) -> Result<bool, CannotTell> {
-    let inside = |prefix: &Prefix| prefix.is_ipv6() == to.is_ipv6() && (prefix.overlaps(to));
-    if given.settings.cluster.iter().map(|cidr| cidr.cidr).any(|cidr| inside(&cidr)) {
-        if is_single(to) {
-            chain.push(step(
-                to.network().to_string(),
-                "cluster-subnets",
-                "it is an address of the cluster that no pod has",
-            ));
-            return Ok(false);
+    /// The ports that are asked for, in parts that no rule tells apart.
+    fn doors(&self, to: &Destination) -> Vec<Door> {
+        match to.port {
+            Some(port) => vec![Door::single(to.protocol, port)],
+            None => {
+                let all = Protocol::ALL.into_iter();
+                all.flat_map(|protocol| Door::all(protocol, self.policies.ranges(protocol))).collect()
+            }
         }
-        return Err(CannotTell(format!("{to} has addresses of pods: ask for the pods, or for networks outside")));
     }
-    Ok(outside(given, from, to.network(), chain))
-}
-
-/// Whether a pod's packets to an address outside leave the cluster.
-fn outside(given: Given<'_>, from: &PodKey, to: IpAddr, chain: &mut Vec<Step>) -> bool {
-    let node = given.store.pod(from).and_then(|pod| pod.node.clone()).unwrap_or_else(|| "".into());
-    let (yes, says) = match leaves(given, from, to) {
-        Some(Exit::Gateway { router, source, next_hops }) => {
-            let hops: Vec<String> = next_hops.iter().map(ToString::to_string).collect();
-            (true, format!("leaves by {router} as {source}, to {}", hops.join(" or ")))
-        }
-        Some(Exit::Host { port }) => (true, format!("leaves by {port} and the host's own routing")),
-        None => (false, "the node has no gateway for it".to_owned()),
-    };
-    chain.push(step(format!("Node {node}"), "k8s.ovn.org/l3-gateway-config", says));
-    yes
 }
 
 fn is_single(prefix: Prefix) -> bool {
     prefix.length() == if prefix.is_ipv6() { 128 } else { 32 }
+}
+
+fn family(v6: bool) -> String {
+    if v6 { "IPv6".to_owned() } else { "IPv4".to_owned() }
 }
 
 fn step(object: String, field: &str, says: impl Into<String>) -> Step {

@@ -46,9 +46,12 @@ fn ask(preview: &Preview, from: &str, to: &str) -> Result<Answer, String> {
 fn pods_reach_each_other_and_the_chain_says_how() {
     let preview = world(&[]);
     let near = ask(&preview, "ns/a", "ns/b:80").unwrap();
-    assert!(near.yes && near.chain.last().unwrap().says.starts_with("both are on its switch"), "{near:?}");
+    assert!(
+        near.verdict == Verdict::Yes && near.chain.last().unwrap().says.starts_with("both are on its switch"),
+        "{near:?}"
+    );
     let far = ask(&preview, "ns/a", "ns/c:53/udp").unwrap();
-    assert!(far.yes && far.chain.last().unwrap().says.contains("ovn_cluster_router"), "{far:?}");
+    assert!(far.verdict == Verdict::Yes && far.chain.last().unwrap().says.contains("ovn_cluster_router"), "{far:?}");
     assert_eq!(far.chain.last().unwrap().object, "Node n2");
     let address = preview.engine().allocator().unwrap().pod(&ObjectKey::new("ns", "c")).unwrap().addresses().next();
     assert_eq!(ask(&preview, "ns/a", &address.unwrap().to_string()).unwrap().chain, far.chain, "by address as by name");
@@ -59,10 +62,10 @@ fn who_has_no_network_is_not_reached() {
     let preview = world(&[]);
     assert_eq!(ask(&preview, "ns/a", "ns/a:80").unwrap().chain.len(), 2, "who talks to itself is told once");
     let lost = ask(&preview, "ns/a", "ns/lost").unwrap();
-    assert!(!lost.yes);
+    assert_eq!(lost.verdict, Verdict::No);
     assert_eq!(lost.chain.last().unwrap().field, "spec.nodeName");
     let nobody = ask(&preview, "ns/a", "10.131.255.7").unwrap();
-    assert!(!nobody.yes && nobody.chain.last().unwrap().says.contains("no pod has"), "{nobody:?}");
+    assert!(nobody.verdict == Verdict::No && nobody.chain.last().unwrap().says.contains("no pod has"), "{nobody:?}");
 }
 
 #[test]
@@ -78,21 +81,21 @@ fn hosts_and_the_outside() {
         ("ns/h", "ns/a", "k8s-n1"),
     ] {
         let answer = ask(&preview, from, to).unwrap();
-        assert!(answer.yes && answer.chain.last().unwrap().says.contains(word), "{from} {to}: {answer:?}");
+        assert!(
+            answer.verdict == Verdict::Yes && answer.chain.last().unwrap().says.contains(word),
+            "{from} {to}: {answer:?}"
+        );
     }
 }
 
 #[test]
 fn what_cannot_be_judged_is_not_guessed() {
-    let policy = json!({"metadata": {"name": "deny", "namespace": "ns", "uid": "deny"}});
-    let preview = world(&[(ObjectKind::Policy, policy)]);
-    assert!(ask(&preview, "ns/a", "ns/b").unwrap_err().contains("NetworkPolicy ns/deny"));
-    assert!(!ask(&preview, "ns/a", "ns/lost").unwrap().yes, "no way is no, whatever the rules");
-    let service = json!({"metadata": {"name": "web", "namespace": "ns", "uid": "web"}});
-    let preview = world(&[(ObjectKind::Service, service)]);
+    let headless = json!({"metadata": {"name": "web", "namespace": "ns", "uid": "web"}});
+    let preview = world(&[(ObjectKind::Service, headless)]);
     assert!(ask(&preview, "ns/a", "ns/web:80").unwrap_err().contains("Service ns/web"));
     assert!(ask(&preview, "198.51.100.7", "n1").is_err());
-    assert!(ask(&preview, "ns/a", "10.0.0.0/8").is_err());
+    assert!(ask(&preview, "ns/a", "10.128.0.0/16").is_err(), "they are pods'");
+    assert_eq!(ask(&preview, "ns/a", "0.0.0.0/0").unwrap().verdict, Verdict::Yes, "without the pods' own");
 }
 
 #[test]

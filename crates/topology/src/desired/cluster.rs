@@ -29,9 +29,9 @@ pub(super) const MANAGEMENT_PORTS_KEY: &str = "management-ports";
 pub(super) const ALL_PODS_KEY: &str = "all-pods";
 pub(super) const ROUTER_PORTS_KEY: &str = "router-ports";
 /// Groups of load balancers: of switches and routers, of switches, of gateway routers.
-pub(super) const CLUSTER_GROUP: &str = "clusterLBGroup";
-pub(super) const SWITCH_GROUP: &str = "clusterSwitchLBGroup";
-pub(super) const ROUTER_GROUP: &str = "clusterRouterLBGroup";
+pub(crate) const CLUSTER_GROUP: &str = "clusterLBGroup";
+pub(crate) const SWITCH_GROUP: &str = "clusterSwitchLBGroup";
+pub(crate) const ROUTER_GROUP: &str = "clusterRouterLBGroup";
 /// All of them: their table has no room for a mark, so they are ours by these names.
 pub(crate) const LOAD_BALANCER_GROUPS: [&str; 3] = [CLUSTER_GROUP, SWITCH_GROUP, ROUTER_GROUP];
 

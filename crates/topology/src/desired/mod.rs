@@ -10,13 +10,13 @@ mod selector;
 mod service;
 mod template;
 
-pub(crate) use cluster::{LOAD_BALANCER_GROUPS, ROUTER};
+pub(crate) use cluster::{CLUSTER_GROUP, LOAD_BALANCER_GROUPS, ROUTER, ROUTER_GROUP, SWITCH_GROUP};
 pub(crate) use node::{NODE_ID_MARK, SUBNET, SUBNET_V6, SWITCH_KEY, check as check_node, holder_of_chassis};
 pub(crate) use pod::PORT_KEY;
 pub(crate) use policy::denials;
 pub(crate) use selector::{join, rows as selector_rows};
 pub(crate) use service::{Needs, needs as service_needs, variable_prefix};
-pub(crate) use template::{host_addresses, most_addresses};
+pub(crate) use template::{ROW_KEY as VARIABLES_KEY, host_addresses, most_addresses};
 
 use crate::allocation::Allocator;
 use crate::contribution::{Aliases, Contribution};

@@ -48,7 +48,8 @@ pub(super) fn row_of(draft: &Draft<'_>, node: &NodeFacts) -> Option<Uuid> {
     Some(draft.foreign::<ChassisTemplateVar>("Node", chassis, ROW_KEY))
 }
 
-const ROW_KEY: &str = "variables";
+/// The key of a chassis' row.
+pub(crate) const ROW_KEY: &str = "variables";
 
 pub(super) fn add(draft: &mut Draft<'_>, node: &NodeFacts, given: Given<'_>) {
     let Some(chassis) = node.chassis.as_ref().filter(|_| given.settings.features.has(Feature::LoadBalancerTemplates))

@@ -228,6 +228,11 @@ impl Store {
         self.selectors.lingering.insert(owner.clone());
     }
 
+    /// Whether a policy's rows stay as the database has them.
+    pub(crate) fn is_frozen(&self, owner: &Owner) -> bool {
+        self.selectors.frozen.contains(owner)
+    }
+
     /// Whether a policy is gone and its rows stay.
     pub(crate) fn is_lingering(&self, owner: &Owner) -> bool {
         self.selectors.lingering.contains(owner)

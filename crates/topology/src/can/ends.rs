@@ -1,0 +1,221 @@
+//! ends: who somebody is on the network, and by which addresses.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use netmodel::Prefix;
+
+use super::{CannotTell, Judge, Party, Step, step};
+use crate::desired::{Given, host_addresses};
+use crate::objects::{NodeFacts, PodFacts, Protocol};
+
+/// Who is at an end.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Who<'a> {
+    /// A pod on the cluster's network.
+    Pod(&'a PodFacts),
+    /// A node, or a pod on its network.
+    Node(&'a NodeFacts),
+    /// Nobody of the cluster.
+    Outside,
+}
+
+/// One end of a packet's way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct End<'a> {
+    pub(super) who: Who<'a>,
+    pub(super) address: IpAddr,
+}
+
+/// The first packet of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Packet<'a> {
+    pub(super) from: End<'a>,
+    pub(super) to: End<'a>,
+    pub(super) protocol: Protocol,
+    pub(super) port: u16,
+}
+
+/// An end that was asked for; of a network there are several, each with the addresses that it stands for.
+#[derive(Debug, Clone)]
+pub(super) struct Place<'a> {
+    pub(super) end: End<'a>,
+    pub(super) part: Option<String>,
+}
+
+impl<'a> From<End<'a>> for Place<'a> {
+    fn from(end: End<'a>) -> Self {
+        Self { end, part: None }
+    }
+}
+
+/// The address that a host has on its node's switch: pods see it as the source of what the host sends them.
+pub(super) fn management_address(node: &str, v6: bool, given: Given<'_>) -> Option<IpAddr> {
+    let own = given.allocator.node(node)?;
+    own.subnets().find(|subnet| subnet.is_ipv6() == v6)?.nth(2)
+}
+
+/// Who has which address.
+pub(super) struct Holders<'a>(BTreeMap<IpAddr, Who<'a>>);
+
+impl<'a> Holders<'a> {
+    pub(super) fn of(given: Given<'a>) -> Self {
+        let mut holders = BTreeMap::new();
+        for node in given.store.nodes() {
+            for v6 in given.settings.families() {
+                let management = management_address(&node.name, v6, given);
+                holders
+                    .extend(host_addresses(node, v6).into_iter().chain(management).map(|own| (own, Who::Node(node))));
+            }
+        }
+        for (key, own) in given.allocator.pods() {
+            if let Some(pod) = given.store.pod(key).filter(|pod| !pod.finished && !pod.host_network) {
+                holders.extend(own.addresses().map(|address| (address, Who::Pod(pod))));
+            }
+        }
+        Self(holders)
+    }
+
+    /// Who has an address.
+    pub(super) fn end(&self, address: IpAddr) -> End<'a> {
+        End { who: self.0.get(&address).copied().unwrap_or(Who::Outside), address }
+    }
+}
+
+/// Which end somebody is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Source,
+    Destination,
+}
+
+impl<'a> Judge<'a> {
+    /// Where somebody is on the network; none if nowhere, which is told.
+    pub(super) fn places(
+        &self,
+        party: &Party,
+        side: Side,
+        chain: &mut Vec<Step>,
+    ) -> Result<Option<Vec<Place<'a>>>, CannotTell> {
+        match party {
+            Party::Pod(key) => self.places_of_pod(key, side, chain),
+            Party::Node(name) => Ok(Some(self.places_of_node(name, side)?)),
+            Party::Service(key) => Err(CannotTell(format!("Service {key} sends nothing itself: ask for its pods"))),
+            Party::Network(prefix) if super::is_single(*prefix) => {
+                let end = self.holders.end(prefix.network());
+                match end.who {
+                    Who::Pod(pod) => {
+                        let places = self.places_of_pod(&pod.key, side, chain)?;
+                        Ok(places.map(|places| {
+                            places.into_iter().filter(|place| place.end.address == end.address).collect()
+                        }))
+                    }
+                    // What a host sends to pods comes from its address on the switch.
+                    Who::Node(node) if side == Side::Source => {
+                        let mut places = self.places_of_node(&node.name, side)?;
+                        places.retain(|place| place.end.address.is_ipv6() == end.address.is_ipv6());
+                        Ok(Some(places))
+                    }
+                    Who::Node(_) | Who::Outside => Ok(Some(vec![end.into()])),
+                }
+            }
+            Party::Network(prefix) => self.parts(*prefix).map(Some),
+        }
+    }
+
+    fn places_of_pod(
+        &self,
+        key: &crate::identity::PodKey,
+        side: Side,
+        chain: &mut Vec<Step>,
+    ) -> Result<Option<Vec<Place<'a>>>, CannotTell> {
+        let given = self.given;
+        let object = format!("Pod {key}");
+        let Some(pod) = given.store.pod(key) else { return Ok(None) };
+        let Some(node) = &pod.node else {
+            chain.push(step(object, "spec.nodeName", "it is on no node, and has no network"));
+            return Ok(None);
+        };
+        if pod.finished {
+            chain.push(step(object, "status.phase", "it has ended, and has no network any more"));
+            return Ok(None);
+        }
+        if pod.host_network {
+            chain.push(step(object, "spec.hostNetwork", format!("it is on the network of its node {node}")));
+            return self.places_of_node(node, side).map(Some);
+        }
+        let Some(own) = given.allocator.pod(key) else {
+            let says = format!("node {node} has no address for it: it is refused, or its node is not there");
+            chain.push(step(object, "spec.nodeName", says));
+            return Ok(None);
+        };
+        let addresses: Vec<String> = own.addresses().map(|address| address.to_string()).collect();
+        let says = format!("on node {node}, port {} with {}", key.port_name(), addresses.join(" and "));
+        chain.push(step(object, "spec.nodeName", says));
+        Ok(Some(own.addresses().map(|address| End { who: Who::Pod(pod), address }.into()).collect()))
+    }
+
+    fn places_of_node(&self, name: &str, side: Side) -> Result<Vec<Place<'a>>, CannotTell> {
+        let given = self.given;
+        let Some(node) = given.store.node(name) else {
+            return Err(CannotTell(format!("Node {name} is not there")));
+        };
+        let families = given.settings.families();
+        let addresses: Vec<IpAddr> = match side {
+            Side::Source => families.filter_map(|v6| management_address(name, v6, given)).collect(),
+            Side::Destination => families.filter_map(|v6| host_addresses(node, v6).first().copied()).collect(),
+        };
+        if addresses.is_empty() {
+            let why = match side {
+                Side::Source => "it has no subnet of the cluster's network",
+                Side::Destination => "its addresses are not known, its agent has not told k8s.ovn.org/host-cidrs",
+            };
+            return Err(CannotTell(format!("Node {name}: {why}")));
+        }
+        Ok(addresses.into_iter().map(|address| End { who: Who::Node(node), address }.into()).collect())
+    }
+
+    /// A network in parts that no rule tells apart. What belongs to the cluster itself is left out.
+    fn parts(&self, network: Prefix) -> Result<Vec<Place<'a>>, CannotTell> {
+        let own: Vec<Prefix> = self.given.settings.cluster_of(network.is_ipv6()).collect();
+        if own.iter().any(|own| own.contains_prefix(network)) {
+            return Err(CannotTell(format!(
+                "{network} has addresses of pods: ask for the pods, or for networks outside"
+            )));
+        }
+        let ranges = self.given.store.services().filter_map(|service| service.spec.as_ref());
+        let ranges = ranges.flat_map(|spec| spec.source_ranges.iter().copied());
+        let cuts = self.policies.blocks().chain(ranges).chain(own.iter().copied());
+        let mut starts: Vec<IpAddr> = vec![network.network()];
+        for cut in cuts.filter(|cut| network.contains_prefix(*cut)) {
+            starts.push(cut.network());
+            starts.extend(after(cut.last()).filter(|next| network.contains(*next)));
+        }
+        starts.sort_unstable();
+        starts.dedup();
+        let mut places = Vec::new();
+        for (place, first) in starts.iter().enumerate() {
+            if own.iter().any(|own| own.contains(*first)) {
+                continue;
+            }
+            let last = starts.get(place + 1).and_then(|next| before(*next)).unwrap_or(network.last());
+            let part = if first == &last { first.to_string() } else { format!("{first}-{last}") };
+            places.push(Place { end: End { who: Who::Outside, address: *first }, part: Some(part) });
+        }
+        Ok(places)
+    }
+}
+
+fn after(address: IpAddr) -> Option<IpAddr> {
+    match address {
+        IpAddr::V4(address) => u32::from(address).checked_add(1).map(|next| IpAddr::V4(next.into())),
+        IpAddr::V6(address) => u128::from(address).checked_add(1).map(|next| IpAddr::V6(next.into())),
+    }
+}
+
+fn before(address: IpAddr) -> Option<IpAddr> {
+    match address {
+        IpAddr::V4(address) => u32::from(address).checked_sub(1).map(|next| IpAddr::V4(next.into())),
+        IpAddr::V6(address) => u128::from(address).checked_sub(1).map(|next| IpAddr::V6(next.into())),
+    }
+}

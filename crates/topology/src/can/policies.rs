@@ -1,0 +1,295 @@
+//! policies: whether rules let a packet through, asked of the very clauses that become rows of the database.
+//!
+//! ```text
+//!  what a pod sends, what comes to it ──▶ tier 1: AdminNetworkPolicy      allow · deny · pass ─┐  no rule about it
+//!                                         tier 2: NetworkPolicy           allow · closed       ├──▶ the next tier
+//!                                         tier 3: the baseline            allow · deny         ┘    at the end: allowed
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use netmodel::Prefix;
+
+use super::ends::{End, Packet, Who, management_address};
+use super::{CannotTell, Step, step};
+use crate::desired::Given;
+use crate::identity::{Name, Owner};
+use crate::objects::{Action, PodFacts, PolicyFacts, Protocol};
+use crate::rules::{Clause, Compiled, Direction, Others, of_policy};
+use crate::selector::{Scope, Selector};
+use crate::settings::Masquerade;
+
+/// A policy, as far as it decides.
+struct Policy {
+    object: String,
+    compiled: Compiled,
+    /// Which directions it closes but for what its clauses allow.
+    closes: BTreeSet<&'static str>,
+    /// Why it is not as its object says.
+    trouble: Option<Step>,
+}
+
+/// All policies there are, by their tiers.
+pub(super) struct Policies<'a> {
+    given: Given<'a>,
+    /// By namespace.
+    network: BTreeMap<Name, Vec<Policy>>,
+}
+
+impl<'a> Policies<'a> {
+    pub(super) fn of(given: Given<'a>) -> Self {
+        let mut network: BTreeMap<Name, Vec<Policy>> = BTreeMap::new();
+        for policy in given.store.policies() {
+            network.entry(policy.key.namespace.clone()).or_default().push(of_network_policy(policy, given));
+        }
+        Self { given, network }
+    }
+
+    /// Whether a pod's rules of a direction let a packet through; what decides it is told.
+    pub(super) fn admit(
+        &self,
+        direction: Direction,
+        packet: &Packet<'_>,
+        chain: &mut Vec<Step>,
+    ) -> Result<bool, CannotTell> {
+        let (own, other) = match direction {
+            Direction::Ingress => (&packet.to, &packet.from),
+            Direction::Egress => (&packet.from, &packet.to),
+        };
+        let Who::Pod(pod) = own.who else { return Ok(true) };
+        self.check_known(pod)?;
+        if let Some(yes) = self.by_network_policies(direction, pod, other, packet, chain) {
+            return Ok(yes);
+        }
+        Ok(true)
+    }
+
+    /// What the database has may be more than what the objects say: then nothing is claimed.
+    fn check_known(&self, pod: &PodFacts) -> Result<(), CannotTell> {
+        let namespace = &pod.key.namespace;
+        let store = self.given.store;
+        let here = |owner: &&Owner| matches!(owner, Owner::Policy(key) if key.namespace == *namespace);
+        if let Some(owner) = store.lingering().find(here) {
+            let why = "is deleted, and its rules stay until the pods that they are about are gone";
+            return Err(CannotTell(format!("NetworkPolicy {} {why}: what they say is not known here", owner.name())));
+        }
+        let frozen = |policy: &&PolicyFacts| store.is_frozen(&Owner::Policy(policy.key.clone()));
+        match store.policies_in(namespace).find(frozen) {
+            Some(PolicyFacts { key, .. }) => {
+                let why = "cannot be understood, and the rules that the database has for it stay in force";
+                Err(CannotTell(format!("NetworkPolicy {key} {why}: correct it, then ask again")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Tier 2; none if no policy is about the pod and direction.
+    fn by_network_policies(
+        &self,
+        direction: Direction,
+        pod: &PodFacts,
+        other: &End<'_>,
+        packet: &Packet<'_>,
+        chain: &mut Vec<Step>,
+    ) -> Option<bool> {
+        let of_namespace = self.network.get(&pod.key.namespace).map(Vec::as_slice).unwrap_or_default();
+        let about = |policy: &&Policy| {
+            policy.closes.contains(direction.field()) && self.targets(policy, &policy.compiled.target, pod)
+        };
+        let about: Vec<&Policy> = of_namespace.iter().filter(about).collect();
+        if about.is_empty() {
+            return None;
+        }
+        if let Some(step) = self.never_denied(direction, pod, other.address) {
+            chain.push(step);
+            return Some(true);
+        }
+        for policy in &about {
+            if let Some((clause, whom)) = self.first_match(policy, direction, pod, other, packet) {
+                chain.extend(policy.trouble.clone());
+                chain.push(step(policy.object.clone(), &clause.field, says(clause, &whom)));
+                return Some(true);
+            }
+        }
+        for policy in &about {
+            chain.extend(policy.trouble.clone());
+            let rules: BTreeSet<usize> = policy
+                .compiled
+                .clauses
+                .iter()
+                .filter(|clause| clause.direction == direction)
+                .map(|clause| clause.place)
+                .collect();
+            let none = match rules.len() {
+                0 => "and none of its rules allows anything".to_owned(),
+                1 => "and its rule does not allow this".to_owned(),
+                many => format!("and none of its {many} rules allows this"),
+            };
+            let whom = policy.compiled.selectors.get(&policy.compiled.target).map(|selector| describe(selector));
+            let what = match direction {
+                Direction::Ingress => "closes what comes to",
+                Direction::Egress => "closes what is sent by",
+            };
+            let says = format!("{what} {}, {none}", whom.unwrap_or_default());
+            chain.push(step(policy.object.clone(), &format!("spec.{}", direction.field()), says));
+        }
+        Some(false)
+    }
+
+    /// What the node's and the cluster's own rules allow beside all NetworkPolicies.
+    fn never_denied(&self, direction: Direction, pod: &PodFacts, other: IpAddr) -> Option<Step> {
+        let v6 = other.is_ipv6();
+        let node = pod.node.as_ref()?;
+        if direction == Direction::Ingress && management_address(node, v6, self.given) == Some(other) {
+            let says = format!("{other} is the pod's own host, which no NetworkPolicy shuts out");
+            return Some(step(format!("Node {node}"), "k8s.ovn.org/node-subnets", says));
+        }
+        let hairpin = self.given.settings.masquerade_address(Masquerade::Hairpin, v6) == Some(other);
+        hairpin.then(|| step(format!("Pod {}", pod.key), "status.podIPs", "it reaches itself through the Service"))
+    }
+
+    fn first_match<'p>(
+        &self,
+        policy: &'p Policy,
+        direction: Direction,
+        pod: &PodFacts,
+        other: &End<'_>,
+        packet: &Packet<'_>,
+    ) -> Option<(&'p Clause, String)> {
+        let clauses = policy.compiled.clauses.iter().filter(|clause| clause.direction == direction);
+        let mut clauses = clauses.filter(|clause| self.targets(policy, &clause.target, pod));
+        clauses.find_map(|clause| {
+            let over = |(protocol, range): &(Protocol, Option<(u16, u16)>)| {
+                *protocol == packet.protocol && range.is_none_or(|(first, last)| (first..=last).contains(&packet.port))
+            };
+            if !clause.ports.is_empty() && !clause.ports.iter().any(over) {
+                return None;
+            }
+            Some((clause, self.among(policy, &clause.others, other)?))
+        })
+    }
+
+    fn targets(&self, policy: &Policy, words: &Name, pod: &PodFacts) -> bool {
+        let selector = policy.compiled.selectors.get(words);
+        selector.is_some_and(|selector| selector.selects(pod, &self.given.store.labels_of(&pod.key.namespace)))
+    }
+
+    /// Whether one is among the others that a clause speaks of, and as whom.
+    fn among(&self, policy: &Policy, others: &Others, end: &End<'_>) -> Option<String> {
+        let (sets, blocks) = match others {
+            Others::Anyone => return Some("everybody".to_owned()),
+            Others::Those { sets, blocks } => (sets, blocks),
+        };
+        let selectors = sets.iter().filter_map(|words| policy.compiled.selectors.get(words));
+        if let Some(selector) = selectors.into_iter().find(|selector| self.is_in(selector, end)) {
+            return Some(describe(selector));
+        }
+        let has = |(cidr, except): &&(Prefix, Box<[Prefix]>)| {
+            cidr.contains(end.address) && !except.iter().any(|out| out.contains(end.address))
+        };
+        let (cidr, except) = blocks.iter().find(has)?;
+        let without: Vec<String> = except.iter().map(ToString::to_string).collect();
+        Some(if without.is_empty() { cidr.to_string() } else { format!("{cidr} without {}", without.join(", ")) })
+    }
+
+    /// Whether the address is in the set of a selector.
+    fn is_in(&self, selector: &Selector, end: &End<'_>) -> bool {
+        if let Scope::Nodes(labels) = &selector.scope {
+            let mut nodes = self.given.store.nodes().filter(|node| labels.matches(&node.labels));
+            return nodes.any(|node| node.host_addresses.valid().is_some_and(|all| all.contains(&end.address)));
+        }
+        match end.who {
+            Who::Pod(pod) => selector.selects(pod, &self.given.store.labels_of(&pod.key.namespace)),
+            Who::Node(_) | Who::Outside => false,
+        }
+    }
+
+    fn clauses(&self) -> impl Iterator<Item = &Clause> {
+        self.network.values().flatten().flat_map(|policy| &policy.compiled.clauses)
+    }
+
+    /// The networks that clauses speak of: within one, all addresses that nobody of the cluster has are equal.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = Prefix> {
+        let blocks = self.clauses().filter_map(|clause| match &clause.others {
+            Others::Anyone => None,
+            Others::Those { blocks, .. } => Some(blocks),
+        });
+        blocks.flatten().flat_map(|(cidr, except)| std::iter::once(*cidr).chain(except.iter().copied()))
+    }
+
+    /// The ranges of ports that clauses speak of.
+    pub(super) fn ranges(&self, protocol: Protocol) -> impl Iterator<Item = (u16, u16)> {
+        let ports = self.clauses().flat_map(|clause| &clause.ports);
+        ports.filter(move |(of, _)| *of == protocol).filter_map(|(_, range)| *range)
+    }
+}
+
+fn of_network_policy(policy: &PolicyFacts, given: Given<'_>) -> Policy {
+    let object = format!("NetworkPolicy {}", policy.key);
+    let directions = [(Direction::Ingress, &policy.spec.ingress), (Direction::Egress, &policy.spec.egress)];
+    let trouble = policy.broken.as_ref().map(|why| {
+        let field = why.split_once(": ").map_or("spec", |(field, _)| field);
+        let instead = if policy.last_good {
+            "what it said before stays in force"
+        } else {
+            "the pods that it selects are closed in its directions"
+        };
+        step(object.clone(), field, format!("it cannot be understood ({why}): {instead}"))
+    });
+    Policy {
+        compiled: of_policy(policy, given.store),
+        closes: directions
+            .into_iter()
+            .filter(|(_, rules)| rules.is_some())
+            .map(|(direction, _)| direction.field())
+            .collect(),
+        object,
+        trouble,
+    }
+}
+
+fn says(clause: &Clause, whom: &str) -> String {
+    let action = match clause.action {
+        Action::Allow => "allows",
+        Action::Deny => "denies",
+        Action::Pass => "leaves to NetworkPolicies",
+    };
+    let way = match clause.direction {
+        Direction::Ingress => "what comes from",
+        Direction::Egress => "what is sent to",
+    };
+    let over = if clause.ports.is_empty() { "on all ports".to_owned() } else { format!("on {}", doors(&clause.ports)) };
+    format!("{action} {way} {whom} {over}")
+}
+
+fn doors(ports: &[(Protocol, Option<(u16, u16)>)]) -> String {
+    let door = |(protocol, range): &(Protocol, Option<(u16, u16)>)| match range {
+        None => format!("all of {}", protocol.word()),
+        Some((first, last)) if first == last => format!("{first}/{}", protocol.word()),
+        Some((first, last)) => format!("{first}-{last}/{}", protocol.word()),
+    };
+    ports.iter().map(door).collect::<Vec<_>>().join(", ")
+}
+
+/// A selector, to be read.
+fn describe(selector: &Selector) -> String {
+    let all = |text: String| (text != "*").then_some(text);
+    let pods = match all(selector.pods.to_string()) {
+        Some(labels) => format!("pods {labels}"),
+        None => "all pods".to_owned(),
+    };
+    let port =
+        selector.port.as_ref().map(|port| format!(" with port {}={}", port.name, port.number)).unwrap_or_default();
+    match &selector.scope {
+        Scope::Namespace(name) => format!("{pods}{port} of namespace {name}"),
+        Scope::Namespaces(labels) => match all(labels.to_string()) {
+            Some(labels) => format!("{pods}{port} of namespaces {labels}"),
+            None => format!("{pods}{port} of all namespaces"),
+        },
+        Scope::Nodes(labels) => match all(labels.to_string()) {
+            Some(labels) => format!("nodes {labels}"),
+            None => "all nodes".to_owned(),
+        },
+    }
+}
