@@ -14,7 +14,9 @@ use std::sync::Arc;
 use netmodel::Prefix;
 
 use crate::identity::Name;
-use crate::objects::{Action, ContainerPort, LabelSelector, Peer, PolicyFacts, Ports, Protocol, Rule};
+use crate::objects::{
+    Action, AdminPolicyFacts, AdminPolicySpec, ContainerPort, LabelSelector, Peer, PolicyFacts, Ports, Protocol, Rule,
+};
 use crate::selector::{Role, Scope, Selector, group_name, set_name};
 
 /// Which way connections go.
@@ -122,6 +124,17 @@ pub fn of_policy(policy: &PolicyFacts, numbers: &impl Numbers) -> Compiled {
     compiler.rules(Direction::Ingress, policy.spec.ingress.as_deref().unwrap_or_default());
     compiler.rules(Direction::Egress, policy.spec.egress.as_deref().unwrap_or_default());
     compiler.compiled
+}
+
+/// What an AdminNetworkPolicy, or the baseline one, says; nothing if it was never understood. Of clauses of a direction
+/// that match, the one of the lowest place decides.
+pub fn of_admin_policy(policy: &AdminPolicyFacts, numbers: &impl Numbers) -> Option<Compiled> {
+    let AdminPolicySpec { namespaces, pods, ingress, egress, .. } = &**policy.spec.as_ref()?;
+    let target = Selector::new(Role::Ports, Scope::Namespaces(namespaces.clone()), pods.clone());
+    let mut compiler = Compiler::new(target, None, numbers);
+    compiler.rules(Direction::Ingress, ingress);
+    compiler.rules(Direction::Egress, egress);
+    Some(compiler.compiled)
 }
 
 /// Puts clauses together.

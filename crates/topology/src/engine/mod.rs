@@ -9,6 +9,7 @@
 //! One transaction is in flight at a time; what arrives meanwhile is the next batch. A standby's engine only observes:
 //! leading begins with [`Engine::promote`], from the objects and one snapshot, and ends with [`Engine::demote`].
 
+mod admin;
 mod batch;
 mod effect;
 mod farewell;
@@ -26,6 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use netmodel::SubnetPoolError;
+use ovn_schema::Feature;
 use ovsdb::replica::Snapshot;
 
 pub use batch::Next;
@@ -76,6 +78,8 @@ struct Leading {
     disturbed: Disturbed,
     /// How many objects the next transaction may have: less after one that was refused as a whole.
     limit: usize,
+    /// After one that was refused, and nobody knows whose fault it is: also what belongs together goes one by one.
+    singly: bool,
     parked: BTreeMap<Owner, Refusal>,
     /// Who was warned of what: that it is over is told as well.
     warned: BTreeMap<Owner, &'static str>,
@@ -187,6 +191,7 @@ impl Engine {
         let adopted = adopt.then(|| crate::adopt::adopt(&self.settings, &self.store, snapshot, &mut aliases));
         let seed::Seeded { ledger, ports } = seed::ledger(snapshot, adopted.as_ref());
         let doubtful = self.keep_frozen(&ledger);
+        self.keep_fixed(&ledger, snapshot);
         let queue = self.everybody(&ledger, now);
         let mut leading = Leading {
             allocator,
@@ -196,6 +201,7 @@ impl Engine {
             in_flight: None,
             disturbed: Disturbed::default(),
             limit: self.batch,
+            singly: false,
             parked: BTreeMap::new(),
             warned: BTreeMap::new(),
             waiting: BTreeMap::new(),
@@ -225,7 +231,7 @@ impl Engine {
     /// Returns those of which it must be asked how they went.
     fn keep_frozen(&mut self, ledger: &Ledger) -> Vec<Arc<ObjectKey>> {
         let mut doubtful = Vec::new();
-        self.store.reread_all();
+        self.store.reread_all(self.settings.features.has(Feature::AclTiers));
         for owner in ledger.owners() {
             let Owner::Policy(key) = owner else { continue };
             let Some(entry) = ledger.entry(owner) else { continue };
@@ -257,15 +263,17 @@ impl Engine {
         let nodes = self.store.nodes().map(|node| Owner::Node(node.name.clone()));
         let services = self.store.services().map(|service| Owner::Service(service.key.clone()));
         let policies = self.store.policies().map(|policy| Owner::Policy(policy.key.clone()));
-        let admin = |policy: &crate::objects::AdminPolicyFacts| Owner::AdminPolicy((*policy.key.name).into());
-        let baseline = |policy: &crate::objects::AdminPolicyFacts| Owner::BaselinePolicy((*policy.key.name).into());
-        let admin = self.store.admin_policies(false).map(admin).chain(self.store.admin_policies(true).map(baseline));
         let selectors = self.store.selectors().map(|words| Owner::Selector(words.clone()));
-        let others = services.chain(selectors).chain(policies).chain(admin);
+        let others = services.chain(selectors).chain(policies).chain(self.store.admin_owners());
         for owner in [Owner::Cluster].into_iter().chain(nodes).chain(namespaces).chain(others) {
             if ledger.entry(&owner).is_none() {
                 queue.push(owner, now);
             }
+        }
+        // Which of these is asked first must not be wrong for a moment: all are looked at together.
+        let admin = ledger.owners().filter(|owner| matches!(owner, Owner::AdminPolicy(_)));
+        for owner in admin {
+            queue.push(owner.clone(), now);
         }
         // Both are in the same order.
         let mut known =
