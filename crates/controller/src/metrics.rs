@@ -145,7 +145,9 @@ impl Metrics {
 
     /// What can be read off the engine, now and then.
     pub(crate) fn survey(&self, engine: &Engine, now: Duration) {
-        let mut parked = [("Node", 0), ("Namespace", 0), ("Pod", 0), ("Cluster", 0)];
+        let kinds = ["Node", "Namespace", "Pod", "Cluster", "Service", "NetworkPolicy"];
+        let admin = ["AdminNetworkPolicy", "BaselineAdminNetworkPolicy"];
+        let mut parked: Vec<(&'static str, i64)> = kinds.into_iter().chain(admin).map(|kind| (kind, 0)).collect();
         for (owner, _) in engine.parked() {
             for (kind, count) in &mut parked {
                 *count += i64::from(*kind == owner.kind());

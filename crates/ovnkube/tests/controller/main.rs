@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod bad_input;
+mod bad_services;
 mod cluster;
 mod door;
 mod leadership;
@@ -15,6 +16,8 @@ mod packets;
 mod plan;
 mod random_objects;
 mod rows;
+mod service_endpoints;
+mod service_ranges;
 mod services;
 mod startup;
 mod states;
