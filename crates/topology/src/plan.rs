@@ -110,8 +110,8 @@ pub fn plan(touched: &Touched, ledger: &Ledger, snapshot: &Snapshot) -> Plan {
                 }
             }
             (None, Some(view)) => {
-                // A row that only lives by being referred to goes with the reference. A row of variables stays, empty: an
-                // ovn-controller (25.03) that sees the row of its chassis go and come back fails an assertion.
+                // A row that only lives by being referred to goes with the reference. A row of variables stays, empty, until
+                // its chassis is gone (`Progress::forget_variables`).
                 if view.schema.is_root && id.table != ChassisTemplateVar::TABLE {
                     plan.transaction.owned_by_nobody();
                     plan.transaction.delete(id.table, vec![Condition::uuid(id.uuid)]);

@@ -238,8 +238,6 @@ fn held(world: &Quiet) -> Rows {
     let schema = world.nb.database.schema();
     let mut rows = world.nb.rows();
     rows.retain(|_, values| !values.get("name").is_some_and(|name| name.to_string().starts_with("foreign")));
-    // What is left of a chassis that no node has.
-    rows.retain(|(table, _), values| table != "Chassis_Template_Var" || !values["variables"].is_empty());
     for ((table, _), values) in &mut rows {
         let table = &schema.tables[table];
         values.retain(|column, datum| table.column(column).is_none_or(|column| !column.kind.is_default(datum)));

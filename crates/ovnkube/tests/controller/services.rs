@@ -9,18 +9,18 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, Wish, pod, until};
 
-const LIMIT: Duration = Duration::from_secs(2);
+pub(crate) const LIMIT: Duration = Duration::from_secs(2);
 
 /// How an attempt to connect ends.
 #[derive(Debug, PartialEq, Eq)]
-enum End {
+pub(crate) enum End {
     Connected,
     Refused,
     Nothing,
 }
 
 /// Whoever connects: a pod, or the outside.
-trait Client {
+pub(crate) trait Client {
     fn connect(&self, to: SocketAddr) -> std::io::Result<TcpStream>;
 }
 
@@ -36,7 +36,7 @@ impl Client for Machine {
     }
 }
 
-fn attempt(from: &impl Client, to: SocketAddr) -> End {
+pub(crate) fn attempt(from: &impl Client, to: SocketAddr) -> End {
     match from.connect(to) {
         Ok(_) => End::Connected,
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => End::Refused,
@@ -45,12 +45,12 @@ fn attempt(from: &impl Client, to: SocketAddr) -> End {
 }
 
 /// Waits until attempts end like this: what was written takes its time to the flows.
-fn ends(from: &impl Client, to: SocketAddr, end: &End) {
+pub(crate) fn ends(from: &impl Client, to: SocketAddr, end: &End) {
     until(&format!("to {to}: {end:?}"), || (attempt(from, to) == *end).then_some(()));
 }
 
 /// Who connected last.
-fn last_client(listener: &TcpListener) -> Option<IpAddr> {
+pub(crate) fn last_client(listener: &TcpListener) -> Option<IpAddr> {
     listener.set_nonblocking(true).unwrap();
     let mut last = None;
     while let Ok((_, client)) = listener.accept() {
@@ -59,11 +59,11 @@ fn last_client(listener: &TcpListener) -> Option<IpAddr> {
     last
 }
 
-fn service(spec: &Value) -> Value {
+pub(crate) fn service(spec: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "default"}, "spec": spec})
 }
 
-fn slice(address: IpAddr, node: &str, ready: bool) -> Value {
+pub(crate) fn slice(address: IpAddr, node: &str, ready: bool) -> Value {
     let family = if address.is_ipv6() { "IPv6" } else { "IPv4" };
     json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": family,
         "metadata": {"name": "web-1", "namespace": "default", "labels": {"kubernetes.io/service-name": "web"}},
@@ -71,16 +71,17 @@ fn slice(address: IpAddr, node: &str, ready: bool) -> Value {
         "endpoints": [{"addresses": [address], "nodeName": node, "conditions": {"ready": ready}}]})
 }
 
-fn cluster_ip(cluster: &Cluster) -> IpAddr {
+pub(crate) fn cluster_ip(cluster: &Cluster) -> IpAddr {
     let service = cluster.get(&["service", "-n", "default", "web"]);
     service["spec"]["clusterIP"].as_str().unwrap().parse().unwrap()
 }
 
 /// A cluster of two nodes with a pod on each; the second one listens.
-fn two_pods(family: Family) -> (Cluster, Pod, Pod, TcpListener) {
+pub(crate) fn two_pods(family: Family) -> (Cluster, Pod, Pod, TcpListener) {
     let (pods, services) = match family {
-        Family::V6 => ("fd01::/48/64", "fd02::/112"),
-        _ => ("10.128.0.0/14/23", "172.30.0.0/16"),
+        Family::V6 => ("fd01::/48/64", "fd96::/112"),
+        Family::Dual => ("10.128.0.0/14/23,fd01::/48/64", "10.96.0.0/16,fd96::/112"),
+        Family::V4 => ("10.128.0.0/14/23", "10.96.0.0/16"),
     };
     let mut wish = Wish::new("services").nodes(2);
     wish.family = family;
@@ -97,18 +98,18 @@ fn two_pods(family: Family) -> (Cluster, Pod, Pod, TcpListener) {
 }
 
 /// Addresses that a test speaks of.
-struct Places {
-    nodes: [SocketAddr; 2],
+pub(crate) struct Places {
+    pub(crate) nodes: [SocketAddr; 2],
     /// Nobody has it: whoever is told to routes it to a node.
-    external: IpAddr,
-    outside: IpAddr,
+    pub(crate) external: IpAddr,
+    pub(crate) outside: IpAddr,
 }
 
 impl Places {
-    fn of(family: Family) -> Self {
+    pub(crate) fn of(family: Family) -> Self {
         let [one, two, external, outside] = match family {
             Family::V6 => ["fd99::dd", "fd99::de", "2001:db8::7", "fd99::fe"],
-            _ => ["10.99.0.221", "10.99.0.222", "198.51.100.7", "10.99.0.254"],
+            Family::V4 | Family::Dual => ["10.99.0.221", "10.99.0.222", "198.51.100.7", "10.99.0.254"],
         }
         .map(|text| text.parse::<IpAddr>().unwrap());
         Self { nodes: [one, two].map(|address| SocketAddr::new(address, 30080)), external, outside }
@@ -196,4 +197,24 @@ fn the_outside_reaches_pods_by_node_ports_and_external_addresses() {
 #[test]
 fn the_outside_reaches_pods_by_node_ports_and_external_addresses_v6() {
     the_outside_reaches_pods(Family::V6);
+}
+
+/// ovn-controller 25.03 fails an assertion when the variables of its chassis go and come back: they go when it is gone.
+#[test]
+fn variables_go_with_their_chassis_and_not_before() {
+    let cluster = Wish::new("variables").nodes(2).start();
+    cluster.lead("c1");
+    let chassis = || cluster.column("Chassis_Template_Var", "chassis");
+    for node in 1..=2 {
+        cluster.add_node(node);
+    }
+    until("each chassis has variables", || (chassis().len() == 2).then_some(()));
+    cluster.lab.terminate("n2-ovn-controller", crate::cluster::PATIENCE).unwrap();
+    cluster.delete("node", &["n1", "n2"]);
+    until("the variables of the chassis that is gone go", || (chassis() == ["n1"]).then_some(()));
+    // The other one lives: its node may come back, and it does.
+    cluster.add_node(1);
+    cluster.apply(&pod("default", "web-1", "n1"));
+    cluster.bind(1, "default", "web-1");
+    assert_eq!(chassis(), ["n1"]);
 }

@@ -28,6 +28,7 @@ pub(super) const COPP_KEY: &str = "copp";
 pub(super) const MANAGEMENT_PORTS_KEY: &str = "management-ports";
 pub(super) const ALL_PODS_KEY: &str = "all-pods";
 pub(super) const ROUTER_PORTS_KEY: &str = "router-ports";
+pub(super) const SERVICE_PORTS_KEY: &str = "service-ports";
 /// Groups of load balancers: of switches and routers, of switches, of gateway routers.
 pub(crate) const CLUSTER_GROUP: &str = "clusterLBGroup";
 pub(crate) const SWITCH_GROUP: &str = "clusterSwitchLBGroup";
@@ -108,6 +109,9 @@ pub(super) fn desired(given: Given<'_>) -> Contribution {
         }
     }
     hairpins(&mut draft, given);
+    // One port of every switch that clients of Services come in by: what is attached to it is attached to them all.
+    let name = "clusterServicePortGroup".to_owned();
+    draft.row(SERVICE_PORTS_KEY, &PortGroup { name, external_ids: draft.mark(&[]), ..Default::default() });
     if given.store.namespaces().any(|namespace| namespace.logs().is_some()) {
         logging(&mut draft, given);
     }

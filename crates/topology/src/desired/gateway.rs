@@ -7,11 +7,11 @@ use netmodel::{InterfaceAddress, Mac};
 use ovn_schema::Feature;
 use ovn_schema::northbound::{
     Copp, LoadBalancerGroup, LogicalRouter, LogicalRouterPort, LogicalRouterStaticRoute, LogicalSwitch,
-    LogicalSwitchPort, Nat, StaticMacBinding,
+    LogicalSwitchPort, Nat, PortGroup, StaticMacBinding,
 };
 use ovsdb::uuid::Uuid;
 
-use super::cluster::{CLUSTER_GROUP, COPP_KEY, JOIN_KEY, ROUTER_GROUP, ROUTER_KEY};
+use super::cluster::{CLUSTER_GROUP, COPP_KEY, JOIN_KEY, ROUTER_GROUP, ROUTER_KEY, SERVICE_PORTS_KEY};
 use super::{Given, everything};
 use crate::allocation::NodeAllocation;
 use crate::contribution::Draft;
@@ -140,7 +140,9 @@ fn external_switch(draft: &mut Draft<'_>, node: &NodeFacts, gateway: &GatewayFac
         external_ids: draft.mark(&[]),
         ..Default::default()
     };
-    draft.child(LogicalSwitch::ports, switch, "etor", &peer);
+    let port = draft.child(LogicalSwitch::ports, switch, "etor", &peer);
+    let services = draft.of_cluster::<PortGroup>(SERVICE_PORTS_KEY);
+    draft.member(PortGroup::ports, services, &port);
     let localnet = LogicalSwitchPort {
         name: gateway.interface_id.to_string(),
         kind: "localnet".into(),

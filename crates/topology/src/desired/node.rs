@@ -11,7 +11,9 @@ use ovn_schema::northbound::{
 };
 use ovsdb::uuid::Uuid;
 
-use super::cluster::{CLUSTER_GROUP, JOIN, MANAGEMENT_PORTS_KEY, ROUTER_KEY, ROUTER_PORTS_KEY, SWITCH_GROUP, tier};
+use super::cluster::{
+    CLUSTER_GROUP, JOIN, MANAGEMENT_PORTS_KEY, ROUTER_KEY, ROUTER_PORTS_KEY, SERVICE_PORTS_KEY, SWITCH_GROUP, tier,
+};
 use super::{Given, gateway, ip_word, template};
 use crate::allocation::NodeAllocation;
 use crate::contribution::{Contribution, Draft};
@@ -192,6 +194,8 @@ fn router_port(draft: &mut Draft<'_>, node: &NodeFacts, own: &NodeAllocation, sw
             ..Default::default()
         },
     );
+    let services = draft.of_cluster::<PortGroup>(SERVICE_PORTS_KEY);
+    draft.member(PortGroup::ports, services, &port);
     if given.settings.multicast {
         let group = draft.of_cluster::<PortGroup>(ROUTER_PORTS_KEY);
         draft.member(PortGroup::ports, group, &port);

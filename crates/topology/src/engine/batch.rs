@@ -76,6 +76,7 @@ impl Engine {
         let had_turns = !turns.is_empty();
         let mut transaction = self.changes(turns, snapshot, now);
         let Some(leading) = &mut self.leading else { return Next::Idle };
+        leading.progress.forget_variables(&mut transaction, &leading.ledger, &self.store, snapshot);
         let changes = !transaction.is_empty();
         let Some(batch) = &mut leading.in_flight else { return Next::Idle };
         let resting = leading.allocator.quarantine();

@@ -218,6 +218,9 @@ impl Engine {
         for name in leaving {
             leading.progress.chassis_leaves(name, now);
         }
+        for name in progress::without_node(&self.store, snapshot) {
+            leading.progress.chassis_fades(name, now);
+        }
         self.claim_what_stands(&mut leading, snapshot, &ports);
         self.leading = Some(leading);
         for key in doubtful {

@@ -5,13 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ovn_schema::TableRow;
-use ovn_schema::northbound::GatewayChassis;
-use ovsdb::replica::Snapshot;
+use ovn_schema::northbound::{ChassisTemplateVar, GatewayChassis};
+use ovsdb::operation::Condition;
+use ovsdb::replica::{RowView, Snapshot};
+use ovsdb::transaction::Transaction;
 
 use super::effect::{Effect, Measure, ObjectRef, Stage};
 use super::{Engine, seed};
-use crate::identity::{Name, Owner};
+use crate::identity::{Name, Owner, RowId};
 use crate::ledger::{Entry, Ledger};
+use crate::plan::owner_of;
 use crate::store::Store;
 
 /// How often a change is followed on its way when nobody needs the answer but the histogram.
@@ -36,6 +39,11 @@ pub(super) struct Progress {
     unwired: BTreeMap<Name, Option<i64>>,
     /// Chassis to be removed, and when.
     leaving: BTreeMap<Box<str>, Duration>,
+    /// Chassis that no node has and whose variables are still there, and when to see whether they are gone; none if they
+    /// were there when they were looked at last.
+    fading: BTreeMap<Box<str>, Option<Duration>>,
+    /// Chassis that are gone for good: nobody needs their variables.
+    faded: BTreeSet<Box<str>>,
 }
 
 /// A number that was put into `nb_cfg`.
@@ -61,6 +69,18 @@ pub(super) fn former_chassis<'a>(
     })
 }
 
+/// The chassis that have variables and no node.
+pub(super) fn without_node<'a>(store: &'a Store, snapshot: &'a Snapshot) -> impl Iterator<Item = Box<str>> + 'a {
+    let rows = snapshot.table(ChassisTemplateVar::TABLE).into_iter().flat_map(|table| table.iter());
+    let ours = rows.filter(|view| matches!(owner_of(*view), Some(Owner::Node(_))));
+    let names = ours.filter_map(|view| view.text(ChassisTemplateVar::chassis.name()));
+    names.map(String::into_boxed_str).filter(|name| !has_node(store, name))
+}
+
+fn has_node(store: &Store, chassis: &str) -> bool {
+    store.nodes().any(|node| node.chassis.as_deref() == Some(chassis))
+}
+
 impl Progress {
     /// Whether the next transaction shall raise `nb_cfg`: somebody waits for the answer.
     pub(super) fn must_ask(&self, resting: bool, now: Duration) -> bool {
@@ -80,7 +100,8 @@ impl Progress {
     pub(super) fn deadline(&self, resting: bool) -> Option<Duration> {
         let waits = resting || self.unwired.values().any(Option::is_none);
         let again = self.question.as_ref().filter(|_| waits).map(|question| question.at + PATIENCE);
-        again.into_iter().chain(self.leaving.values().copied()).min()
+        let chassis = self.leaving.values().chain(self.fading.values().flatten());
+        again.into_iter().chain(chassis.copied()).min()
     }
 
     /// A node is to be told when its network works.
@@ -94,6 +115,61 @@ impl Progress {
 
     pub(super) fn chassis_leaves(&mut self, name: Box<str>, now: Duration) {
         self.leaving.insert(name, now + FORGET_CHASSIS);
+    }
+
+    /// A chassis has variables, and no node.
+    pub(super) fn chassis_fades(&mut self, name: Box<str>, now: Duration) {
+        self.fading.insert(name, Some(now + FORGET_CHASSIS));
+    }
+
+    /// Looks whether chassis without nodes are gone. One that is alive registers again after it was removed, and that
+    /// takes a moment: only one that stays away is gone.
+    fn look_at_fading(&mut self, store: &Store, now: Duration) {
+        let Self { chassis, fading, faded, .. } = self;
+        fading.retain(|name, due| {
+            let there = chassis.as_ref().is_none_or(|chassis| chassis.contains_key(name));
+            match due {
+                Some(due) if *due > now => return true,
+                _ if there => *due = None,
+                None => *due = Some(now + FORGET_CHASSIS),
+                Some(_) => {
+                    faded.insert(name.clone());
+                    return false;
+                }
+            }
+            !has_node(store, name)
+        });
+    }
+
+    /// Takes the variables of chassis that are gone out of the database. Not before: an ovn-controller (25.03) that sees
+    /// the row of its chassis go and come back fails an assertion.
+    pub(super) fn forget_variables(
+        &mut self,
+        transaction: &mut Transaction,
+        ledger: &Ledger,
+        store: &Store,
+        snapshot: &Snapshot,
+    ) {
+        if self.faded.is_empty() {
+            return;
+        }
+        let table = snapshot.table(ChassisTemplateVar::TABLE);
+        let rows: Vec<_> = table.into_iter().flat_map(|table| table.iter()).collect();
+        self.faded.retain(|name| {
+            let named = |view: &&RowView<'_>| view.text(ChassisTemplateVar::chassis.name()).as_deref() == Some(name);
+            let Some(view) = rows.iter().copied().find(|view| named(&view)) else { return false };
+            let Some(owner @ Owner::Node(_)) = owner_of(view) else { return false };
+            if has_node(store, name) {
+                return false;
+            }
+            // What a node has that is parked stays, until it is seen what becomes of it.
+            let id = RowId { table: ChassisTemplateVar::TABLE, uuid: view.uuid };
+            if !ledger.entry(&owner).is_some_and(|entry| entry.rows().contains(&id)) {
+                transaction.owned_by_nobody();
+                transaction.delete(id.table, vec![Condition::uuid(id.uuid)]);
+            }
+            true
+        });
     }
 
     /// `nb_cfg` was raised, in a transaction that is in this snapshot.
@@ -213,9 +289,13 @@ impl Engine {
         };
         for name in due {
             leading.progress.leaving.remove(&name);
-            if !self.store.nodes().any(|node| node.chassis.as_ref() == Some(&name)) {
+            if !has_node(&self.store, &name) {
+                let there = leading.progress.chassis.as_ref().is_none_or(|chassis| chassis.contains_key(&name));
+                let due = if there { now + FORGET_CHASSIS } else { now };
+                leading.progress.fading.insert(name.clone(), Some(due));
                 self.effects.push(Effect::ForgetChassis { name });
             }
         }
+        leading.progress.look_at_fading(&self.store, now);
     }
 }

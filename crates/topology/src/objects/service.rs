@@ -213,9 +213,6 @@ impl Spec<'_> {
             return Ok(None);
         }
         let external = self.external_ips.iter().flatten();
-        let ingress = status.load_balancer.iter().flat_map(|balancer| balancer.ingress.iter().flatten());
-        let ingress = ingress.filter(|ingress| ingress.ip_mode.as_ref().is_none_or(|mode| mode.0 != "Proxy"));
-        let ingress = ingress.filter_map(|ingress| ingress.ip.as_ref()).filter(|ip| !ip.0.is_empty());
         let ranges = self.load_balancer_source_ranges.iter().flatten();
         let local = |field: &str, policy: &Option<Word<'_>>| match policy.as_ref().map(|policy| &*policy.0) {
             None | Some("" | "Cluster") => Ok(false),
@@ -228,7 +225,7 @@ impl Spec<'_> {
             ports: self.read_ports()?,
             external_ips: addresses("spec.externalIPs", external)?,
             ingress_ips: match kind {
-                ServiceType::LoadBalancer => addresses("status.loadBalancer.ingress.ip", ingress)?,
+                ServiceType::LoadBalancer => status.read_ingress()?,
                 // What is left of a former life.
                 ServiceType::ClusterIp | ServiceType::NodePort => Box::default(),
             },
@@ -244,7 +241,7 @@ impl Spec<'_> {
     }
 
     fn read_ports(&self) -> Result<Box<[ServicePort]>, String> {
-        let (mut numbers, mut names) = (BTreeSet::new(), BTreeSet::new());
+        let (mut numbers, mut node_ports, mut names) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         let mut ports = Vec::new();
         for (place, port) in self.ports.iter().flatten().enumerate() {
             let field = format!("spec.ports[{place}]");
@@ -260,6 +257,10 @@ impl Spec<'_> {
             };
             if !numbers.insert((read.protocol, read.port)) {
                 return Err(format!("{field}.port: {} {} is there twice", read.protocol.name(), read.port));
+            }
+            if let Some(node_port) = read.node_port.filter(|node_port| !node_ports.insert((read.protocol, *node_port)))
+            {
+                return Err(format!("{field}.nodePort: {} {node_port} is there twice", read.protocol.name()));
             }
             if !names.insert(name) {
                 return Err(format!("{field}.name: {} is there twice", shortened(name)));
@@ -286,6 +287,28 @@ impl Spec<'_> {
     }
 }
 
+impl Status<'_> {
+    /// The addresses that are passed on as they are: what the load balancer in front of us answers itself is not ours.
+    fn read_ingress(&self) -> Result<Box<[IpAddr]>, String> {
+        let mut read: Vec<IpAddr> = Vec::new();
+        let ingress = self.load_balancer.iter().flat_map(|balancer| balancer.ingress.iter().flatten());
+        for (place, ingress) in ingress.enumerate() {
+            let field = format!("status.loadBalancer.ingress[{place}]");
+            match ingress.ip_mode.as_ref().map(|mode| &*mode.0) {
+                None | Some("" | "VIP") => {}
+                Some("Proxy") => continue,
+                Some(other) => return Err(format!("{field}.ipMode: {} is neither VIP nor Proxy", shortened(other))),
+            }
+            let Some(ip) = ingress.ip.as_ref().filter(|ip| !ip.0.is_empty()) else { continue };
+            let address = address(format_args!("{field}.ip"), &ip.0)?;
+            if !read.contains(&address) {
+                read.push(address);
+            }
+        }
+        Ok(read.into())
+    }
+}
+
 /// A port's number.
 pub(super) fn number(field: fmt::Arguments<'_>, number: i64) -> Result<u16, String> {
     let read = u16::try_from(number).ok().filter(|port| *port != 0);
@@ -295,8 +318,7 @@ pub(super) fn number(field: fmt::Arguments<'_>, number: i64) -> Result<u16, Stri
 fn addresses<'a>(field: &str, words: impl Iterator<Item = &'a Word<'a>>) -> Result<Box<[IpAddr]>, String> {
     let mut read: Vec<IpAddr> = Vec::new();
     for (place, word) in words.enumerate() {
-        let address =
-            word.0.parse().map_err(|_| format!("{field}[{place}]: {} is not an IP address", shortened(&word.0)))?;
+        let address = address(format_args!("{field}[{place}]"), &word.0)?;
         if !read.contains(&address) {
             read.push(address);
         }
@@ -304,9 +326,27 @@ fn addresses<'a>(field: &str, words: impl Iterator<Item = &'a Word<'a>>) -> Resu
     Ok(read.into())
 }
 
+/// An address that a machine can have.
+pub(super) fn address(field: fmt::Arguments<'_>, text: &str) -> Result<IpAddr, String> {
+    let address: IpAddr = text.parse().map_err(|_| format!("{field}: {} is not an IP address", shortened(text)))?;
+    let nobody = match address {
+        IpAddr::V4(four) => four.is_broadcast(),
+        IpAddr::V6(six) => six.to_ipv4_mapped().is_some(),
+    };
+    if nobody || address.is_unspecified() || address.is_loopback() || address.is_multicast() {
+        return Err(format!("{field}: {address} is no address that packets can be sent to from elsewhere"));
+    }
+    Ok(address)
+}
+
+/// The API takes a network with any of its addresses in front of its length.
 fn read_range(place: usize, text: &str) -> Result<Prefix, String> {
     let text = text.trim();
-    text.parse().map_err(|_| {
+    let read = text.split_once('/').and_then(|(address, length)| {
+        let length = length.parse().ok().filter(|_| length.bytes().all(|byte| byte.is_ascii_digit()))?;
+        Prefix::containing(address.parse().ok()?, length).ok()
+    });
+    read.ok_or_else(|| {
         let field = "spec.loadBalancerSourceRanges";
         format!("{field}[{place}]: {} is no network, as in 192.0.2.0/24", shortened(text))
     })
@@ -363,6 +403,7 @@ mod tests {
         let good = json!({"clusterIP": "172.30.0.7", "ports": [{"port": 80}]});
         assert_eq!(service(good.clone(), json!({})).broken, None);
         for (field, value, named) in [
+            // As large, as small and as odd as they come: the API server's own checks may be off.
             ("type", json!("Odd"), "spec.type"),
             ("clusterIPs", json!(["172.30.0.7", "x"]), "spec.clusterIPs[1]"),
             ("externalIPs", json!(["x"]), "spec.externalIPs[0]"),
@@ -374,12 +415,60 @@ mod tests {
             ("ports", json!([{"port": 80, "name": "a"}, {"port": 81, "name": "a"}]), "spec.ports[1].name"),
             ("sessionAffinity", json!("Odd"), "spec.sessionAffinity"),
             ("internalTrafficPolicy", json!("Odd"), "spec.internalTrafficPolicy"),
+            ("externalTrafficPolicy", json!("Odd"), "spec.externalTrafficPolicy"),
+            ("clusterIPs", json!(["127.0.0.1"]), "spec.clusterIPs[0]"),
+            ("clusterIP", json!("0.0.0.0"), "spec.clusterIPs[0]"),
+            ("externalIPs", json!(["192.0.2.1", "ff02::1"]), "spec.externalIPs[1]"),
+            ("externalIPs", json!(["::ffff:192.0.2.1"]), "spec.externalIPs[0]"),
+            (
+                "ports",
+                json!([{"port": 80, "nodePort": 30000, "name": "a"}, {"port": 81, "nodePort": 30000, "name": "b"}]),
+                "spec.ports[1].nodePort",
+            ),
+            (
+                "sessionAffinityConfig",
+                json!({"clientIP": {"timeoutSeconds": 86_401}}),
+                "spec.sessionAffinityConfig.clientIP.timeoutSeconds",
+            ),
             ("loadBalancerSourceRanges", json!(["192.0.2.0/99"]), "spec.loadBalancerSourceRanges[0]"),
+            ("loadBalancerSourceRanges", json!(["192.0.2.0/24", "::/0", "x/8"]), "spec.loadBalancerSourceRanges[2]"),
+            ("loadBalancerSourceRanges", json!(["192.0.2.0"]), "spec.loadBalancerSourceRanges[0]"),
+            ("loadBalancerSourceRanges", json!(["192.0.2.0/+8"]), "spec.loadBalancerSourceRanges[0]"),
         ] {
             let mut spec = good.clone();
+            if field == "sessionAffinityConfig" {
+                spec["sessionAffinity"] = json!("ClientIP");
+            }
             spec[field] = value;
             let why = service(spec, json!({})).broken.unwrap();
             assert!(why.starts_with(&format!("{named}: ")), "{why}");
         }
+        let balanced = json!({"type": "LoadBalancer", "clusterIP": "172.30.0.7", "ports": [{"port": 80}]});
+        for (ingress, named) in [
+            (json!([{"ip": "192.0.2.1"}, {"ip": "x"}]), "status.loadBalancer.ingress[1].ip"),
+            (json!([{"ip": "192.0.2.1", "ipMode": "Odd"}]), "status.loadBalancer.ingress[0].ipMode"),
+        ] {
+            let status = json!({"loadBalancer": {"ingress": ingress}});
+            let why = service(balanced.clone(), status.clone()).broken.unwrap();
+            assert!(why.starts_with(&format!("{named}: ")), "{why}");
+            // What is left of a former life as another type is not looked at.
+            assert_eq!(service(good.clone(), status).broken, None);
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_yet_does_not_matter() {
+        let spec = json!({"clusterIP": "172.30.0.7", "trafficDistribution": "PreferOddNodes", "odd": {"odder": [1]},
+            "ports": [{"port": 80, "appProtocol": "odd", "odd": true}]});
+        assert_eq!(service(spec, json!({"odd": 7})).broken, None);
+    }
+
+    #[test]
+    fn a_range_may_be_written_by_any_of_its_addresses() {
+        let spec = json!({"type": "LoadBalancer", "clusterIP": "172.30.0.7", "ports": [{"port": 80}],
+            "loadBalancerSourceRanges": [" 192.0.2.7/24 ", "2001:db8::7/64"]});
+        let ranges: Vec<String> =
+            service(spec, json!({})).spec.unwrap().source_ranges.iter().map(ToString::to_string).collect();
+        assert_eq!(ranges, ["192.0.2.0/24", "2001:db8::/64"]);
     }
 }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::Metadata;
 use super::Protocol;
 use super::annotation::shortened;
-use super::service::number;
+use super::service::{address, number};
 use crate::identity::{Name, ObjectKey};
 
 const SERVICE: &str = "kubernetes.io/service-name";
@@ -173,13 +173,17 @@ impl Object<'_> {
                 return Err(format!("addressType: {other} is none of IPv4, IPv6, FQDN"));
             }
         };
-        let mut ports = Vec::new();
+        let mut ports: Vec<SlicePort> = Vec::new();
         for (place, port) in self.ports.iter().flatten().enumerate() {
             // No number means every port, which no Service asks for.
             let Some(number_) = port.port else { continue };
             let protocol = port.protocol.as_ref().map(|word| &*word.0);
+            let name = port.name.as_ref().map_or("", |name| &*name.0);
+            if ports.iter().any(|known| &*known.name == name) {
+                return Err(format!("ports[{place}].name: {} is there twice", shortened(name)));
+            }
             ports.push(SlicePort {
-                name: port.name.as_ref().map_or("", |name| &*name.0).into(),
+                name: name.into(),
                 protocol: Protocol::read(&format!("ports[{place}].protocol"), protocol)?,
                 port: number(format_args!("ports[{place}].port"), number_)?,
             });
@@ -194,12 +198,9 @@ impl Raw<'_> {
     fn read(&self, place: usize, v6: bool) -> Result<Endpoint, String> {
         let field = format_args!("endpoints[{place}].addresses");
         let text = self.addresses.first().map_or("", |address| &*address.0);
-        let address: IpAddr = text.parse().map_err(|_| format!("{field}: {} is not an IP address", shortened(text)))?;
+        let address = address(field, text)?;
         if address.is_ipv6() != v6 {
             return Err(format!("{field}: {address} is not of the slice's addressType"));
-        }
-        if address.is_unspecified() || address.is_loopback() || address.is_multicast() {
-            return Err(format!("{field}: {address} is no endpoint's address"));
         }
         let conditions = self.conditions.as_ref();
         let ready = conditions.and_then(|conditions| conditions.ready).unwrap_or(true);
@@ -253,7 +254,12 @@ mod tests {
             (json!({"addressType": "Odd"}), "addressType"),
             (json!({"ports": [{"port": 70_000}]}), "ports[0].port"),
             (json!({"ports": [{"port": 80, "protocol": "Odd"}]}), "ports[0].protocol"),
+            (json!({"ports": [{"name": "a", "port": 80}, {"name": "a", "port": 81}]}), "ports[1].name"),
+            (json!({"ports": [{"port": 0}]}), "ports[0].port"),
             (json!({"endpoints": [{"addresses": []}]}), "endpoints[0].addresses"),
+            (json!({"endpoints": [{"addresses": ["10.128.0.5"]}, {"addresses": ["x"]}]}), "endpoints[1].addresses"),
+            (json!({"endpoints": [{"addresses": ["224.0.0.1"]}]}), "endpoints[0].addresses"),
+            (json!({"addressType": "IPv6", "endpoints": [{"addresses": ["10.128.0.5"]}]}), "endpoints[0].addresses"),
             (json!({"endpoints": [{"addresses": ["fd01::1"]}]}), "endpoints[0].addresses"),
             (json!({"endpoints": [{"addresses": ["127.0.0.1"]}]}), "endpoints[0].addresses"),
         ] {

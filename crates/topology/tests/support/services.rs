@@ -51,6 +51,12 @@ pub(crate) fn put_service(api: &mut Api, namespace: &str, service: u8, like: u16
     if bit(like, 12) {
         status = json!({"loadBalancer": {"ingress": [{"ip": format!("198.51.100.{}", 100 + service)}]}});
     }
+    if bit(like, 13) {
+        spec["loadBalancerSourceRanges"] = match bit(like, 14) {
+            true => json!(["203.0.113.0/24", "2001:db8::/32"]),
+            false => json!(["203.0.113.0/25"]),
+        };
+    }
     put(api, &service_key(namespace, service), &json!({"metadata": {}, "spec": spec, "status": status}));
 }
 

@@ -8,7 +8,9 @@
 //! So the number of rows does not grow with nodes. An address whose endpoints differ from node to node is itself a
 //! variable, of two: one that nodes with endpoints have, and one that nodes without have, and which rejects.
 
+mod addresses;
 mod endpoints;
+mod ranges;
 #[cfg(test)]
 // What is written down on the spot is passed as it is.
 #[allow(clippy::needless_pass_by_value)]
@@ -22,6 +24,7 @@ use ovn_schema::StringMap;
 use ovn_schema::northbound::{ChassisTemplateVar, LoadBalancer, LoadBalancerGroup};
 
 use self::endpoints::{Choice, Endpoints, socket};
+use self::ranges::Guarded;
 use super::Given;
 use super::cluster::{CLUSTER_GROUP, ROUTER_GROUP, SWITCH_GROUP};
 use super::template::{self, address_variable, family, host_local_variable, most_addresses};
@@ -140,7 +143,8 @@ pub(super) fn desired(key: &ObjectKey, given: Given<'_>) -> Result<Contribution,
     }
     let owner = Owner::Service(service.key.clone());
     let draft = Draft::new(&owner, &service.uid, given.aliases);
-    let mut maker = Maker { service, spec, given, draft, balancers: BTreeMap::new(), prefix: variable_prefix(key) };
+    let prefix = variable_prefix(key);
+    let mut maker = Maker { service, spec, given, draft, balancers: BTreeMap::new(), guarded: BTreeMap::new(), prefix };
     for port in &spec.ports {
         for v6 in given.settings.families() {
             maker.port(port, v6);
@@ -155,6 +159,8 @@ struct Maker<'a> {
     given: Given<'a>,
     draft: Draft<'a>,
     balancers: BTreeMap<Kind, StringMap>,
+    /// Ports of addresses that are for some clients only.
+    guarded: Guarded,
     prefix: String,
 }
 
@@ -184,11 +190,25 @@ impl Maker<'_> {
                     continue;
                 }
                 seen.push(address);
+                if let Some(refusal) = addresses::refused(field, address, self.given.settings) {
+                    self.draft.refuse(refusal);
+                    continue;
+                }
             }
             if self.is_taken(field, vip, port) {
                 continue;
             }
             self.vip(vip, port, &endpoints);
+            if let Vip::Cluster(address) = vip
+                && let Some(doubt) = addresses::unknown(field, address, self.given.settings)
+            {
+                self.draft.refuse(doubt);
+            }
+            if let Vip::Cluster(address) | Vip::External(address) = vip
+                && self.spec.ingress_ips.contains(&address)
+            {
+                self.guarded.entry((address, port.protocol)).or_default().insert(port.port);
+            }
         }
     }
 
@@ -345,6 +365,7 @@ impl Maker<'_> {
     }
 
     fn finish(mut self) -> Contribution {
+        ranges::guard(&mut self.draft, &self.guarded, &self.spec.source_ranges);
         for (kind, vips) in std::mem::take(&mut self.balancers) {
             let key = &self.service.key;
             let name = kind.name();

@@ -91,7 +91,7 @@ impl World {
         let made = self.made(name).unwrap();
         let prefix = format!("{}_", variable_prefix(&ObjectKey::new("d", name)));
         let mut told = Vec::new();
-        for row in &made.rows {
+        for row in made.rows.iter().filter(|row| row.id.table == "Load_Balancer") {
             let short = row.values["name"].to_string().replace("Service_d/", "");
             for (vip, backends) in row.values.get("vips").iter().flat_map(|vips| vips.pairs()) {
                 told.push(format!("{short} {vip} → {backends}"));
@@ -331,6 +331,146 @@ fn of_two_that_claim_the_same_the_older_has_it() {
     assert_eq!(world.told("new").len(), 1);
     world.store.remove_service(&ObjectKey::new("d", "old"), None);
     assert_eq!(world.told("new").len(), 3);
+}
+
+/// What guards a Service's addresses, to be read.
+fn guards(world: &World, name: &str) -> Vec<String> {
+    let rows = world.made(name).unwrap().rows;
+    let rules = rows.iter().filter(|row| row.id.table == "ACL");
+    let told = |row: &crate::contribution::DesiredRow| {
+        let word = |column: &str| row.values[column].to_string();
+        assert_eq!(word("direction"), "from-lport");
+        format!("{} {} {}", word("priority"), word("action"), word("match"))
+    };
+    rules.map(told).collect()
+}
+
+#[test]
+fn addresses_of_a_load_balancer_are_for_some_clients_only() {
+    let mut world = World::dual();
+    let spec = |ranges: Value| {
+        json!({"type": "LoadBalancer", "clusterIPs": ["172.30.0.7", "fd02::7"], "externalIPs": ["192.0.2.101"],
+            "ports": [{"port": 80, "name": "a", "nodePort": 30080}, {"port": 443, "name": "b"},
+                {"port": 80, "name": "c", "protocol": "UDP"}],
+            "ingress": "192.0.2.100", "loadBalancerSourceRanges": ranges})
+    };
+    world.service("web", spec(json!(["198.51.100.0/24", "203.0.113.7/32", "2001:db8::/64"])));
+    let tcp = "ip4.dst == 192.0.2.100 && tcp.dst == {80, 443}";
+    let udp = "ip4.dst == 192.0.2.100 && udp.dst == {80}";
+    let from = "ip4.src == {198.51.100.0/24, 203.0.113.7/32}";
+    assert_eq!(
+        guards(&world, "web"),
+        [
+            format!("1001 allow {tcp} && {from}"),
+            format!("1000 drop {tcp}"),
+            format!("1001 allow {udp} && {from}"),
+            format!("1000 drop {udp}"),
+        ]
+    );
+    // Nobody of this family is named.
+    world.service("web", spec(json!(["2001:db8::/64"])));
+    assert_eq!(guards(&world, "web"), [format!("1000 drop {tcp}"), format!("1000 drop {udp}")]);
+    for everybody in [json!([]), json!(["198.51.100.0/24", "0.0.0.0/0"])] {
+        world.service("web", spec(everybody));
+        assert_eq!(guards(&world, "web"), Vec::<String>::new());
+    }
+    world.service("web", spec(json!([])));
+    assert_eq!(guards(&world, "web"), Vec::<String>::new());
+    // What an older one has is guarded as that one says.
+    world.service("late", spec(json!(["198.51.100.0/24"])));
+    assert_eq!(guards(&world, "late"), Vec::<String>::new());
+    // Of another type there is nothing to guard.
+    let mut other = spec(json!(["198.51.100.0/24"]));
+    other["type"] = json!("NodePort");
+    world.service("web", other);
+    assert_eq!(guards(&world, "web"), Vec::<String>::new());
+}
+
+#[test]
+fn addresses_that_are_ours_or_nobodys() {
+    let mut world = World::v4();
+    world.settings.services.push("172.31.0.0/16".parse().unwrap());
+    let made = |world: &mut World, cluster: &str, external: &str| {
+        world.service("web", web(json!({"clusterIP": cluster, "externalIPs": [external]})));
+        let made = world.made("web").unwrap();
+        let vips: usize = made.rows.iter().map(|row| row.values["vips"].pairs().len()).sum();
+        (vips, made.refusal.map(|refusal| (refusal.reason, refusal.message)))
+    };
+    // Several networks of one family.
+    assert_eq!(made(&mut world, "172.30.0.7", "192.0.2.100"), (2, None));
+    assert_eq!(made(&mut world, "172.31.0.7", "192.0.2.100"), (2, None));
+    for (cluster, external, vips, reason, named) in [
+        ("10.128.0.9", "192.0.2.100", 1, "AddressRefused", "spec.clusterIPs: 10.128.0.9 is in 10.128.0.0/14"),
+        ("172.30.0.7", "10.129.1.1", 1, "AddressRefused", "spec.externalIPs: 10.129.1.1 is in 10.128.0.0/14"),
+        ("172.30.0.7", "100.64.0.2", 1, "AddressRefused", "spec.externalIPs: 100.64.0.2 is in 100.64.0.0/16"),
+        ("172.30.0.7", "169.254.169.2", 1, "AddressRefused", "spec.externalIPs: 169.254.169.2 is in 169.254.169.0/29"),
+        ("10.96.0.9", "192.0.2.100", 2, "AddressUnknown", "spec.clusterIPs: 10.96.0.9 is in none"),
+    ] {
+        let (served, refusal) = made(&mut world, cluster, external);
+        let (why, message) = refusal.unwrap();
+        assert_eq!((served, why), (vips, reason), "{message}");
+        assert!(message.starts_with(named), "{message}");
+    }
+}
+
+#[test]
+fn five_thousand_endpoints_are_one_address() {
+    let mut world = World::v4();
+    let place = |n: usize| format!("10.{}.{}.{}@n{}", 128 + n / 60_000, n / 250, n % 250 + 1, n % 2 + 1);
+    let places: Vec<String> = (0..5000).map(place).collect();
+    // In slices of a hundred, as they are made, and once more in one.
+    for (number, slice) in places.chunks(100).enumerate() {
+        world.slice(&format!("part-{number}"), "web", &slice.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    world.slice("whole", "web", &places.iter().map(String::as_str).collect::<Vec<_>>());
+    world.service("web", web(json!({})));
+    let told = world.told("web");
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0].matches(":8080").count(), 5000);
+}
+
+#[test]
+fn types_families_and_slices_change() {
+    let mut world = World::dual();
+    world.slice("one", "web", &["10.128.0.5@n1"]).slice("six", "web", &["fd01::5@n1"]);
+    // Before its Service there is nothing; slices of others are not its own.
+    assert!(world.made("web").unwrap().rows.is_empty());
+    world.slice("other", "db", &["10.128.0.9@n1"]);
+    let cluster = "web_TCP_cluster 172.30.0.7:80 → 10.128.0.5:8080";
+    let node = "web_TCP_node_router+switch_template_IPv4 ^NODEIP_IPv4_0:30080 → 10.128.0.5:8080";
+    let ingress = "web_TCP_cluster 192.0.2.100:80 → 10.128.0.5:8080";
+    let six = "web_TCP_cluster [fd02::7]:80 → [fd01::5]:8080";
+    let port = json!([{"port": 80, "nodePort": 30080}]);
+    for (more, told) in [
+        (json!({}), vec![cluster]),
+        (json!({"type": "NodePort", "ports": port}), vec![cluster, node]),
+        (json!({"type": "LoadBalancer", "ports": port, "ingress": "192.0.2.100"}), vec![cluster, ingress, node]),
+        // Without ports of nodes (`allocateLoadBalancerNodePorts: false`).
+        (json!({"type": "LoadBalancer", "ingress": "192.0.2.100"}), vec![cluster, ingress]),
+        (json!({"clusterIPs": ["172.30.0.7", "fd02::7"]}), vec![cluster, six]),
+        (json!({"clusterIPs": ["fd02::7"]}), vec![six]),
+        (json!({"type": "ExternalName", "externalName": "example.com"}), vec![]),
+        (json!({"clusterIP": "None"}), vec![]),
+        (json!({}), vec![cluster]),
+    ] {
+        assert_eq!(world.service("web", web(more.clone())).told("web"), told, "{more}");
+    }
+    // Slices are split and merged: all that counts is what they say together.
+    let two = "web_TCP_cluster 172.30.0.7:80 → 10.128.0.5:8080,10.128.2.5:8080";
+    world.slice("one", "web", &["10.128.0.5@n1", "10.128.2.5@n2"]);
+    assert_eq!(world.told("web"), [two]);
+    world.slice("two", "web", &["10.128.2.5@n2"]);
+    assert_eq!(world.told("web"), [two]);
+    world.slice("one", "web", &["10.128.0.5@n1"]);
+    assert_eq!(world.told("web"), [two]);
+    // A slice goes over to another Service.
+    world.slice("two", "db", &["10.128.2.5@n2"]);
+    assert_eq!(world.told("web"), [cluster]);
+    // An address is somebody else's when the one who had it is gone.
+    world.service("new", web(json!({})));
+    assert_eq!(world.told("new"), Vec::<String>::new());
+    world.store.remove_service(&ObjectKey::new("d", "web"), None);
+    assert_eq!(world.told("new"), ["new_TCP_cluster 172.30.0.7:80 → "]);
 }
 
 #[test]

@@ -1,0 +1,189 @@
+//! Services and EndpointSlices that the API server would refuse: an older one, or one without its checks, may have let them in.
+//! They are put into its database behind its back.
+
+use std::io::{Read as _, Write as _};
+
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, PATIENCE, Wish, until};
+
+/// As etcd's gateway wants bytes in JSON.
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let group = |chunk: &[u8]| -> String {
+        let word = chunk.iter().fold(0u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        let letter = |place: usize| match place <= chunk.len() {
+            true => char::from(LETTERS[(word >> (18 - 6 * place) & 63) as usize]),
+            false => '=',
+        };
+        (0..4).map(letter).collect()
+    };
+    bytes.chunks(3).map(group).collect()
+}
+
+/// Puts an object into the API server's database, which looks at it only when it is read.
+fn smuggle(cluster: &Cluster, folder: &str, object: &Value) {
+    let name = object["metadata"]["name"].as_str().unwrap();
+    let key = format!("/registry/{folder}/default/{name}");
+    let body = json!({"key": base64(key.as_bytes()), "value": base64(object.to_string().as_bytes())}).to_string();
+    let control = cluster.lab.machine("control").unwrap();
+    let mut stream = control.connect("127.0.0.1:2379".parse().unwrap(), PATIENCE).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let head = "POST /v3/kv/put HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\nContent-Type: application/json\r\n";
+    write!(stream, "{head}Content-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+fn uid(name: &str) -> String {
+    let number = name.bytes().fold(7u64, |number, byte| number.wrapping_mul(31).wrapping_add(byte.into()));
+    format!("00000000-0000-4000-8000-{:012x}", number & 0xffff_ffff_ffff)
+}
+
+/// A Service that would work, with its address in the fifth network of the Services' own.
+fn service(name: &str, last: u8, more: &Value) -> Value {
+    let mut spec = json!({"type": "ClusterIP", "clusterIP": format!("172.30.5.{last}"), "sessionAffinity": "None",
+        "clusterIPs": [format!("172.30.5.{last}")], "ports": [{"port": 80, "protocol": "TCP", "targetPort": 8080}]});
+    for (key, value) in more.as_object().unwrap() {
+        spec[key] = value.clone();
+    }
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default", "uid": uid(name),
+        "creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": spec, "status": {"loadBalancer": {}}})
+}
+
+fn slice(name: &str, service: &str, more: &Value) -> Value {
+    let mut slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": name, "namespace": "default", "uid": uid(name), "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {"kubernetes.io/service-name": service}},
+        "ports": [{"name": "", "port": 8080, "protocol": "TCP"}],
+        "endpoints": [{"addresses": ["10.128.0.9"], "conditions": {"ready": true}}]});
+    for (key, value) in more.as_object().unwrap() {
+        slice[key] = value.clone();
+    }
+    slice
+}
+
+const SERVICES: &str = "services/specs";
+const SLICES: &str = "endpointslices";
+
+fn vips(cluster: &Cluster, service: &str) -> Option<String> {
+    cluster.value("Load_Balancer", &format!("Service_default/{service}_TCP_cluster"), "vips")
+}
+
+/// Fields that cannot be used, and what the Event says of them.
+fn odd_fields() -> Vec<(&'static str, Value, &'static str)> {
+    let twice = |one: Value, two: Value| json!([one, two]);
+    vec![
+        ("type", json!({"type": "Odd"}), "spec.type: "),
+        ("port", json!({"ports": [{"port": 70_000}]}), "spec.ports[0].port: 70000"),
+        ("protocol", json!({"ports": [{"port": 80, "protocol": "ICMP"}]}), "spec.ports[0].protocol: "),
+        ("node-port", json!({"ports": [{"port": 80, "nodePort": 70_000}]}), "spec.ports[0].nodePort: 70000"),
+        (
+            "port-twice",
+            json!({"ports": twice(json!({"name": "a", "port": 80}), json!({"name": "b", "port": 80}))}),
+            "spec.ports[1].port: ",
+        ),
+        (
+            "name-twice",
+            json!({"ports": twice(json!({"name": "a", "port": 80}), json!({"name": "a", "port": 81}))}),
+            "spec.ports[1].name: ",
+        ),
+        ("address", json!({"clusterIPs": ["172.30.5.300"]}), "spec.clusterIPs[0]: "),
+        ("external", json!({"externalIPs": ["192.0.2.1", "255.255.255.255"]}), "spec.externalIPs[1]: "),
+        (
+            "ranges",
+            json!({"type": "LoadBalancer", "loadBalancerSourceRanges": ["10.0.0.0/8", "10.0.0.0/64"]}),
+            "spec.loadBalancerSourceRanges[1]: ",
+        ),
+        ("affinity", json!({"sessionAffinity": "Odd"}), "spec.sessionAffinity: "),
+        ("policy", json!({"internalTrafficPolicy": "Odd"}), "spec.internalTrafficPolicy: "),
+        // These are read, and cannot be had.
+        ("pods", json!({"clusterIPs": ["10.128.0.77"], "clusterIP": "10.128.0.77"}), "spec.clusterIPs: 10.128.0.77"),
+        ("elsewhere", json!({"clusterIPs": ["10.9.9.9"], "clusterIP": "10.9.9.9"}), "service-cidrs"),
+        ("same", json!({"clusterIPs": ["172.30.5.1"], "clusterIP": "172.30.5.1"}), "taken by Service default/good"),
+    ]
+}
+
+fn reason(name: &str) -> &'static str {
+    match name {
+        "pods" => "AddressRefused",
+        "elsewhere" => "AddressUnknown",
+        "same" => "AddressTaken",
+        _ => "ServiceRefused",
+    }
+}
+
+/// Lesson 21 (okd#1760): one odd Service sent the controller into a crash loop, and the upgrade with it.
+/// Seen to fail with a refused Service ending the process, and with one that fails the whole batch.
+#[test]
+fn lesson_21_odd_services_stop_nobody() {
+    // The second network is that of the API server's own Service.
+    let cluster = Wish::new("bad-services").arguments(&["--k8s-service-cidrs", "172.30.0.0/16,10.96.0.0/16"]).start();
+    smuggle(&cluster, SERVICES, &service("good", 1, &json!({})));
+    smuggle(&cluster, SLICES, &slice("good", "good", &json!({})));
+    cluster.lead("c1");
+    let good = "172.30.5.1:80=10.128.0.9:8080";
+    let served = |name: &str, wanted: &str| {
+        until(&format!("{name} has {wanted}"), || vips(&cluster, name).filter(|held| held == wanted));
+    };
+    served("good", good);
+
+    // Odd from the beginning: told, and nothing is made of them.
+    for (number, (name, more, words)) in (10..).zip(odd_fields()) {
+        smuggle(&cluster, SERVICES, &service(name, number, &more));
+        cluster.event(name, reason(name), &[words]);
+        if name != "elsewhere" {
+            assert_eq!(vips(&cluster, name), None, "{name}");
+        }
+    }
+    // Odd when they were good before: what they had stays.
+    for (number, (name, more, words)) in
+        (40..).zip(odd_fields()).filter(|(_, (name, ..))| reason(name) == "ServiceRefused")
+    {
+        let name = format!("later-{name}");
+        let vip = format!("172.30.5.{number}:80=");
+        smuggle(&cluster, SERVICES, &service(&name, number, &json!({})));
+        served(&name, &vip);
+        smuggle(&cluster, SERVICES, &service(&name, number, &more));
+        cluster.event(&name, "ServiceRefused", &[words, "what it had stays"]);
+        served(&name, &vip);
+    }
+    // Slices.
+    for (name, more, words) in [
+        ("number", json!({"ports": [{"name": "", "port": 0, "protocol": "TCP"}]}), "ports[0].port: 0"),
+        ("kind", json!({"addressType": "Odd"}), "addressType: "),
+        ("family", json!({"addressType": "IPv6"}), "endpoints[0].addresses: 10.128.0.9"),
+        ("loopback", json!({"endpoints": [{"addresses": ["127.0.0.1"]}]}), "endpoints[0].addresses: 127.0.0.1"),
+        (
+            "ports",
+            json!({"ports": [{"name": "a", "port": 80, "protocol": "TCP"}, {"name": "a", "port": 81, "protocol": "TCP"}]}),
+            "ports[1].name: ",
+        ),
+    ] {
+        smuggle(&cluster, SLICES, &slice(name, "good", &more));
+        cluster.event("good", "EndpointSliceRefused", &[name, words, "the endpoints stay"]);
+        served("good", good);
+        cluster.delete("endpointslice", &[name]);
+    }
+    let parked = || cluster.metric("ovnkube_controller_parked_objects{kind=\"Service\"}");
+    until("the odd ones are counted", || (parked() == 25.0).then_some(()));
+
+    // Everybody else is served, also who comes later, and who is put right.
+    smuggle(&cluster, SERVICES, &service("better", 2, &json!({})));
+    smuggle(&cluster, SLICES, &slice("better", "better", &json!({"endpoints": [{"addresses": ["10.128.0.8"]}]})));
+    served("better", "172.30.5.2:80=10.128.0.8:8080");
+    smuggle(&cluster, SERVICES, &service("port", 11, &json!({})));
+    served("port", "172.30.5.11:80=");
+    until("one less is parked", || (parked() == 24.0).then_some(()));
+    assert_eq!(cluster.lab.log("c1").unwrap().matches("taking over the database").count(), 1);
+
+    // Another one starts over all this, and writes nothing but its epoch.
+    cluster.stop("c1");
+    let rows = cluster.rows();
+    cluster.lead("c2");
+    until("everything was reviewed", || {
+        cluster.lab.log("c2").unwrap().contains("everything was reviewed").then_some(())
+    });
+    assert_eq!(cluster.rows(), rows);
+}

@@ -1,0 +1,240 @@
+//! Which endpoint a client gets, by packets: spread or staying, by TCP and UDP, ready, terminating or near; and SCTP, which the
+//! lab's datapath cannot track, by trace.
+
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use lab::{Family, Pod};
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, pod, until};
+use crate::services::{Client, End, Places, attempt, cluster_ip, ends, service, two_pods};
+use crate::tracer::Tracer;
+
+/// So many connections by chance all go to one of two endpoints once in a million million times.
+const MANY: usize = 40;
+
+/// An endpoint of the pod `web-<n>` on node `n<n>`.
+fn endpoint(cluster: &Cluster, number: usize, v6: bool, conditions: Value) -> Value {
+    let network = cluster.network_of("default", &format!("web-{number}"));
+    let own = network.addresses.iter().map(|own| own.address()).find(|own| own.is_ipv6() == v6).unwrap();
+    json!({"addresses": [own], "nodeName": format!("n{number}"), "conditions": conditions})
+}
+
+fn ready(cluster: &Cluster, numbers: &[usize], v6: bool) -> Value {
+    numbers.iter().map(|number| endpoint(cluster, *number, v6, json!({"ready": true}))).collect()
+}
+
+fn slice_of(endpoints: Value, v6: bool) -> Value {
+    let family = if v6 { "IPv6" } else { "IPv4" };
+    json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": family,
+        "metadata": {"name": format!("web-{}", family.to_lowercase()), "namespace": "default",
+            "labels": {"kubernetes.io/service-name": "web"}},
+        "ports": [{"name": "tcp", "port": 8080, "protocol": "TCP"}, {"name": "udp", "port": 8080, "protocol": "UDP"},
+            {"name": "sctp", "port": 8080, "protocol": "SCTP"}],
+        "endpoints": endpoints})
+}
+
+/// TCP, UDP and SCTP by one number.
+fn mixed(more: Value) -> Value {
+    let port = |name: &str, node_port: u16| json!({"name": name, "protocol": name.to_uppercase(), "port": 80, "targetPort": 8080, "nodePort": node_port});
+    let mut spec = json!({"type": "NodePort", "ports": [port("tcp", 30080), port("udp", 30080), port("sctp", 30081)]});
+    for (key, value) in more.as_object().unwrap() {
+        spec[key] = value.clone();
+    }
+    service(&spec)
+}
+
+/// How many connections each of them got since this was asked last.
+fn reached(listeners: &[&TcpListener]) -> Vec<usize> {
+    let count = |listener: &&TcpListener| {
+        listener.set_nonblocking(true).unwrap();
+        std::iter::from_fn(|| listener.accept().ok()).count()
+    };
+    listeners.iter().map(count).collect()
+}
+
+/// Where many connections end.
+fn spread(from: &impl Client, to: SocketAddr, listeners: &[&TcpListener]) -> Vec<usize> {
+    reached(listeners);
+    for _ in 0..MANY {
+        assert_eq!(attempt(from, to), End::Connected);
+    }
+    reached(listeners)
+}
+
+#[test]
+fn clients_spread_or_stay_and_get_the_endpoints_that_work() {
+    let (cluster, one, _two, second) = two_pods(Family::V4);
+    let first = one.listen(8080).unwrap();
+    cluster.apply(&pod("default", "client", "n1"));
+    let client = cluster.bind(1, "default", "client");
+    let listeners = [&first, &second];
+    cluster.apply(&mixed(json!({})));
+    cluster.apply(&slice_of(ready(&cluster, &[1, 2], false), false));
+    let own = SocketAddr::new(cluster_ip(&cluster), 80);
+    ends(&client, own, &End::Connected);
+    until("clients are spread", || spread(&client, own, &listeners).iter().all(|count| *count > 0).then_some(()));
+
+    // Everybody stays with one.
+    let sticky = |seconds: u32| {
+        mixed(
+            json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": seconds}}}),
+        )
+    };
+    cluster.apply(&sticky(3600));
+    until("a client stays", || spread(&client, own, &listeners).contains(&MANY).then_some(()));
+    assert!(spread(&client, own, &listeners).contains(&MANY));
+    // But not longer than it is said: a pause of more than a second, and it may be the other.
+    cluster.apply(&sticky(1));
+    let mut seen = [false; 2];
+    until("a client is sent elsewhere after a pause", || {
+        std::thread::sleep(Duration::from_millis(2500));
+        reached(&listeners);
+        if attempt(&client, own) != End::Connected {
+            return None;
+        }
+        let now = reached(&listeners);
+        seen = [seen[0] || now[0] > 0, seen[1] || now[1] > 0];
+        (seen == [true, true]).then_some(())
+    });
+
+    // Those that are on their way out are the last resort; those that are not ready count where it is asked for.
+    let leaving = json!({"ready": false, "serving": true, "terminating": true});
+    let conditions = |one: Value, two: Value| {
+        let endpoints = json!([endpoint(&cluster, 1, false, one), endpoint(&cluster, 2, false, two)]);
+        cluster.apply(&slice_of(endpoints, false));
+    };
+    let only = |which: usize| {
+        let all = |counts: Vec<usize>| (counts[which] == MANY).then_some(());
+        until(&format!("everybody goes to endpoint {which}"), || all(spread(&client, own, &listeners)));
+    };
+    cluster.apply(&mixed(json!({"sessionAffinity": "None"})));
+    conditions(leaving.clone(), json!({"ready": true}));
+    only(1);
+    conditions(leaving, json!({"ready": false}));
+    only(0);
+    conditions(json!({"ready": false}), json!({"ready": false}));
+    ends(&client, own, &End::Refused);
+    cluster.apply(&mixed(json!({"publishNotReadyAddresses": true})));
+    until("both count", || {
+        let connected = attempt(&client, own) == End::Connected;
+        (connected && spread(&client, own, &listeners).iter().all(|count| *count > 0)).then_some(())
+    });
+
+    // Near ones, as somebody else's hints say.
+    cluster.lab.kubectl(&["label", "node", "n1", "topology.kubernetes.io/zone=a"]).unwrap();
+    cluster.lab.kubectl(&["label", "node", "n2", "topology.kubernetes.io/zone=b"]).unwrap();
+    let mut near = ready(&cluster, &[1, 2], false);
+    near[0]["hints"] = json!({"forZones": [{"name": "b"}]});
+    near[1]["hints"] = json!({"forZones": [{"name": "a"}]});
+    cluster.apply(&slice_of(near, false));
+    only(1);
+
+    sctp_is_balanced(&cluster, own.ip());
+}
+
+/// The datapath of the lab tracks no SCTP: what OVN would do is asked of its trace.
+fn sctp_is_balanced(cluster: &Cluster, to: IpAddr) {
+    cluster.apply(&slice_of(ready(cluster, &[2], false), false));
+    let network = cluster.network_of("default", "client");
+    let IpAddr::V4(gateway) = network.gateways[0] else { panic!("{:?}", network.gateways) };
+    let packet = format!(
+        "inport == \"default_client\" && eth.src == {} && eth.dst == {} && ip4.src == {} && ip4.dst == {to} && ip.ttl == 64 && \
+         sctp && sctp.src == 1000 && sctp.dst == 80",
+        network.mac,
+        netmodel::Mac::for_address(gateway.into()),
+        network.address()
+    );
+    until("SCTP goes to the endpoint", || {
+        let outcome = Tracer::start(cluster, "sctp").trace("n1", &packet);
+        outcome.delivered.contains("default_web-2").then_some(())
+    });
+}
+
+/// Answers every packet with a number, until it is dropped.
+struct Echo {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Echo {
+    fn start(pod: &Pod, number: u8) -> Self {
+        let socket = pod.with_network(|| UdpSocket::bind("[::]:8080")).unwrap().unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        let over = Arc::new(AtomicBool::new(false));
+        let told = over.clone();
+        let thread = std::thread::spawn(move || {
+            let mut buffer = [0; 16];
+            while !told.load(Ordering::Relaxed) {
+                if let Ok((_, from)) = socket.recv_from(&mut buffer) {
+                    let _ = socket.send_to(&[number], from);
+                }
+            }
+        });
+        Self { over, thread: Some(thread) }
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.take().into_iter().for_each(|thread| drop(thread.join()));
+    }
+}
+
+/// Who answers; a conversation goes on from the same port.
+fn who(socket: &UdpSocket, to: SocketAddr) -> Option<u8> {
+    let mut buffer = [0; 16];
+    // What came too late to an earlier question is no answer to this one.
+    socket.set_nonblocking(true).unwrap();
+    while socket.recv(&mut buffer).is_ok() {}
+    socket.set_nonblocking(false).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    socket.send_to(b"?", to).ok()?;
+    socket.recv_from(&mut buffer).ok().map(|_| buffer[0])
+}
+
+fn conversations_move(family: Family) {
+    let v6 = family == Family::V6;
+    let (cluster, one, two, _listener) = two_pods(family);
+    cluster.apply(&pod("default", "client", "n1"));
+    let client = cluster.bind(1, "default", "client");
+    let outside = cluster.lab.machine("outside").unwrap();
+    let _echoes = [Echo::start(&one, 1), Echo::start(&two, 2)];
+    cluster.apply(&mixed(json!({})));
+    cluster.apply(&slice_of(ready(&cluster, &[1, 2], v6), v6));
+    let any = if v6 { "[::]:0" } else { "0.0.0.0:0" };
+    let inner = client.with_network(|| UdpSocket::bind(any)).unwrap().unwrap();
+    let outer = outside.with_network(|| UdpSocket::bind(any)).unwrap().unwrap();
+    let own = SocketAddr::new(cluster_ip(&cluster), 80);
+    let node = Places::of(family).nodes[0];
+    for (socket, to) in [(&inner, own), (&outer, node)] {
+        cluster.apply(&slice_of(ready(&cluster, &[1, 2], v6), v6));
+        let first = until(&format!("an endpoint answers at {to}"), || who(socket, to));
+        for _ in 0..5 {
+            assert_eq!(who(socket, to), Some(first), "a conversation stays where it is");
+        }
+        // Its endpoint goes, though it would still answer: the conversation goes on with the other.
+        let other = 3 - first;
+        cluster.apply(&slice_of(ready(&cluster, &[usize::from(other)], v6), v6));
+        until(&format!("the conversation with {to} moves"), || (who(socket, to) == Some(other)).then_some(()));
+        // And stays there when the first is back.
+        cluster.apply(&slice_of(ready(&cluster, &[1, 2], v6), v6));
+        cluster.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
+        assert_eq!(who(socket, to), Some(other));
+    }
+}
+
+#[test]
+fn conversations_by_udp_move_when_their_endpoint_goes() {
+    conversations_move(Family::V4);
+}
+
+#[test]
+fn conversations_by_udp_move_when_their_endpoint_goes_v6() {
+    conversations_move(Family::V6);
+}
