@@ -113,7 +113,8 @@ fn processes_come_and_go(watch: &mut Watch) {
     });
 }
 
-/// The guard is seen to matter: before it came, and after it is gone, everything arrives that it kept out.
+/// The guard is seen to matter: before it came, and after it is gone, everything arrives that it kept out. Seen to fail
+/// with a controller that empties and fills its groups when it starts: 6 of 20,714 datagrams passed.
 #[test]
 fn nothing_forbidden_passes_and_nothing_allowed_is_lost_whatever_changes() {
     let mut watch = Watch::on(two_nodes("churn"));
@@ -135,7 +136,8 @@ fn asking_for(mut pod: Value, addresses: &[IpAddr]) -> Value {
 
 /// A pod comes to a closed namespace, and goes: it is not reachable for a moment, from its first to its last.
 ///
-/// The prober sends to its addresses before there is a pod, and the pod listens before its port is on the switch.
+/// The prober sends to its addresses before there is a pod, and the pod listens before its port is on the switch. Seen to
+/// fail with pods that do not put themselves into the groups of policies: 40 of 479 datagrams passed.
 #[test]
 fn a_new_pod_is_never_reachable_against_a_standing_policy() {
     let cluster = two_nodes("new-pod");

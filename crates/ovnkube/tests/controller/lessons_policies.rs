@@ -46,6 +46,9 @@ fn shapes(namespace: &str, round: usize) -> Vec<Value> {
 ///
 /// Every state of the database is looked at while policies, pods and namespaces come, change and go: no rule names what is
 /// not there, and no port of a pod is there outside the group that closes its namespace.
+///
+/// Seen to fail with one object a transaction, sets of addresses behind the rules that name them, and rules that do not
+/// wait for them: "ACL … names $a…, which is not there".
 #[test]
 fn lesson_1_no_rule_ever_names_what_is_not_there() {
     let cluster = Wish::new("named").start();
@@ -110,6 +113,8 @@ fn lesson_1_no_rule_ever_names_what_is_not_there() {
 }
 
 /// Lesson 16 (ovnk#3431): a slow webhook, called under a mutex, blocked the policies of everybody.
+///
+/// Seen to fail with transactions that wait for the patches that are under way: the slow ones were given up first.
 #[test]
 fn lesson_16_a_slow_webhook_delays_no_policy() {
     let cluster = Wish::new("slow-policy").start();
@@ -155,7 +160,8 @@ fn stands_in_the_database(cluster: &Cluster, name: &str) {
 
 /// Lesson 22 (openshift/ovn-kubernetes#3144): an invalid update deleted the old rules first.
 ///
-/// The API server refuses such updates, so they are put into etcd behind its back.
+/// The API server refuses such updates, so they are put into etcd behind its back. Seen to fail with a policy that keeps
+/// nothing of what it said before: friends did not come in any more.
 #[test]
 fn lesson_22_an_invalid_update_keeps_the_last_good_rules() {
     let mut watch = Watch::on(two_nodes("invalid"));
@@ -227,7 +233,8 @@ fn ends_closed(watch: &Watch) {
 
 /// Lesson 23 (CVE-2024-7598): policies were removed before pods when their namespace was deleted.
 ///
-/// Kubernetes itself deletes pods first since 1.33; what older ones did is done by hand.
+/// Kubernetes itself deletes pods first since 1.33; what older ones did is done by hand. Seen to fail with rules that go
+/// when their policy does: 266 of 3,848 datagrams of a stranger passed.
 #[test]
 fn lesson_23_isolation_stays_until_the_last_port_is_gone() {
     let watch = Watch::on(two_nodes("ending"));
@@ -248,6 +255,8 @@ fn lesson_23_isolation_stays_until_the_last_port_is_gone() {
 }
 
 /// The same, with a controller that sees the policy go before it sees that the namespace ends.
+///
+/// Seen to fail without the question to the API whether the namespace lives: 377 of 1,557 datagrams passed.
 #[test]
 fn lesson_23_isolation_stays_also_when_the_policy_is_seen_to_go_first() {
     let mut wish = Wish::new("order").nodes(2);
@@ -273,6 +282,8 @@ fn lesson_23_isolation_stays_also_when_the_policy_is_seen_to_go_first() {
 }
 
 /// Lesson 26: a restart over an unchanged cluster emptied the groups of closed pods before it filled them again.
+///
+/// Seen to fail with a restart that does so, one object a transaction: 150 of 4,085 datagrams passed.
 #[test]
 fn lesson_26_a_restart_writes_nothing_and_nothing_passes() {
     let mut watch = Watch::on(two_nodes("restart"));
