@@ -27,6 +27,7 @@ pub mod engine;
 pub mod identity;
 mod kind;
 pub mod ledger;
+mod levels;
 pub mod maps;
 pub mod objects;
 pub mod plan;

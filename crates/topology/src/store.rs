@@ -1,11 +1,13 @@
 //! The facts by key, with the reverse indexes that tell whom a change concerns.
 
+mod admin;
 mod selectors;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
+pub(crate) use self::admin::Fixed;
 use crate::identity::{Name, ObjectKey, PodKey};
 pub use crate::kind::ObjectKind;
 use crate::objects::{
@@ -95,6 +97,7 @@ pub struct Store {
     policies: Kind<Arc<ObjectKey>, PolicyFacts>,
     admin_policies: Kind<Arc<ObjectKey>, AdminPolicyFacts>,
     baseline_policies: Kind<Arc<ObjectKey>, AdminPolicyFacts>,
+    administration: admin::Administration,
     selectors: selectors::Selectors,
     /// One copy of equal labels, however many pods have them.
     labels: BTreeSet<Labels>,
@@ -271,18 +274,6 @@ impl Store {
         range.map(|(_, policy)| policy).take_while(move |policy| &*policy.key.namespace == namespace)
     }
 
-    /// An AdminNetworkPolicy, or the baseline one.
-    pub fn admin_policy(&self, name: &str, baseline: bool) -> Option<&AdminPolicyFacts> {
-        let kind = if baseline { &self.baseline_policies } else { &self.admin_policies };
-        kind.objects.get(&ObjectKey::new("", name))
-    }
-
-    /// All AdminNetworkPolicies, or the baseline ones.
-    pub fn admin_policies(&self, baseline: bool) -> impl Iterator<Item = &AdminPolicyFacts> {
-        let kind = if baseline { &self.baseline_policies } else { &self.admin_policies };
-        kind.objects.values()
-    }
-
     /// Puts a node; returns what it was.
     pub fn put_node(&mut self, node: NodeFacts) -> Option<NodeFacts> {
         self.nodes.put(node.name.clone(), node)
@@ -374,23 +365,6 @@ impl Store {
     /// Removes a NetworkPolicy, unless it is another one of the same name.
     pub fn remove_policy(&mut self, key: &ObjectKey, uid: Option<&str>) -> Option<PolicyFacts> {
         self.policies.remove(key, uid)
-    }
-
-    /// Puts an AdminNetworkPolicy, or the baseline one; returns what it was.
-    pub fn put_admin_policy(&mut self, policy: AdminPolicyFacts, baseline: bool) -> Option<AdminPolicyFacts> {
-        let kind = if baseline { &mut self.baseline_policies } else { &mut self.admin_policies };
-        kind.put(policy.key.clone(), policy)
-    }
-
-    /// Removes an AdminNetworkPolicy, or the baseline one, unless it is another one of the same name.
-    pub fn remove_admin_policy(
-        &mut self,
-        key: &ObjectKey,
-        uid: Option<&str>,
-        baseline: bool,
-    ) -> Option<AdminPolicyFacts> {
-        let kind = if baseline { &mut self.baseline_policies } else { &mut self.admin_policies };
-        kind.remove(key, uid)
     }
 
     /// Puts a pod; returns what it was.

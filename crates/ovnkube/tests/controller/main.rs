@@ -20,4 +20,5 @@ mod startup;
 mod states;
 mod trace;
 mod tracer;
+mod truth_table;
 mod webhook;

@@ -95,7 +95,8 @@ impl<'a> Balancers<'a> {
             value(&own.variables).or_else(|| value(&of_nodes))
         };
         let groups = balancing.groups().map(|name| self.group(name));
-        let balancers = own.balancers.iter().filter(|one| one.protocol == protocol.word() && groups.contains(&one.group));
+        let balancers =
+            own.balancers.iter().filter(|one| one.protocol == protocol.word() && groups.contains(&one.group));
         for balancer in balancers {
             for (key, backends) in &balancer.vips {
                 if !is_vip(key, vip, resolve) {

@@ -64,7 +64,8 @@ impl<'a> Holders<'a> {
         for node in given.store.nodes() {
             for v6 in given.settings.families() {
                 let management = management_address(&node.name, v6, given);
-                holders.extend(host_addresses(node, v6).into_iter().chain(management).map(|own| (own, Who::Node(node))));
+                holders
+                    .extend(host_addresses(node, v6).into_iter().chain(management).map(|own| (own, Who::Node(node))));
             }
         }
         for (key, own) in given.allocator.pods() {
@@ -105,7 +106,9 @@ impl<'a> Judge<'a> {
                 match end.who {
                     Who::Pod(pod) => {
                         let places = self.places_of_pod(&pod.key, side, chain)?;
-                        Ok(places.map(|places| places.into_iter().filter(|place| place.end.address == end.address).collect()))
+                        Ok(places.map(|places| {
+                            places.into_iter().filter(|place| place.end.address == end.address).collect()
+                        }))
                     }
                     // What a host sends to pods comes from its address on the switch.
                     Who::Node(node) if side == Side::Source => {
@@ -176,7 +179,9 @@ impl<'a> Judge<'a> {
     fn parts(&self, network: Prefix) -> Result<Vec<Place<'a>>, CannotTell> {
         let own: Vec<Prefix> = self.given.settings.cluster_of(network.is_ipv6()).collect();
         if own.iter().any(|own| own.contains_prefix(network)) {
-            return Err(CannotTell(format!("{network} has addresses of pods: ask for the pods, or for networks outside")));
+            return Err(CannotTell(format!(
+                "{network} has addresses of pods: ask for the pods, or for networks outside"
+            )));
         }
         let ranges = self.given.store.services().filter_map(|service| service.spec.as_ref());
         let ranges = ranges.flat_map(|spec| spec.source_ranges.iter().copied());

@@ -182,7 +182,9 @@ impl<'a> Judge<'a> {
         let flights = match self.to_service(&sources, to, &chain)? {
             Some(flights) => flights,
             None => {
-                let Some(targets) = self.places(&to.party, Side::Destination, &mut chain)? else { return nowhere(chain) };
+                let Some(targets) = self.places(&to.party, Side::Destination, &mut chain)? else {
+                    return nowhere(chain);
+                };
                 // Who talks to itself is told once.
                 chain.dedup();
                 self.direct(&sources, &targets, to, &chain)?

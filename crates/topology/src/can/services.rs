@@ -126,7 +126,8 @@ impl<'a> Judge<'a> {
             let why = "has no address of its own (it is headless, a name for another one, or somebody else's)";
             return Err(CannotTell(format!("{object} {why}: ask for the pods behind it")));
         };
-        let asked = |port: &&ServicePort| to.port.is_none_or(|asked| port.port == asked && port.protocol == to.protocol);
+        let asked =
+            |port: &&ServicePort| to.port.is_none_or(|asked| port.port == asked && port.protocol == to.protocol);
         let ports: Vec<&ServicePort> = spec.ports.iter().filter(asked).collect();
         if ports.is_empty() {
             let known = spec.ports.iter().map(|port| format!("{}/{}", port.port, port.protocol.word()));
@@ -173,17 +174,20 @@ impl<'a> Judge<'a> {
         port: &'a ServicePort,
         node: &'a NodeFacts,
     ) -> Vec<Vip<'a>> {
-        let families = self.given.settings.families().filter(|v6| spec.cluster_ips.iter().any(|ip| ip.is_ipv6() == *v6));
+        let families =
+            self.given.settings.families().filter(|v6| spec.cluster_ips.iter().any(|ip| ip.is_ipv6() == *v6));
         let addresses = families.filter_map(|v6| host_addresses(node, v6).first().copied());
-        let vip = |address: IpAddr| Some(Vip {
-            service,
-            spec,
-            field: NODE_PORT,
-            socket: SocketAddr::new(address, port.node_port?),
-            protocol: port.protocol,
-            port: port.port,
-            node: Some(node),
-        });
+        let vip = |address: IpAddr| {
+            Some(Vip {
+                service,
+                spec,
+                field: NODE_PORT,
+                socket: SocketAddr::new(address, port.node_port?),
+                protocol: port.protocol,
+                port: port.port,
+                node: Some(node),
+            })
+        };
         addresses.filter_map(vip).collect()
     }
 
@@ -245,6 +249,9 @@ impl<'a> Judge<'a> {
         labels[SOURCE] = source.part.as_ref().map(|part| format!("from {part}"));
         labels[ADDRESS] = Some(format!("by {}", vip.socket));
         let mut way = Leg { vip, labels, chain: told.to_vec(), source: source.end, leaves: None };
+        if !self.is_in_ranges(&mut way) {
+            return flights.push(way.dead());
+        }
         match source.end.who {
             Who::Pod(pod) => {
                 let own = pod.node.as_ref().and_then(|node| self.given.store.node(node));
@@ -257,18 +264,17 @@ impl<'a> Judge<'a> {
                     (Some((node, entry)), _) => self.spread(&way, node, &entry, Balancing::Switch, flights),
                     (None, Some(node)) => {
                         let to = End { who: Who::Node(node), address: vip.socket.ip() };
-                        way.leaves = Some(Packet {
-                            from: source.end,
-                            to,
-                            protocol: vip.protocol,
-                            port: vip.socket.port(),
-                        });
+                        way.leaves =
+                            Some(Packet { from: source.end, to, protocol: vip.protocol, port: vip.socket.port() });
                         let says = format!("it has the address {}", to.address);
                         way.chain.push(step(format!("Node {}", node.name), "k8s.ovn.org/host-cidrs", says));
                         match self.exit(&pod.key, to.address, &mut way.chain) {
-                            Some(Exit::Gateway { source, .. }) => way.source = End { who: Who::Outside, address: source },
+                            Some(Exit::Gateway { source, .. }) => {
+                                way.source = End { who: Who::Outside, address: source }
+                            }
                             Some(Exit::Host { .. }) => {
-                                let host = own.and_then(|own| host_addresses(own, vip.socket.is_ipv6()).first().copied());
+                                let host =
+                                    own.and_then(|own| host_addresses(own, vip.socket.is_ipv6()).first().copied());
                                 let address = host.unwrap_or(source.end.address);
                                 way.source = End { who: Who::Outside, address };
                             }
@@ -311,21 +317,32 @@ impl<'a> Judge<'a> {
         }
     }
 
+    /// Whether a client may use the address: ranges are for those of load balancers, and for everybody.
+    fn is_in_ranges(&self, way: &mut Leg<'a>) -> bool {
+        let (vip, ranges) = (way.vip, &way.vip.spec.source_ranges);
+        if vip.field != INGRESS || ranges.is_empty() {
+            return true;
+        }
+        let client = match way.source.who {
+            Who::Pod(_) | Who::Outside => way.source.address,
+            // So a host sends what goes by its gateway router.
+            Who::Node(_) => {
+                let host = self.given.settings.masquerade_address(Masquerade::Host, vip.socket.is_ipv6());
+                host.unwrap_or(way.source.address)
+            }
+        };
+        let range = ranges.iter().find(|range| range.contains(client));
+        let says = match range {
+            Some(range) => format!("{client} is in {range}"),
+            None => format!("none of its ranges has {client}"),
+        };
+        way.chain.push(step(vip.object(), "spec.loadBalancerSourceRanges", says));
+        range.is_some()
+    }
+
     /// What comes to a node's gateway router.
     fn enter(&self, mut way: Leg<'a>, node: &'a NodeFacts, flights: &mut Vec<Flight<'a>>) {
         let vip = way.vip;
-        let ranges = &vip.spec.source_ranges;
-        let outside = matches!(way.source.who, Who::Outside);
-        if vip.field == INGRESS && outside && !ranges.is_empty() {
-            let from = way.source.address;
-            let Some(range) = ranges.iter().find(|range| range.contains(from)) else {
-                let says = format!("none of its ranges has {from}");
-                way.chain.push(step(vip.object(), "spec.loadBalancerSourceRanges", says));
-                return flights.push(way.dead());
-            };
-            let says = format!("{from} is in {range}");
-            way.chain.push(step(vip.object(), "spec.loadBalancerSourceRanges", says));
-        }
         let key = &vip.service.key;
         let Some(entry) = self.balancers.entry(key, Balancing::Router, node, vip.socket, vip.protocol) else {
             return flights.push(self.without_entry(way));

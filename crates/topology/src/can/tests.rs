@@ -1,3 +1,6 @@
+mod policies;
+mod services;
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -26,7 +29,8 @@ fn world(more: &[(ObjectKind, Value)]) -> Preview {
         ("h", json!({"nodeName": "n1", "hostNetwork": true})),
         ("lost", json!({})),
     ] {
-        let pod = json!({"metadata": {"name": name, "namespace": "ns", "uid": name}, "spec": spec});
+        let pod =
+            json!({"metadata": {"name": name, "namespace": "ns", "uid": name, "labels": {"app": name}}, "spec": spec});
         preview.put(ObjectKind::Pod, pod).unwrap();
     }
     for (kind, object) in more {
@@ -46,7 +50,10 @@ fn ask(preview: &Preview, from: &str, to: &str) -> Result<Answer, String> {
 fn pods_reach_each_other_and_the_chain_says_how() {
     let preview = world(&[]);
     let near = ask(&preview, "ns/a", "ns/b:80").unwrap();
-    assert!(near.verdict == Verdict::Yes && near.chain.last().unwrap().says.starts_with("both are on its switch"), "{near:?}");
+    assert!(
+        near.verdict == Verdict::Yes && near.chain.last().unwrap().says.starts_with("both are on its switch"),
+        "{near:?}"
+    );
     let far = ask(&preview, "ns/a", "ns/c:53/udp").unwrap();
     assert!(far.verdict == Verdict::Yes && far.chain.last().unwrap().says.contains("ovn_cluster_router"), "{far:?}");
     assert_eq!(far.chain.last().unwrap().object, "Node n2");
@@ -78,7 +85,10 @@ fn hosts_and_the_outside() {
         ("ns/h", "ns/a", "k8s-n1"),
     ] {
         let answer = ask(&preview, from, to).unwrap();
-        assert!(answer.verdict == Verdict::Yes && answer.chain.last().unwrap().says.contains(word), "{from} {to}: {answer:?}");
+        assert!(
+            answer.verdict == Verdict::Yes && answer.chain.last().unwrap().says.contains(word),
+            "{from} {to}: {answer:?}"
+        );
     }
 }
 

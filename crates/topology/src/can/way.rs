@@ -28,8 +28,7 @@ impl<'a> Judge<'a> {
                 labels[SOURCE] = source.part.as_ref().map(|part| format!("from {part}"));
                 labels[TARGET] = target.part.as_ref().map(|part| format!("to {part}"));
                 for door in self.doors(to) {
-                    let packet =
-                        Packet { from: source.end, to: target.end, protocol: door.protocol, port: door.first };
+                    let packet = Packet { from: source.end, to: target.end, protocol: door.protocol, port: door.first };
                     // What a pod sends to itself never leaves it, and meets no rule.
                     let ruled = (source.end.address != target.end.address).then_some(packet);
                     let (labels, chain) = (labels.clone(), chain.clone());
@@ -140,9 +139,8 @@ impl<'a> Judge<'a> {
     fn outside_to_pod(&self, to: &PodFacts, address: IpAddr, chain: &mut Vec<Step>) -> bool {
         let node = to.node.clone().unwrap_or_else(|| "".into());
         let gateway = self.given.store.node(&node).and_then(|node| node.gateway.valid()?.as_ref());
-        let has = gateway.is_some_and(|gateway| {
-            gateway.addresses.iter().any(|own| own.address().is_ipv6() == address.is_ipv6())
-        });
+        let has = gateway
+            .is_some_and(|gateway| gateway.addresses.iter().any(|own| own.address().is_ipv6() == address.is_ipv6()));
         let says = if has {
             format!("GR_{node} takes in what others route to {address}, with the sender's own address")
         } else {

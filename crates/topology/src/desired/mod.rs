@@ -1,5 +1,6 @@
 //! What the network owes each object: the same facts, the same answer. One module for each kind of owner.
 
+mod admin_policy;
 mod cluster;
 mod gateway;
 mod namespace;
@@ -10,6 +11,7 @@ mod selector;
 mod service;
 mod template;
 
+pub(crate) use admin_policy::{LEVELS_MARK, PRIORITY_MARK, SHARED, UID_MARK};
 pub(crate) use cluster::{CLUSTER_GROUP, LOAD_BALANCER_GROUPS, ROUTER, ROUTER_GROUP, SWITCH_GROUP};
 pub(crate) use node::{NODE_ID_MARK, SUBNET, SUBNET_V6, SWITCH_KEY, check as check_node, holder_of_chassis};
 pub(crate) use pod::PORT_KEY;
@@ -48,7 +50,8 @@ pub fn desired(owner: &Owner, given: Given<'_>) -> Result<Contribution, Refusal>
         Owner::Selector(words) => Ok(selector::desired(words, given)),
         Owner::Policy(key) => Ok(policy::desired(key, given)),
         Owner::Service(key) => service::desired(key, given),
-        Owner::AdminPolicy(_) | Owner::BaselinePolicy(_) | Owner::Adopted => Ok(Contribution::default()),
+        Owner::AdminPolicy(_) | Owner::BaselinePolicy(_) => Ok(admin_policy::desired(owner, given)),
+        Owner::Adopted => Ok(Contribution::default()),
     }
 }
 

@@ -94,11 +94,11 @@ fn logged(key: &ObjectKey, direction: Direction, severity: Option<&'static str>)
     }
 }
 
-/// Adds a clause to a group, for each family that it is about.
+/// Adds a clause to a group, for each family that it is about; what else its row says is given.
 pub(super) fn add(draft: &mut Draft<'_>, group: Uuid, clause: &Clause, like: &Acl, given: Given<'_>) {
     let families: &[(bool, &str)] = match clause.others {
         Others::Anyone => &[(false, "")],
-        Others::Those { .. } => &[(false, " v4"), (true, " v6")],
+        Others::Those { .. } | Others::Within { .. } => &[(false, " v4"), (true, " v6")],
     };
     for (v6, family) in families {
         if !family.is_empty() && !given.settings.has_family(*v6) {
@@ -111,12 +111,14 @@ pub(super) fn add(draft: &mut Draft<'_>, group: Uuid, clause: &Clause, like: &Ac
             Action::Deny => "drop",
             Action::Pass => "pass",
         };
+        let mut external_ids = draft.mark(&[("direction", clause.direction.name()), ("field", &clause.field)]);
+        external_ids.extend(like.external_ids.clone());
         let acl = Acl {
             direction: direction.into(),
             matching,
             action: action.into(),
             options: after_load_balancing(direction),
-            external_ids: draft.mark(&[("direction", clause.direction.name()), ("field", &clause.field)]),
+            external_ids,
             ..like.clone()
         };
         draft.child(PortGroup::acls, group, &format!("{}{family}", clause.key), &acl);

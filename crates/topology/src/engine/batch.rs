@@ -72,7 +72,7 @@ impl Engine {
         if leading.in_flight.is_some() {
             return Next::Idle;
         }
-        let turns = leading.queue.take(leading.limit);
+        let turns = leading.queue.take(leading.limit, !leading.singly);
         let had_turns = !turns.is_empty();
         let mut transaction = self.changes(turns, snapshot, now);
         let Some(leading) = &mut self.leading else { return Next::Idle };
@@ -164,6 +164,7 @@ impl Engine {
     pub fn committed(&mut self, snapshot: &Snapshot, now: Duration) {
         if let Some(leading) = &mut self.leading {
             leading.limit = (leading.limit * 2).min(self.batch);
+            leading.singly = false;
             let oldest = leading.in_flight.iter().flat_map(|batch| &batch.turns).map(|turn| turn.since).min();
             if let Some(oldest) = oldest {
                 let took = now.saturating_sub(oldest);
@@ -206,6 +207,7 @@ impl Engine {
         let Some(batch) = leading.in_flight.take() else { return };
         let alone = batch.turns.len() == 1;
         leading.limit = (batch.turns.len() / 2).max(1);
+        leading.singly = owner.is_none();
         leading.disturbed.add(batch.mends);
         leading.not_gathered(&batch.turns);
         for (owner, entry) in batch.before.into_iter().rev() {

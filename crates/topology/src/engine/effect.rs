@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::identity::{Name, Owner};
+use crate::objects::Condition;
 
 /// An object that something is said about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +41,15 @@ pub enum Effect {
         /// What a person reads.
         message: String,
     },
+    /// The condition of a policy's status to be written, onto the object of this identity and no other.
+    Condition {
+        /// Whose answer it is.
+        owner: Owner,
+        /// The policy.
+        object: ObjectRef,
+        /// What it shall say; if it does not say since when, from now on.
+        condition: Condition,
+    },
     /// Something is wrong with an object.
     Warn {
         /// The object.
@@ -65,7 +75,7 @@ pub enum Effect {
     Measured(Measure),
 }
 
-/// What became of annotations.
+/// What became of annotations, or of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PatchOutcome {
     /// They are written.

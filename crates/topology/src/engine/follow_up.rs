@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::effect::{Effect, Measure, ObjectRef, PatchOutcome};
 use super::{Engine, Leading};
 use crate::identity::{Name, ObjectKey, Owner};
-use crate::objects::{Annotated, NODE_ID, NODE_SUBNETS, POD_NETWORKS, node_annotations, pod_annotation};
+use crate::objects::{Annotated, Condition, NODE_ID, NODE_SUBNETS, POD_NETWORKS, node_annotations, pod_annotation};
 use crate::refusal::Refusal;
 use crate::store::Store;
 
@@ -17,16 +17,18 @@ const NODE_COMES: Duration = Duration::from_secs(30);
 
 const NODE_MISSING: &str = "NodeMissing";
 
-/// Annotations that were sent.
+/// Annotations that were sent, or a condition.
 #[derive(Debug, Clone)]
 pub(super) struct Patching {
-    uid: Name,
-    attempts: u32,
-    state: PatchState,
+    pub(super) uid: Name,
+    pub(super) attempts: u32,
+    pub(super) state: PatchState,
+    /// What else was sent: a policy's condition.
+    pub(super) condition: Option<Condition>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PatchState {
+pub(super) enum PatchState {
     UnderWay,
     /// Written; the watch has not shown it yet.
     Written,
@@ -175,6 +177,7 @@ impl Engine {
                 };
                 node_annotations(own).into_iter().filter(|(key, _)| absent(key)).collect()
             }
+            Owner::AdminPolicy(_) | Owner::BaselinePolicy(_) => return self.tell_condition(owner),
             _ => return,
         };
         let Some(object) = object_of(owner, &self.store).filter(|_| !owed.is_empty()) else { return };
@@ -182,7 +185,8 @@ impl Engine {
             // It is under way, or done, or waits for its time.
             Some(patching) if patching.uid == object.uid => return,
             _ => {
-                let patching = Patching { uid: object.uid.clone(), attempts: 0, state: PatchState::UnderWay };
+                let patching =
+                    Patching { uid: object.uid.clone(), attempts: 0, state: PatchState::UnderWay, condition: None };
                 leading.patching.insert(owner.clone(), patching);
             }
         }

@@ -9,6 +9,7 @@
 //! One transaction is in flight at a time; what arrives meanwhile is the next batch. A standby's engine only observes:
 //! leading begins with [`Engine::promote`], from the objects and one snapshot, and ends with [`Engine::demote`].
 
+mod admin;
 mod batch;
 mod effect;
 mod follow_up;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use netmodel::SubnetPoolError;
+use ovn_schema::Feature;
 use ovsdb::replica::Snapshot;
 
 pub use batch::Next;
@@ -72,6 +74,8 @@ struct Leading {
     disturbed: Disturbed,
     /// How many objects the next transaction may have: less after one that was refused as a whole.
     limit: usize,
+    /// After one that was refused, and nobody knows whose fault it is: also what belongs together goes one by one.
+    singly: bool,
     parked: BTreeMap<Owner, Refusal>,
     /// Who was warned of what: that it is over is told as well.
     warned: BTreeMap<Owner, &'static str>,
@@ -180,6 +184,7 @@ impl Engine {
         let adopted = adopt.then(|| crate::adopt::adopt(&self.settings, &self.store, snapshot, &mut aliases));
         let seed::Seeded { ledger, ports } = seed::ledger(snapshot, adopted.as_ref());
         self.keep_frozen(&ledger);
+        self.keep_fixed(&ledger, snapshot);
         let queue = self.everybody(&ledger, now);
         let mut leading = Leading {
             allocator,
@@ -189,6 +194,7 @@ impl Engine {
             in_flight: None,
             disturbed: Disturbed::default(),
             limit: self.batch,
+            singly: false,
             parked: BTreeMap::new(),
             warned: BTreeMap::new(),
             waiting: BTreeMap::new(),
@@ -212,7 +218,7 @@ impl Engine {
     /// Policies whose rows stay as the database has them want the selectors that these rows name: those that cannot be
     /// understood, and those that went with their namespace while ports of it are still there.
     fn keep_frozen(&mut self, ledger: &Ledger) {
-        self.store.reread_all();
+        self.store.reread_all(self.settings.features.has(Feature::AclTiers));
         for owner in ledger.owners() {
             let Owner::Policy(key) = owner else { continue };
             let Some(entry) = ledger.entry(owner) else { continue };
@@ -241,15 +247,17 @@ impl Engine {
         let nodes = self.store.nodes().map(|node| Owner::Node(node.name.clone()));
         let services = self.store.services().map(|service| Owner::Service(service.key.clone()));
         let policies = self.store.policies().map(|policy| Owner::Policy(policy.key.clone()));
-        let admin = |policy: &crate::objects::AdminPolicyFacts| Owner::AdminPolicy((*policy.key.name).into());
-        let baseline = |policy: &crate::objects::AdminPolicyFacts| Owner::BaselinePolicy((*policy.key.name).into());
-        let admin = self.store.admin_policies(false).map(admin).chain(self.store.admin_policies(true).map(baseline));
         let selectors = self.store.selectors().map(|words| Owner::Selector(words.clone()));
-        let others = services.chain(selectors).chain(policies).chain(admin);
+        let others = services.chain(selectors).chain(policies).chain(self.store.admin_owners());
         for owner in [Owner::Cluster].into_iter().chain(nodes).chain(namespaces).chain(others) {
             if ledger.entry(&owner).is_none() {
                 queue.push(owner, now);
             }
+        }
+        // Which of these is asked first must not be wrong for a moment: all are looked at together.
+        let admin = ledger.owners().filter(|owner| matches!(owner, Owner::AdminPolicy(_)));
+        for owner in admin {
+            queue.push(owner.clone(), now);
         }
         // Both are in the same order.
         let mut known =

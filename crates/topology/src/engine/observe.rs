@@ -52,7 +52,7 @@ impl Observed {
             ObjectKind::EndpointSlice => |json| SliceFacts::parse(json).map(Self::Slice),
             ObjectKind::Policy => |json| PolicyFacts::parse(json).map(Self::Policy),
             ObjectKind::AdminPolicy => |json| AdminPolicyFacts::parse(json).map(Self::AdminPolicy),
-            ObjectKind::BaselinePolicy => |json| AdminPolicyFacts::parse(json).map(Self::BaselinePolicy),
+            ObjectKind::BaselinePolicy => |json| AdminPolicyFacts::parse_baseline(json).map(Self::BaselinePolicy),
         }
     }
 }
@@ -69,8 +69,8 @@ impl Engine {
             Observed::Service(service) => self.service_changed(service, now),
             Observed::Slice(slice) => self.slice_changed(slice, now),
             Observed::Policy(policy) => self.policy_changed(policy, now),
-            Observed::AdminPolicy(policy) => drop(self.store.put_admin_policy(policy, false)),
-            Observed::BaselinePolicy(policy) => drop(self.store.put_admin_policy(policy, true)),
+            Observed::AdminPolicy(policy) => self.admin_policy_changed(policy, false, now),
+            Observed::BaselinePolicy(policy) => self.admin_policy_changed(policy, true, now),
             Observed::Gone(kind, key, uid) => self.gone(kind, &key, uid.as_deref(), now),
             Observed::Unreadable(kind, object, why) => {
                 let key = ObjectKey::new(object.namespace.as_deref().unwrap_or_default(), &object.name);
@@ -95,8 +95,8 @@ impl Engine {
             ObjectKind::Service => self.service_gone(key, uid, now),
             ObjectKind::EndpointSlice => self.slice_gone(key, uid, now),
             ObjectKind::Policy => self.policy_gone(key, uid, now),
-            ObjectKind::AdminPolicy => drop(self.store.remove_admin_policy(key, uid, false)),
-            ObjectKind::BaselinePolicy => drop(self.store.remove_admin_policy(key, uid, true)),
+            ObjectKind::AdminPolicy => self.admin_policy_gone(key, uid, false, now),
+            ObjectKind::BaselinePolicy => self.admin_policy_gone(key, uid, true, now),
         }
     }
 
@@ -269,13 +269,13 @@ impl Engine {
     }
 
     /// What a policy says, or what it means, is another: selectors that nobody wanted before come first.
-    fn reread(&mut self, owner: Owner, now: Duration) {
+    pub(super) fn reread(&mut self, owner: Owner, now: Duration) {
         let changed = self.store.reread(&owner);
         self.selectors_changed(changed, now);
         self.queue(owner, now);
     }
 
-    fn selectors_changed(&mut self, changed: Vec<Name>, now: Duration) {
+    pub(super) fn selectors_changed(&mut self, changed: Vec<Name>, now: Duration) {
         let Some(leading) = &mut self.leading else { return };
         for words in changed {
             leading.gathering.insert(words.clone());

@@ -38,10 +38,11 @@ impl Queue {
             Owner::Node(_) => 1,
             Owner::Namespace(_) => 2,
             Owner::Selector(_) => 3,
-            Owner::Policy(_) | Owner::AdminPolicy(_) | Owner::BaselinePolicy(_) => 4,
-            Owner::Pod(_) => 5,
-            Owner::Service(_) => 6,
-            Owner::Adopted => 7,
+            Owner::Policy(_) | Owner::BaselinePolicy(_) => 4,
+            Owner::AdminPolicy(_) => 5,
+            Owner::Pod(_) => 6,
+            Owner::Service(_) => 7,
+            Owner::Adopted => 8,
         };
         let key = (class, self.next);
         self.next += 1;
@@ -66,16 +67,20 @@ impl Queue {
         waits
     }
 
-    /// Takes the next ones.
-    pub(super) fn take(&mut self, most: usize) -> Vec<Turn> {
-        let mut turns = Vec::with_capacity(most.min(self.order.len()));
-        while turns.len() < most
-            && let Some((_, owner)) = self.order.pop_first()
+    /// Takes the next ones. AdminNetworkPolicies come together, unless they shall not: which of them is asked first must not
+    /// be wrong for a moment.
+    pub(super) fn take(&mut self, most: usize, together: bool) -> Vec<Turn> {
+        let mut turns: Vec<Turn> = Vec::with_capacity(most.min(self.order.len()));
+        let is_admin = |owner: &Owner| matches!(owner, Owner::AdminPolicy(_));
+        while let Some(next) = self.order.first_entry()
+            && (turns.len() < most
+                || together && is_admin(next.get()) && turns.last().is_some_and(|turn| is_admin(&turn.owner)))
         {
+            let owner = next.remove();
             let since = self.places.remove(&owner).unwrap_or_default();
             turns.push(Turn { owner, since });
         }
-        let rest = self.review.len() - (most - turns.len()).min(self.review.len());
+        let rest = self.review.len() - most.saturating_sub(turns.len()).min(self.review.len());
         let since = self.reviewed_since;
         // One that has just been in the order would be in the batch twice.
         let queued: BTreeSet<Owner> = match rest < self.review.len() {
@@ -110,9 +115,25 @@ mod tests {
         queue.push(pod("a"), Duration::ZERO);
         queue.push(pod("z"), Duration::ZERO);
         queue.push(node("n1"), Duration::ZERO);
-        let mut take = |most| queue.take(most).into_iter().map(|turn| turn.owner).collect::<Vec<Owner>>();
+        let mut take = |most| queue.take(most, true).into_iter().map(|turn| turn.owner).collect::<Vec<Owner>>();
         assert_eq!(take(4), [node("n1"), pod("z"), pod("a"), pod("old")]);
         assert_eq!(take(10), [pod("older"), pod("z")]);
         assert_eq!(queue.len(), 0);
+    }
+
+    #[test]
+    fn admin_policies_come_together() {
+        let admin = |name: &str| Owner::AdminPolicy(name.into());
+        let pod = Owner::Pod(std::sync::Arc::new(crate::identity::PodKey::new("ns", "p")));
+        let taken = |most, together| {
+            let mut queue = Queue::default();
+            for owner in [admin("a"), admin("b"), Owner::Cluster, pod.clone(), admin("c")] {
+                queue.push(owner, Duration::ZERO);
+            }
+            queue.take(most, together).into_iter().map(|turn| turn.owner.name()).collect::<Vec<String>>()
+        };
+        assert_eq!(taken(1, true), ["cluster"]);
+        assert_eq!(taken(2, true), ["cluster", "a", "b", "c"]);
+        assert_eq!(taken(2, false), ["cluster", "a"]);
     }
 }

@@ -94,6 +94,7 @@ impl Leading {
                     store.is_lingering(owner) && !store.is_alive(&key.namespace) && self.has_ports(store.uses(owner))
                 }
             },
+            Owner::AdminPolicy(_) | Owner::BaselinePolicy(_) => store.is_fixed(owner),
             _ => false,
         }
     }
@@ -144,6 +145,9 @@ pub(super) fn trouble(owner: &Owner, store: &Store) -> Result<(), Refusal> {
         && let Some(why) = store.namespace(name).and_then(|namespace| namespace.logging.broken())
     {
         return Err(Refusal::new("InvalidAnnotation", format!("{why}; nothing of its policies is logged")));
+    }
+    if let Some(policy) = store.admin_policy_of(owner) {
+        return super::admin::trouble(policy, owner, store);
     }
     let Owner::Policy(key) = owner else { return Ok(()) };
     let Some(policy) = store.policy(key) else { return Ok(()) };

@@ -16,7 +16,7 @@ mod rule;
 mod service;
 mod slice;
 
-pub use admin_policy::AdminPolicyFacts;
+pub use admin_policy::{AdminPolicyFacts, AdminPolicySpec, BASELINE_NAME, Condition, LAST_PRIORITY, READY};
 pub use annotation::{Annotated, POD_NETWORKS, node_annotations, pod_annotation};
 pub use labels::{LabelSelector, Labels};
 pub use namespace::{AclLogging, NamespaceFacts};
@@ -45,6 +45,7 @@ struct Metadata<'a> {
     uid: Cow<'a, str>,
     #[serde(borrow)]
     creation_timestamp: Cow<'a, str>,
+    generation: i64,
     #[serde(borrow)]
     deletion_timestamp: Option<Cow<'a, str>>,
     annotations: Annotations,

@@ -128,6 +128,7 @@ fn rules(spec: &Value, direction: &str, whom: &str) -> Result<Box<[Rule]>, Strin
         let ports = ports.map(|(place, value)| port_rule(value, &format!("{path}.ports[{place}]")));
         Ok(Rule {
             action: Action::Allow,
+            name: None,
             peers: (!peers.is_empty()).then_some(peers),
             ports: ports.collect::<Result<_, String>>()?,
         })

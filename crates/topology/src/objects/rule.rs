@@ -68,6 +68,8 @@ pub enum Action {
 pub struct Rule {
     /// What it does.
     pub action: Action,
+    /// What the administrator calls it.
+    pub name: Option<Name>,
     /// With whom; with everybody if none.
     pub peers: Option<Box<[Peer]>>,
     /// Over which ports; over all, and all protocols, if empty.

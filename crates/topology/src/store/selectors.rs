@@ -97,7 +97,8 @@ impl Selectors {
             self.named.entry(name.clone()).or_default().insert(owner.clone());
         }
         let now = Use { selectors: selectors.keys().cloned().collect(), named: named.iter().cloned().collect() };
-        let before = if selectors.is_empty() { self.uses.remove(owner) } else { self.uses.insert(owner.clone(), now) };
+        let nothing = selectors.is_empty() && named.is_empty();
+        let before = if nothing { self.uses.remove(owner) } else { self.uses.insert(owner.clone(), now) };
         let before = before.unwrap_or_default();
         for words in &before.selectors {
             if self.unwant(words) {
@@ -210,6 +211,13 @@ impl Store {
                 }
                 rules::of_policy(policy, self)
             }
+            Owner::AdminPolicy(_) | Owner::BaselinePolicy(_) => {
+                if self.is_fixed(owner) {
+                    return Vec::new();
+                }
+                let Some(compiled) = self.compile_admin_policy(owner) else { return self.release(owner) };
+                compiled
+            }
             _ => return Vec::new(),
         };
         self.selectors.frozen.remove(owner);
@@ -257,14 +265,17 @@ impl Store {
         self.selectors.uses.get(owner).map(|uses| &*uses.selectors).unwrap_or_default()
     }
 
-    /// What was frozen by somebody who led before is forgotten: what the objects say counts.
-    pub(crate) fn reread_all(&mut self) {
+    /// What was frozen by somebody who led before is forgotten: what the objects say counts. AdminNetworkPolicies count if
+    /// the database can have them.
+    pub(crate) fn reread_all(&mut self, admin_policies: bool) {
+        self.enforce_admin_policies(admin_policies);
         let lingering: Vec<Owner> = self.selectors.lingering.iter().cloned().collect();
         for owner in lingering {
             self.release(&owner);
         }
         self.selectors.frozen.clear();
-        let policies: Vec<Owner> = self.policies().map(|policy| Owner::Policy(policy.key.clone())).collect();
+        let policies = self.policies().map(|policy| Owner::Policy(policy.key.clone()));
+        let policies: Vec<Owner> = policies.chain(self.admin_owners()).collect();
         for owner in policies {
             self.reread(&owner);
         }

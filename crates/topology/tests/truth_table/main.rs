@@ -84,7 +84,8 @@ fn check(world: &World, judge: &Judge<'_>, tuple: &Tuple, counts: &mut Counts) -
     let Tuple { from, to, family, .. } = tuple;
     let said = tuple.verdict(&world.documented);
     let address = world.address(to, *family).ok_or_else(|| format!("{tuple:?}: there is no such address"))?;
-    let destination = Destination { party: single(address), protocol: protocol(tuple.protocol), port: Some(tuple.port) };
+    let destination =
+        Destination { party: single(address), protocol: protocol(tuple.protocol), port: Some(tuple.port) };
     let answer = judge.decide(&party(from), &destination);
     let wrong = |found: &str| {
         let why = said.why.join("\n    ");
@@ -114,18 +115,14 @@ fn endpoints(answer: &Answer) -> BTreeMap<SocketAddr, bool> {
 }
 
 /// Asks both about a packet to a Service.
-fn check_service(
-    world: &World,
-    judge: &Judge<'_>,
-    tuple: &ServiceTuple,
-    counts: &mut Counts,
-) -> Result<(), String> {
+fn check_service(world: &World, judge: &Judge<'_>, tuple: &ServiceTuple, counts: &mut Counts) -> Result<(), String> {
     let ServiceTuple { from, service: (namespace, name), family, .. } = tuple;
     // A headless one has no address to ask for.
     let Some(address) = world.service_address((namespace, name), *family) else { return Ok(()) };
     let documented = &world.documented;
     let said = documented.service(from, (namespace, name), tuple.protocol, tuple.port, *family);
-    let destination = Destination { party: single(address), protocol: protocol(tuple.protocol), port: Some(tuple.port) };
+    let destination =
+        Destination { party: single(address), protocol: protocol(tuple.protocol), port: Some(tuple.port) };
     let mut expected = BTreeMap::new();
     if let Service::Endpoints(endpoints) = &said {
         for endpoint in endpoints {
@@ -152,7 +149,11 @@ fn check_service(
     };
     let answer = judge.decide(&party(from), &destination).map_err(|why| wrong(&why.to_string()))?;
     counts.add(&answer);
-    if (answer.verdict, endpoints(&answer)) == (verdict, expected.clone()) { Ok(()) } else { Err(wrong(&shown(&answer))) }
+    if (answer.verdict, endpoints(&answer)) == (verdict, expected.clone()) {
+        Ok(())
+    } else {
+        Err(wrong(&shown(&answer)))
+    }
 }
 
 /// All questions about the cluster of a seed.

@@ -60,13 +60,17 @@ fn rule(rng: &mut Rng, peers: &str, actions: &[&str], addresses: &[IpAddr]) -> V
     let count = rng.between(1, 2);
     let list: Vec<Value> = (0..count).map(|_| peer(rng, peers == "to", addresses)).collect();
     let mut rule = json!({ "action": rng.pick(actions), peers: list });
-    if let Some(list) = some_list(rng, (50, 0), 2, port) {
+    // Nodes and networks have no names for ports: the API refuses a rule with both.
+    let pods_only = rule[peers]
+        .as_array()
+        .is_some_and(|list| list.iter().all(|peer| peer.get("nodes").is_none() && peer.get("networks").is_none()));
+    if let Some(list) = some_list(rng, (50, 0), 2, |rng| port(rng, pods_only)) {
         rule["ports"] = list;
     }
     rule
 }
 
-/// Nodes and networks are peers of egress only. A port by name needs pods, and the API allows it beside the others too.
+/// Nodes and networks are peers of egress only.
 fn peer(rng: &mut Rng, egress: bool, addresses: &[IpAddr]) -> Value {
     match rng.below(6) {
         0 if egress => json!({ "nodes": selector(rng, NODE_LABELS) }),
@@ -78,9 +82,9 @@ fn peer(rng: &mut Rng, egress: bool, addresses: &[IpAddr]) -> Value {
     }
 }
 
-fn port(rng: &mut Rng) -> Value {
+fn port(rng: &mut Rng, named: bool) -> Value {
     let protocol = *rng.pick(PROTOCOLS);
-    match rng.below(3) {
+    match rng.below(if named { 3 } else { 2 }) {
         0 => json!({ "portNumber": { "protocol": protocol, "port": rng.pick(PORTS) } }),
         1 => {
             json!({ "portRange": { "protocol": protocol, "start": rng.pick(&[1, 80, 81]), "end": rng.pick(&[443, 8080]) } })
