@@ -36,19 +36,63 @@ fn rows(plan: &Value) -> Vec<String> {
     rows.map(|row| format!("{} {} {}", text(row, "change"), text(row, "table"), text(row, "name"))).collect()
 }
 
+/// What was printed is what a file has.
+fn is_golden(name: &str, printed: &str) {
+    let golden = manifest(name);
+    if std::env::var_os("PLAN_WRITE_GOLDEN").is_some() {
+        std::fs::write(&golden, printed).unwrap();
+    }
+    let expected = std::fs::read_to_string(&golden).unwrap();
+    assert_eq!(printed, expected, "if this is meant, run the test with PLAN_WRITE_GOLDEN=1 and look at the difference");
+}
+
 #[test]
 fn the_smallest_cluster_is_as_it_was() {
     let outcome = plan(&["-f", &manifest("smallest.yaml")]);
     assert_eq!((outcome.status, outcome.stderr.as_str()), (Some(3), ""), "{outcome:?}");
-    let golden = manifest("smallest.txt");
-    if std::env::var_os("PLAN_WRITE_GOLDEN").is_some() {
-        std::fs::write(&golden, &outcome.stdout).unwrap();
+    is_golden("smallest.txt", &outcome.stdout);
+}
+
+#[test]
+fn policies_and_services_decide_and_are_named() {
+    let file = manifest("guarded.yaml");
+    let mut printed = String::new();
+    for (from, to, status) in [
+        ("shop/web", "shop/db:5432", 0),
+        ("shop/cache", "shop/db:5432", 3),
+        ("shop/web", "shop/db", 3),
+        ("n2", "shop/db:22", 0),
+        ("shop/web", "shop/sql:5432", 0),
+        ("shop/cache", "172.30.0.7:5432", 3),
+        ("198.51.100.7", "n1:30432", 3),
+        ("shop/web", "198.51.100.0/24", 0),
+    ] {
+        let outcome = plan(&["-f", &file, "--can", &format!("from={from}"), &format!("to={to}")]);
+        assert_eq!((outcome.status, outcome.stderr.as_str()), (Some(status), ""), "{from} {to}: {outcome:?}");
+        printed.push_str(&format!("$ ovnkube plan -f guarded.yaml --can from={from} to={to}\n{}\n", outcome.stdout));
     }
-    let expected = std::fs::read_to_string(&golden).unwrap();
-    assert_eq!(
-        outcome.stdout, expected,
-        "if this is meant, run the test with PLAN_WRITE_GOLDEN=1 and look at the difference"
-    );
+    for namespace in ["shop:5432", "shop"] {
+        let outcome = plan(&["-f", &file, "--matrix", namespace]);
+        assert_eq!((outcome.status, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
+        printed.push_str(&format!("$ ovnkube plan -f guarded.yaml --matrix {namespace}\n{}\n", outcome.stdout));
+    }
+    is_golden("guarded.txt", &printed);
+
+    let json = |arguments: &[&str]| -> Value {
+        let outcome = plan(&[&["-f", &file, "-o", "json"], arguments].concat());
+        serde_json::from_str(&outcome.stdout).unwrap()
+    };
+    let some = json(&["--can", "from=shop/web", "to=shop/db"]);
+    assert_eq!((&some["can"], some["cases"].as_array().unwrap().len()), (&Value::Null, 2), "{some}");
+    assert_eq!(some["cases"][0]["what"], "ports 5432/tcp");
+    let matrix = json(&["--matrix", "shop:5432"]);
+    let pair = |from: &str, to: &str| {
+        let pairs = matrix["pairs"].as_array().unwrap();
+        pairs.iter().find(|pair| pair["from"] == from && pair["to"] == to).unwrap().clone()
+    };
+    assert_eq!(pair("web", "db")["can"], json!(true));
+    assert_eq!(pair("cache", "db")["can"], json!(false));
+    assert!(pair("cache", "db")["why"].as_str().unwrap().starts_with("NetworkPolicy shop/db spec.ingress"), "{matrix}");
 }
 
 #[test]

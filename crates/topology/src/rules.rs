@@ -74,6 +74,13 @@ pub enum Others {
         /// Networks, each without some parts.
         blocks: Vec<(Prefix, Box<[Prefix]>)>,
     },
+    /// Those whom a selector selects, as far as networks have them.
+    Within {
+        /// The words of the selector.
+        set: Name,
+        /// Networks, each without some parts.
+        blocks: Vec<(Prefix, Box<[Prefix]>)>,
+    },
 }
 
 /// A rule as it comes into the database.
@@ -186,6 +193,11 @@ impl<'a, N: Numbers> Compiler<'a, N> {
                 for number in self.numbers.numbers(&name, protocol) {
                     let key = format!("{key} {name}/{}={number}", protocol.name());
                     let port = ContainerPort { name: name.clone(), protocol, number };
+                    let ports = vec![(protocol, Some((number, number)))];
+                    if let Some(others) = self.within(direction, rule, &port) {
+                        let (key, target) = (format!("{key} within"), self.compiled.target.clone());
+                        self.compiled.clauses.push(clause(key, target, others, ports.clone()));
+                    }
                     // The port is that of the end that is reached.
                     let (target, others) = match direction {
                         Direction::Ingress => {
@@ -196,7 +208,6 @@ impl<'a, N: Numbers> Compiler<'a, N> {
                     };
                     let Some(others) = others else { continue };
                     let target = self.want(target);
-                    let ports = vec![(protocol, Some((number, number)))];
                     self.compiled.clauses.push(clause(key, target, others, ports));
                 }
                 self.compiled.named.insert((name, protocol));
@@ -208,6 +219,19 @@ impl<'a, N: Numbers> Compiler<'a, N> {
         let words = selector.words();
         self.compiled.selectors.entry(words.clone()).or_insert_with(|| Arc::new(selector));
         words
+    }
+
+    /// Pods of networks that have a port of a name: a network itself has none.
+    fn within(&mut self, direction: Direction, rule: &Rule, port: &ContainerPort) -> Option<Others> {
+        let peers = rule.peers.iter().flatten().filter(|_| direction == Direction::Egress);
+        let blocks = peers.filter_map(|peer| match peer {
+            Peer::Block { cidr, except } => Some((*cidr, except.clone())),
+            Peer::Pods { .. } | Peer::Nodes(_) => None,
+        });
+        let blocks: Vec<(Prefix, Box<[Prefix]>)> = blocks.collect();
+        let everywhere = Scope::Namespaces(LabelSelector::default());
+        let pods = Selector::new(Role::Addresses, everywhere, LabelSelector::default()).with_port(port.clone());
+        (!blocks.is_empty()).then(|| Others::Within { set: self.want(pods), blocks })
     }
 
     /// The other end, as far as it has a port; none if nobody can have it.
@@ -256,6 +280,11 @@ impl Clause {
                 }
             }
             Others::Those { sets, blocks } => parts.push(self.addresses(sets, blocks, v6)?),
+            Others::Within { set, blocks } => {
+                let blocks = self.addresses(&[], blocks, v6)?;
+                parts.extend(self.addresses(std::slice::from_ref(set), &[], v6));
+                parts.push(blocks);
+            }
         }
         if !self.ports.is_empty() {
             parts.push(ports(&self.ports));

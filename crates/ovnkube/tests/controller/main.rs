@@ -33,4 +33,5 @@ mod startup;
 mod states;
 mod trace;
 mod tracer;
+mod truth_table;
 mod webhook;

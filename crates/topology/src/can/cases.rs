@@ -113,8 +113,8 @@ fn dimensions(found: &[Found]) -> Vec<usize> {
         })
     };
     let mut chosen: Vec<usize> = (0..=DOOR).collect();
-    // The ports go last: they are what one most likely wants to hear of.
-    for dimension in 0..=DOOR {
+    // What one most likely wants to hear of goes last.
+    for dimension in [FAMILY, ADDRESS, TARGET, ENTRANCE, SOURCE, DOOR] {
         let without: Vec<usize> = chosen.iter().copied().filter(|of| *of != dimension).collect();
         if decides(&without) {
             chosen = without;

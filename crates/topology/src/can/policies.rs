@@ -10,13 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use netmodel::Prefix;
+use ovn_schema::Feature;
 
 use super::ends::{End, Packet, Who, management_address};
 use super::{CannotTell, Step, step};
 use crate::desired::Given;
 use crate::identity::{Name, Owner};
-use crate::objects::{Action, PodFacts, PolicyFacts, Protocol};
-use crate::rules::{Clause, Compiled, Direction, Others, of_policy};
+use crate::objects::{Action, AdminPolicyFacts, PodFacts, PolicyFacts, Protocol};
+use crate::rules::{Clause, Compiled, Direction, Others, of_admin_policy, of_policy};
 use crate::selector::{Scope, Selector};
 use crate::settings::Masquerade;
 
@@ -28,13 +29,18 @@ struct Policy {
     closes: BTreeSet<&'static str>,
     /// Why it is not as its object says.
     trouble: Option<Step>,
+    /// Whether the database has rules of it that its object does not say.
+    frozen: bool,
 }
 
 /// All policies there are, by their tiers.
 pub(super) struct Policies<'a> {
     given: Given<'a>,
+    /// In the order in which they are asked.
+    admin: Vec<Policy>,
     /// By namespace.
     network: BTreeMap<Name, Vec<Policy>>,
+    baseline: Vec<Policy>,
 }
 
 impl<'a> Policies<'a> {
@@ -43,7 +49,7 @@ impl<'a> Policies<'a> {
         for policy in given.store.policies() {
             network.entry(policy.key.namespace.clone()).or_default().push(of_network_policy(policy, given));
         }
-        Self { given, network }
+        Self { given, admin: admin_policies(false, given), network, baseline: admin_policies(true, given) }
     }
 
     /// Whether a pod's rules of a direction let a packet through; what decides it is told.
@@ -59,10 +65,39 @@ impl<'a> Policies<'a> {
         };
         let Who::Pod(pod) = own.who else { return Ok(true) };
         self.check_known(pod)?;
+        if let Some(yes) = self.by_first_rule(&self.admin, direction, pod, packet, chain) {
+            return Ok(yes);
+        }
         if let Some(yes) = self.by_network_policies(direction, pod, other, packet, chain) {
             return Ok(yes);
         }
-        Ok(true)
+        Ok(self.by_first_rule(&self.baseline, direction, pod, packet, chain).unwrap_or(true))
+    }
+
+    /// Tiers 1 and 3: the first rule of the first policy decides. None if there is none, or if it leaves it to others.
+    fn by_first_rule(
+        &self,
+        policies: &[Policy],
+        direction: Direction,
+        pod: &PodFacts,
+        packet: &Packet<'_>,
+        chain: &mut Vec<Step>,
+    ) -> Option<bool> {
+        let other = match direction {
+            Direction::Ingress => &packet.from,
+            Direction::Egress => &packet.to,
+        };
+        for policy in policies {
+            let Some((clause, whom)) = self.first_match(policy, direction, pod, other, packet) else { continue };
+            chain.extend(policy.trouble.clone());
+            chain.push(step(policy.object.clone(), &clause.field, says(clause, &whom)));
+            return match clause.action {
+                Action::Allow => Some(true),
+                Action::Deny => Some(false),
+                Action::Pass => None,
+            };
+        }
+        None
     }
 
     /// What the database has may be more than what the objects say: then nothing is claimed.
@@ -74,14 +109,8 @@ impl<'a> Policies<'a> {
             let why = "is deleted, and its rules stay until the pods that they are about are gone";
             return Err(CannotTell(format!("NetworkPolicy {} {why}: what they say is not known here", owner.name())));
         }
-        let frozen = |policy: &&PolicyFacts| store.is_frozen(&Owner::Policy(policy.key.clone()));
-        match store.policies_in(namespace).find(frozen) {
-            Some(PolicyFacts { key, .. }) => {
-                let why = "cannot be understood, and the rules that the database has for it stay in force";
-                Err(CannotTell(format!("NetworkPolicy {key} {why}: correct it, then ask again")))
-            }
-            None => Ok(()),
-        }
+        let of_namespace = self.network.get(namespace).into_iter().flatten();
+        of_namespace.chain(&self.admin).chain(&self.baseline).try_for_each(check_frozen)
     }
 
     /// Tier 2; none if no policy is about the pod and direction.
@@ -177,20 +206,18 @@ impl<'a> Policies<'a> {
 
     /// Whether one is among the others that a clause speaks of, and as whom.
     fn among(&self, policy: &Policy, others: &Others, end: &End<'_>) -> Option<String> {
-        let (sets, blocks) = match others {
-            Others::Anyone => return Some("everybody".to_owned()),
-            Others::Those { sets, blocks } => (sets, blocks),
+        let selected = |words: &Name| {
+            let selector = policy.compiled.selectors.get(words).filter(|selector| self.is_in(selector, end))?;
+            Some(describe(selector))
         };
-        let selectors = sets.iter().filter_map(|words| policy.compiled.selectors.get(words));
-        if let Some(selector) = selectors.into_iter().find(|selector| self.is_in(selector, end)) {
-            return Some(describe(selector));
+        match others {
+            Others::Anyone => Some("everybody".to_owned()),
+            Others::Those { sets, blocks } => sets.iter().find_map(selected).or_else(|| block_of(blocks, end.address)),
+            Others::Within { set, blocks } => {
+                let (whom, block) = (selected(set)?, block_of(blocks, end.address)?);
+                Some(format!("{whom} in {block}"))
+            }
         }
-        let has = |(cidr, except): &&(Prefix, Box<[Prefix]>)| {
-            cidr.contains(end.address) && !except.iter().any(|out| out.contains(end.address))
-        };
-        let (cidr, except) = blocks.iter().find(has)?;
-        let without: Vec<String> = except.iter().map(ToString::to_string).collect();
-        Some(if without.is_empty() { cidr.to_string() } else { format!("{cidr} without {}", without.join(", ")) })
     }
 
     /// Whether the address is in the set of a selector.
@@ -206,14 +233,15 @@ impl<'a> Policies<'a> {
     }
 
     fn clauses(&self) -> impl Iterator<Item = &Clause> {
-        self.network.values().flatten().flat_map(|policy| &policy.compiled.clauses)
+        let all = self.network.values().flatten().chain(&self.admin).chain(&self.baseline);
+        all.flat_map(|policy| &policy.compiled.clauses)
     }
 
     /// The networks that clauses speak of: within one, all addresses that nobody of the cluster has are equal.
     pub(super) fn blocks(&self) -> impl Iterator<Item = Prefix> {
         let blocks = self.clauses().filter_map(|clause| match &clause.others {
             Others::Anyone => None,
-            Others::Those { blocks, .. } => Some(blocks),
+            Others::Those { blocks, .. } | Others::Within { blocks, .. } => Some(blocks),
         });
         blocks.flatten().flat_map(|(cidr, except)| std::iter::once(*cidr).chain(except.iter().copied()))
     }
@@ -225,28 +253,73 @@ impl<'a> Policies<'a> {
     }
 }
 
+fn check_frozen(policy: &Policy) -> Result<(), CannotTell> {
+    if !policy.frozen {
+        return Ok(());
+    }
+    let why = "cannot be understood, and the rules that the database has for it stay in force";
+    Err(CannotTell(format!("{} {why}: correct it, then ask again", policy.object)))
+}
+
 fn of_network_policy(policy: &PolicyFacts, given: Given<'_>) -> Policy {
     let object = format!("NetworkPolicy {}", policy.key);
     let directions = [(Direction::Ingress, &policy.spec.ingress), (Direction::Egress, &policy.spec.egress)];
-    let trouble = policy.broken.as_ref().map(|why| {
-        let field = why.split_once(": ").map_or("spec", |(field, _)| field);
-        let instead = if policy.last_good {
-            "what it said before stays in force"
-        } else {
-            "the pods that it selects are closed in its directions"
-        };
-        step(object.clone(), field, format!("it cannot be understood ({why}): {instead}"))
-    });
+    let instead = if policy.last_good {
+        "what it said before stays in force"
+    } else {
+        "the pods that it selects are closed in its directions"
+    };
+    let closes = directions.into_iter().filter(|(_, rules)| rules.is_some()).map(|(direction, _)| direction.field());
     Policy {
         compiled: of_policy(policy, given.store),
-        closes: directions
-            .into_iter()
-            .filter(|(_, rules)| rules.is_some())
-            .map(|(direction, _)| direction.field())
-            .collect(),
+        closes: closes.collect(),
+        trouble: trouble(&object, policy.broken.as_deref(), instead),
+        frozen: given.store.is_frozen(&Owner::Policy(policy.key.clone())),
         object,
-        trouble,
     }
+}
+
+/// The AdminNetworkPolicies in the order in which they are asked, or the baseline. One that was never understood, and one
+/// that the database has no tier or no room for, says nothing.
+fn admin_policies(baseline: bool, given: Given<'_>) -> Vec<Policy> {
+    if !given.settings.features.has(Feature::AclTiers) {
+        return Vec::new();
+    }
+    let kind = if baseline { "BaselineAdminNetworkPolicy" } else { "AdminNetworkPolicy" };
+    let has_room = |name: &str| baseline || given.store.place(name).is_some_and(|place| place.top.is_some());
+    let mut policies: Vec<&AdminPolicyFacts> = given.store.admin_policies(baseline).collect();
+    policies.sort_by_key(|policy| policy.rank());
+    let policies = policies.into_iter().filter_map(|policy| {
+        let name: Name = (*policy.key.name).into();
+        let owner = if baseline { Owner::BaselinePolicy(name) } else { Owner::AdminPolicy(name) };
+        let frozen = given.store.is_fixed(&owner);
+        let object = format!("{kind} {}", policy.key.name);
+        let compiled = of_admin_policy(policy, given.store).filter(|_| has_room(&policy.key.name));
+        if compiled.is_none() && !frozen {
+            return None;
+        }
+        let nothing =
+            Compiled { target: "".into(), clauses: Vec::new(), selectors: BTreeMap::new(), named: BTreeSet::new() };
+        let trouble = trouble(&object, policy.broken.as_deref(), "what it said before stays in force");
+        Some(Policy { object, compiled: compiled.unwrap_or(nothing), closes: BTreeSet::new(), trouble, frozen })
+    });
+    policies.collect()
+}
+
+fn trouble(object: &str, broken: Option<&str>, instead: &str) -> Option<Step> {
+    let why = broken?;
+    let field = why.split_once(": ").map_or("spec", |(field, _)| field);
+    Some(step(object.to_owned(), field, format!("it cannot be understood ({why}): {instead}")))
+}
+
+/// The block that has an address.
+fn block_of(blocks: &[(Prefix, Box<[Prefix]>)], address: IpAddr) -> Option<String> {
+    let has = |(cidr, except): &&(Prefix, Box<[Prefix]>)| {
+        cidr.contains(address) && !except.iter().any(|out| out.contains(address))
+    };
+    let (cidr, except) = blocks.iter().find(has)?;
+    let without: Vec<String> = except.iter().map(ToString::to_string).collect();
+    Some(if without.is_empty() { cidr.to_string() } else { format!("{cidr} without {}", without.join(", ")) })
 }
 
 fn says(clause: &Clause, whom: &str) -> String {

@@ -249,6 +249,9 @@ impl<'a> Judge<'a> {
         labels[SOURCE] = source.part.as_ref().map(|part| format!("from {part}"));
         labels[ADDRESS] = Some(format!("by {}", vip.socket));
         let mut way = Leg { vip, labels, chain: told.to_vec(), source: source.end, leaves: None };
+        if !self.is_in_ranges(&mut way) {
+            return flights.push(way.dead());
+        }
         match source.end.who {
             Who::Pod(pod) => {
                 let own = pod.node.as_ref().and_then(|node| self.given.store.node(node));
@@ -314,21 +317,32 @@ impl<'a> Judge<'a> {
         }
     }
 
+    /// Whether a client may use the address: ranges are for those of load balancers, and for everybody.
+    fn is_in_ranges(&self, way: &mut Leg<'a>) -> bool {
+        let (vip, ranges) = (way.vip, &way.vip.spec.source_ranges);
+        if vip.field != INGRESS || ranges.is_empty() {
+            return true;
+        }
+        let client = match way.source.who {
+            Who::Pod(_) | Who::Outside => way.source.address,
+            // So a host sends what goes by its gateway router.
+            Who::Node(_) => {
+                let host = self.given.settings.masquerade_address(Masquerade::Host, vip.socket.is_ipv6());
+                host.unwrap_or(way.source.address)
+            }
+        };
+        let range = ranges.iter().find(|range| range.contains(client));
+        let says = match range {
+            Some(range) => format!("{client} is in {range}"),
+            None => format!("none of its ranges has {client}"),
+        };
+        way.chain.push(step(vip.object(), "spec.loadBalancerSourceRanges", says));
+        range.is_some()
+    }
+
     /// What comes to a node's gateway router.
     fn enter(&self, mut way: Leg<'a>, node: &'a NodeFacts, flights: &mut Vec<Flight<'a>>) {
         let vip = way.vip;
-        let ranges = &vip.spec.source_ranges;
-        let outside = matches!(way.source.who, Who::Outside);
-        if vip.field == INGRESS && outside && !ranges.is_empty() {
-            let from = way.source.address;
-            let Some(range) = ranges.iter().find(|range| range.contains(from)) else {
-                let says = format!("none of its ranges has {from}");
-                way.chain.push(step(vip.object(), "spec.loadBalancerSourceRanges", says));
-                return flights.push(way.dead());
-            };
-            let says = format!("{from} is in {range}");
-            way.chain.push(step(vip.object(), "spec.loadBalancerSourceRanges", says));
-        }
         let key = &vip.service.key;
         let Some(entry) = self.balancers.entry(key, Balancing::Router, node, vip.socket, vip.protocol) else {
             return flights.push(self.without_entry(way));

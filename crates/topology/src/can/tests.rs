@@ -1,3 +1,6 @@
+mod policies;
+mod services;
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -26,7 +29,8 @@ fn world(more: &[(ObjectKind, Value)]) -> Preview {
         ("h", json!({"nodeName": "n1", "hostNetwork": true})),
         ("lost", json!({})),
     ] {
-        let pod = json!({"metadata": {"name": name, "namespace": "ns", "uid": name}, "spec": spec});
+        let pod =
+            json!({"metadata": {"name": name, "namespace": "ns", "uid": name, "labels": {"app": name}}, "spec": spec});
         preview.put(ObjectKind::Pod, pod).unwrap();
     }
     for (kind, object) in more {

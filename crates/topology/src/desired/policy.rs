@@ -98,7 +98,7 @@ fn logged(key: &ObjectKey, direction: Direction, severity: Option<&'static str>)
 pub(super) fn add(draft: &mut Draft<'_>, group: Uuid, clause: &Clause, like: &Acl, given: Given<'_>) {
     let families: &[(bool, &str)] = match clause.others {
         Others::Anyone => &[(false, "")],
-        Others::Those { .. } => &[(false, " v4"), (true, " v6")],
+        Others::Those { .. } | Others::Within { .. } => &[(false, " v4"), (true, " v6")],
     };
     for (v6, family) in families {
         if !family.is_empty() && !given.settings.has_family(*v6) {

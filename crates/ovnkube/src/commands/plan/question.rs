@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 
 use anyhow::anyhow;
+use console::table::{Cell, colour, render};
 use serde::Serialize;
-use topology::can::{Answer, Destination, Party, decide, understand, understand_party};
+use topology::can::{Answer, Case, Destination, Judge, Party, Step, Verdict, understand, understand_party};
 use topology::desired::Given;
 
 use crate::cli::Output;
@@ -16,6 +17,16 @@ use crate::config::Problems;
 struct Told<'a> {
     from: String,
     to: String,
+    /// Null where it depends.
+    can: Option<bool>,
+    chain: Vec<Rule<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    cases: Vec<ToldCase<'a>>,
+}
+
+#[derive(Serialize)]
+struct ToldCase<'a> {
+    what: &'a str,
     can: bool,
     chain: Vec<Rule<'a>>,
 }
@@ -44,27 +55,57 @@ pub(super) fn words(words: &[String]) -> anyhow::Result<(&str, &str)> {
 pub(super) fn can(given: Given<'_>, from: &str, to: &str, output: Output) -> anyhow::Result<ExitCode> {
     let from = understand_party(given.store, from).map_err(|why| misuse(format!("from: {why}")))?;
     let to = understand(given.store, to).map_err(|why| misuse(format!("to: {why}")))?;
-    let answer = decide(given, &from, &to)?;
+    let answer = Judge::new(given).decide(&from, &to)?;
     match output {
         Output::Json => console::print_json(&told(&from, &to, &answer))?,
         Output::Table => {
-            let word = if answer.yes { "yes" } else { "no" };
-            let mut text = format!("{word}: {from} to {to}\n");
-            let rows: Vec<Vec<String>> = answer
-                .chain
-                .iter()
-                .map(|step| vec![step.object.clone(), step.field.clone(), step.says.clone()])
-                .collect();
-            text.push_str(&grid::render(&["object", "field", "says"], &rows, false));
+            let word = match answer.verdict {
+                Verdict::Yes => "yes",
+                Verdict::No => "no",
+                Verdict::Some => "some",
+            };
+            let mut text = format!("{word}: {from} to {to}\n{}", table(&answer.chain));
+            for Case { what, yes, chain } in &answer.cases {
+                let word = if *yes { "yes" } else { "no" };
+                text.push_str(&format!("\n{word}: {}\n{}", value::tame(what), table(chain)));
+            }
             console::print(&text)?;
         }
     }
-    Ok(if answer.yes { ExitCode::SUCCESS } else { ExitCode::from(CHANGES) })
+    Ok(if answer.verdict == Verdict::Yes { ExitCode::SUCCESS } else { ExitCode::from(CHANGES) })
+}
+
+/// The rules that decide.
+fn table(chain: &[Step]) -> String {
+    let row = |step: &Step| [&step.object, &step.field, &step.says].map(Cell::plain);
+    if chain.is_empty() {
+        String::new()
+    } else {
+        render(["OBJECT", "FIELD", "SAYS"], chain.iter().map(row).collect(), colour())
+    }
+}
+
+/// Whether it can; none where it depends.
+fn told_of(verdict: Verdict) -> Option<bool> {
+    match verdict {
+        Verdict::Yes => Some(true),
+        Verdict::No => Some(false),
+        Verdict::Some => None,
+    }
 }
 
 fn told<'a>(from: &Party, to: &Destination, answer: &'a Answer) -> Told<'a> {
-    let rule = |step: &'a topology::can::Step| Rule { object: &step.object, field: &step.field, says: &step.says };
-    Told { from: from.to_string(), to: to.to_string(), can: answer.yes, chain: answer.chain.iter().map(rule).collect() }
+    fn rules(chain: &[Step]) -> Vec<Rule<'_>> {
+        chain.iter().map(|step| Rule { object: &step.object, field: &step.field, says: &step.says }).collect()
+    }
+    let case = |case: &'a Case| ToldCase { what: &case.what, can: case.yes, chain: rules(&case.chain) };
+    Told {
+        from: from.to_string(),
+        to: to.to_string(),
+        can: told_of(answer.verdict),
+        chain: rules(&answer.chain),
+        cases: answer.cases.iter().map(case).collect(),
+    }
 }
 
 #[derive(Serialize)]
@@ -77,8 +118,10 @@ struct Matrix {
 struct Pair {
     from: String,
     to: String,
-    /// Null where it cannot be told.
+    /// Null where it depends, or cannot be told.
     can: Option<bool>,
+    #[serde(skip)]
+    unknown: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
 }
@@ -90,38 +133,26 @@ pub(super) fn matrix(given: Given<'_>, asked: &str, output: Output) -> anyhow::R
     if pods.is_empty() {
         return Err(anyhow!("namespace {namespace:?} has no pods here; hint: give -f or --kubeconfig that have them"));
     }
+    let judge = Judge::new(given);
     let mut pairs = Vec::new();
     for from in &pods {
         for to in &pods {
             let meant = door.map_or_else(|| format!("{namespace}/{to}"), |door| format!("{namespace}/{to}:{door}"));
             let source = understand_party(given.store, &format!("{namespace}/{from}")).map_err(misuse)?;
-            let answer = decide(given, &source, &understand(given.store, &meant).map_err(misuse)?);
+            let answer = judge.decide(&source, &understand(given.store, &meant).map_err(misuse)?);
+            let unknown = answer.is_err();
             let (can, why) = match answer {
-                Ok(answer) => {
-                    (Some(answer.yes), answer.chain.last().filter(|_| !answer.yes).map(|step| step.says.clone()))
-                }
+                Ok(answer) => (told_of(answer.verdict), why(&answer)),
                 Err(why) => (None, Some(why.to_string())),
             };
-            pairs.push(Pair { from: from.clone(), to: to.clone(), can, why });
+            pairs.push(Pair { from: from.clone(), to: to.clone(), can, unknown, why });
         }
     }
-    let unknown = pairs.iter().find_map(|pair| if pair.can.is_none() { pair.why.clone() } else { None });
+    let unknown = pairs.iter().find_map(|pair| if pair.unknown { pair.why.clone() } else { None });
     match output {
         Output::Json => console::print_json(&Matrix { namespace: namespace.to_owned(), pairs })?,
         Output::Table => {
-            // Headings are letters' own case in the grid, so the names of pods stand in a first row of their own.
-            let mut headings = vec![""; pods.len() + 1];
-            headings[0] = "from \\ to";
-            let mut rows = vec![std::iter::once(String::new()).chain(pods.iter().cloned()).collect::<Vec<_>>()];
-            for (from, line) in pods.iter().zip(pairs.chunks(pods.len())) {
-                let mark = |pair: &Pair| match pair.can {
-                    Some(true) => "✓".to_owned(),
-                    Some(false) => "✗".to_owned(),
-                    None => "?".to_owned(),
-                };
-                rows.push(std::iter::once(from.clone()).chain(line.iter().map(mark)).collect());
-            }
-            console::print(&grid::render(&headings, &rows, false))?;
+            console::print(&drawn(&pods, &pairs, colour()))?;
         }
     }
     match unknown {
@@ -130,5 +161,60 @@ pub(super) fn matrix(given: Given<'_>, asked: &str, output: Output) -> anyhow::R
             Ok(ExitCode::from(FAILED))
         }
         None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Why it is not a plain yes.
+fn why(answer: &Answer) -> Option<String> {
+    match answer.verdict {
+        Verdict::Yes => None,
+        Verdict::No => answer.chain.last().map(|step| format!("{} {}: {}", step.object, step.field, step.says)),
+        Verdict::Some => {
+            let passes: Vec<&str> = answer.cases.iter().filter(|case| case.yes).map(|case| &*case.what).collect();
+            Some(format!("only {}", passes.join("; ")))
+        }
+    }
+}
+
+/// The matrix as a table, and below it why something is not a plain yes, each reason once.
+fn drawn(pods: &[String], pairs: &[Pair], colour: bool) -> String {
+    // Headings are in capitals in the grid, so the names of pods stand in a first row of their own.
+    let mut headings = vec![""; pods.len() + 1];
+    headings[0] = "from \\ to";
+    let mut rows = vec![std::iter::once(String::new()).chain(pods.iter().cloned()).collect::<Vec<_>>()];
+    for (from, line) in pods.iter().zip(pairs.chunks(pods.len())) {
+        rows.push(std::iter::once(from.clone()).chain(line.iter().map(|pair| pair.mark().to_owned())).collect());
+    }
+    let mut text = grid::render(&headings, &rows, false);
+    if colour {
+        text = text.replace('✓', "\u{1b}[32m✓\u{1b}[0m").replace('✗', "\u{1b}[31m✗\u{1b}[0m");
+    }
+    let mut reasons: Vec<(&str, &str, Vec<String>)> = Vec::new();
+    for pair in pairs.iter().filter(|pair| !pair.unknown) {
+        let Some(why) = pair.why.as_deref() else { continue };
+        let named = format!("{} to {}", pair.from, pair.to);
+        match reasons.iter_mut().find(|(mark, known, _)| *mark == pair.mark() && *known == why) {
+            Some((.., names)) => names.push(named),
+            None => reasons.push((pair.mark(), why, vec![named])),
+        }
+    }
+    for (mark, why, names) in &reasons {
+        let more = match names.len() {
+            1 => String::new(),
+            many => format!(" and {} more", many - 1),
+        };
+        text.push_str(&format!("{mark} {}{more}: {}\n", value::tame(&names[0]), value::tame(why)));
+    }
+    text
+}
+
+impl Pair {
+    fn mark(&self) -> &'static str {
+        match self.can {
+            Some(true) => "✓",
+            Some(false) => "✗",
+            None if self.unknown => "?",
+            None => "~",
+        }
     }
 }

@@ -1,0 +1,305 @@
+//! The truth table on real components: of random clusters, the documentation (`truth`), the core (`can`) and `ovn-trace`
+//! over the flows that a real northd made of the core's rows say the same of every packet.
+//!
+//! `TRUTH_SEED=n` asks about one cluster alone: `docs/truth-table.md`. The rows come from the core without an API server, so
+//! that a cluster is there in one transaction; that a controller writes the same rows others of these tests see to.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use lab::{Databases, Lab, LabSpec, Ovn};
+use netmodel::{Mac, Prefix};
+use ovn_schema::northbound;
+use ovsdb::client::{Client, Config};
+use ovsdb::operation::RowValues;
+use ovsdb::transaction::{Row, Transaction};
+use serde_json::Value;
+use topology::can::{Destination, Judge, Party, Verdict};
+use topology::identity::ObjectKey;
+use topology::plan::TABLES;
+use truth::random::{Rng, ServiceTuple, Tuple, service_tuples, tuples};
+use truth::{Family, Place, Protocol, Service};
+
+use self::world::{World, options};
+use crate::cluster::{Cluster, PATIENCE};
+use crate::tracer::{Packet, Tracer, disagreement};
+
+#[path = "../../../topology/tests/truth_table/world.rs"]
+mod world;
+
+const CLUSTERS: u64 = 20;
+const TUPLES: usize = 125;
+const SERVICE_TUPLES: usize = 30;
+
+/// A northbound database that takes the rows of one world after the other.
+struct Northbound {
+    client: Client,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Northbound {
+    fn connect(lab: &Lab) -> Self {
+        let remotes = lab.record().endpoints.northbound.clone().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let client = runtime.block_on(async {
+            let remotes = remotes.split(',').map(|remote| remote.parse().unwrap()).collect();
+            let client = Client::start(Config::new(remotes, northbound::DATABASE.name));
+            client.connected(PATIENCE).await.unwrap();
+            client
+        });
+        Self { client, runtime }
+    }
+
+    fn transact(&self, transaction: &Transaction) {
+        self.runtime.block_on(self.client.transact_within(transaction, PATIENCE)).unwrap();
+    }
+
+    /// Everything goes, and the rows of a world come.
+    fn become_like(&self, world: &World) {
+        let (mut gone, mut come) = (Transaction::new(), Transaction::new());
+        let snapshot = world.preview.snapshot();
+        for table in TABLES.into_iter().filter(|table| *table != "NB_Global") {
+            gone.delete(table, Vec::new());
+            for view in snapshot.table(table).into_iter().flat_map(|table| table.iter()) {
+                let fields = view.row.fields();
+                let values: RowValues =
+                    fields.map(|(place, value)| (view.schema.columns[place].name.clone(), value.clone())).collect();
+                come.insert_with_uuid(table, view.uuid, Row(values));
+            }
+        }
+        self.transact(&gone);
+        self.transact(&come);
+    }
+}
+
+/// Where a packet is put in, and who it says that it is from.
+struct Start {
+    datapath: String,
+    inport: String,
+    mac: Mac,
+    address: IpAddr,
+    /// The switch's router, if the destination is not on the switch itself.
+    router: Mac,
+    /// The node whose switch it is.
+    node: String,
+}
+
+/// Finds the ports of one world.
+struct Map<'a>(&'a World);
+
+impl Map<'_> {
+    fn object(&self, kind: &str, namespace: &str, name: &str) -> &Value {
+        let is = |object: &&Value| {
+            let meta = &object["metadata"];
+            object["kind"] == kind
+                && meta["name"] == name
+                && meta["namespace"].as_str().unwrap_or_default() == namespace
+        };
+        self.0.objects.iter().find(is).unwrap()
+    }
+
+    /// The pod, if it is on the cluster's network: others are their nodes.
+    fn pod(&self, place: &Place) -> Option<(ObjectKey, String)> {
+        let Place::Pod { namespace, name } = place else { return None };
+        let key = ObjectKey::new(namespace, name);
+        let own = self.0.given().allocator.pod(&key)?;
+        Some((key, own.node.to_string()))
+    }
+
+    fn node(&self, place: &Place) -> Option<String> {
+        match place {
+            Place::Pod { namespace, name } => {
+                Some(self.object("Pod", namespace, name)["spec"]["nodeName"].as_str().unwrap().to_owned())
+            }
+            Place::Node(name) => Some(name.clone()),
+            Place::External(_) => None,
+        }
+    }
+
+    /// The n-th addresses of a node's subnets.
+    fn addresses(&self, node: &str, n: u128) -> Vec<IpAddr> {
+        self.0.given().allocator.node(node).unwrap().subnets().filter_map(|subnet| subnet.nth(n)).collect()
+    }
+
+    fn start(&self, from: &Place, to: &Place, family: Family) -> Start {
+        let of_family =
+            |addresses: Vec<IpAddr>| addresses.into_iter().find(|address| Family::of(*address) == family).unwrap();
+        if let Some((key, node)) = self.pod(from) {
+            let own = self.0.given().allocator.pod(&key).unwrap();
+            let router = Mac::for_addresses(&self.addresses(&node, 1)).unwrap();
+            let address = of_family(own.addresses().collect());
+            return Start { datapath: node.clone(), inport: key.port_name(), mac: own.mac, address, router, node };
+        }
+        if let Some(node) = self.node(from) {
+            let own = self.addresses(&node, 2);
+            let router = Mac::for_addresses(&self.addresses(&node, 1)).unwrap();
+            let mac = Mac::for_addresses(&own).unwrap();
+            let inport = format!("k8s-{node}");
+            return Start { datapath: node.clone(), inport, mac, address: of_family(own), router, node };
+        }
+        // From the outside it comes by the gateway of the pod's own node.
+        let (_, node) = self.pod(to).unwrap();
+        let number: u8 = node[1..].parse().unwrap();
+        Start {
+            datapath: format!("ext_{node}"),
+            inport: format!("br-ex_{node}"),
+            mac: "52:54:00:ff:ff:01".parse().unwrap(),
+            address: self.0.address(from, family).unwrap(),
+            router: format!("52:54:00:00:00:{number:02x}").parse().unwrap(),
+            // Nobody is on this switch.
+            node: String::new(),
+        }
+    }
+
+    /// The port that a packet ends at.
+    fn end(&self, start: &Start, to: &Place) -> String {
+        if let Some((key, _)) = self.pod(to) {
+            return key.port_name();
+        }
+        match self.node(to) {
+            Some(node) if node == start.node => format!("k8s-{node}"),
+            _ => format!("br-ex_{}", start.node),
+        }
+    }
+
+    /// Who the frame is for.
+    fn next(&self, start: &Start, to: &Place) -> Mac {
+        match self.pod(to) {
+            Some((key, node)) if node == start.node => self.0.given().allocator.pod(&key).unwrap().mac,
+            _ => start.router,
+        }
+    }
+}
+
+fn single(address: IpAddr) -> Party {
+    Party::Network(Prefix::new(address, if address.is_ipv6() { 128 } else { 32 }).unwrap())
+}
+
+fn party(place: &Place) -> Party {
+    match place {
+        Place::Pod { namespace, name } => Party::Pod(ObjectKey::new(namespace, name).into()),
+        Place::Node(name) => Party::Node(name.as_str().into()),
+        Place::External(address) => single(*address),
+    }
+}
+
+fn destination(address: IpAddr, protocol: Protocol, port: u16) -> Destination {
+    let protocol = match protocol {
+        Protocol::Tcp => topology::objects::Protocol::Tcp,
+        Protocol::Udp => topology::objects::Protocol::Udp,
+        Protocol::Sctp => topology::objects::Protocol::Sctp,
+    };
+    Destination { party: single(address), protocol, port: Some(port) }
+}
+
+/// All three about one packet.
+fn check(world: &World, judge: &Judge<'_>, tracer: &mut Tracer, tuple: &Tuple) -> Result<(), String> {
+    let Tuple { from, to, protocol, port, family } = tuple;
+    let address = world.address(to, *family).unwrap();
+    let said = tuple.verdict(&world.documented);
+    let answer = judge.decide(&party(from), &destination(address, *protocol, *port)).map_err(|why| why.to_string())?;
+    if (answer.verdict == Verdict::Yes) != said.allowed {
+        return Err(format!("{tuple:?}: documentation {:?}, can {answer:?}", said.why));
+    }
+    let map = Map(world);
+    let start = map.start(from, to, *family);
+    let packet = Packet {
+        inport: &start.inport,
+        source: (start.mac, start.address),
+        next: map.next(&start, to),
+        destination: address,
+        protocol: *protocol,
+        port: *port,
+    };
+    match disagreement(tracer, &world.documented, tuple, &start.datapath, &packet, &map.end(&start, to)) {
+        None => Ok(()),
+        Some(why) => Err(format!("{why}\n{}", world.of_concern(&[from, to]))),
+    }
+}
+
+/// All three about a packet to a Service. The trace follows one endpoint, whichever; it ends nowhere but at those that are
+/// allowed, and somewhere if all are.
+fn check_service(world: &World, judge: &Judge<'_>, tracer: &mut Tracer, tuple: &ServiceTuple) -> Result<bool, String> {
+    let ServiceTuple { from, service: (namespace, name), protocol, port, family } = tuple;
+    let Some(address) = world.service_address((namespace, name), *family) else { return Ok(false) };
+    let map = Map(world);
+    // Variables have their values on a chassis only, which a trace knows nothing of.
+    let local = map.object("Service", namespace, name)["spec"]["internalTrafficPolicy"] == "Local";
+    let documented = &world.documented;
+    let said = documented.service(from, (namespace, name), *protocol, *port, *family);
+    let Service::Endpoints(endpoints) = &said else { return Ok(false) };
+    let places: Vec<&Place> = endpoints.iter().map(|endpoint| &endpoint.place).collect();
+    let on_hosts = places.iter().any(|place| matches!(place, Place::Node(_)));
+    // Who comes back to itself is known to flow tables alone.
+    if local || on_hosts || places.contains(&from) {
+        return Ok(false);
+    }
+    let start = map.start(from, from, *family);
+    let verdicts: Vec<(String, bool)> = endpoints
+        .iter()
+        .map(|endpoint| {
+            let verdict = documented.verdict(from, &endpoint.place, *protocol, endpoint.port, *family);
+            (map.end(&start, &endpoint.place), verdict.allowed)
+        })
+        .collect();
+    let allowed: BTreeSet<String> = verdicts.iter().filter(|(_, yes)| *yes).map(|(port, _)| port.clone()).collect();
+    let all = verdicts.iter().all(|(_, yes)| *yes);
+    let expected = match (all, allowed.is_empty()) {
+        (true, _) => Verdict::Yes,
+        (false, true) => Verdict::No,
+        (false, false) => Verdict::Some,
+    };
+    let answer = judge.decide(&party(from), &destination(address, *protocol, *port)).map_err(|why| why.to_string())?;
+    let packet = Packet {
+        inport: &start.inport,
+        source: (start.mac, start.address),
+        next: start.router,
+        destination: address,
+        protocol: *protocol,
+        port: *port,
+    };
+    let outcome = tracer.trace(&start.datapath, &packet.flow());
+    let arrived_right = outcome.delivered.is_subset(&allowed) && !(all && outcome.dropped);
+    if answer.verdict == expected && arrived_right {
+        return Ok(true);
+    }
+    let objects = world.of_concern(&[&[from], &places[..]].concat());
+    Err(format!("{tuple:?}: {said:?}, allowed {allowed:?}, can {answer:?}\n{}\n{objects}", outcome.text))
+}
+
+#[test]
+fn documentation_core_and_traces_agree() {
+    let seed = std::env::var("TRUTH_SEED").ok().map(|text| text.parse::<u64>().unwrap());
+    let seeds = seed.map_or(0..CLUSTERS, |seed| seed..seed + 1);
+    let ovn = Ovn { databases: Databases::Standalone, ..Ovn::default() };
+    let lab = Lab::start(LabSpec::for_test("truth").unwrap().ovn(ovn)).unwrap();
+    let northbound = Northbound::connect(&lab);
+    let cluster = Cluster { lab, arguments: Vec::new() };
+    let mut tracer = None;
+    let (mut asked, mut of_services) = (0, 0);
+    for seed in seeds.clone() {
+        let mut rng = Rng::new(seed);
+        let world = World::new(&mut rng, options(seed));
+        northbound.become_like(&world);
+        cluster.lab.nbctl(&["--wait=sb", "sync"]).unwrap();
+        let tracer = match &mut tracer {
+            Some(tracer) => {
+                Tracer::refresh(tracer);
+                tracer
+            }
+            none => none.insert(Tracer::start(&cluster, "truth")),
+        };
+        let judge = Judge::new(world.given());
+        let failed = |why: String| panic!("seed {seed} (replay it with TRUTH_SEED={seed}): {why}");
+        // What a pod sends to itself is never seen by anybody.
+        for tuple in tuples(&world.documented, &mut rng, TUPLES).iter().filter(|tuple| tuple.from != tuple.to) {
+            check(&world, &judge, tracer, tuple).unwrap_or_else(failed);
+            asked += 1;
+        }
+        for tuple in &service_tuples(&world.documented, &mut rng, SERVICE_TUPLES) {
+            of_services += usize::from(check_service(&world, &judge, tracer, tuple).unwrap_or_else(failed));
+        }
+    }
+    println!("{asked} packets, and {of_services} to Services");
+    assert!(seed.is_some() || (asked >= 2000 && of_services >= 100), "{asked} and {of_services} are too few");
+}
