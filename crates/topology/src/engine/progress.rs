@@ -71,7 +71,7 @@ pub(super) fn former_chassis<'a>(
 
 /// The chassis that have variables and no node.
 pub(super) fn without_node<'a>(store: &'a Store, snapshot: &'a Snapshot) -> impl Iterator<Item = Box<str>> + 'a {
-    let rows = snapshot.table(ChassisTemplateVar::TABLE).into_iter().flat_map(|table| table.iter());
+    let rows = snapshot.table(ChassisTemplateVar::TABLE).into_iter().flat_map(ovsdb::replica::Table::iter);
     let ours = rows.filter(|view| matches!(owner_of(*view), Some(Owner::Node(_))));
     let names = ours.filter_map(|view| view.text(ChassisTemplateVar::chassis.name()));
     names.map(String::into_boxed_str).filter(|name| !has_node(store, name))
@@ -154,7 +154,7 @@ impl Progress {
             return;
         }
         let table = snapshot.table(ChassisTemplateVar::TABLE);
-        let rows: Vec<_> = table.into_iter().flat_map(|table| table.iter()).collect();
+        let rows: Vec<_> = table.into_iter().flat_map(ovsdb::replica::Table::iter).collect();
         self.faded.retain(|name| {
             let named = |view: &&RowView<'_>| view.text(ChassisTemplateVar::chassis.name()).as_deref() == Some(name);
             let Some(view) = rows.iter().copied().find(|view| named(&view)) else { return false };
