@@ -57,13 +57,11 @@ fn reached(listeners: &[&TcpListener]) -> Vec<usize> {
     listeners.iter().map(count).collect()
 }
 
-/// Where many connections end.
-fn spread(from: &impl Client, to: SocketAddr, listeners: &[&TcpListener]) -> Vec<usize> {
+/// Where many connections end; nothing if one of them fails, as while flows change.
+fn spread(from: &impl Client, to: SocketAddr, listeners: &[&TcpListener]) -> Option<Vec<usize>> {
     reached(listeners);
-    for _ in 0..MANY {
-        assert_eq!(attempt(from, to), End::Connected);
-    }
-    reached(listeners)
+    let all = (0..MANY).all(|_| attempt(from, to) == End::Connected);
+    all.then(|| reached(listeners))
 }
 
 #[test]
@@ -77,19 +75,20 @@ fn clients_spread_or_stay_and_get_the_endpoints_that_work() {
     cluster.apply(&slice_of(ready(&cluster, &[1, 2], false), false));
     let own = SocketAddr::new(cluster_ip(&cluster), 80);
     ends(&client, own, &End::Connected);
-    until("clients are spread", || spread(&client, own, &listeners).iter().all(|count| *count > 0).then_some(()));
+    let many = || spread(&client, own, &listeners);
+    let to_both = || many()?.iter().all(|count| *count > 0).then_some(());
+    until("clients are spread", to_both);
 
-    // Everybody stays with one.
+    // Everybody stays with one endpoint.
     let sticky = |seconds: u32| {
         mixed(
             json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": seconds}}}),
         )
     };
-    cluster.apply(&sticky(3600));
-    until("a client stays", || spread(&client, own, &listeners).contains(&MANY).then_some(()));
-    assert!(spread(&client, own, &listeners).contains(&MANY));
-    // But not longer than it is said: a pause of more than a second, and it may be the other.
+    // Not longer than it is said: a pause of more than a second, and it may be the other. (OVN lets who has come keep what
+    // was said then, so that the short time comes first.)
     cluster.apply(&sticky(1));
+    cluster.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
     let mut seen = [false; 2];
     until("a client is sent elsewhere after a pause", || {
         std::thread::sleep(Duration::from_millis(2500));
@@ -101,6 +100,9 @@ fn clients_spread_or_stay_and_get_the_endpoints_that_work() {
         seen = [seen[0] || now[0] > 0, seen[1] || now[1] > 0];
         (seen == [true, true]).then_some(())
     });
+    cluster.apply(&sticky(3600));
+    let first_choice = until("a client stays", || many()?.iter().position(|count| *count == MANY));
+    until("it stays on", || (many()?[first_choice] == MANY).then_some(()));
 
     // Those that are on their way out are the last resort; those that are not ready count where it is asked for.
     let leaving = json!({"ready": false, "serving": true, "terminating": true});
@@ -109,8 +111,7 @@ fn clients_spread_or_stay_and_get_the_endpoints_that_work() {
         cluster.apply(&slice_of(endpoints, false));
     };
     let only = |which: usize| {
-        let all = |counts: Vec<usize>| (counts[which] == MANY).then_some(());
-        until(&format!("everybody goes to endpoint {which}"), || all(spread(&client, own, &listeners)));
+        until(&format!("everybody goes to endpoint {which}"), || (many()?[which] == MANY).then_some(()));
     };
     cluster.apply(&mixed(json!({"sessionAffinity": "None"})));
     conditions(leaving.clone(), json!({"ready": true}));
@@ -120,10 +121,7 @@ fn clients_spread_or_stay_and_get_the_endpoints_that_work() {
     conditions(json!({"ready": false}), json!({"ready": false}));
     ends(&client, own, &End::Refused);
     cluster.apply(&mixed(json!({"publishNotReadyAddresses": true})));
-    until("both count", || {
-        let connected = attempt(&client, own) == End::Connected;
-        (connected && spread(&client, own, &listeners).iter().all(|count| *count > 0)).then_some(())
-    });
+    until("both count", to_both);
 
     // Near ones, as somebody else's hints say.
     cluster.lab.kubectl(&["label", "node", "n1", "topology.kubernetes.io/zone=a"]).unwrap();
