@@ -69,12 +69,8 @@ fn lesson_1_no_rule_ever_names_what_is_not_there() {
         };
         let policies = [shapes("blue", round), shapes("red", round + 1)].concat();
         // Who comes first, those whom a rule is about or the rule, is another one in every round.
-        let mut all: Vec<Value> = pods("blue").chain(pods("red")).collect();
-        if round % 2 == 0 {
-            all.extend(policies)
-        } else {
-            all.splice(0..0, policies).for_each(drop)
-        }
+        let pods: Vec<Value> = pods("blue").chain(pods("red")).collect();
+        let all = if round % 2 == 0 { [pods, policies].concat() } else { [policies, pods].concat() };
         cluster.apply_all(&all);
         match round {
             0 | 2 => {
