@@ -4,6 +4,7 @@ use kubernetes::{Note, ObjectReference, Recorder, Severity};
 use ovsdb::client::Client;
 use topology::Effect;
 use topology::engine::Measure;
+use topology::store::ObjectKind;
 
 use crate::databases;
 use crate::metrics::Metrics;
@@ -22,6 +23,7 @@ impl Outlet {
     pub(crate) fn carry_out(&self, effect: Effect) {
         match effect {
             Effect::Annotate { owner, object, annotations } => self.patches.annotate(owner, &object, &annotations),
+            Effect::Condition { owner, object, condition } => self.patches.condition(owner, &object, &condition),
             Effect::NodeNetwork { object, available, reason, message } => {
                 self.patches.node_network(&object, available, reason, &message);
             }
@@ -35,7 +37,7 @@ impl Outlet {
                     "{message}"
                 );
                 let object = ObjectReference {
-                    api_version: "v1".into(),
+                    api_version: ObjectKind::of_name(object.kind).map_or_else(|| "v1".into(), ObjectKind::api_version),
                     kind: object.kind.into(),
                     namespace: object.namespace.as_deref().unwrap_or_default().into(),
                     name: object.name.into(),

@@ -9,11 +9,16 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::sleep;
 use topology::engine::{ObjectRef, PatchOutcome};
 use topology::identity::Owner;
+use topology::objects::{Condition, READY};
+use topology::store::ObjectKind;
 
 /// So many run at a time, of those that are not slow.
 const AT_ONCE: usize = 32;
 /// Who takes longer than this is slow: perhaps a webhook is, and the others shall not wait for it.
 const SLOW: Duration = Duration::from_secs(1);
+
+/// Who says what in a status that several write.
+const FIELD_MANAGER: &str = "ovnkube";
 
 /// An answer of the API.
 #[derive(Debug)]
@@ -42,13 +47,43 @@ impl Patches {
         let annotations: serde_json::Map<String, serde_json::Value> =
             annotations.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
         let body = json!({ "metadata": { "uid": &*object.uid, "annotations": annotations } }).to_string();
-        let (sender, path, uid) = (self.clone(), status_path(object), object.uid.to_string());
+        self.answered(owner, object, status_path(object), Patch::Merge, body);
+    }
+
+    /// Writes a policy's condition, onto the object of this identity and no other. What else its status says, by other
+    /// writers, stays: the server keeps apart who said what.
+    pub(crate) fn condition(&self, owner: Owner, object: &ObjectRef, condition: &Condition) {
+        let Some(kind) = ObjectKind::of_name(object.kind) else { return };
+        let Condition { ready, reason, message, generation, since } = condition;
+        let since = if since.is_empty() { kubernetes::timestamp() } else { since.to_string() };
+        let condition = json!({
+            "type": READY,
+            "status": if *ready { "True" } else { "False" },
+            "reason": reason,
+            "message": message,
+            "observedGeneration": generation,
+            "lastTransitionTime": since,
+        });
+        let body = json!({
+            "apiVersion": kind.api_version(),
+            "kind": object.kind,
+            "metadata": { "name": object.name, "uid": &*object.uid },
+            "status": { "conditions": [condition] },
+        });
+        let path = format!("{}/{}/status?fieldManager={FIELD_MANAGER}&force=true", kind.collection(), object.name);
+        self.answered(owner, object, path, Patch::Apply, body.to_string());
+    }
+
+    /// Sends something whose outcome somebody waits for.
+    fn answered(&self, owner: Owner, object: &ObjectRef, path: String, patch: Patch, body: String) {
+        let (sender, uid) = (self.clone(), object.uid.to_string());
         tokio::spawn(async move {
-            let outcome = match sender.send(&path, Patch::Merge, body.into_bytes()).await {
+            let outcome = match sender.send(&path, patch, body.into_bytes()).await {
                 Ok(()) => PatchOutcome::Done,
                 Err(ApiError::NotFound(_) | ApiError::Conflict(_) | ApiError::Gone(_)) => PatchOutcome::ObjectGone,
                 Err(error) => {
-                    tracing::warn!(%owner, %error, "its annotations could not be written; trying again");
+                    let what = if patch == Patch::Apply { "condition" } else { "annotations" };
+                    tracing::warn!(%owner, %error, "its {what} could not be written; trying again");
                     PatchOutcome::Failed
                 }
             };

@@ -180,6 +180,28 @@ fn what_would_be_refused_is_told_with_its_reason() {
 }
 
 #[test]
+fn admin_policies_have_rules_in_their_tiers_or_are_told() {
+    let (plan, status) = planned(&["-f", &manifest("smallest.yaml"), &manifest("admin.yaml")]);
+    assert_eq!(status, Some(3));
+    let rows_of = |kind: &str| -> Vec<(String, Value)> {
+        let objects = plan["objects"].as_array().unwrap();
+        let object = objects.iter().find(|object| object["kind"] == kind).unwrap_or_else(|| panic!("{plan}"));
+        let rows = object["rows"].as_array().unwrap().iter().filter(|row| row["table"] == "ACL");
+        rows.map(|row| (row["name"].as_str().unwrap().to_owned(), row["columns"]["tier"]["new"].clone())).collect()
+    };
+    for (kind, words, tier) in [
+        ("AdminNetworkPolicy", "to-lport 31871 allow-related ", 1),
+        ("BaselineAdminNetworkPolicy", "to-lport 32767 drop ", 3),
+    ] {
+        let rows = rows_of(kind);
+        assert!(rows.len() == 1 && rows[0].0.starts_with(words) && rows[0].1 == json!(tier), "{rows:?}");
+    }
+    let refused = &plan["refused"][0];
+    assert_eq!((&refused["kind"], &refused["name"]), (&json!("AdminNetworkPolicy"), &json!("out-of-range")));
+    assert!(refused["message"].as_str().unwrap().starts_with("spec.priority: 2000 is no priority"), "{refused}");
+}
+
+#[test]
 fn questions_are_answered_with_the_chain() {
     let asked = ["-f", &manifest("shop"), "--sample-nodes", "2"];
     let yes = plan(&[&asked[..], &["--can", "from=shop/web", "to=shop/db:5432"]].concat());

@@ -77,14 +77,24 @@ impl ObjectKind {
         }
     }
 
+    /// The kind that the API calls so.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// The version that is spoken, with its group.
+    pub fn api_version(self) -> String {
+        match self.group() {
+            "" => "v1".to_owned(),
+            group if self.is_optional() => format!("{group}/v1alpha1"),
+            group => format!("{group}/v1"),
+        }
+    }
+
     /// Where all its objects are listed, as in `/api/v1/pods`.
     pub fn collection(self) -> String {
-        let plural = self.plural();
-        match self.group() {
-            "" => format!("/api/v1/{plural}"),
-            group if self.is_optional() => format!("/apis/{group}/v1alpha1/{plural}"),
-            group => format!("/apis/{group}/v1/{plural}"),
-        }
+        let root = if self.group().is_empty() { "/api" } else { "/apis" };
+        format!("{root}/{}/{}", self.api_version(), self.plural())
     }
 
     /// Whether its objects are in namespaces.

@@ -1,10 +1,20 @@
-//! AdminNetworkPolicies and the baseline one: what their rules mean.
+//! AdminNetworkPolicies and the baseline one: what their rules mean, and how they come into the database.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod support;
+
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
+use topology::ClusterSettings;
 use topology::identity::Name;
 use topology::objects::{Action, AdminPolicyFacts, Protocol};
 use topology::rules::{Compiled, Numbers, Others, of_admin_policy};
+use topology::selector::{group_name, set_name};
+use topology::store::ObjectKind;
+
+use crate::support::quiet::Quiet;
+use crate::support::{api, schema};
 
 /// Every name of a port has these numbers.
 struct Everywhere(Vec<u16>);
@@ -74,4 +84,222 @@ fn names_of_ports_are_those_of_the_end_that_is_reached() {
 #[test]
 fn what_was_never_understood_says_nothing() {
     assert_eq!(compiled(&json!({"priority": 5, "subject": {}})), None);
+}
+
+fn settings() -> ClusterSettings {
+    ClusterSettings::new(vec!["10.128.0.0/14/23".parse().unwrap()], vec!["172.30.0.0/16".parse().unwrap()])
+}
+
+/// A node with a label, a namespace, and a pod with a port that has a name.
+fn world_with(schema: &ovsdb::schema::DatabaseSchema, settings: ClusterSettings) -> Quiet {
+    let mut world = Quiet::new(schema, settings);
+    let node = json!({"metadata": {"annotations": {}, "labels": {"role": "edge"}}});
+    world.api.create(ObjectKind::Node, "", "n1", node);
+    world.wire("n1", "shared", 10);
+    world.api.create(ObjectKind::Namespace, "", "ns", json!({"metadata": {"labels": {"team": "blue"}}}));
+    let spec = json!({"nodeName": "n1", "containers": [{"ports": [{"name": "http", "containerPort": 8080}]}]});
+    let pod = json!({"metadata": {"labels": {"app": "web"}}, "spec": spec, "status": {"phase": "Running"}});
+    world.api.create(ObjectKind::Pod, "ns", "web", pod);
+    world.rest();
+    world
+}
+
+fn world() -> Quiet {
+    world_with(&schema::schema(), settings())
+}
+
+fn key(name: &str) -> api::Key {
+    let kind = if name == "default" { ObjectKind::BaselinePolicy } else { ObjectKind::AdminPolicy };
+    (kind, String::new(), name.into())
+}
+
+fn put(world: &mut Quiet, name: &str, spec: &Value) {
+    let (kind, ..) = key(name);
+    if !world.api.create(kind, "", name, json!({"metadata": {}, "spec": spec})) {
+        world.api.change(&key(name), |object| object["spec"] = spec.clone());
+    }
+    world.rest();
+}
+
+/// A policy with one rule for what comes from everybody, over one port.
+fn simple(priority: u16, actions: &[&str]) -> Value {
+    let rules: Vec<Value> = actions
+        .iter()
+        .map(|action| json!({"action": action, "from": [{"namespaces": {}}], "ports": [{"portNumber": {"port": 80}}]}))
+        .collect();
+    json!({"priority": priority, "subject": {"namespaces": {}}, "ingress": rules})
+}
+
+/// The rules of a policy: direction, tier, priority, action and match, by their fields.
+fn rules(world: &Quiet, name: &str) -> BTreeMap<String, String> {
+    let rows = world.nb.rows();
+    let of_policy = rows.iter().filter(|((table, _), values)| {
+        let mark = |key: &str| values["external_ids"].get_str(key).unwrap_or_default();
+        table == "ACL"
+            && mark("k8s.ovn.org/owner-type").ends_with("AdminNetworkPolicy")
+            && mark("k8s.ovn.org/name") == name
+    });
+    let told = of_policy.map(|(_, values)| {
+        let field = values["external_ids"].get_str("field").unwrap();
+        let words = ["direction", "tier", "priority", "action", "match"].map(|column| values[column].to_string());
+        (field.to_string(), words.join(" "))
+    });
+    told.collect()
+}
+
+fn priorities(world: &Quiet, name: &str) -> Vec<i64> {
+    let told = rules(world, name);
+    told.values().map(|rule| rule.split(' ').nth(2).unwrap().parse().unwrap()).collect()
+}
+
+/// Whether a policy is in force by its own words, and what it says.
+fn condition(world: &Quiet, name: &str) -> (String, String) {
+    let object = &world.api.objects[&key(name)];
+    let text = |key: &str| object["status"]["conditions"][0][key].as_str().unwrap_or_default().to_owned();
+    assert_eq!(text("type"), "Ready-In-Zone-global");
+    assert_eq!(
+        object["status"]["conditions"][0]["observedGeneration"],
+        object["metadata"]["generation"].as_i64().unwrap_or(0)
+    );
+    (text("status"), text("message"))
+}
+
+#[test]
+fn rules_come_into_their_tiers() {
+    let mut world = world();
+    let spec = json!({"priority": 5, "subject": {"namespaces": {"matchLabels": {"team": "blue"}}},
+        "ingress": [
+            {"action": "Pass", "from": [{"namespaces": {"matchLabels": {"team": "red"}}}]},
+            {"name": "no more", "action": "Deny", "from": [{"namespaces": {}}], "ports": [{"namedPort": "http"}]}],
+        "egress": [{"action": "Allow", "to": [{"nodes": {"matchLabels": {"role": "edge"}}}, {"networks": ["10.0.0.0/8", "fd00::/8"]}]}]});
+    put(&mut world, "first", &spec);
+    let group = group_name("ports in namespaces team=blue; pods *");
+    let with_port = group_name("ports in namespaces team=blue; pods *; port http/TCP=8080");
+    let red = set_name("addresses in namespaces team=red; pods *", false);
+    let all = set_name("addresses in namespaces *; pods *", false);
+    let nodes = set_name("addresses in nodes role=edge; pods *", false);
+    let expected = [
+        (
+            "spec.egress[0]",
+            format!("from-lport 1 31871 allow-related inport == @{group} && ip4.dst == {{${nodes}, 10.0.0.0/8}}"),
+        ),
+        ("spec.ingress[0]", format!("to-lport 1 31871 pass outport == @{group} && ip4.src == ${red}")),
+        (
+            "spec.ingress[1]",
+            format!("to-lport 1 31870 drop outport == @{with_port} && ip4.src == ${all} && tcp && tcp.dst == 8080"),
+        ),
+    ];
+    assert_eq!(rules(&world, "first"), expected.map(|(field, rule)| (field.to_owned(), rule)).into());
+    assert_eq!(condition(&world, "first"), ("True".into(), "the policy is in force".into()));
+    let addresses = |world: &Quiet| {
+        let rows = world.nb.rows();
+        let set =
+            rows.values().find(|values| values.get("name").is_some_and(|name| name.to_string() == nodes)).cloned();
+        set.map(|values| values["addresses"].to_string()).unwrap()
+    };
+    assert_eq!(addresses(&world), "192.0.2.10");
+    world.api.change(&(ObjectKind::Node, String::new(), "n1".into()), |node| node["metadata"]["labels"] = json!({}));
+    world.rest();
+    assert_ne!(addresses(&world), "192.0.2.10");
+
+    let mut baseline = simple(0, &["Allow", "Deny"]);
+    baseline.as_object_mut().unwrap().remove("priority");
+    put(&mut world, "default", &baseline);
+    let told: Vec<String> = rules(&world, "default").into_values().collect();
+    assert!(
+        told[0].starts_with("to-lport 3 32767 allow-related ") && told[1].starts_with("to-lport 3 32766 drop "),
+        "{told:?}"
+    );
+    world.api.delete(&key("first"));
+    world.api.delete(&key("default"));
+    world.rest();
+    let left = world.nb.rows();
+    assert!(!left.values().any(|values| {
+        let kind =
+            values.get("external_ids").and_then(|marks| marks.get_str("k8s.ovn.org/owner-type")).unwrap_or_default();
+        &*kind == "Selector" || kind.ends_with("Policy")
+    }));
+}
+
+#[test]
+fn equal_priorities_are_told_and_the_older_is_asked_first() {
+    let mut world = world();
+    put(&mut world, "older", &simple(7, &["Deny"]));
+    put(&mut world, "a-younger", &simple(7, &["Allow"]));
+    assert_eq!((priorities(&world, "older"), priorities(&world, "a-younger")), (vec![31807], vec![31806]));
+    assert_eq!(condition(&world, "older").1, "the policy is in force");
+    let (status, message) = condition(&world, "a-younger");
+    assert!(status == "True" && message.contains("AdminNetworkPolicy older has the priority 7 as well"), "{message}");
+    // The older one needs more room: both move in one transaction.
+    let commits = world.nb.log.len();
+    put(&mut world, "older", &simple(7, &["Deny", "Pass", "Deny"]));
+    assert_eq!(
+        (priorities(&world, "older"), priorities(&world, "a-younger")),
+        (vec![31807, 31806, 31805], vec![31804])
+    );
+    assert_eq!(world.nb.log.len(), commits + 1);
+    world.api.delete(&key("older"));
+    world.rest();
+    assert_eq!(priorities(&world, "a-younger"), [31807]);
+    assert_eq!(condition(&world, "a-younger").1, "the policy is in force");
+}
+
+#[test]
+fn who_comes_or_goes_moves_nobody_of_another_priority() {
+    let mut world = world();
+    put(&mut world, "last", &simple(1000, &["Deny"]));
+    put(&mut world, "first", &simple(0, &["Deny"]));
+    assert_eq!((priorities(&world, "first"), priorities(&world, "last")), (vec![32031], vec![31]));
+    put(&mut world, "between", &simple(500, &["Allow", "Deny"]));
+    assert_eq!((priorities(&world, "first"), priorities(&world, "last")), (vec![32031], vec![31]));
+}
+
+#[test]
+fn what_cannot_be_understood_keeps_what_was_in_force_also_over_a_restart() {
+    let mut world = world();
+    let broken = json!({"priority": 7, "subject": {"namespaces": {}}, "ingress": [{"action": "Deny", "from": []}]});
+    put(&mut world, "p", &simple(7, &["Deny"]));
+    put(&mut world, "below", &simple(7, &["Allow"]));
+    let before = (rules(&world, "p"), rules(&world, "below"));
+    put(&mut world, "p", &broken);
+    for _ in 0..2 {
+        assert_eq!((rules(&world, "p"), rules(&world, "below")), before);
+        let why = "spec.ingress[0].from: needs at least one peer; what the policy said before stays in force";
+        assert_eq!(condition(&world, "p"), ("False".into(), why.into()));
+        world.restart();
+        world.rest();
+    }
+    // Others go around what stays.
+    put(&mut world, "above", &simple(6, &["Deny"]));
+    assert_eq!((rules(&world, "p"), rules(&world, "below")), before);
+    // Another one of the name has no good state.
+    world.api.delete(&key("p"));
+    put(&mut world, "p", &broken);
+    assert_eq!(rules(&world, "p"), BTreeMap::new());
+    let why = "spec.ingress[0].from: needs at least one peer; nothing of the policy is in force";
+    assert_eq!(condition(&world, "p"), ("False".into(), why.into()));
+    put(&mut world, "p", &simple(7, &["Deny"]));
+    assert_eq!(condition(&world, "p").0, "True");
+}
+
+#[test]
+fn without_tiers_nothing_is_in_force_and_network_policies_go_on() {
+    let schema = schema::schema_of(lab::Suite::Bookworm);
+    let mut settings = settings();
+    settings.features = ovn_schema::northbound::DATABASE.check(&schema).features();
+    let mut world = world_with(&schema, settings);
+    world.api.create(ObjectKind::Policy, "ns", "deny", json!({"metadata": {}, "spec": {"podSelector": {}}}));
+    put(&mut world, "p", &simple(7, &["Deny"]));
+    assert_eq!(rules(&world, "p"), BTreeMap::new());
+    let (status, message) = condition(&world, "p");
+    assert!(status == "False" && message.contains("OVN 23.06 or newer is needed"), "{message}");
+    let rows = world.nb.rows();
+    let words = |words: &str| {
+        let selector = |values: &ovsdb::operation::RowValues| {
+            values.get("external_ids")?.get_str("k8s.ovn.org/name").map(|name| *name == *words)
+        };
+        rows.values().any(|values| selector(values) == Some(true))
+    };
+    assert!(words("ports in namespace ns; pods *") && words("ns/deny"));
+    assert!(!words("ports in namespaces *; pods *"));
 }

@@ -23,7 +23,7 @@ use topology::refusal::Refusal;
 use topology::store::ObjectKind;
 
 use crate::support::quiet::Quiet;
-use crate::support::{api, policies, schema, services};
+use crate::support::{admin_policies, api, policies, schema, services};
 
 const CASES: u32 = 512;
 
@@ -56,6 +56,10 @@ enum Step {
         shape: usize,
     },
     DeletePolicy(u8, u8),
+    /// An AdminNetworkPolicy of this number, as one of a few; the first is the baseline.
+    AddAdminPolicy(usize, usize),
+    DeleteAdminPolicy(usize),
+    LabelNode(u8, &'static str),
     /// Somebody takes our annotation away.
     Unannotate(u8, u8),
     /// A Service comes, or becomes another: what it is like is in the number.
@@ -83,6 +87,7 @@ fn step() -> impl Strategy<Value = Step> {
         Just(ObjectKind::Namespace),
         Just(ObjectKind::Pod),
         Just(ObjectKind::Policy),
+        Just(ObjectKind::AdminPolicy),
         Just(ObjectKind::Service),
         Just(ObjectKind::EndpointSlice)
     ];
@@ -108,6 +113,9 @@ fn step() -> impl Strategy<Value = Step> {
             Step::AddPolicy { namespace, name, shape }
         }),
         3 => policy.prop_map(|(namespace, name)| Step::DeletePolicy(namespace, name)),
+        4 => (0..5_usize, any::<usize>()).prop_map(|(number, shape)| Step::AddAdminPolicy(number, shape)),
+        2 => (0..5_usize).prop_map(Step::DeleteAdminPolicy),
+        1 => (0..4_u8, label()).prop_map(|(node, label)| Step::LabelNode(node, label)),
         1 => pod.prop_map(|(namespace, name)| Step::Unannotate(namespace, name)),
         5 => (0..4_u8, any::<u16>()).prop_map(|(service, like)| Step::Service(service, like)),
         1 => (0..4_u8).prop_map(Step::DeleteService),
@@ -180,6 +188,14 @@ fn happen(world: &mut Quiet, step: &Step) {
         Step::DeletePolicy(namespace, name) => {
             world.api.delete(&(ObjectKind::Policy, format!("ns{namespace}"), format!("policy{name}")));
         }
+        Step::AddAdminPolicy(number, shape) => {
+            admin_policies::put(&mut world.api, number, admin_policies::spec(shape, number == 0));
+        }
+        Step::DeleteAdminPolicy(number) => world.api.delete(&admin_policies::key(number)),
+        Step::LabelNode(node, label) => {
+            let key = (ObjectKind::Node, String::new(), format!("n{node}"));
+            world.api.change(&key, |node| node["metadata"]["labels"] = json!({"role": label}));
+        }
         Step::AddPod { namespace, name, node, host_network } => {
             // There is no pod without a namespace.
             world.api.create(ObjectKind::Namespace, "", &format!("ns{namespace}"), json!({"metadata": {}}));
@@ -245,7 +261,9 @@ fn owed(world: &Quiet) -> Rows {
     let mut sets: BTreeMap<(String, Uuid, String), Vec<Atom>> = BTreeMap::new();
     let selectors = engine.store().selectors().map(|words| Owner::Selector(words.clone()));
     let policies = engine.store().policies().map(|policy| Owner::Policy(policy.key.clone()));
-    let policies = selectors.chain(policies);
+    let admin = engine.store().admin_policies(false).map(|policy| Owner::AdminPolicy((*policy.key.name).into()));
+    let baseline = engine.store().admin_policies(true).map(|policy| Owner::BaselinePolicy((*policy.key.name).into()));
+    let policies = selectors.chain(policies).chain(admin).chain(baseline);
     for owner in [Owner::Cluster].into_iter().chain(nodes).chain(namespaces).chain(of_pods).chain(pods).chain(policies)
     {
         let wanted = desired(&owner, given).unwrap();
@@ -274,16 +292,17 @@ fn judge(schema: &DatabaseSchema, settings: ClusterSettings, steps: &[Step]) -> 
         happen(&mut world, step);
     }
     world.rest();
-    // Of two Services that claim the same address one does without.
-    let taken = |refusal: &Refusal| refusal.reason == "AddressTaken";
+    // Of two Services that claim the same address one does without; two policies of one priority are both in force.
+    let taken = |refusal: &Refusal| ["AddressTaken", "PriorityShared"].contains(&refusal.reason);
     let parked: Vec<_> = world.controller.engine.parked().filter(|(_, refusal)| !taken(refusal)).collect();
     prop_assert!(parked.is_empty(), "{parked:?}");
     let came_about = held(&world);
     prop_assert_eq!(&came_about, &owed(&world), "the database (left), what is owed (right)");
 
-    let commits = world.nb.log.len();
+    let (commits, told) = (world.nb.log.len(), world.api.history.len());
     world.restart();
     world.rest();
+    prop_assert_eq!(world.api.history.len(), told, "a restart writes onto objects");
     prop_assert_eq!(world.nb.log.len(), commits + 1, "a restart writes its epoch only");
 
     let mut scratch = world.anew(schema);

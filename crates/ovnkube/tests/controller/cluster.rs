@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use lab::{Family, Kubernetes, Lab, LabSpec, Ovn, Pod, Program, Wiring};
+use lab::{Family, Kubernetes, Lab, LabSpec, Ovn, Pod, Program, Suite, Wiring};
 use netmodel::{InterfaceAddress, Mac};
 use serde_json::{Value, json};
 
@@ -24,12 +24,14 @@ pub(crate) struct Wish {
     pub(crate) family: Family,
     pub(crate) ovn: Ovn,
     pub(crate) arguments: Vec<String>,
+    /// The node image's suite, if not the usual one.
+    pub(crate) suite: Option<Suite>,
 }
 
 impl Wish {
     pub(crate) fn new(purpose: &'static str) -> Self {
         let ovn = Ovn { databases: lab::Databases::Standalone, ..Ovn::default() };
-        Self { purpose, nodes: 0, family: Family::V4, ovn, arguments: Vec::new() }
+        Self { purpose, nodes: 0, family: Family::V4, ovn, arguments: Vec::new(), suite: None }
     }
 
     pub(crate) fn nodes(mut self, nodes: u32) -> Self {
@@ -48,7 +50,8 @@ impl Wish {
     }
 
     pub(crate) fn start(self) -> Cluster {
-        let spec = LabSpec::for_test(self.purpose).unwrap().nodes(self.nodes).family(self.family).ovn(self.ovn);
+        let mut spec = LabSpec::for_test(self.purpose).unwrap().nodes(self.nodes).family(self.family).ovn(self.ovn);
+        spec.suite = self.suite.unwrap_or(spec.suite);
         let lab = Lab::start(spec.kubernetes(Kubernetes::default())).unwrap();
         Cluster { lab, arguments: self.arguments }
     }
@@ -140,6 +143,16 @@ impl Cluster {
         let mut arguments: Vec<String> = ["annotate", "--overwrite", kind, name].map(String::from).into();
         arguments.extend(annotations.iter().map(|(key, value)| format!("{key}={value}")));
         self.lab.kubectl(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
+    }
+
+    /// The types of AdminNetworkPolicies, as an administrator installs them.
+    pub(crate) fn install_admin_policies(&self) {
+        for plural in ["adminnetworkpolicies", "baselineadminnetworkpolicies"] {
+            let file = format!("{}/../../deploy/crds/{plural}.yaml", env!("CARGO_MANIFEST_DIR"));
+            self.lab.apply(&std::fs::read_to_string(file).unwrap()).unwrap();
+            let name = format!("crd/{plural}.policy.networking.k8s.io");
+            self.lab.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", &name]).unwrap();
+        }
     }
 
     pub(crate) fn apply(&self, manifest: &Value) {

@@ -1,6 +1,7 @@
 //! The controller against real components: kube-apiserver, ovsdb-servers, northd, ovn-controllers.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod admin_policies;
 mod bad_input;
 mod cluster;
 mod door;

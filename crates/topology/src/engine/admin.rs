@@ -31,11 +31,15 @@ impl Engine {
         }
         if let Some(leading) = &mut self.leading {
             let same = before.as_ref().filter(|before| before.uid == policy.uid);
-            let said = same.is_none_or(|before| before.condition != policy.condition);
-            let patching = leading.patching.get(&owner);
-            if said && patching.is_some_and(|patching| same.is_none() || patching.state == PatchState::Written) {
+            let spoke = same.is_none_or(|before| before.condition != policy.condition);
+            match leading.patching.get_mut(&owner).filter(|_| spoke) {
+                Some(patching) if same.is_some() && patching.state == PatchState::UnderWay => {
+                    let as_sent = patching.condition.as_ref().zip(policy.condition.as_ref());
+                    patching.overtaken = !as_sent.is_some_and(|(sent, said)| sent.says(said));
+                }
                 // What the status says by now is looked at again.
-                leading.patching.remove(&owner);
+                Some(_) => drop(leading.patching.remove(&owner)),
+                None => {}
             }
         }
         self.reread(owner, now);
@@ -102,7 +106,7 @@ impl Engine {
         }
         let attempts = sent.map_or(0, |patching| patching.attempts);
         let (uid, state) = (object.uid.clone(), PatchState::UnderWay);
-        let patching = Patching { uid, attempts, state, condition: Some(condition.clone()) };
+        let patching = Patching { uid, attempts, state, condition: Some(condition.clone()), overtaken: false };
         leading.patching.insert(owner.clone(), patching);
         self.effects.push(Effect::Condition { owner: owner.clone(), object, condition });
     }

@@ -25,6 +25,8 @@ pub(super) struct Patching {
     pub(super) state: PatchState,
     /// What else was sent: a policy's condition.
     pub(super) condition: Option<Condition>,
+    /// Whether the object said something else meanwhile: an older patch may come behind this one.
+    pub(super) overtaken: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,8 +187,13 @@ impl Engine {
             // It is under way, or done, or waits for its time.
             Some(patching) if patching.uid == object.uid => return,
             _ => {
-                let patching =
-                    Patching { uid: object.uid.clone(), attempts: 0, state: PatchState::UnderWay, condition: None };
+                let patching = Patching {
+                    uid: object.uid.clone(),
+                    attempts: 0,
+                    state: PatchState::UnderWay,
+                    condition: None,
+                    overtaken: false,
+                };
                 leading.patching.insert(owner.clone(), patching);
             }
         }
@@ -198,6 +205,10 @@ impl Engine {
         let Some(leading) = &mut self.leading else { return };
         let Some(patching) = leading.patching.get_mut(owner).filter(|patching| &*patching.uid == uid) else { return };
         match outcome {
+            PatchOutcome::Done if patching.overtaken => {
+                leading.patching.remove(owner);
+                self.follow_up(owner);
+            }
             PatchOutcome::Done => {
                 patching.state = PatchState::Written;
                 if let Owner::Pod(key) = owner

@@ -76,6 +76,14 @@ pub struct Condition {
     pub since: Box<str>,
 }
 
+impl Condition {
+    /// Whether both say the same, since whenever.
+    pub(crate) fn says(&self, other: &Self) -> bool {
+        let words = |one: &Self| (one.ready, one.reason.clone(), one.message.clone(), one.generation);
+        words(self) == words(other)
+    }
+}
+
 #[derive(Deserialize)]
 struct Object<'a> {
     #[serde(borrow)]

@@ -7,6 +7,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod admin;
 mod labels;
 mod seeds;
 mod story;

@@ -293,9 +293,10 @@ impl Story {
         self.events += 1;
         let nodes = self.api.keys(ObjectKind::Node);
         let pods = self.api.keys(ObjectKind::Pod);
-        match self.rng.below(33) {
+        match self.rng.below(34) {
             0 => self.new_node(),
-            20..=26 => self.change_policies(&pods),
+            20..=25 => self.change_policies(&pods),
+            26 | 27 => self.change_admin_policies(),
             1 => {
                 if let Some(key) = self.rng.pick(&nodes).cloned() {
                     self.wire_node(&key);

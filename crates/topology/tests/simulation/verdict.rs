@@ -28,10 +28,13 @@ impl Story {
         std::mem::swap(&mut engine, &mut fresh.engine);
         engine.promote(&again.snapshot(), false, self.now).unwrap();
         let by_hand = self.faults.count.contains_key(&Fault::RowsChangedByHand);
-        let parked = self.controllers[leader].engine.parked().any(|(owner, _)| matches!(owner, Owner::Node(_)));
+        let as_it_stands =
+            |owner: &Owner| matches!(owner, Owner::Node(_) | Owner::AdminPolicy(_) | Owner::BaselinePolicy(_));
+        let kept = |(owner, refusal): (&Owner, &Refusal)| as_it_stands(owner) && refusal.reason != "PriorityShared";
+        let parked = self.controllers[leader].engine.parked().any(kept);
         // Of two that claim the same address one does without: that follows from the objects alone. What one that cannot be
-        // read has claimed, nobody knows who was not there.
-        let taken = |refusal: &Refusal| refusal.reason == "AddressTaken";
+        // read has claimed, nobody knows who was not there. Two policies of one priority are both in force.
+        let taken = |refusal: &Refusal| ["AddressTaken", "PriorityShared"].contains(&refusal.reason);
         let broken = |(owner, refusal): (&Owner, &Refusal)| matches!(owner, Owner::Service(_)) && !taken(refusal);
         let unreadable = self.controllers[leader].engine.parked().any(broken);
         let damaged = by_hand && parked || unreadable;
@@ -59,6 +62,11 @@ impl Story {
         };
         assert_eq!(allocations(&engine), allocations(&self.controllers[leader].engine));
         self.judge_ports(&engine, &held);
+        // Every policy says of its newest spec whether it is in force.
+        for policy in engine.store().admin_policies(false).chain(engine.store().admin_policies(true)) {
+            let said = policy.condition.as_ref().unwrap_or_else(|| panic!("{} says nothing", policy.key.name));
+            assert_eq!((said.ready, said.generation), (policy.broken.is_none(), policy.generation), "{policy:?}");
+        }
         if engine.parked().all(|(_, refusal)| taken(refusal)) {
             self.judge_from_nothing(&held);
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use topology::engine::Observed;
 use topology::identity::ObjectKey;
+use topology::objects::{Condition, READY};
 use topology::store::ObjectKind;
 
 /// Kind, namespace, name.
@@ -58,6 +59,10 @@ impl Api {
         if let Some(object) = self.objects.get(key) {
             let mut changed = (**object).clone();
             change(&mut changed);
+            if changed["spec"] != object["spec"] {
+                let generation = object["metadata"]["generation"].as_i64().unwrap_or_default();
+                changed["metadata"]["generation"] = json!(generation + 1);
+            }
             if changed != **object {
                 self.put(key.clone(), changed);
             }
@@ -83,6 +88,19 @@ impl Api {
                 object["metadata"]["annotations"][*key] = json!(value);
             }
         });
+        true
+    }
+
+    /// Writes a policy's condition onto the object of this identity; false if there is none.
+    pub(crate) fn say(&mut self, key: &Key, uid: &str, said: &Condition) -> bool {
+        if self.objects.get(key).is_none_or(|object| object["metadata"]["uid"] != uid) {
+            return false;
+        }
+        let now = format!("2026-01-02T00:00:00.{:06}Z", self.history.len());
+        let since = if said.since.is_empty() { now } else { said.since.to_string() };
+        let condition = json!({"type": READY, "status": if said.ready { "True" } else { "False" }, "reason": said.reason,
+            "message": said.message, "observedGeneration": said.generation, "lastTransitionTime": since});
+        self.change(key, |object| object["status"]["conditions"] = json!([condition]));
         true
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use ovsdb::transaction::Transaction;
 use topology::engine::{Next, PatchOutcome};
 use topology::identity::Owner;
+use topology::objects::Condition;
 use topology::store::ObjectKind;
 use topology::{ClusterSettings, Effect, Engine};
 
@@ -13,11 +14,18 @@ use crate::support::database::{Follower, Nb, cell};
 use crate::support::faults::{Fault, Faults};
 use crate::support::rng::Rng;
 
+/// What a patch says.
+#[derive(Debug)]
+enum Words {
+    Annotations(Vec<(&'static str, String)>),
+    Condition(Condition),
+}
+
 pub(crate) struct Patch {
     owner: Owner,
     key: Key,
     uid: String,
-    annotations: Vec<(&'static str, String)>,
+    words: Words,
     /// Which incarnation of which controller sent it.
     sender: u64,
 }
@@ -212,6 +220,7 @@ impl Controller {
             Err((_, owner, why)) => self.engine.refused(owner.as_deref(), &why, now),
             Ok(()) => {
                 nb.check_isolation(&self.engine);
+                nb.check_order();
                 if faults.strike(Fault::DuplicateCommit, rng) {
                     assert!(nb.apply(&guarded).is_err(), "a copy took effect");
                 }
@@ -254,7 +263,13 @@ impl Controller {
                     let namespace = object.namespace.as_deref().unwrap_or_default().to_owned();
                     let key = (kind, namespace, object.name.to_string());
                     let (uid, sender) = (object.uid.to_string(), self.incarnation);
-                    self.patches.push(Patch { owner, key, uid, annotations, sender });
+                    self.patches.push(Patch { owner, key, uid, words: Words::Annotations(annotations), sender });
+                }
+                Effect::Condition { owner, object, condition } => {
+                    let kind = ObjectKind::of_name(object.kind).unwrap();
+                    let key = (kind, String::new(), object.name.to_string());
+                    let (uid, words) = (object.uid.to_string(), Words::Condition(condition));
+                    self.patches.push(Patch { owner, key, uid, words, sender: self.incarnation });
                 }
                 Effect::Warn { message, .. } => {
                     assert!(!message.is_empty());
@@ -277,13 +292,16 @@ impl Controller {
         let patch = self.patches.remove(rng.below(self.patches.len()));
         let outcome = if faults.strike(Fault::ApiFails, rng) {
             PatchOutcome::Failed
-        } else if api.annotate(&patch.key, &patch.uid, &patch.annotations) {
+        } else if match &patch.words {
+            Words::Annotations(annotations) => api.annotate(&patch.key, &patch.uid, annotations),
+            Words::Condition(condition) => api.say(&patch.key, &patch.uid, condition),
+        } {
             if faults.strike(Fault::ApiAnswerLost, rng) { PatchOutcome::Failed } else { PatchOutcome::Done }
         } else {
             PatchOutcome::ObjectGone
         };
         if std::env::var("SIMULATION_TRACE").is_ok() {
-            eprintln!("-- patch {:?} {} {:?}: {outcome:?}", patch.key, patch.uid, patch.annotations);
+            eprintln!("-- patch {:?} {} {:?}: {outcome:?}", patch.key, patch.uid, patch.words);
         }
         if patch.sender == self.incarnation {
             self.engine.patched(&patch.owner, &patch.uid, outcome, now);

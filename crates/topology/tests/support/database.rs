@@ -224,6 +224,34 @@ impl Nb {
         }
     }
 
+    /// Which AdminNetworkPolicy is asked first is never wrong: each has its levels to itself, in the order of priorities.
+    pub(crate) fn check_order(&self) {
+        if self.damaged {
+            return;
+        }
+        let mut blocks: BTreeMap<String, BTreeSet<(i64, i64, i64)>> = BTreeMap::new();
+        for (_, _, values) in self.database.tables().filter(|(table, ..)| *table == "ACL") {
+            let mark = |key: &str| values["external_ids"].get_str(key);
+            let (Some(levels), Some(priority)) = (mark("levels"), mark("priority")) else { continue };
+            let (bottom, top) = levels.split_once('-').unwrap();
+            let (bottom, top): (i64, i64) = (bottom.parse().unwrap(), top.parse().unwrap());
+            let own: i64 = values["priority"].to_string().parse().unwrap();
+            assert!((bottom..=top).contains(&own), "{own} is not in {levels}");
+            blocks.entry(mark("k8s.ovn.org/name").unwrap().into()).or_default().insert((
+                priority.parse().unwrap(),
+                -top,
+                bottom,
+            ));
+        }
+        let all: BTreeSet<(i64, i64, i64)> = blocks.values().flatten().copied().collect();
+        assert_eq!(all.len(), blocks.len(), "a policy is at two places, or two at one: {blocks:?}");
+        let mut below = i64::MAX;
+        for (priority, top, bottom) in &all {
+            assert!(-top < below, "a policy of priority {priority} is too high: {blocks:?}");
+            below = *bottom;
+        }
+    }
+
     /// One chassis takes over what is in the database now.
     pub(crate) fn catch_up(&mut self, name: &str) {
         let (number, seen) = (self.nb_cfg(), self.log.len());

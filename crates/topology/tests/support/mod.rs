@@ -2,6 +2,7 @@
 //! test uses a part of it.
 #![allow(dead_code)]
 
+pub(crate) mod admin_policies;
 pub(crate) mod api;
 pub(crate) mod controller;
 pub(crate) mod database;

@@ -7,9 +7,13 @@ use ovsdb::schema::DatabaseSchema;
 
 /// As the lab's node image has it.
 pub(crate) fn schema() -> DatabaseSchema {
+    schema_of(Suite::Trixie)
+}
+
+/// As the node image of a suite has it.
+pub(crate) fn schema_of(suite: Suite) -> DatabaseSchema {
     let place = Place::from_environment().expect("the lab's folders");
-    let image =
-        lab::image::ensure(&place, Suite::Trixie, &Progress::silent()).expect("this test needs the lab's node image");
+    let image = lab::image::ensure(&place, suite, &Progress::silent()).expect("this test needs the lab's node image");
     let text = std::fs::read_to_string(image.join("usr/share/ovn/ovn-nb.ovsschema")).expect("the image has the schema");
     DatabaseSchema::parse(&serde_json::from_str(&text).unwrap()).unwrap()
 }
