@@ -31,45 +31,34 @@ const CLUSTERS: u64 = 20;
 const TUPLES: usize = 125;
 const SERVICE_TUPLES: usize = 30;
 
-/// A northbound database that takes the rows of one world after the other.
-struct Northbound {
-    client: Client,
-    runtime: tokio::runtime::Runtime,
+/// Everything in the northbound database goes, and the rows of a world come.
+fn become_like(lab: &Lab, world: &World) {
+    let (mut gone, mut come) = (Transaction::new(), Transaction::new());
+    let snapshot = world.preview.snapshot();
+    for table in TABLES.into_iter().filter(|table| *table != "NB_Global") {
+        gone.delete(table, Vec::new());
+        for view in snapshot.table(table).into_iter().flat_map(|table| table.iter()) {
+            let fields = view.row.fields();
+            let values: RowValues =
+                fields.map(|(place, value)| (view.schema.columns[place].name.clone(), value.clone())).collect();
+            come.insert_with_uuid(table, view.uuid, Row(values));
+        }
+    }
+    let remotes = lab.record().endpoints.northbound.clone().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let remotes = remotes.split(',').map(|remote| remote.parse().unwrap()).collect();
+        let client = Client::start(Config::new(remotes, northbound::DATABASE.name));
+        client.connected(PATIENCE).await.unwrap();
+        for transaction in [gone, come] {
+            client.transact_within(&transaction, PATIENCE).await.unwrap();
+        }
+    });
 }
 
-impl Northbound {
-    fn connect(lab: &Lab) -> Self {
-        let remotes = lab.record().endpoints.northbound.clone().unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let client = runtime.block_on(async {
-            let remotes = remotes.split(',').map(|remote| remote.parse().unwrap()).collect();
-            let client = Client::start(Config::new(remotes, northbound::DATABASE.name));
-            client.connected(PATIENCE).await.unwrap();
-            client
-        });
-        Self { client, runtime }
-    }
-
-    fn transact(&self, transaction: &Transaction) {
-        self.runtime.block_on(self.client.transact_within(transaction, PATIENCE)).unwrap();
-    }
-
-    /// Everything goes, and the rows of a world come.
-    fn become_like(&self, world: &World) {
-        let (mut gone, mut come) = (Transaction::new(), Transaction::new());
-        let snapshot = world.preview.snapshot();
-        for table in TABLES.into_iter().filter(|table| *table != "NB_Global") {
-            gone.delete(table, Vec::new());
-            for view in snapshot.table(table).into_iter().flat_map(|table| table.iter()) {
-                let fields = view.row.fields();
-                let values: RowValues =
-                    fields.map(|(place, value)| (view.schema.columns[place].name.clone(), value.clone())).collect();
-                come.insert_with_uuid(table, view.uuid, Row(values));
-            }
-        }
-        self.transact(&gone);
-        self.transact(&come);
-    }
+/// Says which seed it was.
+fn failed<T>(seed: u64, why: &str) -> T {
+    panic!("seed {seed} (replay it with TRUTH_SEED={seed}): {why}")
 }
 
 /// Where a packet is put in, and who it says that it is from.
@@ -263,7 +252,7 @@ fn check_service(world: &World, judge: &Judge<'_>, tracer: &mut Tracer, tuple: &
     if answer.verdict == expected && arrived_right {
         return Ok(true);
     }
-    let objects = world.of_concern(&[&[from], &places[..]].concat());
+    let objects = world.of_concern(&[&[from][..], &places[..]].concat());
     Err(format!("{tuple:?}: {said:?}, allowed {allowed:?}, can {answer:?}\n{}\n{objects}", outcome.text))
 }
 
@@ -273,14 +262,13 @@ fn documentation_core_and_traces_agree() {
     let seeds = seed.map_or(0..CLUSTERS, |seed| seed..seed + 1);
     let ovn = Ovn { databases: Databases::Standalone, ..Ovn::default() };
     let lab = Lab::start(LabSpec::for_test("truth").unwrap().ovn(ovn)).unwrap();
-    let northbound = Northbound::connect(&lab);
     let cluster = Cluster { lab, arguments: Vec::new() };
     let mut tracer = None;
     let (mut asked, mut of_services) = (0, 0);
     for seed in seeds.clone() {
         let mut rng = Rng::new(seed);
         let world = World::new(&mut rng, options(seed));
-        northbound.become_like(&world);
+        become_like(&cluster.lab, &world);
         cluster.lab.nbctl(&["--wait=sb", "sync"]).unwrap();
         let tracer = match &mut tracer {
             Some(tracer) => {
@@ -290,14 +278,14 @@ fn documentation_core_and_traces_agree() {
             none => none.insert(Tracer::start(&cluster, "truth")),
         };
         let judge = Judge::new(world.given());
-        let failed = |why: String| panic!("seed {seed} (replay it with TRUTH_SEED={seed}): {why}");
         // What a pod sends to itself is never seen by anybody.
         for tuple in tuples(&world.documented, &mut rng, TUPLES).iter().filter(|tuple| tuple.from != tuple.to) {
-            check(&world, &judge, tracer, tuple).unwrap_or_else(failed);
+            check(&world, &judge, tracer, tuple).unwrap_or_else(|why| failed(seed, &why));
             asked += 1;
         }
         for tuple in &service_tuples(&world.documented, &mut rng, SERVICE_TUPLES) {
-            of_services += usize::from(check_service(&world, &judge, tracer, tuple).unwrap_or_else(failed));
+            let traced = check_service(&world, &judge, tracer, tuple).unwrap_or_else(|why| failed(seed, &why));
+            of_services += usize::from(traced);
         }
     }
     println!("{asked} packets, and {of_services} to Services");
