@@ -115,7 +115,6 @@ fn reason(name: &str) -> &'static str {
 }
 
 /// Lesson 21 (okd#1760): one odd Service sent the controller into a crash loop, and the upgrade with it.
-/// Seen to fail with a refused Service ending the process, and with one that fails the whole batch.
 #[test]
 fn lesson_21_odd_services_stop_nobody() {
     // The second network is that of the API server's own Service.

@@ -85,21 +85,6 @@ fn clients_spread_or_stay_and_get_the_endpoints_that_work() {
             json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": seconds}}}),
         )
     };
-    // Not longer than it is said: a pause of more than a second, and it may be the other. (OVN lets who has come keep what
-    // was said then, so that the short time comes first.)
-    cluster.apply(&sticky(1));
-    cluster.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
-    let mut seen = [false; 2];
-    until("a client is sent elsewhere after a pause", || {
-        std::thread::sleep(Duration::from_millis(2500));
-        reached(&listeners);
-        if attempt(&client, own) != End::Connected {
-            return None;
-        }
-        let now = reached(&listeners);
-        seen = [seen[0] || now[0] > 0, seen[1] || now[1] > 0];
-        (seen == [true, true]).then_some(())
-    });
     cluster.apply(&sticky(3600));
     let first_choice = until("a client stays", || many()?.iter().position(|count| *count == MANY));
     until("it stays on", || (many()?[first_choice] == MANY).then_some(()));
