@@ -237,11 +237,8 @@ impl Nb {
             let (bottom, top): (i64, i64) = (bottom.parse().unwrap(), top.parse().unwrap());
             let own: i64 = values["priority"].to_string().parse().unwrap();
             assert!((bottom..=top).contains(&own), "{own} is not in {levels}");
-            blocks.entry(mark("k8s.ovn.org/name").unwrap()).or_default().insert((
-                priority.parse().unwrap(),
-                -top,
-                bottom,
-            ));
+            let block = (priority.parse().unwrap(), -top, bottom);
+            blocks.entry(mark("k8s.ovn.org/name").unwrap()).or_default().insert(block);
         }
         let all: BTreeSet<(i64, i64, i64)> = blocks.values().flatten().copied().collect();
         assert_eq!(all.len(), blocks.len(), "a policy is at two places, or two at one: {blocks:?}");
