@@ -110,7 +110,7 @@ impl Map<'_> {
         self.0.given().allocator.node(node).unwrap().subnets().filter_map(|subnet| subnet.nth(n)).collect()
     }
 
-    fn start(&self, from: &Place, to: &Place, family: Family) -> Start {
+    fn start(&self, from: &Place, family: Family) -> Start {
         let of_family =
             |addresses: Vec<IpAddr>| addresses.into_iter().find(|address| Family::of(*address) == family).unwrap();
         if let Some((key, node)) = self.pod(from) {
@@ -126,16 +126,17 @@ impl Map<'_> {
             let inport = format!("k8s-{node}");
             return Start { datapath: node.clone(), inport, mac, address: of_family(own), router, node };
         }
-        // From the outside it comes by the gateway of the pod's own node.
-        let (_, node) = self.pod(to).unwrap();
-        let number: u8 = node[1..].parse().unwrap();
+        // From the outside it comes by a gateway router, which asks for its neighbours' MACs when it is there: what it hands
+        // to the cluster's router is traced.
+        let settings = self.0.given().settings;
+        let joins: Vec<IpAddr> = settings.families().filter_map(|v6| settings.router_join_address(v6)).collect();
         Start {
-            datapath: format!("ext_{node}"),
-            inport: format!("br-ex_{node}"),
+            datapath: "ovn_cluster_router".to_owned(),
+            inport: "rtoj-ovn_cluster_router".to_owned(),
             mac: "52:54:00:ff:ff:01".parse().unwrap(),
             address: self.0.address(from, family).unwrap(),
-            router: format!("52:54:00:00:00:{number:02x}").parse().unwrap(),
-            // Nobody is on this switch.
+            router: Mac::for_addresses(&joins).unwrap(),
+            // No pod is beside it.
             node: String::new(),
         }
     }
@@ -191,7 +192,7 @@ fn check(world: &World, judge: &Judge<'_>, tracer: &mut Tracer, tuple: &Tuple) -
         return Err(format!("{tuple:?}: documentation {:?}, can {answer:?}", said.why));
     }
     let map = Map(world);
-    let start = map.start(from, to, *family);
+    let start = map.start(from, *family);
     let packet = Packet {
         inport: &start.inport,
         source: (start.mac, start.address),
@@ -223,7 +224,7 @@ fn check_service(world: &World, judge: &Judge<'_>, tracer: &mut Tracer, tuple: &
     if local || on_hosts || places.contains(&from) {
         return Ok(false);
     }
-    let start = map.start(from, from, *family);
+    let start = map.start(from, *family);
     let verdicts: Vec<(String, bool)> = endpoints
         .iter()
         .map(|endpoint| {
