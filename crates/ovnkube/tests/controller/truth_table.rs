@@ -29,7 +29,7 @@ mod world;
 
 const CLUSTERS: u64 = 20;
 const TUPLES: usize = 125;
-const SERVICE_TUPLES: usize = 30;
+const SERVICE_TUPLES: usize = 100;
 
 /// Everything in the northbound database goes, and the rows of a world come.
 fn become_like(lab: &Lab, world: &World) {
