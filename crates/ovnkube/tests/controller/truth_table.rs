@@ -12,6 +12,7 @@ use netmodel::{Mac, Prefix};
 use ovn_schema::northbound;
 use ovsdb::client::{Client, Config};
 use ovsdb::operation::RowValues;
+use ovsdb::replica::Table;
 use ovsdb::transaction::{Row, Transaction};
 use serde_json::Value;
 use topology::can::{Destination, Judge, Party, Verdict};
@@ -37,7 +38,7 @@ fn become_like(lab: &Lab, world: &World) {
     let snapshot = world.preview.snapshot();
     for table in TABLES.into_iter().filter(|table| *table != "NB_Global") {
         gone.delete(table, Vec::new());
-        for view in snapshot.table(table).into_iter().flat_map(|table| table.iter()) {
+        for view in snapshot.table(table).into_iter().flat_map(Table::iter) {
             let fields = view.row.fields();
             let values: RowValues =
                 fields.map(|(place, value)| (view.schema.columns[place].name.clone(), value.clone())).collect();
