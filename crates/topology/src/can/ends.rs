@@ -199,7 +199,7 @@ impl<'a> Judge<'a> {
                 continue;
             }
             let last = starts.get(place + 1).and_then(|next| before(*next)).unwrap_or(network.last());
-            let part = if first == &last { first.to_string() } else { format!("{first}-{last}") };
+            let part = if *first == last { first.to_string() } else { format!("{first}-{last}") };
             places.push(Place { end: End { who: Who::Outside, address: *first }, part: Some(part) });
         }
         Ok(places)

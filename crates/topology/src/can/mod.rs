@@ -236,4 +236,6 @@ fn step(object: String, field: &str, says: impl Into<String>) -> Step {
 }
 
 #[cfg(test)]
+// What is written down on the spot is passed as it is.
+#[allow(clippy::needless_pass_by_value)]
 mod tests;

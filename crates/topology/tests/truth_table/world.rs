@@ -21,7 +21,7 @@ pub(crate) struct World {
 /// What a seed's cluster has: one family or both, policies of administrators or none.
 pub(crate) fn options(seed: u64) -> Options {
     let (v4, v6) = [(true, true), (true, false), (false, true)][usize::try_from(seed % 3).unwrap()];
-    Options { v4, v6, admin: seed % 2 == 0, services: true }
+    Options { v4, v6, admin: seed.is_multiple_of(2), services: true }
 }
 
 impl World {
