@@ -11,9 +11,6 @@ use crate::report::{FeatureOff, Missing, Problem, Report, Usable};
 use crate::table::{ColumnDeclaration, TableDeclaration};
 use crate::value::Shape;
 
-/// A version of a schema: three numbers, such as 7.11.0.
-pub type Version = [u32; 3];
-
 /// A database as declared.
 #[derive(Debug, Clone, Copy)]
 pub struct Database {
@@ -21,9 +18,6 @@ pub struct Database {
     pub name: &'static str,
     /// Its tables, module by module.
     pub modules: &'static [&'static [TableDeclaration]],
-    /// Features that show in no column, because they are keys of an `options` map: the first version of the schema
-    /// whose programs surely understand them.
-    pub since: &'static [(Feature, Version)],
 }
 
 impl Database {
@@ -40,11 +34,6 @@ impl Database {
             for table in self.tables() {
                 usable.insert(table.name, findings.check_table(table, schema.tables.get(table.name)));
             }
-            for (feature, needed) in self.since {
-                if parse_version(&schema.version).is_none_or(|version| version < *needed) {
-                    findings.add(*feature, Missing::version(*needed));
-                }
-            }
         } else {
             findings.add(Feature::Core, Missing::database(self.name));
         }
@@ -52,12 +41,6 @@ impl Database {
         let off = findings.0.into_iter().map(|(feature, missing)| FeatureOff { feature, missing }).collect();
         Report { database: schema.name.clone(), version: schema.version.clone(), off, errors, usable }
     }
-}
-
-fn parse_version(text: &str) -> Option<Version> {
-    let mut numbers = text.split('.').map(|number| number.parse().ok());
-    let version = [numbers.next()??, numbers.next()??, numbers.next()??];
-    numbers.next().is_none().then_some(version)
 }
 
 #[derive(Default)]
@@ -118,19 +101,5 @@ impl Findings {
             self.add(feature, Missing::column(table.name, declared.name, problem.clone()));
         }
         None
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_are_three_numbers() {
-        assert_eq!(parse_version("7.11.0"), Some([7, 11, 0]));
-        assert!(parse_version("7.11.0") > parse_version("7.9.0"));
-        for odd in ["", "7", "7.1", "7.1.0.0", "7.x.0"] {
-            assert_eq!(parse_version(odd), None, "{odd}");
-        }
     }
 }

@@ -55,7 +55,7 @@ pub mod southbound;
 mod table;
 mod value;
 
-pub use database::{Database, Version};
+pub use database::Database;
 pub use feature::{Feature, Features};
 pub use report::{CoreIncomplete, FeatureOff, Missing, Problem, Report, Unsupported};
 pub use table::{Choice, Column, ColumnDeclaration, ReadError, Rewritten, TableDeclaration, TableRow};

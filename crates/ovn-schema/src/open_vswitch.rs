@@ -9,7 +9,7 @@ use crate::declare::tables;
 use crate::value::StringMap;
 
 /// The database.
-pub const DATABASE: Database = Database { name: "Open_vSwitch", modules: &[TABLES], since: &[] };
+pub const DATABASE: Database = Database { name: "Open_vSwitch", modules: &[TABLES] };
 
 tables! {
     /// The one row of settings.

@@ -5,7 +5,6 @@ use std::fmt;
 
 use ovsdb::transaction::Row;
 
-use crate::database::Version;
 use crate::feature::{Feature, Features};
 use crate::table::TableRow;
 use crate::value::Shape;
@@ -64,8 +63,6 @@ pub enum Problem {
     },
     /// The server does not allow this string in it.
     NotAllowed(&'static str),
-    /// The schema is older than this.
-    Before(Version),
 }
 
 impl Missing {
@@ -80,10 +77,6 @@ impl Missing {
     pub(crate) fn database(name: &str) -> Self {
         Self { place: format!("the database {name}"), problem: Problem::Absent }
     }
-
-    pub(crate) fn version(needed: Version) -> Self {
-        Self { place: "the schema".to_owned(), problem: Problem::Before(needed) }
-    }
 }
 
 impl fmt::Display for Missing {
@@ -93,7 +86,6 @@ impl fmt::Display for Missing {
             Problem::Absent => Ok(()),
             Problem::OtherShape { needed, found } => write!(f, " as {needed} (it is {found})"),
             Problem::NotAllowed(word) => write!(f, " with the value {word:?}"),
-            Problem::Before([major, minor, patch]) => write!(f, " of version {major}.{minor}.{patch} or later"),
         }
     }
 }

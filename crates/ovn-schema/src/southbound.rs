@@ -12,7 +12,7 @@ use crate::declare::tables;
 use crate::value::StringMap;
 
 /// The database.
-pub const DATABASE: Database = Database { name: "OVN_Southbound", modules: &[TABLES], since: &[] };
+pub const DATABASE: Database = Database { name: "OVN_Southbound", modules: &[TABLES] };
 
 tables! {
     /// The one row of settings, and of how far northd is.

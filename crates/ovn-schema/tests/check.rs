@@ -91,10 +91,8 @@ fn every_column_and_table_switches_off_just_what_needs_it() {
 
 #[test]
 fn every_feature_is_needed_by_something() {
-    let declared = DATABASES.iter().flat_map(|database| {
-        let tables = database.tables().flat_map(|table| features(table, table.columns));
-        tables.chain(database.since.iter().map(|(feature, _)| *feature))
-    });
+    let tables = DATABASES.iter().flat_map(ovn_schema::Database::tables);
+    let declared = tables.flat_map(|table| features(table, table.columns));
     assert_eq!(declared.collect::<BTreeSet<_>>(), Feature::ALL.iter().copied().collect());
 }
 
@@ -120,19 +118,6 @@ fn a_word_that_is_not_allowed_switches_off_who_says_it() {
     assert!(report.lines().next().unwrap().contains("ACL.action with the value \"pass\""));
     // The column itself is as good as before.
     assert!(report.columns_present("ACL").any(|column| column == "action"));
-}
-
-#[test]
-fn an_older_version_switches_off_what_shows_in_no_column() {
-    let mut schema = complete(&northbound::DATABASE);
-    for (version, works) in [("6.3.0", false), ("7.0.0", true), ("7.11.0", true), ("10.0.0", true), ("new", false)] {
-        schema.version = version.into();
-        assert_eq!(
-            northbound::DATABASE.check(&schema).features().has(Feature::SessionAffinity),
-            works,
-            "version {version}"
-        );
-    }
 }
 
 #[test]

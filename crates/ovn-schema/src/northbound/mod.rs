@@ -15,13 +15,9 @@ pub use routing::*;
 pub use switching::*;
 
 use crate::database::Database;
-use crate::feature::Feature;
 
 /// The database.
 pub const DATABASE: Database = Database {
     name: "OVN_Northbound",
     modules: &[global::TABLES, switching::TABLES, routing::TABLES, balancing::TABLES, filtering::TABLES],
-    // `affinity_timeout` is an option of load balancers. Some builds of older versions have it as well, but nothing in
-    // their schemas shows it.
-    since: &[(Feature::SessionAffinity, [7, 0, 0])],
 };

@@ -25,7 +25,7 @@ pub use pod::{ContainerPort, PodFacts, PodNetwork, StaticRequest};
 pub use policy::{PolicyFacts, PolicySpec};
 pub use protocol::Protocol;
 pub use rule::{Action, Peer, PortRule, Ports, Rule};
-pub use service::{Affinity, ServiceFacts, ServicePort, ServiceSpec, ServiceType};
+pub use service::{ServiceFacts, ServicePort, ServiceSpec, ServiceType};
 pub use slice::{Endpoint, Hints, SliceFacts, SlicePort, SliceSpec};
 
 use std::borrow::Cow;

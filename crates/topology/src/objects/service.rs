@@ -17,8 +17,7 @@ use crate::identity::{Name, ObjectKey};
 const FOREIGN_PROXY: &str = "service.kubernetes.io/service-proxy-name";
 
 /// How long a client stays with its endpoint where nothing is said, and the longest that the API allows.
-const AFFINITY: u32 = 10_800;
-const LONGEST_AFFINITY: u32 = 86_400;
+const LONGEST_AFFINITY: i64 = 86_400;
 
 /// What we need to know of a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,8 +49,8 @@ pub struct ServiceSpec {
     pub ingress_ips: Box<[IpAddr]>,
     /// From where these may be used; empty is from everywhere.
     pub source_ranges: Box<[Prefix]>,
-    /// How long a client stays with an endpoint; none if it does not.
-    pub affinity: Option<Affinity>,
+    /// A client stays with its endpoint.
+    pub affinity: bool,
     /// Clients inside the cluster get endpoints of their own node only.
     pub internal_local: bool,
     /// Clients outside of the cluster get endpoints of the node that they came to only.
@@ -59,9 +58,6 @@ pub struct ServiceSpec {
     /// Endpoints count before they are ready.
     pub publish_not_ready: bool,
 }
-
-/// Seconds that a client stays with its endpoint.
-pub type Affinity = u32;
 
 /// What a Service is reached by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -270,17 +266,18 @@ impl Spec<'_> {
         Ok(ports.into())
     }
 
-    fn read_affinity(&self) -> Result<Option<Affinity>, String> {
+    fn read_affinity(&self) -> Result<bool, String> {
         match self.session_affinity.as_ref().map(|word| &*word.0) {
-            None | Some("" | "None") => Ok(None),
+            None | Some("" | "None") => Ok(false),
             Some("ClientIP") => {
                 let config = self.session_affinity_config.as_ref().and_then(|config| config.client_ip.as_ref());
-                let seconds = config.and_then(|client| client.timeout_seconds).unwrap_or(i64::from(AFFINITY));
-                let read = u32::try_from(seconds).ok().filter(|seconds| (1..=LONGEST_AFFINITY).contains(seconds));
-                read.map(Some).ok_or_else(|| {
-                    let field = "spec.sessionAffinityConfig.clientIP.timeoutSeconds";
-                    format!("{field}: {seconds} is not between 1 and {LONGEST_AFFINITY}")
-                })
+                match config.and_then(|client| client.timeout_seconds) {
+                    Some(seconds) if !(1..=LONGEST_AFFINITY).contains(&seconds) => {
+                        let field = "spec.sessionAffinityConfig.clientIP.timeoutSeconds";
+                        Err(format!("{field}: {seconds} is not between 1 and {LONGEST_AFFINITY}"))
+                    }
+                    _ => Ok(true),
+                }
             }
             Some(other) => Err(format!("spec.sessionAffinity: {} is neither None nor ClientIP", shortened(other))),
         }
@@ -376,7 +373,7 @@ mod tests {
             {"hostname": "example.com"}]}});
         let read = service(spec, status);
         let spec = read.spec.unwrap();
-        assert_eq!((spec.cluster_ips.len(), spec.ports.len(), spec.affinity), (2, 2, Some(10_800)));
+        assert_eq!((spec.cluster_ips.len(), spec.ports.len(), spec.affinity), (2, 2, true));
         assert_eq!((spec.external_local, spec.internal_local, spec.publish_not_ready), (true, false, true));
         assert_eq!(spec.ingress_ips.iter().map(ToString::to_string).collect::<Vec<_>>(), ["192.0.2.8"]);
         assert_eq!(spec.ports[0].node_port, Some(30080));

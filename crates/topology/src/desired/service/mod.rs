@@ -16,7 +16,7 @@ mod ranges;
 #[allow(clippy::needless_pass_by_value)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ovn_schema::Feature;
@@ -373,6 +373,7 @@ impl Maker<'_> {
                 name: format!("Service_{key}_{name}"),
                 vips,
                 protocol: Some(kind.protocol.word().into()),
+                selection_fields: self.chooses_by(),
                 options: self.options(kind),
                 external_ids: self
                     .draft
@@ -385,18 +386,24 @@ impl Maker<'_> {
         self.draft.finish()
     }
 
+    /// What the choice of an endpoint depends on. With session affinity it is the client's address alone: so it stays with
+    /// its endpoint as long as that is there. OVN's own `affinity_timeout` drops the first packet of each client, and
+    /// the datapath in userspace all that follow (decision 15).
+    fn chooses_by(&self) -> BTreeSet<String> {
+        let affinity = self.spec.affinity && self.given.settings.features.has(Feature::SessionAffinity);
+        if affinity { ["ip_dst", "ip_src"].map(String::from).into() } else { BTreeSet::new() }
+    }
+
     fn options(&self, kind: Kind) -> StringMap {
         let settings = self.given.settings;
         let hairpin = [false, true].into_iter().filter_map(|v6| settings.masquerade_address(Masquerade::Hairpin, v6));
         let hairpin: Vec<String> = hairpin.map(|address| address.to_string()).collect();
-        let affinity = self.spec.affinity.filter(|_| settings.features.has(Feature::SessionAffinity));
         let options = [
             Some(("reject", "true".to_owned())),
             Some(("event", "false".to_owned())),
             Some(("skip_snat", kind.keeps_source.to_string())),
             Some(("neighbor_responder", "none".to_owned())),
             Some(("hairpin_snat_ip", hairpin.join(" "))),
-            affinity.map(|seconds| ("affinity_timeout", seconds.to_string())),
             // Nobody closes a UDP conversation: one with an endpoint that is gone would go on.
             (kind.protocol == Protocol::Udp).then(|| ("ct_flush", "true".to_owned())),
             kind.template.map(|_| ("template", "true".to_owned())),
