@@ -93,6 +93,7 @@ fn clients_spread_or_stay(family: Family) {
     let config = json!({"clientIP": {"timeoutSeconds": 3600}});
     cluster.apply(&mixed(json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": config})));
     let first_choice = until("a client stays", || many()?.iter().position(|count| *count == MANY));
+    cluster.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
     for _ in 0..3 {
         assert_eq!(many().map(|reached| reached[first_choice]), Some(MANY), "it stays on, and nothing is lost");
     }

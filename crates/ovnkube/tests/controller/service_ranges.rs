@@ -151,6 +151,8 @@ fn a_service_changes_its_nature() {
     let answers = || {
         use std::io::{Read as _, Write as _};
         let mut stream = one.connect(own, crate::cluster::PATIENCE).ok()?;
+        // The former endpoint takes the connection and never answers.
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(1))).ok()?;
         stream.write_all(b"GET / HTTP/1.0\r\n\r\n").ok()?;
         let mut text = String::new();
         stream.read_to_string(&mut text).ok()?;
