@@ -89,6 +89,8 @@ impl Cluster {
         let southbound = self.lab.record().endpoints.southbound.unwrap();
         let program = Program::new(name, PathBuf::from(env!("CARGO_BIN_EXE_ovnkube")))
             .environment("OVNKUBE_METRICS_BIND_ADDRESS", "off")
+            // Where the lab's API server takes them from; an argument counts more.
+            .environment("OVNKUBE_KUBERNETES_SERVICE_CIDRS", "10.96.0.0/16")
             .arguments(["controller", "--identity", name, "--log-level", "info,ovsdb=debug"])
             .arguments(["--nb-address", northbound])
             .arguments(["--sb-address", &southbound])

@@ -50,6 +50,8 @@ impl Member {
 pub(crate) struct Crowd {
     pub(crate) cluster: Cluster,
     pub(crate) members: Vec<Member>,
+    /// Whether there are AdminNetworkPolicies.
+    administered: bool,
 }
 
 pub(crate) fn namespace(name: &str, labels: &Value) -> Value {
@@ -66,6 +68,9 @@ pub(crate) fn policy(namespace: &str, name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
         "metadata": {"name": name, "namespace": namespace}, "spec": spec})
 }
+
+/// The types that an administrator installs.
+const ADMIN_KINDS: [&str; 2] = ["adminnetworkpolicies", "baselineadminnetworkpolicies"];
 
 /// Two real nodes with a controller that leads, for both families.
 pub(crate) fn two_nodes(purpose: &'static str) -> Cluster {
@@ -99,7 +104,7 @@ impl Crowd {
             labelled_pod("office", "robot", "n1", &json!({"app": "robot"}), &json!([])),
             labelled_pod("yard", "dog", "n2", &json!({}), &json!([])),
         ]);
-        let mut crowd = Self { cluster, members: Vec::new() };
+        let mut crowd = Self { cluster, members: Vec::new(), administered: false };
         for (namespace, name, node) in [
             ("shop", "web", 1),
             ("shop", "db", 2),
@@ -221,7 +226,9 @@ impl Crowd {
     /// The objects, with the addresses that a kubelet would write into the pods' status, as the second opinion sees them.
     pub(crate) fn documented(&self) -> truth::Cluster {
         let mut objects = Vec::new();
-        for kind in ["nodes", "namespaces", "pods", "networkpolicies", "services", "endpointslices"] {
+        let kinds = ["nodes", "namespaces", "pods", "networkpolicies", "services", "endpointslices"];
+        let admin = ADMIN_KINDS.into_iter().filter(|_| self.administered);
+        for kind in kinds.into_iter().chain(admin) {
             objects.extend(self.cluster.get(&[kind, "-A"])["items"].as_array().unwrap().iter().cloned());
         }
         for member in &self.members {
@@ -268,6 +275,12 @@ impl Crowd {
         }
     }
 
+    /// AdminNetworkPolicies are a type of this cluster from now on.
+    pub(crate) fn administer(&mut self) {
+        self.cluster.install_admin_policies();
+        self.administered = true;
+    }
+
     /// Some of all connections are denied while these policies stand.
     pub(crate) fn under(&self, what: &str, policies: &[Value]) {
         self.cluster.apply_all(policies);
@@ -278,6 +291,9 @@ impl Crowd {
     /// Without policies everything works: what was denied before was denied by them, and not by a broken network.
     pub(crate) fn without(&self, what: &str) {
         self.cluster.lab.kubectl(&["delete", "networkpolicies", "-A", "--all"]).unwrap();
+        for kind in ADMIN_KINDS.into_iter().filter(|_| self.administered) {
+            self.cluster.lab.kubectl(&["delete", kind, "--all"]).unwrap();
+        }
         assert_eq!(self.agrees(&format!("after: {what}")), 0);
     }
 

@@ -1,7 +1,7 @@
-//! NetworkPolicies by packets: all connections of a crowd are tried under each of these policies, and come about where
+//! Policies of all tiers by packets: all connections of a crowd are tried under each of these policies, and come about where
 //! the objects say so and nowhere else. Before and after each, everything works.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use truth::Family;
 
 use crate::crowd::{Crowd, policy};
@@ -93,6 +93,52 @@ fn ports_and_labels_of_policies_by_packets() {
     crowd.without("names of ports, going out");
 
     labels(&crowd);
+}
+
+#[test]
+fn tiers_of_policies_by_packets() {
+    let mut crowd = Crowd::gather("tiers");
+    crowd.administer();
+    assert_eq!(crowd.agrees("before all policies"), 0);
+    let kind = |kind: &str, name: &str, spec: &Value| json!({"apiVersion": "policy.networking.k8s.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec});
+    let admin = |name: &str, spec: &Value| kind("AdminNetworkPolicy", name, spec);
+    let team = |name: &str| json!({"matchLabels": {"team": name}});
+    let rule = |action: &str, from: &Value| json!({"action": action, "from": [from]});
+    let red = json!({"namespaces": team("red")});
+    let all = json!({"namespaces": {}});
+
+    // The lowest number is asked first; ports, and pods of namespaces.
+    let robots = json!({"pods": {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app": "robot"}}}});
+    let first = json!({"priority": 5, "subject": {"namespaces": team("blue")}, "ingress": [
+        {"action": "Allow", "from": [robots], "ports": [{"portNumber": {"protocol": "TCP", "port": 8080}},
+            {"portRange": {"protocol": "UDP", "start": 5000, "end": 6000}}]},
+        {"action": "Pass", "from": [{"namespaces": {"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}}]}]});
+    let second = json!({"priority": 6, "subject": {"namespaces": team("blue")}, "ingress": [rule("Deny", &all)]});
+    crowd.under("one is asked before the other", &[admin("first", &first), admin("second", &second)]);
+
+    // What is passed on, policies of the namespace decide.
+    let only_db = json!({"podSelector": {"matchLabels": {"app": "web"}}, "ingress": [{"from": [{"podSelector": {}}]}]});
+    crowd.under("what is passed on is for the namespace to decide", &[policy("shop", "own", &only_db)]);
+    crowd.without("one is asked before the other");
+
+    // An administrator's word counts more than a namespace's, both ways.
+    let word = json!({"priority": 0, "subject": {"namespaces": team("blue")},
+        "ingress": [rule("Allow", &red)],
+        "egress": [{"action": "Deny", "to": [{"networks": ["10.128.0.0/15", "fd01::/64"]}]}]});
+    crowd.under(
+        "more than a namespace's word",
+        &[admin("word", &word), policy("shop", "deny", &json!({"podSelector": {}}))],
+    );
+    crowd.without("more than a namespace's word");
+
+    // The baseline is for those of whom nobody has said anything.
+    let baseline = json!({"subject": {"namespaces": {}}, "ingress": [rule("Deny", &all)]});
+    let open = json!({"podSelector": {"matchLabels": {"app": "web"}}, "ingress": [{}]});
+    crowd.under(
+        "the baseline, and a namespace that opens itself",
+        &[kind("BaselineAdminNetworkPolicy", "default", &baseline), policy("shop", "open", &open)],
+    );
+    crowd.without("the baseline, and a namespace that opens itself");
 }
 
 /// Labels of pods and of namespaces change while a policy stands.

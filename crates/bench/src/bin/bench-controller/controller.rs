@@ -44,7 +44,9 @@ impl Controller {
         }
         let program = Program::new(name, program)
             .arguments(["controller", "--identity", name, "--metrics-bind-address", metrics])
-            .arguments(["--nb-address", &world.northbound, "--sb-address", &world.southbound]);
+            .arguments(["--nb-address", &world.northbound, "--sb-address", &world.southbound])
+            // Where the lab's API server takes them from.
+            .arguments(["--k8s-service-cidrs", "10.96.0.0/16"]);
         world.lab.run(&program)?;
         let pid = world.lab.record().component(name)?.process.pid;
         Ok(Self { name: name.to_owned(), pid, started: started(pid)? })
