@@ -21,6 +21,10 @@ prerequisites: ## install what is missing on this machine (Debian packages; Rust
 build: prerequisites ## build everything
 	@$(CARGO) build --workspace --locked
 
+.PHONY: shim
+shim: prerequisites ## the CNI plugin as it is installed: small and static, target/shim/ovn-k8s-cni-overlay
+	@crates/cni-shim/build.sh
+
 .PHONY: up
 up: prerequisites ## a running cluster on this machine: Kubernetes, OVN, two nodes with kubelets
 	@$(CARGO) build --locked --quiet --package lab

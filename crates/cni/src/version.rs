@@ -1,0 +1,43 @@
+//! The versions of the specification.
+
+use std::fmt;
+
+/// A version of the specification that is spoken here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Version {
+    /// 0.3.1
+    V0_3_1,
+    /// 0.4.0: CHECK.
+    V0_4_0,
+    /// 1.0.0: addresses do not tell their family.
+    #[default]
+    V1_0_0,
+    /// 1.1.0: STATUS, GC, and the MTU of interfaces.
+    V1_1_0,
+}
+
+impl Version {
+    /// All of them, oldest first.
+    pub const ALL: [Self; 4] = [Self::V0_3_1, Self::V0_4_0, Self::V1_0_0, Self::V1_1_0];
+
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::V0_3_1 => "0.3.1",
+            Self::V0_4_0 => "0.4.0",
+            Self::V1_0_0 => "1.0.0",
+            Self::V1_1_0 => "1.1.0",
+        }
+    }
+
+    /// Reads it.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|version| version.name() == text)
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
