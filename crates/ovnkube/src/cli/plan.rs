@@ -20,7 +20,7 @@ Nothing is written anywhere: the controller's own core runs in memory. Settings 
 the controller.
 
 Exit status: 0 nothing would change, or yes; 1 failure, or a manifest that cannot be read; 2 wrong usage; 3 something \
-would change, or no.";
+would change, or no, or only for some.";
 
 /// What is asked.
 #[derive(Debug, Args)]

@@ -160,7 +160,7 @@ fn peer(value: &Value, path: &str) -> Result<Peer, String> {
         let path = format!("{path}.except[{place}]");
         let part = prefix(field::text(value, &path)?, &path)?;
         if !cidr.contains_prefix(part) || part == cidr {
-            return Err(format!("{path}: {part} is not inside {cidr}"));
+            return Err(format!("{path}: {part} is not a smaller network inside {cidr}"));
         }
         except.push(part);
     }

@@ -99,7 +99,12 @@ pub(super) fn port_name(text: &str, path: &str) -> Result<Name, String> {
     let letter = text.bytes().any(|byte| byte.is_ascii_lowercase());
     if text.len() > 15 || !letter || !text.bytes().all(plain) {
         let text = shortened(text);
-        return Err(format!("{path}: {text} is no name of a port (at most 15 lower-case letters, digits and '-')"));
+        if text.parse::<u16>().is_ok() {
+            return Err(format!("{path}: {text} is a text, and a number of a port is none: write it without quotes"));
+        }
+        return Err(format!(
+            "{path}: {text} is no name of a port (at most 15 lower-case letters, digits and '-', one letter at least)"
+        ));
     }
     Ok(text.into())
 }

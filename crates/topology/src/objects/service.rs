@@ -218,7 +218,7 @@ impl Spec<'_> {
         Ok(Some(ServiceSpec {
             kind,
             cluster_ips: addresses("spec.clusterIPs", cluster_ips.into_iter())?,
-            ports: self.read_ports()?,
+            ports: self.read_ports(kind)?,
             external_ips: addresses("spec.externalIPs", external)?,
             ingress_ips: match kind {
                 ServiceType::LoadBalancer => status.read_ingress()?,
@@ -236,7 +236,7 @@ impl Spec<'_> {
         }))
     }
 
-    fn read_ports(&self) -> Result<Box<[ServicePort]>, String> {
+    fn read_ports(&self, kind: ServiceType) -> Result<Box<[ServicePort]>, String> {
         let (mut numbers, mut node_ports, mut names) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         let mut ports = Vec::new();
         for (place, port) in self.ports.iter().flatten().enumerate() {
@@ -248,6 +248,8 @@ impl Spec<'_> {
                 port: number(format_args!("{field}.port"), port.port)?,
                 node_port: match port.node_port {
                     None | Some(0) => None,
+                    // What is left of a former life opens nothing.
+                    Some(_) if kind == ServiceType::ClusterIp => None,
                     Some(node_port) => Some(number(format_args!("{field}.nodePort"), node_port)?),
                 },
             };

@@ -38,6 +38,15 @@ pub(super) fn known(version: &str, kind: &str) -> Known {
     if let Some(known) = ObjectKind::ALL.into_iter().find(|known| known.name() == kind && known.group() == of) {
         return Known::Network(known);
     }
+    // One of Kubernetes' own groups, or where it was once: it would be taken for no part of the network.
+    let own = of == "extensions" || of.ends_with("k8s.io");
+    let elsewhere = ObjectKind::ALL.into_iter().find(|known| known.name() == kind && !known.group().is_empty());
+    if let Some(elsewhere) = elsewhere.filter(|_| own) {
+        return Known::Nothing(format!("{kind} is in {}", elsewhere.group()));
+    }
+    if of == "policy.networking.k8s.io" {
+        return Known::Nothing("of this group AdminNetworkPolicy and BaselineAdminNetworkPolicy are read".to_owned());
+    }
     if !of.is_empty() || CORE.contains(&kind) {
         return Known::Other;
     }

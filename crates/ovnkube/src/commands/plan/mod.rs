@@ -18,12 +18,13 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 use topology::ClusterSettings;
-use topology::preview::{Preview, differences};
+use topology::preview::{Preview, Remark, differences};
 use topology::store::ObjectKind;
 
 use self::admit::Objects;
 use self::load::{Key, Loaded, Mistake, shown};
 use self::report::Report;
+use super::ovsdb::value;
 use super::{CHANGES, FAILED, agreement};
 use crate::cli::{Output, Plan};
 use crate::config::{Config, Given, Problems};
@@ -85,6 +86,7 @@ pub(super) fn run(plan: &Plan, given: &Given) -> anyhow::Result<ExitCode> {
         };
         if let Some(answer) = asked {
             tell(&loaded.mistakes);
+            tell_remarks(&preview, &hints);
             let answer = answer?;
             return Ok(if loaded.mistakes.is_empty() { answer } else { ExitCode::from(FAILED) });
         }
@@ -111,6 +113,16 @@ pub(super) fn run(plan: &Plan, given: &Given) -> anyhow::Result<ExitCode> {
         (true, true) => ExitCode::from(CHANGES),
         (true, false) => ExitCode::SUCCESS,
     })
+}
+
+/// An answer may rest on what is not in force as its object says, or on what is missing: that is told beside it.
+fn tell_remarks(preview: &Preview, hints: &[String]) {
+    for Remark { kind, name, reason, message } in preview.refused().into_iter().chain(preview.warnings()) {
+        eprintln!("warning: {}", value::tame(&format!("{kind} {name}: {reason}: {message}")));
+    }
+    for hint in hints {
+        eprintln!("hint: {}", value::tame(hint));
+    }
 }
 
 fn tell(mistakes: &[Mistake]) {
