@@ -4,6 +4,7 @@ mod support;
 
 use support::Sandbox;
 
+const CNI: &str = "crates/cni/Cargo.toml";
 const TOPOLOGY: &str = "crates/topology/Cargo.toml";
 const NETMODEL: &str = "crates/netmodel/Cargo.toml";
 
@@ -78,10 +79,12 @@ fn only_the_named_features_are_pure() {
         1,
     );
     sandbox.write(NETMODEL, &manifest);
-    // The other pure crate on top of it takes the pure part only.
-    let topology = sandbox.read(TOPOLOGY);
+    // The other pure crates on top of it take the pure part only.
     let pure_part = "netmodel = { path = \"../netmodel\", default-features = false }";
-    sandbox.write(TOPOLOGY, &topology.replacen("netmodel.workspace = true", pure_part, 1));
+    for user in [CNI, TOPOLOGY] {
+        let manifest = sandbox.read(user);
+        sandbox.write(user, &manifest.replacen("netmodel.workspace = true", pure_part, 1));
+    }
     sandbox.refresh_lock_file();
     let (ok, said) = sandbox.house(&["purity"]);
     assert!(!ok && said.contains("netmodel → tokio"), "{said}");
