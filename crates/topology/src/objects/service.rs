@@ -248,8 +248,6 @@ impl Spec<'_> {
                 port: number(format_args!("{field}.port"), port.port)?,
                 node_port: match port.node_port {
                     None | Some(0) => None,
-                    // What is left of a former life opens nothing.
-                    Some(_) if kind == ServiceType::ClusterIp => None,
                     Some(node_port) => Some(number(format_args!("{field}.nodePort"), node_port)?),
                 },
             };
@@ -263,7 +261,9 @@ impl Spec<'_> {
             if !names.insert(name) {
                 return Err(format!("{field}.name: {} is there twice", shortened(name)));
             }
-            ports.push(read);
+            // What is left of a former life opens nothing.
+            let open = kind != ServiceType::ClusterIp;
+            ports.push(ServicePort { node_port: read.node_port.filter(|_| open), ..read });
         }
         Ok(ports.into())
     }
