@@ -66,11 +66,10 @@ fn understand(answer: &[u8]) -> Result<String, Failure> {
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n").ok_or_else(|| foreign("it speaks no HTTP"))?;
     let head = std::str::from_utf8(&answer[..end]).map_err(|_| foreign("it speaks no HTTP"))?;
     let body = std::str::from_utf8(&answer[end + 4..]).map_err(|_| foreign("its answer is no UTF-8"))?;
-    let mut lines = head.split("\r\n");
-    let status = lines.next().and_then(|line| line.strip_prefix("HTTP/1.1 "));
-    let status = status.ok_or_else(|| foreign("it speaks no HTTP/1.1"))?;
+    let (status, fields) = head.split_once("\r\n").unwrap_or((head, ""));
+    let status = status.strip_prefix("HTTP/1.1 ").ok_or_else(|| foreign("it speaks no HTTP/1.1"))?;
     let header = |name: &str| {
-        let mut fields = head.split("\r\n").skip(1).filter_map(|line| line.split_once(':'));
+        let mut fields = fields.split("\r\n").filter_map(|line| line.split_once(':'));
         fields.find(|(key, _)| key.trim().eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
     };
     match header(PROTOCOL_HEADER) {

@@ -20,7 +20,7 @@ tables! {
         selection_fields: BTreeSet<String> where feature = SessionAffinity, choices = ["ip_src", "ip_dst"];
         /// Logical port and source of health checks by endpoint address.
         ip_port_mappings: StringMap;
-        /// Such as `reject`, `skip_snat`, `hairpin_snat_ip`, `affinity_timeout`, `template`.
+        /// Such as `reject`, `skip_snat`, `hairpin_snat_ip`, `ct_flush`, `template`.
         options: StringMap;
         /// Who owns it.
         external_ids: StringMap;

@@ -99,6 +99,13 @@ impl Cluster {
         self.lab.run(&program).unwrap();
     }
 
+    /// Kills a component and starts it again; returns when the API answers.
+    pub(crate) fn interrupt(&self, component: &str) {
+        self.lab.kill(component).unwrap();
+        self.lab.restart(component).unwrap();
+        until("the API answers", || self.lab.kubectl(&["get", "--raw=/readyz"]).ok());
+    }
+
     pub(crate) fn wait_leader(&self, name: &str) {
         until(&format!("{name} leads"), || self.lab.log(name).unwrap().contains("leading").then_some(()));
     }

@@ -66,17 +66,7 @@ fn lesson_1_no_committed_state_refers_to_what_is_not_there() {
         // The same names again as other pods, a node that goes with pods on it, a namespace whose rules change.
         delete(&cluster, &["pods", "-n", "blue", "blue-1", "blue-2", "blue-3"]);
         cluster.apply_all(&pods("blue", &blue[..2], 2));
-        match round {
-            1 => {
-                cluster.lab.kill("kube-apiserver").unwrap();
-                cluster.lab.restart("kube-apiserver").unwrap();
-            }
-            _ => {
-                cluster.lab.kill("c1").unwrap();
-                cluster.lab.restart("c1").unwrap();
-            }
-        }
-        until("the API answers", || cluster.lab.kubectl(&["get", "--raw=/readyz"]).ok());
+        cluster.interrupt(if matches!(round, 1) { "kube-apiserver" } else { "c1" });
         cluster.apply_all(&[namespace("blue", false), namespace("red", true)]);
         delete(&cluster, &["node", "n3"]);
         settled(&cluster);

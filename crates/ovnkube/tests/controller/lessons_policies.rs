@@ -72,17 +72,7 @@ fn lesson_1_no_rule_ever_names_what_is_not_there() {
         let pods: Vec<Value> = pods("blue").chain(pods("red")).collect();
         let all = if round % 2 == 0 { [pods, policies].concat() } else { [policies, pods].concat() };
         cluster.apply_all(&all);
-        match round {
-            0 | 2 => {
-                cluster.lab.kill("kube-apiserver").unwrap();
-                cluster.lab.restart("kube-apiserver").unwrap();
-            }
-            _ => {
-                cluster.lab.kill("c1").unwrap();
-                cluster.lab.restart("c1").unwrap();
-            }
-        }
-        until("the API answers", || cluster.lab.kubectl(&["get", "--raw=/readyz"]).ok());
+        cluster.interrupt(if matches!(round, 0 | 2) { "kube-apiserver" } else { "c1" });
         cluster.apply_all(&[shapes("blue", round + 2), shapes("red", round + 3)].concat());
         stands_in_the_database(&cluster, "blue/shape-2");
         stands_in_the_database(&cluster, "red/shape-2");

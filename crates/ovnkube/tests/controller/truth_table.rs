@@ -8,20 +8,20 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use lab::{Databases, Lab, LabSpec, Ovn};
-use netmodel::{Mac, Prefix};
+use netmodel::Mac;
 use ovn_schema::northbound;
 use ovsdb::client::{Client, Config};
 use ovsdb::operation::RowValues;
 use ovsdb::replica::Table;
 use ovsdb::transaction::{Row, Transaction};
 use serde_json::Value;
-use topology::can::{Destination, Judge, Party, Verdict};
+use topology::can::{Judge, Verdict};
 use topology::identity::ObjectKey;
 use topology::plan::TABLES;
 use truth::random::{Rng, ServiceTuple, Tuple, service_tuples, tuples};
-use truth::{Family, Place, Protocol, Service};
+use truth::{Family, Place, Service};
 
-use self::world::{World, options};
+use self::world::{World, destination, options, party};
 use crate::cluster::{Cluster, PATIENCE};
 use crate::tracer::{Packet, Tracer, disagreement};
 
@@ -166,27 +166,6 @@ impl Map<'_> {
             _ => start.router,
         }
     }
-}
-
-fn single(address: IpAddr) -> Party {
-    Party::Network(Prefix::new(address, if address.is_ipv6() { 128 } else { 32 }).unwrap())
-}
-
-fn party(place: &Place) -> Party {
-    match place {
-        Place::Pod { namespace, name } => Party::Pod(ObjectKey::new(namespace, name).into()),
-        Place::Node(name) => Party::Node(name.as_str().into()),
-        Place::External(address) => single(*address),
-    }
-}
-
-fn destination(address: IpAddr, protocol: Protocol, port: u16) -> Destination {
-    let protocol = match protocol {
-        Protocol::Tcp => topology::objects::Protocol::Tcp,
-        Protocol::Udp => topology::objects::Protocol::Udp,
-        Protocol::Sctp => topology::objects::Protocol::Sctp,
-    };
-    Destination { party: single(address), protocol, port: Some(port) }
 }
 
 /// All three about one packet.

@@ -1,42 +1,19 @@
 //! The questions, and both answers to each.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use netmodel::Prefix;
-use topology::can::{Answer, Destination, Judge, Party, Step, Verdict};
-use topology::identity::ObjectKey;
-use topology::objects::Protocol;
+use topology::can::{Answer, Destination, Judge, Step, Verdict};
 use truth::random::{Rng, ServiceTuple, Tuple, service_tuples, tuples};
 use truth::{Family, Place, Service};
 
-use crate::world::{World, options};
+use crate::world::{World, destination, options, party, protocol};
 
 const CLUSTERS: u64 = 400;
 const TUPLES: usize = 250;
 const SERVICE_TUPLES: usize = 60;
-
-fn protocol(protocol: truth::Protocol) -> Protocol {
-    match protocol {
-        truth::Protocol::Tcp => Protocol::Tcp,
-        truth::Protocol::Udp => Protocol::Udp,
-        truth::Protocol::Sctp => Protocol::Sctp,
-    }
-}
-
-fn single(address: IpAddr) -> Party {
-    Party::Network(Prefix::new(address, if address.is_ipv6() { 128 } else { 32 }).unwrap())
-}
-
-fn party(place: &Place) -> Party {
-    match place {
-        Place::Pod { namespace, name } => Party::Pod(ObjectKey::new(namespace, name).into()),
-        Place::Node(name) => Party::Node(name.as_str().into()),
-        Place::External(address) => single(*address),
-    }
-}
 
 /// How often each answer was given.
 #[derive(Default)]
@@ -77,8 +54,7 @@ fn check(world: &World, judge: &Judge<'_>, tuple: &Tuple, counts: &mut Counts) -
     let Tuple { from, to, family, .. } = tuple;
     let said = tuple.verdict(&world.documented);
     let address = world.address(to, *family).ok_or_else(|| format!("{tuple:?}: there is no such address"))?;
-    let destination =
-        Destination { party: single(address), protocol: protocol(tuple.protocol), port: Some(tuple.port) };
+    let destination = destination(address, tuple.protocol, tuple.port);
     let answer = judge.decide(&party(from), &destination);
     let wrong = |found: &str| {
         let why = said.why.join("\n    ");
@@ -114,8 +90,7 @@ fn check_service(world: &World, judge: &Judge<'_>, tuple: &ServiceTuple, counts:
     let Some(address) = world.service_address((namespace, name), *family) else { return Ok(()) };
     let documented = &world.documented;
     let said = documented.service(from, (namespace, name), tuple.protocol, tuple.port, *family);
-    let destination =
-        Destination { party: single(address), protocol: protocol(tuple.protocol), port: Some(tuple.port) };
+    let destination = destination(address, tuple.protocol, tuple.port);
     let mut expected = BTreeMap::new();
     if let Service::Endpoints(endpoints) = &said {
         for endpoint in endpoints {

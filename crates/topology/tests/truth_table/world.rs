@@ -2,10 +2,13 @@
 
 use std::net::IpAddr;
 
+use netmodel::Prefix;
 use serde_json::{Value, json};
 use topology::ClusterSettings;
+use topology::can::{Destination, Party};
 use topology::desired::Given;
 use topology::identity::ObjectKey;
+use topology::objects::Protocol;
 use topology::preview::Preview;
 use topology::store::ObjectKind;
 use truth::random::{Options, Rng, pods, policies, services};
@@ -161,4 +164,30 @@ fn annotate(node: &mut Value) {
         "k8s.ovn.org/host-cidrs": json!(addresses).to_string(),
         "k8s.ovn.org/l3-gateway-config": gateway.to_string(),
     });
+}
+
+/// A place, as the core is asked about it.
+pub(crate) fn party(place: &Place) -> Party {
+    match place {
+        Place::Pod { namespace, name } => Party::Pod(ObjectKey::new(namespace, name).into()),
+        Place::Node(name) => Party::Node(name.as_str().into()),
+        Place::External(address) => single(*address),
+    }
+}
+
+fn single(address: IpAddr) -> Party {
+    Party::Network(Prefix::new(address, if address.is_ipv6() { 128 } else { 32 }).unwrap())
+}
+
+/// A door, as the core is asked about it.
+pub(crate) fn destination(address: IpAddr, of: truth::Protocol, port: u16) -> Destination {
+    Destination { party: single(address), protocol: protocol(of), port: Some(port) }
+}
+
+pub(crate) fn protocol(protocol: truth::Protocol) -> Protocol {
+    match protocol {
+        truth::Protocol::Tcp => Protocol::Tcp,
+        truth::Protocol::Udp => Protocol::Udp,
+        truth::Protocol::Sctp => Protocol::Sctp,
+    }
 }

@@ -27,10 +27,9 @@ pub(crate) fn figures(size: Size) -> Result<Vec<Figure>> {
     let commits = world.sequence()?.1 - commits;
     eprintln!("  {cpu:.2} s CPU for them, {:.1} MB, {commits} commits", controller.peak()?);
     let named = |what: &str| format!("{what}, {pods} pods with {POLICIES} policies on {}", world.words());
-    let cpu_goal = if pods == 1000 { Some(Goal::AtMost(0.35)) } else { None };
     let figure = Figure::new(named("CPU from before the first policy to the last annotation"), cpu, "s");
     Ok(vec![
-        cpu_goal.map_or(figure.clone(), |goal| figure.with_goal(goal)),
+        if pods == 1000 { figure.with_goal(Goal::AtMost(0.35)) } else { figure },
         Figure::new(named("the same CPU"), per_calibration(cpu)?, "calibrations"),
         Figure::new(named("peak RSS"), controller.peak()?, "MB").with_goal(Goal::AtMost(40.0)),
         Figure::new(named("creates to annotations"), pods as f64 / grown.seconds, "pods/s"),

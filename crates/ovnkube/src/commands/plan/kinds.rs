@@ -38,8 +38,8 @@ pub(super) fn known(version: &str, kind: &str) -> Known {
     if let Some(known) = ObjectKind::ALL.into_iter().find(|known| known.name() == kind && known.group() == of) {
         return Known::Network(known);
     }
-    // One of Kubernetes' own groups, or where it was once: it would be taken for no part of the network.
-    let own = of == "extensions" || of.ends_with("k8s.io");
+    // In one of Kubernetes' own groups, or where it was once, it would be taken for no part of the network.
+    let own = matches!(of, "" | "extensions") || of.ends_with("k8s.io");
     let elsewhere = ObjectKind::ALL.into_iter().find(|known| known.name() == kind && !known.group().is_empty());
     if let Some(elsewhere) = elsewhere.filter(|_| own) {
         return Known::Nothing(format!("{kind} is in {}", elsewhere.group()));
@@ -49,9 +49,6 @@ pub(super) fn known(version: &str, kind: &str) -> Known {
     }
     if !of.is_empty() || CORE.contains(&kind) {
         return Known::Other;
-    }
-    if let Some(elsewhere) = ObjectKind::ALL.into_iter().find(|known| known.name() == kind) {
-        return Known::Nothing(format!("{kind} is in {}", elsewhere.group()));
     }
     let core = ObjectKind::ALL.into_iter().filter(|known| known.group().is_empty()).map(ObjectKind::name);
     let core: Vec<(String, &str)> = core.chain(CORE).map(|name| (name.to_lowercase(), name)).collect();
