@@ -7,6 +7,7 @@
 //!  annotations, conditions, CNI's files ◀── report
 //! ```
 
+pub mod cni;
 pub mod condition;
 mod error;
 pub mod host_settings;
@@ -14,6 +15,7 @@ pub mod kernel;
 mod options;
 mod ovn_controller;
 pub mod own_node;
+pub mod pods;
 pub mod readiness;
 pub mod report;
 mod role;

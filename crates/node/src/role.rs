@@ -9,10 +9,12 @@ use tokio::sync::watch;
 use crate::error::NodeError;
 use crate::host_settings::{self, HostFacts};
 use crate::options::Options;
+use crate::pods::Pods;
 use crate::readiness::Readiness;
 use crate::report::{Annotations, Report};
 use crate::switch::Switch;
-use crate::{ovn_controller, own_node};
+use crate::switch::ports::Ports;
+use crate::{cni, ovn_controller, own_node};
 
 /// Runs the agent until it is told to stop.
 pub async fn run(options: Options, telemetry: &Telemetry) -> Result<(), NodeError> {
@@ -32,10 +34,30 @@ pub async fn run(options: Options, telemetry: &Telemetry) -> Result<(), NodeErro
         state: readiness.follow(),
     };
     let settings = keep_settings(options.clone(), switch.clone(), facts.subscribe(), &readiness, &annotations);
+    let pods = Pods::start(&api, &options.node);
+    let service = cni::Service::new(
+        cni::Parts {
+            pods,
+            ports: Ports::start(switch.client()),
+            mtu: watch::Sender::new(options.cluster.gateway_mtu).subscribe(),
+            state: readiness.follow(),
+            folder: options.cni.socket_folder.clone(),
+            patience: options.cni.patience,
+        },
+        telemetry,
+    );
+    let serving = service.serve(telemetry.shutdown());
+    let files = cni::install::keep(&options.cni, readiness.follow(), |kept| {
+        if let Err(why) = kept {
+            tracing::warn!(why, "the runtime's files are not as they should be");
+        }
+    });
     let controller = ovn_controller::follow(readiness.part("ovn-controller"));
     let shutdown = telemetry.shutdown();
     tokio::select! {
         () = shutdown.wait() => Ok(()),
+        served = serving => served.map_err(NodeError::Cni),
+        () = files => Err(NodeError::Ended("the look after the runtime's files")),
         () = report.run() => Err(NodeError::Ended("the node's report")),
         () = settings => Err(NodeError::Ended("the switch's settings")),
         () = controller => Err(NodeError::Ended("the look at ovn-controller")),

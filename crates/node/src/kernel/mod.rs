@@ -1,6 +1,9 @@
 //! The kernel's network, by netlink: no process is started for it.
 
+mod conversation;
 pub mod namespace;
+mod offload;
+pub mod pod_link;
 
 use std::io;
 use std::path::Path;
