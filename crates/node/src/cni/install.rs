@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::time::Duration;
 
 use cni::Version;
 use serde_json::json;
@@ -17,10 +18,17 @@ pub const PLUGIN: &str = "ovn-k8s-cni-overlay";
 /// Ours, before whatever else is there: runtimes take the first by name.
 pub const CONFIGURATION: &str = "10-ovn-kubernetes.conf";
 
+/// A node that is not ready for a moment, as while the agent is restarted, is not taken from the scheduler.
+const MOMENT: Duration = Duration::from_secs(15);
+
 /// Keeps the files as the node's state says: the plugin always, the configuration while the node is ready. Never ends.
 pub async fn keep(options: &CniOptions, mut state: watch::Receiver<State>, tell: impl Fn(State)) {
     loop {
-        let ready = state.borrow_and_update().is_ok();
+        let ready = match tokio::time::timeout(MOMENT, state.wait_for(State::is_ok)).await {
+            Ok(Ok(_)) => true,
+            Ok(Err(_)) => return,
+            Err(_) => false,
+        };
         let kept = install_plugin(options).and_then(|()| if ready { declare(options) } else { withdraw(options) });
         tell(kept);
         if state.changed().await.is_err() {
