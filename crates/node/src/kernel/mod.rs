@@ -1,6 +1,14 @@
 //! The kernel's network, by netlink: no process is started for it.
 
+pub mod address;
+pub mod changes;
+pub mod device;
+mod error;
 pub mod namespace;
+pub mod neighbour;
+pub mod route;
+
+pub use error::KernelError;
 
 use std::io;
 use std::path::Path;
