@@ -1,0 +1,101 @@
+//! The agent's parts, put together.
+
+use std::sync::Arc;
+
+use kubernetes::Api;
+use telemetry::Telemetry;
+use tokio::sync::watch;
+
+use crate::error::NodeError;
+use crate::host_settings::{self, HostFacts};
+use crate::options::Options;
+use crate::readiness::Readiness;
+use crate::report::{Annotations, Report};
+use crate::switch::Switch;
+use crate::{ovn_controller, own_node};
+
+/// Runs the agent until it is told to stop.
+pub async fn run(options: Options, telemetry: &Telemetry) -> Result<(), NodeError> {
+    let options = Arc::new(options);
+    let api = Api::from_kubeconfig(options.kubeconfig.as_deref(), None).await?;
+    let switch = Arc::new(Switch::start(options.switch.clone()));
+    let readiness = Readiness::new(telemetry.health());
+    let node = own_node::follow(&api, &options.node);
+    let annotations = watch::Sender::new(Annotations::new());
+    let facts = watch::Sender::new(None::<HostFacts>);
+
+    let report = Report {
+        api: api.clone(),
+        name: options.node.clone(),
+        node: node.clone(),
+        annotations: annotations.subscribe(),
+        state: readiness.follow(),
+    };
+    let settings = keep_settings(options.clone(), switch.clone(), facts.subscribe(), &readiness, &annotations);
+    let controller = ovn_controller::follow(readiness.part("ovn-controller"));
+    let shutdown = telemetry.shutdown();
+    tokio::select! {
+        () = shutdown.wait() => Ok(()),
+        () = report.run() => Err(NodeError::Ended("the node's report")),
+        () = settings => Err(NodeError::Ended("the switch's settings")),
+        () = controller => Err(NodeError::Ended("the look at ovn-controller")),
+    }
+}
+
+/// Takes everything that the agent made off this host again.
+pub async fn clean_up(options: Options) -> Result<(), NodeError> {
+    let switch = Switch::start(options.switch.clone());
+    let failed = |error: String| NodeError::CleanUp(error);
+    let client = switch.client();
+    client.connected(std::time::Duration::from_secs(10)).await.map_err(|error| failed(error.to_string()))?;
+    if let Some(transaction) = host_settings::plan_removal(&client.snapshot()) {
+        client.transact(&transaction).await.map_err(|error| failed(error.to_string()))?;
+    }
+    Ok(())
+}
+
+/// Keeps our keys in the switch's database, and tells the chassis' name. Never ends.
+async fn keep_settings(
+    options: Arc<Options>,
+    switch: Arc<Switch>,
+    mut facts: watch::Receiver<Option<HostFacts>>,
+    readiness: &Readiness,
+    annotations: &watch::Sender<Annotations>,
+) {
+    let part = readiness.part("open vswitch");
+    let client = switch.client();
+    let (mut status, mut changes) = (client.status(), client.subscribe());
+    loop {
+        if status.borrow_and_update().connected {
+            part.ready();
+            let snapshot = client.snapshot();
+            if let Some(facts) = facts.borrow_and_update().clone()
+                && let Some(transaction) = host_settings::plan(&options, &facts, &snapshot)
+                && let Err(error) = client.transact(&transaction).await
+            {
+                part.not_ready(format!("its settings cannot be written: {error}"));
+                tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+                continue;
+            }
+            if let Some(chassis) = host_settings::chassis(&client.snapshot()) {
+                tell(annotations, "k8s.ovn.org/node-chassis-id", chassis);
+            }
+        } else {
+            let why = status.borrow().last_error.clone().unwrap_or_else(|| "not connected yet".into());
+            part.not_ready(format!("its database cannot be reached: {why}; start Open vSwitch"));
+        }
+        tokio::select! {
+            changed = status.changed() => if changed.is_err() { return },
+            changed = facts.changed() => if changed.is_err() { return },
+            _ = changes.next() => {}
+        }
+    }
+}
+
+fn tell(annotations: &watch::Sender<Annotations>, key: &'static str, value: String) {
+    annotations.send_if_modified(|all| {
+        let changed = all.get(key) != Some(&value);
+        all.insert(key, value);
+        changed
+    });
+}
