@@ -92,6 +92,14 @@ impl FlowChange {
         Self { lines: gone.chain(new).collect(), installed: Installed(wanted.keys().copied().collect()) }
     }
 
+    /// The same, but what is installed stays.
+    pub fn adding(installed: &Installed, wanted: &[Flow]) -> Self {
+        let mut change = Self::between(installed, wanted);
+        change.lines.retain(|line| line.starts_with("add "));
+        change.installed.0.extend(&installed.0);
+        change
+    }
+
     /// Whether nothing is to be done.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()

@@ -9,6 +9,7 @@
 
 pub mod condition;
 mod error;
+pub mod gateway;
 pub mod host_settings;
 pub mod kernel;
 mod options;

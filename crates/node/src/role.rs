@@ -7,9 +7,10 @@ use telemetry::Telemetry;
 use tokio::sync::watch;
 
 use crate::error::NodeError;
+use crate::gateway::{self, Gateway, GatewayReport};
 use crate::host_settings::{self, HostFacts};
 use crate::options::Options;
-use crate::readiness::Readiness;
+use crate::readiness::{Part, Readiness};
 use crate::report::{Annotations, Report};
 use crate::switch::Switch;
 use crate::{ovn_controller, own_node};
@@ -34,10 +35,16 @@ pub async fn run(options: Options, telemetry: &Telemetry) -> Result<(), NodeErro
     let settings = keep_settings(options.clone(), switch.clone(), facts.subscribe(), &readiness, &annotations);
     let controller = ovn_controller::follow(readiness.part("ovn-controller"));
     let shutdown = telemetry.shutdown();
+    let host_ports = watch::Sender::new(Vec::new());
+    let (gateway, told) = Gateway::new(options.clone(), &api, switch.clone(), node.clone(), host_ports.subscribe());
+    let gateway_part = readiness.part("gateway");
+    let tell_gateway = tell_gateway(told, &gateway_part, &annotations, &facts);
     tokio::select! {
         () = shutdown.wait() => Ok(()),
         () = report.run() => Err(NodeError::Ended("the node's report")),
         () = settings => Err(NodeError::Ended("the switch's settings")),
+        () = gateway.run(shutdown.clone()) => Ok(()),
+        () = tell_gateway => Err(NodeError::Ended("the gateway")),
         () = controller => Err(NodeError::Ended("the look at ovn-controller")),
     }
 }
@@ -48,10 +55,35 @@ pub async fn clean_up(options: Options) -> Result<(), NodeError> {
     let failed = |error: String| NodeError::CleanUp(error);
     let client = switch.client();
     client.connected(std::time::Duration::from_secs(10)).await.map_err(|error| failed(error.to_string()))?;
+    gateway::clean_up(&options, &switch).await.map_err(failed)?;
     if let Some(transaction) = host_settings::plan_removal(&client.snapshot()) {
         client.transact(&transaction).await.map_err(|error| failed(error.to_string()))?;
     }
     Ok(())
+}
+
+/// What the gateway says reaches those whom it concerns. Ends with the gateway.
+async fn tell_gateway(
+    mut told: watch::Receiver<GatewayReport>,
+    part: &Part,
+    annotations: &watch::Sender<Annotations>,
+    facts: &watch::Sender<Option<HostFacts>>,
+) {
+    loop {
+        let report = told.borrow_and_update().clone();
+        part.say(&report.state);
+        for (key, value) in report.annotations {
+            tell(annotations, key, value);
+        }
+        facts.send_if_modified(|before| {
+            let changed = *before != report.host;
+            *before = report.host;
+            changed
+        });
+        if told.changed().await.is_err() {
+            return;
+        }
+    }
 }
 
 /// Keeps our keys in the switch's database, and tells the chassis' name. Never ends.
