@@ -63,6 +63,17 @@ pub fn withdraw(options: &CniOptions) -> State {
     }
 }
 
+/// Takes the plugin away again.
+pub fn remove_plugin(options: &CniOptions) -> State {
+    let plugin = options.binaries.join(PLUGIN);
+    match fs::remove_file(&plugin) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(format!("the plugin {} cannot be removed: {error}", plugin.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// What the runtime reads.
 fn configuration() -> String {
     let network = json!({"cniVersion": Version::V1_1_0.name(), "name": "ovn-kubernetes", "type": PLUGIN,
