@@ -7,11 +7,25 @@
 //!  annotations, conditions, CNI's files ◀── report
 //! ```
 
+pub mod cni;
+pub mod condition;
+mod error;
+pub mod gateway;
+pub mod host_settings;
 pub mod kernel;
 mod options;
+mod ovn_controller;
+pub mod own_node;
+pub mod pods;
+pub mod readiness;
+pub mod report;
+mod role;
 pub mod switch;
+
+pub use error::NodeError;
+pub use role::{clean_up, run};
 
 pub use options::{
     CniOptions, EXTERNAL_BRIDGE, Encapsulation, GatewayMode, GatewayOptions, INTEGRATION_BRIDGE, MANAGEMENT_PORT,
-    Options,
+    Options, OvnController,
 };

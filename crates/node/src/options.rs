@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ovsdb::client::Remote;
 use topology::ClusterSettings;
@@ -17,14 +18,27 @@ pub struct Options {
     pub cluster: ClusterSettings,
     /// The host's own Open vSwitch database.
     pub switch: Remote,
-    /// Where ovn-controller finds the southbound database, as it reads it.
-    pub southbound: String,
+    /// What ovn-controller is told.
+    pub ovn_controller: OvnController,
     /// The way to the outside.
     pub gateway: GatewayOptions,
     /// The way to other nodes.
     pub encapsulation: Encapsulation,
     /// Where container runtimes look.
     pub cni: CniOptions,
+}
+
+/// What ovn-controller is told.
+#[derive(Debug, Clone)]
+pub struct OvnController {
+    /// Where it finds the southbound database, as it reads it.
+    pub southbound: String,
+    /// After how many milliseconds it asks a silent database whether it is there; 0 is never.
+    pub inactivity_probe: u32,
+    /// For how many milliseconds a new one keeps the flows of the one before it.
+    pub wait_before_clear: u32,
+    /// Whether it follows the whole database.
+    pub monitor_all: bool,
 }
 
 /// How pods reach the outside.
@@ -78,6 +92,8 @@ pub struct CniOptions {
     pub configurations: PathBuf,
     /// The shim to install; none leaves that to others.
     pub shim: Option<PathBuf>,
+    /// How long a pod waits for its annotation and its flows.
+    pub patience: Duration,
 }
 
 /// The name of the management port on the host.

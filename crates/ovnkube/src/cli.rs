@@ -1,6 +1,7 @@
 //! The command line: what can be asked for, and help that teaches it.
 
 mod controller;
+mod node;
 mod ovsdb;
 mod plan;
 
@@ -15,6 +16,7 @@ use crate::config::Given;
 use crate::settings::SETTINGS;
 
 pub(crate) use controller::Controller;
+pub(crate) use node::Node;
 pub(crate) use ovsdb::{Dump, OvsdbVerb, Server, Transact, Watch};
 pub(crate) use plan::Plan;
 
@@ -24,6 +26,7 @@ pub(crate) use plan::Plan;
 #[command(after_help = "\
 Examples:
   ovnkube controller                        the controller, with the settings of the file
+  ovnkube node                              the agent of a node
   ovnkube config example > ovn_k8s.conf     a file to begin with
   ovnkube config check ovn_k8s.conf         every mistake in it, at once
   ovnkube config show                       each setting, and where its value comes from
@@ -59,6 +62,10 @@ pub(crate) enum Verb {
     /// Turn Kubernetes objects into the logical network
     #[command(alias = "master", after_help = controller::EXAMPLES)]
     Controller(Controller),
+
+    /// Wire the pods of this node and look after its way to the outside
+    #[command(after_help = node::EXAMPLES)]
+    Node(Node),
 
     /// Check, show or begin a configuration
     #[command(subcommand)]

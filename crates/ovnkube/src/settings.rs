@@ -1,6 +1,8 @@
 //! Every setting, declared once: the file's keys, the environment, the flags, the example file, `config
 //! show` and the documentation all come from [`SETTINGS`].
 
+pub(crate) mod node;
+
 use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
@@ -230,18 +232,23 @@ pub(crate) fn list<T: FromStr<Err: ToString>>(value: &str) -> Result<Vec<T>, Str
     values.and_then(|values| if values.is_empty() { Err("it is empty".to_owned()) } else { Ok(values) })
 }
 
-fn truth(value: &str) -> Result<(), String> {
+pub(crate) fn truth(value: &str) -> Result<(), String> {
     value.parse::<bool>().map(drop).map_err(|_| "neither true nor false".to_owned())
 }
 
 /// All settings, in the order of the file. A new setting is one more entry here.
-pub(crate) const SETTINGS: [&Setting; 24] = [
+pub(crate) const SETTINGS: [&Setting; 38] = [
     &LOG_LEVEL,
     &LOG_FORMAT,
     &METRICS_ADDRESS,
     &CLUSTER_SUBNETS,
     &MTU,
     &MULTICAST,
+    &node::ENCAP_IP,
+    &node::ENCAP_PORT,
+    &node::INACTIVITY_PROBE,
+    &node::WAIT_BEFORE_CLEAR,
+    &node::MONITOR_ALL,
     &KUBECONFIG,
     &SERVICE_CIDRS,
     &NB_ADDRESS,
@@ -252,11 +259,20 @@ pub(crate) const SETTINGS: [&Setting; 24] = [
     &SB_KEY,
     &SB_CERTIFICATE,
     &SB_AUTHORITIES,
+    &node::SWITCH_ADDRESS,
+    &node::GATEWAY_MODE,
+    &node::GATEWAY_INTERFACE,
+    &node::GATEWAY_NEXT_HOP,
     &V4_JOIN,
     &V6_JOIN,
     &V4_MASQUERADE,
     &V6_MASQUERADE,
     &SNAT_PER_POD,
+    &node::CNI_CONF_DIR,
+    &node::CNI_BIN_DIR,
+    &node::CNI_SERVER_DIR,
+    &node::CNI_SHIM,
+    &node::CNI_PATIENCE,
     &LEASE_DURATION,
     &RENEW_DEADLINE,
     &RETRY_PERIOD,

@@ -101,12 +101,12 @@ fn pace(config: &Config) -> anyhow::Result<Pace> {
     Ok(pace)
 }
 
-fn path(config: &Config, setting: &Setting) -> anyhow::Result<Option<PathBuf>> {
+pub(super) fn path(config: &Config, setting: &Setting) -> anyhow::Result<Option<PathBuf>> {
     let value = config.value(setting)?;
     Ok((!value.is_empty()).then(|| value.into()))
 }
 
-fn kubeconfig(config: &Config) -> anyhow::Result<Option<PathBuf>> {
+pub(super) fn kubeconfig(config: &Config) -> anyhow::Result<Option<PathBuf>> {
     let file = path(config, &settings::KUBECONFIG)?;
     if let Some(file) = &file {
         check_kubeconfig(file)?;

@@ -5,6 +5,7 @@ mod config;
 mod controller;
 mod health;
 mod log_level;
+mod node;
 mod ovsdb;
 mod plan;
 mod role;
@@ -31,6 +32,7 @@ const CHANGES: u8 = 3;
 pub(crate) fn run(cli: &Cli) -> ExitCode {
     let (result, failure) = match &cli.command {
         Verb::Controller(role) => (controller::run(role, &cli.given()), FAILED),
+        Verb::Node(role) => (node::run(role, &cli.given()), FAILED),
         Verb::Config(verb) => (config::run(verb, &cli.given()), FAILED),
         Verb::Health { probe, target, output } => (health::run(*probe, target, *output, &cli.given()), CANNOT_ASK),
         Verb::LogLevel { level, target } => (log_level::run(level.as_deref(), target, &cli.given()), CANNOT_ASK),

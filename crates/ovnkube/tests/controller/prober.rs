@@ -38,6 +38,7 @@ pub(crate) struct Prober {
 pub(crate) struct WayId(usize);
 
 /// A moment: how many datagrams had been sent on each way.
+#[derive(Clone)]
 pub(crate) struct Moment(Vec<u64>);
 
 impl Prober {
@@ -149,6 +150,15 @@ impl Prober {
             let (passed, sent) = (self.arrived(*way, since), self.sent(*way, since));
             let first = passed.iter().take(5).collect::<Vec<_>>();
             assert!(passed.is_empty(), "{what}: {} of {sent} passed from {}: {first:?}", passed.len(), self.name(*way));
+        }
+    }
+
+    /// Nothing that was sent from one moment to another arrived.
+    pub(crate) fn nothing_passed_before(&self, what: &str, ways: &[WayId], since: &Moment, end: &Moment) {
+        for way in ways {
+            let end = end.0.get(way.0).copied().unwrap_or(0);
+            let passed: Vec<u64> = self.arrived(*way, since).into_iter().filter(|number| *number < end).collect();
+            assert!(passed.is_empty(), "{what}: {} passed from {}: {passed:?}", passed.len(), self.name(*way));
         }
     }
 

@@ -1,0 +1,144 @@
+//! What ovn-controller reads in the host's Open vSwitch database: where the southbound database is, our end of the tunnels,
+//! which bridge leads outside. Keys of others are left alone, and of a shared key (`ovn-bridge-mappings`) the parts of others.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ovsdb::datum::Datum;
+use ovsdb::operation::{Condition, Mutation, Mutator};
+use ovsdb::replica::Snapshot;
+use ovsdb::transaction::Transaction;
+
+use crate::options::Options;
+
+/// The physical network's name in the northbound database.
+const PHYSICAL_NETWORK: &str = "physnet";
+const MAPPINGS: &str = "ovn-bridge-mappings";
+/// Who the chassis is: it outlives us, for the controller may know it.
+const SYSTEM_ID: &str = "system-id";
+/// What we may have written and take away again; the chassis keeps its name.
+const OURS: [&str; 10] = [
+    "ovn-remote",
+    "ovn-encap-ip",
+    "ovn-encap-type",
+    "ovn-encap-tos",
+    "ovn-remote-probe-interval",
+    "ovn-bridge-remote-probe-interval",
+    "ovn-ofctrl-wait-before-clear",
+    "ovn-enable-lflow-cache",
+    "ovn-monitor-all",
+    "ovn-bridge-datapath-type",
+];
+
+/// What is known of the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostFacts {
+    /// Our end of the tunnels.
+    pub encapsulation: IpAddr,
+    /// The bridge that leads to the outside; none if there is none.
+    pub bridge: Option<String>,
+    /// Whether that bridge is forwarded in ovs-vswitchd rather than in the kernel.
+    pub userspace: bool,
+}
+
+/// What the keys shall be, given what stands there.
+fn wanted(options: &Options, facts: &HostFacts, current: &BTreeMap<String, String>) -> BTreeMap<&'static str, String> {
+    let told = &options.ovn_controller;
+    let mut wanted: BTreeMap<&'static str, String> = [
+        ("hostname", options.node.clone()),
+        ("ovn-remote", told.southbound.clone()),
+        ("ovn-encap-ip", facts.encapsulation.to_string()),
+        ("ovn-encap-type", "geneve".to_owned()),
+        ("ovn-remote-probe-interval", told.inactivity_probe.to_string()),
+        // The switch is on this host: it is there, or the connection is not.
+        ("ovn-bridge-remote-probe-interval", "0".to_owned()),
+        ("ovn-ofctrl-wait-before-clear", told.wait_before_clear.to_string()),
+        ("ovn-enable-lflow-cache", "true".to_owned()),
+        ("ovn-monitor-all", told.monitor_all.to_string()),
+    ]
+    .into();
+    if current.get(SYSTEM_ID).is_none_or(String::is_empty) {
+        wanted.insert(SYSTEM_ID, options.node.clone());
+    }
+    if facts.userspace {
+        wanted.insert("ovn-bridge-datapath-type", "netdev".to_owned());
+    }
+    if let Some(bridge) = &facts.bridge {
+        let current = current.get(MAPPINGS).map_or("", String::as_str);
+        wanted.insert(MAPPINGS, with_mapping(current, Some(bridge)));
+    }
+    wanted
+}
+
+/// The mappings with ours in them, or without it.
+fn with_mapping(current: &str, bridge: Option<&str>) -> String {
+    let ours = bridge.map(|bridge| format!("{PHYSICAL_NETWORK}:{bridge}"));
+    let is_ours = |mapping: &str| mapping.split_once(':').is_some_and(|(network, _)| network == PHYSICAL_NETWORK);
+    let others = current.split(',').map(str::trim).filter(|mapping| !mapping.is_empty() && !is_ours(mapping));
+    let mut mappings: Vec<&str> = others.collect();
+    mappings.extend(ours.as_deref());
+    mappings.join(",")
+}
+
+/// The transaction that makes the keys what they shall be; nothing if they are, or the switch is not seen yet.
+pub(crate) fn plan(options: &Options, facts: &HostFacts, snapshot: &Snapshot) -> Option<Transaction> {
+    let (root, current) = current(snapshot)?;
+    let wanted = wanted(options, facts, &current);
+    let mut transaction = Transaction::new();
+    for (key, value) in &wanted {
+        if current.get(*key) != Some(value) {
+            transaction.set_key("Open_vSwitch", root, "external_ids", key, value);
+        }
+    }
+    (!transaction.is_empty()).then_some(transaction)
+}
+
+/// The transaction that takes our keys away; nothing if there are none.
+pub(crate) fn plan_removal(snapshot: &Snapshot) -> Option<Transaction> {
+    let (root, current) = current(snapshot)?;
+    let mut gone: Vec<&str> = OURS.into_iter().filter(|key| current.contains_key(*key)).collect();
+    let mut transaction = Transaction::new();
+    match current.get(MAPPINGS).map(|mappings| (mappings, with_mapping(mappings, None))) {
+        Some((_, left)) if left.is_empty() => gone.push(MAPPINGS),
+        Some((before, left)) if *before != left => {
+            transaction.set_key("Open_vSwitch", root, "external_ids", MAPPINGS, &left);
+        }
+        _ => {}
+    }
+    if !gone.is_empty() {
+        let keys = Datum::set(gone.into_iter().map(|key| ovsdb::datum::Atom::String(ovsdb::text::Text::new(key))));
+        let mutations = vec![Mutation::new("external_ids", Mutator::Delete, keys)];
+        transaction.mutate("Open_vSwitch", vec![Condition::uuid(root)], mutations);
+    }
+    (!transaction.is_empty()).then_some(transaction)
+}
+
+/// The chassis' name.
+pub(crate) fn chassis(snapshot: &Snapshot) -> Option<String> {
+    current(snapshot)?.1.remove(SYSTEM_ID).filter(|name| !name.is_empty())
+}
+
+fn current(snapshot: &Snapshot) -> Option<(ovsdb::uuid::Uuid, BTreeMap<String, String>)> {
+    let row = snapshot.table("Open_vSwitch")?.iter().next()?;
+    let ids = row.get("external_ids")?;
+    let text = |atom: &ovsdb::datum::Atom| match atom {
+        ovsdb::datum::Atom::String(text) => Some(text.as_str().into_owned()),
+        _ => None,
+    };
+    let pairs = ids.pairs().iter().filter_map(|(key, value)| Some((text(key)?, text(value)?)));
+    Some((row.uuid, pairs.collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_of_others_stay() {
+        assert_eq!(with_mapping("", Some("br-ex")), "physnet:br-ex");
+        assert_eq!(with_mapping("other:br-a, physnet:old", Some("br-ex")), "other:br-a,physnet:br-ex");
+        assert_eq!(with_mapping("physnet:br-ex", Some("br-ex")), "physnet:br-ex");
+        assert_eq!(with_mapping("physnet:br-ex,other:br-a", None), "other:br-a");
+        assert_eq!(with_mapping("physnet:br-ex", None), "");
+    }
+}

@@ -1,0 +1,158 @@
+//! The agent's parts, put together.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kubernetes::Api;
+use telemetry::Telemetry;
+use tokio::sync::watch;
+
+use crate::error::NodeError;
+use crate::gateway::{self, Gateway, GatewayReport};
+use crate::host_settings::{self, HostFacts};
+use crate::options::Options;
+use crate::pods::Pods;
+use crate::readiness::{Part, Readiness};
+use crate::report::{Annotations, Report};
+use crate::switch::Switch;
+use crate::switch::ports::Ports;
+use crate::{cni, ovn_controller, own_node};
+
+/// Runs the agent until it is told to stop.
+pub async fn run(options: Options, telemetry: &Telemetry) -> Result<(), NodeError> {
+    let options = Arc::new(options);
+    let api = Api::from_kubeconfig(options.kubeconfig.as_deref(), None).await?;
+    let switch = Arc::new(Switch::start(options.switch.clone()));
+    let readiness = Readiness::new(telemetry.health());
+    let node = own_node::follow(&api, &options.node);
+    let annotations = watch::Sender::new(Annotations::new());
+    let facts = watch::Sender::new(None::<HostFacts>);
+
+    let report = Report {
+        api: api.clone(),
+        name: options.node.clone(),
+        node: node.clone(),
+        annotations: annotations.subscribe(),
+        state: readiness.follow(),
+    };
+    let settings = keep_settings(options.clone(), switch.clone(), facts.subscribe(), &readiness, &annotations);
+    let pods = Pods::start(&api, &options.node);
+    let published = pods.published();
+    let service = cni::Service::new(
+        cni::Parts {
+            pods,
+            ports: Ports::start(switch.client()),
+            mtu: watch::Sender::new(options.cluster.gateway_mtu).subscribe(),
+            state: readiness.follow(),
+            folder: options.cni.socket_folder.clone(),
+            patience: options.cni.patience,
+        },
+        telemetry,
+    );
+    let serving = service.serve(telemetry.shutdown());
+    let files = cni::install::keep(&options.cni, readiness.follow(), |kept| {
+        if let Err(why) = kept {
+            tracing::warn!(why, "the runtime's files are not as they should be");
+        }
+    });
+    let controller = ovn_controller::follow(readiness.part("ovn-controller"));
+    let shutdown = telemetry.shutdown();
+    let (gateway, told) = Gateway::new(options.clone(), &api, switch.clone(), node.clone(), published);
+    let gateway_part = readiness.part("gateway");
+    let tell_gateway = tell_gateway(told, &gateway_part, &annotations, &facts);
+    tokio::select! {
+        () = shutdown.wait() => Ok(()),
+        served = serving => served.map_err(NodeError::Cni),
+        () = files => Err(NodeError::Ended("the look after the runtime's files")),
+        () = report.run() => Err(NodeError::Ended("the node's report")),
+        () = settings => Err(NodeError::Ended("the switch's settings")),
+        () = gateway.run(shutdown.clone()) => Ok(()),
+        () = tell_gateway => Err(NodeError::Ended("the gateway")),
+        () = controller => Err(NodeError::Ended("the look at ovn-controller")),
+    }
+}
+
+/// Takes everything that the agent made off this host again.
+pub async fn clean_up(options: Options) -> Result<(), NodeError> {
+    let switch = Switch::start(options.switch.clone());
+    let client = switch.client();
+    let reached = client.connected(Duration::from_secs(10)).await;
+    reached.map_err(|error| NodeError::CleanUp(format!("Open vSwitch's database cannot be reached: {error}")))?;
+    let mut failures: Vec<String> = Vec::new();
+    failures.extend(cni::clean_up(&options.cni, &Ports::start(client)).await.err());
+    failures.extend(gateway::clean_up(&options, &switch).await.err());
+    if let Some(transaction) = host_settings::plan_removal(&client.snapshot()) {
+        failures.extend(client.transact(&transaction).await.err().map(|error| error.to_string()));
+    }
+    if failures.is_empty() { Ok(()) } else { Err(NodeError::CleanUp(failures.join("; "))) }
+}
+
+/// What the gateway says reaches those whom it concerns. Ends with the gateway.
+async fn tell_gateway(
+    mut told: watch::Receiver<GatewayReport>,
+    part: &Part,
+    annotations: &watch::Sender<Annotations>,
+    facts: &watch::Sender<Option<HostFacts>>,
+) {
+    loop {
+        let report = told.borrow_and_update().clone();
+        part.say(&report.state);
+        for (key, value) in report.annotations {
+            tell(annotations, key, value);
+        }
+        facts.send_if_modified(|before| {
+            let changed = *before != report.host;
+            *before = report.host;
+            changed
+        });
+        if told.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Keeps our keys in the switch's database, and tells the chassis' name. Never ends.
+async fn keep_settings(
+    options: Arc<Options>,
+    switch: Arc<Switch>,
+    mut facts: watch::Receiver<Option<HostFacts>>,
+    readiness: &Readiness,
+    annotations: &watch::Sender<Annotations>,
+) {
+    let part = readiness.part("open vswitch");
+    let client = switch.client();
+    let (mut status, mut changes) = (client.status(), client.subscribe());
+    loop {
+        if status.borrow_and_update().connected {
+            part.ready();
+            let snapshot = client.snapshot();
+            if let Some(facts) = facts.borrow_and_update().clone()
+                && let Some(transaction) = host_settings::plan(&options, &facts, &snapshot)
+                && let Err(error) = client.transact(&transaction).await
+            {
+                part.not_ready(format!("its settings cannot be written: {error}"));
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                continue;
+            }
+            if let Some(chassis) = host_settings::chassis(&client.snapshot()) {
+                tell(annotations, "k8s.ovn.org/node-chassis-id", chassis);
+            }
+        } else {
+            let why = status.borrow().last_error.clone().unwrap_or_else(|| "not connected yet".into());
+            part.not_ready(format!("its database cannot be reached: {why}; start Open vSwitch"));
+        }
+        tokio::select! {
+            changed = status.changed() => if changed.is_err() { return },
+            changed = facts.changed() => if changed.is_err() { return },
+            _ = changes.next() => {}
+        }
+    }
+}
+
+fn tell(annotations: &watch::Sender<Annotations>, key: &'static str, value: String) {
+    annotations.send_if_modified(|all| {
+        let changed = all.get(key) != Some(&value);
+        all.insert(key, value);
+        changed
+    });
+}
