@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use crate::answer::Dns;
 use crate::attachment::Attachment;
 use crate::failure::{Code, Failure};
 use crate::version::Version;
@@ -13,6 +14,8 @@ pub struct Configuration {
     pub version: Version,
     /// The network's name.
     pub name: String,
+    /// Where pods find names, if the network says so.
+    pub dns: Dns,
     /// Only for GC: the attachments that are in use; all others can go.
     pub in_use: Option<Vec<Attachment>>,
     /// Only for CHECK and DEL: what ADD answered, as it is.
@@ -25,6 +28,8 @@ struct Object {
     version: String,
     #[serde(default)]
     name: String,
+    #[serde(default)]
+    dns: Option<Names>,
     #[serde(rename = "cni.dev/valid-attachments")]
     in_use: Option<Vec<InUse>>,
     /// What 1.1's own text calls it in one place.
@@ -32,6 +37,13 @@ struct Object {
     also_in_use: Option<Vec<InUse>>,
     #[serde(rename = "prevResult")]
     previous: Option<serde_json::Value>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Names {
+    nameservers: Vec<String>,
+    search: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -57,6 +69,8 @@ impl Configuration {
         })?;
         let in_use = object.in_use.or(object.also_in_use);
         let in_use = in_use.map(|all| all.iter().map(|one| Attachment::new(&one.container, &one.interface)).collect());
-        Ok(Self { version, name: object.name, in_use: in_use.transpose()?, previous: object.previous })
+        let Names { nameservers, search } = object.dns.unwrap_or_default();
+        let dns = Dns { nameservers, search };
+        Ok(Self { version, name: object.name, dns, in_use: in_use.transpose()?, previous: object.previous })
     }
 }

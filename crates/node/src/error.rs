@@ -6,6 +6,9 @@ pub enum NodeError {
     /// The Kubernetes API cannot be used.
     #[error(transparent)]
     Kubernetes(#[from] kubernetes::ConfigError),
+    /// The runtime cannot ask.
+    #[error("{0}")]
+    Cni(String),
     /// A part of the agent ended, which must not be.
     #[error("{0} ended: this is a bug")]
     Ended(&'static str),

@@ -7,13 +7,16 @@
 //!  annotations, conditions, CNI's files ◀── report
 //! ```
 
+pub mod cni;
 pub mod condition;
 mod error;
+pub mod gateway;
 pub mod host_settings;
 pub mod kernel;
 mod options;
 mod ovn_controller;
 pub mod own_node;
+pub mod pods;
 pub mod readiness;
 pub mod report;
 mod role;

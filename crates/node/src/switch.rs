@@ -1,5 +1,8 @@
 //! The host's own Open vSwitch, by its database. Others use it too: only rows and keys of ours are written.
 
+pub mod ports;
+pub mod rows;
+
 use ovsdb::client::{Client, Config, Remote, TableMonitor};
 
 /// The host's Open vSwitch.
@@ -22,7 +25,9 @@ impl Switch {
             .monitor(
                 TableMonitor::new("Interface")
                     .columns(&["name", "type", "ofport", "error", "mac_in_use", "mtu", "options", "external_ids"])
-                    .index(&["name"]),
+                    .index(&["name"])
+                    .index_map_key("external_ids", "iface-id")
+                    .index_map_key("external_ids", rows::SANDBOX),
             );
         Self { client: Client::start(config) }
     }

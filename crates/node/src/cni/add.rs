@@ -1,0 +1,143 @@
+//! ADD: a pod is wired, whole or not at all.
+
+use std::path::PathBuf;
+
+use cni::{Answer, Attachment, Code, Failure, PodReference};
+use ovsdb::uuid::Uuid;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::desk::Turn;
+use super::{Inner, of_port, wiring};
+use crate::kernel::pod_link::{self, LinkError};
+use crate::pods::Wanted;
+use crate::switch::ports::{PortError, Which};
+use crate::switch::rows::PodPort;
+
+/// Who may end the work early.
+struct Interruption<'a> {
+    turn: Turn<'a>,
+    gone: oneshot::Receiver<()>,
+}
+
+impl Interruption<'_> {
+    /// Returns when the work is for nobody.
+    async fn came(&mut self) -> Failure {
+        let why = tokio::select! {
+            () = self.turn.removal_wished() => "the runtime wants the interface removed",
+            _ = &mut self.gone => "the runtime does not wait for the answer any more",
+        };
+        Failure::new(Code::TryAgainLater, "ADD was given up").with_details(why)
+    }
+}
+
+impl Inner {
+    pub(super) async fn add(
+        &self,
+        attachment: &Attachment,
+        namespace: &str,
+        pod: &PodReference,
+        gone: oneshot::Receiver<()>,
+    ) -> Result<Answer, Failure> {
+        let turn = self.desk.turn(attachment).await;
+        let added = self.wire(attachment, namespace, pod, Interruption { turn, gone }).await;
+        let (space, name, sandbox) = (&pod.namespace, &pod.name, &attachment.container);
+        match &added {
+            Ok(_) => tracing::info!(namespace = space, pod = name, sandbox, "wired"),
+            Err(failure) => tracing::warn!(namespace = space, pod = name, sandbox, %failure, "not wired"),
+        }
+        added
+    }
+
+    async fn wire(
+        &self,
+        attachment: &Attachment,
+        namespace: &str,
+        pod: &PodReference,
+        mut interruption: Interruption<'_>,
+    ) -> Result<Answer, Failure> {
+        let wanted = tokio::select! {
+            wanted = timeout(self.parts.patience, self.parts.pods.wanted(pod)) => {
+                wanted.unwrap_or_else(|_| Err(self.not_told(pod)))?
+            }
+            failure = interruption.came() => return Err(failure),
+        };
+        let mtu = *self.parts.mtu.borrow();
+        let link = wiring::link(attachment, &wanted, mtu, self.parts.ports.in_userspace());
+        let (making, path) = (link.clone(), PathBuf::from(namespace));
+        self.beside(move || making.make(&path)).await?.map_err(|error| of_link(&error))?;
+
+        let rows = (self.parts.ports.fresh(&attachment.container), self.parts.ports.fresh(&link.host));
+        let connected = tokio::select! {
+            connected = self.connect(wiring::port(attachment, &wanted, namespace, rows), &wanted) => connected,
+            failure = interruption.came() => Err(failure),
+        };
+        if let Err(failure) = connected {
+            self.undo(rows.0, link.host).await;
+            return Err(failure);
+        }
+        Ok(wiring::answer(&link, &wanted, namespace))
+    }
+
+    /// Makes the port, and waits for its flows.
+    async fn connect(&self, port: PodPort, wanted: &Wanted) -> Result<(), Failure> {
+        let of_port = |error: PortError| of_port(&error, Code::TryAgainLater);
+        let logical = port.logical.clone();
+        let installed = self.parts.ports.attach(port).await.map_err(of_port)?;
+        let waiting = async {
+            tokio::select! {
+                // A pod that is replaced is not wired, even if its flows are there.
+                biased;
+                failure = self.parts.pods.lost(&wanted.key, &wanted.uid) => Err(failure),
+                installed = installed => match installed {
+                    Ok(installed) => installed.map_err(of_port),
+                    Err(_) => Err(of_port(PortError::Unreachable("the agent is ending".to_owned()))),
+                },
+            }
+        };
+        timeout(self.parts.patience, waiting).await.unwrap_or_else(|_| Err(self.not_installed(&logical)))
+    }
+
+    /// Takes away what was made; it never was.
+    async fn undo(&self, port: Uuid, host_end: String) {
+        let which = Which::Rows(vec![port]);
+        match self.parts.ports.reachable() {
+            Ok(()) => {
+                if self.parts.ports.detach(which.clone()).await.is_err() {
+                    self.parts.ports.discard(which);
+                }
+            }
+            Err(_) => self.parts.ports.discard(which),
+        }
+        let removed = self.beside(move || (pod_link::remove_pair(&host_end), host_end)).await;
+        if let Ok((Err(error), interface)) = removed {
+            tracing::warn!(interface, %error, "cannot be removed");
+        }
+    }
+
+    fn not_told(&self, pod: &PodReference) -> Failure {
+        let PodReference { namespace, name, .. } = pod;
+        let waited = self.parts.patience;
+        let message = format!("pod {namespace}/{name} has no annotation k8s.ovn.org/pod-networks after {waited:?}");
+        Failure::new(Code::TryAgainLater, message).with_details(self.parts.pods.why_nothing_comes(pod))
+    }
+
+    fn not_installed(&self, logical: &str) -> Failure {
+        let waited = self.parts.patience;
+        let message = format!("ovn-controller has not installed the flows of port {logical} within {waited:?}");
+        let remedy = match &*self.parts.state.borrow() {
+            Ok(()) => "look at the log of ovn-controller on this node, and whether ovn-northd runs".to_owned(),
+            Err(why) => why.clone(),
+        };
+        Failure::new(Code::TryAgainLater, message).with_details(remedy)
+    }
+}
+
+/// What the runtime is told of an interface that cannot be made.
+pub(super) fn of_link(error: &LinkError) -> Failure {
+    if error.namespace {
+        let message = format!("{} cannot be entered", error.what);
+        return Failure::new(Code::UnknownContainer, message).with_details(error.error.to_string());
+    }
+    Failure::new(Code::Io, format!("the kernel refused: {}", error.what)).with_details(error.error.to_string())
+}
