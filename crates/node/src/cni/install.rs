@@ -48,7 +48,7 @@ pub fn install_plugin(options: &CniOptions) -> State {
 /// Says that this node has a network.
 pub fn declare(options: &CniOptions) -> State {
     let file = options.configurations.join(CONFIGURATION);
-    put(&file, configuration().as_bytes(), 0o644)
+    put(&file, configuration(options.version).as_bytes(), 0o644)
         .map_err(|error| format!("the configuration {} cannot be written: {error}", file.display()))
 }
 
@@ -74,9 +74,9 @@ pub fn remove_plugin(options: &CniOptions) -> State {
     }
 }
 
-/// What the runtime reads.
-fn configuration() -> String {
-    let network = json!({"cniVersion": Version::V1_1_0.name(), "name": "ovn-kubernetes", "type": PLUGIN,
+/// What the runtime reads. A runtime that does not know the version refuses every answer.
+fn configuration(version: Version) -> String {
+    let network = json!({"cniVersion": version.name(), "name": "ovn-kubernetes", "type": PLUGIN,
         "ipam": {}, "dns": {}, "capabilities": {}});
     format!("{network:#}\n")
 }
@@ -131,6 +131,7 @@ mod tests {
                 binaries: self.0.join("bin"),
                 configurations: self.0.join("net.d"),
                 shim: Some(self.0.join("shim")),
+                version: Version::V1_0_0,
                 patience: Duration::from_secs(1),
             }
         }
