@@ -1,0 +1,145 @@
+//! What is wrong is told clearly, and nothing of it stays.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+
+use lab::Family;
+use serde_json::{Value, json};
+
+use crate::cluster::{pod, until};
+use crate::sandbox::{Sandbox, request};
+use crate::site::{Site, configuration};
+
+const FOLDER: &str = "/run/ovn-kubernetes/cni";
+
+/// Something by hand on the agent's socket: the status and the error.
+fn post(site: &Site, header: &str, body: &[u8]) -> (String, Value) {
+    let mut stream = UnixStream::connect(site.path(1, &format!("{FOLDER}/ovn-cni-server.sock"))).unwrap();
+    let head = format!(
+        "POST / HTTP/1.1\r\nhost: x\r\n{header}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    // One who is refused early may find the other end closed.
+    let _ = stream.write_all(body);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
+    (head.lines().next().unwrap().to_owned(), serde_json::from_str(body).unwrap())
+}
+
+fn assert_told(error: &Value, code: u32, words: &[&str]) {
+    assert_eq!(error["code"], code, "{error}");
+    let text = format!("{} {}", error["msg"].as_str().unwrap(), error["details"].as_str().unwrap());
+    for word in words {
+        assert!(text.contains(word), "{word:?} is not in {error}");
+    }
+}
+
+#[test]
+fn requests_that_make_no_sense_are_refused() {
+    let site = Site::start("cni-nonsense", 1, Family::V4);
+    site.agents(&[]);
+    let version = "ovnkube-cni: 1";
+    for (header, body, code, words) in [
+        (version, "{", 6, vec!["the request cannot be read"]),
+        (version, r#"{"env":{"CNI_COMMAND":"ADD"},"config":"!"}"#, 6, vec!["base64"]),
+        (version, r#"{"env":{"CNI_COMMAND":"ADD"},"config":"bm9uc2Vuc2U="}"#, 6, vec!["configuration"]),
+        (version, r#"{"env":{"CNI_COMMAND":"PLAY"},"config":"e30="}"#, 4, vec!["PLAY", "ADD, DEL"]),
+        (version, r#"{"env":{},"config":"e30="}"#, 4, vec!["CNI_COMMAND"]),
+        (
+            version,
+            r#"{"env":{"CNI_COMMAND":"ADD","CNI_ARGS":"K8S_POD_NAME=x;K8S_POD_NAMESPACE=../y"},"config":"e30="}"#,
+            4,
+            vec!["CNI_ARGS"],
+        ),
+        ("ovnkube-cni: 7", "{}", 1, vec!["the plugin is none of this agent's version", "7"]),
+        ("x-other: 1", "{}", 1, vec!["does not say"]),
+    ] {
+        let (status, error) = post(&site, header, body.as_bytes());
+        assert!(status.contains("400"), "{status}");
+        assert_told(&error, code, &words);
+    }
+    let (status, error) = post(&site, version, &vec![b'x'; 2 << 20]);
+    assert!(status.contains("413"), "{status}");
+    assert_told(&error, 6, &["longer than"]);
+
+    // The socket is root's alone; also where somebody opened its folder, another user is refused by name.
+    let mode = |path: &str| std::fs::metadata(site.path(1, path)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(FOLDER), mode(&format!("{FOLDER}/ovn-cni-server.sock"))), (0o700, 0o600));
+    let sandbox = site.sandbox("one", 1);
+    let told = sandbox.run_plugin("ADD", &configuration("1.0.0", &json!({})), Some(1234)).unwrap_err();
+    assert_told(&told, 11, &["does not answer"]);
+    for (path, mode) in [(FOLDER, 0o755), (&format!("{FOLDER}/ovn-cni-server.sock"), 0o666)] {
+        std::fs::set_permissions(site.path(1, path), std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let told = sandbox.run_plugin("ADD", &configuration("1.0.0", &json!({})), Some(1234)).unwrap_err();
+    assert_told(&told, 4, &["runs as root", "user 1234"]);
+    assert_told(&sandbox.run_plugin("ADD", "no JSON", None).unwrap_err(), 6, &["configuration"]);
+    assert_told(&sandbox.run_plugin("STATUS", &configuration("1.0.0", &json!({})), None).unwrap_err(), 1, &["1.1.0"]);
+    site.assert_empty(1);
+}
+
+#[test]
+fn a_pod_without_a_usable_network_is_not_wired() {
+    let site = Site::start("cni-pods", 2, Family::V4);
+    site.agents(&["--cni-patience", "2"]);
+    // Who is no pod, or none of this node, is told at once.
+    let nobody = Sandbox::make(&site, 1, "nobody", "nobody", "0-0");
+    assert_told(&nobody.ask("ADD").unwrap_err(), 101, &["pod default/nobody", "gone"]);
+    let uid = site.pod("elsewhere", 2);
+    let elsewhere = Sandbox::make(&site, 1, "elsewhere", "elsewhere", &uid);
+    assert_told(&elsewhere.ask("ADD").unwrap_err(), 101, &["on node \"n2\""]);
+    let mut host = pod("default", "host", "n1");
+    host["spec"]["hostNetwork"] = json!(true);
+    site.cluster.apply_all(&[host]);
+    let host = Sandbox::make(&site, 1, "host", "host", &site.uid("host"));
+    assert_told(&host.ask("ADD").unwrap_err(), 4, &["uses the host's network"]);
+
+    // A namespace that vanished, and one that is none.
+    let one = site.pod("one", 1);
+    let vanished = Sandbox::without_namespace(&site, 1, "vanished", "one", &one);
+    assert_told(&vanished.ask("ADD").unwrap_err(), 3, &["/run/netns/vanished"]);
+    std::fs::write(site.path(1, "/run/netns/plain"), "").unwrap();
+    let plain = Sandbox::without_namespace(&site, 1, "plain", "one", &one);
+    assert_told(&plain.ask("ADD").unwrap_err(), 3, &["/run/netns/plain"]);
+    // An interface of that name is there already.
+    let taken = Sandbox::make(&site, 1, "taken", "one", &one);
+    taken.run(&["ip", "link", "add", "eth0", "type", "veth", "peer", "name", "eth9"]);
+    assert_told(&taken.ask("ADD").unwrap_err(), 5, &["eth0", "exists"]);
+    site.assert_empty(1);
+
+    // Nobody gives it an address any more.
+    site.cluster.lab.kill("c1").unwrap();
+    let late = site.sandbox("late", 1);
+    assert_told(&late.ask("ADD").unwrap_err(), 11, &["no annotation k8s.ovn.org/pod-networks after 2s", "controller"]);
+    site.cluster.annotate("pod", "late", &[("k8s.ovn.org/pod-networks", r#"{"default":{"ip_address":"x"}}"#)]);
+    let broken = until("the agent sees the annotation", || {
+        let error = late.ask("ADD").unwrap_err();
+        (error["code"] == 7).then_some(error)
+    });
+    assert_told(&broken, 7, &["pod default/late", "cannot be used", "remove the annotation"]);
+    // It is there, and no logical port is: its flows never come.
+    site.cluster.annotate(
+        "pod",
+        "late",
+        &[(
+            "k8s.ovn.org/pod-networks",
+            r#"{"default":{"ip_addresses":["10.128.0.200/23"],"mac_address":"0a:58:0a:80:00:c8","gateway_ips":["10.128.0.1"]}}"#,
+        )],
+    );
+    let error = until("the agent sees the annotation", || {
+        let error = late.ask("ADD").unwrap_err();
+        (error["code"] == 11).then_some(error)
+    });
+    assert_told(&error, 11, &["ovn-controller has not installed the flows of port default_late"]);
+    site.assert_empty(1);
+    // Those who were refused are removed as any other.
+    for sandbox in [&nobody, &elsewhere, &host, &vanished, &taken, &late] {
+        sandbox.delete();
+    }
+    request(&site, 1, "GC", &json!({"cni.dev/valid-attachments": []})).unwrap();
+    assert_told(&request(&site, 1, "GC", &json!({})).unwrap_err(), 7, &["cni.dev/valid-attachments"]);
+}

@@ -1,0 +1,64 @@
+//! Three hundred pods at once on one node.
+
+use std::sync::Barrier;
+
+use lab::Family;
+use serde_json::Value;
+
+use crate::cluster::pod;
+use crate::sandbox::Sandbox;
+use crate::site::Site;
+
+const PODS: usize = 300;
+
+#[test]
+fn three_hundred_at_once() {
+    let site = Site::start("cni-crowd", 1, Family::V4);
+    site.agents(&[]);
+    let names: Vec<String> = (0..PODS).map(|number| format!("p{number}")).collect();
+    let objects: Vec<Value> = names.iter().map(|name| pod("default", name, "n1")).collect();
+    site.cluster.apply_all(&objects);
+    let networks = site.cluster.networks_of("default", &names);
+    let batch: String = names.iter().map(|name| format!("netns add {name}\n")).collect();
+    site.machine(1).run_with_input(&["ip", "-batch", "-"], &batch).unwrap();
+    let sandboxes = names.iter().zip(&networks);
+    let sandboxes: Vec<Sandbox> =
+        sandboxes.map(|(name, network)| Sandbox::without_namespace(&site, 1, name, name, &network.uid)).collect();
+
+    // Once before: what is only needed once is not counted.
+    for _ in 0..3 {
+        sandboxes[0].add();
+        sandboxes[0].delete();
+    }
+    let transactions = || site.metric(1, "ovnkube_node_port_transactions_total");
+    let memory = site.memory(1);
+    let at_once = |command: &str| {
+        let start = Barrier::new(PODS);
+        std::thread::scope(|scope| {
+            let asking = |sandbox: &Sandbox| {
+                start.wait();
+                sandbox.ask(command)
+            };
+            let asking: Vec<_> = sandboxes.iter().map(|sandbox| scope.spawn(move || asking(sandbox))).collect();
+            for (thread, name) in asking.into_iter().zip(&names) {
+                thread.join().unwrap().unwrap_or_else(|error| panic!("{command} of {name}: {error}"));
+            }
+        });
+    };
+    let mut sizes = vec![memory];
+    for round in 1..=3 {
+        let before = transactions();
+        at_once("ADD");
+        let added = transactions();
+        assert_eq!(site.ports(1).len(), PODS);
+        at_once("DEL");
+        let removed = transactions();
+        site.assert_empty(1);
+        sizes.push(site.memory(1));
+        println!("round {round}: {} + {} transactions, memory in KiB: {sizes:?}", added - before, removed - added);
+        assert!(added - before < 75.0 && removed - added < 75.0, "{before} {added} {removed}");
+    }
+    // What three hundred at once need is needed once, and is not much.
+    assert!(sizes[3] < sizes[1] + 2048, "{sizes:?}");
+    assert!(sizes[3] < sizes[0] + 16 * 1024, "{sizes:?}");
+}

@@ -1,0 +1,173 @@
+//! A cluster in the lab with our controller and our node agents; pods are objects, and sandboxes are made by hand.
+
+use std::io::{Read as _, Write as _};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use lab::{Family, Machine, Program};
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, Wish, pod, until};
+use crate::sandbox::Sandbox;
+
+/// Where the agents tell their metrics.
+const METRICS: &str = "127.0.0.1:9410";
+
+pub(crate) struct Site {
+    pub(crate) cluster: Cluster,
+}
+
+/// What the controller and the agents are told of the cluster's networks.
+fn networks(family: Family) -> [&'static str; 4] {
+    let (pods, services) = match family {
+        Family::V4 => ("10.128.0.0/14/23", "10.96.0.0/16"),
+        Family::V6 => ("fd01::/48/64", "fd96::/112"),
+        Family::Dual => ("10.128.0.0/14/23,fd01::/48/64", "10.96.0.0/16,fd96::/112"),
+    };
+    ["--cluster-subnets", pods, "--k8s-service-cidrs", services]
+}
+
+/// The plugin, as it is installed.
+pub(crate) fn shim() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT
+        .get_or_init(|| {
+            let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+            let built = std::process::Command::new(root.join("crates/cni-shim/build.sh")).status().unwrap();
+            assert!(built.success());
+            root.join("target/shim/ovn-k8s-cni-overlay").canonicalize().unwrap()
+        })
+        .clone()
+}
+
+impl Site {
+    /// A controller that leads and nodes that have their networks; no agents yet.
+    pub(crate) fn start(purpose: &'static str, nodes: u32, family: Family) -> Self {
+        let mut wish = Wish::new(purpose).nodes(nodes).arguments(&networks(family));
+        wish.family = family;
+        let cluster = wish.start();
+        cluster.controller("c1");
+        cluster.wait_leader("c1");
+        for node in 1..=nodes {
+            cluster.add_node(node);
+        }
+        let site = Self { cluster };
+        for node in 1..=nodes {
+            site.bring(node);
+        }
+        site
+    }
+
+    /// Puts the plugin where the agent finds it.
+    fn bring(&self, node: u32) {
+        let to = self.path(node, "/opt/ovnkube/ovn-k8s-cni-overlay");
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::copy(shim(), to).unwrap();
+    }
+
+    pub(crate) fn machine(&self, node: u32) -> Machine {
+        self.cluster.lab.node(node).unwrap()
+    }
+
+    /// A path of a node, as this process sees it.
+    pub(crate) fn path(&self, node: u32, path: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root{path}", self.machine(node).init().pid))
+    }
+
+    /// Starts a node's agent; it answers when this returns.
+    pub(crate) fn agent(&self, node: u32, more: &[&str]) {
+        let family = self.cluster.lab.record().spec.family;
+        let southbound = self.cluster.lab.record().endpoints.southbound.unwrap();
+        let program = Program::new(format!("agent-n{node}"), PathBuf::from(env!("CARGO_BIN_EXE_ovnkube")))
+            .on(&format!("n{node}"))
+            .arguments(["node", "--node", &format!("n{node}"), "--log-level", "info"])
+            .arguments(["--sb-address", &southbound, "--metrics-bind-address", METRICS])
+            .arguments(["--cni-shim", "/opt/ovnkube/ovn-k8s-cni-overlay", "--cni-bin-dir", "/opt/cni/bin"])
+            .arguments(networks(family))
+            .arguments(more.iter().copied())
+            .ready_when_logged("the CNI server listens");
+        self.cluster.lab.run(&program).unwrap();
+        until("the plugin is installed", || self.path(node, "/opt/cni/bin/ovn-k8s-cni-overlay").exists().then_some(()));
+    }
+
+    /// Starts all agents.
+    pub(crate) fn agents(&self, more: &[&str]) {
+        for node in 1..=self.cluster.lab.record().spec.nodes {
+            self.agent(node, more);
+        }
+    }
+
+    /// Makes a pod's object; its UID.
+    pub(crate) fn pod(&self, name: &str, node: u32) -> String {
+        self.cluster.apply_all(&[pod("default", name, &format!("n{node}"))]);
+        self.uid(name)
+    }
+
+    pub(crate) fn uid(&self, name: &str) -> String {
+        self.cluster.get(&["pod", name])["metadata"]["uid"].as_str().unwrap().to_owned()
+    }
+
+    /// Deletes a pod's object, at once.
+    pub(crate) fn delete_pod(&self, name: &str) {
+        self.cluster.lab.kubectl(&["delete", "pod", name, "--grace-period=0", "--force", "--wait=true"]).unwrap();
+    }
+
+    /// A pod's object and a sandbox for it.
+    pub(crate) fn sandbox(&self, name: &str, node: u32) -> Sandbox {
+        let uid = self.pod(name, node);
+        Sandbox::make(self, node, &format!("sandbox-of-{name}"), name, &uid)
+    }
+
+    /// The ports of pods on a node's br-int, by the logical ports' names.
+    pub(crate) fn ports(&self, node: u32) -> Vec<String> {
+        let words = ["ovs-vsctl", "--timeout=30", "--bare", "--columns=external_ids", "find", "Interface"];
+        let text = self.machine(node).run(&words).unwrap();
+        let ids = text.split_whitespace().filter_map(|pair| pair.strip_prefix("iface-id="));
+        let mut ids: Vec<String> = ids.map(str::to_owned).filter(|id| id.contains('_')).collect();
+        ids.sort();
+        ids
+    }
+
+    /// The interfaces of a node's host that lead to pods.
+    pub(crate) fn ends(&self, node: u32) -> Vec<String> {
+        let text = self.machine(node).run(&["ip", "-o", "link", "show", "type", "veth"]).unwrap();
+        let names = text.lines().filter_map(|line| line.split(": ").nth(1)?.split('@').next());
+        names.filter(|name| name.starts_with("pod")).map(str::to_owned).collect()
+    }
+
+    /// Nothing of any pod is on a node.
+    pub(crate) fn assert_empty(&self, node: u32) {
+        assert_eq!((self.ports(node), self.ends(node)), (Vec::new(), Vec::new()), "something stayed behind");
+    }
+
+    /// A metric of an agent.
+    pub(crate) fn metric(&self, node: u32, name: &str) -> f64 {
+        let address = METRICS.parse().unwrap();
+        let mut stream = self.machine(node).connect(address, Duration::from_secs(10)).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        line.unwrap_or_else(|| panic!("no {name} in {text}"))
+    }
+
+    /// What an agent takes of memory, in KiB.
+    pub(crate) fn memory(&self, node: u32) -> u64 {
+        let name = format!("agent-n{node}");
+        let record = self.cluster.lab.record();
+        let pid = record.components.iter().find(|one| one.name == name).unwrap().process.pid;
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+}
+
+/// The network's configuration, as the runtime hands it over.
+pub(crate) fn configuration(version: &str, more: &Value) -> String {
+    let mut network = json!({"cniVersion": version, "name": "ovn-kubernetes", "type": "ovn-k8s-cni-overlay"});
+    for (key, value) in more.as_object().unwrap() {
+        network[key] = value.clone();
+    }
+    network.to_string()
+}
