@@ -70,6 +70,7 @@ bench: prerequisites ## the figures, into target/bench/*.json
 	target/release/bench-lab
 	@$(MAKE) --no-print-directory bench-ovsdb
 	@$(MAKE) --no-print-directory bench-controller
+	@$(MAKE) --no-print-directory bench-node
 
 .PHONY: bench-ovsdb
 bench-ovsdb: prerequisites ## the figures of the OVSDB client alone, into target/bench/ovsdb.json
@@ -82,6 +83,11 @@ BENCH_ARGS ?=
 bench-controller: prerequisites ## the figures of the controller alone, into target/bench/controller.json
 	$(CARGO) build --release --locked --package bench --package ovnkube
 	target/release/bench-controller $(BENCH_ARGS)
+
+.PHONY: bench-node
+bench-node: prerequisites shim ## the figures of the CNI plugin and the node agent, into target/bench/node.json
+	$(CARGO) build --release --locked --package bench --package ovnkube
+	target/release/bench-node $(BENCH_ARGS)
 
 .PHONY: clean
 clean: ## remove build results (the lab's cache stays; its folder is OVNKUBE_LAB_CACHE)

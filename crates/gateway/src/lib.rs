@@ -4,3 +4,18 @@
 //! ```text
 //!  the host, its bridge, Services, host ports ──▶ flows of br-ex · nftables rules · routes and neighbours
 //! ```
+
+mod facts;
+mod filter;
+mod flow;
+mod flows;
+mod host;
+mod mtu;
+mod text;
+
+pub use facts::{Bridge, Exposed, Facts, Mode, Network, Place, Protocol};
+pub use filter::{TABLE, filter, filter_fingerprint};
+pub use flow::{COOKIE, COOKIE_MASK, Flow, FlowChange, Installed};
+pub use flows::flows;
+pub use host::{Device, HostPlan, Neighbour, Route, Sysctl, host};
+pub use mtu::{MtuError, check_mtu};

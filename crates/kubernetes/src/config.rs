@@ -53,7 +53,11 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// Unused connections are closed after this.
 const IDLE_FOR: Duration = Duration::from_secs(60);
 
-/// Reads the configuration: the named file, or else what KUBECONFIG names, or else the pod's service account.
+/// The API server of a pod that cannot use the cluster's own address for it.
+const SERVER_VARIABLE: &str = "K8S_APISERVER";
+
+/// Reads the configuration: the named file, or else what KUBECONFIG names, or else the pod's service
+/// account, with the server that K8S_APISERVER names.
 pub(crate) async fn load(file: Option<&Path>, context: Option<&str>) -> Result<Config, ConfigError> {
     let (name, kubeconfig) = match file {
         Some(path) => (path.display().to_string(), Kubeconfig::read_from(path)),
@@ -70,7 +74,8 @@ pub(crate) async fn load(file: Option<&Path>, context: Option<&str>) -> Result<C
                         remedy: "name the file that does",
                     });
                 }
-                return Config::incluster().map_err(|error| ConfigError::Nowhere { problem: chain(&error) });
+                let config = Config::incluster().map_err(|error| ConfigError::Nowhere { problem: chain(&error) })?;
+                return elsewhere(config, std::env::var(SERVER_VARIABLE).ok());
             }
         },
     };
@@ -89,6 +94,18 @@ pub(crate) async fn load(file: Option<&Path>, context: Option<&str>) -> Result<C
             problem: "its cluster sets proxy-url".into(),
             remedy: "proxies are not supported; name an API server that can be reached directly",
         });
+    }
+    Ok(config)
+}
+
+/// The service account's configuration, for the server that the pod was told instead of the cluster's own address for it:
+/// that address is a Service's, which whoever makes the network cannot use before there is one.
+fn elsewhere(mut config: Config, server: Option<String>) -> Result<Config, ConfigError> {
+    if let Some(server) = server.filter(|server| !server.is_empty()) {
+        let parsed = server.parse::<http::Uri>().ok().filter(|uri| uri.scheme().is_some() && uri.host().is_some());
+        config.cluster_url = parsed.ok_or_else(|| ConfigError::Nowhere {
+            problem: format!("{SERVER_VARIABLE}={server:?} is no address such as https://10.0.0.1:6443"),
+        })?;
     }
     Ok(config)
 }

@@ -10,22 +10,39 @@ use crate::place::{CACHE_VARIABLE, Place, require_space};
 
 /// The pod sandbox's image.
 pub const PAUSE: &str = "localhost/pause:lab";
+/// The cluster's name service.
+pub const COREDNS: &str = "localhost/coredns:lab";
 /// Kubernetes' Swiss knife of network tests, with busybox beside it.
 pub const AGNHOST: &str = "localhost/agnhost:lab";
 
 const APPLETS: &[&str] =
-    &["sh", "ls", "cat", "wget", "nc", "nslookup", "ping", "ping6", "ip", "hostname", "sleep", "ps", "env", "netstat"];
+    &["sh", "ls", "cat", "wget", "nc", "nslookup", "ping", "ping6", "ip", "hostname", "sleep", "ps", "env", "mount"];
 
 /// One file or link of an image.
 #[derive(Debug)]
-enum Entry<'a> {
-    File(&'a str, PathBuf),
-    Link(String, &'a str),
-    Text(&'a str, &'a str),
+pub(crate) enum Entry {
+    File(String, PathBuf),
+    Link(String, &'static str),
+    Text(&'static str, &'static str),
+}
+
+impl Entry {
+    /// A file of this host under another name.
+    pub(crate) fn file(name: impl Into<String>, path: impl Into<PathBuf>) -> Self {
+        Self::File(name.into(), path.into())
+    }
+
+    /// Its path in the image.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::File(name, _) | Self::Link(name, _) => name,
+            Self::Text(name, _) => name,
+        }
+    }
 }
 
 /// What a C library looks for when it resolves a name or a user.
-const ETC: [Entry<'static>; 3] = [
+const ETC: [Entry; 3] = [
     Entry::Text("etc/passwd", "root:x:0:0:root:/:/bin/sh\n"),
     Entry::Text("etc/group", "root:x:0:\n"),
     Entry::Text("etc/nsswitch.conf", "hosts: files dns\n"),
@@ -33,17 +50,26 @@ const ETC: [Entry<'static>; 3] = [
 
 /// The tar files of pause and agnhost, made now if need be.
 pub(crate) fn ensure(place: &Place, node_image: &Path, kubernetes: &Path) -> Result<Vec<PathBuf>> {
-    let pause = vec![Entry::File("pause", kubernetes.join("pause"))];
-    let mut agnhost = vec![
-        Entry::File("agnhost", kubernetes.join("agnhost")),
-        Entry::File("bin/busybox", node_image.join("usr/bin/busybox")),
-    ];
-    agnhost.extend(ETC);
-    agnhost.extend(APPLETS.iter().map(|applet| Entry::Link(format!("bin/{applet}"), "busybox")));
+    let pause = vec![Entry::file("pause", kubernetes.join("pause"))];
+    let mut agnhost = vec![Entry::file("agnhost", kubernetes.join("agnhost"))];
+    agnhost.extend(shell(node_image));
     Ok(vec![
         ensure_one(place, PAUSE, &["/pause"], &[], &pause)?,
         ensure_one(place, AGNHOST, &["/agnhost"], &["pause"], &agnhost)?,
     ])
+}
+
+/// The tar file of the cluster's name service, made now if need be.
+pub(crate) fn ensure_coredns(place: &Place, program: &Path) -> Result<PathBuf> {
+    ensure_one(place, COREDNS, &["/coredns"], &[], &[Entry::file("coredns", program)])
+}
+
+/// A shell with the usual small commands, and what a C library wants to find.
+pub(crate) fn shell(node_image: &Path) -> Vec<Entry> {
+    let mut entries = vec![Entry::file("bin/busybox", node_image.join("usr/bin/busybox"))];
+    entries.extend(ETC);
+    entries.extend(APPLETS.iter().map(|applet| Entry::Link(format!("bin/{applet}"), "busybox")));
+    entries
 }
 
 fn ensure_one(
@@ -51,7 +77,7 @@ fn ensure_one(
     reference: &str,
     entrypoint: &[&str],
     arguments: &[&str],
-    entries: &[Entry<'_>],
+    entries: &[Entry],
 ) -> Result<PathBuf> {
     let folder = place.cache().join("container-images");
     // Size and time tell whether an input changed; hashing 60 MB at every start would cost more than it brings.
@@ -79,19 +105,20 @@ fn ensure_one(
     Ok(file)
 }
 
-fn write_archive(
+/// Writes an image into a file.
+pub(crate) fn write_archive(
     path: &Path,
     reference: &str,
     entrypoint: &[&str],
     arguments: &[&str],
-    entries: &[Entry<'_>],
+    entries: &[Entry],
 ) -> std::io::Result<()> {
     let layer = layer(entries)?;
     let digest = hex(&layer);
     let config = json!({
         "architecture": match std::env::consts::ARCH { "aarch64" => "arm64", _ => "amd64" },
         "os": "linux",
-        "config": { "Entrypoint": entrypoint, "Cmd": arguments, "Env": ["PATH=/bin:/"] },
+        "config": { "Entrypoint": entrypoint, "Cmd": arguments, "Env": ["PATH=/bin:/usr/bin:/usr/sbin:/"] },
         "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{digest}")] },
         "history": [{ "created_by": "ovnkube lab" }],
     })
@@ -105,7 +132,7 @@ fn write_archive(
     archive.into_inner()?.sync_all()
 }
 
-fn layer(entries: &[Entry<'_>]) -> std::io::Result<Vec<u8>> {
+fn layer(entries: &[Entry]) -> std::io::Result<Vec<u8>> {
     let mut layer = tar::Builder::new(Vec::new());
     for folder in ["bin/", "tmp/", "etc/"] {
         let mut header = header(tar::EntryType::Directory, 0o1777, 0);

@@ -22,6 +22,18 @@ pub fn service_ranges(family: Family) -> &'static str {
     }
 }
 
+/// The domain of the cluster's names.
+pub const CLUSTER_DOMAIN: &str = "cluster.local";
+
+/// The addresses of the cluster's name service, out of the service ranges.
+pub fn name_service_addresses(family: Family) -> Vec<&'static str> {
+    match family {
+        Family::V4 => vec!["10.96.0.10"],
+        Family::V6 => vec!["fd96::a"],
+        Family::Dual => vec!["10.96.0.10", "fd96::a"],
+    }
+}
+
 /// What the kubelets need of the control plane.
 pub(crate) struct ControlPlane {
     pub(crate) authority: Authority,

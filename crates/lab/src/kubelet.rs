@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::container_image;
-use crate::control_plane::ControlPlane;
+use crate::control_plane::{CLUSTER_DOMAIN, ControlPlane, name_service_addresses};
 use crate::error::{Error, Result, write_file};
 use crate::machine::Machine;
 use crate::ready::Ready;
@@ -12,7 +12,13 @@ use crate::spec::{Cni, Kubernetes};
 use crate::underlay::CONTROL;
 
 /// Where containers and kubelet keep what cannot lie on an overlay.
-pub(crate) const DISKS: &[&str] = &["/var/lib/containerd", "/var/lib/kubelet", "/var/log/pods"];
+pub(crate) const DISKS: &[&str] = &["/var/lib/containerd", "/var/lib/kubelet", LOGS];
+const LOGS: &str = "/var/log/pods";
+
+/// The logs of a node's pods, given the node's folder on the host.
+pub(crate) fn logs_of_pods(machine_dir: &std::path::Path) -> PathBuf {
+    crate::machine::disk(machine_dir, LOGS)
+}
 
 /// Starts containerd and kubelet; returns when the API server knows the node.
 pub(crate) fn start(
@@ -57,6 +63,7 @@ pub(crate) fn start(
         serving.key.display(),
         plane.authority.certificate.display(),
     );
+    let configuration = configuration + &name_service(site);
     write_file(&upper.join("etc/kubernetes/kubelet.yaml"), configuration)?;
     let node_ip = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let words = [
@@ -70,6 +77,15 @@ pub(crate) fn start(
     site.start(Component::new(format!("{name}-kubelet"), name, Ready::Notify, &words))?;
     site.machine(CONTROL)?.run(&["kubectl", "wait", "--for=create", &format!("node/{name}"), "--timeout=100s"])?;
     Ok(())
+}
+
+/// Where pods ask for names, if the cluster has a name service.
+fn name_service(site: &Site) -> String {
+    let addresses = site.spec.product.as_ref().map(|_| name_service_addresses(site.spec.family)).unwrap_or_default();
+    if addresses.is_empty() {
+        return String::new();
+    }
+    format!("clusterDomain: {CLUSTER_DOMAIN}\nclusterDNS: {addresses:?}\n")
 }
 
 fn import(site: &Site, node: &Machine, image: &std::path::Path) -> Result<()> {

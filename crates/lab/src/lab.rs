@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::central::{self, Database};
 use crate::container_image;
 use crate::control_plane::{API_PORT, ControlPlane, programs};
+use crate::deployment;
 use crate::error::{Error, Result};
 use crate::fault;
 use crate::image;
@@ -52,13 +53,17 @@ pub struct Supplies {
     pub image: PathBuf,
     /// The Kubernetes programs, if the lab has Kubernetes.
     pub kubernetes: Option<PathBuf>,
+    /// The cluster's name service, if the lab has our network.
+    pub coredns: Option<PathBuf>,
 }
 
 impl Supplies {
     /// Finds or makes them.
     pub fn ensure(place: &Place, spec: &LabSpec, progress: &Progress) -> Result<Self> {
         let kubernetes = spec.kubernetes.as_ref().map(|_| kubernetes_programs::ensure(place, progress)).transpose()?;
-        Ok(Self { image: image::ensure(place, spec.suite, progress)?, kubernetes })
+        let coredns =
+            spec.product.as_ref().map(|_| kubernetes_programs::ensure_coredns(place, progress)).transpose()?;
+        Ok(Self { image: image::ensure(place, spec.suite, progress)?, kubernetes, coredns })
     }
 }
 
@@ -98,11 +103,11 @@ impl Lab {
         let ledger = Ledger::create(&place, record, ownership)?;
         let site = Site::new(place, spec, supplies.image, supplies.kubernetes, ledger, progress)?;
         let mut lab = Self { site, relay: None };
-        lab.build()?;
+        lab.build(supplies.coredns.as_deref())?;
         Ok(lab)
     }
 
-    fn build(&mut self) -> Result<()> {
+    fn build(&mut self, coredns: Option<&Path>) -> Result<()> {
         let site = &self.site;
         site.progress.step("underlay and outside", || {
             build_switch(&site.add_machine(FABRIC, Extras::default())?)?;
@@ -129,7 +134,7 @@ impl Lab {
             Box::new(|| site.spec.ovn.as_ref().map_or(Ok(()), |ovn| central::start(site, ovn))),
             Box::new(|| self.start_switches()),
         ])?;
-        if let Some(ovn) = &site.spec.ovn {
+        if let (Some(ovn), None) = (&site.spec.ovn, &site.spec.product) {
             site.progress.step("chassis", || {
                 self.on_every_node(|_, machine| node::start_ovn_controller(site, &machine, ovn))?;
                 if ovn.northds > 0 {
@@ -143,7 +148,10 @@ impl Lab {
             && kubernetes.kubelets
         {
             site.progress.step("kubelets", || {
-                let images = container_image::ensure(&site.place, &site.image, &programs(site)?)?;
+                let mut images = container_image::ensure(&site.place, &site.image, &programs(site)?)?;
+                if let (Some(product), Some(coredns)) = (&site.spec.product, coredns) {
+                    images.extend(deployment::images(site, product, coredns)?);
+                }
                 self.on_every_node(|index, machine| kubelet::start(site, &machine, index, plane, kubernetes, &images))
             })?;
         }
@@ -153,6 +161,9 @@ impl Lab {
                 record.endpoints.api = Some(format!("https://{}", relay.address()));
                 record.endpoints.kubeconfig = Some(kubeconfig);
             })?;
+        }
+        if let Some(product) = &site.spec.product {
+            deployment::start(site, product)?;
         }
         self.relay = relay;
         self.site.ledger.change(|record| record.phase = Phase::Ready)
@@ -350,6 +361,7 @@ impl Lab {
         if moved {
             eprintln!("---- whole logs are kept in {}", kept.display());
         }
+        deployment::keep_logs_of_pods(&self.site, &kept);
         forget_old_logs(kept.parent().unwrap_or(&kept));
     }
 }

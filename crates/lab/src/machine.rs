@@ -19,6 +19,9 @@ use crate::namespace::{enter, enter_network, in_own_thread};
 use crate::process::ProcessId;
 use crate::record::MachineRecord;
 
+/// How long a command may take that says nothing else.
+const COMMAND_LIMIT: Duration = Duration::from_secs(120);
+
 const SYSTEM_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// What a machine is made of.
@@ -119,7 +122,7 @@ fn become_machine(blueprint: &Blueprint<'_>) -> Result<Child> {
         attach(shared.to_str(), &target, None, MsFlags::MS_BIND, None)?;
     }
     for path in blueprint.disks {
-        let disk = dir.join("disks").join(path.trim_start_matches('/').replace('/', "-"));
+        let disk = disk(dir, path);
         make_dir(&disk)?;
         bind(&disk, &inside(&root, Path::new(path)))?;
     }
@@ -141,6 +144,11 @@ fn become_machine(blueprint: &Blueprint<'_>) -> Result<Child> {
         .stderr(Stdio::null())
         .spawn()
         .map_err(Error::io("cannot start the machine's first process (tini of the node image)"))
+}
+
+/// Where the host has what a machine keeps outside its overlay.
+pub(crate) fn disk(dir: &Path, path: &str) -> PathBuf {
+    dir.join("disks").join(path.trim_start_matches('/').replace('/', "-"))
 }
 
 /// `/proc` shows the processes of whoever mounts it, so a process of the machine itself has to.
@@ -205,34 +213,41 @@ impl Machine {
 
     /// Runs a command to its end and returns what it printed; a failure carries what it said on stderr.
     pub fn run(&self, words: &[&str]) -> Result<String> {
-        self.finish(words, &self.output(words)?)
+        self.run_within(COMMAND_LIMIT, words)
+    }
+
+    /// Like [`Machine::run`], for what may take longer than commands usually do.
+    pub fn run_within(&self, limit: Duration, words: &[&str]) -> Result<String> {
+        let child = self.spawn_bounded(limit, words, Stdio::null())?;
+        self.finish(limit, words, &self.wait(words, child)?)
     }
 
     /// Like [`Machine::run`], with text on its standard input.
     pub fn run_with_input(&self, words: &[&str], input: &str) -> Result<String> {
-        let mut child = self.spawn_bounded(words, Stdio::piped())?;
+        let mut child = self.spawn_bounded(COMMAND_LIMIT, words, Stdio::piped())?;
         if let Some(mut stdin) = child.stdin.take() {
             // A command that does not read its input is no error.
             let _ = stdin.write_all(input.as_bytes());
         }
-        self.finish(words, &self.wait(words, child)?)
+        self.finish(COMMAND_LIMIT, words, &self.wait(words, child)?)
     }
 
     /// Like [`Machine::run`], with a file as its standard input.
     pub(crate) fn run_with_file(&self, words: &[&str], file: File) -> Result<String> {
-        let child = self.spawn_bounded(words, file.into())?;
-        self.finish(words, &self.wait(words, child)?)
+        let child = self.spawn_bounded(COMMAND_LIMIT, words, file.into())?;
+        self.finish(COMMAND_LIMIT, words, &self.wait(words, child)?)
     }
 
     /// Runs a command to its end, whatever its exit status.
     pub fn output(&self, words: &[&str]) -> Result<Output> {
-        let child = self.spawn_bounded(words, Stdio::null())?;
+        let child = self.spawn_bounded(COMMAND_LIMIT, words, Stdio::null())?;
         self.wait(words, child)
     }
 
-    fn spawn_bounded(&self, words: &[&str], stdin: Stdio) -> Result<Child> {
+    fn spawn_bounded(&self, limit: Duration, words: &[&str], stdin: Stdio) -> Result<Child> {
         // A command that hangs must not hang the lab: coreutils' timeout ends it and says so by status 124.
-        let bounded = [&["timeout", "--kill-after=5", "120"], words].concat();
+        let seconds = limit.as_secs().to_string();
+        let bounded = [&["timeout", "--kill-after=5", &seconds], words].concat();
         let mut command = self.command(&bounded)?;
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         self.spawn(&mut command)
@@ -243,7 +258,7 @@ impl Machine {
         child.wait_with_output().map_err(Error::io(doing))
     }
 
-    fn finish(&self, words: &[&str], output: &Output) -> Result<String> {
+    fn finish(&self, limit: Duration, words: &[&str], output: &Output) -> Result<String> {
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
@@ -252,7 +267,7 @@ impl Machine {
             command: words.join(" "),
             place: self.name.clone(),
             status: if output.status.code() == Some(124) {
-                "no end after 120 s".into()
+                format!("no end after {} s", limit.as_secs())
             } else {
                 output.status.to_string()
             },

@@ -38,6 +38,8 @@ pub(crate) fn start_openvswitch(site: &Site, node: &Machine) -> Result<()> {
         ".",
         &format!("external_ids:system-id={}", node.name),
         &format!("external_ids:hostname={}", node.name),
+        // Whoever makes br-int makes it on the datapath that the kernel here allows.
+        "external_ids:ovn-bridge-datapath-type=netdev",
     ])?;
 
     let mut words = vec!["ovs-vswitchd"];
@@ -91,7 +93,6 @@ pub(crate) fn start_ovn_controller(site: &Site, node: &Machine, ovn: &Ovn) -> Re
         ("ovn-remote", format!("\"{remote}\"")),
         ("ovn-encap-type", "geneve".into()),
         ("ovn-encap-ip", format!("\"{}\"", site.plan.primary(&node.name)?)),
-        ("ovn-bridge-datapath-type", "netdev".into()),
         ("ovn-bridge-mappings", format!("physnet:{EXTERNAL_BRIDGE}")),
         ("ovn-monitor-all", "true".into()),
     ] {

@@ -1,5 +1,7 @@
 //! What a lab shall be: said by a test with the builder methods, or by a person with `lab up`'s options.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -122,6 +124,49 @@ pub struct Kubernetes {
     pub api_port: Option<u16>,
 }
 
+/// How pods of our network reach the outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Gateway {
+    /// By the node's gateway router, which shares the host's address.
+    #[default]
+    Shared,
+    /// By the host's own routes.
+    Local,
+}
+
+impl Gateway {
+    /// As settings say it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Shared => "shared",
+            Self::Local => "local",
+        }
+    }
+}
+
+/// Our own network, put on the cluster from `deploy/` as people do: controller and node agent are pods, and so is
+/// ovn-controller, which the lab then does not start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Product {
+    /// The folder of the binaries that the image is packed from; `deploy/image/build.sh` fills it.
+    pub binaries: PathBuf,
+    /// The way to the outside.
+    pub gateway: Gateway,
+}
+
+impl Product {
+    /// The one binary.
+    pub(crate) fn ovnkube(&self) -> PathBuf {
+        self.binaries.join("ovnkube")
+    }
+
+    /// The CNI plugin that hosts get.
+    pub(crate) fn shim(&self) -> PathBuf {
+        self.binaries.join("ovn-k8s-cni-overlay")
+    }
+}
+
 /// A whole lab.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LabSpec {
@@ -137,6 +182,9 @@ pub struct LabSpec {
     pub ovn: Option<Ovn>,
     /// Kubernetes, if wanted.
     pub kubernetes: Option<Kubernetes>,
+    /// Our network on that cluster, if wanted.
+    #[serde(default)]
+    pub product: Option<Product>,
     /// How many nodes.
     pub nodes: u32,
 }
@@ -164,6 +212,7 @@ impl LabSpec {
             family: Family::default(),
             ovn: None,
             kubernetes: None,
+            product: None,
             nodes: 0,
         }
     }
@@ -206,6 +255,15 @@ impl LabSpec {
         self
     }
 
+    /// With our network from `deploy/`: Kubernetes with kubelets, and OVN as it was asked for or as it usually is.
+    #[must_use]
+    pub fn product(mut self, product: Product) -> Self {
+        self.ovn.get_or_insert_default();
+        self.kubernetes.get_or_insert_default().kubelets = true;
+        self.product = Some(product);
+        self
+    }
+
     /// Refuses what cannot work before anything is made.
     pub fn check(&self) -> Result<()> {
         check_name(&self.name)?;
@@ -214,6 +272,26 @@ impl LabSpec {
                 "{} nodes do not fit the lab's underlay; use at most {MAX_NODES}",
                 self.nodes
             )));
+        }
+        self.product.as_ref().map_or(Ok(()), |product| self.check_product(product))
+    }
+
+    fn check_product(&self, product: &Product) -> Result<()> {
+        let kubelets = self.kubernetes.as_ref().is_some_and(|it| it.kubelets && it.cni == Cni::None);
+        if self.nodes == 0 || !kubelets || self.ovn.as_ref().is_none_or(|ovn| ovn.northds == 0) {
+            return Err(Error::Invalid(
+                "our network needs a cluster without one: at least one node with a kubelet, --cni none, OVN and a northd"
+                    .into(),
+            ));
+        }
+        for file in [product.ovnkube(), product.shim()] {
+            if !file.is_file() {
+                return Err(Error::MissingTool {
+                    program: file.display().to_string(),
+                    purpose: "the image of our network is packed from it".into(),
+                    remedy: "run deploy/image/build.sh (`make up` does)".into(),
+                });
+            }
         }
         Ok(())
     }
@@ -230,6 +308,10 @@ mod tests {
         }
         assert!(LabSpec::new("ok-1").check().is_ok());
         assert!(LabSpec::new("ok").nodes(MAX_NODES + 1).check().unwrap_err().to_string().contains("201 nodes"));
+        let product = Product { binaries: "/nowhere".into(), gateway: Gateway::Shared };
+        let message = LabSpec::new("ok").nodes(1).product(product.clone()).check().unwrap_err().to_string();
+        assert!(message.contains("/nowhere/ovnkube") && message.contains("deploy/image/build.sh"), "{message}");
+        assert!(LabSpec::new("ok").product(product).check().unwrap_err().to_string().contains("at least one node"));
         // A controller may start northd itself.
         assert!(LabSpec::new("ok").ovn(Ovn { northds: 0, ..Ovn::default() }).check().is_ok());
     }

@@ -10,6 +10,7 @@
 pub mod cni;
 pub mod condition;
 mod error;
+pub mod gateway;
 pub mod host_settings;
 pub mod kernel;
 mod options;

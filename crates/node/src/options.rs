@@ -92,6 +92,8 @@ pub struct CniOptions {
     pub configurations: PathBuf,
     /// The shim to install; none leaves that to others.
     pub shim: Option<PathBuf>,
+    /// The version that the runtime is told.
+    pub version: cni::Version,
     /// How long a pod waits for its annotation and its flows.
     pub patience: Duration,
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kubernetes::{Api, Note, ObjectReference, Patch, Recorder, Severity};
 use serde_json::{Map, Value, json};
@@ -18,8 +18,9 @@ pub type Annotations = BTreeMap<&'static str, String>;
 
 const PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// A reason that lasts shorter than this is not told to the API: parts become ready one after the other.
-const SETTLING: Duration = Duration::from_millis(500);
+/// A reason that lasts shorter than this is not told to the API: parts become ready one after the other, and a restart of
+/// the agent is no news.
+const SETTLING: Duration = Duration::from_secs(5);
 
 /// What is said, and where.
 #[derive(Debug)]
@@ -36,12 +37,17 @@ impl Report {
     pub(crate) async fn run(mut self) {
         let recorder = Recorder::new(&self.api, "ovnkube-node", &self.name);
         let mut pause = PAUSE;
+        // Since when it is not ready.
+        let mut since: Option<Instant> = None;
         loop {
             let node = self.node.borrow_and_update().clone();
             let annotations = self.annotations.borrow_and_update().clone();
             let state = self.state.borrow_and_update().clone();
+            since = if state.is_ok() { None } else { since.or_else(|| Some(Instant::now())) };
+            let settling = since.map(|since| SETTLING.saturating_sub(since.elapsed())).filter(|left| !left.is_zero());
+            let told = settling.is_none().then_some(&state);
             if let Some(node) = node
-                && let Some(body) = difference(&node, &annotations, &state)
+                && let Some(body) = difference(&node, &annotations, told)
             {
                 // Annotations go through the status, for which less must be allowed to us.
                 let path = format!("/api/v1/nodes/{}/status", self.name);
@@ -54,7 +60,7 @@ impl Report {
                         continue;
                     }
                 }
-                if let Err(why) = &state
+                if let Some(Err(why)) = told
                     && node.condition.as_ref().is_some_and(|before| before.status == "True")
                 {
                     recorder.record(note(&self.name, &node.uid, why));
@@ -64,10 +70,8 @@ impl Report {
             let ended = tokio::select! {
                 changed = self.node.changed() => changed.is_err(),
                 changed = self.annotations.changed() => changed.is_err(),
-                changed = self.state.changed() => {
-                    tokio::time::sleep(SETTLING).await;
-                    changed.is_err()
-                }
+                changed = self.state.changed() => changed.is_err(),
+                () = tokio::time::sleep(settling.unwrap_or(Duration::MAX)), if settling.is_some() => false,
             };
             if ended {
                 return;
@@ -76,14 +80,13 @@ impl Report {
     }
 }
 
-/// The patch that makes the object say what it shall; nothing if it does.
-fn difference(node: &OwnNode, annotations: &Annotations, state: &State) -> Option<Value> {
+/// The patch that makes the object say what it shall; nothing if it does. Of the state nothing is said while it is not given.
+fn difference(node: &OwnNode, annotations: &Annotations, state: Option<&State>) -> Option<Value> {
     let differs = |(key, value): &(&&str, &String)| node.annotations.get(**key) != Some(*value);
     let annotations: Map<String, Value> =
         annotations.iter().filter(differs).map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
-    let wanted = condition::wanted(state);
-    let conditions =
-        (node.condition.as_ref() != Some(&wanted)).then(|| condition::patch(&wanted, node.condition.as_ref()));
+    let wanted = state.map(condition::wanted).filter(|wanted| node.condition.as_ref() != Some(wanted));
+    let conditions = wanted.map(|wanted| condition::patch(&wanted, node.condition.as_ref()));
     if annotations.is_empty() && conditions.is_none() {
         return None;
     }
@@ -120,14 +123,15 @@ mod tests {
     fn only_what_differs_is_written() {
         let mut node = OwnNode { uid: "u".into(), ..OwnNode::default() };
         let annotations: Annotations = [("k8s.ovn.org/node-chassis-id", "c".to_owned())].into();
-        let body = difference(&node, &annotations, &Ok(())).unwrap();
+        let body = difference(&node, &annotations, Some(&Ok(()))).unwrap();
         assert_eq!(body["metadata"]["annotations"]["k8s.ovn.org/node-chassis-id"], "c");
         assert_eq!(body["status"]["conditions"][0]["status"], "True");
         node.annotations.insert("k8s.ovn.org/node-chassis-id".into(), "c".into());
         node.condition = Some(condition::wanted(&Ok(())));
-        assert_eq!(difference(&node, &annotations, &Ok(())), None);
-        let body = difference(&node, &annotations, &Err("no uplink".into())).unwrap();
+        assert_eq!(difference(&node, &annotations, Some(&Ok(()))), None);
+        let body = difference(&node, &annotations, Some(&Err("no uplink".into()))).unwrap();
         assert_eq!(body["metadata"].get("annotations"), None);
         assert_eq!(body["status"]["conditions"][0]["message"], "no uplink");
+        assert_eq!(difference(&node, &annotations, None), None);
     }
 }

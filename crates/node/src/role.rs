@@ -1,16 +1,18 @@
 //! The agent's parts, put together.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kubernetes::Api;
 use telemetry::Telemetry;
 use tokio::sync::watch;
 
 use crate::error::NodeError;
+use crate::gateway::{self, Gateway, GatewayReport};
 use crate::host_settings::{self, HostFacts};
 use crate::options::Options;
 use crate::pods::Pods;
-use crate::readiness::Readiness;
+use crate::readiness::{Part, Readiness};
 use crate::report::{Annotations, Report};
 use crate::switch::Switch;
 use crate::switch::ports::Ports;
@@ -35,6 +37,7 @@ pub async fn run(options: Options, telemetry: &Telemetry) -> Result<(), NodeErro
     };
     let settings = keep_settings(options.clone(), switch.clone(), facts.subscribe(), &readiness, &annotations);
     let pods = Pods::start(&api, &options.node);
+    let published = pods.published();
     let service = cni::Service::new(
         cni::Parts {
             pods,
@@ -54,12 +57,17 @@ pub async fn run(options: Options, telemetry: &Telemetry) -> Result<(), NodeErro
     });
     let controller = ovn_controller::follow(readiness.part("ovn-controller"));
     let shutdown = telemetry.shutdown();
+    let (gateway, told) = Gateway::new(options.clone(), &api, switch.clone(), node.clone(), published);
+    let gateway_part = readiness.part("gateway");
+    let tell_gateway = tell_gateway(told, &gateway_part, &annotations, &facts);
     tokio::select! {
         () = shutdown.wait() => Ok(()),
         served = serving => served.map_err(NodeError::Cni),
         () = files => Err(NodeError::Ended("the look after the runtime's files")),
         () = report.run() => Err(NodeError::Ended("the node's report")),
         () = settings => Err(NodeError::Ended("the switch's settings")),
+        () = gateway.run(shutdown.clone()) => Ok(()),
+        () = tell_gateway => Err(NodeError::Ended("the gateway")),
         () = controller => Err(NodeError::Ended("the look at ovn-controller")),
     }
 }
@@ -67,13 +75,40 @@ pub async fn run(options: Options, telemetry: &Telemetry) -> Result<(), NodeErro
 /// Takes everything that the agent made off this host again.
 pub async fn clean_up(options: Options) -> Result<(), NodeError> {
     let switch = Switch::start(options.switch.clone());
-    let failed = |error: String| NodeError::CleanUp(error);
     let client = switch.client();
-    client.connected(std::time::Duration::from_secs(10)).await.map_err(|error| failed(error.to_string()))?;
+    let reached = client.connected(Duration::from_secs(10)).await;
+    reached.map_err(|error| NodeError::CleanUp(format!("Open vSwitch's database cannot be reached: {error}")))?;
+    let mut failures: Vec<String> = Vec::new();
+    failures.extend(cni::clean_up(&options.cni, &Ports::start(client)).await.err());
+    failures.extend(gateway::clean_up(&options, &switch).await.err());
     if let Some(transaction) = host_settings::plan_removal(&client.snapshot()) {
-        client.transact(&transaction).await.map_err(|error| failed(error.to_string()))?;
+        failures.extend(client.transact(&transaction).await.err().map(|error| error.to_string()));
     }
-    Ok(())
+    if failures.is_empty() { Ok(()) } else { Err(NodeError::CleanUp(failures.join("; "))) }
+}
+
+/// What the gateway says reaches those whom it concerns. Ends with the gateway.
+async fn tell_gateway(
+    mut told: watch::Receiver<GatewayReport>,
+    part: &Part,
+    annotations: &watch::Sender<Annotations>,
+    facts: &watch::Sender<Option<HostFacts>>,
+) {
+    loop {
+        let report = told.borrow_and_update().clone();
+        part.say(&report.state);
+        for (key, value) in report.annotations {
+            tell(annotations, key, value);
+        }
+        facts.send_if_modified(|before| {
+            let changed = *before != report.host;
+            *before = report.host;
+            changed
+        });
+        if told.changed().await.is_err() {
+            return;
+        }
+    }
 }
 
 /// Keeps our keys in the switch's database, and tells the chassis' name. Never ends.
@@ -96,7 +131,7 @@ async fn keep_settings(
                 && let Err(error) = client.transact(&transaction).await
             {
                 part.not_ready(format!("its settings cannot be written: {error}"));
-                tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+                tokio::time::sleep(Duration::from_secs(1)).await;
                 continue;
             }
             if let Some(chassis) = host_settings::chassis(&client.snapshot()) {

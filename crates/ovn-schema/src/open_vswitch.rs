@@ -80,8 +80,6 @@ tables! {
         vlan_mode: Option<String> where choices = ["trunk", "access"];
         /// How a bond chooses among its interfaces.
         bond_mode: Option<String>;
-        /// How packets leave it.
-        qos: Option<Uuid> where feature = PodBandwidth;
         /// Such as `transient`.
         other_config: StringMap;
         /// Who owns it.
@@ -116,10 +114,6 @@ tables! {
         link_state: Option<String> where observed;
         /// Why it does not work.
         error: Option<String> where observed;
-        /// The rate that it may send, in kbps; 0 is no limit.
-        ingress_policing_rate: i64 where feature = PodBandwidth;
-        /// How far above it a burst may go, in kb.
-        ingress_policing_burst: i64 where feature = PodBandwidth;
         /// What ovs-vswitchd says of it.
         status: StringMap where observed;
         /// Counters.
@@ -180,28 +174,6 @@ tables! {
         ca_cert: String;
         /// Whether the first authority that is seen is trusted and kept. It should not be.
         bootstrap_ca_cert: bool;
-        /// Who owns it.
-        external_ids: StringMap;
-    }
-
-    /// How packets leave a port.
-    table Qos = "QoS" where feature = PodBandwidth {
-        /// Such as `linux-htb`.
-        kind: String as "type";
-        /// Its queues by number.
-        queues: BTreeMap<i64, Uuid>;
-        /// Such as `max-rate`.
-        other_config: StringMap;
-        /// Who owns it.
-        external_ids: StringMap;
-    }
-
-    /// A queue of a port.
-    table Queue = "Queue" where feature = PodBandwidth {
-        /// The mark on its packets.
-        dscp: Option<i64>;
-        /// Such as `max-rate`.
-        other_config: StringMap;
         /// Who owns it.
         external_ids: StringMap;
     }

@@ -237,7 +237,7 @@ pub(crate) fn truth(value: &str) -> Result<(), String> {
 }
 
 /// All settings, in the order of the file. A new setting is one more entry here.
-pub(crate) const SETTINGS: [&Setting; 38] = [
+pub(crate) const SETTINGS: [&Setting; 39] = [
     &LOG_LEVEL,
     &LOG_FORMAT,
     &METRICS_ADDRESS,
@@ -272,6 +272,7 @@ pub(crate) const SETTINGS: [&Setting; 38] = [
     &node::CNI_BIN_DIR,
     &node::CNI_SERVER_DIR,
     &node::CNI_SHIM,
+    &node::CNI_VERSION,
     &node::CNI_PATIENCE,
     &LEASE_DURATION,
     &RENEW_DEADLINE,

@@ -18,7 +18,7 @@ use crate::ledger::{ColumnChange, Entry, Ledger, Touched};
 use crate::maps;
 
 /// The tables that we write.
-pub const TABLES: [&str; 19] = [
+pub const TABLES: [&str; 20] = [
     "ACL",
     "Address_Set",
     "Chassis_Template_Var",
@@ -37,6 +37,7 @@ pub const TABLES: [&str; 19] = [
     "NAT",
     "NB_Global",
     "Port_Group",
+    "QoS",
     "Static_MAC_Binding",
 ];
 

@@ -1,6 +1,7 @@
 //! The facts by key, with the reverse indexes that tell whom a change concerns.
 
 mod admin;
+mod host_ports;
 mod namespaces;
 mod selectors;
 
@@ -9,6 +10,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 pub(crate) use self::admin::Fixed;
+pub(crate) use self::host_ports::{Door, doors};
 use crate::identity::{Name, ObjectKey, PodKey};
 pub use crate::kind::ObjectKind;
 use crate::objects::{
@@ -93,6 +95,7 @@ pub struct Store {
     leaving: namespaces::Leaving,
     pods: Kind<Arc<PodKey>, PodFacts>,
     pods_by_node: BTreeMap<Name, BTreeSet<Arc<PodKey>>>,
+    host_ports: host_ports::HostPorts,
     services: Kind<Arc<ObjectKey>, ServiceFacts>,
     slices: Kind<Arc<ObjectKey>, SliceFacts>,
     service_index: ServiceIndex,
@@ -372,6 +375,7 @@ impl Store {
             self.unindex(before);
         }
         self.renumber(&pod, true);
+        self.host_ports.claim(&pod);
         if let Some(node) = &pod.node {
             self.pods_by_node.entry(node.clone()).or_default().insert(pod.key.clone());
         }
@@ -389,6 +393,7 @@ impl Store {
 
     fn unindex(&mut self, pod: &PodFacts) {
         self.renumber(pod, false);
+        self.host_ports.release(pod);
         // The set's own, and this one's.
         if pod.labels.shared() <= 2 {
             self.labels.remove(&pod.labels);

@@ -19,11 +19,10 @@ use topology::ClusterSettings;
 use topology::desired::desired;
 use topology::identity::Owner;
 use topology::maps;
-use topology::refusal::Refusal;
 use topology::store::ObjectKind;
 
-use crate::support::quiet::Quiet;
-use crate::support::{admin_policies, api, policies, schema, services};
+use crate::support::quiet::{Quiet, follows};
+use crate::support::{admin_policies, api, pods, policies, schema, services};
 
 const CASES: u32 = 512;
 
@@ -48,6 +47,8 @@ enum Step {
     DeletePod(u8, u8),
     /// The pod gets another label.
     LabelPod(u8, u8, &'static str),
+    /// The pod gets other limits.
+    LimitPod(u8, u8, &'static str),
     LabelNamespace(u8, &'static str),
     /// A policy, as one of a few.
     AddPolicy {
@@ -92,6 +93,7 @@ fn step() -> impl Strategy<Value = Step> {
         Just(ObjectKind::EndpointSlice)
     ];
     let label = || prop_oneof![Just("a"), Just("b"), Just("")];
+    let limit = prop_oneof![Just("10M"), Just("1.5G"), Just("fast")];
     let policy = (namespace.clone(), 0..4_u8);
     let mode = prop_oneof![Just("shared"), Just("local"), Just("disabled")];
     let pod = (namespace.clone(), name.clone());
@@ -108,6 +110,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => pod.clone().prop_map(|(namespace, name)| Step::FinishPod(namespace, name)),
         3 => pod.clone().prop_map(|(namespace, name)| Step::DeletePod(namespace, name)),
         3 => (pod.clone(), label()).prop_map(|((namespace, name), label)| Step::LabelPod(namespace, name, label)),
+        2 => (pod.clone(), limit).prop_map(|((namespace, name), limit)| Step::LimitPod(namespace, name, limit)),
         2 => (0..3_u8, label()).prop_map(|(namespace, label)| Step::LabelNamespace(namespace, label)),
         6 => (policy.clone(), any::<usize>()).prop_map(|((namespace, name), shape)| {
             Step::AddPolicy { namespace, name, shape }
@@ -172,6 +175,7 @@ fn happen(world: &mut Quiet, step: &Step) {
         Step::LabelPod(namespace, name, label) => {
             world.api.change(&pod_key(namespace, name), |pod| pod["metadata"]["labels"] = json!({"app": label}));
         }
+        Step::LimitPod(namespace, name, limit) => pods::limit(&mut world.api, &pod_key(namespace, name), limit),
         Step::LabelNamespace(namespace, label) => world.api.change(&namespace_key(namespace), |object| {
             object["metadata"]["labels"] = json!({"team": label});
             let logging = if label == "a" { json!({"deny": "alert"}) } else { json!({"allow": "notice"}) };
@@ -199,7 +203,10 @@ fn happen(world: &mut Quiet, step: &Step) {
         Step::AddPod { namespace, name, node, host_network } => {
             // There is no pod without a namespace.
             world.api.create(ObjectKind::Namespace, "", &format!("ns{namespace}"), json!({"metadata": {}}));
-            let ports = json!([{"ports": [{"name": "http", "containerPort": 8080 + u16::from(name % 2)}]}]);
+            let mut ports = json!([{"ports": [{"name": "http", "containerPort": 8080 + u16::from(name % 2)}]}]);
+            if name < 2 {
+                pods::open(&mut ports[0]["ports"][0], u16::from(name), namespace.into());
+            }
             let spec = json!({"nodeName": format!("n{node}"), "hostNetwork": host_network, "containers": ports});
             let app = if name % 2 == 0 { "a" } else { "b" };
             let labels = json!({"app": app});
@@ -290,9 +297,7 @@ fn judge(schema: &DatabaseSchema, settings: ClusterSettings, steps: &[Step]) -> 
         happen(&mut world, step);
     }
     world.rest();
-    // Of two Services that claim the same address one does without; two policies of one priority are both in force.
-    let taken = |refusal: &Refusal| ["AddressTaken", "PriorityShared"].contains(&refusal.reason);
-    let parked: Vec<_> = world.controller.engine.parked().filter(|(_, refusal)| !taken(refusal)).collect();
+    let parked: Vec<_> = world.controller.engine.parked().filter(|(_, refusal)| !follows(refusal)).collect();
     prop_assert!(parked.is_empty(), "{parked:?}");
     let came_about = held(&world);
     prop_assert_eq!(&came_about, &owed(&world), "the database (left), what is owed (right)");

@@ -1,5 +1,5 @@
-//! The rows of the smallest cluster, whole: one node with a shared gateway, one namespace, one pod, one
-//! Service with a node port, IPv4. To be read as
+//! The rows of the smallest cluster, whole: one node with a shared gateway, one namespace, one pod with limits and a port of
+//! its node, one Service with a node port, IPv4. To be read as
 //! documentation beside OVN-Kubernetes (Go), whose names and shapes they keep.
 //!
 //! What differs from it, and why:
@@ -11,6 +11,8 @@
 //!   of a node are one too: no port ever names a router port that is not there.
 //! - A node port is one load balancer for all nodes, with variables that each node has a value for, not one for each
 //!   node and Service.
+//! - Limits of a pod are rules of the database, not queues of its interface: they work on every datapath. A port of the node
+//!   that leads to a pod is a load balancer of that node alone.
 //! - Nothing writes a timestamp: time is asked for by `nb_cfg`, and only when somebody needs the answer.
 //! - Translations have no port range: that of the controller's own host would be the wrong one.
 //! - Every row names its owner in `external_ids` where the table has room for it (`of …` below); `Load_Balancer_Group` and
@@ -123,7 +125,10 @@ fn one_node_one_namespace_one_pod_one_service() {
     world.api.create(ObjectKind::Node, "", "n1", json!({"metadata": {"annotations": {}}}));
     world.wire("n1", "shared", 10);
     world.api.create(ObjectKind::Namespace, "", "shop", json!({"metadata": {}}));
-    world.api.create(ObjectKind::Pod, "shop", "web", json!({"metadata": {}, "spec": {"nodeName": "n1"}}));
+    let limits = json!({"kubernetes.io/ingress-bandwidth": "10M", "kubernetes.io/egress-bandwidth": "2G"});
+    let containers = json!([{"ports": [{"containerPort": 8080, "hostPort": 9080}]}]);
+    let pod = json!({"metadata": {"annotations": limits}, "spec": {"nodeName": "n1", "containers": containers}});
+    world.api.create(ObjectKind::Pod, "shop", "web", pod);
     let ports = json!([{"port": 80, "nodePort": 30080}]);
     let spec = json!({"type": "NodePort", "clusterIP": "172.30.0.7", "ports": ports, "externalTrafficPolicy": "Local"});
     world.api.create(ObjectKind::Service, "shop", "web", json!({"metadata": {}, "spec": spec}));

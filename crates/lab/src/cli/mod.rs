@@ -26,7 +26,9 @@ const DEFAULT_NAME: &str = "default";
     version = telemetry::build::VERSION_AND_COMMIT,
     about = "A whole cluster of real components on this machine: Kubernetes, OVN, Open vSwitch",
     after_help = "Examples:\n  \
-        lab up --kubelets                  two nodes with kubelets, OVN on three raft members\n  \
+        lab up --network ovnkube           two nodes, OVN on three raft members, our network, an application\n  \
+        lab up --kubelets                  the same without a network\n  \
+        lab matrix                         who reaches whom, measured\n  \
         lab status                         what runs where\n  \
         lab exec n1 ovs-vsctl show         a command on node n1\n  \
         lab kubectl get nodes              kubectl as administrator\n  \
@@ -79,6 +81,8 @@ enum Verb {
         #[command(subcommand)]
         fault: faults::Fault,
     },
+    /// Measure who reaches whom by real packets, beside what the API says; status 1 if they differ
+    Matrix(show::Output),
     /// Start a component again, as after a crash
     Restart {
         /// The component
@@ -134,6 +138,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
             keeper::restart(&place, &name, &component)?;
             say(&format!("{component} runs again\n"))?;
         }
+        Verb::Matrix(output) => return show::matrix(&running(&place, &name)?, output),
         Verb::LightChassis(options) => light_chassis::run(&place, &name, &options)?,
         Verb::Completions { shell } => {
             let mut script = Vec::new();

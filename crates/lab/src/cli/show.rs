@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::say;
 use crate::error::{Error, Result};
+use crate::matrix::Matrix;
 use crate::ownership::has_owner;
 use crate::place::Place;
 use crate::record::{ComponentRecord, Phase, Record, lab_names};
@@ -151,10 +152,22 @@ fn how_to_use(record: &Record) -> Result<()> {
         .kubernetes
         .as_ref()
         .is_some_and(|kubernetes| kubernetes.kubelets && kubernetes.cni == crate::spec::Cni::None);
-    if kubelets {
+    if kubelets && record.spec.product.is_none() {
         text.push_str("\nNodes are NotReady until a pod network is installed; `--cni bridge` brings the stock one.\n");
     }
     say(&text)
+}
+
+/// Measures the connectivity matrix and shows it; the exit status tells whether all is as the API says.
+pub(super) fn matrix(record: &Record, output: Output) -> Result<ExitCode> {
+    crate::place::require_root("lab matrix")?;
+    let matrix = Matrix::measure(record)?;
+    if output.output == Format::Json {
+        console::print_json(&matrix).map_err(|error| Error::Invalid(error.to_string()))?;
+    } else {
+        say(&matrix.table(table::colour()))?;
+    }
+    Ok(if matrix.wrong().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 #[derive(Serialize)]

@@ -1,7 +1,7 @@
 //! `lab up`: makes sure of the supplies, starts the keeper and shows its progress until the lab answers.
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -10,11 +10,12 @@ use super::{say, show};
 use crate::error::{Error, Result};
 use crate::keeper::{self, Message};
 use crate::lab::Supplies;
+use crate::matrix::Matrix;
 use crate::ownership::owner;
 use crate::place::{Place, require_root};
 use crate::progress::Progress;
 use crate::record::{Phase, Record};
-use crate::spec::{Cni, Databases, Family, Kubernetes, LabSpec, Ovn, Suite};
+use crate::spec::{Cni, Databases, Family, Gateway, Kubernetes, LabSpec, Ovn, Product, Suite};
 
 #[derive(Debug, Args)]
 pub(super) struct Options {
@@ -45,12 +46,35 @@ pub(super) struct Options {
     /// How many ovn-northd; with 0 nothing fills SB and `--wait` hangs, until you start one of your own
     #[arg(long, default_value_t = 1)]
     northds: u32,
-    /// The underlay's address families
+    /// The address families of underlay and cluster
     #[arg(long, value_enum, default_value = "v4")]
     family: Family,
+    /// Short for --family v6
+    #[arg(long, conflicts_with_all = ["family", "dual"])]
+    ipv6: bool,
+    /// Short for --family dual
+    #[arg(long, conflicts_with = "family")]
+    dual: bool,
+    /// The network to put on the cluster: ours, with CoreDNS and an example application; implies --kubelets
+    #[arg(long, value_enum, default_value = "none", conflicts_with_all = ["no_kubernetes", "no_ovn", "cni"])]
+    network: Network,
+    /// How pods of our network reach the outside
+    #[arg(long, value_enum, default_value = "shared")]
+    gateway: Gateway,
+    /// The folder of our binaries (deploy/image/build.sh fills it); target/image beside this program's if not given
+    #[arg(long)]
+    binaries: Option<PathBuf>,
     /// The Debian suite of the node image
     #[arg(long, value_enum, env = crate::place::SUITE_VARIABLE, default_value = "trixie")]
     suite: Suite,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Network {
+    /// None, or what --cni says.
+    None,
+    /// Ours.
+    Ovnkube,
 }
 
 #[derive(Debug, Args)]
@@ -61,8 +85,13 @@ pub(super) struct PrepareOptions {
 }
 
 impl Options {
-    fn spec(&self, name: &str) -> LabSpec {
-        let mut spec = LabSpec::new(name).nodes(self.nodes).family(self.family);
+    fn spec(&self, name: &str) -> Result<LabSpec> {
+        let family = match (self.ipv6, self.dual) {
+            (true, _) => Family::V6,
+            (_, true) => Family::Dual,
+            _ => self.family,
+        };
+        let mut spec = LabSpec::new(name).nodes(self.nodes).family(family);
         spec.suite = self.suite;
         if !self.no_ovn {
             spec = spec.ovn(Ovn { databases: self.databases, tls: self.tls, northds: self.northds, ..Ovn::default() });
@@ -70,22 +99,38 @@ impl Options {
         if !self.no_kubernetes {
             spec = spec.kubernetes(Kubernetes { kubelets: self.kubelets, cni: self.cni, api_port: self.api_port });
         }
-        spec
+        if self.network == Network::Ovnkube {
+            let binaries = self.binaries.clone().map_or_else(usual_binaries, Ok)?;
+            spec = spec.product(Product { binaries, gateway: self.gateway });
+        }
+        Ok(spec)
     }
+}
+
+/// `target/image`, when this program is `target/debug/lab`.
+fn usual_binaries() -> Result<PathBuf> {
+    let program = std::env::current_exe().map_err(Error::io("cannot find this program"))?;
+    Ok(program.ancestors().nth(2).unwrap_or(Path::new("/")).join("image"))
 }
 
 pub(super) fn prepare(place: &Place, options: &PrepareOptions) -> Result<()> {
     require_root("lab prepare")?;
-    let mut spec = LabSpec::new("prepare").kubernetes(Kubernetes::default());
+    let product = Product { binaries: PathBuf::new(), gateway: Gateway::default() };
+    let mut spec = LabSpec::new("prepare").product(product);
     spec.suite = options.suite;
     let supplies = Supplies::ensure(place, &spec, &Progress::for_people())?;
-    let kubernetes = supplies.kubernetes.as_deref().unwrap_or(Path::new("none"));
-    say(&format!("node image  {}\nkubernetes  {}\n", supplies.image.display(), kubernetes.display()))
+    let shown = |path: &Option<PathBuf>| path.as_deref().unwrap_or(Path::new("none")).display().to_string();
+    say(&format!(
+        "node image  {}\nkubernetes  {}\ncoredns     {}\n",
+        supplies.image.display(),
+        shown(&supplies.kubernetes),
+        shown(&supplies.coredns)
+    ))
 }
 
 pub(super) fn up(place: &Place, name: &str, options: &Options) -> Result<()> {
     require_root("lab up")?;
-    let spec = options.spec(name);
+    let spec = options.spec(name)?;
     spec.check()?;
     if let Some(owner) = owner(place, name) {
         let ready = || Record::load(place, name).is_ok_and(|record| record.phase == Phase::Ready);
@@ -106,7 +151,20 @@ pub(super) fn up(place: &Place, name: &str, options: &Options) -> Result<()> {
     // The long part happens here, in the foreground, where Ctrl-C and its progress belong.
     Supplies::ensure(place, &spec, &progress)?;
     follow(place, &spec, &progress)?;
-    show::summary(&Record::load(place, name)?)
+    let record = Record::load(place, name)?;
+    show::summary(&record)?;
+    if spec.product.is_none() {
+        return Ok(());
+    }
+    let matrix = progress.step("connectivity, by packets", || Matrix::measure(&record))?;
+    say(&format!("\n{}", matrix.table(console::table::colour())))?;
+    match matrix.wrong().len() {
+        0 => Ok(()),
+        wrong => Err(Error::Invalid(format!(
+            "{wrong} ways of {} are not as the API says; the lines above name them",
+            matrix.ways.len()
+        ))),
+    }
 }
 
 /// Starts the keeper and passes its progress on until it says that the lab is ready or why it is not.

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::time::Duration;
 
 use cni::Version;
 use serde_json::json;
@@ -17,10 +18,17 @@ pub const PLUGIN: &str = "ovn-k8s-cni-overlay";
 /// Ours, before whatever else is there: runtimes take the first by name.
 pub const CONFIGURATION: &str = "10-ovn-kubernetes.conf";
 
+/// A node that is not ready for a moment, as while the agent is restarted, is not taken from the scheduler.
+const MOMENT: Duration = Duration::from_secs(15);
+
 /// Keeps the files as the node's state says: the plugin always, the configuration while the node is ready. Never ends.
 pub async fn keep(options: &CniOptions, mut state: watch::Receiver<State>, tell: impl Fn(State)) {
     loop {
-        let ready = state.borrow_and_update().is_ok();
+        let ready = match tokio::time::timeout(MOMENT, state.wait_for(State::is_ok)).await {
+            Ok(Ok(_)) => true,
+            Ok(Err(_)) => return,
+            Err(_) => false,
+        };
         let kept = install_plugin(options).and_then(|()| if ready { declare(options) } else { withdraw(options) });
         tell(kept);
         if state.changed().await.is_err() {
@@ -40,7 +48,7 @@ pub fn install_plugin(options: &CniOptions) -> State {
 /// Says that this node has a network.
 pub fn declare(options: &CniOptions) -> State {
     let file = options.configurations.join(CONFIGURATION);
-    put(&file, configuration().as_bytes(), 0o644)
+    put(&file, configuration(options.version).as_bytes(), 0o644)
         .map_err(|error| format!("the configuration {} cannot be written: {error}", file.display()))
 }
 
@@ -55,9 +63,20 @@ pub fn withdraw(options: &CniOptions) -> State {
     }
 }
 
-/// What the runtime reads.
-fn configuration() -> String {
-    let network = json!({"cniVersion": Version::V1_1_0.name(), "name": "ovn-kubernetes", "type": PLUGIN,
+/// Takes the plugin away again.
+pub fn remove_plugin(options: &CniOptions) -> State {
+    let plugin = options.binaries.join(PLUGIN);
+    match fs::remove_file(&plugin) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(format!("the plugin {} cannot be removed: {error}", plugin.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What the runtime reads. A runtime that does not know the version refuses every answer.
+fn configuration(version: Version) -> String {
+    let network = json!({"cniVersion": version.name(), "name": "ovn-kubernetes", "type": PLUGIN,
         "ipam": {}, "dns": {}, "capabilities": {}});
     format!("{network:#}\n")
 }
@@ -112,6 +131,7 @@ mod tests {
                 binaries: self.0.join("bin"),
                 configurations: self.0.join("net.d"),
                 shim: Some(self.0.join("shim")),
+                version: Version::V1_0_0,
                 patience: Duration::from_secs(1),
             }
         }

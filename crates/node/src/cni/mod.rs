@@ -9,6 +9,7 @@
 
 mod add;
 mod check;
+mod cleanup;
 mod desk;
 pub mod install;
 mod metrics;
@@ -27,6 +28,8 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use crate::pods::Pods;
 use crate::readiness::State;
 use crate::switch::ports::{PortError, Ports};
+
+pub use cleanup::clean_up;
 
 /// So many pods' interfaces are made at once at most: each takes a thread of its own for a moment.
 const THREADS: usize = 4;

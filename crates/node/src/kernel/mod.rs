@@ -1,9 +1,17 @@
 //! The kernel's network, by netlink: no process is started for it.
 
+pub mod address;
+pub mod changes;
 mod conversation;
+pub mod device;
+mod error;
 pub mod namespace;
+pub mod neighbour;
 mod offload;
 pub mod pod_link;
+pub mod route;
+
+pub use error::KernelError;
 
 use std::io;
 use std::path::Path;

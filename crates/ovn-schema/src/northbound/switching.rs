@@ -17,7 +17,7 @@ tables! {
         /// ACLs on all its ports.
         acls: BTreeSet<Uuid>;
         /// Rules for marks and bandwidth.
-        qos_rules: BTreeSet<Uuid> where feature = EgressQos;
+        qos_rules: BTreeSet<Uuid> where feature = QosRules;
         /// Load balancers of its own.
         load_balancer: BTreeSet<Uuid>;
         /// Groups of load balancers.
@@ -73,7 +73,7 @@ tables! {
     }
 
     /// A rule that marks packets of a switch, or limits their rate.
-    table Qos = "QoS" where feature = EgressQos {
+    table Qos = "QoS" where feature = QosRules {
         /// The highest that matches acts.
         priority: i64;
         /// Where packets come from, or go to.

@@ -69,6 +69,7 @@ fn options(role: &Node, config: &Config) -> anyhow::Result<Options> {
             binaries: folder(&own::CNI_BIN_DIR)?,
             configurations: folder(&own::CNI_CONF_DIR)?,
             shim: path(config, &own::CNI_SHIM)?,
+            version: cni::Version::parse(text(&own::CNI_VERSION)?).unwrap_or_default(),
             patience: parse_seconds(text(&own::CNI_PATIENCE)?).map_err(|why| anyhow!(why))?,
         },
     })

@@ -136,6 +136,16 @@ pub(crate) const CNI_SHIM: Setting = Setting {
     help: "The plugin to install onto the host",
     check: |_| Ok(()),
 };
+pub(crate) const CNI_VERSION: Setting = Setting {
+    section: "cni",
+    key: "version",
+    flag: "cni-version",
+    default: "1.0.0",
+    placeholder: "VERSION",
+    allowed: "0.3.1, 0.4.0, 1.0.0, 1.1.0",
+    help: "The version of CNI that the runtime is told; one that knows 1.1.0 (containerd 2, CRI-O 1.31) then asks for STATUS and GC",
+    check: |value| cni::Version::parse(value).map(drop).ok_or_else(|| "not a version that is spoken".to_owned()),
+};
 pub(crate) const CNI_PATIENCE: Setting = Setting {
     section: "cni",
     key: "patience",

@@ -16,6 +16,7 @@ mod lessons_connection;
 mod lessons_consistency;
 mod lessons_objects;
 mod lessons_policies;
+mod local_gateway;
 mod looking;
 mod migration;
 mod nodes;
@@ -26,8 +27,6 @@ mod policies_edges;
 mod prober;
 mod random_objects;
 mod rows;
-// What is written down on the spot is passed as it is.
-#[allow(clippy::needless_pass_by_value)]
 mod service_endpoints;
 mod service_ranges;
 mod services;
@@ -37,3 +36,4 @@ mod trace;
 mod tracer;
 mod truth_table;
 mod webhook;
+mod wishes;

@@ -86,7 +86,7 @@ impl Allocator {
             }
             Annotated::Absent => {}
         }
-        match &pod.request {
+        match pod.request() {
             Annotated::Broken(why) => {
                 Err(Refusal::new(BAD_REQUEST, format!("{why}: correct it and make the pod again")))
             }

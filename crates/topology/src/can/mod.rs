@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  from, to ──▶ who they are ──▶ which endpoint of a Service ──▶ is there a way ──▶ do policies let it through
-//!               `ends`           `services`, `balancers`         `way`, `reach`     `policies`        │
+//!               `ends`           `services`, `balancers`,        `way`, `reach`     `policies`        │
+//!                                or pod of a node's port: `host_ports`                                │
 //!                                                                       yes, no, or on what it depends ◀── `cases`
 //! ```
 //!
@@ -12,6 +13,7 @@
 mod balancers;
 mod cases;
 mod ends;
+mod host_ports;
 mod policies;
 mod services;
 mod way;
@@ -179,7 +181,11 @@ impl<'a> Judge<'a> {
         let mut chain = Vec::new();
         let nowhere = |chain| Ok(Answer { verdict: Verdict::No, chain, cases: Vec::new() });
         let Some(sources) = self.places(from, Side::Source, &mut chain)? else { return nowhere(chain) };
-        let flights = match self.to_service(&sources, to, &chain)? {
+        let led = match self.to_service(&sources, to, &chain)? {
+            Some(flights) => Some(flights),
+            None => self.to_host_port(&sources, to, &chain),
+        };
+        let flights = match led {
             Some(flights) => flights,
             None => {
                 let Some(targets) = self.places(&to.party, Side::Destination, &mut chain)? else {

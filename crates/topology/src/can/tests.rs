@@ -1,3 +1,4 @@
+mod host_ports;
 mod policies;
 mod services;
 

@@ -6,13 +6,14 @@ use std::net::IpAddr;
 use netmodel::{InterfaceAddress, Mac};
 use ovn_schema::Feature;
 use ovn_schema::northbound::{
-    Copp, LoadBalancerGroup, LogicalRouter, LogicalRouterPort, LogicalRouterStaticRoute, LogicalSwitch,
-    LogicalSwitchPort, Nat, PortGroup, StaticMacBinding,
+    Copp, LoadBalancerGroup, LogicalRouter, LogicalRouterPolicy, LogicalRouterPort, LogicalRouterStaticRoute,
+    LogicalSwitch, LogicalSwitchPort, Nat, PortGroup, StaticMacBinding,
 };
 use ovsdb::uuid::Uuid;
 
 use super::cluster::{CLUSTER_GROUP, COPP_KEY, JOIN_KEY, ROUTER_GROUP, ROUTER_KEY, SERVICE_PORTS_KEY};
-use super::{Given, everything};
+use super::node::{HOST_POLICY_PRIORITY, reroute_to};
+use super::{Given, everything, ip_word};
 use crate::allocation::NodeAllocation;
 use crate::contribution::Draft;
 use crate::objects::{GatewayFacts, GatewayMode, NodeFacts};
@@ -215,7 +216,27 @@ fn routes(
         let Some(hop) = hop else { continue };
         let row = route(subnet.to_string(), hop, None, true, draft);
         draft.child(LogicalRouter::static_routes, cluster_router, &format!("pods out {v6}"), &row);
+        if gateway.mode == GatewayMode::Local {
+            replies_by_host(draft, node, hop, given);
+        }
     }
+}
+
+/// What a host hands to endpoints of its own, with the client's address kept, goes through its switch under an address of the
+/// host's own. The switch has turned replies back to that address before they are routed: they are no pod's any more,
+/// and have to find back to the very host.
+fn replies_by_host(draft: &mut Draft<'_>, node: &NodeFacts, hop: IpAddr, given: Given<'_>) {
+    let Some(own) = given.settings.masquerade_address(Masquerade::HostLocal, hop.is_ipv6()) else { return };
+    let ip = ip_word(hop.is_ipv6());
+    let policy = LogicalRouterPolicy {
+        priority: HOST_POLICY_PRIORITY,
+        matching: format!("inport == \"rtos-{}\" && {ip}.src == {own} /* {} */", node.name, node.name),
+        action: "reroute".into(),
+        external_ids: draft.mark(&[]),
+        ..reroute_to(hop, given)
+    };
+    let router = draft.of_cluster::<LogicalRouter>(ROUTER_KEY);
+    draft.child(LogicalRouter::policies, router, &format!("replies of {own}"), &policy);
 }
 
 fn translations(draft: &mut Draft<'_>, gateway: &GatewayFacts, router: Uuid, join: IpAddr, given: Given<'_>) {

@@ -1,8 +1,11 @@
 //! What the network owes each object: the same facts, the same answer. One module for each kind of owner.
 
 mod admin_policy;
+mod balancer;
+mod bandwidth;
 mod cluster;
 mod gateway;
+mod host_port;
 mod namespace;
 mod node;
 mod pod;
@@ -13,6 +16,7 @@ mod template;
 
 pub(crate) use admin_policy::{LEVELS_MARK, PRIORITY_MARK, SHARED, UID_MARK};
 pub(crate) use cluster::{CLUSTER_GROUP, LOAD_BALANCER_GROUPS, ROUTER, ROUTER_GROUP, SWITCH_GROUP};
+pub(crate) use host_port::target as host_port_target;
 pub(crate) use node::{NODE_ID_MARK, SUBNET, SUBNET_V6, SWITCH_KEY, check as check_node, holder_of_chassis};
 pub(crate) use pod::PORT_KEY;
 pub(crate) use policy::denials;

@@ -33,7 +33,7 @@ pub(crate) const SUBNET_V6: &str = "k8s.ovn.org/subnet-v6";
 /// The host's traffic to its own pods, such as a kubelet's probes, is never denied.
 const MANAGEMENT_PRIORITY: i64 = 1001;
 /// Pods reach their own host through the management port.
-const HOST_POLICY_PRIORITY: i64 = 1004;
+pub(super) const HOST_POLICY_PRIORITY: i64 = 1004;
 
 /// A node's switch, as others refer to it.
 pub(super) fn switch_of(draft: &Draft<'_>, node: &NodeFacts) -> Uuid {
@@ -251,7 +251,7 @@ fn management_port(draft: &mut Draft<'_>, node: &NodeFacts, own: &NodeAllocation
 }
 
 /// A policy's next hop, in the column that the server has for it.
-fn reroute_to(hop: IpAddr, given: Given<'_>) -> LogicalRouterPolicy {
+pub(super) fn reroute_to(hop: IpAddr, given: Given<'_>) -> LogicalRouterPolicy {
     if given.settings.features.has(Feature::EcmpReroute) {
         return LogicalRouterPolicy { nexthops: [hop.to_string()].into(), ..Default::default() };
     }

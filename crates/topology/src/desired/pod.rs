@@ -1,9 +1,10 @@
-//! pod: a pod on a node becomes one logical switch port, and a member of its namespace's sets and of what policies speak of.
+//! pod: a pod on a node becomes one logical switch port, and a member of its namespace's sets and of what policies speak of;
+//! few have limits, or ports of their node, besides.
 
 use ovn_schema::northbound::{AddressSet, LogicalRouter, LogicalSwitch, LogicalSwitchPort, Nat, PortGroup};
 
 use super::cluster::ALL_PODS_KEY;
-use super::{Given, gateway, namespace, node, selector};
+use super::{Given, bandwidth, gateway, host_port, namespace, node, selector};
 use crate::contribution::{Contribution, Draft};
 use crate::identity::{Owner, PodKey};
 
@@ -50,6 +51,10 @@ pub(super) fn desired(key: &PodKey, given: Given<'_>) -> Contribution {
             let group = namespace::port_group(&draft, &key.namespace);
             draft.member(PortGroup::ports, group, &uuid);
         }
+    }
+    if let Some(wishes) = &pod.wishes {
+        bandwidth::add(&mut draft, switch, &port.name, wishes, given);
+        host_port::add(&mut draft, pod, own, node_facts, given);
     }
     if given.settings.snat_per_pod
         && let Some(gateway) = gateway::of(node_facts)

@@ -14,6 +14,7 @@ mod batch;
 mod effect;
 mod farewell;
 mod follow_up;
+mod host_ports;
 mod observe;
 mod progress;
 mod queue;

@@ -10,7 +10,7 @@ use crate::identity::{Name, ObjectKey, Owner, PodKey};
 use crate::objects::{
     AdminPolicyFacts, Annotated, NamespaceFacts, NodeFacts, PodFacts, PolicyFacts, ServiceFacts, SliceFacts,
 };
-use crate::store::ObjectKind;
+use crate::store::{ObjectKind, doors};
 
 /// What was seen of the objects.
 #[derive(Debug, Clone)]
@@ -144,6 +144,7 @@ impl Engine {
         // What pods' rows take from their node.
         let for_pods = |node: &NodeFacts| (node.uid.clone(), node.chassis.clone(), node.gateway.clone());
         let concerns_pods = before.as_ref().is_none_or(|before| for_pods(before) != for_pods(node));
+        let moved = before.as_ref().is_some_and(|before| before.host_addresses != node.host_addresses);
         let for_policies = |node: &NodeFacts| (node.labels.clone(), node.host_addresses.clone());
         let selected = before.as_ref().is_none_or(|before| for_policies(before) != for_policies(node));
         let concerns_services = before.as_ref().is_none_or(|before| for_services(before) != for_services(node));
@@ -151,6 +152,8 @@ impl Engine {
         if concerns_pods {
             self.queue_pods_on(&name, now);
             self.queue_chassis_claimants(&claimed, &name, now);
+        } else if moved {
+            self.queue_host_ports_of(&name, now);
         }
         if concerns_services {
             self.queue_node_bound(node_ports, now);
@@ -314,6 +317,7 @@ impl Engine {
         }
         let before = self.store.put_pod(pod);
         self.ports_renumbered(now);
+        self.host_ports_changed(before.as_ref(), &key, now);
         let Some(pod) = self.store.pod(&key) else { return };
         if before.as_ref() == Some(pod) {
             return;
@@ -356,6 +360,7 @@ impl Engine {
         let Some(pod) = self.store.remove_pod(key, uid) else { return };
         self.pending_pods.remove(key);
         self.ports_renumbered(now);
+        self.queue_rivals(key, &doors(&pod).collect(), now);
         let Some(leading) = &mut self.leading else { return };
         let owner = Owner::Pod(pod.key.clone());
         leading.patching.remove(&owner);

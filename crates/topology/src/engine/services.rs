@@ -80,6 +80,7 @@ impl Engine {
         for other in claimed.iter().flat_map(|claim| self.store.claimants(*claim)).filter(|key| &***key != own) {
             leading.queue.push(Owner::Service(other.clone()), now);
         }
+        self.queue_host_ports_claimed(claimed, now);
     }
 
     pub(super) fn slice_changed(&mut self, slice: SliceFacts, now: Duration) {

@@ -15,9 +15,10 @@ use crate::settings::ClusterSettings;
 pub const POD_NETWORKS: &str = "k8s.ovn.org/pod-networks";
 
 /// A value that stands on an object, or why it cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Annotated<T> {
     /// Nothing is there.
+    #[default]
     Absent,
     /// It can be used.
     Valid(T),

@@ -12,26 +12,31 @@ mod node;
 mod pod;
 mod policy;
 mod protocol;
+mod quantity;
 mod rule;
 mod service;
 mod slice;
+mod wishes;
 
 pub use admin_policy::{AdminPolicyFacts, AdminPolicySpec, BASELINE_NAME, Condition, LAST_PRIORITY, READY};
 pub use annotation::{Annotated, POD_NETWORKS, node_annotations, pod_annotation};
 pub use labels::{LabelSelector, Labels};
 pub use namespace::{AclLogging, NamespaceFacts};
 pub use node::{GatewayFacts, GatewayMode, MANAGEMENT_MACS, NODE_ID, NODE_SUBNETS, NodeFacts};
-pub use pod::{ContainerPort, PodFacts, PodNetwork, StaticRequest};
+pub use pod::{ContainerPort, PodFacts, PodNetwork};
 pub use policy::{PolicyFacts, PolicySpec};
 pub use protocol::Protocol;
 pub use rule::{Action, Peer, PortRule, Ports, Rule};
 pub use service::{ServiceFacts, ServicePort, ServiceSpec, ServiceType};
 pub use slice::{Endpoint, Hints, SliceFacts, SlicePort, SliceSpec};
+pub use wishes::{HostPort, Rate, StaticRequest, Wishes};
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
+
+use self::wishes::{EGRESS_BANDWIDTH, INGRESS_BANDWIDTH};
 
 /// The metadata that every object has.
 #[derive(Debug, Default, serde::Deserialize)]
@@ -57,7 +62,7 @@ struct Metadata<'a> {
 struct Annotations(Vec<(String, String)>);
 
 /// What the annotations begin with that are read here.
-const PREFIXES: [&str; 2] = ["k8s.ovn.org/", "v1.multus-cni.io/"];
+const PREFIXES: [&str; 4] = ["k8s.ovn.org/", "v1.multus-cni.io/", INGRESS_BANDWIDTH, EGRESS_BANDWIDTH];
 
 impl<'de> Deserialize<'de> for Annotations {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -1,7 +1,6 @@
 //! What we need to know of a Pod.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use netmodel::{InterfaceAddress, Mac};
@@ -9,7 +8,8 @@ use serde::Deserialize;
 
 use super::annotation::{POD_NETWORKS, read_pod_networks, shortened};
 use super::rule::port_name;
-use super::{Annotated, Labels, Metadata, Protocol};
+use super::wishes::{EGRESS_BANDWIDTH, INGRESS_BANDWIDTH};
+use super::{Annotated, HostPort, Labels, Metadata, Protocol, Rate, StaticRequest, Wishes};
 use crate::identity::{Name, PodKey};
 
 /// A request for addresses, as the network attachment of the default network says it.
@@ -32,8 +32,8 @@ pub struct PodFacts {
     pub created: Box<str>,
     /// The network that was written on it.
     pub network: Annotated<PodNetwork>,
-    /// The addresses that it asks for.
-    pub request: Annotated<StaticRequest>,
+    /// What few pods ask for, if it is one of them.
+    pub wishes: Option<Box<Wishes>>,
     /// Its labels.
     pub labels: Labels,
     /// The ports of its containers that have names.
@@ -58,15 +58,6 @@ pub struct PodNetwork {
     pub addresses: Box<[InterfaceAddress]>,
     /// Its MAC.
     pub mac: Mac,
-}
-
-/// Addresses that a pod asks for.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct StaticRequest {
-    /// Addresses; empty leaves the choice to us.
-    pub addresses: Box<[IpAddr]>,
-    /// A MAC, if it wants one.
-    pub mac: Option<Mac>,
 }
 
 #[derive(Deserialize)]
@@ -108,19 +99,49 @@ struct PortOfContainer<'a> {
     #[serde(borrow)]
     protocol: Option<Cow<'a, str>>,
     container_port: i64,
+    host_port: i64,
+    #[serde(borrow, rename = "hostIP")]
+    host_ip: Option<Cow<'a, str>>,
+}
+
+impl PortOfContainer<'_> {
+    /// Its protocol and number, if they can be.
+    fn place(&self) -> Option<(Protocol, u16)> {
+        let protocol = self.protocol.as_deref().map_or(Some(Protocol::Tcp), Protocol::parse)?;
+        Some((protocol, number(self.container_port)?))
+    }
+}
+
+fn number(port: i64) -> Option<u16> {
+    u16::try_from(port).ok().filter(|port| *port > 0)
 }
 
 impl Spec<'_> {
-    /// The named ports of containers that run as long as the pod does.
-    fn ports(&self) -> Box<[ContainerPort]> {
+    /// The ports of containers that run as long as the pod does.
+    fn all_ports(&self) -> impl Iterator<Item = &PortOfContainer<'_>> {
         let sidecar = |container: &&Container<'_>| container.restart_policy.as_deref() == Some("Always");
         let sidecars = self.init_containers.iter().flatten().filter(sidecar);
-        let ports =
-            self.containers.iter().flatten().chain(sidecars).flat_map(|container| container.ports.iter().flatten());
-        let named = ports.filter_map(|port| {
+        self.containers.iter().flatten().chain(sidecars).flat_map(|container| container.ports.iter().flatten())
+    }
+
+    /// Ports of the node that lead to the pod. On the host's own network there is nothing to be led.
+    fn host_ports(&self) -> Box<[HostPort]> {
+        let ports = self.all_ports().filter(|_| !self.host_network).filter_map(|port| {
+            let host = number(port.host_port)?;
+            let (protocol, container) = port.place()?;
+            Some(HostPort { protocol, host, container, address: port.host_ip.as_deref().unwrap_or_default().into() })
+        });
+        let mut ports: Vec<HostPort> = ports.collect();
+        ports.sort_unstable();
+        ports.dedup();
+        ports.into()
+    }
+
+    /// Those of them that have names.
+    fn ports(&self) -> Box<[ContainerPort]> {
+        let named = self.all_ports().filter_map(|port| {
             let name = port.name.as_deref().filter(|name| !name.is_empty())?;
-            let protocol = port.protocol.as_deref().map_or(Some(Protocol::Tcp), Protocol::parse)?;
-            let number = u16::try_from(port.container_port).ok().filter(|number| *number > 0)?;
+            let (protocol, number) = port.place()?;
             // One that no policy can name concerns nobody.
             Some(ContainerPort { name: port_name(name, "").ok()?, protocol, number })
         });
@@ -151,7 +172,13 @@ impl PodFacts {
             finished: matches!(&*status.phase, "Succeeded" | "Failed"),
             created: metadata.created(),
             network: metadata.annotated(POD_NETWORKS, read_pod_networks),
-            request: metadata.annotated(DEFAULT_NETWORK, read_request),
+            wishes: Wishes {
+                request: metadata.annotated(DEFAULT_NETWORK, read_request),
+                ingress: metadata.annotated(INGRESS_BANDWIDTH, Rate::read),
+                egress: metadata.annotated(EGRESS_BANDWIDTH, Rate::read),
+                host_ports: spec.host_ports(),
+            }
+            .kept(),
             ports: spec.ports(),
             labels: metadata.labels,
         })
@@ -160,10 +187,21 @@ impl PodFacts {
     /// Whether the rest is the same.
     pub(crate) fn differs_in_network_only(&self, other: &Self) -> bool {
         // All fields are named, so that a new one is not forgotten here.
-        let Self { key, uid, node, host_network, finished, created, network: _, request, labels, ports } = self;
+        let Self { key, uid, node, host_network, finished, created, network: _, wishes, labels, ports } = self;
         (key, uid, node, host_network) == (&other.key, &other.uid, &other.node, &other.host_network)
-            && (finished, created, request) == (&other.finished, &other.created, &other.request)
+            && (finished, created, wishes) == (&other.finished, &other.created, &other.wishes)
             && (labels, ports) == (&other.labels, &other.ports)
+    }
+
+    /// The addresses that it asks for.
+    pub fn request(&self) -> &Annotated<StaticRequest> {
+        static NONE: Annotated<StaticRequest> = Annotated::Absent;
+        self.wishes.as_ref().map_or(&NONE, |wishes| &wishes.request)
+    }
+
+    /// Ports of its node that lead to it.
+    pub fn host_ports(&self) -> &[HostPort] {
+        self.wishes.as_ref().map_or(&[], |wishes| &wishes.host_ports)
     }
 
     /// Whether it shall have a port of ours: on which node.
@@ -255,10 +293,40 @@ mod tests {
             DEFAULT_NETWORK,
             r#"[{"name":"default","ips":["10.130.0.9/23","fd01::9"],"mac":"0a:58:00:00:00:01"}]"#,
         );
-        let Annotated::Valid(request) = asked.request else { panic!() };
+        let Annotated::Valid(request) = asked.request() else { panic!() };
         assert_eq!((request.addresses.len(), request.mac.is_some()), (2, true));
-        assert!(matches!(annotation(DEFAULT_NETWORK, r#"[{"ips":["x"]}]"#).request, Annotated::Broken(_)));
-        assert_eq!(annotation(DEFAULT_NETWORK, "ovn/default").request, Annotated::Valid(StaticRequest::default()));
+        assert!(matches!(annotation(DEFAULT_NETWORK, r#"[{"ips":["x"]}]"#).request(), Annotated::Broken(_)));
+        assert_eq!(annotation(DEFAULT_NETWORK, "ovn/default").request(), &Annotated::Valid(StaticRequest::default()));
+    }
+
+    #[test]
+    fn what_few_ask_for_costs_the_others_nothing() {
+        let plain = parse("", r#""nodeName":"n1","containers":[{"ports":[{"containerPort":80}]}]"#, "Running");
+        assert_eq!((&plain.wishes, plain.host_ports()), (&None, [].as_slice()));
+        assert_eq!(std::mem::size_of_val(&plain.wishes), std::mem::size_of::<usize>());
+    }
+
+    #[test]
+    fn ports_of_the_node_are_read() {
+        let ports = r#""containers":[{"ports":[{"containerPort":80,"hostPort":8080},
+            {"containerPort":53,"hostPort":53,"protocol":"UDP","hostIP":"192.0.2.1"},{"containerPort":9},
+            {"containerPort":1,"hostPort":0},{"containerPort":1,"hostPort":70000}]}]"#;
+        let pod = parse("", ports, "Running");
+        let read: Vec<_> =
+            pod.host_ports().iter().map(|port| (port.protocol, port.host, port.container, &*port.address)).collect();
+        assert_eq!(read, [(Protocol::Tcp, 8080, 80, ""), (Protocol::Udp, 53, 53, "192.0.2.1")]);
+        let on_host = parse("", &format!(r#""hostNetwork":true,{ports}"#), "Running");
+        assert!(on_host.host_ports().is_empty(), "it has the ports themselves");
+    }
+
+    #[test]
+    fn limits_are_read_or_told() {
+        let annotations =
+            r#","annotations":{"kubernetes.io/ingress-bandwidth":"10M","kubernetes.io/egress-bandwidth":"x"}"#;
+        let wishes = parse(annotations, "", "Running").wishes.unwrap();
+        assert_eq!(wishes.ingress, Annotated::Valid(Rate(10_000)));
+        let why = wishes.egress.broken().unwrap();
+        assert!(why.starts_with("annotation kubernetes.io/egress-bandwidth: \"x\" is no bandwidth"), "{why}");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::support::api::{Api, KINDS, Key};
 use crate::support::controller::Controller;
 use crate::support::database::{Chassis, GLOBAL, Nb};
 use crate::support::faults::{Fault, Faults};
+use crate::support::pods;
 use crate::support::policies;
 use crate::support::rng::Rng;
 use crate::support::services;
@@ -230,6 +231,7 @@ impl Story {
             "Logical_Router" => ("static_routes", true),
             "Port_Group" => ("ports", true),
             "NAT" => ("options", false),
+            "QoS" => ("bandwidth", false),
             "Load_Balancer" => ("vips", true),
             "Chassis_Template_Var" => ("variables", true),
             _ => return,
@@ -238,7 +240,7 @@ impl Story {
         if root && self.rng.percent(30) {
             change.delete(&table, vec![Condition::uuid(uuid)]);
         } else {
-            let map = ["options", "vips", "variables"].contains(&column);
+            let map = ["options", "vips", "variables", "bandwidth"].contains(&column);
             let empty = if map { ovsdb::datum::Datum::map([]) } else { ovsdb::datum::Datum::Empty };
             change.update(&table, vec![Condition::uuid(uuid)], ovsdb::transaction::Row::new().set(column, empty));
         }
@@ -334,7 +336,9 @@ impl Story {
             5 => self.spoil(&nodes, &pods),
             6..=9 => {
                 if let Some(key) = self.rng.pick(&pods).cloned() {
-                    if self.rng.percent(40) {
+                    if self.rng.percent(20) {
+                        pods::limit(&mut self.api, &key, self.rng.pick(&["10M", "1.5G", "fast"]).unwrap());
+                    } else if self.rng.percent(40) {
                         self.api.change(&key, |pod| pod["status"]["phase"] = json!("Succeeded"));
                     } else {
                         self.api.delete(&key);
@@ -371,6 +375,9 @@ impl Story {
         pod["metadata"]["labels"] = json!({"app": self.rng.pick(&["a", "b", "c"])});
         let port = 8080 + self.rng.below(3);
         pod["spec"]["containers"] = json!([{"ports": [{"name": "http", "containerPort": port}]}]);
+        if self.rng.percent(30) {
+            pods::open(&mut pod["spec"]["containers"][0]["ports"][0], self.rng.below(3) as u16, self.rng.below(3));
+        }
         match self.rng.below(12) {
             0 => pod["spec"]["hostNetwork"] = json!(true),
             1 => {

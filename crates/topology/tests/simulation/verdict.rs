@@ -12,6 +12,7 @@ use crate::support::api::KINDS;
 use crate::support::controller::Controller;
 use crate::support::database::{Follower, GLOBAL, Nb};
 use crate::support::faults::Fault;
+use crate::support::quiet::follows;
 
 impl Story {
     /// The oracle.
@@ -32,10 +33,8 @@ impl Story {
             |owner: &Owner| matches!(owner, Owner::Node(_) | Owner::AdminPolicy(_) | Owner::BaselinePolicy(_));
         let kept = |(owner, refusal): (&Owner, &Refusal)| as_it_stands(owner) && refusal.reason != "PriorityShared";
         let parked = self.controllers[leader].engine.parked().any(kept);
-        // Of two that claim the same address one does without: that follows from the objects alone. What one that cannot be
-        // read has claimed, nobody knows who was not there. Two policies of one priority are both in force.
-        let taken = |refusal: &Refusal| ["AddressTaken", "PriorityShared"].contains(&refusal.reason);
-        let broken = |(owner, refusal): (&Owner, &Refusal)| matches!(owner, Owner::Service(_)) && !taken(refusal);
+        // What one that cannot be read has claimed, nobody knows who was not there.
+        let broken = |(owner, refusal): (&Owner, &Refusal)| matches!(owner, Owner::Service(_)) && !follows(refusal);
         let unreadable = self.controllers[leader].engine.parked().any(broken);
         let damaged = by_hand && parked || unreadable;
         engine.progress(self.nb.progress(), self.nb.nb_cfg(), self.now);
@@ -67,7 +66,7 @@ impl Story {
             let said = policy.condition.as_ref().unwrap_or_else(|| panic!("{} says nothing", policy.key.name));
             assert_eq!((said.ready, said.generation), (policy.broken.is_none(), policy.generation), "{policy:?}");
         }
-        if engine.parked().all(|(_, refusal)| taken(refusal)) {
+        if engine.parked().all(|(_, refusal)| follows(refusal)) {
             self.judge_from_nothing(&held);
         }
         let foreign = held
@@ -85,7 +84,8 @@ impl Story {
             })
             .map(|(_, values)| values["name"].to_string())
             .collect();
-        let parked: BTreeSet<String> = engine.parked().map(|(owner, _)| owner.name()).collect();
+        let parked = engine.parked().filter(|(_, refusal)| !follows(refusal));
+        let parked: BTreeSet<String> = parked.map(|(owner, _)| owner.name()).collect();
         for pod in engine.store().pods() {
             let name = pod.key.port_name();
             let node = pod.wants_port().and_then(|node| engine.store().node(node));

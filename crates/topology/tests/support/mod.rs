@@ -7,6 +7,7 @@ pub(crate) mod api;
 pub(crate) mod controller;
 pub(crate) mod database;
 pub(crate) mod faults;
+pub(crate) mod pods;
 pub(crate) mod policies;
 pub(crate) mod quiet;
 pub(crate) mod rng;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use ovsdb::schema::DatabaseSchema;
 use serde_json::json;
 use topology::ClusterSettings;
+use topology::refusal::Refusal;
 use topology::store::ObjectKind;
 
 use crate::support::api::{Api, KINDS, Key};
@@ -12,6 +13,12 @@ use crate::support::controller::Controller;
 use crate::support::database::{Chassis, Nb};
 use crate::support::faults::Faults;
 use crate::support::rng::Rng;
+
+/// Whether what is refused follows from the objects alone, and the rest of the object works: of two that claim the same
+/// address one does without, two policies of one priority are both in force, a limit that cannot be read is none.
+pub(crate) fn follows(refusal: &Refusal) -> bool {
+    ["AddressTaken", "PriorityShared", "BandwidthRefused", "HostPortRefused"].contains(&refusal.reason)
+}
 
 pub(crate) struct Quiet {
     pub(crate) settings: ClusterSettings,

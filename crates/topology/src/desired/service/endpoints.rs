@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use crate::desired::Given;
+use crate::desired::balancer::socket;
 use crate::desired::template::host_addresses;
 use crate::identity::{Name, ObjectKey};
 use crate::objects::{Hints, NodeFacts, ServicePort};
@@ -132,11 +133,6 @@ impl<'a> Endpoints<'a> {
             (host.flatten().unwrap_or(*address), *port)
         }))
     }
-}
-
-/// `address:port`, as a load balancer writes it.
-pub(super) fn socket(address: IpAddr, port: u16) -> String {
-    std::net::SocketAddr::new(address, port).to_string()
 }
 
 fn written(places: impl Iterator<Item = (IpAddr, u16)>) -> String {

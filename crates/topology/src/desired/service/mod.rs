@@ -23,9 +23,10 @@ use ovn_schema::Feature;
 use ovn_schema::StringMap;
 use ovn_schema::northbound::{ChassisTemplateVar, LoadBalancer, LoadBalancerGroup};
 
-use self::endpoints::{Choice, Endpoints, socket};
+use self::endpoints::{Choice, Endpoints};
 use self::ranges::Guarded;
 use super::Given;
+use super::balancer::{self, socket};
 use super::cluster::{CLUSTER_GROUP, ROUTER_GROUP, SWITCH_GROUP};
 use super::template::{self, address_variable, family, host_local_variable, most_addresses};
 use crate::contribution::{Contribution, Draft};
@@ -395,21 +396,12 @@ impl Maker<'_> {
     }
 
     fn options(&self, kind: Kind) -> StringMap {
-        let settings = self.given.settings;
-        let hairpin = [false, true].into_iter().filter_map(|v6| settings.masquerade_address(Masquerade::Hairpin, v6));
-        let hairpin: Vec<String> = hairpin.map(|address| address.to_string()).collect();
-        let options = [
-            Some(("reject", "true".to_owned())),
-            Some(("event", "false".to_owned())),
-            Some(("skip_snat", kind.keeps_source.to_string())),
-            Some(("neighbor_responder", "none".to_owned())),
-            Some(("hairpin_snat_ip", hairpin.join(" "))),
-            // Nobody closes a UDP conversation: one with an endpoint that is gone would go on.
-            (kind.protocol == Protocol::Udp).then(|| ("ct_flush", "true".to_owned())),
-            kind.template.map(|_| ("template", "true".to_owned())),
-            kind.template.map(|v6| ("address-family", family(v6).to_lowercase())),
-        ];
-        options.into_iter().flatten().map(|(key, value)| (key.to_owned(), value)).collect()
+        let mut options = balancer::options(self.given.settings, kind.protocol, kind.keeps_source);
+        if let Some(v6) = kind.template {
+            options.insert("template".into(), "true".into());
+            options.insert("address-family".into(), family(v6).to_lowercase());
+        }
+        options
     }
 }
 

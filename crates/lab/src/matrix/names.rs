@@ -1,0 +1,104 @@
+//! One question to a name service, as a pod's resolver asks it: over UDP, from the pod's own network.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+const TYPE_A: u16 = 1;
+const TYPE_AAAA: u16 = 28;
+const CLASS_INTERNET: u16 = 1;
+/// Nobody asks twice with one socket, so any number does.
+const QUESTION: u16 = 0x0b57;
+
+/// The addresses of a name, of the family of the asker's choice.
+pub(super) fn resolve(server: SocketAddr, name: &str, v6: bool, limit: Duration) -> Result<Vec<IpAddr>, String> {
+    let any: IpAddr = if server.is_ipv6() { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+    let ask = || -> std::io::Result<Vec<u8>> {
+        let socket = UdpSocket::bind((any, 0))?;
+        socket.set_read_timeout(Some(limit))?;
+        socket.connect(server)?;
+        socket.send(&question(name, v6))?;
+        let mut answer = vec![0; 1500];
+        let length = socket.recv(&mut answer)?;
+        answer.truncate(length);
+        Ok(answer)
+    };
+    let answer = ask().map_err(|error| format!("{server} does not tell {name}: {error}"))?;
+    match addresses(&answer) {
+        Some(found) if !found.is_empty() => Ok(found),
+        Some(_) => Err(format!("{server} knows no such address of {name}")),
+        None => Err(format!("{server} gave an answer about {name} that cannot be read")),
+    }
+}
+
+fn question(name: &str, v6: bool) -> Vec<u8> {
+    let mut message = Vec::new();
+    // A number, "recursion desired", one question.
+    for word in [QUESTION, 0x0100, 1, 0, 0, 0] {
+        message.extend(word.to_be_bytes());
+    }
+    for label in name.split('.').filter(|label| !label.is_empty()) {
+        message.push(u8::try_from(label.len()).unwrap_or(u8::MAX));
+        message.extend(label.as_bytes());
+    }
+    message.push(0);
+    message.extend(if v6 { TYPE_AAAA } else { TYPE_A }.to_be_bytes());
+    message.extend(CLASS_INTERNET.to_be_bytes());
+    message
+}
+
+/// The addresses in an answer; nothing if it is none to our question.
+fn addresses(message: &[u8]) -> Option<Vec<IpAddr>> {
+    let word = |at: usize| Some(u16::from_be_bytes(message.get(at..at + 2)?.try_into().ok()?));
+    if word(0)? != QUESTION {
+        return None;
+    }
+    let (questions, answers) = (word(4)?, word(6)?);
+    let mut at = 12;
+    for _ in 0..questions {
+        at = after_name(message, at)? + 4;
+    }
+    let mut found = Vec::new();
+    for _ in 0..answers {
+        at = after_name(message, at)?;
+        let (kind, length) = (word(at)?, usize::from(word(at + 8)?));
+        let data = message.get(at + 10..at + 10 + length)?;
+        match kind {
+            TYPE_A => found.push(IpAddr::from(<[u8; 4]>::try_from(data).ok()?)),
+            TYPE_AAAA => found.push(IpAddr::from(<[u8; 16]>::try_from(data).ok()?)),
+            _ => {}
+        }
+        at += 10 + length;
+    }
+    Some(found)
+}
+
+/// Where a name ends: at an empty label, or at a pointer to the rest of it.
+fn after_name(message: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        match *message.get(at)? {
+            0 => return Some(at + 1),
+            pointer if pointer >= 0xc0 => return Some(at + 2),
+            length => at += 1 + usize::from(length),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_read_and_a_broken_one_is_not() {
+        let mut answer = question("web.shop", false);
+        answer[7] = 1;
+        answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 30, 0, 4, 10, 96, 1, 2]);
+        assert_eq!(addresses(&answer), Some(vec!["10.96.1.2".parse().unwrap()]));
+        for length in 0..answer.len() {
+            assert_eq!(addresses(&answer[..length]), None, "{length}");
+        }
+        let mut foreign = answer.clone();
+        foreign[0] = 0;
+        assert_eq!(addresses(&foreign), None);
+        assert_eq!(addresses(&question("web", true)), Some(Vec::new()));
+    }
+}

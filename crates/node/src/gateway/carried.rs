@@ -1,0 +1,269 @@
+//! One look at everything, and what differs carried.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use gateway::{Bridge, Exposed, Facts, Mode, Network};
+use netmodel::Prefix;
+use ovsdb::client::{Client, Subscription};
+use ovsdb::transaction::Transaction;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+use super::GatewayReport;
+use super::bridge::{Choice, External, choose, interface_id};
+use super::health::HealthServers;
+use super::host::{self, HostView};
+use super::openflow::{OpenFlow, until_gone};
+use super::packet_filter::PacketFilter;
+use super::view::{self, BridgeView};
+use super::{management, settings};
+use crate::host_settings::HostFacts;
+use crate::kernel::Netlink;
+use crate::options::{GatewayMode, INTEGRATION_BRIDGE, MANAGEMENT_PORT, Options};
+use crate::own_node::OwnNode;
+use crate::readiness::State;
+
+/// On the bridge: the subnets of this node's pods, for a start without the API.
+pub(super) const SUBNETS: &str = "ovnkube-subnets";
+
+/// What was carried so far.
+#[derive(Debug)]
+pub(super) struct Carried {
+    options: Arc<Options>,
+    netlink: Netlink,
+    openflow: Option<(OpenFlow, Follower)>,
+    filter: PacketFilter,
+    pub(super) health: HealthServers,
+    /// What the switch's database said when it was looked at last.
+    seen: Vec<BridgeView>,
+}
+
+/// Listens for the end of the ovs-vswitchd that has the flows.
+#[derive(Debug)]
+struct Follower {
+    gone: watch::Receiver<u64>,
+    task: AbortHandle,
+}
+
+impl Follower {
+    fn of(socket: PathBuf) -> Self {
+        let (tell, gone) = watch::channel(0);
+        let task = tokio::spawn(async move {
+            loop {
+                until_gone(socket.clone()).await;
+                tell.send_modify(|count| *count += 1);
+            }
+        });
+        Self { gone, task: task.abort_handle() }
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The networks whose addresses are ours rather than the host's.
+pub(super) fn own_networks(options: &Options) -> Vec<Prefix> {
+    let cluster = &options.cluster;
+    let pods = cluster.cluster.iter().map(|cidr| cidr.cidr);
+    pods.chain(cluster.join.iter().copied()).chain(cluster.masquerade.iter().copied()).collect()
+}
+
+impl Carried {
+    pub(super) fn new(options: Arc<Options>, netlink: Netlink) -> Self {
+        Self {
+            options,
+            netlink,
+            openflow: None,
+            filter: PacketFilter::default(),
+            health: HealthServers::default(),
+            seen: Vec::new(),
+        }
+    }
+
+    /// Returns when the switch's database says something else that concerns us (not for every pod's port), or when
+    /// ovs-vswitchd was gone, and its flows with it.
+    pub(super) async fn switch_changed(&mut self, client: &Client, switch: &mut Subscription) {
+        let seen = &self.seen;
+        let concern = async {
+            loop {
+                switch.next().await;
+                if concerns(client) != *seen {
+                    return;
+                }
+            }
+        };
+        let Some((flows, follower)) = &mut self.openflow else { return concern.await };
+        tokio::select! {
+            () = concern => {}
+            gone = follower.gone.changed() => match gone {
+                Ok(()) => flows.forget(),
+                Err(_) => std::future::pending().await,
+            },
+        }
+    }
+
+    /// Looks at everything and carries what differs.
+    pub(super) async fn pass(
+        &mut self,
+        client: &Client,
+        node: Option<&OwnNode>,
+        exposed: Vec<Exposed>,
+        complete: bool,
+        report: &watch::Sender<GatewayReport>,
+    ) -> State {
+        self.seen = concerns(client);
+        let bridges = view::bridges(&client.snapshot());
+        let host = HostView::look(&self.netlink).await.map_err(|error| error.to_string())?;
+        let options = self.options.clone();
+        let name = match choose(&options, &bridges, &host)? {
+            Choice::Bridge(name) => name,
+            Choice::Device(device) => {
+                return Err(format!("device {device} is no port of a bridge: make a bridge of it"));
+            }
+        };
+        let Some(bridge) = bridges.get(&name) else { return Err(format!("bridge {name} is gone")) };
+        let ours = own_networks(&options);
+        let external = External::look(bridge, &host, &options, &ours)?;
+        external.check_mtu(&options)?;
+        tell(report, &external, &options);
+        let subnets = self.subnets(client, bridge, node).await?;
+        let integration = bridges
+            .get(INTEGRATION_BRIDGE)
+            .ok_or_else(|| format!("ovn-controller has not made bridge {INTEGRATION_BRIDGE} yet: is it running?"))?;
+        let facts = facts(&options, &external, subnets, exposed);
+        if let Some(mac) = gateway::host(&facts).management_mac
+            && let Some(transaction) = management::plan(integration, &options.node, mac, facts.network.mtu)
+        {
+            commit(client, &transaction).await?;
+        }
+        let changed = host::carry(&self.netlink, &host, &facts).await?;
+        if host.device(MANAGEMENT_PORT).is_none() {
+            return Err(format!("the device {MANAGEMENT_PORT} is not there yet: is ovs-vswitchd running?"));
+        }
+        settings::carry(client, bridge, &facts).await?;
+        if changed {
+            tracing::info!(bridge = name, "addresses and routes of the host were set");
+        }
+        self.flows_and_filter(&facts, external.patch, complete).await
+    }
+
+    async fn flows_and_filter(&mut self, facts: &Facts, patch: Option<u32>, complete: bool) -> State {
+        let name = &facts.bridge.name;
+        // Until all Services are known, what an earlier one of us left is better than what we know.
+        if self.filter.carry(facts, complete).await? {
+            tracing::info!("the packet filter was set");
+        }
+        if patch.is_none() {
+            return Err(format!(
+                "bridge {name} is not connected with OVN yet: ovn-controller makes the port patch-{}-to-{INTEGRATION_BRIDGE} when the \
+                 controller has seen this node",
+                interface_id(name, &self.options.node)
+            ));
+        }
+        let (openflow, _) = self.openflow.get_or_insert_with(|| {
+            let openflow = OpenFlow::of(name, &self.options.switch);
+            let follower = Follower::of(openflow.socket().to_path_buf());
+            (openflow, follower)
+        });
+        let lines = openflow.carry(&gateway::flows(facts), complete).await?;
+        if lines > 0 {
+            tracing::info!(bridge = name, lines, "flows were changed");
+        }
+        if complete { Ok(()) } else { Err("Services are not known yet: is the API server reachable?".to_owned()) }
+    }
+
+    /// The subnets of this node's pods: from the API, or as they were when it last answered.
+    async fn subnets(
+        &self,
+        client: &Client,
+        bridge: &BridgeView,
+        node: Option<&OwnNode>,
+    ) -> Result<Vec<Prefix>, String> {
+        let remembered = bridge.external_ids.get(SUBNETS).map(String::as_str).unwrap_or_default();
+        let subnets = node.map(|node| node.subnets.clone()).unwrap_or_default();
+        if subnets.is_empty() {
+            if let Some(why) = node.and_then(|node| node.broken.clone()) {
+                return Err(why);
+            }
+            let found: Vec<Prefix> = remembered.split(',').filter_map(|text| text.parse().ok()).collect();
+            if found.is_empty() {
+                return Err("the controller has given this node no subnet yet: is it running?".to_owned());
+            }
+            return Ok(found);
+        }
+        let words: Vec<String> = subnets.iter().map(ToString::to_string).collect();
+        if remembered != words.join(",") {
+            let mut transaction = Transaction::new();
+            transaction.set_key("Bridge", bridge.uuid, "external_ids", SUBNETS, &words.join(","));
+            commit(client, &transaction).await?;
+        }
+        Ok(subnets)
+    }
+}
+
+pub(super) async fn commit(client: &Client, transaction: &Transaction) -> Result<(), String> {
+    let done = client.transact(transaction).await;
+    done.map(drop).map_err(|error| format!("Open vSwitch's database refused a change: {error}"))
+}
+
+/// What of the switch concerns the gateway: all bridges, but of the integration bridge only the management port.
+fn concerns(client: &Client) -> Vec<BridgeView> {
+    let mut bridges = view::bridges(&client.snapshot());
+    if let Some(integration) = bridges.get_mut(INTEGRATION_BRIDGE) {
+        integration.interfaces.retain(|interface| interface.name == MANAGEMENT_PORT);
+        // ovn-controller says there how far it is.
+        integration.external_ids.clear();
+        for interface in &mut integration.interfaces {
+            interface.external_ids.retain(|key, _| key == "iface-id" || key == "attached_mac");
+        }
+    }
+    bridges.into_values().collect()
+}
+
+fn tell(report: &watch::Sender<GatewayReport>, external: &External, options: &Options) {
+    let annotations = external.annotations(options);
+    let encapsulation: Option<IpAddr> = external.encapsulation(options);
+    let host = encapsulation.map(|encapsulation| HostFacts {
+        encapsulation,
+        bridge: Some(external.name.clone()),
+        userspace: external.userspace,
+    });
+    report.send_if_modified(|report| {
+        let changed = report.annotations != annotations || report.host != host;
+        report.annotations = annotations;
+        report.host = host;
+        changed
+    });
+}
+
+fn facts(options: &Options, external: &External, subnets: Vec<Prefix>, exposed: Vec<Exposed>) -> Facts {
+    let cluster = &options.cluster;
+    Facts {
+        mode: match options.gateway.mode {
+            GatewayMode::Shared => Mode::Shared,
+            GatewayMode::Local => Mode::Local,
+        },
+        bridge: Bridge {
+            name: external.name.clone(),
+            mac: external.mac,
+            uplink: external.uplink,
+            patch: external.patch.unwrap_or_default(),
+            addresses: external.addresses.clone(),
+        },
+        network: Network {
+            cluster: cluster.cluster.iter().map(|cidr| cidr.cidr).collect(),
+            services: cluster.services.clone(),
+            masquerade: cluster.masquerade.clone(),
+            subnets,
+            management: MANAGEMENT_PORT.to_owned(),
+            mtu: cluster.gateway_mtu,
+            tunnel_port: options.encapsulation.port,
+        },
+        exposed,
+    }
+}

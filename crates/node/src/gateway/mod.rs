@@ -1,0 +1,175 @@
+//! The node's gateway: the external bridge and its flows, the packet filter, the management port, addresses and routes of
+//! the host. What they shall be is decided in the crate `gateway`; here it is looked at, compared and carried.
+//!
+//! ```text
+//!  Open vSwitch's database ─┐                         ┌─▶ ovs-ofctl (one bundle), nft (one transaction)
+//!  the kernel (netlink) ────┼─▶ facts ──▶ gateway:: ──┼─▶ addresses, routes, neighbours, settings of the kernel
+//!  Services, slices, node ──┘                         └─▶ the management port
+//! ```
+//!
+//! Everything that is told wakes one loop, which looks at all and carries what differs. So a restart over an unchanged host
+//! changes nothing, and what was missed is made good by the next look.
+
+mod bridge;
+mod carried;
+mod cleanup;
+mod health;
+mod host;
+mod management;
+mod openflow;
+mod packet_filter;
+mod services;
+mod settings;
+mod view;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gateway::{Exposed, Place};
+use kubernetes::Api;
+use telemetry::Shutdown;
+use tokio::sync::watch;
+
+use self::carried::Carried;
+use self::services::Services;
+use crate::host_settings::HostFacts;
+use crate::kernel::Netlink;
+use crate::kernel::changes::HostChanges;
+use crate::options::Options;
+use crate::own_node::OwnNode;
+use crate::pods::{HostPort, Published};
+use crate::readiness::State;
+use crate::report::Annotations;
+use crate::switch::Switch;
+
+pub use cleanup::clean_up;
+
+/// What comes together is looked at together.
+const SETTLING: Duration = Duration::from_millis(10);
+/// How soon something that failed is tried again.
+const SOON: Duration = Duration::from_millis(500);
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// A port of the host that leads to a pod of this node.
+fn exposed(addresses: &[IpAddr], port: &HostPort) -> impl Iterator<Item = Exposed> {
+    let own = port.address.filter(|address| !address.is_unspecified());
+    let usable = move |pod: &&IpAddr| own.is_none_or(|own| own.is_ipv6() == pod.is_ipv6() && !own.is_loopback());
+    addresses.iter().filter(usable).map(move |pod| Exposed {
+        place: own.map_or(Place::Node { v6: pod.is_ipv6() }, Place::Address),
+        protocol: services::protocol(port.protocol),
+        port: port.host,
+        inside: Some((*pod, port.pod)),
+        keeps_source: true,
+        endpoints: vec![(*pod, port.pod)],
+        ranges: Vec::new(),
+        affinity: false,
+    })
+}
+
+/// What others have to know of the gateway.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GatewayReport {
+    /// Whether it works, or why not.
+    pub state: State,
+    /// What stands on the node for the controller; empty while nothing is known.
+    pub annotations: Annotations,
+    /// What ovn-controller has to know.
+    pub host: Option<HostFacts>,
+}
+
+/// The node's gateway.
+#[derive(Debug)]
+pub struct Gateway {
+    options: Arc<Options>,
+    api: Api,
+    switch: Arc<Switch>,
+    node: watch::Receiver<Option<Arc<OwnNode>>>,
+    host_ports: watch::Receiver<Published>,
+    report: watch::Sender<GatewayReport>,
+}
+
+impl Gateway {
+    /// A gateway that has not begun yet, and what it will say.
+    pub fn new(
+        options: Arc<Options>,
+        api: &Api,
+        switch: Arc<Switch>,
+        node: watch::Receiver<Option<Arc<OwnNode>>>,
+        host_ports: watch::Receiver<Published>,
+    ) -> (Self, watch::Receiver<GatewayReport>) {
+        let state = Err("not begun yet".to_owned());
+        let (report, told) = watch::channel(GatewayReport { state, annotations: Annotations::new(), host: None });
+        (Self { options, api: api.clone(), switch, node, host_ports, report }, told)
+    }
+
+    /// Keeps the gateway until it is told to stop. It stays as it is then: connections go on.
+    pub async fn run(self, shutdown: Shutdown) {
+        tokio::select! {
+            () = shutdown.wait() => {}
+            () = self.keep() => {}
+        }
+    }
+
+    async fn keep(mut self) {
+        let mut services = Services::watch(&self.api, &self.options.node);
+        let (netlink, mut changes) = loop {
+            match Netlink::host().and_then(|netlink| Ok((netlink, HostChanges::listen()?))) {
+                Ok(both) => break both,
+                Err(error) => {
+                    self.say(Err(format!("the kernel cannot be asked about its network: {error}")));
+                    tokio::time::sleep(LONGEST).await;
+                }
+            }
+        };
+        let client = self.switch.client().clone();
+        let (mut status, mut switch) = (client.status(), client.subscribe());
+        let mut carried = Carried::new(self.options.clone(), netlink);
+        let mut pause = SOON;
+        loop {
+            let connected = status.borrow_and_update().connected;
+            let node = self.node.borrow_and_update().clone();
+            let mut exposed = services.exposed(&self.options.cluster);
+            // A pod's own port goes before a Service's.
+            let host_ports = self.host_ports.borrow_and_update().clone();
+            exposed.splice(0..0, host_ports.iter().flat_map(|(_, addresses, port)| self::exposed(addresses, port)));
+            let state = if connected {
+                carried.pass(&client, node.as_deref(), exposed, services.complete(), &self.report).await
+            } else {
+                Err("Open vSwitch's database cannot be reached".to_owned())
+            };
+            if services.complete() {
+                carried.health.carry(services.health()).await;
+            }
+            let again = if state.is_ok() { LONGEST * 20 } else { pause };
+            pause = if state.is_ok() { SOON } else { (pause * 2).min(LONGEST) };
+            self.say(state);
+            let wake = async {
+                tokio::select! {
+                    changed = status.changed() => if changed.is_err() { std::future::pending().await },
+                    () = carried.switch_changed(&client, &mut switch) => {}
+                    () = changes.next() => {}
+                    () = next_service(&mut services) => {}
+                    changed = self.node.changed() => if changed.is_err() { std::future::pending().await },
+                    changed = self.host_ports.changed() => if changed.is_err() { std::future::pending().await },
+                }
+                true
+            };
+            if tokio::time::timeout(again, wake).await.is_ok() {
+                tokio::time::sleep(SETTLING).await;
+            }
+        }
+    }
+
+    fn say(&self, state: State) {
+        self.report.send_if_modified(|report| {
+            let changed = report.state != state;
+            report.state = state;
+            changed
+        });
+    }
+}
+
+async fn next_service(services: &mut Services) {
+    while !services.next().await {}
+}

@@ -1,0 +1,84 @@
+//! What the switch's database says of bridges and their ports.
+
+use std::collections::BTreeMap;
+
+use ovsdb::datum::{Atom, Datum};
+use ovsdb::replica::{RowView, Snapshot};
+use ovsdb::uuid::Uuid;
+
+/// A bridge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct BridgeView {
+    pub(super) uuid: Uuid,
+    pub(super) name: String,
+    /// Forwarded in ovs-vswitchd rather than in the kernel.
+    pub(super) userspace: bool,
+    pub(super) external_ids: BTreeMap<String, String>,
+    pub(super) interfaces: Vec<InterfaceView>,
+}
+
+/// An interface of one of its ports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct InterfaceView {
+    pub(super) uuid: Uuid,
+    pub(super) port: Uuid,
+    pub(super) name: String,
+    pub(super) kind: String,
+    pub(super) number: Option<u32>,
+    pub(super) error: Option<String>,
+    pub(super) external_ids: BTreeMap<String, String>,
+}
+
+impl InterfaceView {
+    /// Whether it is a device of the host that may lead outside.
+    pub(super) fn is_device(&self) -> bool {
+        matches!(self.kind.as_str(), "" | "system" | "dpdk" | "afxdp" | "afxdp-nonpmd")
+    }
+}
+
+pub(super) fn strings(row: &RowView<'_>, column: &str) -> BTreeMap<String, String> {
+    let text = |atom: &Atom| match atom {
+        Atom::String(text) => Some(text.to_string()),
+        _ => None,
+    };
+    let datum = row.get(column);
+    let pairs = datum.as_deref().map(Datum::pairs).unwrap_or_default();
+    pairs.iter().filter_map(|(key, value)| Some((text(key)?, text(value)?))).collect()
+}
+
+fn uuids(row: &RowView<'_>, column: &str) -> Vec<Uuid> {
+    let datum = row.get(column);
+    let atoms = datum.iter().flat_map(|datum| datum.atoms().collect::<Vec<_>>());
+    atoms.filter_map(|atom| if let Atom::Uuid(uuid) = atom { Some(uuid) } else { None }).collect()
+}
+
+/// All bridges, by name.
+pub(super) fn bridges(snapshot: &Snapshot) -> BTreeMap<String, BridgeView> {
+    let (Some(bridges), Some(ports), Some(interfaces)) =
+        (snapshot.table("Bridge"), snapshot.table("Port"), snapshot.table("Interface"))
+    else {
+        return BTreeMap::new();
+    };
+    let view = |row: RowView<'_>| {
+        let name = row.text("name")?;
+        let mut found = Vec::new();
+        for port in uuids(&row, "ports").into_iter().filter_map(|uuid| ports.get(uuid)) {
+            for interface in uuids(&port, "interfaces").into_iter().filter_map(|uuid| interfaces.get(uuid)) {
+                found.push(InterfaceView {
+                    uuid: interface.uuid,
+                    port: port.uuid,
+                    name: interface.text("name").unwrap_or_default(),
+                    kind: interface.text("type").unwrap_or_default(),
+                    number: interface.integer("ofport").and_then(|number| u32::try_from(number).ok()),
+                    error: interface.text("error"),
+                    external_ids: strings(&interface, "external_ids"),
+                });
+            }
+        }
+        found.sort_by(|one, two| one.name.cmp(&two.name));
+        let userspace = row.text("datapath_type").is_some_and(|kind| kind == "netdev");
+        let external_ids = strings(&row, "external_ids");
+        Some((name.clone(), BridgeView { uuid: row.uuid, name, userspace, external_ids, interfaces: found }))
+    };
+    bridges.iter().filter_map(view).collect()
+}

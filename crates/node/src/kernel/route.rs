@@ -1,0 +1,180 @@
+//! Routes of the host.
+
+use std::net::IpAddr;
+
+use futures_util::TryStreamExt;
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
+};
+use netmodel::Prefix;
+
+use super::error::unless_absent;
+use super::{KernelError, Netlink};
+
+/// Who made a route: ours are known by this number.
+pub const OURS: u8 = 79;
+
+/// A route of the main table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostRoute {
+    /// Where it leads; `0.0.0.0/0` and `::/0` are everything.
+    pub destination: Prefix,
+    /// By whom.
+    pub via: Option<IpAddr>,
+    /// The device's number.
+    pub index: u32,
+    /// The address that the host uses there.
+    pub source: Option<IpAddr>,
+    /// How large packets are there.
+    pub mtu: Option<u32>,
+    /// Of several, the one with the smallest counts.
+    pub metric: u32,
+    /// Who made it.
+    pub protocol: u8,
+    /// Whether its next hop is taken as it is.
+    pub on_link: bool,
+}
+
+pub(super) fn family(v6: bool) -> AddressFamily {
+    if v6 { AddressFamily::Inet6 } else { AddressFamily::Inet }
+}
+
+fn address(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(v4) => Some(IpAddr::V4(*v4)),
+        RouteAddress::Inet6(v6) => Some(IpAddr::V6(*v6)),
+        _ => None,
+    }
+}
+
+fn written(address: IpAddr) -> RouteAddress {
+    match address {
+        IpAddr::V4(v4) => RouteAddress::Inet(v4),
+        IpAddr::V6(v6) => RouteAddress::Inet6(v6),
+    }
+}
+
+impl HostRoute {
+    /// Those of the main table, one by one: one with several next hops is several.
+    fn read(message: &RouteMessage) -> Vec<Self> {
+        let header = &message.header;
+        let v6 = header.address_family == AddressFamily::Inet6;
+        let everything = if v6 { IpAddr::from([0u8; 16]) } else { IpAddr::from([0u8; 4]) };
+        let (mut table, mut destination) = (u32::from(header.table), everything);
+        let mut route = Self {
+            destination: match Prefix::new(everything, 0) {
+                Ok(prefix) => prefix,
+                Err(_) => return Vec::new(),
+            },
+            via: None,
+            index: 0,
+            source: None,
+            mtu: None,
+            metric: 0,
+            protocol: u8::from(header.protocol),
+            on_link: header.flags.contains(netlink_packet_route::route::RouteFlags::Onlink),
+        };
+        let mut ways = Vec::new();
+        for attribute in &message.attributes {
+            match attribute {
+                RouteAttribute::Table(found) => table = *found,
+                RouteAttribute::Destination(found) => destination = address(found).unwrap_or(everything),
+                RouteAttribute::Gateway(found) => route.via = address(found),
+                RouteAttribute::Oif(found) => route.index = *found,
+                RouteAttribute::PrefSource(found) => route.source = address(found),
+                RouteAttribute::Priority(found) => route.metric = *found,
+                RouteAttribute::Metrics(found) => {
+                    route.mtu = found.iter().find_map(|metric| match metric {
+                        RouteMetric::Mtu(mtu) => Some(*mtu),
+                        _ => None,
+                    });
+                }
+                RouteAttribute::MultiPath(hops) => {
+                    for hop in hops {
+                        let via = hop.attributes.iter().find_map(|attribute| match attribute {
+                            RouteAttribute::Gateway(found) => address(found),
+                            _ => None,
+                        });
+                        ways.push((hop.interface_index, via));
+                    }
+                }
+                _ => {}
+            }
+        }
+        if table != u32::from(RouteHeader::RT_TABLE_MAIN) || header.kind != RouteType::Unicast {
+            return Vec::new();
+        }
+        let Ok(destination) = Prefix::new(destination, header.destination_prefix_length) else { return Vec::new() };
+        route.destination = destination;
+        if ways.is_empty() {
+            return vec![route];
+        }
+        ways.into_iter().map(|(index, via)| Self { index, via, ..route.clone() }).collect()
+    }
+
+    fn write(&self) -> RouteMessage {
+        let v6 = self.destination.is_ipv6();
+        let mut message = RouteMessage::default();
+        let header = &mut message.header;
+        header.address_family = family(v6);
+        header.table = RouteHeader::RT_TABLE_MAIN;
+        header.protocol = RouteProtocol::from(self.protocol);
+        header.scope = if self.via.is_none() && !v6 { RouteScope::Link } else { RouteScope::Universe };
+        header.kind = RouteType::Unicast;
+        header.destination_prefix_length = self.destination.length();
+        if self.on_link {
+            header.flags.insert(netlink_packet_route::route::RouteFlags::Onlink);
+        }
+        let attributes = &mut message.attributes;
+        if self.destination.length() > 0 {
+            attributes.push(RouteAttribute::Destination(written(self.destination.network())));
+        }
+        attributes.push(RouteAttribute::Oif(self.index));
+        attributes.extend(self.via.map(|via| RouteAttribute::Gateway(written(via))));
+        attributes.extend(self.source.map(|source| RouteAttribute::PrefSource(written(source))));
+        attributes.extend(self.mtu.map(|mtu| RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu)])));
+        if self.metric > 0 {
+            attributes.push(RouteAttribute::Priority(self.metric));
+        }
+        message
+    }
+
+    fn words(&self) -> String {
+        let via = self.via.map(|via| format!(" via {via}")).unwrap_or_default();
+        format!("the route to {}{via}", self.destination)
+    }
+}
+
+impl Netlink {
+    /// The routes of the main table.
+    pub async fn routes(&self) -> Result<Vec<HostRoute>, KernelError> {
+        let mut routes = Vec::new();
+        for v6 in [false, true] {
+            let mut question = RouteMessage::default();
+            question.header.address_family = family(v6);
+            let messages: Vec<RouteMessage> = self
+                .handle()
+                .route()
+                .get(question)
+                .execute()
+                .try_collect()
+                .await
+                .map_err(|error| KernelError::of("list routes", error))?;
+            routes.extend(messages.iter().flat_map(HostRoute::read));
+        }
+        Ok(routes)
+    }
+
+    /// Adds a route, in the place of one of the same destination and metric.
+    pub async fn set_route(&self, route: &HostRoute) -> Result<(), KernelError> {
+        let asked = self.handle().route().add(route.write()).replace().execute().await;
+        asked.map_err(|error| KernelError::of(format!("add {}", route.words()), error))
+    }
+
+    /// Removes a route; it may be gone already.
+    pub async fn remove_route(&self, route: &HostRoute) -> Result<(), KernelError> {
+        let asked = self.handle().route().del(route.write()).execute().await;
+        unless_absent(asked.map_err(|error| KernelError::of(format!("remove {}", route.words()), error)))
+    }
+}

@@ -1,0 +1,62 @@
+//! A local gateway on OVN's side: what a host hands to its own endpoints under an address of its own, with the client's
+//! address kept, comes back to that very host.
+
+use std::net::SocketAddr;
+
+use lab::{Machine, Pod};
+use serde_json::json;
+
+use crate::cluster::{Cluster, Wish, pod, until};
+use crate::services::{End, attempt, ends, last_client, service, slice};
+
+/// A client that the host hands on.
+const CLIENT: &str = "198.51.100.9";
+/// The address under which a host asks for its own endpoints of a node port.
+const OWN: &str = "169.254.169.3";
+
+/// The management port of a node, and what of routing the host needs for this, as its agent would make them.
+fn management_port(host: &Machine, node: &str) {
+    let run = |words: &str| host.run(&words.split(' ').collect::<Vec<_>>()).unwrap();
+    run(&format!(
+        "ovs-vsctl --timeout=60 add-port br-int ovn-k8s-mp0 -- set Interface ovn-k8s-mp0 type=internal \
+         mac=\"0a:58:0a:80:00:02\" external_ids:iface-id=k8s-{node}"
+    ));
+    run("ip link set ovn-k8s-mp0 up mtu 1400");
+    run("ip address add 10.128.0.2/23 dev ovn-k8s-mp0");
+    run("ethtool -K ovn-k8s-mp0 tx off");
+    run("ip route add 10.128.0.0/14 via 10.128.0.1");
+    run(&format!("ip address add {CLIENT}/32 dev lo"));
+    // What the host sends so, it sends for the client.
+    run(&format!("ip route add {OWN}/32 via 10.128.0.1 dev ovn-k8s-mp0 src {CLIENT}"));
+}
+
+fn served(cluster: &Cluster) -> (Pod, std::net::TcpListener) {
+    cluster.apply(&pod("default", "web", "n1"));
+    let web = cluster.bind(1, "default", "web");
+    let listener = web.listen(8080).unwrap();
+    cluster.apply(&slice(cluster.network_of("default", "web").address(), "n1", true));
+    let ports = json!([{"port": 80, "targetPort": 8080, "nodePort": 30080}]);
+    cluster.apply(&service(&json!({"type": "NodePort", "ports": ports, "externalTrafficPolicy": "Local"})));
+    (web, listener)
+}
+
+#[test]
+fn replies_to_what_a_host_hands_on_come_back_to_it() {
+    let cluster = Wish::new("local").nodes(2).start();
+    cluster.lead("c1");
+    for number in 1..=2 {
+        let name = format!("n{number}");
+        cluster.apply(&crate::cluster::node(&name));
+        cluster.annotate_node(&name, number, "local");
+    }
+    let (_web, listener) = served(&cluster);
+    let host = cluster.lab.node(1).unwrap();
+    management_port(&host, "n1");
+    let own = SocketAddr::new(OWN.parse().unwrap(), 30080);
+    ends(&host, own, &End::Connected);
+    assert_eq!(last_client(&listener), CLIENT.parse().ok());
+
+    // Without endpoints on the node it is refused, and never goes to another node's.
+    cluster.lab.kubectl(&["delete", "endpointslice", "web-1"]).unwrap();
+    until("nobody is there", || (attempt(&host, own) != End::Connected).then_some(()));
+}
