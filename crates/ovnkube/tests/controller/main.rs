@@ -27,8 +27,6 @@ mod policies_edges;
 mod prober;
 mod random_objects;
 mod rows;
-// What is written down on the spot is passed as it is.
-#[allow(clippy::needless_pass_by_value)]
 mod service_endpoints;
 mod service_ranges;
 mod services;

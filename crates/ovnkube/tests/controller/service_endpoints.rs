@@ -1,5 +1,7 @@
 //! Which endpoint a client gets, by packets: spread or staying, by TCP and UDP, ready, terminating or near; and SCTP, which the
 //! lab's datapath cannot track, by trace.
+// What is written down on the spot is passed as it is.
+#![allow(clippy::needless_pass_by_value)]
 
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;

@@ -1,0 +1,150 @@
+//! Everybody reaches everybody, in both modes and all families; and who keeps an address keeps it.
+
+use std::net::{IpAddr, SocketAddr};
+
+use lab::Family;
+use serde_json::json;
+
+use crate::site::{Client, Site, underlay};
+
+const OUTSIDE: u8 = 254;
+
+fn host(node: u8, v6: bool) -> IpAddr {
+    underlay(10 + node, v6)
+}
+
+/// An address that somebody sends to n1.
+fn external(number: u8, v6: bool) -> IpAddr {
+    if v6 { format!("2001:db8:2::{number}").parse().unwrap() } else { IpAddr::from([192, 0, 2, number]) }
+}
+
+#[allow(clippy::too_many_lines, reason = "one cluster serves all of them")]
+fn everybody_reaches_everybody(purpose: &str, family: Family, mode: &'static str) {
+    let site = Site::start(purpose, family, mode);
+    let families = site.families();
+    let (n1, n2, outside) =
+        (site.lab.node(1).unwrap(), site.lab.node(2).unwrap(), site.lab.machine("outside").unwrap());
+    let published = json!({"ports": [{"containerPort": 8080, "hostPort": 7070}]});
+    let (one, one_addresses) = site.pod(1, "web-1", &published);
+    let (two, two_addresses) = site.pod(2, "web-2", &json!({}));
+    site.serve_on(&n1, 9090);
+    site.serve_on(&n2, 9090);
+    site.serve_on(&outside, 9090);
+    let hosts = |port: u16| -> Vec<_> { families.iter().map(|v6| (host(1, *v6), 1, port)).collect() };
+    let pods: Vec<_> = one_addresses
+        .iter()
+        .map(|address| (*address, 1, 8080))
+        .chain(two_addresses.iter().map(|address| (*address, 2, 8080)))
+        .collect();
+    let of_one: Vec<_> = one_addresses.iter().map(|address| (*address, 1, 8080)).collect();
+    let external_of =
+        |number: u8| -> Vec<String> { families.iter().map(|v6| external(number, *v6).to_string()).collect() };
+    let web = site.service(
+        "web",
+        json!({"type": "NodePort", "externalIPs": external_of(8), "ports": [{"port": 80, "nodePort": 30080}]}),
+        &pods,
+    );
+    site.service(
+        "near",
+        json!({"type": "NodePort", "externalTrafficPolicy": "Local", "externalIPs": external_of(9),
+            "ports": [{"port": 80, "nodePort": 30081}]}),
+        &of_one,
+    );
+    let on_host =
+        site.service("host", json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30082}]}), &hosts(9090));
+    site.service(
+        "near-host",
+        json!({"type": "NodePort", "externalTrafficPolicy": "Local", "ports": [{"port": 80, "nodePort": 30083}]}),
+        &hosts(9090),
+    );
+    site.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
+    let (from_outside, from_n1, from_n2) = (Client::Machine(&outside), Client::Machine(&n1), Client::Machine(&n2));
+    let (from_one, from_two) = (Client::Pod(&one), Client::Pod(&two));
+    let any_of = |answers: &[&str], client: Client<'_>, target: SocketAddr| {
+        let answer = client.reaches(target);
+        assert!(answers.contains(&answer.name.as_str()), "{target}: {answer:?}");
+        answer.client
+    };
+    for v6 in families.iter().copied() {
+        let of = |addresses: &[IpAddr]| *addresses.iter().find(|address| address.is_ipv6() == v6).unwrap();
+        let at = |address: IpAddr, port: u16| SocketAddr::new(address, port);
+        for number in [8, 9] {
+            let (target, hop) = (external(number, v6).to_string(), host(1, v6).to_string());
+            outside.run(&["ip", "route", "add", &target, "via", &hop]).unwrap();
+        }
+        // Pods leave under their node's address, whatever the mode; other hosts are outside too.
+        assert_eq!(any_of(&["outside"], from_one, at(underlay(OUTSIDE, v6), 9090)), host(1, v6));
+        assert_eq!(any_of(&["outside"], from_two, at(underlay(OUTSIDE, v6), 9090)), host(2, v6));
+        assert_eq!(any_of(&["n2"], from_one, at(host(2, v6), 9090)), host(1, v6));
+        // To their own host they are who they are, and so is the host to them.
+        assert_eq!(any_of(&["n1"], from_one, at(host(1, v6), 9090)), of(&one_addresses));
+        any_of(&["web-1"], from_n1, at(of(&one_addresses), 8080));
+        any_of(&["web-2"], from_n1, at(of(&two_addresses), 8080));
+        any_of(&["web-2"], from_one, at(of(&two_addresses), 8080));
+        // Hosts reach each other and the outside as ever.
+        assert_eq!(any_of(&["outside"], from_n1, at(underlay(OUTSIDE, v6), 9090)), host(1, v6));
+        assert_eq!(any_of(&["n1"], from_outside, at(host(1, v6), 9090)), underlay(OUTSIDE, v6));
+        // Services: from outside by every node and by an address, from hosts, from pods.
+        let both = ["web-1", "web-2"];
+        for target in [at(host(1, v6), 30080), at(host(2, v6), 30080), at(external(8, v6), 80)] {
+            any_of(&both, from_outside, target);
+            any_of(&both, from_n1, target);
+            any_of(&both, from_n2, target);
+            any_of(&both, from_one, target);
+        }
+        any_of(&both, from_n1, at(of(&web), 80));
+        any_of(&both, from_one, at(of(&web), 80));
+        // Clients keep their address where endpoints are near, and get no others.
+        for target in [at(host(1, v6), 30081), at(external(9, v6), 80)] {
+            assert_eq!(any_of(&["web-1"], from_outside, target), underlay(OUTSIDE, v6));
+        }
+        assert!(from_outside.ask(at(host(2, v6), 30081)).is_err(), "n2 has no endpoint");
+        any_of(&["web-1"], from_n1, at(host(1, v6), 30081));
+        any_of(&["web-1"], from_n2, at(host(2, v6), 30081));
+        // Endpoints on a host: from outside by both nodes, from both hosts, from pods, and with the client's address.
+        for target in [at(host(1, v6), 30082), at(host(2, v6), 30082), at(of(&on_host), 80)] {
+            if target.ip() != of(&on_host) {
+                any_of(&["n1"], from_outside, target);
+            }
+            for client in [from_n1, from_n2, from_one, from_two] {
+                any_of(&["n1"], client, target);
+            }
+        }
+        assert_eq!(any_of(&["n1"], from_outside, at(host(1, v6), 30083)), underlay(OUTSIDE, v6));
+        // A pod's port of the host.
+        assert_eq!(any_of(&["web-1"], from_outside, at(host(1, v6), 7070)), underlay(OUTSIDE, v6));
+        any_of(&["web-1"], from_n1, at(host(1, v6), 7070));
+        any_of(&["web-1"], from_n2, at(host(1, v6), 7070));
+        assert!(from_outside.ask(at(host(2, v6), 7070)).is_err(), "n2 has no such port");
+    }
+}
+
+#[test]
+fn shared() {
+    everybody_reaches_everybody("gw-shared", Family::V4, "shared");
+}
+
+#[test]
+fn local() {
+    everybody_reaches_everybody("gw-local", Family::V4, "local");
+}
+
+#[test]
+fn shared_v6() {
+    everybody_reaches_everybody("gw-shared-six", Family::V6, "shared");
+}
+
+#[test]
+fn local_v6() {
+    everybody_reaches_everybody("gw-local-six", Family::V6, "local");
+}
+
+#[test]
+fn shared_dual() {
+    everybody_reaches_everybody("gw-shared-dual", Family::Dual, "shared");
+}
+
+#[test]
+fn local_dual() {
+    everybody_reaches_everybody("gw-local-dual", Family::Dual, "local");
+}

@@ -1,0 +1,266 @@
+//! A cluster in the lab with our controller, and our agent on every node. There are no kubelets: pods are objects, wired by
+//! hand, and endpoints are written down.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use lab::{Family, Kubernetes, Lab, LabSpec, Machine, Ovn, Pod, Program, Wiring};
+use netmodel::InterfaceAddress;
+use serde_json::{Value, json};
+
+/// How long anything may take before a test calls it broken.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// How long one question may take; the first packets over a tunnel may be lost.
+const QUESTION: Duration = Duration::from_secs(2);
+
+pub(crate) struct Site {
+    pub(crate) lab: Lab,
+    pub(crate) family: Family,
+    pub(crate) mode: &'static str,
+}
+
+/// Waits for something that has no event to wait for, looking often.
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Who asks.
+#[derive(Clone, Copy)]
+pub(crate) enum Client<'a> {
+    Machine(&'a Machine),
+    Pod(&'a Pod),
+}
+
+impl Client<'_> {
+    pub(crate) fn connect(self, target: SocketAddr) -> Result<TcpStream, String> {
+        let stream = match self {
+            Self::Machine(machine) => machine.connect(target, QUESTION),
+            Self::Pod(pod) => pod.connect(target, QUESTION),
+        };
+        stream.map_err(|error| error.to_string())
+    }
+
+    /// What the server at an address says.
+    pub(crate) fn ask(self, target: SocketAddr) -> Result<Answer, String> {
+        let mut stream = self.connect(target)?;
+        stream.set_read_timeout(Some(QUESTION)).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).map_err(|error| error.to_string())?;
+        let (name, client) = text.trim().split_once(' ').ok_or_else(|| format!("{text:?} is no answer"))?;
+        Ok(Answer { name: name.to_owned(), client: client.parse().unwrap() })
+    }
+
+    /// What it says in the end.
+    pub(crate) fn reaches(self, target: SocketAddr) -> Answer {
+        let mut last = String::new();
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            match self.ask(target) {
+                Ok(answer) => return answer,
+                Err(error) => last = error,
+            }
+        }
+        panic!("{target} does not answer: {last}");
+    }
+}
+
+/// Who answered, and whom it saw.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) name: String,
+    pub(crate) client: IpAddr,
+}
+
+/// Answers everybody with a name and the client's address, as long as the network is there.
+pub(crate) fn serve(name: &str, listener: TcpListener) {
+    let name = name.to_owned();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let peer = stream.peer_addr().map(|peer| peer.ip().to_canonical().to_string()).unwrap_or_default();
+            let _ = stream.write_all(format!("{name} {peer}\n").as_bytes());
+        }
+    });
+}
+
+impl Site {
+    pub(crate) fn start(purpose: &str, family: Family, mode: &'static str) -> Self {
+        let site = Self::without_agents(purpose, family, mode);
+        for node in 1..=2 {
+            site.run_agent(node);
+        }
+        for node in 1..=2 {
+            site.wait_ready(node);
+        }
+        site.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
+        site
+    }
+
+    pub(crate) fn without_agents(purpose: &str, family: Family, mode: &'static str) -> Self {
+        let ovn = Ovn { databases: lab::Databases::Standalone, ..Ovn::default() };
+        let spec = LabSpec::for_test(purpose).unwrap().nodes(2).family(family).ovn(ovn);
+        let lab = Lab::start(spec.kubernetes(Kubernetes::default())).unwrap();
+        let site = Self { lab, family, mode };
+        let record = site.lab.record();
+        let controller = Program::new("controller", PathBuf::from(env!("CARGO_BIN_EXE_ovnkube")))
+            .environment("OVNKUBE_METRICS_BIND_ADDRESS", "off")
+            .arguments(["controller", "--identity", "controller"])
+            .arguments(["--nb-address", &record.endpoints.northbound.unwrap()])
+            .arguments(["--sb-address", &record.endpoints.southbound.unwrap()])
+            .arguments(site.networks());
+        site.lab.run(&controller).unwrap();
+        for node in 1..=2 {
+            let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("n{node}")}});
+            site.lab.apply(&node.to_string()).unwrap();
+        }
+        site
+    }
+
+    fn networks(&self) -> [&'static str; 4] {
+        let (pods, services) = match self.family {
+            Family::V4 => ("10.128.0.0/14/23", "10.96.0.0/16"),
+            Family::V6 => ("fd01::/48/64", "fd96::/112"),
+            Family::Dual => ("10.128.0.0/14/23,fd01::/48/64", "10.96.0.0/16,fd96::/112"),
+        };
+        ["--cluster-subnets", pods, "--k8s-service-cidrs", services]
+    }
+
+    /// What the agent of a node is told.
+    pub(crate) fn agent_arguments(&self, node: u32) -> Vec<String> {
+        let southbound = self.lab.record().endpoints.southbound_remote.unwrap();
+        let mut words: Vec<String> = self.networks().map(String::from).into();
+        for word in ["--node", &format!("n{node}"), "--sb-address", &southbound, "--gateway-mode", self.mode] {
+            words.push(word.to_owned());
+        }
+        words
+    }
+
+    pub(crate) fn run_agent(&self, node: u32) {
+        self.run_agent_with(node, &[]);
+    }
+
+    pub(crate) fn run_agent_with(&self, node: u32, more: &[&str]) {
+        let agent = Program::new(agent(node), PathBuf::from(env!("CARGO_BIN_EXE_ovnkube")))
+            .on(&format!("n{node}"))
+            .environment("OVNKUBE_METRICS_BIND_ADDRESS", "off")
+            .arguments(["node"])
+            .arguments(self.agent_arguments(node))
+            .arguments(more.iter().copied());
+        self.lab.run(&agent).unwrap();
+    }
+
+    /// Returns when the node says that its network works.
+    pub(crate) fn wait_ready(&self, node: u32) {
+        until(&format!("n{node} is ready"), || (self.condition(node)?.0 == "True").then_some(()));
+    }
+
+    /// What the node says of its network.
+    pub(crate) fn condition(&self, node: u32) -> Option<(String, String)> {
+        let object = self.get(&["node", &format!("n{node}")]);
+        let conditions = object["status"]["conditions"].as_array()?;
+        let found = conditions.iter().find(|one| one["type"] == "k8s.ovn.org/NodeNetworkReady")?;
+        Some((found["status"].as_str()?.to_owned(), found["message"].as_str()?.to_owned()))
+    }
+
+    pub(crate) fn get(&self, what: &[&str]) -> Value {
+        let mut arguments = vec!["get", "-o", "json"];
+        arguments.extend(what);
+        serde_json::from_str(&self.lab.kubectl(&arguments).unwrap()).unwrap()
+    }
+
+    pub(crate) fn apply(&self, items: &[Value]) {
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+        until("objects are made", || self.lab.apply(&list).ok());
+    }
+
+    /// A pod that answers on port 8080.
+    pub(crate) fn pod(&self, node: u32, name: &str, spec: &Value) -> (Pod, Vec<IpAddr>) {
+        let mut object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
+            "spec": {"nodeName": format!("n{node}"), "terminationGracePeriodSeconds": 0,
+                "containers": [{"name": "c", "image": "none"}]}});
+        if let Some(ports) = spec.get("ports") {
+            object["spec"]["containers"][0]["ports"] = ports.clone();
+        }
+        self.apply(&[object]);
+        let (uid, network) = until(&format!("pod {name} has its annotation"), || {
+            let pod = self.get(&["pod", name]);
+            let text = pod["metadata"]["annotations"]["k8s.ovn.org/pod-networks"].as_str()?;
+            let network: Value = serde_json::from_str(text).unwrap();
+            Some((pod["metadata"]["uid"].as_str()?.to_owned(), network["default"].clone()))
+        });
+        let list = |key: &str| -> Vec<String> {
+            network[key].as_array().unwrap().iter().map(|item| item.as_str().unwrap().to_owned()).collect()
+        };
+        let addresses: Vec<InterfaceAddress> = list("ip_addresses").iter().map(|text| text.parse().unwrap()).collect();
+        let gateways: Vec<IpAddr> = list("gateway_ips").iter().map(|text| text.parse().unwrap()).collect();
+        let port = format!("default_{name}");
+        let wiring = Wiring {
+            port: &port,
+            mac: network["mac_address"].as_str().unwrap().parse().unwrap(),
+            addresses: &addresses,
+            gateways: &gateways,
+            mtu: 1400,
+            version: Some(&uid),
+        };
+        let pod = Pod::create(self.lab.node(node).unwrap(), name, &wiring).unwrap();
+        self.lab.nbctl(&["--timeout=30", "wait-until", "Logical_Switch_Port", &port, "up=true"]).unwrap();
+        serve(name, pod.listen(8080).unwrap());
+        (pod, addresses.iter().map(|address| address.address()).collect())
+    }
+
+    /// A server on a node itself.
+    pub(crate) fn serve_on(&self, machine: &Machine, port: u16) {
+        let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+        serve(&machine.name, machine.with_network(|| TcpListener::bind(any)).unwrap().unwrap());
+    }
+
+    /// The families that pods have.
+    pub(crate) fn families(&self) -> Vec<bool> {
+        [false, true].into_iter().filter(|v6| if *v6 { self.family.has_v6() } else { self.family.has_v4() }).collect()
+    }
+
+    /// A Service with endpoints as they are written, of every family: (address, node, port).
+    pub(crate) fn service(&self, name: &str, mut spec: Value, endpoints: &[(IpAddr, u32, u16)]) -> Vec<IpAddr> {
+        spec["ipFamilyPolicy"] = json!("PreferDualStack");
+        let mut items =
+            vec![json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"},
+            "spec": spec})];
+        for v6 in self.families() {
+            let own: Vec<_> = endpoints.iter().filter(|(address, ..)| address.is_ipv6() == v6).collect();
+            let Some((_, _, port)) = own.first() else { continue };
+            let family = if v6 { "IPv6" } else { "IPv4" };
+            let endpoints: Vec<Value> = own
+                .iter()
+                .map(|(address, node, _)| {
+                    json!({"addresses": [address.to_string()], "nodeName": format!("n{node}"), "conditions": {"ready": true}})
+                })
+                .collect();
+            items.push(json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": family,
+                "metadata": {"name": format!("{name}-{}", family.to_lowercase()), "namespace": "default",
+                    "labels": {"kubernetes.io/service-name": name}},
+                "ports": [{"port": port, "protocol": "TCP", "name": ""}], "endpoints": endpoints}));
+        }
+        self.apply(&items);
+        let object = self.get(&["service", name]);
+        let ips = object["spec"]["clusterIPs"].as_array().unwrap();
+        ips.iter().map(|ip| ip.as_str().unwrap().parse().unwrap()).collect()
+    }
+}
+
+pub(crate) fn agent(node: u32) -> String {
+    format!("n{node}-agent")
+}
+
+/// The address of a node, or of the outside, on the underlay.
+pub(crate) fn underlay(number: u8, v6: bool) -> IpAddr {
+    if v6 { format!("fd99::{number:x}").parse().unwrap() } else { IpAddr::from([10, 99, 0, number]) }
+}
