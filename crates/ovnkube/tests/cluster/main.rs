@@ -5,3 +5,4 @@ mod common;
 mod matrix;
 #[path = "../../../lab/tests/lab/remains.rs"]
 mod remains;
+mod upgrade;

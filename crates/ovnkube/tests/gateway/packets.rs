@@ -37,7 +37,8 @@ fn everybody_reaches_everybody(purpose: &str, family: Family, mode: &'static str
         .chain(two_addresses.iter().map(|address| (*address, 2, 8080)))
         .collect();
     let of_one: Vec<_> = one_addresses.iter().map(|address| (*address, 1, 8080)).collect();
-    let external_of = |number: u8| -> Vec<String> { families.iter().map(|v6| external(number, *v6).to_string()).collect() };
+    let external_of =
+        |number: u8| -> Vec<String> { families.iter().map(|v6| external(number, *v6).to_string()).collect() };
     let web = site.service(
         "web",
         json!({"type": "NodePort", "externalIPs": external_of(8), "ports": [{"port": 80, "nodePort": 30080}]}),
@@ -49,7 +50,8 @@ fn everybody_reaches_everybody(purpose: &str, family: Family, mode: &'static str
             "ports": [{"port": 80, "nodePort": 30081}]}),
         &of_one,
     );
-    let on_host = site.service("host", json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30082}]}), &hosts(9090));
+    let on_host =
+        site.service("host", json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30082}]}), &hosts(9090));
     site.service(
         "near-host",
         json!({"type": "NodePort", "externalTrafficPolicy": "Local", "ports": [{"port": 80, "nodePort": 30083}]}),

@@ -231,7 +231,8 @@ impl Site {
     /// A Service with endpoints as they are written, of every family: (address, node, port).
     pub(crate) fn service(&self, name: &str, mut spec: Value, endpoints: &[(IpAddr, u32, u16)]) -> Vec<IpAddr> {
         spec["ipFamilyPolicy"] = json!("PreferDualStack");
-        let mut items = vec![json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"},
+        let mut items =
+            vec![json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"},
             "spec": spec})];
         for v6 in self.families() {
             let own: Vec<_> = endpoints.iter().filter(|(address, ..)| address.is_ipv6() == v6).collect();

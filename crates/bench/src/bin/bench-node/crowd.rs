@@ -49,8 +49,7 @@ pub(crate) fn measure(world: &World) -> Result<Vec<Figure>> {
 /// The same for many at the same time; what became of each.
 fn together(agent: &Agent, sandboxes: &[Sandbox], what: fn(&Agent, &Sandbox) -> Result<()>) -> Vec<Result<()>> {
     std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            sandboxes.iter().map(|sandbox| scope.spawn(move || what(agent, sandbox))).collect();
+        let threads: Vec<_> = sandboxes.iter().map(|sandbox| scope.spawn(move || what(agent, sandbox))).collect();
         let ended = |thread: std::thread::ScopedJoinHandle<'_, Result<()>>| {
             thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a thread panicked")))
         };

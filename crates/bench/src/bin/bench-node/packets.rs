@@ -45,7 +45,8 @@ pub(crate) fn measure(world: &World) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (ours, floor, place) in [(&same, &plain, "one node"), (&across, &tunnel, "two nodes")] {
         let samples = by_turns([ours, floor], throughput)?;
-        let ratio = |name: String, samples: &[Sample; 2], goal| bench::ratio(&name, &samples[0], &samples[1], Some(goal));
+        let ratio =
+            |name: String, samples: &[Sample; 2], goal| bench::ratio(&name, &samples[0], &samples[1], Some(goal));
         figures.push(Figure::new(format!("throughput: {}", ours.name), samples[0].median(), "Mbit/s"));
         figures.push(Figure::new(format!("throughput: {}", floor.name), samples[1].median(), "Mbit/s"));
         figures.push(ratio(format!("throughput: against bare, {place}"), &samples, Goal::AtLeast(0.9)));
@@ -76,7 +77,8 @@ fn by_turns(pairs: [&Pair; 2], measure: fn(&Pair) -> Result<f64>) -> Result<[Sam
 /// A pod by hand, with its port on a bridge of its own.
 fn by_hand(machine: &Machine, name: &str, bridge: &str, address: &str, mac: &str) -> Result<Pod> {
     let addresses = [address.parse()?];
-    let wiring = Wiring { port: name, mac: mac.parse()?, addresses: &addresses, gateways: &[], mtu: MTU, version: None };
+    let wiring =
+        Wiring { port: name, mac: mac.parse()?, addresses: &addresses, gateways: &[], mtu: MTU, version: None };
     let pod = Pod::prepare(machine.clone(), name, &wiring)?;
     machine.run(&["ovs-vsctl", "--timeout=60", "add-port", bridge, name])?;
     Ok(pod)

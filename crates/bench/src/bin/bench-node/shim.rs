@@ -14,7 +14,8 @@ const LARGEST: f64 = 1.5;
 
 pub(crate) fn measure(world: &World) -> Result<Vec<Figure>> {
     let binary = std::env::current_exe()?.with_file_name("../shim/ovn-k8s-cni-overlay");
-    let size = std::fs::metadata(&binary).with_context(|| format!("{}: run `make bench-node`", binary.display()))?.len();
+    let size =
+        std::fs::metadata(&binary).with_context(|| format!("{}: run `make bench-node`", binary.display()))?.len();
     let machine = world.node(1)?;
     // Where the machine has it: below its own root.
     let folder = format!("/proc/{}/root/run/bench", machine.init().pid);
