@@ -20,6 +20,11 @@ pub fn process_cpu_seconds(pid: u32) -> Result<f64, BenchError> {
     read(&format!("/proc/{pid}/stat"), stat_seconds)
 }
 
+/// The CPU seconds, user and system, that children of this process have used in all their life which it has waited for.
+pub fn children_cpu_seconds() -> Result<f64, BenchError> {
+    read("/proc/self/stat", |text| stat_seconds_from(text, 13))
+}
+
 fn read(path: &str, parse: fn(&str) -> Option<f64>) -> Result<f64, BenchError> {
     let failed = |problem: String| BenchError::Cpu { path: path.to_owned(), problem };
     let text = fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
@@ -35,8 +40,13 @@ fn schedstat_seconds(text: &str) -> Option<f64> {
 
 /// Fields 14 and 15 of `<pid> (<name>) <state> …`. The name may hold blanks and brackets, so they count from its end.
 fn stat_seconds(text: &str) -> Option<f64> {
+    stat_seconds_from(text, 11)
+}
+
+/// Two fields from a place behind the name on: of children they are two behind those of the process itself.
+fn stat_seconds_from(text: &str, place: usize) -> Option<f64> {
     let (_, after_name) = text.rsplit_once(')')?;
-    let mut fields = after_name.split_whitespace().skip(11);
+    let mut fields = after_name.split_whitespace().skip(place);
     let user: u64 = fields.next()?.parse().ok()?;
     let system: u64 = fields.next()?.parse().ok()?;
     Some((user + system) as f64 / TICKS)
@@ -50,6 +60,7 @@ mod tests {
     fn stat_is_read_past_an_odd_name() {
         let text = "966 (a ) b) R 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 1";
         assert_eq!(stat_seconds(text), Some(3.0));
+        assert_eq!(stat_seconds_from("966 (c) R 1 2 3 4 5 6 7 8 9 10 250 50 100 25 20", 13), Some(1.25));
         assert_eq!(stat_seconds("966 (cut) R 1 2"), None);
         assert_eq!(stat_seconds(""), None);
     }

@@ -35,6 +35,11 @@ pub struct Wiring<'a> {
 }
 
 impl Pod {
+    /// One whose namespace of this name somebody else has made, and wires.
+    pub fn existing(node: Machine, name: &str) -> Self {
+        Self { name: name.to_owned(), node }
+    }
+
     /// Makes the namespace, the interface pair and the port on br-int.
     pub fn create(node: Machine, name: &str, wiring: &Wiring<'_>) -> Result<Self> {
         let pod = Self::prepare(node, name, wiring)?;

@@ -11,7 +11,7 @@ use super::desk::Turn;
 use super::{Inner, of_port, wiring};
 use crate::kernel::pod_link::{self, LinkError};
 use crate::pods::Wanted;
-use crate::switch::ports::{PortError, Which};
+use crate::switch::ports::{Announced, PortError, Which};
 use crate::switch::rows::PodPort;
 
 /// Who may end the work early.
@@ -62,6 +62,7 @@ impl Inner {
             }
             failure = interruption.came() => return Err(failure),
         };
+        let announced = self.parts.ports.announce();
         let mtu = *self.parts.mtu.borrow();
         let link = wiring::link(attachment, &wanted, mtu, self.parts.ports.in_userspace());
         let (making, path) = (link.clone(), PathBuf::from(namespace));
@@ -69,7 +70,7 @@ impl Inner {
 
         let rows = (self.parts.ports.fresh(&attachment.container), self.parts.ports.fresh(&link.host));
         let connected = tokio::select! {
-            connected = self.connect(wiring::port(attachment, &wanted, namespace, rows), &wanted) => connected,
+            connected = self.connect(wiring::port(attachment, &wanted, namespace, rows), announced, &wanted) => connected,
             failure = interruption.came() => Err(failure),
         };
         if let Err(failure) = connected {
@@ -80,10 +81,10 @@ impl Inner {
     }
 
     /// Makes the port, and waits for its flows.
-    async fn connect(&self, port: PodPort, wanted: &Wanted) -> Result<(), Failure> {
+    async fn connect(&self, port: PodPort, announced: Announced, wanted: &Wanted) -> Result<(), Failure> {
         let of_port = |error: PortError| of_port(&error, Code::TryAgainLater);
         let logical = port.logical.clone();
-        let installed = self.parts.ports.attach(port).await.map_err(of_port)?;
+        let installed = self.parts.ports.attach(port, announced).await.map_err(of_port)?;
         let waiting = async {
             tokio::select! {
                 // A pod that is replaced is not wired, even if its flows are there.

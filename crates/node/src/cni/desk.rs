@@ -99,7 +99,7 @@ mod tests {
             _ = &mut removing => panic!("two at once"),
             () = adding.removal_wished() => {}
         }
-        assert_eq!(desk.busy(), [attachment.clone()]);
+        assert_eq!(desk.busy().len(), 1);
         drop(adding);
         drop(removing.await);
         assert!(desk.busy().is_empty());

@@ -49,15 +49,20 @@ pub(super) async fn serve(inner: Arc<Inner>, shutdown: Shutdown) -> Result<(), S
 
 /// Makes the socket, for root alone at every moment.
 fn listen(folder: &Path) -> io::Result<UnixListener> {
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    if let Some(above) = folder.parent() {
+        std::fs::create_dir_all(above)?;
+    }
+    // Its own mode from the beginning, and also where another one made it.
+    match std::fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
     std::fs::set_permissions(folder, Permissions::from_mode(0o700))?;
     let name = Path::new(SOCKET).file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let (socket, new) = (folder.join(name), folder.join(".new.sock"));
-    for old in [&new] {
-        match std::fs::remove_file(old) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+    match std::fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
     }
     let listener = UnixListener::bind(&new)?;
     std::fs::set_permissions(&new, Permissions::from_mode(0o600))?;

@@ -19,6 +19,7 @@ use netlink_packet_route::route::{
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netmodel::{InterfaceAddress, Mac};
+use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 
 use super::conversation::Conversation;
 use super::{namespace, offload};
@@ -80,7 +81,7 @@ fn of_namespace(path: &Path) -> impl Fn(io::Error) -> LinkError {
 impl PodLink {
     /// Makes it. If it cannot be made whole, nothing stays.
     pub fn make(&self, namespace: &Path) -> Result<(), LinkError> {
-        let file = File::open(namespace).map_err(of_namespace(namespace))?;
+        let file = open(namespace).map_err(of_namespace(namespace))?;
         let mut host = Conversation::route().map_err(trying("a netlink socket"))?;
         let pair = || self.pair(&file);
         match host.tell(pair(), NLM_F_CREATE | NLM_F_EXCL) {
@@ -231,6 +232,15 @@ impl PodLink {
         }
         Ok(wrong)
     }
+}
+
+/// Opens a namespace; a file that is none is refused.
+fn open(namespace: &Path) -> io::Result<File> {
+    let file = File::open(namespace)?;
+    if fstatfs(&file)?.filesystem_type() != NSFS_MAGIC {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "it is no namespace"));
+    }
+    Ok(file)
 }
 
 /// Removes a pair by its end on the host; false if there is none.

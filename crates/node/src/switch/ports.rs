@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ovsdb::client::{CallError, Client, Status, Subscription};
@@ -20,6 +21,9 @@ use crate::options::INTEGRATION_BRIDGE;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// So many ports are written at once at most.
 const BATCH: usize = 128;
+/// So long the first of several waits for the others that are on their way: ovs-vswitchd looks at all its ports after each
+/// transaction.
+const GATHERING: Duration = Duration::from_millis(50);
 
 /// A port that is not as it was wished.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -78,14 +82,26 @@ pub enum Which {
 pub struct Ports {
     client: Client,
     wishes: mpsc::UnboundedSender<Wish>,
-    random: Arc<(RandomState, Counter)>,
+    random: Arc<RandomState>,
+    transactions: Counter,
+    coming: Arc<AtomicUsize>,
+}
+
+/// A port that is on its way. Dropping it says that it does not come.
+#[derive(Debug)]
+pub struct Announced(Arc<AtomicUsize>);
+
+impl Drop for Announced {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Ports {
     /// Begins to write them, for as long as the runtime lives.
     pub fn start(client: &Client) -> Self {
         let (wishes, waiting) = mpsc::unbounded_channel();
-        let transactions = Counter::default();
+        let (transactions, coming) = (Counter::default(), Arc::new(AtomicUsize::new(0)));
         let writer = Writer {
             client: client.clone(),
             changes: client.subscribe(),
@@ -93,20 +109,21 @@ impl Ports {
             awaited: HashMap::new(),
             alone: false,
             transactions: transactions.clone(),
+            coming: coming.clone(),
         };
         tokio::spawn(writer.run(waiting));
-        Self { client: client.clone(), wishes, random: Arc::new((RandomState::new(), transactions)) }
+        Self { client: client.clone(), wishes, random: Arc::new(RandomState::new()), transactions, coming }
     }
 
     /// How many transactions there were.
     pub fn transactions(&self) -> Counter {
-        self.random.1.clone()
+        self.transactions.clone()
     }
 
     /// An identity for a row that nobody has used.
     pub fn fresh(&self, about: &str) -> Uuid {
         let mut bytes = [0; 16];
-        let half = |salt: u8| self.random.0.hash_one((about, salt, kubernetes::timestamp_nanoseconds())).to_be_bytes();
+        let half = |salt: u8| self.random.hash_one((about, salt, kubernetes::timestamp_nanoseconds())).to_be_bytes();
         bytes[..8].copy_from_slice(&half(0));
         bytes[8..].copy_from_slice(&half(1));
         Uuid::from_bytes(bytes)
@@ -138,9 +155,16 @@ impl Ports {
         self.client.status()
     }
 
+    /// Says that a port comes soon.
+    pub fn announce(&self) -> Announced {
+        self.coming.fetch_add(1, Ordering::Relaxed);
+        Announced(self.coming.clone())
+    }
+
     /// Makes a port, in place of those of older sandboxes of the same pod. Returns when the database has it.
-    pub async fn attach(&self, port: PodPort) -> Result<Installed, PortError> {
+    pub async fn attach(&self, port: PodPort, announced: Announced) -> Result<Installed, PortError> {
         let (reply, answer) = oneshot::channel();
+        drop(announced);
         self.wish(Wish::Attach { port: Box::new(port), reply });
         answer.await.unwrap_or_else(|_| Err(ended()))
     }
@@ -176,6 +200,7 @@ struct Writer {
     /// Whether wishes go one by one, because together they were refused.
     alone: bool,
     transactions: Counter,
+    coming: Arc<AtomicUsize>,
 }
 
 impl Writer {
@@ -196,10 +221,27 @@ impl Writer {
                 }
                 continue;
             }
+            self.gather(&mut wishes).await;
+            self.carry(&mut wishes).await;
+        }
+    }
+
+    /// Takes what is there, and waits a little for what is on its way.
+    async fn gather(&mut self, wishes: &mut mpsc::UnboundedReceiver<Wish>) {
+        let enough = tokio::time::sleep(GATHERING);
+        tokio::pin!(enough);
+        loop {
             while let Ok(wish) = wishes.try_recv() {
                 self.queue.push_back(wish);
             }
-            self.carry(&mut wishes).await;
+            if self.coming.load(Ordering::Relaxed) == 0 || self.queue.len() >= BATCH {
+                return;
+            }
+            tokio::select! {
+                () = &mut enough => return,
+                Some(wish) = wishes.recv() => self.queue.push_back(wish),
+                _ = self.changes.next(), if !self.awaited.is_empty() => self.tell_installed(),
+            }
         }
     }
 

@@ -32,8 +32,9 @@ fn post(site: &Site, header: &str, body: &[u8]) -> (String, Value) {
 
 fn assert_told(error: &Value, code: u32, words: &[&str]) {
     assert_eq!(error["code"], code, "{error}");
+    let text = format!("{} {}", error["msg"].as_str().unwrap(), error["details"].as_str().unwrap());
     for word in words {
-        assert!(error.to_string().contains(word), "{word:?} is not in {error}");
+        assert!(text.contains(word), "{word:?} is not in {error}");
     }
 }
 

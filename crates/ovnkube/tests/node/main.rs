@@ -2,12 +2,17 @@
 //! vSwitch, and namespaces that stand for sandboxes.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod agent;
 mod bad_input;
 #[allow(dead_code)]
 #[path = "../controller/cluster.rs"]
 mod cluster;
 mod crowd;
 mod leftovers;
+#[allow(dead_code)]
+#[path = "../controller/looking.rs"]
+mod looking;
+mod remote;
 mod sandbox;
 mod site;
 mod trouble;

@@ -1,0 +1,40 @@
+//! All parts one after the other, or those that are asked for; their figures are written down.
+
+use anyhow::{Result, bail};
+use bench::Figure;
+
+use crate::world::World;
+use crate::{add, crowd, idle, packets, shim};
+
+type Part = fn(&World) -> Result<Vec<Figure>>;
+
+/// In an order in which none disturbs the next: the quiet ones first.
+const PARTS: [(&str, Part); 5] = [
+    ("shim", shim::measure),
+    ("idle", idle::measure),
+    ("add", add::measure),
+    ("packets", packets::measure),
+    ("crowd", crowd::measure),
+];
+
+pub(crate) fn run(words: &[String]) -> Result<()> {
+    let only: Vec<&str> = match words {
+        [] => Vec::new(),
+        [flag, parts] if flag == "--only" => parts.split(',').collect(),
+        _ => bail!("{words:?} is not understood: it takes --only and parts of it, such as --only shim,add"),
+    };
+    let known = PARTS.map(|(name, _)| name);
+    if let Some(unknown) = only.iter().find(|part| !known.contains(part)) {
+        bail!("{unknown:?} is no part of this benchmark: choose from {}", known.join(","));
+    }
+    let world = World::start()?;
+    let mut figures = vec![bench::calibration()?];
+    for (name, measure) in PARTS.iter().filter(|(name, _)| only.is_empty() || only.contains(name)) {
+        eprintln!("{name}");
+        figures.extend(measure(&world)?);
+    }
+    let path = bench::write_figures("node", &figures)?;
+    print!("{}", bench::table(&figures));
+    println!("written to {}", path.display());
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! The agent as a whole: what the node says of itself, why it is not ready, and that nothing is lost while parts restart.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use lab::Family;
+use serde_json::{Value, json};
+
+use crate::cluster::until;
+use crate::sandbox::{Sandbox, addresses, request};
+use crate::site::Site;
+
+const CONDITION: &str = "k8s.ovn.org/NodeNetworkReady";
+const CONFIGURATION: &str = "/etc/cni/net.d/10-ovn-kubernetes.conf";
+
+fn node(site: &Site, number: u32) -> Value {
+    site.cluster.get(&["node", &format!("n{number}")])
+}
+
+fn condition(node: &Value) -> Option<Value> {
+    node["status"]["conditions"].as_array()?.iter().find(|one| one["type"] == CONDITION).cloned()
+}
+
+/// Waits until the node's condition has a status, and a message that contains a text.
+fn says(site: &Site, number: u32, status: &str, text: &str) {
+    until(&format!("n{number} says {status} because of {text:?}"), || {
+        let condition = condition(&node(site, number))?;
+        (condition["status"] == status && condition["message"].as_str()?.contains(text)).then_some(())
+    });
+}
+
+fn annotation(node: &Value, name: &str) -> Option<String> {
+    Some(node["metadata"]["annotations"][format!("k8s.ovn.org/{name}")].as_str()?.to_owned())
+}
+
+#[test]
+fn the_node_says_what_it_has_and_a_restart_says_nothing_new() {
+    let site = Site::start("agent-says", 1, Family::Dual);
+    site.agents(&[]);
+    says(&site, 1, "True", "can be wired");
+    let before = node(&site, 1);
+    assert_eq!(annotation(&before, "node-chassis-id").unwrap(), "n1");
+    let gateway: Value = serde_json::from_str(&annotation(&before, "l3-gateway-config").unwrap()).unwrap();
+    let gateway = &gateway["default"];
+    assert_eq!((&gateway["mode"], &gateway["bridge-id"]), (&json!("shared"), &json!("br-ex")));
+    assert_eq!(gateway["ip-addresses"], json!(["10.99.0.11/24", "fd99::b/64"]));
+    assert_eq!(gateway["next-hops"], json!(["10.99.0.254", "fd99::fe"]));
+    let hosts: Vec<String> = serde_json::from_str(&annotation(&before, "host-cidrs").unwrap()).unwrap();
+    assert!(hosts.contains(&"10.99.0.11/24".to_owned()), "{hosts:?}");
+    until("the runtime is told", || site.path(1, CONFIGURATION).exists().then_some(()));
+
+    let keys =
+        || site.machine(1).run(&["ovs-vsctl", "--timeout=30", "get", "Open_vSwitch", ".", "external_ids"]).unwrap();
+    let told = keys();
+    for key in
+        ["ovn-ofctrl-wait-before-clear=\"8000\"", "ovn-bridge-mappings=\"physnet:br-ex\"", "ovn-encap-type=geneve"]
+    {
+        assert!(told.contains(key), "{key} is not in {told}");
+    }
+    site.cluster.lab.terminate("agent-n1", Duration::from_secs(20)).unwrap();
+    assert!(site.path(1, CONFIGURATION).exists(), "an agent that ends is followed by another: the runtime goes on");
+    site.cluster.lab.restart("agent-n1").unwrap();
+    until("the agent is ready", || request(&site, 1, "STATUS", &json!({})).ok());
+    let after = node(&site, 1);
+    assert_eq!(before["metadata"]["resourceVersion"], after["metadata"]["resourceVersion"], "{after}");
+    assert_eq!(keys(), told);
+
+    // What somebody else changes is put right; what is somebody else's stays.
+    let other = "external_ids:ovn-bridge-mappings=\"other:br-x,physnet:wrong\"";
+    site.machine(1).run(&["ovs-vsctl", "--no-wait", "set", "Open_vSwitch", ".", other, "external_ids:mine=1"]).unwrap();
+    until("the mapping is right again", || {
+        let keys = keys();
+        (keys.contains("other:br-x,physnet:br-ex") && keys.contains("mine=\"1\"")).then_some(())
+    });
+    site.cluster.lab.kubectl(&["annotate", "node", "n1", "k8s.ovn.org/node-chassis-id-"]).unwrap();
+    until("the chassis is told again", || annotation(&node(&site, 1), "node-chassis-id"));
+}
+
+#[test]
+fn why_a_node_is_not_ready_is_told_where_people_look() {
+    let site = Site::start("agent-why", 1, Family::V4);
+    site.agents(&[]);
+    says(&site, 1, "True", "can be wired");
+    for (component, text) in [("n1-ovn-controller", "ovn-controller"), ("n1-ovsdb-server", "start Open vSwitch")] {
+        site.cluster.lab.kill(component).unwrap();
+        // Without its database Open vSwitch's userspace datapath stands still: the API is out of reach as well.
+        if component != "n1-ovsdb-server" {
+            says(&site, 1, "False", text);
+            site.cluster.event_in("default", "n1", "NodeNetworkNotReady", &[text]);
+        }
+        until("STATUS says no", || {
+            let error = request(&site, 1, "STATUS", &json!({})).err()?;
+            (error["code"] == 50 && error.to_string().contains(text)).then_some(())
+        });
+        until("the runtime is told", || (!site.path(1, CONFIGURATION).exists()).then_some(()));
+        site.cluster.lab.restart(component).unwrap();
+        says(&site, 1, "True", "can be wired");
+        until("the runtime is told", || site.path(1, CONFIGURATION).exists().then_some(()));
+    }
+}
+
+/// Datagrams from one pod to another, each with its number.
+struct Stream {
+    sender: UdpSocket,
+    receiver: UdpSocket,
+    target: SocketAddr,
+}
+
+impl Stream {
+    fn open(from: &Sandbox, to: &Sandbox, address: IpAddr) -> Self {
+        let receiver = to.within(|| UdpSocket::bind("[::]:9000").unwrap());
+        receiver.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        let sender = from.within(|| UdpSocket::bind("[::]:0").unwrap());
+        // The first ones may be lost while neighbours are looked for.
+        from.reaches(address);
+        Self { sender, receiver, target: SocketAddr::new(address, 9000) }
+    }
+
+    /// How many of those that were sent while something was done did not arrive.
+    fn lost_during(&self, work: impl FnOnce()) -> usize {
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let arrived = scope.spawn(|| {
+                let mut buffer = [0; 8];
+                let mut arrived = BTreeSet::new();
+                loop {
+                    match self.receiver.recv(&mut buffer) {
+                        Ok(8) => drop(arrived.insert(u64::from_be_bytes(buffer))),
+                        Ok(_) => {}
+                        Err(_) if over.load(Ordering::Acquire) => return arrived,
+                        Err(_) => {}
+                    }
+                }
+            });
+            let sent = scope.spawn(|| {
+                let mut number = 0_u64;
+                while !over.load(Ordering::Acquire) {
+                    self.sender.send_to(&number.to_be_bytes(), self.target).unwrap();
+                    number += 1;
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                number
+            });
+            work();
+            over.store(true, Ordering::Release);
+            let sent = usize::try_from(sent.join().unwrap()).unwrap();
+            assert!(sent > 100, "much was sent");
+            sent - arrived.join().unwrap().len()
+        })
+    }
+}
+
+/// Lesson 13: a restart of ovn-controller wiped the flows for ten seconds. And the agent's own restart, 003.10.
+#[test]
+fn lesson_13_nothing_is_lost_while_the_agent_or_ovn_controller_restarts() {
+    let site = Site::start("agent-restart", 2, Family::V4);
+    site.agents(&[]);
+    for number in 1..=2 {
+        says(&site, number, "True", "can be wired");
+    }
+    let (one, two) = (site.sandbox("one", 1), site.sandbox("two", 2));
+    one.add();
+    let address = addresses(&two.add())[0];
+    let stream = Stream::open(&one, &two, address);
+    let lab = &site.cluster.lab;
+    let lost = stream.lost_during(|| {
+        for number in 1..=2 {
+            let agent = format!("agent-n{number}");
+            lab.kill(&agent).unwrap();
+            lab.restart(&agent).unwrap();
+            until("the agent is ready", || request(&site, number, "STATUS", &json!({})).ok());
+        }
+    });
+    assert_eq!(lost, 0, "while the agents restarted");
+    let lost = stream.lost_during(|| {
+        for number in 1..=2 {
+            let controller = format!("n{number}-ovn-controller");
+            lab.kill(&controller).unwrap();
+            lab.restart(&controller).unwrap();
+            let words = ["ovn-appctl", "-t", "ovn-controller", "connection-status"];
+            until("ovn-controller is connected", || {
+                site.machine(number).run(&words).ok().filter(|said| said.trim() == "connected")
+            });
+            // It has worked through everything: a pod's port that is made now gets its flows.
+            let name = format!("later-{number}");
+            site.sandbox(&name, number).add();
+        }
+    });
+    assert_eq!(lost, 0, "while ovn-controllers restarted");
+}
