@@ -64,7 +64,7 @@ fn a_restart_of_the_agent_touches_nothing() {
     let connect = |client: Client<'_>, target: SocketAddr| -> TcpStream {
         until(&format!("{target} answers"), || client.connect(target).ok())
     };
-    let mut streams = vec![
+    let mut streams = [
         connect(Client::Machine(&outside), node_port),
         connect(Client::Machine(&n1), node_port),
         connect(Client::Machine(&n1), SocketAddr::new(cluster[0], 81)),
