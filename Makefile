@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 CARGO ?= cargo
-# What `make up` starts; e.g. `make up NODES=3 LAB_ARGS="--family dual --tls"`.
+# What `make up` starts; e.g. `make up NODES=3 LAB_ARGS="--dual --gateway local --tls"`.
 NODES ?= 2
 LAB_ARGS ?=
 LAB := target/debug/lab
@@ -26,9 +26,14 @@ shim: prerequisites ## the CNI plugin as it is installed: small and static, targ
 	@crates/cni-shim/build.sh
 
 .PHONY: up
-up: prerequisites ## a running cluster on this machine: Kubernetes, OVN, two nodes with kubelets
+up: prerequisites ## a running cluster on this machine with our network: Kubernetes, OVN, two nodes, an application
 	@$(CARGO) build --locked --quiet --package lab
-	@$(LAB) up --kubelets --nodes $(NODES) $(LAB_ARGS)
+	@deploy/image/build.sh
+	@$(LAB) up --network ovnkube --nodes $(NODES) $(LAB_ARGS)
+
+.PHONY: image
+image: prerequisites ## what the image of the network holds of ours, for a registry: target/image, optimised
+	@deploy/image/build.sh --release
 
 .PHONY: down
 down: prerequisites ## remove that cluster and everything it made

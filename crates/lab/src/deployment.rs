@@ -28,7 +28,7 @@ const APPLICATION: &str = include_str!("../../../deploy/examples/shop.yaml");
 pub(crate) const POLICY: &str = include_str!("../../../deploy/examples/store-policy.yaml");
 
 /// How long pods may take to become ready. Generous: it only ends what would hang for ever.
-const LIMIT: Duration = Duration::from_secs(400);
+const LIMIT: Duration = Duration::from_secs(200);
 
 /// Where the cluster's pods have their addresses.
 fn cluster_subnets(family: Family) -> &'static str {
@@ -60,12 +60,11 @@ pub(crate) fn start(site: &Site, product: &Product) -> Result<()> {
         }
         // A kubelet tells the node's state when it finds a network, and every few seconds.
         control
-            .run_within(LIMIT, &["kubectl", "wait", "--for=condition=Ready", "node", "--all", "--timeout=380s"])
+            .run_within(LIMIT, &["kubectl", "wait", "--for=condition=Ready", "node", "--all", "--timeout=180s"])
             .map(|_| ())
     })?;
     site.progress.step("name service and application", || {
-        let addresses = format!("{:?}", name_service_addresses(site.spec.family));
-        apply(&control, &NAME_SERVICE.replace("CLUSTER_IPS", &addresses))?;
+        apply(&control, &name_service(site.spec.family))?;
         apply(&control, APPLICATION)?;
         apply(&control, POLICY)?;
         rollout(&control, "kube-system", "deployment/coredns")?;
@@ -76,13 +75,21 @@ pub(crate) fn start(site: &Site, product: &Product) -> Result<()> {
     })
 }
 
+fn name_service(family: Family) -> String {
+    let addresses = name_service_addresses(family);
+    let quoted = |address: &str| format!("{address:?}");
+    NAME_SERVICE
+        .replace("FIRST_CLUSTER_IP", &addresses.first().copied().map(quoted).unwrap_or_default())
+        .replace("ALL_CLUSTER_IPS", &format!("{addresses:?}"))
+}
+
 fn apply(control: &Machine, manifest: &str) -> Result<()> {
     control.run_with_input(&["kubectl", "apply", "-f", "-"], manifest).map(|_| ())
 }
 
 /// Returns when all pods of a workload are ready; the error tells what those say that are not.
 fn rollout(control: &Machine, namespace: &str, workload: &str) -> Result<()> {
-    let words = ["kubectl", "-n", namespace, "rollout", "status", workload, "--timeout=380s"];
+    let words = ["kubectl", "-n", namespace, "rollout", "status", workload, "--timeout=180s"];
     control.run_within(LIMIT, &words).map(|_| ()).map_err(|error| {
         let pods = control.run(&["kubectl", "-n", namespace, "get", "pods", "--no-headers", "-o", "wide"]);
         let events = ["kubectl", "-n", namespace, "get", "events", "--no-headers", "--field-selector=type=Warning"];
@@ -111,14 +118,14 @@ fn configuration(site: &Site, product: &Product) -> Result<String> {
         data["ovn_authorities"] = "/ovn-ca/ca-bundle.crt".into();
         let file = |name: &str| read_file(&site.dir().join("pki/ovn").join(name));
         let leaf = json!({ "tls.key": file("ovn.key")?, "tls.crt": file("ovn.crt")? });
-        objects.push(object("Secret", "ovn-cert", "stringData", leaf));
-        objects.push(object("ConfigMap", "ovn-ca", "data", json!({ "ca-bundle.crt": file("ca.crt")? })));
+        objects.push(object("Secret", "ovn-cert", "stringData", &leaf));
+        objects.push(object("ConfigMap", "ovn-ca", "data", &json!({ "ca-bundle.crt": file("ca.crt")? })));
     }
-    objects.push(object("ConfigMap", "ovn-config", "data", data));
+    objects.push(object("ConfigMap", "ovn-config", "data", &data));
     Ok(json!({ "apiVersion": "v1", "kind": "List", "items": objects }).to_string())
 }
 
-fn object(kind: &str, name: &str, key: &str, data: serde_json::Value) -> serde_json::Value {
+fn object(kind: &str, name: &str, key: &str, data: &serde_json::Value) -> serde_json::Value {
     json!({ "apiVersion": "v1", "kind": kind, "metadata": { "name": name, "namespace": NAMESPACE }, key: data })
 }
 

@@ -33,6 +33,8 @@ pub(crate) fn start(
     let upper = site.machine_dir(name).join("upper");
     write_file(&upper.join("etc/containerd/config.toml"), containerd_configuration())?;
     node.run(&["mkdir", "-p", "/etc/cni/net.d", "/opt/cni/bin"])?;
+    // containerd brings up each pod's loopback by this plugin, whatever the network is: it is the host's to have.
+    node.run(&["cp", "-a", "/usr/lib/cni/loopback", "/opt/cni/bin/"])?;
     if kubernetes.cni == Cni::Bridge {
         bridge_network(site, node, index)?;
     }

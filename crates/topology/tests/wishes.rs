@@ -28,7 +28,7 @@ fn key(name: &str) -> Key {
 }
 
 impl Quiet {
-    fn pod(&mut self, name: &str, node: &str, port: Value) {
+    fn pod(&mut self, name: &str, node: &str, port: &Value) {
         let spec = json!({"nodeName": node, "containers": [{"ports": [port]}]});
         self.api.create(ObjectKind::Pod, "ns", name, json!({"metadata": {"annotations": {}}, "spec": spec}));
         self.rest();
@@ -60,9 +60,9 @@ const WEB: &str = "192.0.2.10:9080";
 fn of_two_pods_the_older_has_the_port() {
     let mut world = world();
     let port = || json!({"containerPort": 80, "hostPort": 9080});
-    world.pod("one", "n1", port());
-    world.pod("two", "n1", port());
-    world.pod("far", "n2", port());
+    world.pod("one", "n1", &port());
+    world.pod("two", "n1", &port());
+    world.pod("far", "n2", &port());
     assert_eq!(world.said("Load_Balancer", "name"), ["HostPort_ns/far_TCP", "HostPort_ns/one_TCP"]);
     let (reason, message) = world.refusal("two").unwrap();
     assert_eq!(reason, "AddressTaken");
@@ -82,7 +82,7 @@ fn of_two_pods_the_older_has_the_port() {
 #[test]
 fn a_node_port_of_a_service_comes_first() {
     let mut world = world();
-    world.pod("web", "n1", json!({"containerPort": 80, "hostPort": 30080}));
+    world.pod("web", "n1", &json!({"containerPort": 80, "hostPort": 30080}));
     let balancers = |world: &Quiet| {
         world.said("Load_Balancer", "name").into_iter().filter(|name| name.starts_with("HostPort")).collect::<Vec<_>>()
     };
@@ -103,8 +103,8 @@ fn a_node_port_of_a_service_comes_first() {
 #[test]
 fn a_port_follows_the_addresses_of_its_node() {
     let mut world = world();
-    world.pod("web", "n1", json!({"containerPort": 80, "hostPort": 9080, "protocol": "UDP"}));
-    world.pod("one", "n1", json!({"containerPort": 80, "hostPort": 9081, "hostIP": "192.0.2.12"}));
+    world.pod("web", "n1", &json!({"containerPort": 80, "hostPort": 9080, "protocol": "UDP"}));
+    world.pod("one", "n1", &json!({"containerPort": 80, "hostPort": 9081, "hostIP": "192.0.2.12"}));
     let (reason, message) = world.refusal("one").unwrap();
     assert_eq!(reason, "HostPortRefused");
     assert!(message.contains("192.0.2.12 is none of the addresses of node n1 (192.0.2.10)"), "{message}");
@@ -124,9 +124,9 @@ fn a_port_follows_the_addresses_of_its_node() {
 #[test]
 fn limits_come_change_and_go() {
     let mut world = world();
-    world.pod("web", "n1", json!({"containerPort": 80}));
+    world.pod("web", "n1", &json!({"containerPort": 80}));
     assert_eq!(world.said("QoS", "match"), [""; 0]);
-    let set = |world: &mut Quiet, limits: Value| {
+    let set = |world: &mut Quiet, limits: &Value| {
         world.api.change(&key("web"), |pod| {
             let annotations = pod["metadata"]["annotations"].as_object_mut().unwrap();
             annotations.retain(|key, _| !key.ends_with("-bandwidth"));
@@ -134,19 +134,19 @@ fn limits_come_change_and_go() {
         });
         world.rest();
     };
-    set(&mut world, json!({"kubernetes.io/ingress-bandwidth": "1M", "kubernetes.io/egress-bandwidth": "1G"}));
+    set(&mut world, &json!({"kubernetes.io/ingress-bandwidth": "1M", "kubernetes.io/egress-bandwidth": "1G"}));
     assert_eq!(world.said("QoS", "match"), ["inport == \"ns_web\"", "outport == \"ns_web\""]);
     assert_eq!(world.said("QoS", "direction"), ["from-lport", "to-lport"]);
     let limits = world.said("QoS", "bandwidth").join(" ");
     for words in ["1000000", "100000", "1000", "1024"] {
         assert!(limits.contains(words), "{words} in {limits}");
     }
-    set(&mut world, json!({"kubernetes.io/ingress-bandwidth": "fast"}));
+    set(&mut world, &json!({"kubernetes.io/ingress-bandwidth": "fast"}));
     assert_eq!(world.said("QoS", "match"), [""; 0], "it works without");
     let (reason, message) = world.refusal("web").unwrap();
     assert_eq!(reason, "BandwidthRefused");
     assert!(message.contains("kubernetes.io/ingress-bandwidth") && message.contains("correct"), "{message}");
-    set(&mut world, json!({"kubernetes.io/ingress-bandwidth": "2M"}));
+    set(&mut world, &json!({"kubernetes.io/ingress-bandwidth": "2M"}));
     assert_eq!((world.said("QoS", "match").len(), world.refusal("web")), (1, None));
     world.api.delete(&key("web"));
     world.rest();

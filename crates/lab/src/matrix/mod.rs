@@ -76,16 +76,16 @@ impl Matrix {
         let mut ways = try_all(&open, "", None);
         let policy = Policy { record };
         policy.remove()?;
-        await_change(&denied, true)?;
+        await_change(&denied, true);
         ways.extend(try_all(&guarded, ", before the policy", Some(true)));
         policy.apply()?;
-        await_change(&denied, false)?;
+        await_change(&denied, false);
         ways.extend(try_all(&guarded, ", under the policy", None));
         policy.remove()?;
-        await_change(&denied, true)?;
+        await_change(&denied, true);
         ways.extend(try_all(&guarded, ", after its removal", Some(true)));
         policy.apply()?;
-        await_change(&denied, false)?;
+        await_change(&denied, false);
         Ok(Self { ways })
     }
 
@@ -127,28 +127,30 @@ impl Planned {
 }
 
 fn try_all(planned: &[Planned], phase: &str, expected: Option<bool>) -> Vec<Tried> {
-    let mut tried = Vec::new();
-    for some in planned.chunks(AT_ONCE) {
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = some.iter().map(|way| scope.spawn(|| way.attempt(phase, expected))).collect();
-            tried.extend(threads.into_iter().filter_map(|thread| thread.join().ok()));
-        });
-    }
-    tried
+    at_once(planned, |way| way.attempt(phase, expected))
 }
 
-/// Waits until a change of the policy is seen by packets: nothing else tells that it has arrived.
-fn await_change(denied: &[&Planned], passes: bool) -> Result<()> {
+/// Waits until a change of the policy is seen by packets: nothing else tells that it has arrived. If it does not
+/// arrive, the matrix says what is wrong.
+fn await_change(denied: &[&Planned], passes: bool) {
     let deadline = Instant::now() + CHANGE_LIMIT;
-    for way in denied {
-        while way.way.passes_at_once().is_ok() != passes {
-            if Instant::now() > deadline {
-                // What is wrong then stands in the matrix.
-                return Ok(());
-            }
-        }
+    let mut waiting = denied.to_vec();
+    while !waiting.is_empty() && Instant::now() < deadline {
+        let seen = at_once(&waiting, |way| way.way.passes_at_once().is_ok());
+        waiting = waiting.into_iter().zip(seen).filter(|(_, seen)| *seen != passes).map(|(way, _)| way).collect();
     }
-    Ok(())
+}
+
+/// Does something with each, some of them side by side.
+fn at_once<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let mut answers = Vec::new();
+    for some in all.chunks(AT_ONCE) {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = some.iter().map(|one| scope.spawn(|| work(one))).collect();
+            answers.extend(threads.into_iter().filter_map(|thread| thread.join().ok()));
+        });
+    }
+    answers
 }
 
 struct Policy<'a> {

@@ -13,3 +13,4 @@ mod overlay;
 mod program;
 mod raft;
 mod remains;
+mod removal;

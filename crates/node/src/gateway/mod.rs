@@ -15,6 +15,7 @@ mod carried;
 mod cleanup;
 mod health;
 mod host;
+mod making;
 mod management;
 mod openflow;
 mod packet_filter;
@@ -130,9 +131,9 @@ impl Gateway {
             let connected = status.borrow_and_update().connected;
             let node = self.node.borrow_and_update().clone();
             let mut exposed = services.exposed(&self.options.cluster);
-            // A pod's own port goes before a Service's.
+            // Of two the first counts: what a Service has is no pod's, here as in the controller.
             let host_ports = self.host_ports.borrow_and_update().clone();
-            exposed.splice(0..0, host_ports.iter().flat_map(|(_, addresses, port)| self::exposed(addresses, port)));
+            exposed.extend(host_ports.iter().flat_map(|(_, addresses, port)| self::exposed(addresses, port)));
             let state = if connected {
                 carried.pass(&client, node.as_deref(), exposed, services.complete(), &self.report).await
             } else {
@@ -157,6 +158,9 @@ impl Gateway {
             };
             if tokio::time::timeout(again, wake).await.is_ok() {
                 tokio::time::sleep(SETTLING).await;
+            } else if again > LONGEST {
+                // Now and then everything is looked at as if for the first time.
+                carried.forget();
             }
         }
     }

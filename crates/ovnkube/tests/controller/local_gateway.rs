@@ -54,7 +54,7 @@ fn replies_to_what_a_host_hands_on_come_back_to_it() {
     management_port(&host, "n1");
     let own = SocketAddr::new(OWN.parse().unwrap(), 30080);
     ends(&host, own, &End::Connected);
-    assert_eq!(last_client(&listener), CLIENT.parse().ok());
+    until("the endpoint sees who it is", || (last_client(&listener) == CLIENT.parse().ok()).then_some(()));
 
     // Without endpoints on the node it is refused, and never goes to another node's.
     cluster.lab.kubectl(&["delete", "endpointslice", "web-1"]).unwrap();

@@ -11,7 +11,7 @@ use lab::{Family, Pod};
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, Wish, pod, until};
-use crate::services::{Client, End, Places, attempt, ends, last_client};
+use crate::services::{Client, End, LIMIT, Places, attempt, ends, last_client};
 
 /// A pod of the limited kind gets a hundred times less than what others do here, and is measured side by side with one.
 const RATIO: u64 = 5;
@@ -39,7 +39,7 @@ struct Stream {
 impl Stream {
     fn open(from: &Pod, to: &Pod, address: IpAddr, port: u16) -> Self {
         let listener = to.listen(port).unwrap();
-        let way = until("the way is open", || from.connect(SocketAddr::new(address, port)).ok());
+        let way = until("the way is open", || from.connect(SocketAddr::new(address, port), LIMIT).ok());
         let (arrived, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let threads = vec![mouth(way, stop.clone()), ear(&listener, arrived.clone(), stop.clone())];
         Self { arrived, stop, threads }
@@ -147,18 +147,18 @@ fn ports_of_a_node_lead_to_pods(family: Family) {
     let places = Places::of(family);
     let [near, far] = places.nodes.map(|node| SocketAddr::new(node.ip(), 9080));
     let outside = cluster.lab.machine("outside").unwrap();
-    cluster.apply(&opened("web", "n1", &json!({"containerPort": 8080, "hostPort": 9080})));
-    cluster.apply(&opened("late", "n1", &json!({"containerPort": 8080, "hostPort": 9080})));
+    cluster.apply(&opened("first", "n1", &json!({"containerPort": 8080, "hostPort": 9080})));
+    cluster.apply(&opened("second", "n1", &json!({"containerPort": 8080, "hostPort": 9080})));
     cluster.apply(&pod("default", "near", "n1"));
     cluster.apply(&pod("default", "far", "n2"));
-    let (web, late) = (cluster.bind(1, "default", "web"), cluster.bind(1, "default", "late"));
+    let (web, late) = (cluster.bind(1, "default", "first"), cluster.bind(1, "default", "second"));
     let clients = [cluster.bind(1, "default", "near"), cluster.bind(2, "default", "far")];
     let (listener, other) = (web.listen(8080).unwrap(), late.listen(8080).unwrap());
-    cluster.event("late", "AddressTaken", &["9080/TCP", "Pod default/web"]);
+    cluster.event("second", "AddressTaken", &["9080/TCP", "Pod default/first"]);
 
     // From outside, and the pod sees who it is; from pods of its own node and of another one; from itself.
     ends(&outside, near, &End::Connected);
-    assert_eq!(last_client(&listener), Some(places.outside));
+    until("the pod sees who it is", || (last_client(&listener) == Some(places.outside)).then_some(()));
     for client in &clients {
         ends(client, near, &End::Connected);
     }
@@ -167,7 +167,7 @@ fn ports_of_a_node_lead_to_pods(family: Family) {
     assert_eq!(last_client(&other), None);
 
     // Who waited has it when the first one is gone.
-    cluster.delete("pod", &["web"]);
+    cluster.delete("pod", &["first"]);
     until("the other pod is there", || {
         let _ = Client::connect(&outside, near);
         last_client(&other).filter(|client| *client == places.outside)

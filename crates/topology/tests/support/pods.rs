@@ -6,7 +6,7 @@ use crate::support::api::{Api, Key};
 
 /// A pod gets other limits, or ones that cannot be read.
 pub(crate) fn limit(api: &mut Api, pod: &Key, limit: &str) {
-    let directions: &[&str] = if limit.len() % 2 == 0 { &["ingress", "egress"] } else { &["egress"] };
+    let directions: &[&str] = if limit.len().is_multiple_of(2) { &["ingress", "egress"] } else { &["egress"] };
     api.change(pod, |pod| {
         for direction in directions {
             pod["metadata"]["annotations"][format!("kubernetes.io/{direction}-bandwidth")] = json!(limit);

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use lab::Machine;
 
-use crate::world::{NAMESPACE, PATIENCE, Sandbox, World, until};
+use crate::world::{NAMESPACE, PATIENCE, Sandbox, until};
 
 /// Where an agent tells its metrics, on its node.
 pub(crate) const METRICS: &str = "127.0.0.1:9102";
@@ -59,7 +59,7 @@ impl Agent {
     }
 
     /// Waits until it would wire pods.
-    pub(crate) fn await_service(&self, world: &World) -> Result<()> {
+    pub(crate) fn await_service(&self) -> Result<()> {
         let mut last = String::new();
         let waited = until("the agent is ready", || match self.ask("STATUS", &[]) {
             Ok(_) => Ok(Some(())),
@@ -68,7 +68,6 @@ impl Agent {
                 Ok(None)
             }
         });
-        let _ = world;
         waited.with_context(|| last)
     }
 

@@ -62,12 +62,15 @@ pub(crate) fn measure(world: &World) -> Result<Vec<Figure>> {
 }
 
 fn by_turns(pairs: [&Pair; 2], measure: fn(&Pair) -> Result<f64>) -> Result<[Sample; 2]> {
-    let contender = |pair: &'_ Pair| -> Contender<'_, anyhow::Error> { (pair.name, Box::new(move || measure(pair))) };
     // Once without counting: neighbours are found and flows are made.
     for pair in pairs {
         measure(pair)?;
     }
-    let samples = interleave(RUNS, &mut pairs.map(contender))?;
+    let mut contenders: Vec<Contender<'_, anyhow::Error>> = Vec::new();
+    for pair in pairs {
+        contenders.push((pair.name, Box::new(move || measure(pair))));
+    }
+    let samples = interleave(RUNS, &mut contenders)?;
     for sample in &samples {
         println!("{sample}");
     }

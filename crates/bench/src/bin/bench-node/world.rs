@@ -83,7 +83,7 @@ impl World {
             world.lab.apply(&object.to_string())?;
         }
         for number in 1..=2 {
-            world.agent(number)?.await_service(&world)?;
+            world.agent(number)?.await_service()?;
         }
         Ok(world)
     }

@@ -1,0 +1,26 @@
+//! Clusters for tests.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use lab::{Databases, Family, Gateway, Lab, LabSpec, Ovn, Product};
+
+/// The binaries of the image, of the code as it is now.
+fn binaries() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
+        let built = Command::new(root.join("deploy/image/build.sh")).env("CARGO", env!("CARGO")).output().unwrap();
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        root.join("target/image")
+    })
+}
+
+/// Two nodes with our network, the name service and the example application; returns when all of it is ready.
+pub(crate) fn cluster(purpose: &str, family: Family, gateway: Gateway) -> Lab {
+    let product = Product { binaries: binaries().to_owned(), gateway };
+    let ovn = Ovn { databases: Databases::Standalone, ..Ovn::default() };
+    let spec = LabSpec::for_test(purpose).unwrap().nodes(2).family(family).ovn(ovn).product(product);
+    Lab::start(spec).unwrap()
+}

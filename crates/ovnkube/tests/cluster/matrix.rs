@@ -1,0 +1,85 @@
+//! The connectivity matrix for each gateway mode and each set of address families.
+
+use lab::matrix::Matrix;
+use lab::{Family, Gateway, Lab};
+
+use crate::common::cluster;
+use crate::remains;
+
+/// What every matrix has for each family of the cluster. (`kubernetes.default` has an address of the first only.)
+const KINDS: [&str; 22] = [
+    "pod → pod, same node",
+    "pod → pod, other node",
+    "pod → service",
+    "pod → DNS name",
+    "pod → outside",
+    "pod → own node",
+    "pod → other node",
+    "outside → NodePort",
+    "host → ClusterIP",
+    "host → own NodePort",
+    "host → other node's NodePort",
+    "host → own pod",
+    "host → other node's pod",
+    "client → guarded pod, before the policy",
+    "client → guarded pod, under the policy",
+    "client → guarded service, under the policy",
+    "stranger → guarded pod, before the policy",
+    "stranger → guarded pod, under the policy",
+    "stranger → guarded pod, after its removal",
+    "stranger → guarded service, before the policy",
+    "stranger → guarded service, under the policy",
+    "stranger → guarded service, after its removal",
+];
+
+fn everything_is_as_the_api_says(lab: Lab, families: &[&str]) {
+    let matrix = Matrix::measure(&lab.record()).unwrap();
+    println!("{}", matrix.table(false));
+    assert!(matrix.wrong().is_empty(), "\n{}", matrix.table(false));
+    // A matrix that lacks a kind of way proves nothing about it.
+    for family in families {
+        for kind in KINDS {
+            assert!(matrix.ways.iter().any(|way| way.family == *family && way.kind == kind), "{family} {kind}");
+        }
+    }
+    assert!(matrix.ways.iter().any(|way| way.kind == "pod → kubernetes.default"));
+    let denied = matrix.ways.iter().filter(|way| way.kind.contains("under the policy") && !way.expected);
+    assert!(denied.clone().count() >= 6 * families.len());
+    // As a pod sees it, by its own resolver and without our help.
+    let connect = ["-n", "shop", "exec", "daemonset/client", "--", "/agnhost", "connect", "--timeout=20s", "web:80"];
+    lab.kubectl(&connect).unwrap();
+    // Removing the cluster leaves nothing of it: pods, their mounts, networks and cgroups.
+    let record = lab.record();
+    drop(lab);
+    remains::await_none(&record, &remains::folder(&record.name));
+}
+
+#[test]
+fn shared_gateway_v4() {
+    everything_is_as_the_api_says(cluster("shared-v4", Family::V4, Gateway::Shared), &["IPv4"]);
+}
+
+#[test]
+fn shared_gateway_v6() {
+    everything_is_as_the_api_says(cluster("shared-v6", Family::V6, Gateway::Shared), &["IPv6"]);
+}
+
+#[test]
+fn shared_gateway_dual_stack() {
+    everything_is_as_the_api_says(cluster("shared-dual", Family::Dual, Gateway::Shared), &["IPv4", "IPv6"]);
+}
+
+#[test]
+fn local_gateway_v4() {
+    everything_is_as_the_api_says(cluster("local-v4", Family::V4, Gateway::Local), &["IPv4"]);
+}
+
+#[test]
+fn local_gateway_v6() {
+    everything_is_as_the_api_says(cluster("local-v6", Family::V6, Gateway::Local), &["IPv6"]);
+}
+
+#[test]
+fn local_gateway_dual_stack() {
+    everything_is_as_the_api_says(cluster("local-dual", Family::Dual, Gateway::Local), &["IPv4", "IPv6"]);
+}

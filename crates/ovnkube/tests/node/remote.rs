@@ -1,0 +1,90 @@
+//! The southbound database behind a host name: the router in front of it tells databases apart by the name that the client
+//! asks for (SNI), and certificates are replaced while everything runs.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lab::pki::Authority;
+use lab::{Family, Lab, Program};
+
+use crate::cluster::{Cluster, Wish, node, until};
+
+const PORT: u16 = 443;
+
+fn path(cluster: &Cluster, machine: &str, path: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/{}/root{path}", cluster.lab.machine(machine).unwrap().init().pid))
+}
+
+fn connected(cluster: &Cluster) -> bool {
+    let words = ["ovn-appctl", "-t", "ovn-controller", "connection-status"];
+    cluster.lab.node(1).unwrap().run(&words).is_ok_and(|said| said.trim() == "connected")
+}
+
+/// A router that passes TLS through to the database, for one name only.
+fn router(cluster: &Cluster, name: &str) {
+    let configuration = format!(
+        "defaults\n mode tcp\n timeout connect 5s\n timeout client 1h\n timeout server 1h\n\
+         frontend door\n bind :{PORT}\n tcp-request inspect-delay 5s\n tcp-request content accept if {{ req.ssl_hello_type 1 }}\n \
+         use_backend southbound if {{ req.ssl_sni -m str {name} }}\n\
+         backend southbound\n server one 10.99.0.1:6642\n"
+    );
+    std::fs::write(path(cluster, "control", "/etc/sni.cfg"), configuration).unwrap();
+    let program = Program::new("router", "haproxy").arguments(["-W", "-db", "-f", "/etc/sni.cfg"]);
+    cluster.lab.run(&program.ready_when_logged("Loading success")).unwrap();
+}
+
+/// An agent that tells ovn-controller of a database; where it is until that is told.
+fn agent(cluster: &Cluster, name: &str, southbound: &str) {
+    let program = Program::new(name, PathBuf::from(env!("CARGO_BIN_EXE_ovnkube")))
+        .on("n1")
+        .arguments(["node", "--node", "n1", "--sb-address", southbound, "--metrics-bind-address", "off"])
+        .ready_when_logged("the CNI server listens");
+    cluster.lab.run(&program).unwrap();
+    let words = ["ovs-vsctl", "--timeout=30", "get", "Open_vSwitch", ".", "external_ids:ovn-remote"];
+    until("ovn-controller is told", || {
+        let remote = cluster.lab.node(1).unwrap().run(&words).ok()?;
+        (remote.trim().trim_matches('"') == southbound).then_some(())
+    });
+}
+
+/// Everybody's certificates are of another authority now.
+fn replace_certificates(lab: &Lab, folder: &Path) {
+    let fresh = folder.with_extension("fresh");
+    let authority = Authority::create(&fresh, "another-ca").unwrap();
+    authority.issue("ovn", "ovn", None, &["control"], &["10.99.0.1".parse().unwrap()]).unwrap();
+    for file in ["ovn.key", "ovn.crt", "ca.crt"] {
+        std::fs::rename(fresh.join(file), folder.join(file)).unwrap();
+    }
+    // The server takes connections of the new ones only, and the old connection ends with the old server.
+    lab.kill("sb").unwrap();
+    lab.restart("sb").unwrap();
+}
+
+#[test]
+fn a_database_by_name_behind_a_router_and_certificates_that_are_replaced() {
+    let mut wish = Wish::new("agent-name").nodes(1);
+    wish.ovn.tls = true;
+    wish.family = Family::V4;
+    let cluster = wish.start();
+    cluster.apply(&node("n1"));
+    let name = "ovnkube-sbdb.apps.example.com";
+    router(&cluster, name);
+    let hosts = path(&cluster, "n1", "/etc/hosts");
+    let more =
+        format!("{}\n10.99.0.1 {name}\n10.99.0.1 other.apps.example.com\n", std::fs::read_to_string(&hosts).unwrap());
+    std::fs::write(&hosts, more).unwrap();
+    // It reads the file once, when it starts.
+    cluster.lab.kill("n1-ovn-controller").unwrap();
+    cluster.lab.restart("n1-ovn-controller").unwrap();
+
+    // Another name leads nowhere: it is the name that decides, not the address.
+    agent(&cluster, "agent", &format!("ssl:other.apps.example.com:{PORT}"));
+    until("ovn-controller is turned away", || (!connected(&cluster)).then_some(()));
+    cluster.lab.terminate("agent", Duration::from_secs(20)).unwrap();
+    agent(&cluster, "agent-again", &format!("ssl:{name}:{PORT}"));
+    until("ovn-controller is connected", || connected(&cluster).then_some(()));
+
+    let folder = lab::place::Place::from_environment().unwrap().lab(cluster.lab.name()).join("pki/ovn");
+    replace_certificates(&cluster.lab, &folder);
+    until("ovn-controller is connected with its new certificate", || connected(&cluster).then_some(()));
+}
