@@ -14,7 +14,7 @@
 
 use std::net::IpAddr;
 
-use crate::facts::{Bridge, Exposed, Facts, Masquerade, Place};
+use crate::facts::{Bridge, Exposed, Facts, Masquerade, Place, Protocol};
 use crate::flow::Flow;
 
 /// Where packets are looked at first.
@@ -45,6 +45,8 @@ const ANSWERS: u16 = 490;
 const INSIDE: u16 = 480;
 const NEIGHBOURS_OWN: u16 = 320;
 const NEIGHBOURS: u16 = 300;
+/// Above the ports: a fragment may have none, and is known by its connection.
+const FRAGMENTS: u16 = 210;
 const EXPOSED: u16 = 200;
 const USUAL: u16 = 100;
 const STRAY: u16 = 5;
@@ -77,11 +79,12 @@ struct Words {
     source: &'static str,
     destination: &'static str,
     udp: &'static str,
+    tracked: &'static str,
 }
 
 const WORDS: [Words; 2] = [
-    Words { ip: "ip", source: "nw_src", destination: "nw_dst", udp: "udp" },
-    Words { ip: "ipv6", source: "ipv6_src", destination: "ipv6_dst", udp: "udp6" },
+    Words { ip: "ip", source: "nw_src", destination: "nw_dst", udp: "udp", tracked: "ct_nw_dst" },
+    Words { ip: "ipv6", source: "ipv6_src", destination: "ipv6_dst", udp: "udp6", tracked: "ct_ipv6_dst" },
 ];
 
 fn words(v6: bool) -> &'static Words {
@@ -103,9 +106,12 @@ impl Maker<'_> {
             self.services(v6, own, masquerade);
         }
         let commit = format!("ct(commit,zone={ZONE},exec(set_field:{OF_ROUTER}->ct_mark))");
-        self.add(FIRST, USUAL, format!("{ip},in_port={patch}"), format!("{commit},output:{uplink}"));
+        let out = format!("{commit},output:{uplink}");
+        self.add(FIRST, FRAGMENTS, format!("{ip},in_port={patch},ip_frag=yes"), out.clone());
+        self.add(FIRST, USUAL, format!("{ip},in_port={patch}"), out);
         self.add(FIRST, USUAL, format!("{ip},in_port=LOCAL"), format!("output:{uplink}"));
         let arrived = format!("ct(zone={ZONE},table={ARRIVED})");
+        self.add(FIRST, FRAGMENTS, format!("{ip},in_port={uplink},dl_dst={mac},ip_frag=yes"), arrived.clone());
         self.add(FIRST, USUAL, format!("{ip},in_port={uplink},dl_dst={mac}"), arrived);
         for state in ["+trk+est", "+trk+rel"] {
             let matching = format!("{ip},ct_state={state},ct_mark={OF_ROUTER}");
@@ -232,6 +238,11 @@ impl Maker<'_> {
             self.add(FIRST, EXPOSED, in_, format!("output:{patch}"));
             let out = format!("{protocol},in_port={patch},{source}={address},tp_src={port}");
             self.add(FIRST, EXPOSED, out, format!("output:{uplink}"));
+            if exposed.protocol == Protocol::Udp {
+                let Words { ip, tracked, .. } = words(v6);
+                let whole = format!("{ip},ct_state=+trk+new,{tracked}={address},ct_nw_proto=17,ct_tp_dst={port}");
+                self.add(ARRIVED, EXPOSED, whole, format!("output:{patch}"));
+            }
         }
     }
 }

@@ -6,4 +6,5 @@ mod host;
 mod packets;
 mod restart;
 mod site;
+mod sizes;
 mod trouble;

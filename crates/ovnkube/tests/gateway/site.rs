@@ -240,7 +240,16 @@ impl Site {
     }
 
     /// A Service with endpoints as they are written, of every family: (address, node, port).
-    pub(crate) fn service(&self, name: &str, mut spec: Value, endpoints: &[(IpAddr, u32, u16)]) -> Vec<IpAddr> {
+    pub(crate) fn service(&self, name: &str, spec: Value, endpoints: &[(IpAddr, u32, u16)]) -> Vec<IpAddr> {
+        self.service_of(name, spec, endpoints, "TCP")
+    }
+
+    /// The same by UDP.
+    pub(crate) fn datagram_service(&self, name: &str, spec: Value, endpoints: &[(IpAddr, u32, u16)]) -> Vec<IpAddr> {
+        self.service_of(name, spec, endpoints, "UDP")
+    }
+
+    fn service_of(&self, name: &str, mut spec: Value, endpoints: &[(IpAddr, u32, u16)], protocol: &str) -> Vec<IpAddr> {
         spec["ipFamilyPolicy"] = json!("PreferDualStack");
         let mut items =
             vec![json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"},
@@ -258,7 +267,7 @@ impl Site {
             items.push(json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": family,
                 "metadata": {"name": format!("{name}-{}", family.to_lowercase()), "namespace": "default",
                     "labels": {"kubernetes.io/service-name": name}},
-                "ports": [{"port": port, "protocol": "TCP", "name": ""}], "endpoints": endpoints}));
+                "ports": [{"port": port, "protocol": protocol, "name": ""}], "endpoints": endpoints}));
         }
         self.apply(&items);
         let object = self.get(&["service", name]);

@@ -1,0 +1,106 @@
+//! Datagrams of all sizes: those that fit, those that somebody on the way refuses at first, those that come in pieces.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use lab::{Family, Machine};
+use serde_json::json;
+
+use crate::site::{Site, underlay, until};
+
+/// Around the pods' MTU of 1400 and the underlay's of 1500, with the headers of both families; and two and three pieces.
+const SIZES: [usize; 12] = [1, 1200, 1351, 1352, 1353, 1371, 1372, 1373, 1440, 1472, 1473, 3500];
+
+fn bind() -> UdpSocket {
+    let socket = UdpSocket::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    socket
+}
+
+fn echo(socket: UdpSocket) {
+    std::thread::spawn(move || {
+        let mut bytes = vec![0u8; 65536];
+        while let Ok((count, client)) = socket.recv_from(&mut bytes) {
+            let _ = socket.send_to(&bytes[..count], client);
+        }
+    });
+}
+
+/// What fits into the pods' MTU by IPv6.
+const LARGEST_V6: usize = 1352;
+
+/// A datagram of each size comes back, if not at once then when its sender has learned what fits.
+fn all_sizes_pass(client: &UdpSocket, target: SocketAddr, largest: usize) {
+    let target = match target.ip() {
+        IpAddr::V4(v4) => SocketAddr::new(v4.to_ipv6_mapped().into(), target.port()),
+        IpAddr::V6(_) => target,
+    };
+    for size in SIZES.into_iter().filter(|size| *size <= largest) {
+        until(&format!("{size} bytes to {target}"), || {
+            // Each try has a face of its own: a late answer to an earlier one is not taken for it.
+            let word = vec![u8::try_from(size % 251).unwrap(); size];
+            client.send_to(&word, target).ok()?;
+            let mut back = vec![0u8; 65536];
+            let (count, _) = client.recv_from(&mut back).ok()?;
+            (back[..count] == word[..]).then_some(())
+        });
+    }
+}
+
+fn on(machine: &Machine) -> UdpSocket {
+    machine.with_network(bind).unwrap()
+}
+
+fn datagrams_pass(purpose: &str, mode: &'static str) {
+    let site = Site::start(purpose, Family::Dual, mode);
+    let (n1, outside) = (site.lab.node(1).unwrap(), site.lab.machine("outside").unwrap());
+    let (near, near_addresses) = site.pod(1, "web-1", &json!({}));
+    let (far, far_addresses) = site.pod(2, "web-2", &json!({}));
+    let any = |port: u16| SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+    for pod in [&near, &far] {
+        echo(pod.with_network(|| UdpSocket::bind(any(5353)).unwrap()).unwrap());
+    }
+    echo(outside.with_network(|| UdpSocket::bind(any(5353)).unwrap()).unwrap());
+    let endpoints: Vec<_> = near_addresses
+        .iter()
+        .map(|address| (*address, 1, 5353))
+        .chain(far_addresses.iter().map(|address| (*address, 2, 5353)))
+        .collect();
+    let cluster = site.datagram_service(
+        "echo",
+        json!({"type": "NodePort", "ports": [{"port": 53, "nodePort": 30053, "protocol": "UDP"}]}),
+        &endpoints,
+    );
+    let near_only: Vec<_> = endpoints.iter().copied().filter(|(_, node, _)| *node == 1).collect();
+    site.datagram_service(
+        "near",
+        json!({"type": "NodePort", "externalTrafficPolicy": "Local",
+            "ports": [{"port": 53, "nodePort": 30054, "protocol": "UDP"}]}),
+        &near_only,
+    );
+    site.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
+    for v6 in [false, true] {
+        let of = |addresses: &[IpAddr]| *addresses.iter().find(|address| address.is_ipv6() == v6).unwrap();
+        for node_port in [30053, 30054] {
+            // Who sends more by IPv6 is told an MTU of 1136 instead of 1400 by OVN 25.03 over the userspace datapath, and
+            // takes no notice of what IPv6 does not have. The host's kernel tells the right one.
+            let by_kernel = mode == "local" && node_port == 30054;
+            let largest = if v6 && !by_kernel { LARGEST_V6 } else { usize::MAX };
+            all_sizes_pass(&on(&outside), SocketAddr::new(underlay(11, v6), node_port), largest);
+        }
+        all_sizes_pass(&on(&n1), SocketAddr::new(of(&cluster), 53), usize::MAX);
+        all_sizes_pass(&on(&n1), SocketAddr::new(of(&near_addresses), 5353), usize::MAX);
+        let largest = if v6 && mode == "shared" { LARGEST_V6 } else { usize::MAX };
+        all_sizes_pass(&near.with_network(bind).unwrap(), SocketAddr::new(underlay(254, v6), 5353), largest);
+    }
+}
+
+#[test]
+fn datagrams_of_all_sizes_pass() {
+    datagrams_pass("gw-sizes", "shared");
+}
+
+#[test]
+fn datagrams_of_all_sizes_pass_local() {
+    datagrams_pass("gw-sizes-local", "local");
+}
