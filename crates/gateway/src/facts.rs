@@ -39,6 +39,8 @@ pub struct Bridge {
     pub patch: u32,
     /// The host's addresses on it; the first of a family is also the gateway router's.
     pub addresses: Vec<InterfaceAddress>,
+    /// The device whose frames the kernel shall not see, because a bridge in userspace gets copies of them.
+    pub shielded: Option<String>,
 }
 
 /// The networks of the cluster and of this node.
@@ -150,12 +152,7 @@ impl Facts {
 
     pub(crate) fn masquerade(&self, v6: bool) -> Option<Masquerade> {
         let network = self.network.masquerade.iter().copied().find(|network| network.is_ipv6() == v6)?;
-        Some(Masquerade {
-            router: network.nth(1)?,
-            host: network.nth(2)?,
-            next_hop: network.nth(4)?,
-            length: network.length(),
-        })
+        Some(Masquerade { router: network.nth(1)?, host: network.nth(2)?, next_hop: network.nth(4)?, network })
     }
 
     /// The endpoints that the host's kernel sends clients to. Nothing where the gateway router does it.
@@ -193,6 +190,6 @@ pub(crate) struct Masquerade {
     pub(crate) host: IpAddr,
     /// The next hop of both.
     pub(crate) next_hop: IpAddr,
-    /// The length of their network.
-    pub(crate) length: u8,
+    /// Their network.
+    pub(crate) network: Prefix,
 }

@@ -13,15 +13,27 @@ use crate::text::fingerprint;
 /// The family and name of our table.
 pub const TABLE: &str = "inet ovnkube";
 
+/// The family and name of the table that keeps frames from the kernel which a bridge in userspace gets copies of.
+pub const SHIELD: &str = "netdev ovnkube";
+
 /// A comment on the table, from which its content is known when it is read back.
 const MARK: &str = "ovnkube ";
 
 /// The whole table, as `nft -f` takes it: whatever it was before, it is this afterwards, in one step.
 pub fn filter(facts: &Facts) -> String {
-    let body = body(facts);
+    let (body, shield) = (body(facts), shield(facts));
     format!(
-        "table {TABLE} {{}}\ndelete table {TABLE}\ntable {TABLE} {{\n\tcomment \"{MARK}{:016x}\"\n{body}}}\n",
-        fingerprint(&body)
+        "table {TABLE} {{}}\ndelete table {TABLE}\ntable {TABLE} {{\n\tcomment \"{MARK}{:016x}\"\n{body}}}\n{shield}",
+        fingerprint(&format!("{body}{shield}"))
+    )
+}
+
+/// Without it the kernel would answer what the bridge hands it as well, twice.
+fn shield(facts: &Facts) -> String {
+    let Some(device) = &facts.bridge.shielded else { return String::new() };
+    format!(
+        "table {SHIELD} {{}}\ndelete table {SHIELD}\ntable {SHIELD} {{\n\tchain uplink {{\n\t\ttype filter hook ingress device \
+         \"{device}\" priority -500; policy drop;\n\t}}\n}}\n"
     )
 }
 

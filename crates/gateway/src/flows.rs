@@ -41,6 +41,8 @@ const OF_ROUTER: &str = "0x1";
 
 const TUNNELS: u16 = 900;
 const SERVICES: u16 = 500;
+const ANSWERS: u16 = 490;
+const INSIDE: u16 = 480;
 const NEIGHBOURS_OWN: u16 = 320;
 const NEIGHBOURS: u16 = 300;
 const EXPOSED: u16 = 200;
@@ -147,23 +149,28 @@ impl Maker<'_> {
 
     /// The host and its own gateway router.
     fn services(&mut self, v6: bool, own: IpAddr, masquerade: Masquerade) {
-        let Masquerade { router, host, .. } = masquerade;
+        let Masquerade { router, host, network, .. } = masquerade;
         let patch = self.bridge.patch;
         let Words { ip, source, destination, .. } = words(v6);
         let services: Vec<_> = self.facts.network.services.iter().filter(|net| net.is_ipv6() == v6).copied().collect();
-        for network in services {
+        for services in services {
             self.add(
                 FIRST,
                 SERVICES,
-                format!("{ip},in_port=LOCAL,{destination}={network}"),
+                format!("{ip},in_port=LOCAL,{destination}={services}"),
                 format!("ct(commit,zone={ZONE_HOST},nat(src={host}),table={TO_ROUTER})"),
             );
-            self.add(
-                FIRST,
-                SERVICES,
-                format!("{ip},in_port={patch},{source}={network},{destination}={host}"),
-                format!("ct(zone={ZONE_HOST},nat,table={TO_HOST})"),
-            );
+        }
+        // Whatever answers what the host asked for: Services, and routers on the way that have something to say.
+        self.add(
+            FIRST,
+            ANSWERS,
+            format!("{ip},in_port={patch},{destination}={host}"),
+            format!("ct(zone={ZONE_HOST},nat,table={TO_HOST})"),
+        );
+        // Between the two of them only: nobody outside knows these addresses.
+        for port in [patch.to_string(), "LOCAL".to_owned()] {
+            self.add(FIRST, INSIDE, format!("{ip},in_port={port},{destination}={network}"), "drop");
         }
         // A Service's endpoint on this host: the router reaches it by the address that stands for the host.
         self.add(

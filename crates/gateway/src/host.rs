@@ -98,9 +98,9 @@ pub fn host(facts: &Facts) -> HostPlan {
 }
 
 fn services(plan: &mut HostPlan, facts: &Facts, v6: bool, masquerade: Masquerade) {
-    let Masquerade { router, host, next_hop, length } = masquerade;
+    let Masquerade { router, host, next_hop, network } = masquerade;
     let device = Device::Bridge;
-    plan.addresses.extend(InterfaceAddress::new(host, length).map(|own| (device, own)));
+    plan.addresses.extend(InterfaceAddress::new(host, network.length()).map(|own| (device, own)));
     for address in [router, next_hop] {
         plan.neighbours.push(Neighbour { device, address, mac: Mac::for_address(address) });
     }

@@ -14,7 +14,7 @@ mod mtu;
 mod text;
 
 pub use facts::{Bridge, Exposed, Facts, Mode, Network, Place, Protocol};
-pub use filter::{TABLE, filter, filter_fingerprint};
+pub use filter::{SHIELD, TABLE, filter, filter_fingerprint};
 pub use flow::{COOKIE, COOKIE_MASK, Flow, FlowChange, Installed};
 pub use flows::flows;
 pub use host::{Device, HostPlan, Neighbour, Route, Sysctl, host};

@@ -118,14 +118,14 @@ fn configuration(site: &Site, product: &Product) -> Result<String> {
         data["ovn_authorities"] = "/ovn-ca/ca-bundle.crt".into();
         let file = |name: &str| read_file(&site.dir().join("pki/ovn").join(name));
         let leaf = json!({ "tls.key": file("ovn.key")?, "tls.crt": file("ovn.crt")? });
-        objects.push(object("Secret", "ovn-cert", "stringData", leaf));
-        objects.push(object("ConfigMap", "ovn-ca", "data", json!({ "ca-bundle.crt": file("ca.crt")? })));
+        objects.push(object("Secret", "ovn-cert", "stringData", &leaf));
+        objects.push(object("ConfigMap", "ovn-ca", "data", &json!({ "ca-bundle.crt": file("ca.crt")? })));
     }
-    objects.push(object("ConfigMap", "ovn-config", "data", data));
+    objects.push(object("ConfigMap", "ovn-config", "data", &data));
     Ok(json!({ "apiVersion": "v1", "kind": "List", "items": objects }).to_string())
 }
 
-fn object(kind: &str, name: &str, key: &str, data: serde_json::Value) -> serde_json::Value {
+fn object(kind: &str, name: &str, key: &str, data: &serde_json::Value) -> serde_json::Value {
     json!({ "apiVersion": "v1", "kind": kind, "metadata": { "name": name, "namespace": NAMESPACE }, key: data })
 }
 

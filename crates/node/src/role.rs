@@ -126,7 +126,9 @@ async fn keep_settings(
         if status.borrow_and_update().connected {
             part.ready();
             let snapshot = client.snapshot();
-            if let Some(facts) = facts.borrow_and_update().clone()
+            // Not looked at within the condition: who tells facts would wait for the end of what is written here.
+            let known = facts.borrow_and_update().clone();
+            if let Some(facts) = known
                 && let Some(transaction) = host_settings::plan(&options, &facts, &snapshot)
                 && let Err(error) = client.transact(&transaction).await
             {

@@ -34,8 +34,8 @@ impl Plan<'_> {
         if self.cluster.pods.iter().all(|pod| pod.address(self.v6).is_none()) {
             return Vec::new();
         }
-        self.from_pods();
-        self.from_hosts();
+        self.ways_of_pods();
+        self.ways_of_hosts();
         self.guarded();
         self.ways
     }
@@ -60,7 +60,7 @@ impl Plan<'_> {
         }
     }
 
-    fn from_pods(&mut self) {
+    fn ways_of_pods(&mut self) {
         let (cluster, v6) = (self.cluster, self.v6);
         for pod in cluster.app("client") {
             for web in cluster.app("web") {
@@ -92,7 +92,7 @@ impl Plan<'_> {
         }
     }
 
-    fn from_hosts(&mut self) {
+    fn ways_of_hosts(&mut self) {
         let (cluster, v6, port) = (self.cluster, self.v6, self.cluster.node_port);
         let service = cluster.service("shop/web", v6);
         for (index, node) in cluster.nodes.iter().enumerate() {

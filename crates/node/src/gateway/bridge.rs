@@ -7,6 +7,7 @@ use netmodel::{InterfaceAddress, Mac, Prefix};
 use serde_json::json;
 
 use super::host::HostView;
+use super::making::{MADE_OF, name_for};
 use super::view::{BridgeView, InterfaceView};
 use crate::options::{EXTERNAL_BRIDGE, INTEGRATION_BRIDGE, Options};
 use crate::report::Annotations;
@@ -44,7 +45,7 @@ pub(super) fn choose(
     };
     if let Some(name) = &options.gateway.interface {
         // One that was made of it may be there while the device itself is not.
-        let made = format!("br{name}");
+        let made = name_for(name);
         return named(name).or_else(|| bridges.contains_key(&made).then_some(Choice::Bridge(made))).ok_or_else(|| {
             format!(
                 "{name} is neither a bridge of Open vSwitch nor a device of this host: correct gateway-interface, or \
@@ -54,6 +55,10 @@ pub(super) fn choose(
     }
     if bridges.contains_key(EXTERNAL_BRIDGE) {
         return Ok(Choice::Bridge(EXTERNAL_BRIDGE.to_owned()));
+    }
+    // The default route may be gone with the addresses, as after a restart of the host.
+    if let Some(made) = bridges.values().find(|bridge| bridge.external_ids.contains_key(MADE_OF)) {
+        return Ok(Choice::Bridge(made.name.clone()));
     }
     let defaults: Vec<_> = [false, true].iter().flat_map(|v6| host.defaults(*v6, None)).collect();
     let mut names: Vec<&str> = defaults
@@ -85,6 +90,8 @@ pub(super) struct External {
     pub(super) mtu: u32,
     pub(super) uplink: u32,
     pub(super) patch: Option<u32>,
+    /// The device whose frames the host's kernel must not see: ovs-vswitchd only gets copies of them.
+    pub(super) shielded: Option<String>,
     pub(super) addresses: Vec<InterfaceAddress>,
     pub(super) next_hops: Vec<IpAddr>,
     pub(super) host_cidrs: Vec<InterfaceAddress>,
@@ -178,6 +185,7 @@ impl External {
             mtu: device.mtu,
             uplink,
             patch,
+            shielded: bridge.external_ids.get(MADE_OF).filter(|_| bridge.userspace).cloned(),
             addresses,
             next_hops,
             host_cidrs: host.host_cidrs(ours),

@@ -1,5 +1,6 @@
 //! One look at everything, and what differs carried.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use super::host::{self, HostView};
 use super::openflow::{OpenFlow, until_gone};
 use super::packet_filter::PacketFilter;
 use super::view::{self, BridgeView};
-use super::{management, settings};
+use super::{making, management, settings};
 use crate::host_settings::HostFacts;
 use crate::kernel::Netlink;
 use crate::options::{GatewayMode, INTEGRATION_BRIDGE, MANAGEMENT_PORT, Options};
@@ -85,6 +86,14 @@ impl Carried {
         }
     }
 
+    /// What was carried may have been changed by others.
+    pub(super) fn forget(&mut self) {
+        self.filter = PacketFilter::default();
+        if let Some((flows, _)) = &mut self.openflow {
+            flows.forget();
+        }
+    }
+
     /// Returns when the switch's database says something else that concerns us (not for every pod's port), or when
     /// ovs-vswitchd was gone, and its flows with it.
     pub(super) async fn switch_changed(&mut self, client: &Client, switch: &mut Subscription) {
@@ -122,12 +131,16 @@ impl Carried {
         let options = self.options.clone();
         let name = match choose(&options, &bridges, &host)? {
             Choice::Bridge(name) => name,
-            Choice::Device(device) => {
-                return Err(format!("device {device} is no port of a bridge: make a bridge of it"));
-            }
+            Choice::Device(device) => return self.make(client, &host, &device, &bridges).await,
         };
         let Some(bridge) = bridges.get(&name) else { return Err(format!("bridge {name} is gone")) };
         let ours = own_networks(&options);
+        if let Some((root, _)) = view::root(&client.snapshot())
+            && making::settle(client, &self.netlink, &host, bridge, root, &ours).await?
+        {
+            tracing::info!(bridge = name, "the host's addresses and routes were moved to the bridge");
+            return Err(format!("the host's addresses were just moved to bridge {name}"));
+        }
         let external = External::look(bridge, &host, &options, &ours)?;
         external.check_mtu(&options)?;
         tell(report, &external, &options);
@@ -150,6 +163,26 @@ impl Carried {
             tracing::info!(bridge = name, "addresses and routes of the host were set");
         }
         self.flows_and_filter(&facts, external.patch, complete).await
+    }
+
+    /// Makes a bridge of a device; what the host has there moves when the bridge is there.
+    async fn make(
+        &self,
+        client: &Client,
+        host: &HostView,
+        device: &str,
+        bridges: &BTreeMap<String, BridgeView>,
+    ) -> State {
+        let root = view::root(&client.snapshot());
+        let (Some(device), Some((root, told))) = (host.device(device), root) else {
+            return Err(format!("device {device} is gone: connect it again"));
+        };
+        // As the other bridges are: what forwards in userspace is not mixed with what does not.
+        let userspace = told || (!bridges.is_empty() && bridges.values().all(|bridge| bridge.userspace));
+        let ours = own_networks(&self.options);
+        let name = making::make(client, root, host, device, userspace, &ours).await?;
+        tracing::info!(bridge = name, device = device.name, "a bridge was made");
+        Err(format!("bridge {name} was just made of {}: is ovs-vswitchd running?", device.name))
     }
 
     async fn flows_and_filter(&mut self, facts: &Facts, patch: Option<u32>, complete: bool) -> State {
@@ -243,6 +276,7 @@ fn tell(report: &watch::Sender<GatewayReport>, external: &External, options: &Op
 
 fn facts(options: &Options, external: &External, subnets: Vec<Prefix>, exposed: Vec<Exposed>) -> Facts {
     let cluster = &options.cluster;
+    let shielded = external.shielded.clone();
     Facts {
         mode: match options.gateway.mode {
             GatewayMode::Shared => Mode::Shared,
@@ -254,6 +288,7 @@ fn facts(options: &Options, external: &External, subnets: Vec<Prefix>, exposed: 
             uplink: external.uplink,
             patch: external.patch.unwrap_or_default(),
             addresses: external.addresses.clone(),
+            shielded,
         },
         network: Network {
             cluster: cluster.cluster.iter().map(|cidr| cidr.cidr).collect(),

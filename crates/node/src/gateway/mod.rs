@@ -15,6 +15,7 @@ mod carried;
 mod cleanup;
 mod health;
 mod host;
+mod making;
 mod management;
 mod openflow;
 mod packet_filter;
@@ -157,6 +158,9 @@ impl Gateway {
             };
             if tokio::time::timeout(again, wake).await.is_ok() {
                 tokio::time::sleep(SETTLING).await;
+            } else if again > LONGEST {
+                // Now and then everything is looked at as if for the first time.
+                carried.forget();
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The host's packet filter, carried by `nft`: our table as a whole, in one transaction, and only when it changes.
 
-use gateway::{Facts, TABLE, filter, filter_fingerprint};
+use gateway::{Facts, SHIELD, TABLE, filter, filter_fingerprint};
 
 use super::openflow::run;
 
@@ -43,9 +43,10 @@ async fn installed() -> Result<Option<String>, String> {
     Ok(filter_fingerprint(&text).map(str::to_owned))
 }
 
-/// Removes our table; it may be gone already.
+/// Removes our tables; they may be gone already.
 pub(super) async fn remove() -> Result<(), String> {
-    let text = format!("table {TABLE} {{}}\ndelete table {TABLE}\n");
+    let text: String =
+        [TABLE, SHIELD].iter().map(|table| format!("table {table} {{}}\ndelete table {table}\n")).collect();
     run("nft", &["-f".to_owned(), "-".to_owned()], Some(&text)).await.map(drop)
 }
 

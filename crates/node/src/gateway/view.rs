@@ -82,3 +82,10 @@ pub(super) fn bridges(snapshot: &Snapshot) -> BTreeMap<String, BridgeView> {
     };
     bridges.iter().filter_map(view).collect()
 }
+
+/// The one row of settings, and whether it wants bridges in userspace.
+pub(super) fn root(snapshot: &Snapshot) -> Option<(Uuid, bool)> {
+    let row = snapshot.table("Open_vSwitch")?.iter().next()?;
+    let kind = strings(&row, "external_ids").remove("ovn-bridge-datapath-type");
+    Some((row.uuid, kind.as_deref() == Some("netdev")))
+}

@@ -50,7 +50,7 @@ impl Netlink {
             .execute()
             .try_collect()
             .await
-            .map_err(|error| KernelError::of("list addresses", error))?;
+            .map_err(|error| KernelError::of("list addresses", &error))?;
         Ok(messages.iter().filter_map(read).collect())
     }
 
@@ -62,7 +62,7 @@ impl Netlink {
             request.message_mut().attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
         }
         let doing = format!("give {} the address {address}", device.name);
-        request.execute().await.map_err(|error| KernelError::of(doing, error))
+        request.execute().await.map_err(|error| KernelError::of(doing, &error))
     }
 
     /// Takes an address from a device; it may be gone already.
@@ -74,6 +74,6 @@ impl Netlink {
         message.attributes.push(AddressAttribute::Local(address.address()));
         let doing = format!("take {address} from {}", device.name);
         let asked = self.handle().address().del(message).execute().await;
-        unless_absent(asked.map_err(|error| KernelError::of(doing, error)))
+        unless_absent(asked.map_err(|error| KernelError::of(doing, &error)))
     }
 }

@@ -48,7 +48,7 @@ impl Netlink {
             .execute()
             .try_collect()
             .await
-            .map_err(|error| KernelError::of("list devices", error))?;
+            .map_err(|error| KernelError::of("list devices", &error))?;
         Ok(links.iter().filter_map(Device::read).collect())
     }
 
@@ -57,7 +57,7 @@ impl Netlink {
         match self.handle().link().get().match_name(name).execute().try_next().await {
             Ok(link) => Ok(link.as_ref().and_then(Device::read)),
             Err(error) => {
-                let error = KernelError::of(format!("look for device {name}"), error);
+                let error = KernelError::of(format!("look for device {name}"), &error);
                 if error.is_absent() { Ok(None) } else { Err(error) }
             }
         }
@@ -74,6 +74,6 @@ impl Netlink {
             message = message.mtu(mtu);
         }
         let asked = self.handle().link().set(message.build()).execute().await;
-        asked.map_err(|error| KernelError::of(format!("switch on {}", device.name), error))
+        asked.map_err(|error| KernelError::of(format!("switch on {}", device.name), &error))
     }
 }

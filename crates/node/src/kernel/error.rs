@@ -12,8 +12,8 @@ pub struct KernelError {
 }
 
 impl KernelError {
-    pub(crate) fn of(doing: impl Into<String>, error: rtnetlink::Error) -> Self {
-        let code = match &error {
+    pub(crate) fn of(doing: impl Into<String>, error: &rtnetlink::Error) -> Self {
+        let code = match error {
             rtnetlink::Error::NetlinkError(message) => Some(message.raw_code().abs()),
             _ => None,
         };

@@ -36,7 +36,7 @@ impl Netlink {
             .execute()
             .try_collect()
             .await
-            .map_err(|error| KernelError::of("list neighbours", error))?;
+            .map_err(|error| KernelError::of("list neighbours", &error))?;
         Ok(messages.iter().filter_map(read).collect())
     }
 
@@ -44,7 +44,7 @@ impl Netlink {
     pub async fn set_neighbour(&self, device: &Device, address: IpAddr, mac: Mac) -> Result<(), KernelError> {
         let request = self.handle().neighbours().add(device.index, address).link_layer_address(&mac.bytes()).replace();
         let doing = format!("set neighbour {address} of {}", device.name);
-        request.execute().await.map_err(|error| KernelError::of(doing, error))
+        request.execute().await.map_err(|error| KernelError::of(doing, &error))
     }
 
     /// Removes a neighbour; it may be gone already.
@@ -58,6 +58,6 @@ impl Netlink {
         }));
         let asked = self.handle().neighbours().del(message).execute().await;
         let doing = format!("remove neighbour {address} of {}", device.name);
-        unless_absent(asked.map_err(|error| KernelError::of(doing, error)))
+        unless_absent(asked.map_err(|error| KernelError::of(doing, &error)))
     }
 }

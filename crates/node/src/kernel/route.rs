@@ -160,7 +160,7 @@ impl Netlink {
                 .execute()
                 .try_collect()
                 .await
-                .map_err(|error| KernelError::of("list routes", error))?;
+                .map_err(|error| KernelError::of("list routes", &error))?;
             routes.extend(messages.iter().flat_map(HostRoute::read));
         }
         Ok(routes)
@@ -169,12 +169,12 @@ impl Netlink {
     /// Adds a route, in the place of one of the same destination and metric.
     pub async fn set_route(&self, route: &HostRoute) -> Result<(), KernelError> {
         let asked = self.handle().route().add(route.write()).replace().execute().await;
-        asked.map_err(|error| KernelError::of(format!("add {}", route.words()), error))
+        asked.map_err(|error| KernelError::of(format!("add {}", route.words()), &error))
     }
 
     /// Removes a route; it may be gone already.
     pub async fn remove_route(&self, route: &HostRoute) -> Result<(), KernelError> {
         let asked = self.handle().route().del(route.write()).execute().await;
-        unless_absent(asked.map_err(|error| KernelError::of(format!("remove {}", route.words()), error)))
+        unless_absent(asked.map_err(|error| KernelError::of(format!("remove {}", route.words()), &error)))
     }
 }

@@ -17,6 +17,9 @@ pub struct PodFacts {
     pub key: Arc<PodKey>,
     /// Its identity: a pod made again under the same name has another one.
     pub uid: Box<str>,
+    /// The identity that kubelet knows it by, if that is another one: a pod of the node's own manifests has only a mirror in
+    /// the API.
+    pub mirrored: Option<Box<str>>,
     /// The node that it was given to.
     pub node: Box<str>,
     /// Whether it uses its node's network and needs none of ours.
@@ -82,11 +85,13 @@ struct Metadata<'a> {
     annotations: Option<Annotations>,
 }
 
-/// The one annotation that is kept; the others are skipped.
+/// The annotations that are kept; the others are skipped.
 #[derive(Default, Deserialize)]
 struct Annotations {
     #[serde(rename = "k8s.ovn.org/pod-networks")]
     networks: Option<String>,
+    #[serde(rename = "kubernetes.io/config.mirror")]
+    mirrored: Option<Box<str>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -135,7 +140,8 @@ impl PodFacts {
         if metadata.name.is_empty() || metadata.uid.is_empty() {
             return Err("a Pod without metadata.name or metadata.uid".to_owned());
         }
-        let network = match metadata.annotations.and_then(|annotations| annotations.networks) {
+        let Annotations { networks, mirrored } = metadata.annotations.unwrap_or_default();
+        let network = match networks {
             None => Annotated::Absent,
             Some(text) => match PodNetwork::parse(&text) {
                 Ok(network) => Annotated::Valid(Arc::new(network)),
@@ -145,6 +151,7 @@ impl PodFacts {
         Ok(Self {
             key: Arc::new(PodKey::new(&metadata.namespace, &metadata.name)),
             uid: metadata.uid.as_ref().into(),
+            mirrored,
             node: spec.node_name.as_ref().into(),
             host_network: spec.host_network,
             finished: matches!(&*status.phase, "Succeeded" | "Failed"),
@@ -152,6 +159,11 @@ impl PodFacts {
             network,
             host_ports: spec.host_ports(),
         })
+    }
+
+    /// Whether a runtime that names this identity means this pod.
+    pub fn is(&self, uid: &str) -> bool {
+        *self.uid == *uid || self.mirrored.as_deref() == Some(uid)
     }
 }
 
@@ -287,6 +299,13 @@ mod tests {
         let routes: Vec<String> = network.all_routes().iter().map(|route| route.to.to_string()).collect();
         assert_eq!(routes, ["0.0.0.0/0", "::/0", "10.128.0.0/14"]);
         assert_eq!(network.gateway_of(network.addresses[1]), Some("fd01::1".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_mirror_is_known_by_both_identities() {
+        let text = r#"{"metadata":{"name":"p","uid":"u-1","annotations":{"kubernetes.io/config.mirror":"h-1"}}}"#;
+        let facts = PodFacts::parse(text).unwrap();
+        assert_eq!((facts.is("u-1"), facts.is("h-1"), facts.is("u-2")), (true, true, false));
     }
 
     #[test]

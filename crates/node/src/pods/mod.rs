@@ -101,7 +101,7 @@ impl Pods {
             // Before the look: a change between the look and the waiting is not missed.
             changed.as_mut().enable();
             let known = self.state().pods.get(&key).cloned();
-            let same = |facts: &PodFacts| pod.uid.as_deref().is_none_or(|uid| uid == &*facts.uid);
+            let same = |facts: &PodFacts| pod.uid.as_deref().is_none_or(|uid| facts.is(uid));
             let found = match known {
                 Some(facts) if same(&facts) => self.judge(&facts)?,
                 // The runtime may know of it before we do.
@@ -232,6 +232,7 @@ impl Pods {
                 state.put(PodFacts {
                     key: Arc::new(PodKey::new(&object.namespace, &object.name)),
                     uid: object.uid.as_str().into(),
+                    mirrored: None,
                     node: self.shared.node.as_str().into(),
                     host_network: false,
                     finished: false,

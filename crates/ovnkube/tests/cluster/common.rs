@@ -18,7 +18,7 @@ fn binaries() -> &'static Path {
 }
 
 /// Two nodes with our network, the name service and the example application; returns when all of it is ready.
-pub fn cluster(purpose: &str, family: Family, gateway: Gateway) -> Lab {
+pub(crate) fn cluster(purpose: &str, family: Family, gateway: Gateway) -> Lab {
     let product = Product { binaries: binaries().to_owned(), gateway };
     let ovn = Ovn { databases: Databases::Standalone, ..Ovn::default() };
     let spec = LabSpec::for_test(purpose).unwrap().nodes(2).family(family).ovn(ovn).product(product);

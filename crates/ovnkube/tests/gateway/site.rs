@@ -149,13 +149,24 @@ impl Site {
     }
 
     pub(crate) fn run_agent_with(&self, node: u32, more: &[&str]) {
-        let agent = Program::new(agent(node), PathBuf::from(env!("CARGO_BIN_EXE_ovnkube")))
+        self.run_agent_as(&agent(node), node, more);
+    }
+
+    pub(crate) fn run_agent_as(&self, name: &str, node: u32, more: &[&str]) {
+        let agent = Program::new(name, PathBuf::from(env!("CARGO_BIN_EXE_ovnkube")))
             .on(&format!("n{node}"))
             .environment("OVNKUBE_METRICS_BIND_ADDRESS", "off")
             .arguments(["node"])
             .arguments(self.agent_arguments(node))
             .arguments(more.iter().copied());
         self.lab.run(&agent).unwrap();
+    }
+
+    /// Returns when a component said something.
+    pub(crate) fn wait_log(&self, component: &str, words: &str) {
+        until(&format!("{component} says {words:?}"), || {
+            self.lab.log(component).unwrap().contains(words).then_some(())
+        });
     }
 
     /// Returns when the node says that its network works.

@@ -71,3 +71,22 @@ fn pods_talk_over_ipv6() {
 fn pods_talk_over_both() {
     pods_talk("cni-dual", Family::Dual, 2);
 }
+
+/// A new MTU is that of pods that are wired from then on; those before keep theirs and go on.
+#[test]
+fn a_new_mtu_reaches_new_pods() {
+    let site = Site::start("cni-mtu", 1, Family::V4);
+    site.agents(&[]);
+    let (before, after) = (site.sandbox("before", 1), site.sandbox("after", 1));
+    let old = before.add();
+    site.cluster.lab.terminate("agent-n1", std::time::Duration::from_secs(20)).unwrap();
+    site.agent(1, &["--mtu", "1300"]);
+    let new = after.add();
+    assert!(before.run(&["ip", "link", "show", "eth0"]).contains("mtu 1400"));
+    assert!(after.run(&["ip", "link", "show", "eth0"]).contains("mtu 1300"));
+    before.talks_to(&after, addresses(&new)[0]);
+    after.talks_to(&before, addresses(&old)[0]);
+    for sandbox in [&before, &after] {
+        sandbox.ask("CHECK").unwrap();
+    }
+}

@@ -1,0 +1,150 @@
+//! The agent is started anew, the switch is, and what passes goes on.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use lab::Family;
+use serde_json::json;
+
+use crate::site::{Client, PATIENCE, Site, agent, underlay, until};
+
+/// Gives back what it gets, for as long as somebody sends.
+fn echo(pod: &lab::Pod, port: u16) {
+    let listener = pod.listen(port).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            std::thread::spawn(move || {
+                let mut bytes = [0u8; 64];
+                while let Ok(count @ 1..) = stream.read(&mut bytes) {
+                    if stream.write_all(&bytes[..count]).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+}
+
+fn passes(stream: &mut TcpStream) {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"word").unwrap();
+    let mut back = [0u8; 4];
+    stream.read_exact(&mut back).unwrap();
+    assert_eq!(&back, b"word");
+}
+
+/// The ages of our flows, in seconds, the youngest first.
+fn ages(site: &Site, node: u32) -> Vec<f64> {
+    let machine = site.lab.node(node).unwrap();
+    let dump =
+        machine.run(&["ovs-ofctl", "dump-flows", "br-ex", "cookie=0xdeff000000000000/0xffff000000000000"]).unwrap();
+    let word = |line: &str| line.split("duration=").nth(1)?.split('s').next()?.parse().ok();
+    let mut ages: Vec<f64> = dump.lines().filter_map(word).collect();
+    ages.sort_by(f64::total_cmp);
+    ages
+}
+
+const CHANGES: [&str; 3] =
+    ["flows were changed", "the packet filter was set", "addresses and routes of the host were set"];
+
+#[test]
+fn a_restart_of_the_agent_touches_nothing() {
+    let site = Site::start("gw-restart", Family::V4, "shared");
+    let (n1, outside) = (site.lab.node(1).unwrap(), site.lab.machine("outside").unwrap());
+    let (pod, addresses) = site.pod(1, "web-1", &json!({"ports": [{"containerPort": 8081, "hostPort": 7071}]}));
+    echo(&pod, 8081);
+    let cluster = site.service(
+        "echo",
+        json!({"type": "NodePort", "ports": [{"port": 81, "nodePort": 30090}]}),
+        &[(addresses[0], 1, 8081)],
+    );
+    let node_port = SocketAddr::new(underlay(11, false), 30090);
+    let connect = |client: Client<'_>, target: SocketAddr| -> TcpStream {
+        until(&format!("{target} answers"), || client.connect(target).ok())
+    };
+    let mut streams = [
+        connect(Client::Machine(&outside), node_port),
+        connect(Client::Machine(&n1), node_port),
+        connect(Client::Machine(&n1), SocketAddr::new(cluster[0], 81)),
+        connect(Client::Machine(&outside), SocketAddr::new(underlay(11, false), 7071)),
+        connect(Client::Machine(&n1), SocketAddr::new(underlay(11, false), 7071)),
+    ];
+    streams.iter_mut().for_each(passes);
+    let (flows, before) = (ages(&site, 1).len(), site.lab.log(&agent(1)).unwrap().len());
+    assert!(flows > 20, "{flows} flows");
+
+    let stopped = Instant::now();
+    site.lab.terminate(&agent(1), PATIENCE).unwrap();
+    streams.iter_mut().for_each(passes);
+    site.lab.restart(&agent(1)).unwrap();
+    let ready = r#""message":"ready","part":"gateway""#;
+    until("the new agent is ready", || site.lab.log(&agent(1)).unwrap()[before..].contains(ready).then_some(()));
+    streams.iter_mut().for_each(passes);
+
+    let log = site.lab.log(&agent(1)).unwrap()[before..].to_owned();
+    for change in CHANGES {
+        assert!(!log.contains(change), "{change}: {log}");
+    }
+    let ages = ages(&site, 1);
+    assert_eq!(ages.len(), flows);
+    // Each of them is older than the restart.
+    assert!(ages[0] >= stopped.elapsed().as_secs_f64() - 0.1, "{ages:?} {:?}", stopped.elapsed());
+}
+
+#[test]
+fn a_restart_of_the_switch_is_made_good() {
+    let site = Site::start("gw-switch", Family::V4, "shared");
+    let (n1, outside) = (site.lab.node(1).unwrap(), site.lab.machine("outside").unwrap());
+    let (_, addresses) = site.pod(2, "web-2", &json!({}));
+    site.service(
+        "web",
+        json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30080}]}),
+        &[(addresses[0], 2, 8080)],
+    );
+    let node_port = SocketAddr::new(underlay(11, false), 30080);
+    assert_eq!(Client::Machine(&outside).reaches(node_port).name, "web-2");
+    let flows = ages(&site, 1).len();
+    // Somebody else's flow, which is not ours to touch, and one of ours that somebody took.
+    site.lab.kill("n1-ovs-vswitchd").unwrap();
+    site.lab.restart("n1-ovs-vswitchd").unwrap();
+    // Devices of the userspace datapath go with it; the host's own network comes back as the host makes it.
+    until("br-ex is there", || n1.run(&["ip", "link", "set", "br-ex", "up"]).ok());
+    n1.run(&["ip", "addr", "replace", "10.99.0.11/24", "dev", "br-ex"]).unwrap();
+    n1.run(&["ip", "route", "replace", "default", "via", "10.99.0.254"]).unwrap();
+    until("the flows are there again", || (ages(&site, 1).len() == flows).then_some(()));
+    assert_eq!(Client::Machine(&outside).reaches(node_port).name, "web-2");
+    assert_eq!(Client::Machine(&n1).reaches(SocketAddr::new(addresses[0], 8080)).name, "web-2");
+}
+
+#[test]
+fn health_check_node_ports_say_whether_there_are_endpoints() {
+    let site = Site::start("gw-health", Family::V4, "shared");
+    let outside = site.lab.machine("outside").unwrap();
+    let (_, addresses) = site.pod(1, "web-1", &json!({}));
+    site.service(
+        "near",
+        json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 32000,
+            "ports": [{"port": 80, "nodePort": 30081}]}),
+        &[(addresses[0], 1, 8080)],
+    );
+    let ask = |node: u8| -> Option<String> {
+        let target = SocketAddr::new(underlay(10 + node, false), 32000);
+        let mut stream = Client::Machine(&outside).connect(target).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: n\r\nConnection: close\r\n\r\n").ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        Some(text)
+    };
+    let says = |node: u8, words: &[&str]| {
+        until(&format!("n{node} says {words:?}"), || {
+            ask(node).filter(|text| words.iter().all(|word| text.contains(word)))
+        });
+    };
+    says(1, &["200 OK", r#""localEndpoints":1"#, r#""name":"near""#, r#""namespace":"default""#]);
+    says(2, &["503", r#""localEndpoints":0"#]);
+    site.lab.kubectl(&["delete", "service", "near"]).unwrap();
+    until("the port is closed", || ask(1).is_none().then_some(()));
+}
