@@ -118,7 +118,7 @@ pub(super) async fn carry(netlink: &Netlink, view: &HostView, facts: &Facts) -> 
         let has = |found: &HostAddress| found.index == device.index && found.address == *address;
         if !view.addresses.iter().any(has) {
             changed = true;
-            netlink.add_address(device, *address).await.map_err(failed)?;
+            netlink.add_address(device, *address, *which == gateway::Device::Bridge).await.map_err(failed)?;
         }
     }
     for neighbour in &plan.neighbours {

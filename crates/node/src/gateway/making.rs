@@ -131,7 +131,7 @@ impl Belongings {
     async fn put_on(&self, netlink: &Netlink, device: &Device) -> Result<(), KernelError> {
         netlink.bring_up(device, None).await?;
         for address in &self.addresses {
-            netlink.add_address(device, *address).await?;
+            netlink.add_address(device, *address, false).await?;
         }
         for way in &self.routes {
             netlink.set_route(&way.through(device)).await?;
@@ -154,7 +154,7 @@ impl Belongings {
     async fn move_over(&self, netlink: &Netlink, from: &Device, to: &Device) -> Result<(), KernelError> {
         netlink.bring_up(to, None).await?;
         for address in &self.addresses {
-            netlink.add_address(to, *address).await?;
+            netlink.add_address(to, *address, false).await?;
         }
         self.take_off(netlink, from).await?;
         self.put_on(netlink, to).await

@@ -1,7 +1,9 @@
 //! Addresses of the host's devices.
 
 use futures_util::TryStreamExt;
-use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope};
+use netlink_packet_route::address::{
+    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope, CacheInfo,
+};
 use netmodel::InterfaceAddress;
 
 use super::device::Device;
@@ -54,12 +56,25 @@ impl Netlink {
         Ok(messages.iter().filter_map(read).collect())
     }
 
-    /// Gives a device an address, usable at once. It may have it already.
-    pub async fn add_address(&self, device: &Device, address: InterfaceAddress) -> Result<(), KernelError> {
+    /// Gives a device an address, usable at once. It may have it already. One that is `aside` is used where a route names it,
+    /// and never chosen by the kernel itself.
+    pub async fn add_address(
+        &self,
+        device: &Device,
+        address: InterfaceAddress,
+        aside: bool,
+    ) -> Result<(), KernelError> {
         let mut request = self.handle().address().add(device.index, address.address(), address.length()).replace();
         if address.address().is_ipv6() {
+            let attributes = &mut request.message_mut().attributes;
             // It is ours alone, or was in use already: nobody has to be asked for it.
-            request.message_mut().attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
+            attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
+            if aside {
+                // IPv4 has the route's network to go by; IPv6 passes over those that are no longer preferred.
+                let mut lifetime = CacheInfo::default();
+                (lifetime.ifa_preferred, lifetime.ifa_valid) = (0, u32::MAX);
+                attributes.push(AddressAttribute::CacheInfo(lifetime));
+            }
         }
         let doing = format!("give {} the address {address}", device.name);
         request.execute().await.map_err(|error| KernelError::of(doing, &error))
