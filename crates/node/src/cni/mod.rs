@@ -30,6 +30,7 @@ use crate::readiness::State;
 use crate::switch::ports::{PortError, Ports};
 
 pub use cleanup::clean_up;
+pub(crate) use wiring::is_named_as_host_end;
 
 /// So many pods' interfaces are made at once at most: each takes a thread of its own for a moment.
 const THREADS: usize = 4;

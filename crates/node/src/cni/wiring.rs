@@ -23,8 +23,13 @@ pub(super) fn host_end(attachment: &Attachment) -> String {
 
 /// Whether an interface of the host is one of our ends.
 pub(super) fn is_host_end(name: &str, alias: &str) -> bool {
+    is_named_as_host_end(name) && alias.starts_with(MARK)
+}
+
+/// Whether an interface of the host has a name as our ends have: it may not have its alias yet.
+pub(crate) fn is_named_as_host_end(name: &str) -> bool {
     let digits = name.strip_prefix(PREFIX).unwrap_or_default();
-    digits.len() == 12 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()) && alias.starts_with(MARK)
+    digits.len() == 12 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// The interface.

@@ -34,6 +34,7 @@ use tokio::sync::watch;
 
 use self::carried::Carried;
 use self::services::Services;
+use crate::cni::is_named_as_host_end;
 use crate::host_settings::HostFacts;
 use crate::kernel::Netlink;
 use crate::kernel::changes::HostChanges;
@@ -115,7 +116,7 @@ impl Gateway {
     async fn keep(mut self) {
         let mut services = Services::watch(&self.api, &self.options.node);
         let (netlink, mut changes) = loop {
-            match Netlink::host().and_then(|netlink| Ok((netlink, HostChanges::listen()?))) {
+            match Netlink::host().and_then(|netlink| Ok((netlink, HostChanges::listen(is_named_as_host_end)?))) {
                 Ok(both) => break both,
                 Err(error) => {
                     self.say(Err(format!("the kernel cannot be asked about its network: {error}")));
