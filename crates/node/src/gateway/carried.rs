@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::GatewayReport;
-use super::bridge::{Choice, External, choose, interface_id};
+use super::bridge::{Choice, External, choose, interface_id, uplink};
 use super::health::HealthServers;
 use super::host::{self, HostView};
 use super::openflow::{OpenFlow, until_gone};
@@ -39,6 +39,10 @@ pub(super) struct Carried {
     pub(super) health: HealthServers,
     /// What the switch's database said when it was looked at last.
     seen: Vec<BridgeView>,
+    /// The external bridge and its uplink, once they are known.
+    external: Option<[String; 2]>,
+    /// What flows and packet filter were last made from.
+    settled: Option<Facts>,
 }
 
 /// Listens for the end of the ovs-vswitchd that has the flows.
@@ -83,11 +87,20 @@ impl Carried {
             filter: PacketFilter::default(),
             health: HealthServers::default(),
             seen: Vec::new(),
+            external: None,
+            settled: None,
         }
+    }
+
+    /// The devices that concern us; none while that is not known.
+    pub(super) fn devices(&self) -> Vec<String> {
+        let external = self.external.iter().flatten().cloned();
+        if self.external.is_some() { external.chain([MANAGEMENT_PORT.to_owned()]).collect() } else { Vec::new() }
     }
 
     /// What was carried may have been changed by others.
     pub(super) fn forget(&mut self) {
+        self.settled = None;
         self.filter = PacketFilter::default();
         if let Some((flows, _)) = &mut self.openflow {
             flows.forget();
@@ -110,7 +123,10 @@ impl Carried {
         tokio::select! {
             () = concern => {}
             gone = follower.gone.changed() => match gone {
-                Ok(()) => flows.forget(),
+                Ok(()) => {
+                    self.settled = None;
+                    flows.forget();
+                }
                 Err(_) => std::future::pending().await,
             },
         }
@@ -126,6 +142,7 @@ impl Carried {
         report: &watch::Sender<GatewayReport>,
     ) -> State {
         self.seen = concerns(client);
+        self.external = None;
         let bridges = view::bridges(&client.snapshot());
         let host = HostView::look(&self.netlink).await.map_err(|error| error.to_string())?;
         let options = self.options.clone();
@@ -142,6 +159,7 @@ impl Carried {
             return Err(format!("the host's addresses were just moved to bridge {name}"));
         }
         let external = External::look(bridge, &host, &options, &ours)?;
+        self.external = Some([name.clone(), uplink(bridge)?.name.clone()]);
         external.check_mtu(&options)?;
         tell(report, &external, &options);
         let subnets = self.subnets(client, bridge, node).await?;
@@ -162,7 +180,13 @@ impl Carried {
         if changed {
             tracing::info!(bridge = name, "addresses and routes of the host were set");
         }
-        self.flows_and_filter(&facts, external.patch, complete).await
+        if complete && self.settled.as_ref() == Some(&facts) {
+            return Ok(());
+        }
+        self.settled = None;
+        self.flows_and_filter(&facts, external.patch, complete).await?;
+        self.settled = Some(facts);
+        Ok(())
     }
 
     /// Makes a bridge of a device; what the host has there moves when the bridge is there.

@@ -139,6 +139,7 @@ impl Gateway {
             } else {
                 Err("Open vSwitch's database cannot be reached".to_owned())
             };
+            changes.only_devices(carried.devices());
             if services.complete() {
                 carried.health.carry(services.health()).await;
             }

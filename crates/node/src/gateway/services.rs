@@ -152,8 +152,9 @@ impl Services {
                 let Some(service) = slice.service.filter(|_| !own.is_empty()) else {
                     return self.slices.remove(&key).is_some();
                 };
+                let matters = self.keeps_source(&service);
                 let after = (service, own, true);
-                return self.slices.insert(key, after.clone()).is_none_or(|before| before != after);
+                return self.slices.insert(key, after.clone()).is_none_or(|before| before != after) && matters;
             }
             Observed::Deleted(identity) => return self.slices.remove(&key_of(&identity)).is_some(),
             Observed::Unreadable { object, .. } => {
@@ -168,6 +169,12 @@ impl Services {
             Observed::Resumed | Observed::Absent => {}
         }
         false
+    }
+
+    /// Where clients do not keep their address, the gateway router knows the endpoints, and we need not.
+    fn keeps_source(&self, service: &ObjectKey) -> bool {
+        let spec = self.services.get(service).and_then(|(service, _)| service.facts.spec.as_ref());
+        spec.is_some_and(|spec| spec.external_local)
     }
 
     fn own_endpoints(&self, slice: &SliceFacts) -> Vec<Local> {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use lab::Family;
 use serde_json::json;
 
-use crate::site::{Client, Site, underlay};
+use crate::site::{Client, Site, underlay, until};
 
 const OUTSIDE: u8 = 254;
 
@@ -147,4 +147,41 @@ fn shared_dual() {
 #[test]
 fn local_dual() {
     everybody_reaches_everybody("gw-local-dual", Family::Dual, "local");
+}
+
+/// In both modes, though in one of them the packets never reach OVN.
+fn only_those_in_the_ranges(purpose: &str, mode: &'static str) {
+    let site = Site::start(purpose, Family::V4, mode);
+    let outside = site.lab.machine("outside").unwrap();
+    let (_, addresses) = site.pod(1, "web-1", &json!({}));
+    let spec = |ranges: &str| {
+        json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "loadBalancerSourceRanges": [ranges],
+            "ports": [{"port": 80, "nodePort": 30081}]})
+    };
+    let endpoints = [(addresses[0], 1, 8080)];
+    site.service("near", spec("10.99.0.0/24"), &endpoints);
+    let address = external(9, false);
+    let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": address.to_string()}]}}}).to_string();
+    site.lab.kubectl(&["patch", "service", "near", "--subresource=status", "--type=merge", "-p", &status]).unwrap();
+    let hop = host(1, false).to_string();
+    outside.run(&["ip", "route", "add", &address.to_string(), "via", &hop]).unwrap();
+    let target = SocketAddr::new(address, 80);
+    let client = Client::Machine(&outside);
+    assert_eq!(client.reaches(target).client, underlay(OUTSIDE, false));
+    site.service("near", spec("198.51.100.0/24"), &endpoints);
+    until("who is in no range is kept out", || client.ask(target).is_err().then_some(()));
+    // The node port is no address of the load balancer.
+    client.reaches(SocketAddr::new(host(1, false), 30081));
+    site.service("near", spec("10.99.0.254/32"), &endpoints);
+    assert_eq!(client.reaches(target).name, "web-1");
+}
+
+#[test]
+fn source_ranges_hold() {
+    only_those_in_the_ranges("gw-ranges", "shared");
+}
+
+#[test]
+fn source_ranges_hold_local() {
+    only_those_in_the_ranges("gw-ranges-local", "local");
 }
