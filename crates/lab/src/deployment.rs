@@ -16,8 +16,8 @@ use crate::underlay::{CONTROL, bracketed, node_name};
 use crate::{container_image, kubelet};
 
 const NAMESPACE: &str = "ovn-kubernetes";
-const MANIFESTS: [&str; 4] = [
-    include_str!("../../../deploy/ovnkube/namespace.yaml"),
+const NAMESPACE_MANIFEST: &str = include_str!("../../../deploy/ovnkube/namespace.yaml");
+const MANIFESTS: [&str; 3] = [
     include_str!("../../../deploy/controller/rbac.yaml"),
     include_str!("../../../deploy/ovnkube/rbac.yaml"),
     include_str!("../../../deploy/ovnkube/daemonsets.yaml"),
@@ -53,8 +53,9 @@ pub(crate) fn start(site: &Site, product: &Product) -> Result<()> {
     site.progress.step("ovnkube from deploy/", || {
         // Who belongs to the control plane is the administrator's to say: kubelets may not.
         control.run(&["kubectl", "label", "node", &node_name(1), "node-role.kubernetes.io/control-plane="])?;
-        apply(&control, &MANIFESTS.join("---\n"))?;
+        apply(&control, NAMESPACE_MANIFEST)?;
         apply(&control, &configuration(site, product)?)?;
+        apply(&control, &MANIFESTS.join("---\n"))?;
         for daemonset in ["ovnkube-master", "ovnkube"] {
             rollout(&control, NAMESPACE, &format!("daemonset/{daemonset}"))?;
         }
