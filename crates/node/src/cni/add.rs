@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use cni::{Answer, Attachment, Code, Failure, PodReference};
 use ovsdb::uuid::Uuid;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::desk::Turn;
 use super::{Inner, of_port, wiring};
@@ -56,8 +56,10 @@ impl Inner {
         pod: &PodReference,
         mut interruption: Interruption<'_>,
     ) -> Result<Answer, Failure> {
+        // One for all: the runtime's own patience is two minutes.
+        let deadline = Instant::now() + self.parts.patience;
         let wanted = tokio::select! {
-            wanted = timeout(self.parts.patience, self.parts.pods.wanted(pod)) => {
+            wanted = timeout_at(deadline, self.parts.pods.wanted(pod)) => {
                 wanted.unwrap_or_else(|_| Err(self.not_told(pod)))?
             }
             failure = interruption.came() => return Err(failure),
@@ -70,7 +72,7 @@ impl Inner {
 
         let rows = (self.parts.ports.fresh(&attachment.container), self.parts.ports.fresh(&link.host));
         let connected = tokio::select! {
-            connected = self.connect(wiring::port(attachment, &wanted, namespace, rows), announced, &wanted) => connected,
+            connected = self.connect(wiring::port(attachment, &wanted, namespace, rows), announced, &wanted, deadline) => connected,
             failure = interruption.came() => Err(failure),
         };
         if let Err(failure) = connected {
@@ -81,7 +83,13 @@ impl Inner {
     }
 
     /// Makes the port, and waits for its flows.
-    async fn connect(&self, port: PodPort, announced: Announced, wanted: &Wanted) -> Result<(), Failure> {
+    async fn connect(
+        &self,
+        port: PodPort,
+        announced: Announced,
+        wanted: &Wanted,
+        deadline: Instant,
+    ) -> Result<(), Failure> {
         let of_port = |error: PortError| of_port(&error, Code::TryAgainLater);
         let logical = port.logical.clone();
         let installed = self.parts.ports.attach(port, announced).await.map_err(of_port)?;
@@ -96,7 +104,7 @@ impl Inner {
                 },
             }
         };
-        timeout(self.parts.patience, waiting).await.unwrap_or_else(|_| Err(self.not_installed(&logical)))
+        timeout_at(deadline, waiting).await.unwrap_or_else(|_| Err(self.not_installed(&logical)))
     }
 
     /// Takes away what was made; it never was.
