@@ -5,6 +5,7 @@ mod support;
 use support::Sandbox;
 
 const CNI: &str = "crates/cni/Cargo.toml";
+const GATEWAY: &str = "crates/gateway/Cargo.toml";
 const TOPOLOGY: &str = "crates/topology/Cargo.toml";
 const NETMODEL: &str = "crates/netmodel/Cargo.toml";
 
@@ -81,7 +82,7 @@ fn only_the_named_features_are_pure() {
     sandbox.write(NETMODEL, &manifest);
     // The other pure crates on top of it take the pure part only.
     let pure_part = "netmodel = { path = \"../netmodel\", default-features = false }";
-    for user in [CNI, TOPOLOGY] {
+    for user in [CNI, GATEWAY, TOPOLOGY] {
         let manifest = sandbox.read(user);
         sandbox.write(user, &manifest.replacen("netmodel.workspace = true", pure_part, 1));
     }

@@ -42,12 +42,15 @@ pub struct HostFacts {
 }
 
 /// What the keys shall be, given what stands there.
-fn wanted(options: &Options, facts: &HostFacts, current: &BTreeMap<String, String>) -> BTreeMap<&'static str, String> {
+fn wanted(
+    options: &Options,
+    facts: Option<&HostFacts>,
+    current: &BTreeMap<String, String>,
+) -> BTreeMap<&'static str, String> {
     let told = &options.ovn_controller;
     let mut wanted: BTreeMap<&'static str, String> = [
         ("hostname", options.node.clone()),
         ("ovn-remote", told.southbound.clone()),
-        ("ovn-encap-ip", facts.encapsulation.to_string()),
         ("ovn-encap-type", "geneve".to_owned()),
         ("ovn-remote-probe-interval", told.inactivity_probe.to_string()),
         // The switch is on this host: it is there, or the connection is not.
@@ -60,6 +63,9 @@ fn wanted(options: &Options, facts: &HostFacts, current: &BTreeMap<String, Strin
     if current.get(SYSTEM_ID).is_none_or(String::is_empty) {
         wanted.insert(SYSTEM_ID, options.node.clone());
     }
+    // Whatever is wrong with the gateway, ovn-controller knows where its database is.
+    let Some(facts) = facts else { return wanted };
+    wanted.insert("ovn-encap-ip", facts.encapsulation.to_string());
     if facts.userspace {
         wanted.insert("ovn-bridge-datapath-type", "netdev".to_owned());
     }
@@ -81,7 +87,7 @@ fn with_mapping(current: &str, bridge: Option<&str>) -> String {
 }
 
 /// The transaction that makes the keys what they shall be; nothing if they are, or the switch is not seen yet.
-pub(crate) fn plan(options: &Options, facts: &HostFacts, snapshot: &Snapshot) -> Option<Transaction> {
+pub(crate) fn plan(options: &Options, facts: Option<&HostFacts>, snapshot: &Snapshot) -> Option<Transaction> {
     let (root, current) = current(snapshot)?;
     let wanted = wanted(options, facts, &current);
     let mut transaction = Transaction::new();

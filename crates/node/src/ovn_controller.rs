@@ -18,10 +18,10 @@ const SELDOM: Duration = Duration::from_secs(15);
 const LONGEST: usize = 4096;
 
 /// Keeps a part of the readiness as ovn-controller is. Never ends.
-pub(crate) async fn follow(part: Part) {
+pub(crate) async fn follow(part: Part, southbound: String) {
     let mut pause = SOON;
     loop {
-        let state = look(&folder()).await;
+        let state = look(&folder(), &southbound).await;
         pause = if state.is_ok() { SELDOM } else { (pause * 2).clamp(SOON, Duration::from_secs(2)) };
         part.say(&state);
         sleep(pause).await;
@@ -33,7 +33,7 @@ fn folder() -> PathBuf {
     std::env::var_os("OVN_RUNDIR").map_or_else(|| "/var/run/ovn".into(), Into::into)
 }
 
-async fn look(folder: &std::path::Path) -> State {
+async fn look(folder: &std::path::Path, southbound: &str) -> State {
     let file = folder.join("ovn-controller.pid");
     let process = tokio::fs::read_to_string(&file).await.map_err(|error| {
         format!("ovn-controller does not run: {} cannot be read ({error}); start it", file.display())
@@ -45,7 +45,8 @@ async fn look(folder: &std::path::Path) -> State {
     match answer.trim() {
         "connected" => Ok(()),
         other => Err(format!(
-            "ovn-controller says {other:?} of its connection to the southbound database; look at its log and at ovn-remote"
+            "ovn-controller says {other:?} of its connection to the southbound database {southbound}; is that its address \
+             ([ovnsouth] address, OvnSouth of ovn-config), does it answer? Look at ovn-controller's log"
         )),
     }
 }

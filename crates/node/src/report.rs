@@ -61,7 +61,7 @@ impl Report {
                     }
                 }
                 if let Some(Err(why)) = told
-                    && node.condition.as_ref().is_some_and(|before| before.status == "True")
+                    && node.condition.as_ref().is_some_and(|before| !before.message.starts_with(why.as_str()))
                 {
                     recorder.record(note(&self.name, &node.uid, why));
                 }

@@ -55,7 +55,8 @@ pub async fn run(options: Options, telemetry: &Telemetry) -> Result<(), NodeErro
             tracing::warn!(why, "the runtime's files are not as they should be");
         }
     });
-    let controller = ovn_controller::follow(readiness.part("ovn-controller"));
+    let controller =
+        ovn_controller::follow(readiness.part("ovn-controller"), options.ovn_controller.southbound.clone());
     let shutdown = telemetry.shutdown();
     let (gateway, told) = Gateway::new(options.clone(), &api, switch.clone(), node.clone(), published);
     let gateway_part = readiness.part("gateway");
@@ -128,8 +129,7 @@ async fn keep_settings(
             let snapshot = client.snapshot();
             // Not looked at within the condition: who tells facts would wait for the end of what is written here.
             let known = facts.borrow_and_update().clone();
-            if let Some(facts) = known
-                && let Some(transaction) = host_settings::plan(&options, &facts, &snapshot)
+            if let Some(transaction) = host_settings::plan(&options, known.as_ref(), &snapshot)
                 && let Err(error) = client.transact(&transaction).await
             {
                 part.not_ready(format!("its settings cannot be written: {error}"));

@@ -136,7 +136,7 @@ fn the_example_passes_the_check() {
     let path = file("example.conf", example.stdout.as_bytes());
     let checked = run(&["config", "check", &path], &[]);
     assert_eq!(checked.status, Some(0), "{}", checked.stderr);
-    assert!(checked.stdout.contains("no problem; 0 of 24 settings are set"), "{}", checked.stdout);
+    assert!(checked.stdout.contains("no problem; 0 of 39 settings are set"), "{}", checked.stdout);
 }
 
 #[test]

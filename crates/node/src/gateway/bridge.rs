@@ -167,7 +167,7 @@ impl External {
         for v6 in cluster.families() {
             let told = options.gateway.next_hops.iter().copied().find(|hop| hop.is_ipv6() == v6);
             next_hops.extend(match told {
-                Some(hop) => Some(hop),
+                Some(hop) => Some(reachable(hop, name, &addresses)?),
                 None => host.next_hop(v6, device)?,
             });
         }
@@ -240,4 +240,16 @@ impl External {
         ]
         .into()
     }
+}
+/// A next hop that was named must be a neighbour, or nothing ever leaves.
+fn reachable(hop: IpAddr, bridge: &str, addresses: &[InterfaceAddress]) -> Result<IpAddr, String> {
+    let of_link = matches!(hop, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    if of_link || addresses.iter().any(|own| own.network().contains(hop)) {
+        return Ok(hop);
+    }
+    let own: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    Err(format!(
+        "the next hop {hop} is in no network of bridge {bridge} ({}): correct gateway-nexthop, or leave it out",
+        own.join(", ")
+    ))
 }

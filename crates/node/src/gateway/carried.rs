@@ -244,14 +244,14 @@ impl Carried {
         let remembered = bridge.external_ids.get(SUBNETS).map(String::as_str).unwrap_or_default();
         let subnets = node.map(|node| node.subnets.clone()).unwrap_or_default();
         if subnets.is_empty() {
-            if let Some(why) = node.and_then(|node| node.broken.clone()) {
-                return Err(why);
-            }
+            // An annotation that was spoilt does not take a working node down: what it had stays.
             let found: Vec<Prefix> = remembered.split(',').filter_map(|text| text.parse().ok()).collect();
-            if found.is_empty() {
-                return Err("the controller has given this node no subnet yet: is it running?".to_owned());
-            }
-            return Ok(found);
+            let broken = node.and_then(|node| node.broken.as_deref());
+            return match (found.is_empty(), broken) {
+                (false, _) => Ok(found),
+                (true, Some(why)) => Err(format!("{why}; correct the annotation, or remove it")),
+                (true, None) => Err("the controller has given this node no subnet yet: is it running?".to_owned()),
+            };
         }
         let words: Vec<String> = subnets.iter().map(ToString::to_string).collect();
         if remembered != words.join(",") {

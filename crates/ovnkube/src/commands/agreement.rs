@@ -84,6 +84,8 @@ pub(super) fn cluster(config: &Config) -> anyhow::Result<ClusterSettings> {
     cluster.snat_per_pod = parsed(config, &settings::SNAT_PER_POD)?;
     cluster.gateway_mtu = parsed(config, &settings::MTU)?;
     cluster.check()?;
+    let (v6, mtu) = (cluster.has_family(true), cluster.gateway_mtu);
+    anyhow::ensure!(!v6 || mtu >= 1280, "mtu: {mtu} is too small for IPv6 pods, which need 1280 at least");
     Allocator::new(&cluster)?;
     Ok(cluster)
 }

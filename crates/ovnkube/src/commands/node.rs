@@ -21,6 +21,11 @@ pub(super) fn run(role: &Node, given: &Given) -> anyhow::Result<ExitCode> {
     if role.cleanup {
         telemetry::init_logs(&config.log_options()?)?;
         runtime.block_on(node::clean_up(options))?;
+        console::print(
+            "taken off this host: the runtime's files, pods' ports and interfaces, the gateway's flows, packet filter, addresses and \
+             routes, the management port, the settings of ovn-controller\n\
+             left: br-int and its tunnels (ovn-controller's own), system-id and hostname, what stands on the Node object\n",
+        )?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut telemetry = telemetry::Options::new("node", telemetry::build::VERSION, telemetry::build::COMMIT);
