@@ -49,12 +49,16 @@ struct Way {
     source: Option<IpAddr>,
     metric: u32,
     protocol: u8,
+    /// The next hop is on the link, whatever the addresses say.
+    on_link: bool,
 }
 
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = |address: Option<IpAddr>| address.map_or_else(|| "-".to_owned(), |address| address.to_string());
-        write!(f, "{} {} {} {} {}", self.destination, word(self.via), word(self.source), self.metric, self.protocol)
+        let link = if self.on_link { "onlink" } else { "-" };
+        let Self { destination, via, source, metric, protocol, .. } = self;
+        write!(f, "{destination} {} {} {metric} {protocol} {link}", word(*via), word(*source))
     }
 }
 
@@ -63,7 +67,7 @@ impl FromStr for Way {
 
     fn from_str(text: &str) -> Result<Self, ()> {
         let words: Vec<&str> = text.split(' ').collect();
-        let [destination, via, source, metric, protocol] = words.as_slice() else { return Err(()) };
+        let [destination, via, source, metric, protocol, link] = words.as_slice() else { return Err(()) };
         let address = |word: &str| if word == "-" { Ok(None) } else { word.parse().map(Some).map_err(drop) };
         Ok(Self {
             destination: destination.parse().map_err(drop)?,
@@ -71,6 +75,7 @@ impl FromStr for Way {
             source: address(source)?,
             metric: metric.parse().map_err(drop)?,
             protocol: protocol.parse().map_err(drop)?,
+            on_link: *link == "onlink",
         })
     }
 }
@@ -85,7 +90,7 @@ impl Way {
             mtu: None,
             metric: self.metric,
             protocol: self.protocol,
-            on_link: false,
+            on_link: self.on_link,
         }
     }
 }
@@ -104,6 +109,7 @@ impl Belongings {
             source: route.source,
             metric: route.metric,
             protocol: route.protocol,
+            on_link: route.on_link,
         };
         let mut routes: Vec<Way> = host.routes.iter().filter(moves).map(way).collect();
         // Those on the link come first: others' next hops may need them.
@@ -339,6 +345,7 @@ mod tests {
                     source: None,
                     metric: 100,
                     protocol: 16,
+                    on_link: true,
                 },
                 Way {
                     destination: "198.51.100.0/24".parse().unwrap(),
@@ -346,6 +353,7 @@ mod tests {
                     source: Some("10.99.0.11".parse().unwrap()),
                     metric: 0,
                     protocol: 4,
+                    on_link: false,
                 },
             ],
         };

@@ -105,9 +105,38 @@ fn plain_host(machine: &Machine) {
         &["ip", "addr", "add", "10.99.0.12/24", "brd", "+", "dev", "eth0"],
         &["ip", "route", "add", "default", "via", "10.99.0.254", "metric", "100"],
         &["ip", "route", "add", "198.51.100.0/24", "via", "10.99.0.1"],
+        &["ip", "route", "add", "198.51.101.0/24", "via", "192.0.2.77", "dev", "eth0", "onlink"],
     ] {
         machine.run(words).unwrap();
     }
+}
+
+#[test]
+fn a_bridge_that_cannot_have_what_the_device_had_is_taken_back() {
+    let site = Site::without_agents("gw-back", Family::V4, "shared");
+    let n2 = site.lab.node(2).unwrap();
+    plain_host(&n2);
+    n2.run(&["ip", "addr", "add", "2001:db8:9::2/64", "dev", "eth0", "nodad"]).unwrap();
+    // Devices that are made from now on take no address of this family.
+    let switch = |value: &str| {
+        n2.run(&["sh", "-c", &format!("echo {value} > /proc/sys/net/ipv6/conf/default/disable_ipv6")]).unwrap();
+    };
+    switch("1");
+    let before = inventory(&n2);
+    site.run_agent_with(2, &["--gateway-interface", "eth0"]);
+    site.wait_log(&agent(2), "give breth0 the address 2001:db8:9::2/64");
+    until("everything is back on the device", || {
+        let now = inventory(&n2);
+        let stands =
+            |what: &str| now.iter().find(|(name, _)| *name == what) == before.iter().find(|(name, _)| *name == what);
+        (stands("addresses") && stands("routes") && stands("routes of IPv6")).then_some(())
+    });
+    n2.run(&["ping", "-c", "1", "-w", "30", "203.0.113.1"]).unwrap();
+    // When the cause is gone, it is made.
+    switch("0");
+    site.wait_ready(2);
+    let addresses = n2.run(&["ip", "-o", "addr", "show", "dev", "breth0"]).unwrap();
+    assert!(addresses.contains("10.99.0.12/24") && addresses.contains("2001:db8:9::2/64"), "{addresses}");
 }
 
 #[test]
