@@ -113,6 +113,7 @@ fn a_restart_of_the_switch_is_made_good() {
     until("br-ex is there", || n1.run(&["ip", "link", "set", "br-ex", "up"]).ok());
     n1.run(&["ip", "addr", "replace", "10.99.0.11/24", "dev", "br-ex"]).unwrap();
     n1.run(&["ip", "route", "replace", "default", "via", "10.99.0.254"]).unwrap();
+    until("the bridge can be asked again", || n1.run(&["ovs-ofctl", "show", "br-ex"]).ok());
     until("the flows are there again", || (ages(&site, 1).len() == flows).then_some(()));
     assert_eq!(Client::Machine(&outside).reaches(node_port).name, "web-2");
     assert_eq!(Client::Machine(&n1).reaches(SocketAddr::new(addresses[0], 8080)).name, "web-2");
