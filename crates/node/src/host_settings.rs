@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ovsdb::datum::Datum;
 use ovsdb::operation::{Condition, Mutation, Mutator};
 use ovsdb::replica::Snapshot;
 use ovsdb::transaction::Transaction;
 
 use crate::options::Options;
+use crate::switch::rows::{keys, strings};
 
 /// The physical network's name in the northbound database.
 const PHYSICAL_NETWORK: &str = "physnet";
@@ -17,11 +17,10 @@ const MAPPINGS: &str = "ovn-bridge-mappings";
 /// Who the chassis is: it outlives us, for the controller may know it.
 const SYSTEM_ID: &str = "system-id";
 /// What we may have written and take away again; the chassis keeps its name.
-const OURS: [&str; 10] = [
+const OURS: [&str; 9] = [
     "ovn-remote",
     "ovn-encap-ip",
     "ovn-encap-type",
-    "ovn-encap-tos",
     "ovn-remote-probe-interval",
     "ovn-bridge-remote-probe-interval",
     "ovn-ofctrl-wait-before-clear",
@@ -112,8 +111,7 @@ pub(crate) fn plan_removal(snapshot: &Snapshot) -> Option<Transaction> {
         _ => {}
     }
     if !gone.is_empty() {
-        let keys = Datum::set(gone.into_iter().map(|key| ovsdb::datum::Atom::String(ovsdb::text::Text::new(key))));
-        let mutations = vec![Mutation::new("external_ids", Mutator::Delete, keys)];
+        let mutations = vec![Mutation::new("external_ids", Mutator::Delete, keys(&gone))];
         transaction.mutate("Open_vSwitch", vec![Condition::uuid(root)], mutations);
     }
     (!transaction.is_empty()).then_some(transaction)
@@ -126,13 +124,7 @@ pub(crate) fn chassis(snapshot: &Snapshot) -> Option<String> {
 
 fn current(snapshot: &Snapshot) -> Option<(ovsdb::uuid::Uuid, BTreeMap<String, String>)> {
     let row = snapshot.table("Open_vSwitch")?.iter().next()?;
-    let ids = row.get("external_ids")?;
-    let text = |atom: &ovsdb::datum::Atom| match atom {
-        ovsdb::datum::Atom::String(text) => Some(text.as_str().into_owned()),
-        _ => None,
-    };
-    let pairs = ids.pairs().iter().filter_map(|(key, value)| Some((text(key)?, text(value)?)));
-    Some((row.uuid, pairs.collect()))
+    Some((row.uuid, strings(&row, "external_ids")))
 }
 
 #[cfg(test)]

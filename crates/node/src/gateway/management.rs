@@ -3,7 +3,6 @@
 use netmodel::Mac;
 use ovsdb::datum::{Atom, Datum};
 use ovsdb::operation::{Condition, Mutation, Mutator};
-use ovsdb::text::Text;
 use ovsdb::transaction::{Row, Transaction};
 
 use super::view::BridgeView;
@@ -61,9 +60,4 @@ pub(super) fn removal(integration: &BridgeView) -> Option<Transaction> {
         vec![Mutation::new("ports", Mutator::Delete, port)],
     );
     Some(transaction)
-}
-
-/// Keys of a map, to delete them.
-pub(super) fn keys(names: &[&str]) -> Datum {
-    Datum::set(names.iter().map(|name| Atom::String(Text::new(name))))
 }

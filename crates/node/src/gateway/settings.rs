@@ -9,8 +9,8 @@ use ovsdb::operation::{Condition, Mutation, Mutator};
 use ovsdb::transaction::Transaction;
 
 use super::carried::commit;
-use super::management::keys;
 use super::view::BridgeView;
+use crate::switch::rows::keys;
 
 /// On the bridge: what its settings were before us.
 pub(super) const BEFORE: &str = "ovnkube-before";

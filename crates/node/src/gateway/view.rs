@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use ovsdb::datum::{Atom, Datum};
+use ovsdb::datum::Atom;
 use ovsdb::replica::{RowView, Snapshot};
 use ovsdb::uuid::Uuid;
+
+use crate::switch::rows::strings;
 
 /// A bridge.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,16 +36,6 @@ impl InterfaceView {
     pub(super) fn is_device(&self) -> bool {
         matches!(self.kind.as_str(), "" | "system" | "dpdk" | "afxdp" | "afxdp-nonpmd")
     }
-}
-
-pub(super) fn strings(row: &RowView<'_>, column: &str) -> BTreeMap<String, String> {
-    let text = |atom: &Atom| match atom {
-        Atom::String(text) => Some(text.to_string()),
-        _ => None,
-    };
-    let datum = row.get(column);
-    let pairs = datum.as_deref().map(Datum::pairs).unwrap_or_default();
-    pairs.iter().filter_map(|(key, value)| Some((text(key)?, text(value)?))).collect()
 }
 
 fn uuids(row: &RowView<'_>, column: &str) -> Vec<Uuid> {

@@ -1,8 +1,11 @@
 //! The rows of a pod's port, and how they are found.
 
+use std::collections::BTreeMap;
+
 use ovsdb::datum::{Atom, Datum};
 use ovsdb::operation::{Condition, Mutation, Mutator};
 use ovsdb::replica::{IndexKey, RowView, Snapshot};
+use ovsdb::text::Text;
 use ovsdb::transaction::{Row, Transaction};
 use ovsdb::uuid::Uuid;
 
@@ -63,6 +66,22 @@ pub struct FoundPort {
     pub installed: bool,
     /// What ovs-vswitchd says against it.
     pub error: Option<String>,
+}
+
+/// A column of strings by strings.
+pub(crate) fn strings(row: &RowView<'_>, column: &str) -> BTreeMap<String, String> {
+    let text = |atom: &Atom| match atom {
+        Atom::String(text) => Some(text.to_string()),
+        _ => None,
+    };
+    let datum = row.get(column);
+    let pairs = datum.as_deref().map(Datum::pairs).unwrap_or_default();
+    pairs.iter().filter_map(|(key, value)| Some((text(key)?, text(value)?))).collect()
+}
+
+/// Keys of a map, to delete them.
+pub(crate) fn keys(names: &[&str]) -> Datum {
+    Datum::set(names.iter().map(|name| Atom::String(Text::new(name))))
 }
 
 /// A key of a row's external_ids.

@@ -2,7 +2,12 @@
 //! node agent made.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+#[allow(dead_code)]
+#[path = "../controller/cluster.rs"]
+mod cluster;
 mod host;
+#[path = "../node/networks.rs"]
+mod networks;
 mod packets;
 mod restart;
 mod site;

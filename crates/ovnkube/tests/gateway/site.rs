@@ -10,8 +10,9 @@ use lab::{Family, Kubernetes, Lab, LabSpec, Machine, Ovn, Pod, Program, Wiring};
 use netmodel::InterfaceAddress;
 use serde_json::{Value, json};
 
-/// How long anything may take before a test calls it broken.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) use crate::cluster::{PATIENCE, until};
+use crate::networks::networks;
+
 /// How long one question may take; the first packets over a tunnel may be lost.
 const QUESTION: Duration = Duration::from_secs(2);
 
@@ -19,18 +20,6 @@ pub(crate) struct Site {
     pub(crate) lab: Lab,
     pub(crate) family: Family,
     pub(crate) mode: &'static str,
-}
-
-/// Waits for something that has no event to wait for, looking often.
-pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 /// Who asks.
@@ -116,7 +105,7 @@ impl Site {
             .arguments(["controller", "--identity", "controller"])
             .arguments(["--nb-address", &record.endpoints.northbound.unwrap()])
             .arguments(["--sb-address", &record.endpoints.southbound.unwrap()])
-            .arguments(site.networks());
+            .arguments(networks(family));
         site.lab.run(&controller).unwrap();
         for node in 1..=2 {
             let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("n{node}")}});
@@ -125,19 +114,10 @@ impl Site {
         site
     }
 
-    fn networks(&self) -> [&'static str; 4] {
-        let (pods, services) = match self.family {
-            Family::V4 => ("10.128.0.0/14/23", "10.96.0.0/16"),
-            Family::V6 => ("fd01::/48/64", "fd96::/112"),
-            Family::Dual => ("10.128.0.0/14/23,fd01::/48/64", "10.96.0.0/16,fd96::/112"),
-        };
-        ["--cluster-subnets", pods, "--k8s-service-cidrs", services]
-    }
-
     /// What the agent of a node is told.
     pub(crate) fn agent_arguments(&self, node: u32) -> Vec<String> {
         let southbound = self.lab.record().endpoints.southbound_remote.unwrap();
-        let mut words: Vec<String> = self.networks().map(String::from).into();
+        let mut words: Vec<String> = networks(self.family).map(String::from).into();
         for word in ["--node", &format!("n{node}"), "--sb-address", &southbound, "--gateway-mode", self.mode] {
             words.push(word.to_owned());
         }

@@ -12,6 +12,7 @@ mod leftovers;
 #[allow(dead_code)]
 #[path = "../controller/looking.rs"]
 mod looking;
+mod networks;
 mod remote;
 mod sandbox;
 mod site;

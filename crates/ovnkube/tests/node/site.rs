@@ -9,6 +9,7 @@ use lab::{Family, Machine, Program};
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, Wish, pod, until};
+use crate::networks::networks;
 use crate::sandbox::Sandbox;
 
 /// Where the agents tell their metrics.
@@ -16,16 +17,6 @@ const METRICS: &str = "127.0.0.1:9410";
 
 pub(crate) struct Site {
     pub(crate) cluster: Cluster,
-}
-
-/// What the controller and the agents are told of the cluster's networks.
-fn networks(family: Family) -> [&'static str; 4] {
-    let (pods, services) = match family {
-        Family::V4 => ("10.128.0.0/14/23", "10.96.0.0/16"),
-        Family::V6 => ("fd01::/48/64", "fd96::/112"),
-        Family::Dual => ("10.128.0.0/14/23,fd01::/48/64", "10.96.0.0/16,fd96::/112"),
-    };
-    ["--cluster-subnets", pods, "--k8s-service-cidrs", services]
 }
 
 /// The plugin, as it is installed.
