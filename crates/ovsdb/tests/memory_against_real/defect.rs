@@ -61,8 +61,13 @@ pub(crate) fn assess(
         };
         let by_reference =
             changes.iter().any(|change| held(&change.before, &change.table) != held(&change.after, &change.table));
+        // What a condition hits may be as before in the end: a reference to nobody that comes goes again.
+        let by_condition = operations.iter().any(|operation| match operation {
+            Operation::Update { table, .. } | Operation::Mutate { table, .. } => *table == id.0,
+            _ => false,
+        });
         let mentioned = || json!(operations).to_string().contains(&id.1.to_string());
-        if lost.len() > 1 || by_itself || by_reference || mentioned() {
+        if lost.len() > 1 || by_itself || by_reference || by_condition || mentioned() {
             return WeakReferences::LeftToChance;
         }
     }
