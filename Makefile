@@ -27,6 +27,7 @@ shim: prerequisites ## the CNI plugin as it is installed: small and static, targ
 
 .PHONY: up
 up: prerequisites ## a running cluster on this machine with our network: Kubernetes, OVN, two nodes, an application
+	@echo "building the lab and our network's image (minutes the first time, else seconds)"
 	@$(CARGO) build --locked --quiet --package lab
 	@deploy/image/build.sh
 	@$(LAB) up --network ovnkube --nodes $(NODES) $(LAB_ARGS)
@@ -55,6 +56,18 @@ check: prerequisites ## format, clippy, documentation, the rules of the house
 .PHONY: test
 test: check supplies ## everything: the checks, all tests, real components in the lab
 	$(CARGO) test --workspace --locked
+
+# How often, and from which number on. A failure prints the variable that replays it.
+SOAK ?= 10
+.PHONY: soak
+soak: supplies ## what the tests play from fixed seeds, from new ones and for longer: SOAK=10 rounds
+	@for round in $$(seq $(SOAK)); do \
+	  export OVSDB_SEED=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ') OVSDB_TRANSACTIONS=5000; \
+	  echo "== round $$round of $(SOAK): OVSDB_SEED=$$OVSDB_SEED"; \
+	  $(CARGO) test --quiet --locked --package ovsdb --test memory_against_real --test fuzz; \
+	done
+	SIMULATION_SEEDS=$$((10000 * $(SOAK))) $(CARGO) test --locked --package topology --test simulation
+	TRUTH_CLUSTERS=$$((1000 * $(SOAK))) $(CARGO) test --locked --package topology --test truth_table
 
 .PHONY: supplies
 supplies: prerequisites

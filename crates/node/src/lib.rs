@@ -16,6 +16,7 @@ pub mod kernel;
 mod options;
 mod ovn_controller;
 pub mod own_node;
+mod pod_mtu;
 pub mod pods;
 pub mod readiness;
 pub mod report;

@@ -14,7 +14,7 @@ pub struct Options {
     pub node: String,
     /// How to reach the API; none is the environment's, or the cluster's that we run in.
     pub kubeconfig: Option<PathBuf>,
-    /// What the administrator says about the whole network; `gateway_mtu` is also the pods' MTU.
+    /// What the administrator says about the whole network. The pods' MTU is told apart: it may change.
     pub cluster: ClusterSettings,
     /// The host's own Open vSwitch database.
     pub switch: Remote,

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use prometheus_client::metrics::gauge::Gauge;
 use telemetry::{Condition, Health};
 use tokio::sync::watch;
 
@@ -23,13 +24,15 @@ struct Shared {
     /// By the name of the part; a reason if it is not ready.
     parts: Mutex<BTreeMap<&'static str, Option<String>>>,
     together: watch::Sender<State>,
+    /// 1 if ready, as metrics have it.
+    gauge: Gauge,
 }
 
 impl Readiness {
     /// With no parts yet.
     pub fn new(health: &Health) -> Self {
-        let together = watch::Sender::new(Ok(()));
-        Self { health: health.clone(), shared: Arc::new(Shared { parts: Mutex::default(), together }) }
+        let shared = Shared { parts: Mutex::default(), together: watch::Sender::new(Ok(())), gauge: Gauge::default() };
+        Self { health: health.clone(), shared: Arc::new(shared) }
     }
 
     /// One more part, which is not ready yet.
@@ -37,6 +40,11 @@ impl Readiness {
         let part = Part { name, condition: self.health.condition(name), shared: self.shared.clone() };
         part.not_ready("not begun yet");
         part
+    }
+
+    /// What they say together, for those who count.
+    pub fn gauge(&self) -> Gauge {
+        self.shared.gauge.clone()
     }
 
     /// What they say together, as it changes.
@@ -89,6 +97,7 @@ impl Part {
             parts.iter().filter_map(|(name, reason)| Some(format!("{name}: {}", reason.as_ref()?))).collect();
         let state = if reasons.is_empty() { Ok(()) } else { Err(reasons.join("; ")) };
         drop(parts);
+        self.shared.gauge.set(state.is_ok().into());
         self.shared.together.send_if_modified(|before| {
             let changed = *before != state;
             *before = state;
@@ -110,7 +119,8 @@ mod tests {
         one.ready();
         two.not_ready("br-ex has no uplink");
         assert_eq!(*state.borrow(), Err("gateway: br-ex has no uplink".into()));
+        assert_eq!(readiness.gauge().get(), 0);
         two.ready();
-        assert_eq!(*state.borrow(), Ok(()));
+        assert_eq!((&*state.borrow(), readiness.gauge().get()), (&Ok(()), 1));
     }
 }

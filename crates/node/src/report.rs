@@ -63,7 +63,7 @@ impl Report {
                 if let Some(Err(why)) = told
                     && node.condition.as_ref().is_some_and(|before| !before.message.starts_with(why.as_str()))
                 {
-                    recorder.record(note(&self.name, &node.uid, why));
+                    recorder.record(note(&self.name, &node.uid, "NodeNetworkNotReady", why));
                 }
             }
             // The watch shows what was written: then there is nothing to say, and nothing is said twice.
@@ -100,7 +100,8 @@ fn difference(node: &OwnNode, annotations: &Annotations, state: Option<&State>) 
     Some(body)
 }
 
-fn note(name: &str, uid: &str, why: &str) -> Note {
+/// A warning about this node.
+pub(crate) fn note(name: &str, uid: &str, reason: &str, why: &str) -> Note {
     Note {
         object: ObjectReference {
             api_version: "v1".into(),
@@ -110,7 +111,7 @@ fn note(name: &str, uid: &str, why: &str) -> Note {
             uid: uid.into(),
         },
         severity: Severity::Warning,
-        reason: "NodeNetworkNotReady".into(),
+        reason: reason.into(),
         message: why.into(),
     }
 }

@@ -11,6 +11,7 @@ use crate::error::NodeError;
 use crate::gateway::{self, Gateway, GatewayReport};
 use crate::host_settings::{self, HostFacts};
 use crate::options::Options;
+use crate::pod_mtu::PodMtu;
 use crate::pods::Pods;
 use crate::readiness::{Part, Readiness};
 use crate::report::{Annotations, Report};
@@ -18,14 +19,19 @@ use crate::switch::Switch;
 use crate::switch::ports::Ports;
 use crate::{cni, ovn_controller, own_node};
 
-/// Runs the agent until it is told to stop.
-pub async fn run(options: Options, telemetry: &Telemetry) -> Result<(), NodeError> {
+/// Runs the agent until it is told to stop. The pods' MTU may change meanwhile.
+pub async fn run(options: Options, mtu: watch::Receiver<u32>, telemetry: &Telemetry) -> Result<(), NodeError> {
     let options = Arc::new(options);
     let api = Api::from_kubeconfig(options.kubeconfig.as_deref(), None).await?;
     let switch = Arc::new(Switch::start(options.switch.clone()));
     let readiness = Readiness::new(telemetry.health());
+    telemetry.registry(|registry| {
+        let own = registry.sub_registry_with_prefix("ovnkube_node");
+        own.register("ready", "1 if pods can be wired on this node, else 0", readiness.gauge());
+    });
     let node = own_node::follow(&api, &options.node);
     let annotations = watch::Sender::new(Annotations::new());
+    let mtu = PodMtu::new(mtu);
     let facts = watch::Sender::new(None::<HostFacts>);
 
     let report = Report {
@@ -42,7 +48,7 @@ pub async fn run(options: Options, telemetry: &Telemetry) -> Result<(), NodeErro
         cni::Parts {
             pods,
             ports: Ports::start(switch.client()),
-            mtu: watch::Sender::new(options.cluster.gateway_mtu).subscribe(),
+            mtu: mtu.in_force(),
             state: readiness.follow(),
             folder: options.cni.socket_folder.clone(),
             patience: options.cni.patience,
@@ -58,7 +64,7 @@ pub async fn run(options: Options, telemetry: &Telemetry) -> Result<(), NodeErro
     let controller =
         ovn_controller::follow(readiness.part("ovn-controller"), options.ovn_controller.southbound.clone());
     let shutdown = telemetry.shutdown();
-    let (gateway, told) = Gateway::new(options.clone(), &api, switch.clone(), node.clone(), published);
+    let (gateway, told) = Gateway::new(options.clone(), mtu, &api, switch.clone(), node.clone(), published);
     let gateway_part = readiness.part("gateway");
     let tell_gateway = tell_gateway(told, &gateway_part, &annotations, &facts);
     tokio::select! {

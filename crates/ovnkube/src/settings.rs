@@ -213,7 +213,7 @@ const fn network(key: &'static str, flag: &'static str, default: &'static str, h
 
 const fn seconds(key: &'static str, flag: &'static str, default: &'static str, help: &'static str) -> Setting {
     let check = |value: &str| parse_seconds(value).map(drop);
-    let allowed = "a number of seconds such as 4 or 0.5";
+    let allowed = "a number of seconds from 0.01 to 3600, such as 4 or 0.5";
     Setting { section: "masterha", key, flag, default, placeholder: "SECONDS", allowed, help, check }
 }
 

@@ -1,6 +1,7 @@
 //! The in-memory database against the real ovsdb-server: random transactions, the same answers, the same contents.
 //!
-//! A run prints its seed; `OVSDB_SEED` replays it, `OVSDB_TRANSACTIONS` makes it longer.
+//! The same transactions in every run, so that a change is judged by what it changes; `OVSDB_SEED` plays others,
+//! `OVSDB_TRANSACTIONS` more of them, and `make soak` both.
 //!
 //! That it can fail was shown by taking rules out, one at a time and with three seeds each. Without the collection of
 //! garbage it failed by transaction 26, without the removal of weak references by 42, without indexes by 43, without
@@ -13,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use ovsdb::memory::{Database, RowChange};
 use ovsdb::operation::{Condition, Operation, RowValues};
@@ -77,9 +78,8 @@ const OF_NORTHBOUND: [&str; 6] =
 #[test]
 fn the_same_answers_and_the_same_contents() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let seed = number("OVSDB_SEED").unwrap_or_else(|| u64::from(now.subsec_nanos()));
-    let transactions = number("OVSDB_TRANSACTIONS").unwrap_or(1000);
+    let seed = number("OVSDB_SEED").unwrap_or(174_485_057);
+    let transactions = number("OVSDB_TRANSACTIONS").unwrap_or(2000);
     println!("OVSDB_SEED={seed}");
     let lab = lab::Lab::start(lab::LabSpec::for_test("memory").unwrap()).unwrap();
     let server = Server::start(&lab);
@@ -237,6 +237,9 @@ impl Duel {
         loop {
             let operations = Author::new(&mut self.random, &self.database, &self.tables).transaction();
             let (_, changes) = self.database.clone().transact_with_changes(&locks(), &operations);
+            if defect::unspeakable(&changes) {
+                continue;
+            }
             let schema = self.database.schema();
             let weak = defect::assess(schema, &self.told, &changes, &operations);
             match weak {

@@ -32,7 +32,7 @@ const DEFAULT_NAME: &str = "default";
         lab status                         what runs where\n  \
         lab exec n1 ovs-vsctl show         a command on node n1\n  \
         lab kubectl get nodes              kubectl as administrator\n  \
-        lab logs n1-ovn-controller -f      follow a component's log\n  \
+        lab logs kube-apiserver -f         follow a component's log\n  \
         lab fault kill nb-1                kill a raft member; `lab restart nb-1` brings it back\n  \
         lab down                           remove everything\n\n\
         Folders: OVNKUBE_LAB_CACHE (images, binaries; /var/cache/ovnkube-lab),\n\

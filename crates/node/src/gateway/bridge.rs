@@ -197,10 +197,9 @@ impl External {
         options.encapsulation.address.or_else(|| self.addresses.first().map(|address| address.address()))
     }
 
-    /// Refuses an MTU that does not fit.
-    pub(super) fn check_mtu(&self, options: &Options) -> Result<(), String> {
+    /// Refuses an MTU of pods that does not fit.
+    pub(super) fn check_mtu(&self, options: &Options, pods: u32) -> Result<(), String> {
         let outer_is_ipv6 = self.encapsulation(options).is_some_and(|address| address.is_ipv6());
-        let pods = options.cluster.gateway_mtu;
         gateway::check_mtu(pods, options.cluster.has_family(true), &self.name, self.mtu, outer_is_ipv6)
             .map_err(|error| error.to_string())
     }

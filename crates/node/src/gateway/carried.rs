@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use gateway::{Bridge, Exposed, Facts, Mode, Network};
+use kubernetes::Recorder;
 use netmodel::Prefix;
 use ovsdb::client::{Client, Subscription};
 use ovsdb::transaction::Transaction;
@@ -24,7 +25,9 @@ use crate::host_settings::HostFacts;
 use crate::kernel::Netlink;
 use crate::options::{GatewayMode, INTEGRATION_BRIDGE, MANAGEMENT_PORT, Options};
 use crate::own_node::OwnNode;
+use crate::pod_mtu::{PodMtu, Verdict};
 use crate::readiness::State;
+use crate::report;
 
 /// On the bridge: the subnets of this node's pods, for a start without the API.
 pub(super) const SUBNETS: &str = "ovnkube-subnets";
@@ -33,6 +36,7 @@ pub(super) const SUBNETS: &str = "ovnkube-subnets";
 #[derive(Debug)]
 pub(super) struct Carried {
     options: Arc<Options>,
+    recorder: Recorder,
     netlink: Netlink,
     openflow: Option<(OpenFlow, Follower)>,
     filter: PacketFilter,
@@ -79,9 +83,10 @@ pub(super) fn own_networks(options: &Options) -> Vec<Prefix> {
 }
 
 impl Carried {
-    pub(super) fn new(options: Arc<Options>, netlink: Netlink) -> Self {
+    pub(super) fn new(options: Arc<Options>, recorder: Recorder, netlink: Netlink) -> Self {
         Self {
             options,
+            recorder,
             netlink,
             openflow: None,
             filter: PacketFilter::default(),
@@ -139,6 +144,7 @@ impl Carried {
         node: Option<&OwnNode>,
         exposed: Vec<Exposed>,
         complete: bool,
+        mtu: &mut PodMtu,
         report: &watch::Sender<GatewayReport>,
     ) -> State {
         self.seen = concerns(client);
@@ -160,15 +166,16 @@ impl Carried {
         }
         let external = External::look(bridge, &host, &options, &ours)?;
         self.external = Some([name.clone(), uplink(bridge)?.name.clone()]);
-        external.check_mtu(&options)?;
+        let mtu = self.settle_mtu(mtu, &external, node)?;
         tell(report, &external, &options);
         let subnets = self.subnets(client, bridge, node).await?;
         let integration = bridges
             .get(INTEGRATION_BRIDGE)
             .ok_or_else(|| format!("ovn-controller has not made bridge {INTEGRATION_BRIDGE} yet: is it running?"))?;
-        let facts = facts(&options, &external, subnets, exposed);
+        let facts = facts(&options, &external, subnets, exposed, mtu);
         if let Some(mac) = gateway::host(&facts).management_mac
-            && let Some(transaction) = management::plan(integration, &options.node, mac, facts.network.mtu)
+            && let Some(transaction) =
+                management::plan(integration, &options.node, mac, mtu, host.device(MANAGEMENT_PORT))
         {
             commit(client, &transaction).await?;
         }
@@ -187,6 +194,25 @@ impl Carried {
         self.flows_and_filter(&facts, external.patch, complete).await?;
         self.settled = Some(facts);
         Ok(())
+    }
+
+    /// The pods' MTU that is in force.
+    fn settle_mtu(&self, mtu: &mut PodMtu, external: &External, node: Option<&OwnNode>) -> Result<u32, String> {
+        Ok(match mtu.settle(|mtu| external.check_mtu(&self.options, mtu))? {
+            Verdict::AsBefore(mtu) | Verdict::Kept(mtu, None) => mtu,
+            Verdict::New(mtu) => {
+                tracing::info!(mtu, "new pods have another MTU; those that run keep theirs");
+                mtu
+            }
+            Verdict::Kept(mtu, Some(why)) => {
+                let message = format!("{why}; {mtu} stays in force");
+                tracing::warn!(why = message, "the MTU of the settings is not used");
+                if let Some(node) = node {
+                    self.recorder.record(report::note(&self.options.node, &node.uid, "MtuRefused", &message));
+                }
+                mtu
+            }
+        })
     }
 
     /// Makes a bridge of a device; what the host has there moves when the bridge is there.
@@ -298,7 +324,7 @@ fn tell(report: &watch::Sender<GatewayReport>, external: &External, options: &Op
     });
 }
 
-fn facts(options: &Options, external: &External, subnets: Vec<Prefix>, exposed: Vec<Exposed>) -> Facts {
+fn facts(options: &Options, external: &External, subnets: Vec<Prefix>, exposed: Vec<Exposed>, mtu: u32) -> Facts {
     let cluster = &options.cluster;
     let shielded = external.shielded.clone();
     Facts {
@@ -320,7 +346,7 @@ fn facts(options: &Options, external: &External, subnets: Vec<Prefix>, exposed: 
             masquerade: cluster.masquerade.clone(),
             subnets,
             management: MANAGEMENT_PORT.to_owned(),
-            mtu: cluster.gateway_mtu,
+            mtu,
             tunnel_port: options.encapsulation.port,
         },
         exposed,

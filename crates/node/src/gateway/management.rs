@@ -6,12 +6,19 @@ use ovsdb::operation::{Condition, Mutation, Mutator};
 use ovsdb::transaction::{Row, Transaction};
 
 use super::view::BridgeView;
+use crate::kernel::device::Device;
 use crate::options::MANAGEMENT_PORT;
 
 const INTERFACE_ID: &str = "iface-id";
 
 /// What makes the port what it shall be; nothing if it is.
-pub(super) fn plan(integration: &BridgeView, node: &str, mac: Mac, mtu: u32) -> Option<Transaction> {
+pub(super) fn plan(
+    integration: &BridgeView,
+    node: &str,
+    mac: Mac,
+    mtu: u32,
+    device: Option<&Device>,
+) -> Option<Transaction> {
     let logical = format!("k8s-{node}");
     let mut transaction = Transaction::new();
     match integration.interfaces.iter().find(|interface| interface.name == MANAGEMENT_PORT) {
@@ -35,7 +42,9 @@ pub(super) fn plan(integration: &BridgeView, node: &str, mac: Mac, mtu: u32) -> 
         }
         Some(found) => {
             let attached = mac.to_string();
-            if found.external_ids.get("attached_mac") != Some(&attached) {
+            // Else ovs-vswitchd would give the device its former MTU again.
+            let resized = device.is_some_and(|device| device.mtu != mtu);
+            if resized || found.external_ids.get("attached_mac") != Some(&attached) {
                 let row = Row::new().text("mac", &attached).set("mtu_request", Atom::Integer(i64::from(mtu)));
                 transaction.update("Interface", vec![Condition::uuid(found.uuid)], row);
             }

@@ -28,9 +28,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gateway::{Exposed, Place};
-use kubernetes::Api;
+use kubernetes::{Api, Recorder};
 use telemetry::Shutdown;
 use tokio::sync::watch;
+use topology::objects::{HostAddress, HostPort};
 
 use self::carried::Carried;
 use self::services::Services;
@@ -39,7 +40,8 @@ use crate::kernel::Netlink;
 use crate::kernel::changes::HostChanges;
 use crate::options::Options;
 use crate::own_node::OwnNode;
-use crate::pods::{HostPort, Published};
+use crate::pod_mtu::PodMtu;
+use crate::pods::Published;
 use crate::readiness::State;
 use crate::report::Annotations;
 use crate::switch::Switch;
@@ -54,15 +56,23 @@ const LONGEST: Duration = Duration::from_secs(30);
 
 /// A port of the host that leads to a pod of this node.
 fn exposed(addresses: &[IpAddr], port: &HostPort) -> impl Iterator<Item = Exposed> {
-    let own = port.address.filter(|address| !address.is_unspecified());
-    let usable = move |pod: &&IpAddr| own.is_none_or(|own| own.is_ipv6() == pod.is_ipv6() && !own.is_loopback());
-    addresses.iter().filter(usable).map(move |pod| Exposed {
-        place: own.map_or(Place::Node { v6: pod.is_ipv6() }, Place::Address),
+    // One that cannot be told is nowhere: the controller says so on the pod.
+    let opened = port.opened_on().ok();
+    let place = move |pod: &IpAddr| {
+        let v6 = pod.is_ipv6();
+        match opened? {
+            HostAddress::All => Some(Place::Node { v6 }),
+            HostAddress::Family { v6: own } => (own == v6).then_some(Place::Node { v6 }),
+            HostAddress::One(own) => (own.is_ipv6() == v6 && !own.is_loopback()).then_some(Place::Address(own)),
+        }
+    };
+    addresses.iter().filter_map(move |pod| Some((pod, place(pod)?))).map(move |(pod, place)| Exposed {
+        place,
         protocol: services::protocol(port.protocol),
         port: port.host,
-        inside: Some((*pod, port.pod)),
+        inside: Some((*pod, port.container)),
         keeps_source: true,
-        endpoints: vec![(*pod, port.pod)],
+        endpoints: vec![(*pod, port.container)],
         ranges: Vec::new(),
         affinity: false,
     })
@@ -83,6 +93,7 @@ pub struct GatewayReport {
 #[derive(Debug)]
 pub struct Gateway {
     options: Arc<Options>,
+    mtu: PodMtu,
     api: Api,
     switch: Arc<Switch>,
     node: watch::Receiver<Option<Arc<OwnNode>>>,
@@ -92,8 +103,9 @@ pub struct Gateway {
 
 impl Gateway {
     /// A gateway that has not begun yet, and what it will say.
-    pub fn new(
+    pub(crate) fn new(
         options: Arc<Options>,
+        mtu: PodMtu,
         api: &Api,
         switch: Arc<Switch>,
         node: watch::Receiver<Option<Arc<OwnNode>>>,
@@ -101,7 +113,7 @@ impl Gateway {
     ) -> (Self, watch::Receiver<GatewayReport>) {
         let state = Err("not begun yet".to_owned());
         let (report, told) = watch::channel(GatewayReport { state, annotations: Annotations::new(), host: None });
-        (Self { options, api: api.clone(), switch, node, host_ports, report }, told)
+        (Self { options, mtu, api: api.clone(), switch, node, host_ports, report }, told)
     }
 
     /// Keeps the gateway until it is told to stop. It stays as it is then: connections go on.
@@ -123,9 +135,10 @@ impl Gateway {
                 }
             }
         };
+        let recorder = Recorder::new(&self.api, "ovnkube-node", &self.options.node);
         let client = self.switch.client().clone();
         let (mut status, mut switch) = (client.status(), client.subscribe());
-        let mut carried = Carried::new(self.options.clone(), netlink);
+        let mut carried = Carried::new(self.options.clone(), recorder, netlink);
         let mut pause = SOON;
         loop {
             let connected = status.borrow_and_update().connected;
@@ -135,7 +148,8 @@ impl Gateway {
             let host_ports = self.host_ports.borrow_and_update().clone();
             exposed.extend(host_ports.iter().flat_map(|(_, addresses, port)| self::exposed(addresses, port)));
             let state = if connected {
-                carried.pass(&client, node.as_deref(), exposed, services.complete(), &self.report).await
+                let complete = services.complete();
+                carried.pass(&client, node.as_deref(), exposed, complete, &mut self.mtu, &self.report).await
             } else {
                 Err("Open vSwitch's database cannot be reached".to_owned())
             };
@@ -151,6 +165,7 @@ impl Gateway {
                     changed = status.changed() => if changed.is_err() { std::future::pending().await },
                     () = carried.switch_changed(&client, &mut switch) => {}
                     () = changes.next() => {}
+                    () = self.mtu.changed() => {}
                     () = next_service(&mut services) => {}
                     changed = self.node.changed() => if changed.is_err() { std::future::pending().await },
                     changed = self.host_ports.changed() => if changed.is_err() { std::future::pending().await },

@@ -8,7 +8,9 @@ use cni::Route;
 use netmodel::{InterfaceAddress, Mac, Prefix};
 use serde::Deserialize;
 use topology::identity::PodKey;
-use topology::objects::{Annotated, POD_NETWORKS, Protocol};
+use topology::objects::{
+    Annotated, Containers, HostPort, POD_NETWORKS, default_network, host_ports, one_or_many, standing_ports,
+};
 
 /// What the node's agent needs to know of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +30,8 @@ pub struct PodFacts {
     pub finished: bool,
     /// Whether it is being deleted.
     pub deleting: bool,
+    /// When it was created.
+    pub created: Box<str>,
     /// The network that was written on it.
     pub network: Annotated<Arc<PodNetwork>>,
     /// The ports of the host that it asks for.
@@ -45,19 +49,6 @@ pub struct PodNetwork {
     pub gateways: Box<[IpAddr]>,
     /// Its routes, beside those by the gateways.
     pub routes: Box<[Route]>,
-}
-
-/// A port of the host that leads to one of a pod.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct HostPort {
-    /// The protocol of both.
-    pub protocol: Protocol,
-    /// The host's address, if it is not all of them.
-    pub address: Option<IpAddr>,
-    /// The host's port.
-    pub host: u16,
-    /// The pod's port.
-    pub pod: u16,
 }
 
 #[derive(Deserialize)]
@@ -80,6 +71,8 @@ struct Metadata<'a> {
     #[serde(borrow)]
     uid: Cow<'a, str>,
     #[serde(borrow, default)]
+    creation_timestamp: Cow<'a, str>,
+    #[serde(borrow, default)]
     deletion_timestamp: Option<Cow<'a, str>>,
     #[serde(default)]
     annotations: Option<Annotations>,
@@ -101,29 +94,9 @@ struct Spec<'a> {
     node_name: Cow<'a, str>,
     host_network: bool,
     #[serde(borrow)]
-    containers: Option<Vec<Container<'a>>>,
+    containers: Containers<'a>,
     #[serde(borrow)]
-    init_containers: Option<Vec<Container<'a>>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Container<'a> {
-    #[serde(borrow)]
-    ports: Option<Vec<ContainerPort<'a>>>,
-    #[serde(borrow)]
-    restart_policy: Option<Cow<'a, str>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct ContainerPort<'a> {
-    container_port: i64,
-    host_port: i64,
-    #[serde(rename = "hostIP", borrow)]
-    host_address: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    protocol: Option<Cow<'a, str>>,
+    init_containers: Containers<'a>,
 }
 
 #[derive(Default, Deserialize)]
@@ -148,6 +121,7 @@ impl PodFacts {
                 Err(why) => Annotated::Broken(format!("annotation {POD_NETWORKS}: {why}").into()),
             },
         };
+        let ports = standing_ports(&spec.containers, &spec.init_containers);
         Ok(Self {
             key: Arc::new(PodKey::new(&metadata.namespace, &metadata.name)),
             uid: metadata.uid.as_ref().into(),
@@ -156,8 +130,9 @@ impl PodFacts {
             host_network: spec.host_network,
             finished: matches!(&*status.phase, "Succeeded" | "Failed"),
             deleting: metadata.deletion_timestamp.is_some(),
+            created: metadata.creation_timestamp.as_ref().into(),
             network,
-            host_ports: spec.host_ports(),
+            host_ports: if spec.host_network { Box::default() } else { host_ports(ports) },
         })
     }
 
@@ -167,44 +142,9 @@ impl PodFacts {
     }
 }
 
-impl Spec<'_> {
-    fn host_ports(&self) -> Box<[HostPort]> {
-        // The runtime itself opens those of pods in the host's network.
-        if self.host_network {
-            return Box::default();
-        }
-        let sidecar = |container: &&Container<'_>| container.restart_policy.as_deref() == Some("Always");
-        let sidecars = self.init_containers.iter().flatten().filter(sidecar);
-        let ports = self.containers.iter().flatten().chain(sidecars).flat_map(|one| one.ports.iter().flatten());
-        let number = |port: i64| u16::try_from(port).ok().filter(|port| *port > 0);
-        let wanted = ports.filter_map(|port| {
-            let address: Option<IpAddr> = port.host_address.as_deref().and_then(|text| text.parse().ok());
-            Some(HostPort {
-                protocol: port.protocol.as_deref().map_or(Some(Protocol::Tcp), Protocol::parse)?,
-                address: address.filter(|address| !address.is_unspecified()),
-                host: number(port.host_port)?,
-                pod: number(port.container_port)?,
-            })
-        });
-        let mut wanted: Vec<HostPort> = wanted.collect();
-        wanted.sort_unstable();
-        wanted.dedup();
-        wanted.into()
-    }
-}
-
+/// What the annotation says of ways out; the addresses are read as the controller reads them.
 #[derive(Deserialize)]
-struct Networks {
-    default: Network,
-}
-
-#[derive(Deserialize)]
-struct Network {
-    #[serde(default)]
-    ip_addresses: Vec<String>,
-    #[serde(default)]
-    ip_address: Option<String>,
-    mac_address: String,
+struct Ways {
     #[serde(default)]
     gateway_ips: Vec<String>,
     #[serde(default)]
@@ -223,20 +163,17 @@ struct NetworkRoute {
 impl PodNetwork {
     /// Reads the annotation.
     fn parse(text: &str) -> Result<Self, String> {
-        let Networks { default: network } =
-            serde_json::from_str(text).map_err(|error| format!("it is not JSON with a usable \"default\": {error}"))?;
-        let mac: Mac = network.mac_address.parse().map_err(|error| format!("mac_address: {error}"))?;
+        let topology::objects::PodNetwork { addresses, mac } = topology::objects::PodNetwork::read(text)?;
         if !mac.is_usable() {
             return Err(format!("mac_address: {mac} is of no interface"));
         }
-        let addresses = either(network.ip_addresses, network.ip_address);
-        let addresses: Vec<InterfaceAddress> = read("ip_addresses", &addresses)?;
-        if addresses.is_empty() {
-            return Err("ip_addresses is empty".to_owned());
+        let ways: Ways = default_network(text)?;
+        let mut gateways: Vec<IpAddr> = Vec::new();
+        for text in one_or_many(ways.gateway_ip, ways.gateway_ips) {
+            gateways.push(text.parse().map_err(|_| format!("gateway_ips: {text:?} is not an IP address"))?);
         }
-        let gateways: Vec<IpAddr> = read("gateway_ips", &either(network.gateway_ips, network.gateway_ip))?;
-        let mut routes = Vec::with_capacity(network.routes.len());
-        for NetworkRoute { dest, next_hop } in &network.routes {
+        let mut routes = Vec::with_capacity(ways.routes.len());
+        for NetworkRoute { dest, next_hop } in &ways.routes {
             let to: Prefix = dest.parse().map_err(|error| format!("routes: dest {dest:?}: {error}"))?;
             let by: Option<IpAddr> = match next_hop.as_str() {
                 "" => None,
@@ -247,7 +184,7 @@ impl PodNetwork {
             }
             routes.push(Route { to, by });
         }
-        Ok(Self { addresses: addresses.into(), mac, gateways: gateways.into(), routes: routes.into() })
+        Ok(Self { addresses, mac, gateways: gateways.into(), routes: routes.into() })
     }
 
     /// The pod's way out for an address.
@@ -267,15 +204,6 @@ impl PodNetwork {
         };
         self.gateways.iter().filter_map(everywhere).chain(self.routes.iter().copied()).collect()
     }
-}
-
-/// Who knows one family only wrote a single value.
-fn either(many: Vec<String>, one: Option<String>) -> Vec<String> {
-    if many.is_empty() { one.into_iter().collect() } else { many }
-}
-
-fn read<T: std::str::FromStr<Err: std::fmt::Display>>(key: &str, texts: &[String]) -> Result<Vec<T>, String> {
-    texts.iter().map(|text| text.parse().map_err(|error| format!("{key}: {text:?}: {error}"))).collect()
 }
 
 #[cfg(test)]
@@ -334,11 +262,15 @@ mod tests {
             "initContainers":[{"ports":[{"containerPort":1,"hostPort":1}]},
             {"restartPolicy":"Always","ports":[{"containerPort":53,"hostPort":5353,"protocol":"UDP","hostIP":"10.0.0.1"}]}]"#,
         );
-        let ports: Vec<_> =
-            facts.host_ports.iter().map(|port| (port.protocol, port.address, port.host, port.pod)).collect();
+        let ports: Vec<_> = facts
+            .host_ports
+            .iter()
+            .map(|port| (port.protocol.name(), port.host, port.container, &*port.address))
+            .collect();
+        assert_eq!(ports, [("TCP", 8080, 80, ""), ("UDP", 5353, 53, "10.0.0.1")]);
         assert_eq!(
-            ports,
-            [(Protocol::Tcp, None, 8080, 80), (Protocol::Udp, Some("10.0.0.1".parse().unwrap()), 5353, 53)]
+            pod("x", r#","hostNetwork":true,"containers":[{"ports":[{"containerPort":8,"hostPort":8}]}]"#).host_ports,
+            [].into()
         );
     }
 }

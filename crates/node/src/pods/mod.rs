@@ -10,9 +10,9 @@ use cni::{Code, Failure, PodReference};
 use kubernetes::{Api, ApiError, Identity, Observed, Resource, Watch};
 use tokio::sync::{Notify, Semaphore, watch};
 use topology::identity::PodKey;
-use topology::objects::Annotated;
+use topology::objects::{Annotated, HostPort};
 
-pub use facts::{HostPort, PodFacts, PodNetwork};
+pub use facts::{PodFacts, PodNetwork};
 
 /// So many pods are asked for by name at once at most.
 const QUESTIONS: usize = 4;
@@ -237,6 +237,7 @@ impl Pods {
                     host_network: false,
                     finished: false,
                     deleting: false,
+                    created: Box::default(),
                     network: Annotated::Broken(error.into()),
                     host_ports: Box::default(),
                 });
@@ -262,11 +263,15 @@ impl Pods {
     fn publish(&self) {
         let state = self.state();
         let mut published = Vec::new();
-        for (key, facts) in &state.pods {
+        let mut asking: Vec<&Arc<PodFacts>> =
+            state.pods.values().filter(|facts| !facts.host_ports.is_empty()).collect();
+        // Of two that ask for one port the older has it, here as in the controller.
+        asking.sort_by_key(|facts| (&facts.created, &facts.key));
+        for facts in asking {
             let Some(network) = facts.network.valid().filter(|_| !facts.finished) else { continue };
             for port in &facts.host_ports {
                 let addresses = network.addresses.iter().map(|address| address.address()).collect();
-                published.push((key.clone(), addresses, *port));
+                published.push((facts.key.clone(), addresses, port.clone()));
             }
         }
         drop(state);

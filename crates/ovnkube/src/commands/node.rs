@@ -1,15 +1,17 @@
 //! `ovnkube node`: from settings to the role.
 
+use std::convert::Infallible;
 use std::net::IpAddr;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
 use node::{CniOptions, Encapsulation, GatewayMode, GatewayOptions, Options, OvnController};
 use telemetry::Telemetry;
+use tokio::sync::watch;
 
 use super::agreement::{cluster, kubeconfig, path};
 use crate::cli::Node;
-use crate::config::{Config, Given, Problems};
+use crate::config::{Config, Follower, Given, Problems};
 use crate::settings::{self, list, node as own, parse_bind_address, parse_seconds};
 
 pub(super) fn run(role: &Node, given: &Given) -> anyhow::Result<ExitCode> {
@@ -34,11 +36,62 @@ pub(super) fn run(role: &Node, given: &Given) -> anyhow::Result<ExitCode> {
     telemetry.listen_setting = "[metrics] bind-address".into();
     let telemetry = Telemetry::start(&telemetry)?;
     let ended = runtime.block_on(async {
-        let ended = node::run(options, &telemetry).await;
+        let mtu = watch::Sender::new(options.cluster.gateway_mtu);
+        let running = node::run(options, mtu.subscribe(), &telemetry);
+        let ended = tokio::select! {
+            ended = running => ended,
+            never = follow_file(role, given, config, mtu) => match never {},
+        };
         telemetry.stop().await;
         ended
     });
     ended.map(|()| ExitCode::SUCCESS).map_err(Into::into)
+}
+
+/// Reads the file again when it changes. The pods' MTU is what changes while the agent runs; what else is new is named, so
+/// that nobody believes that it is in force.
+async fn follow_file(role: &Node, given: &Given, mut in_force: Config, mtu: watch::Sender<u32>) -> Infallible {
+    let mut follower = match Follower::of(given) {
+        Ok(Some(follower)) => follower,
+        Ok(None) => std::future::pending().await,
+        Err(error) => {
+            tracing::warn!(%error, "changes of the configuration file will not be noticed");
+            std::future::pending().await
+        }
+    };
+    loop {
+        if let Err(error) = follower.changed().await {
+            tracing::warn!(%error, "changes of the configuration file are not noticed any more");
+            return std::future::pending().await;
+        }
+        let file = follower.file().display();
+        let read = Config::load(given).map_err(anyhow::Error::from);
+        match read.and_then(|config| Ok((options(role, &config)?, config))) {
+            Err(error) => {
+                let why = format!("{error:#}").replace('\n', "; ");
+                tracing::warn!(%file, why, "the configuration has changed and cannot be used; what was in force stays");
+            }
+            Ok((options, config)) => {
+                let others = changed(&in_force, &config);
+                tracing::info!(%file, mtu = options.cluster.gateway_mtu, "the configuration has changed");
+                if !others.is_empty() {
+                    let settings = others.join(", ");
+                    tracing::warn!(settings, "in force when the agent is started again");
+                }
+                let wanted = options.cluster.gateway_mtu;
+                mtu.send_if_modified(|before| std::mem::replace(before, wanted) != wanted);
+                in_force = config;
+            }
+        }
+    }
+}
+
+/// The settings that differ, but for those that change while the agent runs.
+fn changed(before: &Config, after: &Config) -> Vec<String> {
+    let both = before.effective.iter().zip(&after.effective);
+    both.filter(|(before, after)| before.value != after.value && before.setting.flag != settings::MTU.flag)
+        .map(|(before, _)| format!("[{}] {}", before.setting.section, before.setting.key))
+        .collect()
 }
 
 fn options(role: &Node, config: &Config) -> anyhow::Result<Options> {

@@ -44,7 +44,7 @@ pub(super) fn read(
     }
 }
 
-fn contents(path: &Path) -> io::Result<Vec<u8>> {
+pub(super) fn contents(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(LARGEST_FILE + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LARGEST_FILE {

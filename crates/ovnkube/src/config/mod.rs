@@ -4,6 +4,7 @@
 //! are read and every problem in them is told at once, so that nobody corrects a file line by line.
 
 mod file;
+mod follow;
 mod ini;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,8 @@ use serde::Serialize;
 use telemetry::LogOptions;
 
 use crate::settings::{self, SETTINGS, Setting};
+
+pub(crate) use follow::Follower;
 
 /// Read when no other file is named, if it is there.
 pub(crate) const DEFAULT_FILE: &str = "/etc/openvswitch/ovn_k8s.conf";

@@ -26,7 +26,7 @@ pub(crate) const ENCAP_PORT: Setting = Setting {
     flag: "encap-port",
     default: "6081",
     placeholder: "PORT",
-    allowed: "a UDP port",
+    allowed: "a UDP port, 1 to 65535",
     help: "The port of the tunnels to other nodes",
     check: |value| match value.parse::<u16>() {
         Ok(1..) => Ok(()),
@@ -98,7 +98,7 @@ pub(crate) const GATEWAY_INTERFACE: Setting = Setting {
     flag: "gateway-interface",
     default: "",
     placeholder: "NAME",
-    allowed: "a bridge of Open vSwitch to use, or a device to make one of; empty is br-ex",
+    allowed: "a bridge of Open vSwitch to use, or a device to make one of; empty is br-ex if there is one, else the device of the default route",
     help: "The bridge or device that leads to the outside",
     check: |value| match value.len() {
         0..=15 => Ok(()),
@@ -152,7 +152,7 @@ pub(crate) const CNI_PATIENCE: Setting = Setting {
     flag: "cni-patience",
     default: "60",
     placeholder: "SECONDS",
-    allowed: "a number of seconds such as 4 or 0.5",
+    allowed: "a number of seconds from 0.01 to 3600, such as 60",
     help: "How long a pod waits for its annotation and its flows before the runtime is told to try again",
     check: |value| parse_seconds(value).map(drop),
 };

@@ -3,6 +3,7 @@
 use lab::Family;
 use serde_json::json;
 
+use crate::cluster::until;
 use crate::sandbox::{addresses, request};
 use crate::site::{Site, configuration};
 
@@ -72,21 +73,53 @@ fn pods_talk_over_both() {
     pods_talk("cni-dual", Family::Dual, 2);
 }
 
-/// A new MTU is that of pods that are wired from then on; those before keep theirs and go on.
+/// A new MTU in the agent's file is that of pods that are wired from then on; those before keep theirs and go on. One that
+/// does not fit is told and not used.
 #[test]
 fn a_new_mtu_reaches_new_pods() {
     let site = Site::start("cni-mtu", 1, Family::V4);
-    site.agents(&[]);
-    let (before, after) = (site.sandbox("before", 1), site.sandbox("after", 1));
+    let file = site.path(1, "/run/ovn_k8s.conf");
+    let write = |text: &str| {
+        std::fs::write(file.with_extension("new"), text).unwrap();
+        std::fs::rename(file.with_extension("new"), &file).unwrap();
+    };
+    write("[default]\nmtu = 1400\n");
+    site.agents(&["--config", "/run/ovn_k8s.conf"]);
+    let before = site.sandbox("before", 1);
     let old = before.add();
-    site.cluster.lab.terminate("agent-n1", std::time::Duration::from_secs(20)).unwrap();
-    site.agent(1, &["--mtu", "1300"]);
+    let host = site.machine(1);
+    let is_in_force = |mtu: &str| {
+        until(&format!("MTU {mtu} is in force"), || {
+            let device = host.run(&["ip", "link", "show", "ovn-k8s-mp0"]).unwrap();
+            device.contains(&format!("mtu {mtu} ")).then_some(())
+        });
+    };
+    write("[default]\nmtu = 1300\n");
+    is_in_force("1300");
+    let asked = host.run(&["ovs-vsctl", "--timeout=30", "get", "Interface", "ovn-k8s-mp0", "mtu_request"]).unwrap();
+    assert_eq!(asked.trim(), "1300");
+    let after = site.sandbox("after", 1);
     let new = after.add();
-    assert!(before.run(&["ip", "link", "show", "eth0"]).contains("mtu 1400"));
-    assert!(after.run(&["ip", "link", "show", "eth0"]).contains("mtu 1300"));
-    before.talks_to(&after, addresses(&new)[0]);
-    after.talks_to(&before, addresses(&old)[0]);
-    for sandbox in [&before, &after] {
+    write("[default]\nmtu = 9000\n");
+    let refused = until("the node says that it does not fit", || {
+        let events = site.cluster.get(&["events", "--field-selector", "reason=MtuRefused"]);
+        Some(events["items"].get(0)?["message"].as_str()?.to_owned())
+    });
+    assert!(
+        refused.contains("9000") && refused.contains("at most 1442") && refused.contains("1300 stays"),
+        "{refused}"
+    );
+    write("[default]\nmtu = soon\n[gateway]\n");
+    until("the file cannot be used", || {
+        let log = site.cluster.lab.log("agent-n1").unwrap();
+        (log.contains("what was in force stays") && log.contains("not a usable MTU")).then_some(())
+    });
+    let last = site.sandbox("last", 1);
+    last.add();
+    for (sandbox, mtu) in [(&before, "1400"), (&after, "1300"), (&last, "1300")] {
+        assert!(sandbox.run(&["ip", "link", "show", "eth0"]).contains(&format!("mtu {mtu} ")));
         sandbox.ask("CHECK").unwrap();
     }
+    before.talks_to(&after, addresses(&new)[0]);
+    after.talks_to(&before, addresses(&old)[0]);
 }

@@ -1,10 +1,12 @@
-//! A defect of the real server that transactions have to stay clear of.
+//! Defects of the real server that transactions have to stay clear of.
 //!
 //! Open vSwitch 3.5 (not 3.1) looks once at each row of a transaction for weak references to rows that went, in the
 //! order of a hash table. A row that it has looked at before it comes to the row that went keeps its reference to
 //! nobody. So whether a transaction that touches a row and deletes what that row refers to weakly, or deletes two rows
 //! that it refers to, leaves such a reference is a matter of chance. What the in-memory database does (the reference
 //! goes, as RFC 7047 has it) is then not always what the server does.
+//!
+//! It calculates with numbers too small for its own reader of JSON: who sends one back to it loses the connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -72,6 +74,13 @@ pub(crate) fn assess(
         }
     }
     outcome
+}
+
+/// Whether a number comes about that the server could not be told again.
+pub(crate) fn unspeakable(changes: &[RowChange]) -> bool {
+    let rows = changes.iter().filter_map(|change| change.after.as_ref());
+    let mut atoms = rows.flat_map(|row| row.values()).flat_map(Datum::atoms);
+    atoms.any(|atom| matches!(atom, Atom::Real(real) if real.is_subnormal()))
 }
 
 fn is_weak(schema: &DatabaseSchema, table: &str, column: &str) -> bool {

@@ -12,7 +12,7 @@ use super::{Given, gateway, node};
 use crate::allocation::PodAllocation;
 use crate::contribution::Draft;
 use crate::identity::PodKey;
-use crate::objects::{HostPort, NodeFacts, PodFacts, Protocol};
+use crate::objects::{HostAddress, HostPort, NodeFacts, PodFacts, Protocol};
 use crate::refusal::Refusal;
 use crate::service_index::Claim;
 use crate::store::Door;
@@ -77,9 +77,6 @@ pub(super) fn add(draft: &mut Draft<'_>, pod: &PodFacts, own: &PodAllocation, no
 fn meant(port: &HostPort, node: &NodeFacts, given: Given<'_>) -> Result<Vec<IpAddr>, Refusal> {
     let families = given.settings.families();
     let all: Vec<IpAddr> = families.flat_map(|v6| host_addresses(node, v6)).collect();
-    if port.address.is_empty() {
-        return Ok(all);
-    }
     let refused = |why: String| {
         let message = format!(
             "spec.containers.ports.hostIP: {why}: port {}/{} of the node does not lead to the pod; everything else of it \
@@ -89,14 +86,15 @@ fn meant(port: &HostPort, node: &NodeFacts, given: Given<'_>) -> Result<Vec<IpAd
         );
         Err(Refusal::new("HostPortRefused", message))
     };
-    match port.address.parse::<IpAddr>() {
-        Err(_) => refused(format!("{:?} is not an IP address", port.address)),
-        Ok(any) if any.is_unspecified() => Ok(all.into_iter().filter(|own| own.is_ipv6() == any.is_ipv6()).collect()),
+    match port.opened_on() {
+        Err(why) => refused(why),
+        Ok(HostAddress::All) => Ok(all),
+        Ok(HostAddress::Family { v6 }) => Ok(all.into_iter().filter(|own| own.is_ipv6() == v6).collect()),
         // Nobody has told yet which addresses there are.
-        Ok(address) if all.contains(&address) || all.is_empty() => {
+        Ok(HostAddress::One(address)) if all.contains(&address) || all.is_empty() => {
             Ok(all.into_iter().filter(|own| *own == address).collect())
         }
-        Ok(address) => {
+        Ok(HostAddress::One(address)) => {
             let known: Vec<String> = all.iter().map(ToString::to_string).collect();
             refused(format!("{address} is none of the addresses of node {} ({})", node.name, known.join(", ")))
         }

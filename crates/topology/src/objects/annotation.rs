@@ -2,12 +2,11 @@
 
 use std::fmt::{self, Write as _};
 
-use netmodel::{InterfaceAddress, Mac, Prefix};
+use netmodel::Prefix;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::node::{NODE_ID, NODE_SUBNETS};
-use super::pod::PodNetwork;
 use crate::allocation::{NodeAllocation, PodAllocation};
 use crate::settings::ClusterSettings;
 
@@ -48,7 +47,7 @@ pub(super) fn shortened(text: &str) -> String {
 }
 
 /// The value of the default network in an annotation that has one for each network.
-pub(super) fn default_network<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, String> {
+pub fn default_network<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, String> {
     #[derive(Deserialize)]
     struct Networks<T> {
         default: T,
@@ -56,31 +55,6 @@ pub(super) fn default_network<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T
     let networks: Networks<T> = serde_json::from_str(text)
         .map_err(|error| format!("{} is not JSON with a usable \"default\": {error}", shortened(text)))?;
     Ok(networks.default)
-}
-
-#[derive(Deserialize)]
-struct PodNetworks {
-    #[serde(default)]
-    ip_addresses: Vec<String>,
-    #[serde(default)]
-    ip_address: Option<String>,
-    mac_address: String,
-}
-
-pub(super) fn read_pod_networks(text: &str) -> Result<PodNetwork, String> {
-    let network: PodNetworks = default_network(text)?;
-    let mac: Mac = network.mac_address.parse().map_err(|error| format!("mac_address: {error}"))?;
-    // An older controller wrote a single address only.
-    let texts =
-        if network.ip_addresses.is_empty() { network.ip_address.into_iter().collect() } else { network.ip_addresses };
-    let mut addresses: Vec<InterfaceAddress> = Vec::with_capacity(texts.len());
-    for text in &texts {
-        addresses.push(text.parse().map_err(|error| format!("ip_addresses: {error}"))?);
-    }
-    if addresses.is_empty() {
-        return Err("ip_addresses is empty".into());
-    }
-    Ok(PodNetwork { addresses: addresses.into(), mac })
 }
 
 /// Either one subnet or a list of them, as older and newer controllers write it.
@@ -155,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_huge_annotation_makes_no_huge_message() {
-        let why = read_pod_networks(&"é".repeat(500_000)).unwrap_err();
+        let why = crate::objects::PodNetwork::read(&"é".repeat(500_000)).unwrap_err();
         assert!(why.len() < 400, "{}", why.len());
     }
 }

@@ -5,6 +5,7 @@
 
 mod admin_policy;
 mod annotation;
+mod container;
 mod field;
 mod labels;
 mod namespace;
@@ -19,17 +20,18 @@ mod slice;
 mod wishes;
 
 pub use admin_policy::{AdminPolicyFacts, AdminPolicySpec, BASELINE_NAME, Condition, LAST_PRIORITY, READY};
-pub use annotation::{Annotated, POD_NETWORKS, node_annotations, pod_annotation};
+pub use annotation::{Annotated, POD_NETWORKS, default_network, node_annotations, pod_annotation};
+pub use container::{ContainerPort, Containers, HostAddress, HostPort, host_ports, standing_ports};
 pub use labels::{LabelSelector, Labels};
 pub use namespace::{AclLogging, NamespaceFacts};
 pub use node::{GatewayFacts, GatewayMode, MANAGEMENT_MACS, NODE_ID, NODE_SUBNETS, NodeFacts};
-pub use pod::{ContainerPort, PodFacts, PodNetwork};
+pub use pod::{PodFacts, PodNetwork, one_or_many};
 pub use policy::{PolicyFacts, PolicySpec};
 pub use protocol::Protocol;
 pub use rule::{Action, Peer, PortRule, Ports, Rule};
 pub use service::{ServiceFacts, ServicePort, ServiceSpec, ServiceType};
 pub use slice::{Endpoint, Hints, SliceFacts, SlicePort, SliceSpec};
-pub use wishes::{HostPort, Rate, StaticRequest, Wishes};
+pub use wishes::{Rate, StaticRequest, Wishes};
 
 use std::borrow::Cow;
 use std::fmt;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use netmodel::{InterfaceAddress, Mac};
 use serde::Deserialize;
 
-use super::annotation::{POD_NETWORKS, read_pod_networks, shortened};
-use super::rule::port_name;
+use super::annotation::{POD_NETWORKS, default_network, shortened};
+use super::container::{ContainerPort, Containers, host_ports, named_ports, standing_ports};
 use super::wishes::{EGRESS_BANDWIDTH, INGRESS_BANDWIDTH};
-use super::{Annotated, HostPort, Labels, Metadata, Protocol, Rate, StaticRequest, Wishes};
+use super::{Annotated, HostPort, Labels, Metadata, Rate, StaticRequest, Wishes};
 use crate::identity::{Name, PodKey};
 
 /// A request for addresses, as the network attachment of the default network says it.
@@ -40,17 +40,6 @@ pub struct PodFacts {
     pub ports: Box<[ContainerPort]>,
 }
 
-/// A port of a container, by its name.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ContainerPort {
-    /// Its name.
-    pub name: Name,
-    /// Its protocol.
-    pub protocol: Protocol,
-    /// Its number.
-    pub number: u16,
-}
-
 /// The addresses on a pod's annotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodNetwork {
@@ -58,6 +47,37 @@ pub struct PodNetwork {
     pub addresses: Box<[InterfaceAddress]>,
     /// Its MAC.
     pub mac: Mac,
+}
+
+#[derive(Deserialize)]
+struct Written {
+    #[serde(default)]
+    ip_addresses: Vec<String>,
+    #[serde(default)]
+    ip_address: Option<String>,
+    mac_address: String,
+}
+
+impl PodNetwork {
+    /// Reads the annotation.
+    pub fn read(text: &str) -> Result<Self, String> {
+        let network: Written = default_network(text)?;
+        let mac: Mac = network.mac_address.parse().map_err(|error| format!("mac_address: {error}"))?;
+        let texts = one_or_many(network.ip_address, network.ip_addresses);
+        let mut addresses: Vec<InterfaceAddress> = Vec::with_capacity(texts.len());
+        for text in &texts {
+            addresses.push(text.parse().map_err(|error| format!("ip_addresses: {error}"))?);
+        }
+        if addresses.is_empty() {
+            return Err("ip_addresses is empty".into());
+        }
+        Ok(Self { addresses: addresses.into(), mac })
+    }
+}
+
+/// The annotation's values of one kind: an older controller wrote a single one only.
+pub fn one_or_many(one: Option<String>, many: Vec<String>) -> Vec<String> {
+    if many.is_empty() { one.into_iter().collect() } else { many }
 }
 
 #[derive(Deserialize)]
@@ -77,79 +97,9 @@ struct Spec<'a> {
     node_name: Cow<'a, str>,
     host_network: bool,
     #[serde(borrow)]
-    containers: Option<Vec<Container<'a>>>,
+    containers: Containers<'a>,
     #[serde(borrow)]
-    init_containers: Option<Vec<Container<'a>>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Container<'a> {
-    #[serde(borrow)]
-    ports: Option<Vec<PortOfContainer<'a>>>,
-    #[serde(borrow)]
-    restart_policy: Option<Cow<'a, str>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct PortOfContainer<'a> {
-    #[serde(borrow)]
-    name: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    protocol: Option<Cow<'a, str>>,
-    container_port: i64,
-    host_port: i64,
-    #[serde(borrow, rename = "hostIP")]
-    host_ip: Option<Cow<'a, str>>,
-}
-
-impl PortOfContainer<'_> {
-    /// Its protocol and number, if they can be.
-    fn place(&self) -> Option<(Protocol, u16)> {
-        let protocol = self.protocol.as_deref().map_or(Some(Protocol::Tcp), Protocol::parse)?;
-        Some((protocol, number(self.container_port)?))
-    }
-}
-
-fn number(port: i64) -> Option<u16> {
-    u16::try_from(port).ok().filter(|port| *port > 0)
-}
-
-impl Spec<'_> {
-    /// The ports of containers that run as long as the pod does.
-    fn all_ports(&self) -> impl Iterator<Item = &PortOfContainer<'_>> {
-        let sidecar = |container: &&Container<'_>| container.restart_policy.as_deref() == Some("Always");
-        let sidecars = self.init_containers.iter().flatten().filter(sidecar);
-        self.containers.iter().flatten().chain(sidecars).flat_map(|container| container.ports.iter().flatten())
-    }
-
-    /// Ports of the node that lead to the pod. On the host's own network there is nothing to be led.
-    fn host_ports(&self) -> Box<[HostPort]> {
-        let ports = self.all_ports().filter(|_| !self.host_network).filter_map(|port| {
-            let host = number(port.host_port)?;
-            let (protocol, container) = port.place()?;
-            Some(HostPort { protocol, host, container, address: port.host_ip.as_deref().unwrap_or_default().into() })
-        });
-        let mut ports: Vec<HostPort> = ports.collect();
-        ports.sort_unstable();
-        ports.dedup();
-        ports.into()
-    }
-
-    /// Those of them that have names.
-    fn ports(&self) -> Box<[ContainerPort]> {
-        let named = self.all_ports().filter_map(|port| {
-            let name = port.name.as_deref().filter(|name| !name.is_empty())?;
-            let (protocol, number) = port.place()?;
-            // One that no policy can name concerns nobody.
-            Some(ContainerPort { name: port_name(name, "").ok()?, protocol, number })
-        });
-        let mut named: Vec<ContainerPort> = named.collect();
-        named.sort_unstable();
-        named.dedup();
-        named.into()
-    }
+    init_containers: Containers<'a>,
 }
 
 #[derive(Default, Deserialize)]
@@ -164,6 +114,7 @@ impl PodFacts {
     pub fn parse(json: &str) -> Result<Self, String> {
         let Object { metadata, spec, status } = serde_json::from_str(json).map_err(|error| error.to_string())?;
         metadata.check("Pod")?;
+        let ports = || standing_ports(&spec.containers, &spec.init_containers);
         Ok(Self {
             key: Arc::new(PodKey::new(&metadata.namespace, &metadata.name)),
             uid: metadata.uid.as_ref().into(),
@@ -171,15 +122,15 @@ impl PodFacts {
             host_network: spec.host_network,
             finished: matches!(&*status.phase, "Succeeded" | "Failed"),
             created: metadata.created(),
-            network: metadata.annotated(POD_NETWORKS, read_pod_networks),
+            network: metadata.annotated(POD_NETWORKS, PodNetwork::read),
             wishes: Wishes {
                 request: metadata.annotated(DEFAULT_NETWORK, read_request),
                 ingress: metadata.annotated(INGRESS_BANDWIDTH, Rate::read),
                 egress: metadata.annotated(EGRESS_BANDWIDTH, Rate::read),
-                host_ports: spec.host_ports(),
+                host_ports: if spec.host_network { Box::default() } else { host_ports(ports()) },
             }
             .kept(),
-            ports: spec.ports(),
+            ports: named_ports(ports()),
             labels: metadata.labels,
         })
     }
@@ -241,6 +192,7 @@ fn read_request(text: &str) -> Result<StaticRequest, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objects::Protocol;
 
     fn parse(metadata: &str, spec: &str, phase: &str) -> PodFacts {
         PodFacts::parse(&format!(

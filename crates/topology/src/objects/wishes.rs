@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use netmodel::Mac;
 
 use super::annotation::shortened;
-use super::{Annotated, Protocol, quantity};
+use super::{Annotated, HostPort, quantity};
 
 /// How much a pod may get.
 pub(super) const INGRESS_BANDWIDTH: &str = "kubernetes.io/ingress-bandwidth";
@@ -41,19 +41,6 @@ pub struct StaticRequest {
 /// A bandwidth in kilobits per second, as the database has room for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate(pub u32);
-
-/// A port of a pod's node that leads to the pod.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct HostPort {
-    /// Its protocol.
-    pub protocol: Protocol,
-    /// The port of the node.
-    pub host: u16,
-    /// The port of the pod.
-    pub container: u16,
-    /// The address of the node, as it is written; empty is all of them.
-    pub address: Box<str>,
-}
 
 impl Wishes {
     /// Nothing at all is kept as nothing.
