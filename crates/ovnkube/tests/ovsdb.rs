@@ -144,9 +144,9 @@ fn watch(lab: &Lab, remote: &str) {
 }
 
 fn watch_that_ends(lab: &Lab, remote: &str) {
-    let quiet = ["watch", remote, DATABASE, "Logical_Router", "--changes-only", "--timeout", "1"];
+    let quiet = ["watch", remote, DATABASE, "Logical_Router", "--changes-only", "--timeout", "3"];
     assert_eq!(succeeds(&quiet), "");
-    fails(&[&quiet[..], &["--count", "2"]].concat(), 1, "0 of 2 changes came within 1 s");
+    fails(&[&quiet[..], &["--count", "2"]].concat(), 1, "0 of 2 changes came within 3 s");
     fails(&["watch", remote, DATABASE, "Logical_Ruter"], 1, "did you mean Logical_Router?");
 
     // SIGTERM and SIGINT end it well, with what was printed.

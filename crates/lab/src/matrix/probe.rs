@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::names;
 use crate::namespace::enter_network;
@@ -12,8 +12,12 @@ use crate::namespace::enter_network;
 const PATIENCE: Duration = Duration::from_secs(4);
 /// How long silence must last to be called a refusal. Ways that pass answer within milliseconds.
 const SILENCE: Duration = Duration::from_millis(1500);
-/// A load balancer does not recover a connection whose first packet was lost, so a way is tried more than once.
+/// A load balancer does not recover a connection whose first packet was lost, so a way is tried more than once: at least so
+/// often, and for so long.
 const TRIES: u32 = 4;
+const LONGEST: Duration = Duration::from_secs(16);
+/// Between tries, where one was refused at once.
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// What is reached.
 #[derive(Debug, Clone)]
@@ -36,14 +40,16 @@ pub(super) struct Way {
 impl Way {
     /// Whether an answer comes back, and what it says.
     pub(super) fn passes(&self) -> Result<String, String> {
-        let mut last = Err(String::new());
-        for _ in 0..TRIES {
-            last = self.attempt(PATIENCE);
-            if last.is_ok() {
-                return last;
+        let begin = Instant::now();
+        let mut tries = 0;
+        loop {
+            let answer = self.attempt(PATIENCE);
+            tries += 1;
+            if answer.is_ok() || (tries >= TRIES && begin.elapsed() >= LONGEST) {
+                return answer;
             }
+            std::thread::sleep(PAUSE);
         }
-        last
     }
 
     /// One try that gives up soon: for ways that shall not pass.

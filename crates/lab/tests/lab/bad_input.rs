@@ -163,16 +163,28 @@ fn a_name_that_leads_elsewhere_removes_nothing() {
 fn an_interrupted_image_leaves_no_mount_and_no_builder() {
     use std::io::{BufRead, BufReader};
     let scratch = Scratch::new("interrupted");
-    let mut building = lab()
-        .args(["up", "--no-kubernetes", "--name", "no-image"])
-        .env("OVNKUBE_LAB_CACHE", scratch.path())
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    // In the middle of it: packages are being installed, and file systems are mounted below the folder.
-    let mut lines = BufReader::new(building.stderr.take().unwrap()).lines().map_while(Result::ok);
-    lines.find(|line| line.contains("installing remaining packages")).expect("mmdebstrap installs packages");
+    let mut said = Vec::new();
+    // In the middle of it: packages are being installed, and file systems are mounted below the folder. Packages are fetched
+    // before that, which may fail for reasons that are not ours.
+    let begun = (0..3).find_map(|_| {
+        let mut building = lab()
+            .args(["up", "--no-kubernetes", "--name", "no-image"])
+            .env("OVNKUBE_LAB_CACHE", scratch.path())
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(building.stderr.take().unwrap()).lines().map_while(Result::ok);
+        for line in lines.by_ref() {
+            if line.contains("installing remaining packages") {
+                return Some((building, lines));
+            }
+            said.push(line);
+        }
+        building.wait().unwrap();
+        None
+    });
+    let (mut building, _lines) = begun.unwrap_or_else(|| panic!("mmdebstrap installs no packages: {said:#?}"));
     building.kill().unwrap();
     building.wait().unwrap();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);

@@ -110,7 +110,7 @@ fn a_paused_chassis_claims_nothing_and_keeps_hv_cfg_back() {
     chassis.resume("lc-3").unwrap();
     lab.nbctl(&["--wait=hv", "sync"]).unwrap();
     assert_eq!(ports_up(&lab), 40);
-    assert_eq!(chassis.claimed(), 40);
+    chassis.wait_claimed(40, PATIENCE).unwrap();
 }
 
 #[test]
@@ -132,7 +132,8 @@ fn a_chassis_that_somebody_deleted_comes_back_with_its_ports() {
         lab.nbctl(&["wait-until", "Logical_Switch_Port", port, "up=true"]).unwrap();
     }
     lab.nbctl(&["--wait=hv", "sync"]).unwrap();
-    assert_eq!((chassis.claimed(), ports_up(&lab)), (20, 20));
+    chassis.wait_claimed(20, PATIENCE).unwrap();
+    assert_eq!(ports_up(&lab), 20);
 }
 
 #[test]
@@ -140,7 +141,7 @@ fn nodes_join_and_leave_and_ports_move_between_them() {
     let (lab, chassis) = start("light-nodes", Databases::Standalone, 2);
     add_ports(&lab, 1, 4, 2);
     lab.nbctl(&["--wait=hv", "sync"]).unwrap();
-    assert_eq!(chassis.claimed(), 4);
+    chassis.wait_claimed(4, PATIENCE).unwrap();
     // Requested by host name, before there is such a node.
     let port = ["lsp-add", "sw", "ns_late", "--", "set", "Logical_Switch_Port", "ns_late"];
     lab.nbctl(&[&port[..], &["options:requested-chassis=host-9"]].concat()).unwrap();

@@ -257,7 +257,11 @@ impl Carried {
         if lines > 0 {
             tracing::info!(bridge = name, lines, "flows were changed");
         }
-        if complete { Ok(()) } else { Err("Services are not known yet: is the API server reachable?".to_owned()) }
+        if complete {
+            Ok(())
+        } else {
+            Err("Services and pods are not known yet: is the API server reachable?".to_owned())
+        }
     }
 
     /// The subnets of this node's pods: from the API, or as they were when it last answered.

@@ -97,7 +97,7 @@ pub struct Gateway {
     api: Api,
     switch: Arc<Switch>,
     node: watch::Receiver<Option<Arc<OwnNode>>>,
-    host_ports: watch::Receiver<Published>,
+    host_ports: watch::Receiver<Option<Published>>,
     report: watch::Sender<GatewayReport>,
 }
 
@@ -109,7 +109,7 @@ impl Gateway {
         api: &Api,
         switch: Arc<Switch>,
         node: watch::Receiver<Option<Arc<OwnNode>>>,
-        host_ports: watch::Receiver<Published>,
+        host_ports: watch::Receiver<Option<Published>>,
     ) -> (Self, watch::Receiver<GatewayReport>) {
         let state = Err("not begun yet".to_owned());
         let (report, told) = watch::channel(GatewayReport { state, annotations: Annotations::new(), host: None });
@@ -146,9 +146,11 @@ impl Gateway {
             let mut exposed = services.exposed(&self.options.cluster);
             // Of two the first counts: what a Service has is no pod's, here as in the controller.
             let host_ports = self.host_ports.borrow_and_update().clone();
-            exposed.extend(host_ports.iter().flat_map(|(_, addresses, port)| self::exposed(addresses, port)));
+            let doors = host_ports.iter().flat_map(|ports| ports.iter());
+            exposed.extend(doors.flat_map(|(_, addresses, port)| self::exposed(addresses, port)));
+            // What an earlier one of us left for those who are not known yet stays.
+            let complete = services.complete() && host_ports.is_some();
             let state = if connected {
-                let complete = services.complete();
                 carried.pass(&client, node.as_deref(), exposed, complete, &mut self.mtu, &self.report).await
             } else {
                 Err("Open vSwitch's database cannot be reached".to_owned())

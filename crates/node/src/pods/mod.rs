@@ -34,7 +34,8 @@ struct Shared {
     node: String,
     state: Mutex<State>,
     questions: Semaphore,
-    published: watch::Sender<Published>,
+    /// Nothing until all pods were told once.
+    published: watch::Sender<Option<Published>>,
     listed: watch::Sender<bool>,
 }
 
@@ -67,7 +68,7 @@ impl Pods {
             node: node.to_owned(),
             state: Mutex::default(),
             questions: Semaphore::new(QUESTIONS),
-            published: watch::Sender::new(Arc::new([])),
+            published: watch::Sender::new(None),
             listed: watch::Sender::new(false),
         };
         let pods = Self { shared: Arc::new(shared) };
@@ -76,8 +77,8 @@ impl Pods {
         pods
     }
 
-    /// The ports of the host that lead to pods of this node.
-    pub fn published(&self) -> watch::Receiver<Published> {
+    /// The ports of the host that lead to pods of this node, once all pods are known.
+    pub fn published(&self) -> watch::Receiver<Option<Published>> {
         self.shared.published.subscribe()
     }
 
@@ -261,6 +262,9 @@ impl Pods {
     }
 
     fn publish(&self) {
+        if !*self.shared.listed.borrow() {
+            return;
+        }
         let state = self.state();
         let mut published = Vec::new();
         let mut asking: Vec<&Arc<PodFacts>> =
@@ -276,9 +280,9 @@ impl Pods {
         }
         drop(state);
         self.shared.published.send_if_modified(|known| {
-            let changed = **known != *published;
+            let changed = known.as_deref() != Some(published.as_slice());
             if changed {
-                *known = published.into();
+                *known = Some(published.into());
             }
             changed
         });

@@ -239,6 +239,10 @@ fn the_role_allows_conditions_and_no_more() {
             .kubectl(&["auth", "can-i", verb, resource, &subresource, who])
             .is_ok_and(|said| said.trim() == "yes")
     };
+    // The one that judges hears of roles a moment later.
+    until("roles are in force", || {
+        may("patch", "baselineadminnetworkpolicies.policy.networking.k8s.io", "status").then_some(())
+    });
     for plural in ["adminnetworkpolicies", "baselineadminnetworkpolicies"] {
         let resource = format!("{plural}.policy.networking.k8s.io");
         for (verb, subresource, allowed) in [

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, Wish, node, until};
+use crate::cluster::{Cluster, LONG_LEASE, Wish, node, until};
 use crate::crowd::{labelled_pod, policy};
 use crate::lessons_policies::{of_policy, put_unchecked};
 use crate::rows::text;
@@ -22,7 +22,7 @@ fn parked(cluster: &Cluster) -> f64 {
 }
 
 fn cluster(purpose: &'static str) -> Cluster {
-    let cluster = Wish::new(purpose).start();
+    let cluster = Wish::new(purpose).arguments(&LONG_LEASE).start();
     cluster.lead("c1");
     cluster.create(&[node("n1"), labelled_pod("default", "web", "n1", &json!({"app": "web"}), &json!([]))]);
     cluster.network_of("default", "web");

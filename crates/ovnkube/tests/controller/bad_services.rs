@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, PATIENCE, Wish, until};
+use crate::cluster::{Cluster, LONG_LEASE, PATIENCE, Wish, until};
 
 /// As etcd's gateway wants bytes in JSON.
 fn base64(bytes: &[u8]) -> String {
@@ -118,7 +118,10 @@ fn reason(name: &str) -> &'static str {
 #[test]
 fn lesson_21_odd_services_stop_nobody() {
     // The second network is that of the API server's own Service.
-    let cluster = Wish::new("bad-services").arguments(&["--k8s-service-cidrs", "172.30.0.0/16,10.96.0.0/16"]).start();
+    let cluster = Wish::new("bad-services")
+        .arguments(&["--k8s-service-cidrs", "172.30.0.0/16,10.96.0.0/16"])
+        .arguments(&LONG_LEASE)
+        .start();
     smuggle(&cluster, SERVICES, &service("good", 1, &json!({})));
     smuggle(&cluster, SLICES, &slice("good", "good", &json!({})));
     cluster.lead("c1");

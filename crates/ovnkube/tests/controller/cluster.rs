@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 
 /// How long anything may take before a test calls it broken.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// A lease that an API server which stands still for seconds does not cost.
+pub(crate) const LONG_LEASE: [&str; 4] = ["--ha-election-lease-duration", "60", "--ha-election-renew-deadline", "50"];
 
 pub(crate) struct Cluster {
     pub(crate) lab: Lab,
@@ -161,6 +163,7 @@ impl Cluster {
             self.lab.apply(&std::fs::read_to_string(file).unwrap()).unwrap();
             let name = format!("crd/{plural}.policy.networking.k8s.io");
             self.lab.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", &name]).unwrap();
+            until(&format!("{plural} are served"), || self.lab.kubectl(&["get", plural]).ok());
         }
     }
 

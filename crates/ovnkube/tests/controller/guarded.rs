@@ -19,8 +19,12 @@ pub(crate) fn bound(cluster: &Cluster, namespace: &str, name: &str, node: u32, l
     cluster.bind(node, namespace, name)
 }
 
+/// Everything that is in the database is in the nodes' flows, and in what their datapaths remember of them.
 pub(crate) fn settled(cluster: &Cluster) {
     cluster.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
+    for node in 1..=cluster.lab.record().spec.nodes {
+        cluster.lab.node(node).unwrap().run(&["ovs-appctl", "revalidator/wait"]).unwrap();
+    }
 }
 
 /// Waits until the rules of a policy are there, or are not.

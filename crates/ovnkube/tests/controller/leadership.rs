@@ -7,9 +7,7 @@ use std::process::{Child, Command};
 use lab::{Kubernetes, Lab, LabSpec};
 use serde_json::json;
 
-use crate::cluster::{Cluster, PATIENCE, Wish, node, pod, until};
-
-const LONG: [&str; 4] = ["--ha-election-lease-duration", "60", "--ha-election-renew-deadline", "50"];
+use crate::cluster::{Cluster, LONG_LEASE, PATIENCE, Wish, node, pod, until};
 
 impl Cluster {
     /// How often a controller began to lead.
@@ -70,11 +68,11 @@ fn leaders_come_and_go() {
 
 /// The lease would run for a minute: only a hand-over explains that it is not the old leader's when that one has ended.
 fn handed_over(cluster: &Cluster) {
-    cluster.controller_with("c1", &LONG);
+    cluster.controller_with("c1", &LONG_LEASE);
     cluster.wait_leader("c1");
     cluster.apply(&node("n1"));
     cluster.pod_gets_network("p1");
-    cluster.controller_with("c2", &LONG);
+    cluster.controller_with("c2", &LONG_LEASE);
     assert!(cluster.lab.terminate("c1", PATIENCE).unwrap().success());
     assert_ne!(cluster.holder(), "c1");
     cluster.pod_gets_network("p2");
@@ -202,7 +200,7 @@ impl OnHost {
             .arg("--leader-election-kubeconfig")
             .arg(election)
             .args(["--leader-election-namespace", "default"])
-            .args(LONG)
+            .args(LONG_LEASE)
             .stderr(File::create(&log).unwrap())
             .spawn()
             .unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::cluster::{Cluster, Network, PATIENCE, Wish, pod, until};
+use crate::cluster::{Cluster, LONG_LEASE, Network, PATIENCE, Wish, pod, until};
 use crate::door::Door;
 use crate::states::{Observer, addresses, dangling, mark, now, pod_ports, rows, sequence, texts};
 
@@ -160,7 +160,7 @@ fn contents(cluster: &Cluster) -> BTreeSet<String> {
 /// Seen to fail with transactions sent again unguarded and without a look: the second is refused, pods are parked.
 #[test]
 fn lesson_8_commits_whose_answers_are_lost_make_no_second_row() {
-    let cluster = Wish::new("twice").arguments(&["--disable-snat-multiple-gws", "true"]).start();
+    let cluster = Wish::new("twice").arguments(&["--disable-snat-multiple-gws", "true"]).arguments(&LONG_LEASE).start();
     let door = Door::open_to_northbound(&cluster);
     let observer = Observer::start(&cluster);
     cluster.controller_at("c1", &door.address);

@@ -150,7 +150,7 @@ fn a_service_changes_its_nature() {
     cluster.apply(&far);
     let answers = || {
         use std::io::{Read as _, Write as _};
-        let mut stream = one.connect(own, crate::cluster::PATIENCE).ok()?;
+        let mut stream = one.connect(own, crate::services::LIMIT).ok()?;
         // The former endpoint takes the connection and never answers.
         stream.set_read_timeout(Some(std::time::Duration::from_secs(1))).ok()?;
         stream.write_all(b"GET / HTTP/1.0\r\n\r\n").ok()?;

@@ -85,7 +85,7 @@ fn requests_that_make_no_sense_are_refused() {
 #[test]
 fn a_pod_without_a_usable_network_is_not_wired() {
     let site = Site::start("cni-pods", 2, Family::V4);
-    site.agents(&["--cni-patience", "2"]);
+    site.agents(&["--cni-patience", "10"]);
     // Who is no pod, or none of this node, is told at once.
     let nobody = Sandbox::make(&site, 1, "nobody", "nobody", "0-0");
     assert_told(&nobody.ask("ADD").unwrap_err(), 101, &["pod default/nobody", "gone"]);
@@ -100,6 +100,7 @@ fn a_pod_without_a_usable_network_is_not_wired() {
 
     // A namespace that vanished, and one that is none.
     let one = site.pod("one", 1);
+    site.cluster.network_of("default", "one");
     let vanished = Sandbox::without_namespace(&site, 1, "vanished", "one", &one);
     assert_told(&vanished.ask("ADD").unwrap_err(), 3, &["/run/netns/vanished"]);
     std::fs::write(site.path(1, "/run/netns/plain"), "").unwrap();
@@ -114,7 +115,7 @@ fn a_pod_without_a_usable_network_is_not_wired() {
     // Nobody gives it an address any more.
     site.cluster.lab.kill("c1").unwrap();
     let late = site.sandbox("late", 1);
-    assert_told(&late.ask("ADD").unwrap_err(), 11, &["no annotation k8s.ovn.org/pod-networks after 2s", "controller"]);
+    assert_told(&late.ask("ADD").unwrap_err(), 11, &["no annotation k8s.ovn.org/pod-networks after 10s", "controller"]);
     site.cluster.annotate("pod", "late", &[("k8s.ovn.org/pod-networks", r#"{"default":{"ip_address":"x"}}"#)]);
     let broken = until("the agent sees the annotation", || {
         let error = late.ask("ADD").unwrap_err();

@@ -10,7 +10,7 @@ use crate::site::Site;
 #[test]
 fn damage_is_told_and_garbage_is_collected() {
     let site = Site::start("cni-garbage", 1, Family::Dual);
-    site.agents(&["--cni-patience", "10"]);
+    site.agents(&[]);
     let all = ["kept", "lost", "address", "down", "route", "port"].map(|name| site.sandbox(name, 1));
     let answers = all.each_ref().map(crate::sandbox::Sandbox::add);
     let [kept, lost, address, down, route, port] = &all;

@@ -80,8 +80,10 @@ fn without_open_vswitch_nothing_is_half_made() {
     let database = "n1-ovsdb-server";
     let killed = site.cluster.lab.kill(database).unwrap();
     drop(killed);
-    let error = until("STATUS tells", || request(&site, 1, "STATUS", &json!({})).err());
-    assert!(code(&error) == 50 && error.to_string().contains("Open vSwitch"), "{error}");
+    until("STATUS tells", || {
+        let error = request(&site, 1, "STATUS", &json!({})).err()?;
+        (code(&error) == 50 && error.to_string().contains("Open vSwitch")).then_some(())
+    });
     let error = two.ask("ADD").unwrap_err();
     assert!(code(&error) == 11 && error.to_string().contains("start Open vSwitch"), "{error}");
     // The interface goes at once, the port when the database is back.
@@ -90,7 +92,7 @@ fn without_open_vswitch_nothing_is_half_made() {
     site.cluster.lab.restart(database).unwrap();
     until("the database is followed again", || one.ask("DEL").ok());
     assert!(site.ports(1).is_empty());
-    two.add();
+    until("the next one is wired", || two.ask("ADD").ok());
 
     // A server that stands still may still have done what was asked when it goes on.
     let paused = site.cluster.lab.pause(database).unwrap();
@@ -107,8 +109,10 @@ fn sandboxes_are_removed_without_the_api() {
     let site = Site::start("cni-api", 1, Family::V4);
     site.agents(&["--cni-patience", "1"]);
     let (one, two, three) = (site.sandbox("one", 1), site.sandbox("two", 1), site.sandbox("three", 1));
-    one.add();
-    let answer = two.add();
+    // The patience is short for the one that waits for the API below; a busy machine may need longer.
+    let wired = |sandbox: &Sandbox| until("it is wired", || sandbox.ask("ADD").ok());
+    wired(&one);
+    let answer = wired(&two);
     site.cluster.network_of("default", "three");
     let paused = site.cluster.lab.pause("kube-apiserver").unwrap();
     one.reaches(addresses(&answer)[0]);

@@ -90,7 +90,7 @@ fn a_new_mtu_reaches_new_pods() {
     let host = site.machine(1);
     let is_in_force = |mtu: &str| {
         until(&format!("MTU {mtu} is in force"), || {
-            let device = host.run(&["ip", "link", "show", "ovn-k8s-mp0"]).unwrap();
+            let device = host.run(&["ip", "link", "show", "ovn-k8s-mp0"]).ok()?;
             device.contains(&format!("mtu {mtu} ")).then_some(())
         });
     };

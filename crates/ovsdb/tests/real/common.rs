@@ -86,6 +86,18 @@ pub(crate) fn await_leader(lab: &Lab) -> String {
     }
 }
 
+/// A client, and the member that serves it, which leads.
+pub(crate) async fn connect_to_leader(lab: &Lab, config: Config) -> (Client, String) {
+    loop {
+        let client = connect(config.clone()).await;
+        let leader = await_leader(lab);
+        // On a busy machine another may have been elected meanwhile.
+        if client.status().borrow().remote.as_deref().is_some_and(|serving| serving.contains(&machine_of(&leader))) {
+            return (client, leader);
+        }
+    }
+}
+
 pub(crate) fn machine_of(component: &str) -> String {
     component.replace("nb-", "db-")
 }

@@ -96,7 +96,7 @@ const OTHERS: &str = "22222222-2222-2222-2222-222222222222";
 fn start(servers: &[&Impostor]) -> Client {
     let remotes = servers.iter().map(|server| format!("tcp:127.0.0.1:{}", server.port).parse().unwrap()).collect();
     let mut config = Config::new(remotes, "Fake").monitor(TableMonitor::new("T"));
-    config.connect_timeout = std::time::Duration::from_millis(500);
+    config.connect_timeout = std::time::Duration::from_secs(5);
     Client::start(config)
 }
 
