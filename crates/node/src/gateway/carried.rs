@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use gateway::{Bridge, Exposed, Facts, Mode, Network};
@@ -11,13 +10,13 @@ use netmodel::Prefix;
 use ovsdb::client::{Client, Subscription};
 use ovsdb::transaction::Transaction;
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
 
 use super::GatewayReport;
 use super::bridge::{Choice, External, choose, interface_id, uplink};
+use super::flow_changes::FlowChanges;
 use super::health::HealthServers;
 use super::host::{self, HostView};
-use super::openflow::{OpenFlow, until_gone};
+use super::openflow::OpenFlow;
 use super::packet_filter::PacketFilter;
 use super::view::{self, BridgeView};
 use super::{making, management, settings};
@@ -38,7 +37,7 @@ pub(super) struct Carried {
     options: Arc<Options>,
     recorder: Recorder,
     netlink: Netlink,
-    openflow: Option<(OpenFlow, Follower)>,
+    openflow: Option<(OpenFlow, FlowChanges)>,
     filter: PacketFilter,
     pub(super) health: HealthServers,
     /// What the switch's database said when it was looked at last.
@@ -47,32 +46,6 @@ pub(super) struct Carried {
     external: Option<[String; 2]>,
     /// What flows and packet filter were last made from.
     settled: Option<Facts>,
-}
-
-/// Listens for the end of the ovs-vswitchd that has the flows.
-#[derive(Debug)]
-struct Follower {
-    gone: watch::Receiver<u64>,
-    task: AbortHandle,
-}
-
-impl Follower {
-    fn of(socket: PathBuf) -> Self {
-        let (tell, gone) = watch::channel(0);
-        let task = tokio::spawn(async move {
-            loop {
-                until_gone(socket.clone()).await;
-                tell.send_modify(|count| *count += 1);
-            }
-        });
-        Self { gone, task: task.abort_handle() }
-    }
-}
-
-impl Drop for Follower {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
 }
 
 /// The networks whose addresses are ours rather than the host's.
@@ -106,14 +79,20 @@ impl Carried {
     /// What was carried may have been changed by others.
     pub(super) fn forget(&mut self) {
         self.settled = None;
-        self.filter = PacketFilter::default();
+        self.filter.forget();
         if let Some((flows, _)) = &mut self.openflow {
             flows.forget();
         }
     }
 
-    /// Returns when the switch's database says something else that concerns us (not for every pod's port), or when
-    /// ovs-vswitchd was gone, and its flows with it.
+    /// The packet filter may have been changed by others.
+    pub(super) fn forget_filter(&mut self) {
+        self.settled = None;
+        self.filter.forget();
+    }
+
+    /// Returns when the switch's database says something else that concerns us (not for every pod's port), or when flows may
+    /// be gone.
     pub(super) async fn switch_changed(&mut self, client: &Client, switch: &mut Subscription) {
         let seen = &self.seen;
         let concern = async {
@@ -124,16 +103,13 @@ impl Carried {
                 }
             }
         };
-        let Some((flows, follower)) = &mut self.openflow else { return concern.await };
+        let Some((flows, changes)) = &mut self.openflow else { return concern.await };
         tokio::select! {
             () = concern => {}
-            gone = follower.gone.changed() => match gone {
-                Ok(()) => {
-                    self.settled = None;
-                    flows.forget();
-                }
-                Err(_) => std::future::pending().await,
-            },
+            () = changes.next() => {
+                self.settled = None;
+                flows.forget();
+            }
         }
     }
 
@@ -250,8 +226,8 @@ impl Carried {
         }
         let (openflow, _) = self.openflow.get_or_insert_with(|| {
             let openflow = OpenFlow::of(name, &self.options.switch);
-            let follower = Follower::of(openflow.socket().to_path_buf());
-            (openflow, follower)
+            let changes = FlowChanges::listen(openflow.socket().to_path_buf());
+            (openflow, changes)
         });
         let lines = openflow.carry(&gateway::flows(facts), complete).await?;
         if lines > 0 {

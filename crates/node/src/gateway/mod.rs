@@ -13,6 +13,7 @@
 mod bridge;
 mod carried;
 mod cleanup;
+mod flow_changes;
 mod health;
 mod host;
 mod making;
@@ -38,6 +39,7 @@ use self::services::Services;
 use crate::host_settings::HostFacts;
 use crate::kernel::Netlink;
 use crate::kernel::changes::HostChanges;
+use crate::kernel::filter_changes::FilterChanges;
 use crate::options::Options;
 use crate::own_node::OwnNode;
 use crate::pod_mtu::PodMtu;
@@ -139,6 +141,9 @@ impl Gateway {
         let client = self.switch.client().clone();
         let (mut status, mut switch) = (client.status(), client.subscribe());
         let mut carried = Carried::new(self.options.clone(), recorder, netlink);
+        let mut filter = FilterChanges::listen()
+            .inspect_err(|error| tracing::warn!(%error, "what others do to the packet filter is noticed late"))
+            .ok();
         let mut pause = SOON;
         loop {
             let connected = status.borrow_and_update().connected;
@@ -168,6 +173,7 @@ impl Gateway {
                     () = carried.switch_changed(&client, &mut switch) => {}
                     () = changes.next() => {}
                     () = self.mtu.changed() => {}
+                    () = next_deletion(&mut filter) => carried.forget_filter(),
                     () = next_service(&mut services) => {}
                     changed = self.node.changed() => if changed.is_err() { std::future::pending().await },
                     changed = self.host_ports.changed() => if changed.is_err() { std::future::pending().await },
@@ -189,6 +195,13 @@ impl Gateway {
             report.state = state;
             changed
         });
+    }
+}
+
+async fn next_deletion(filter: &mut Option<FilterChanges>) {
+    match filter {
+        Some(filter) => filter.next().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -2,12 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
 
 use gateway::{COOKIE, COOKIE_MASK, Flow, FlowChange, Installed};
 use ovsdb::client::Remote;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
+use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 const PATIENCE: &str = "--timeout=30";
@@ -96,32 +94,4 @@ pub(super) async fn run(program: &str, words: &[String], input: Option<&str>) ->
     }
     let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
     Err(format!("{program} {}: {said}", words.join(" ")))
-}
-
-/// Returns when ovs-vswitchd, that has this socket, is gone, and its flows with it. Nothing is sent meanwhile, and nothing
-/// has to be asked again and again.
-pub(super) async fn until_gone(socket: PathBuf) {
-    if let Ok(stream) = UnixStream::connect(&socket).await {
-        let _ = converse(stream).await;
-        return;
-    }
-    tokio::time::sleep(Duration::from_secs(1)).await;
-}
-
-async fn converse(mut stream: UnixStream) -> std::io::Result<()> {
-    const HELLO: [u8; 8] = [4, 0, 0, 8, 0, 0, 0, 1];
-    const ECHO_REQUEST: u8 = 2;
-    const ECHO_REPLY: u8 = 3;
-    stream.write_all(&HELLO).await?;
-    loop {
-        let mut header = [0u8; 8];
-        stream.read_exact(&mut header).await?;
-        let length = usize::from(u16::from_be_bytes([header[2], header[3]]));
-        let mut body = vec![0u8; length.saturating_sub(header.len())];
-        stream.read_exact(&mut body).await?;
-        if header[1] == ECHO_REQUEST {
-            header[1] = ECHO_REPLY;
-            stream.write_all(&[&header[..], &body].concat()).await?;
-        }
-    }
 }

@@ -5,6 +5,7 @@ pub mod changes;
 mod conversation;
 pub mod device;
 mod error;
+pub mod filter_changes;
 pub mod namespace;
 pub mod neighbour;
 mod offload;

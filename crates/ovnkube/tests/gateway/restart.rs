@@ -120,6 +120,35 @@ fn a_restart_of_the_switch_is_made_good() {
     assert_eq!(Client::Machine(&n1).reaches(SocketAddr::new(addresses[0], 8080)).name, "web-2");
 }
 
+/// A firewall that is loaded again takes all tables, somebody's `ovs-ofctl del-flows` all flows: both are put right at once.
+#[test]
+fn what_others_take_away_is_put_back() {
+    let site = Site::start("gw-taken", Family::V4, "local");
+    let (n1, outside) = (site.lab.node(1).unwrap(), site.lab.machine("outside").unwrap());
+    let (_, addresses) = site.pod(2, "web-2", &json!({}));
+    site.service(
+        "web",
+        json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30080}]}),
+        &[(addresses[0], 2, 8080)],
+    );
+    let node_port = SocketAddr::new(underlay(11, false), 30080);
+    assert_eq!(Client::Machine(&outside).reaches(node_port).name, "web-2");
+    let table = || n1.run(&["nft", "--stateless", "list", "table", "inet", "ovnkube"]).ok();
+    let (whole, flows) = (until("there is a table", table), ages(&site, 1).len());
+    // Not `flush ruleset`: the lab has a table of its own, without which the kernel would answer beside the bridge.
+    for command in ["flush", "delete"] {
+        n1.run(&["nft", command, "table", "inet", "ovnkube"]).unwrap();
+        until(&format!("after {command} the table is whole again"), || (table()? == whole).then_some(()));
+    }
+    for which in ["cookie=0xdeff000000000000/0xffff000000000000", "ip"] {
+        n1.run(&["ovs-ofctl", "del-flows", "br-ex", which]).unwrap();
+        until(&format!("after {which:?} was deleted the flows are there again"), || {
+            (ages(&site, 1).len() == flows).then_some(())
+        });
+    }
+    assert_eq!(Client::Machine(&outside).reaches(node_port).name, "web-2");
+}
+
 #[test]
 fn health_check_node_ports_say_whether_there_are_endpoints() {
     let site = Site::start("gw-health", Family::V4, "shared");
