@@ -57,7 +57,7 @@ check: prerequisites ## format, clippy, documentation, the rules of the house
 test: check supplies ## everything: the checks, all tests, real components in the lab
 	$(CARGO) test --workspace --locked
 
-# How often, and from which number on. A failure prints the variable that replays it.
+# How many rounds. A failure prints the variable that replays it.
 SOAK ?= 10
 .PHONY: soak
 soak: supplies ## what the tests play from fixed seeds, from new ones and for longer: SOAK=10 rounds
@@ -65,6 +65,8 @@ soak: supplies ## what the tests play from fixed seeds, from new ones and for lo
 	  export OVSDB_SEED=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ') OVSDB_TRANSACTIONS=5000; \
 	  echo "== round $$round of $(SOAK): OVSDB_SEED=$$OVSDB_SEED"; \
 	  $(CARGO) test --quiet --locked --package ovsdb --test memory_against_real --test fuzz; \
+	  PROPTEST_RNG_SEED=$$OVSDB_SEED PROPTEST_CASES=5000 $(CARGO) test --quiet --locked --package netmodel --package cni; \
+	  PROPTEST_RNG_SEED=$$OVSDB_SEED PROPTEST_CASES=5000 $(CARGO) test --quiet --locked --package ovsdb --lib; \
 	done
 	SIMULATION_SEEDS=$$((10000 * $(SOAK))) $(CARGO) test --locked --package topology --test simulation
 	TRUTH_CLUSTERS=$$((1000 * $(SOAK))) $(CARGO) test --locked --package topology --test truth_table
