@@ -16,10 +16,11 @@ use super::bridge::{Choice, External, choose, interface_id, uplink};
 use super::flow_changes::FlowChanges;
 use super::health::HealthServers;
 use super::host::{self, HostView};
+use super::making::Workplace;
 use super::openflow::OpenFlow;
 use super::packet_filter::PacketFilter;
 use super::view::{self, BridgeView};
-use super::{making, management, settings};
+use super::{management, settings};
 use crate::host_settings::HostFacts;
 use crate::kernel::Netlink;
 use crate::options::{GatewayMode, INTEGRATION_BRIDGE, MANAGEMENT_PORT, Options};
@@ -135,7 +136,7 @@ impl Carried {
         let Some(bridge) = bridges.get(&name) else { return Err(format!("bridge {name} is gone")) };
         let ours = own_networks(&options);
         if let Some((root, _)) = view::root(&client.snapshot())
-            && making::settle(client, &self.netlink, &host, bridge, root, &ours).await?
+            && (Workplace { client, netlink: &self.netlink, host: &host, root, ours: &ours }).settle(bridge).await?
         {
             tracing::info!(bridge = name, "the host's addresses and routes were moved to the bridge");
             return Err(format!("the host's addresses were just moved to bridge {name}"));
@@ -206,7 +207,8 @@ impl Carried {
         // As the other bridges are: what forwards in userspace is not mixed with what does not.
         let userspace = told || (!bridges.is_empty() && bridges.values().all(|bridge| bridge.userspace));
         let ours = own_networks(&self.options);
-        let name = making::make(client, root, host, device, userspace, &ours).await?;
+        let workplace = Workplace { client, netlink: &self.netlink, host, root, ours: &ours };
+        let name = workplace.make(device, userspace).await?;
         tracing::info!(bridge = name, device = device.name, "a bridge was made");
         Err(format!("bridge {name} was just made of {}: is ovs-vswitchd running?", device.name))
     }

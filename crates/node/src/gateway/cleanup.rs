@@ -3,8 +3,9 @@
 use super::bridge::{Choice, choose};
 use super::carried::{SUBNETS, commit, own_networks};
 use super::host::{self, HostView};
+use super::making::Workplace;
 use super::openflow::OpenFlow;
-use super::{making, management, packet_filter, settings, view};
+use super::{management, packet_filter, settings, view};
 use crate::kernel::Netlink;
 use crate::options::{INTEGRATION_BRIDGE, Options};
 use crate::switch::Switch;
@@ -30,7 +31,9 @@ pub async fn clean_up(options: &Options, switch: &Switch) -> Result<(), String> 
         note(host::remove(&netlink, &host, &bridge.name, &own_networks(options)).await);
         note(settings::give_back(client, bridge, &[settings::BEFORE, SUBNETS]).await);
         if let Some((root, _)) = view::root(&client.snapshot()) {
-            note(making::undo(client, &netlink, &host, bridge, root, &own_networks(options)).await);
+            let ours = own_networks(options);
+            let workplace = Workplace { client, netlink: &netlink, host: &host, root, ours: &ours };
+            note(workplace.undo(bridge).await);
         }
     }
     if let Some(transaction) = bridges.get(INTEGRATION_BRIDGE).and_then(management::removal) {

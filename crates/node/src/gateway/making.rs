@@ -180,103 +180,138 @@ pub(super) fn name_for(device: &str) -> String {
     name.chars().take(LONGEST_NAME).collect()
 }
 
-/// Writes the bridge: the host keeps what it has until the bridge is there.
-pub(super) async fn make(
-    client: &Client,
-    root: Uuid,
-    host: &HostView,
-    device: &Device,
-    userspace: bool,
-    ours: &[Prefix],
-) -> Result<String, String> {
-    let name = name_for(&device.name);
-    let belongings = Belongings::on(host, device, ours);
-    if belongings.addresses.is_empty() {
-        return Err(format!(
-            "device {} has no address: a gateway needs one; give it one, or name another",
-            device.name
-        ));
-    }
-    let mac = device.mac.ok_or_else(|| format!("device {} has no MAC", device.name))?;
-    let [(addresses, address_note), (routes, route_note)] = belongings.notes();
-    let mut transaction = Transaction::new();
-    let mut ports = Vec::new();
-    for (place, port) in [name.as_str(), &device.name].into_iter().enumerate() {
-        let (interface_id, port_id) = (format!("interface{place}"), format!("port{place}"));
-        let mut interface = Row::new().text("name", port);
-        if place == 0 {
-            interface = interface.text("type", "internal").set("mtu_request", Atom::Integer(i64::from(device.mtu)));
-        }
-        transaction.insert_named("Interface", &interface_id, interface);
-        let interfaces = Datum::One(Atom::Named(interface_id.as_str().into()));
-        transaction.insert_named("Port", &port_id, Row::new().text("name", port).set("interfaces", interfaces));
-        ports.push(Atom::Named(port_id.as_str().into()));
-    }
-    let bridge = Row::new()
-        .text("name", &name)
-        .text("datapath_type", if userspace { "netdev" } else { "" })
-        .text("fail_mode", "standalone")
-        .set("ports", Datum::set(ports))
-        .map("other_config", [("hwaddr", mac.to_string().as_str())])
-        .map(
-            "external_ids",
-            [
-                ("bridge-id", name.as_str()),
-                ("bridge-uplink", &device.name),
-                (MADE_OF, &device.name),
-                (addresses, &address_note),
-                (routes, &route_note),
-            ],
-        );
-    transaction.insert_named("Bridge", "bridge", bridge);
-    let bridges = Datum::One(Atom::Named("bridge".into()));
-    transaction.mutate(
-        "Open_vSwitch",
-        vec![Condition::uuid(root)],
-        vec![
-            Mutation::new("bridges", Mutator::Insert, bridges),
-            Mutation::new("next_cfg", Mutator::Add, Atom::Integer(1)),
-        ],
-    );
-    commit(client, &transaction).await?;
-    Ok(name)
+/// Where a bridge is made, and with what.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Workplace<'a> {
+    pub(super) client: &'a Client,
+    pub(super) netlink: &'a Netlink,
+    pub(super) host: &'a HostView,
+    /// The row that has all bridges.
+    pub(super) root: Uuid,
+    /// The networks whose addresses are ours rather than the host's.
+    pub(super) ours: &'a [Prefix],
 }
 
-/// Sees to it that what the device had stands on the bridge that was made of it; returns whether something was moved.
-pub(super) async fn settle(
-    client: &Client,
-    netlink: &Netlink,
-    host: &HostView,
-    bridge: &BridgeView,
-    root: Uuid,
-    ours: &[Prefix],
-) -> Result<bool, String> {
-    let Some(made_of) = bridge.external_ids.get(MADE_OF) else { return Ok(false) };
-    let Some(own) = host.device(&bridge.name) else { return Ok(false) };
-    let device = host.device(made_of);
-    let left = device.map(|device| Belongings::on(host, device, ours)).unwrap_or_default();
-    if let Some(device) = device
-        && !left.addresses.is_empty()
-    {
-        if let Err(error) = left.move_over(netlink, device, own).await {
-            // Back: the host must not be left without its network.
-            let _ = left.take_off(netlink, own).await;
-            let back = left.put_on(netlink, device).await;
-            let _ = remove(client, root, bridge).await;
-            let also = back.err().map(|error| format!("; and back: {error}")).unwrap_or_default();
-            return Err(format!("the addresses of {made_of} could not be moved to {}: {error}{also}", bridge.name));
+impl Workplace<'_> {
+    /// Writes the bridge: the host keeps what it has until the bridge is there.
+    pub(super) async fn make(&self, device: &Device, userspace: bool) -> Result<String, String> {
+        let name = name_for(&device.name);
+        let belongings = Belongings::on(self.host, device, self.ours);
+        if belongings.addresses.is_empty() {
+            return Err(format!(
+                "device {} has no address: a gateway needs one; give it one, or name another",
+                device.name
+            ));
         }
-        remember(client, bridge, &left).await?;
-        return Ok(true);
+        let mac = device.mac.ok_or_else(|| format!("device {} has no MAC", device.name))?;
+        let [(addresses, address_note), (routes, route_note)] = belongings.notes();
+        let mut transaction = Transaction::new();
+        let mut ports = Vec::new();
+        for (place, port) in [name.as_str(), &device.name].into_iter().enumerate() {
+            let (interface_id, port_id) = (format!("interface{place}"), format!("port{place}"));
+            let mut interface = Row::new().text("name", port);
+            if place == 0 {
+                interface = interface.text("type", "internal").set("mtu_request", Atom::Integer(i64::from(device.mtu)));
+            }
+            transaction.insert_named("Interface", &interface_id, interface);
+            let interfaces = Datum::One(Atom::Named(interface_id.as_str().into()));
+            transaction.insert_named("Port", &port_id, Row::new().text("name", port).set("interfaces", interfaces));
+            ports.push(Atom::Named(port_id.as_str().into()));
+        }
+        let bridge = Row::new()
+            .text("name", &name)
+            .text("datapath_type", if userspace { "netdev" } else { "" })
+            .text("fail_mode", "standalone")
+            .set("ports", Datum::set(ports))
+            .map("other_config", [("hwaddr", mac.to_string().as_str())])
+            .map(
+                "external_ids",
+                [
+                    ("bridge-id", name.as_str()),
+                    ("bridge-uplink", &device.name),
+                    (MADE_OF, &device.name),
+                    (addresses, &address_note),
+                    (routes, &route_note),
+                ],
+            );
+        transaction.insert_named("Bridge", "bridge", bridge);
+        let bridges = Datum::One(Atom::Named("bridge".into()));
+        transaction.mutate(
+            "Open_vSwitch",
+            vec![Condition::uuid(self.root)],
+            vec![
+                Mutation::new("bridges", Mutator::Insert, bridges),
+                Mutation::new("next_cfg", Mutator::Add, Atom::Integer(1)),
+            ],
+        );
+        commit(self.client, &transaction).await?;
+        Ok(name)
     }
-    let noted = Belongings::noted(bridge);
-    let present = Belongings::on(host, own, ours);
-    if present.addresses.is_empty() && !noted.addresses.is_empty() {
-        // The host was started anew, and nothing else knows them.
-        noted.put_on(netlink, own).await.map_err(|error| error.to_string())?;
-        return Ok(true);
+
+    /// Sees to it that what the device had stands on the bridge that was made of it; returns whether something was moved.
+    pub(super) async fn settle(&self, bridge: &BridgeView) -> Result<bool, String> {
+        let Self { client, netlink, host, .. } = *self;
+        let Some(made_of) = bridge.external_ids.get(MADE_OF) else { return Ok(false) };
+        let Some(own) = host.device(&bridge.name) else { return Ok(false) };
+        let device = host.device(made_of);
+        let left = device.map(|device| Belongings::on(self.host, device, self.ours)).unwrap_or_default();
+        if let Some(device) = device
+            && !left.addresses.is_empty()
+        {
+            if let Err(error) = left.move_over(netlink, device, own).await {
+                // Back: the host must not be left without its network.
+                let _ = left.take_off(netlink, own).await;
+                let back = left.put_on(netlink, device).await;
+                let _ = self.remove(bridge).await;
+                let also = back.err().map(|error| format!("; and back: {error}")).unwrap_or_default();
+                return Err(format!("the addresses of {made_of} could not be moved to {}: {error}{also}", bridge.name));
+            }
+            remember(client, bridge, &left).await?;
+            return Ok(true);
+        }
+        let noted = Belongings::noted(bridge);
+        let present = Belongings::on(host, own, self.ours);
+        if present.addresses.is_empty() && !noted.addresses.is_empty() {
+            // The host was started anew, and nothing else knows them.
+            noted.put_on(netlink, own).await.map_err(|error| error.to_string())?;
+            return Ok(true);
+        }
+        Ok(false)
     }
-    Ok(false)
+
+    async fn remove(&self, bridge: &BridgeView) -> Result<(), String> {
+        let mut transaction = Transaction::new();
+        let gone = Datum::One(Atom::Uuid(bridge.uuid));
+        let mutations = vec![
+            Mutation::new("bridges", Mutator::Delete, gone),
+            Mutation::new("next_cfg", Mutator::Add, Atom::Integer(1)),
+        ];
+        transaction.mutate("Open_vSwitch", vec![Condition::uuid(self.root)], mutations);
+        commit(self.client, &transaction).await
+    }
+
+    /// Gives the device back what it had, and removes the bridge that was made of it.
+    pub(super) async fn undo(&self, bridge: &BridgeView) -> Result<(), String> {
+        let Self { netlink, host, .. } = *self;
+        let Some(made_of) = bridge.external_ids.get(MADE_OF) else { return Ok(()) };
+        let failed = |error: KernelError| error.to_string();
+        let Some(device) = host.device(made_of) else {
+            return Err(format!(
+                "device {made_of}, of which bridge {} was made, is gone: connect it again, or remove the bridge by hand",
+                bridge.name
+            ));
+        };
+        let mut belongings = Belongings::noted(bridge);
+        if let Some(own) = host.device(&bridge.name) {
+            let present = Belongings::on(host, own, self.ours);
+            if !present.addresses.is_empty() {
+                belongings = present;
+                belongings.take_off(netlink, own).await.map_err(failed)?;
+            }
+        }
+        self.remove(bridge).await?;
+        belongings.put_on(netlink, device).await.map_err(failed)
+    }
 }
 
 /// What stands there may have changed since the bridge was made.
@@ -288,46 +323,6 @@ async fn remember(client: &Client, bridge: &BridgeView, belongings: &Belongings)
         }
     }
     if transaction.is_empty() { Ok(()) } else { commit(client, &transaction).await }
-}
-
-async fn remove(client: &Client, root: Uuid, bridge: &BridgeView) -> Result<(), String> {
-    let mut transaction = Transaction::new();
-    let gone = Datum::One(Atom::Uuid(bridge.uuid));
-    let mutations = vec![
-        Mutation::new("bridges", Mutator::Delete, gone),
-        Mutation::new("next_cfg", Mutator::Add, Atom::Integer(1)),
-    ];
-    transaction.mutate("Open_vSwitch", vec![Condition::uuid(root)], mutations);
-    commit(client, &transaction).await
-}
-
-/// Gives the device back what it had, and removes the bridge that was made of it.
-pub(super) async fn undo(
-    client: &Client,
-    netlink: &Netlink,
-    host: &HostView,
-    bridge: &BridgeView,
-    root: Uuid,
-    ours: &[Prefix],
-) -> Result<(), String> {
-    let Some(made_of) = bridge.external_ids.get(MADE_OF) else { return Ok(()) };
-    let failed = |error: KernelError| error.to_string();
-    let Some(device) = host.device(made_of) else {
-        return Err(format!(
-            "device {made_of}, of which bridge {} was made, is gone: connect it again, or remove the bridge by hand",
-            bridge.name
-        ));
-    };
-    let mut belongings = Belongings::noted(bridge);
-    if let Some(own) = host.device(&bridge.name) {
-        let present = Belongings::on(host, own, ours);
-        if !present.addresses.is_empty() {
-            belongings = present;
-            belongings.take_off(netlink, own).await.map_err(failed)?;
-        }
-    }
-    remove(client, root, bridge).await?;
-    belongings.put_on(netlink, device).await.map_err(failed)
 }
 
 #[cfg(test)]
