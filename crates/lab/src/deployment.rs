@@ -17,6 +17,10 @@ use crate::{container_image, kubelet};
 
 const NAMESPACE: &str = "ovn-kubernetes";
 const NAMESPACE_MANIFEST: &str = include_str!("../../../deploy/ovnkube/namespace.yaml");
+const DEFINITIONS: [&str; 2] = [
+    include_str!("../../../deploy/crds/adminnetworkpolicies.yaml"),
+    include_str!("../../../deploy/crds/baselineadminnetworkpolicies.yaml"),
+];
 const MANIFESTS: [&str; 3] = [
     include_str!("../../../deploy/controller/rbac.yaml"),
     include_str!("../../../deploy/ovnkube/rbac.yaml"),
@@ -54,6 +58,7 @@ pub(crate) fn start(site: &Site, product: &Product) -> Result<()> {
         // Who belongs to the control plane is the administrator's to say: kubelets may not.
         control.run(&["kubectl", "label", "node", &node_name(1), "node-role.kubernetes.io/control-plane="])?;
         apply(&control, NAMESPACE_MANIFEST)?;
+        apply(&control, &DEFINITIONS.join("---\n"))?;
         apply(&control, &configuration(site, product)?)?;
         apply(&control, &MANIFESTS.join("---\n"))?;
         for daemonset in ["ovnkube-master", "ovnkube"] {

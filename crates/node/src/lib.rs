@@ -27,6 +27,6 @@ pub use error::NodeError;
 pub use role::{clean_up, run};
 
 pub use options::{
-    CniOptions, EXTERNAL_BRIDGE, Encapsulation, GatewayMode, GatewayOptions, INTEGRATION_BRIDGE, MANAGEMENT_PORT,
-    Options, OvnController,
+    CniOptions, EXTERNAL_BRIDGE, Encapsulation, GatewayMode, GatewayOptions, INTEGRATION_BRIDGE, LiveSettings,
+    MANAGEMENT_PORT, Options, OvnController,
 };

@@ -28,6 +28,15 @@ pub struct Options {
     pub cni: CniOptions,
 }
 
+/// What may change while the agent runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LiveSettings {
+    /// The pods' MTU.
+    pub mtu: u32,
+    /// Why what is written now cannot be used, if so.
+    pub problem: Option<String>,
+}
+
 /// What ovn-controller is told.
 #[derive(Debug, Clone)]
 pub struct OvnController {

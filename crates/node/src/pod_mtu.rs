@@ -3,10 +3,12 @@
 
 use tokio::sync::watch;
 
+use crate::options::LiveSettings;
+
 /// What is wanted, and what is in force.
 #[derive(Debug)]
 pub(crate) struct PodMtu {
-    wanted: watch::Receiver<u32>,
+    wanted: watch::Receiver<LiveSettings>,
     in_force: watch::Sender<u32>,
     /// What did not fit when it was looked at last.
     refused: Option<u32>,
@@ -24,9 +26,10 @@ pub(crate) enum Verdict {
 }
 
 impl PodMtu {
-    /// In force is at first what is wanted: an agent that is started with a wrong one says so and is not ready.
-    pub(crate) fn new(wanted: watch::Receiver<u32>) -> Self {
-        let first = *wanted.borrow();
+    /// In force is at first what was in force before, as the host shows it, so that a wrong one takes no working node down. On
+    /// a node that had none it is what is wanted: if that does not fit, the agent says so and is not ready.
+    pub(crate) fn new(wanted: watch::Receiver<LiveSettings>, before: Option<u32>) -> Self {
+        let first = before.unwrap_or(wanted.borrow().mtu);
         Self { wanted, in_force: watch::Sender::new(first), refused: None }
     }
 
@@ -44,7 +47,7 @@ impl PodMtu {
 
     /// Looks at what is wanted. An error says why neither that nor what is in force fits.
     pub(crate) fn settle(&mut self, fits: impl Fn(u32) -> Result<(), String>) -> Result<Verdict, String> {
-        let (wanted, before) = (*self.wanted.borrow_and_update(), *self.in_force.borrow());
+        let (wanted, before) = (self.wanted.borrow_and_update().mtu, *self.in_force.borrow());
         match fits(wanted) {
             Ok(()) => {
                 self.refused = None;
@@ -68,20 +71,24 @@ mod tests {
     #[test]
     fn what_fits_is_in_force_and_what_does_not_is_told_once() {
         let at_most = |most: u32| move |mtu: u32| if mtu <= most { Ok(()) } else { Err(format!("at most {most}")) };
-        let wanted = watch::Sender::new(1400);
-        let mut mtu = PodMtu::new(wanted.subscribe());
+        let live = |mtu| LiveSettings { mtu, problem: None };
+        let wanted = watch::Sender::new(live(1400));
+        let mut mtu = PodMtu::new(wanted.subscribe(), None);
         let in_force = mtu.in_force();
         assert_eq!(mtu.settle(at_most(1300)), Err("at most 1300".into()));
         assert_eq!(mtu.settle(at_most(1442)), Ok(Verdict::AsBefore(1400)));
-        wanted.send_replace(1300);
+        wanted.send_replace(live(1300));
         assert_eq!(mtu.settle(at_most(1442)), Ok(Verdict::New(1300)));
         assert_eq!(*in_force.borrow(), 1300);
-        wanted.send_replace(9000);
+        wanted.send_replace(live(9000));
         assert_eq!(mtu.settle(at_most(1442)), Ok(Verdict::Kept(1300, Some("at most 1442".into()))));
         assert_eq!(mtu.settle(at_most(1442)), Ok(Verdict::Kept(1300, None)));
         assert_eq!(*in_force.borrow(), 1300);
         // The interface was given a larger one: now it fits.
         assert_eq!(mtu.settle(at_most(9100)), Ok(Verdict::New(9000)));
         assert_eq!(mtu.settle(at_most(1200)), Err("at most 1200".into()));
+        // A wrong one over a node that works.
+        let mut mtu = PodMtu::new(wanted.subscribe(), Some(1300));
+        assert_eq!(mtu.settle(at_most(1442)), Ok(Verdict::Kept(1300, Some("at most 1442".into()))));
     }
 }

@@ -3,24 +3,30 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubernetes::Api;
+use kubernetes::{Api, Recorder};
 use telemetry::Telemetry;
 use tokio::sync::watch;
 
 use crate::error::NodeError;
 use crate::gateway::{self, Gateway, GatewayReport};
 use crate::host_settings::{self, HostFacts};
-use crate::options::Options;
+use crate::kernel::Netlink;
+use crate::options::{LiveSettings, MANAGEMENT_PORT, Options};
+use crate::own_node::OwnNode;
 use crate::pod_mtu::PodMtu;
 use crate::pods::Pods;
 use crate::readiness::{Part, Readiness};
 use crate::report::{Annotations, Report};
 use crate::switch::Switch;
 use crate::switch::ports::Ports;
-use crate::{cni, ovn_controller, own_node};
+use crate::{cni, ovn_controller, own_node, report};
 
-/// Runs the agent until it is told to stop. The pods' MTU may change meanwhile.
-pub async fn run(options: Options, mtu: watch::Receiver<u32>, telemetry: &Telemetry) -> Result<(), NodeError> {
+/// Runs the agent until it is told to stop.
+pub async fn run(
+    options: Options,
+    live: watch::Receiver<LiveSettings>,
+    telemetry: &Telemetry,
+) -> Result<(), NodeError> {
     let options = Arc::new(options);
     let api = Api::from_kubeconfig(options.kubeconfig.as_deref(), None).await?;
     let switch = Arc::new(Switch::start(options.switch.clone()));
@@ -31,7 +37,7 @@ pub async fn run(options: Options, mtu: watch::Receiver<u32>, telemetry: &Teleme
     });
     let node = own_node::follow(&api, &options.node);
     let annotations = watch::Sender::new(Annotations::new());
-    let mtu = PodMtu::new(mtu);
+    let mtu = PodMtu::new(live.clone(), mtu_before().await);
     let facts = watch::Sender::new(None::<HostFacts>);
 
     let report = Report {
@@ -64,6 +70,7 @@ pub async fn run(options: Options, mtu: watch::Receiver<u32>, telemetry: &Teleme
     let controller =
         ovn_controller::follow(readiness.part("ovn-controller"), options.ovn_controller.southbound.clone());
     let shutdown = telemetry.shutdown();
+    let problems = tell_problems(live, node.clone(), Recorder::new(&api, "ovnkube-node", &options.node), &options.node);
     let (gateway, told) = Gateway::new(options.clone(), mtu, &api, switch.clone(), node.clone(), published);
     let gateway_part = readiness.part("gateway");
     let tell_gateway = tell_gateway(told, &gateway_part, &annotations, &facts);
@@ -72,10 +79,38 @@ pub async fn run(options: Options, mtu: watch::Receiver<u32>, telemetry: &Teleme
         served = serving => served.map_err(NodeError::Cni),
         () = files => Err(NodeError::Ended("the look after the runtime's files")),
         () = report.run() => Err(NodeError::Ended("the node's report")),
+        () = problems => Err(NodeError::Ended("the look after the settings")),
         () = settings => Err(NodeError::Ended("the switch's settings")),
         () = gateway.run(shutdown.clone()) => Ok(()),
         () = tell_gateway => Err(NodeError::Ended("the gateway")),
         () = controller => Err(NodeError::Ended("the look at ovn-controller")),
+    }
+}
+
+/// The pods' MTU of an earlier agent of this host.
+async fn mtu_before() -> Option<u32> {
+    let netlink = Netlink::host().ok()?;
+    netlink.device(MANAGEMENT_PORT).await.ok()?.map(|device| device.mtu)
+}
+
+/// Says on the node what is wrong with its settings. Never ends.
+async fn tell_problems(
+    mut live: watch::Receiver<LiveSettings>,
+    mut node: watch::Receiver<Option<Arc<OwnNode>>>,
+    recorder: Recorder,
+    name: &str,
+) {
+    loop {
+        if live.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+        let problem = live.borrow_and_update().problem.clone();
+        if let Some(why) = problem
+            && let Ok(known) =
+                node.wait_for(Option::is_some).await.map(|node| node.as_ref().map(|node| node.uid.clone()))
+        {
+            recorder.record(report::note(name, &known.unwrap_or_default(), "SettingsRefused", &why));
+        }
     }
 }
 

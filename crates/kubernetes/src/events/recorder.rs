@@ -63,6 +63,7 @@ impl Recorder {
             instance: instance.to_owned(),
             counts: HashMap::new(),
             order: VecDeque::new(),
+            failed: false,
         };
         let task = tokio::spawn(teller.run(shared.clone())).abort_handle();
         Self { shared, _alive: Arc::new(Alive(task)) }
@@ -88,6 +89,8 @@ struct Teller {
     counts: HashMap<String, u64>,
     /// The same, oldest first.
     order: VecDeque<String>,
+    /// Whether one could not be told already.
+    failed: bool,
 }
 
 impl Teller {
@@ -103,7 +106,12 @@ impl Teller {
             used = used.max(now.checked_sub(PACE * BURST).unwrap_or(now)) + PACE;
             sleep_until(used).await;
             if let Err(error) = self.tell_patiently(&waiting).await {
-                tracing::debug!(event = waiting.name, %error, "an Event could not be told");
+                // The first is worth a look, such as that a role forbids it; the object has it in the log anyway.
+                if std::mem::replace(&mut self.failed, true) {
+                    tracing::debug!(event = waiting.name, %error, "an Event could not be told");
+                } else {
+                    tracing::warn!(event = waiting.name, %error, "an Event could not be told");
+                }
                 shared.queue().drop_taken(&waiting);
             }
         }

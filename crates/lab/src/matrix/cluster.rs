@@ -65,8 +65,9 @@ impl Cluster {
         }
         let mut pods = Vec::new();
         for pod in list(&["pods", "--namespace=shop"])? {
-            // One that is on its way out is no part of the picture.
-            if pod["metadata"]["deletionTimestamp"].is_null() {
+            // One that is on its way out is no part of the picture, nor is one that is none of the application's.
+            let app = text(&pod["metadata"]["labels"]["app"]);
+            if pod["metadata"]["deletionTimestamp"].is_null() && APPS.contains(&app) {
                 pods.push(pod_end(record, &pod)?);
             }
         }
@@ -93,6 +94,9 @@ impl Cluster {
     }
 }
 
+/// The example's applications.
+const APPS: [&str; 4] = ["client", "stranger", "web", "store"];
+
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
@@ -118,7 +122,7 @@ fn pod_end(record: &Record, pod: &Value) -> Result<End> {
     let machine = view::machine(record, &node)?;
     Ok(End {
         name: format!("{app} on {node}"),
-        network: pod_network(&machine, text(&pod["metadata"]["uid"]))?,
+        network: pod_network(&machine, text(&pod["metadata"]["uid"]), text(&pod["metadata"]["name"]))?,
         addresses: addresses(&pod["status"]["podIPs"], |entry| &entry["ip"]),
         app,
         node,
@@ -126,7 +130,7 @@ fn pod_end(record: &Record, pod: &Value) -> Result<End> {
 }
 
 /// The network of a pod's sandbox, as containerd knows it, by a path that holds on the host.
-fn pod_network(node: &Machine, uid: &str) -> Result<PathBuf> {
+fn pod_network(node: &Machine, uid: &str, name: &str) -> Result<PathBuf> {
     let filter = format!("labels.\"io.cri-containerd.kind\"==sandbox,labels.\"io.kubernetes.pod.uid\"=={uid}");
     let sandboxes = node.run(&["ctr", "--namespace=k8s.io", "containers", "list", "--quiet", &filter])?;
     for sandbox in sandboxes.lines() {
@@ -143,5 +147,8 @@ fn pod_network(node: &Machine, uid: &str) -> Result<PathBuf> {
             return Ok(seen);
         }
     }
-    Err(Error::Invalid(format!("the pod {uid} on {} has no network", node.name)))
+    Err(Error::Invalid(format!(
+        "pod shop/{name} on {} has no network yet: `lab kubectl -n shop describe pod {name}` says why",
+        node.name
+    )))
 }

@@ -18,7 +18,7 @@ use super::health::HealthServers;
 use super::host::{self, HostView};
 use super::making::Workplace;
 use super::openflow::OpenFlow;
-use super::packet_filter::PacketFilter;
+use super::packet_filter::{Outcome, PacketFilter};
 use super::view::{self, BridgeView};
 use super::{management, settings};
 use crate::host_settings::HostFacts;
@@ -45,8 +45,10 @@ pub(super) struct Carried {
     seen: Vec<BridgeView>,
     /// The external bridge and its uplink, once they are known.
     external: Option<[String; 2]>,
-    /// What flows and packet filter were last made from.
+    /// What flows and packet filter were last made from; nothing if that has to be looked at again.
     settled: Option<Facts>,
+    /// What the flows were last made from, whatever happened to them since.
+    carried_before: Option<Facts>,
 }
 
 /// The networks whose addresses are ours rather than the host's.
@@ -68,6 +70,7 @@ impl Carried {
             seen: Vec::new(),
             external: None,
             settled: None,
+            carried_before: None,
         }
     }
 
@@ -216,8 +219,15 @@ impl Carried {
     async fn flows_and_filter(&mut self, facts: &Facts, patch: Option<u32>, complete: bool) -> State {
         let name = &facts.bridge.name;
         // Until all Services are known, what an earlier one of us left is better than what we know.
-        if self.filter.carry(facts, complete).await? {
-            tracing::info!("the packet filter was set");
+        match self.filter.carry(facts, complete).await? {
+            Outcome::AsBefore => {}
+            Outcome::Changed => tracing::info!("the packet filter was set"),
+            Outcome::PutBack => {
+                tracing::warn!(
+                    table = gateway::TABLE,
+                    "somebody changed or deleted our table of the packet filter; it was set again"
+                );
+            }
         }
         if patch.is_none() {
             return Err(format!(
@@ -232,9 +242,14 @@ impl Carried {
             (openflow, changes)
         });
         let lines = openflow.carry(&gateway::flows(facts), complete).await?;
-        if lines > 0 {
+        // What is different though nothing new was asked for, others did.
+        let put_back = self.carried_before.as_ref() == Some(facts);
+        if lines > 0 && put_back {
+            tracing::warn!(bridge = name, lines, "flows of ours were gone or changed; they were set again");
+        } else if lines > 0 {
             tracing::info!(bridge = name, lines, "flows were changed");
         }
+        self.carried_before = complete.then(|| facts.clone());
         if complete {
             Ok(())
         } else {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
-use node::{CniOptions, Encapsulation, GatewayMode, GatewayOptions, Options, OvnController};
+use node::{CniOptions, Encapsulation, GatewayMode, GatewayOptions, LiveSettings, Options, OvnController};
 use telemetry::Telemetry;
 use tokio::sync::watch;
 
@@ -36,11 +36,11 @@ pub(super) fn run(role: &Node, given: &Given) -> anyhow::Result<ExitCode> {
     telemetry.listen_setting = "[metrics] bind-address".into();
     let telemetry = Telemetry::start(&telemetry)?;
     let ended = runtime.block_on(async {
-        let mtu = watch::Sender::new(options.cluster.gateway_mtu);
-        let running = node::run(options, mtu.subscribe(), &telemetry);
+        let live = watch::Sender::new(LiveSettings { mtu: options.cluster.gateway_mtu, problem: None });
+        let running = node::run(options, live.subscribe(), &telemetry);
         let ended = tokio::select! {
             ended = running => ended,
-            never = follow_file(role, given, config, mtu) => match never {},
+            never = follow_file(role, given, &config, live) => match never {},
         };
         telemetry.stop().await;
         ended
@@ -50,7 +50,8 @@ pub(super) fn run(role: &Node, given: &Given) -> anyhow::Result<ExitCode> {
 
 /// Reads the file again when it changes. The pods' MTU is what changes while the agent runs; what else is new is named, so
 /// that nobody believes that it is in force.
-async fn follow_file(role: &Node, given: &Given, mut in_force: Config, mtu: watch::Sender<u32>) -> Infallible {
+async fn follow_file(role: &Node, given: &Given, started: &Config, live: watch::Sender<LiveSettings>) -> Infallible {
+    let mut told = Vec::new();
     let mut follower = match Follower::of(given) {
         Ok(Some(follower)) => follower,
         Ok(None) => std::future::pending().await,
@@ -70,17 +71,20 @@ async fn follow_file(role: &Node, given: &Given, mut in_force: Config, mtu: watc
             Err(error) => {
                 let why = format!("{error:#}").replace('\n', "; ");
                 tracing::warn!(%file, why, "the configuration has changed and cannot be used; what was in force stays");
+                let problem =
+                    format!("{why}; what was in force stays until the agent is started again: correct the file");
+                live.send_modify(|live| live.problem = Some(problem));
             }
             Ok((options, config)) => {
-                let others = changed(&in_force, &config);
-                tracing::info!(%file, mtu = options.cluster.gateway_mtu, "the configuration has changed");
-                if !others.is_empty() {
+                let mtu = options.cluster.gateway_mtu;
+                tracing::info!(%file, mtu, "the configuration has changed");
+                let others = changed(started, &config);
+                if !others.is_empty() && others != told {
                     let settings = others.join(", ");
                     tracing::warn!(settings, "in force when the agent is started again");
                 }
-                let wanted = options.cluster.gateway_mtu;
-                mtu.send_if_modified(|before| std::mem::replace(before, wanted) != wanted);
-                in_force = config;
+                told = others;
+                live.send_replace(LiveSettings { mtu, problem: None });
             }
         }
     }

@@ -48,6 +48,11 @@ fn everything_is_as_the_api_says(lab: Lab, families: &[&str]) {
     // As a pod sees it, by its own resolver and without our help.
     let connect = ["-n", "shop", "exec", "daemonset/client", "--", "/agnhost", "connect", "--timeout=20s", "web:80"];
     lab.kubectl(&connect).unwrap();
+    // Agents may say on their nodes what is wrong there, also where no controller is beside them.
+    for agent in ["ovnkube-node", "ovnkube-master"] {
+        let who = format!("--as=system:serviceaccount:ovn-kubernetes:{agent}");
+        lab.kubectl(&["auth", "can-i", "create", "events", "-n", "default", &who]).unwrap();
+    }
     // Removing the cluster leaves nothing of it: pods, their mounts, networks and cgroups.
     let record = lab.record();
     drop(lab);

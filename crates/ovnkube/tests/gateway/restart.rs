@@ -147,6 +147,8 @@ fn what_others_take_away_is_put_back() {
         });
     }
     assert_eq!(Client::Machine(&outside).reaches(node_port).name, "web-2");
+    let log = site.lab.log(&agent(1)).unwrap();
+    assert!(log.contains("somebody changed or deleted our table") && log.contains("were gone or changed"), "{log}");
 }
 
 #[test]

@@ -109,10 +109,15 @@ fn a_new_mtu_reaches_new_pods() {
         refused.contains("9000") && refused.contains("at most 1442") && refused.contains("1300 stays"),
         "{refused}"
     );
+    // Nor does it take the node down at the next start.
+    site.cluster.lab.terminate("agent-n1", std::time::Duration::from_secs(20)).unwrap();
+    site.cluster.lab.restart("agent-n1").unwrap();
+    until("the agent is ready", || request(&site, 1, "STATUS", &json!({})).ok());
     write("[default]\nmtu = soon\n[gateway]\n");
     until("the file cannot be used", || {
-        let log = site.cluster.lab.log("agent-n1").unwrap();
-        (log.contains("what was in force stays") && log.contains("not a usable MTU")).then_some(())
+        let events = site.cluster.get(&["events", "--field-selector", "reason=SettingsRefused"]);
+        let told = events["items"].get(0)?["message"].as_str()?.to_owned();
+        (told.contains("not a usable MTU") && told.contains("correct the file")).then_some(())
     });
     let last = site.sandbox("last", 1);
     last.add();

@@ -26,7 +26,9 @@ pub(super) fn add(draft: &mut Draft<'_>, switch: Uuid, port: &str, wishes: &Wish
         match limit {
             Annotated::Absent => {}
             Annotated::Broken(why) => {
-                let message = format!("{why}; the pod works without this limit: correct the annotation, or remove it");
+                let message = format!(
+                    "{why}; this limit is not set, and the container runtime may refuse the pod for it: correct the annotation, or remove it"
+                );
                 draft.refuse(Refusal::new("BandwidthRefused", message));
             }
             Annotated::Valid(_) if !given.settings.features.has(Feature::QosRules) => {
