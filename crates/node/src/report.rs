@@ -26,6 +26,7 @@ const SETTLING: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) api: Api,
+    pub(crate) recorder: Recorder,
     pub(crate) name: String,
     pub(crate) node: watch::Receiver<Option<Arc<OwnNode>>>,
     pub(crate) annotations: watch::Receiver<Annotations>,
@@ -35,7 +36,6 @@ pub(crate) struct Report {
 impl Report {
     /// Says it whenever it changes. Never ends.
     pub(crate) async fn run(mut self) {
-        let recorder = Recorder::new(&self.api, "ovnkube-node", &self.name);
         let mut pause = PAUSE;
         // Since when it is not ready.
         let mut since: Option<Instant> = None;
@@ -63,7 +63,7 @@ impl Report {
                 if let Some(Err(why)) = told
                     && node.condition.as_ref().is_some_and(|before| !before.message.starts_with(why.as_str()))
                 {
-                    recorder.record(note(&self.name, &node.uid, "NodeNetworkNotReady", why));
+                    self.recorder.record(note(&self.name, &node.uid, "NodeNetworkNotReady", why));
                 }
             }
             // The watch shows what was written: then there is nothing to say, and nothing is said twice.

@@ -40,8 +40,10 @@ pub async fn run(
     let mtu = PodMtu::new(live.clone(), mtu_before().await);
     let facts = watch::Sender::new(None::<HostFacts>);
 
+    let recorder = Recorder::new(&api, "ovnkube-node", &options.node);
     let report = Report {
         api: api.clone(),
+        recorder: recorder.clone(),
         name: options.node.clone(),
         node: node.clone(),
         annotations: annotations.subscribe(),
@@ -70,8 +72,8 @@ pub async fn run(
     let controller =
         ovn_controller::follow(readiness.part("ovn-controller"), options.ovn_controller.southbound.clone());
     let shutdown = telemetry.shutdown();
-    let problems = tell_problems(live, node.clone(), Recorder::new(&api, "ovnkube-node", &options.node), &options.node);
-    let (gateway, told) = Gateway::new(options.clone(), mtu, &api, switch.clone(), node.clone(), published);
+    let problems = tell_problems(live, node.clone(), recorder.clone(), &options.node);
+    let (gateway, told) = Gateway::new(options.clone(), mtu, &api, recorder, switch.clone(), node.clone(), published);
     let gateway_part = readiness.part("gateway");
     let tell_gateway = tell_gateway(told, &gateway_part, &annotations, &facts);
     tokio::select! {

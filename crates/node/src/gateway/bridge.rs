@@ -240,6 +240,7 @@ impl External {
         .into()
     }
 }
+
 /// A next hop that was named must be a neighbour, or nothing ever leaves.
 fn reachable(hop: IpAddr, bridge: &str, addresses: &[InterfaceAddress]) -> Result<IpAddr, String> {
     let of_link = matches!(hop, IpAddr::V6(v6) if v6.is_unicast_link_local());

@@ -97,6 +97,7 @@ pub struct Gateway {
     options: Arc<Options>,
     mtu: PodMtu,
     api: Api,
+    recorder: Recorder,
     switch: Arc<Switch>,
     node: watch::Receiver<Option<Arc<OwnNode>>>,
     host_ports: watch::Receiver<Option<Published>>,
@@ -109,13 +110,14 @@ impl Gateway {
         options: Arc<Options>,
         mtu: PodMtu,
         api: &Api,
+        recorder: Recorder,
         switch: Arc<Switch>,
         node: watch::Receiver<Option<Arc<OwnNode>>>,
         host_ports: watch::Receiver<Option<Published>>,
     ) -> (Self, watch::Receiver<GatewayReport>) {
         let state = Err("not begun yet".to_owned());
         let (report, told) = watch::channel(GatewayReport { state, annotations: Annotations::new(), host: None });
-        (Self { options, mtu, api: api.clone(), switch, node, host_ports, report }, told)
+        (Self { options, mtu, api: api.clone(), recorder, switch, node, host_ports, report }, told)
     }
 
     /// Keeps the gateway until it is told to stop. It stays as it is then: connections go on.
@@ -137,10 +139,9 @@ impl Gateway {
                 }
             }
         };
-        let recorder = Recorder::new(&self.api, "ovnkube-node", &self.options.node);
         let client = self.switch.client().clone();
         let (mut status, mut switch) = (client.status(), client.subscribe());
-        let mut carried = Carried::new(self.options.clone(), recorder, netlink);
+        let mut carried = Carried::new(self.options.clone(), self.recorder.clone(), netlink);
         let mut filter = FilterChanges::listen()
             .inspect_err(|error| tracing::warn!(%error, "what others do to the packet filter is noticed late"))
             .ok();

@@ -132,7 +132,7 @@ impl PodFacts {
             deleting: metadata.deletion_timestamp.is_some(),
             created: metadata.creation_timestamp.as_ref().into(),
             network,
-            host_ports: if spec.host_network { Box::default() } else { host_ports(ports) },
+            host_ports: host_ports(spec.host_network, ports),
         })
     }
 

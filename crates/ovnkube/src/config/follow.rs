@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use tokio::net::unix::pipe;
 
-use super::{DEFAULT_FILE, FILE_VARIABLE, Given, file};
+use super::{DEFAULT_FILE, Given, file};
 
 /// Follows the file of the configuration.
 #[derive(Debug)]
@@ -23,8 +23,7 @@ impl Follower {
         if given.no_file {
             return Ok(None);
         }
-        let variable = std::env::var_os(FILE_VARIABLE).filter(|value| !value.is_empty());
-        let named = given.file.clone().or_else(|| variable.map(PathBuf::from));
+        let named = given.named_file(&|name| std::env::var_os(name));
         let file = named.unwrap_or_else(|| DEFAULT_FILE.into());
         match file.parent() {
             Some(folder) if folder.is_dir() => Self::within(folder, file.clone()).map(Some),

@@ -36,6 +36,14 @@ pub(crate) struct Given {
     pub(crate) flags: BTreeMap<&'static str, String>,
 }
 
+impl Given {
+    /// The file that is named, by the command line or else by the environment. An empty variable counts as unset.
+    fn named_file(&self, environment: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+        let variable = || environment(FILE_VARIABLE).filter(|value| !value.is_empty());
+        self.file.clone().or_else(|| variable().map(PathBuf::from))
+    }
+}
+
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
@@ -92,7 +100,7 @@ impl Config {
         // An empty variable counts as unset: that is how manifests leave one out.
         let variable = |name: &str| environment(name).filter(|value| !value.is_empty());
         let mut problems = Vec::new();
-        let named = given.file.clone().or_else(|| variable(FILE_VARIABLE).map(PathBuf::from));
+        let named = given.named_file(environment);
         let (file, mut entries) = if given.no_file {
             (None, file::Entries::default())
         } else {

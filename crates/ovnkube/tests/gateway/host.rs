@@ -151,12 +151,7 @@ fn a_bridge_is_made_of_a_device_and_comes_back_without_the_api() {
     site.wait_ready(1);
     site.wait_ready(2);
     site.serve_on(&n2, 9090);
-    let (pod, addresses) = site.pod(2, "web-2", &json!({}));
-    site.service(
-        "web",
-        json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30080}]}),
-        &[(addresses[0], 2, 8080)],
-    );
+    let (pod, _) = site.web_behind_a_node_port();
     let host = SocketAddr::new(underlay(12, false), 9090);
     let node_port = SocketAddr::new(underlay(12, false), 30080);
     assert_eq!(Client::Machine(&outside).reaches(host).name, "n2");

@@ -98,12 +98,7 @@ fn a_restart_of_the_agent_touches_nothing() {
 fn a_restart_of_the_switch_is_made_good() {
     let site = Site::start("gw-switch", Family::V4, "shared");
     let (n1, outside) = (site.lab.node(1).unwrap(), site.lab.machine("outside").unwrap());
-    let (_, addresses) = site.pod(2, "web-2", &json!({}));
-    site.service(
-        "web",
-        json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30080}]}),
-        &[(addresses[0], 2, 8080)],
-    );
+    let (_, addresses) = site.web_behind_a_node_port();
     let node_port = SocketAddr::new(underlay(11, false), 30080);
     assert_eq!(Client::Machine(&outside).reaches(node_port).name, "web-2");
     let flows = ages(&site, 1).len();
@@ -125,12 +120,7 @@ fn a_restart_of_the_switch_is_made_good() {
 fn what_others_take_away_is_put_back() {
     let site = Site::start("gw-taken", Family::V4, "local");
     let (n1, outside) = (site.lab.node(1).unwrap(), site.lab.machine("outside").unwrap());
-    let (_, addresses) = site.pod(2, "web-2", &json!({}));
-    site.service(
-        "web",
-        json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30080}]}),
-        &[(addresses[0], 2, 8080)],
-    );
+    site.web_behind_a_node_port();
     let node_port = SocketAddr::new(underlay(11, false), 30080);
     assert_eq!(Client::Machine(&outside).reaches(node_port).name, "web-2");
     let table = || n1.run(&["nft", "--stateless", "list", "table", "inet", "ovnkube"]).ok();

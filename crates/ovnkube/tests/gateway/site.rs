@@ -219,6 +219,14 @@ impl Site {
         [false, true].into_iter().filter(|v6| if *v6 { self.family.has_v6() } else { self.family.has_v4() }).collect()
     }
 
+    /// The pod web-2 on n2, behind port 30080 of all nodes.
+    pub(crate) fn web_behind_a_node_port(&self) -> (Pod, Vec<IpAddr>) {
+        let (pod, addresses) = self.pod(2, "web-2", &json!({}));
+        let spec = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30080}]});
+        self.service("web", spec, &[(addresses[0], 2, 8080)]);
+        (pod, addresses)
+    }
+
     /// A Service with endpoints as they are written, of every family: (address, node, port).
     pub(crate) fn service(&self, name: &str, spec: Value, endpoints: &[(IpAddr, u32, u16)]) -> Vec<IpAddr> {
         self.service_of(name, spec, endpoints, "TCP")

@@ -87,14 +87,18 @@ pub(crate) fn await_leader(lab: &Lab) -> String {
 }
 
 /// A client, and the member that serves it, which leads.
-pub(crate) async fn connect_to_leader(lab: &Lab, config: Config) -> (Client, String) {
+pub(crate) async fn connect_to_leader(lab: &Lab, mut config: Config) -> (Client, String) {
     loop {
-        let client = connect(config.clone()).await;
         let leader = await_leader(lab);
-        // On a busy machine another may have been elected meanwhile.
-        if client.status().borrow().remote.as_deref().is_some_and(|serving| serving.contains(&machine_of(&leader))) {
+        // The leader stands last: who takes the first that answers does not find it.
+        config.remotes.sort_by_key(|remote| remote.to_string().contains(&machine_of(&leader)));
+        let client = connect(config.clone()).await;
+        let serving = client.status().borrow().remote.clone().unwrap_or_default();
+        if serving.contains(&machine_of(&leader)) {
             return (client, leader);
         }
+        // On a busy machine another may have been elected meanwhile.
+        assert_ne!(await_leader(lab), leader, "{serving} does not lead, {leader} does");
     }
 }
 

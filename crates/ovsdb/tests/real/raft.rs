@@ -13,19 +13,7 @@ use crate::common::{
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_leader_and_then_a_follower_are_killed() {
     let lab = databases("kill", Databases::Raft);
-    let (client, leader) = loop {
-        let leader = await_leader(&lab);
-        let mut settings = config(&lab);
-        // The leader stands last: who takes the first that answers does not find it.
-        settings.remotes.sort_by_key(|remote| remote.to_string().contains(&machine_of(&leader)));
-        let client = connect(settings).await;
-        let serving = client.status().borrow().remote.clone().unwrap_or_default();
-        if serving.contains(&machine_of(&leader)) {
-            break (client, leader);
-        }
-        // On a busy machine another may have been elected meanwhile.
-        assert_ne!(await_leader(&lab), leader, "{serving} does not lead, {leader} does");
-    };
+    let (client, leader) = connect_to_leader(&lab, config(&lab)).await;
     write_switch(&client, "before").await;
     lab.kill(&leader).unwrap();
     write_switch(&client, "after").await;

@@ -108,9 +108,9 @@ pub fn standing_ports<'a>(own: &'a Containers<'_>, before: &'a Containers<'_>) -
     own.iter().flatten().chain(sidecars).flat_map(|container| container.ports.iter().flatten())
 }
 
-/// Ports of the node that lead to the pod, in order; a pod in the host's network has the ports themselves.
-pub fn host_ports<'a>(ports: impl Iterator<Item = &'a Port<'a>>) -> Box<[HostPort]> {
-    let ports = ports.filter_map(|port| {
+/// Ports of the node that lead to the pod, in order. A pod in the host's network has the ports themselves.
+pub fn host_ports<'a>(host_network: bool, ports: impl Iterator<Item = &'a Port<'a>>) -> Box<[HostPort]> {
+    let ports = ports.filter(|_| !host_network).filter_map(|port| {
         let host = number(port.host_port)?;
         let (protocol, container) = port.place()?;
         Some(HostPort { protocol, host, container, address: port.host_ip.as_deref().unwrap_or_default().into() })

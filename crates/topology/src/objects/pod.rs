@@ -127,7 +127,7 @@ impl PodFacts {
                 request: metadata.annotated(DEFAULT_NETWORK, read_request),
                 ingress: metadata.annotated(INGRESS_BANDWIDTH, Rate::read),
                 egress: metadata.annotated(EGRESS_BANDWIDTH, Rate::read),
-                host_ports: if spec.host_network { Box::default() } else { host_ports(ports()) },
+                host_ports: host_ports(spec.host_network, ports()),
             }
             .kept(),
             ports: named_ports(ports()),
