@@ -18,7 +18,7 @@ use super::health::HealthServers;
 use super::host::{self, HostView};
 use super::making::Workplace;
 use super::openflow::OpenFlow;
-use super::packet_filter::{Outcome, PacketFilter};
+use super::packet_filter::PacketFilter;
 use super::view::{self, BridgeView};
 use super::{management, settings};
 use crate::host_settings::HostFacts;
@@ -45,10 +45,10 @@ pub(super) struct Carried {
     seen: Vec<BridgeView>,
     /// The external bridge and its uplink, once they are known.
     external: Option<[String; 2]>,
-    /// What flows and packet filter were last made from; nothing if that has to be looked at again.
-    settled: Option<Facts>,
-    /// What the flows were last made from, whatever happened to them since.
-    carried_before: Option<Facts>,
+    /// What flows and packet filter were last made from, whatever happened to them since.
+    facts: Option<Facts>,
+    /// Whether they still are as they were made, as far as is known.
+    settled: bool,
 }
 
 /// The networks whose addresses are ours rather than the host's.
@@ -69,8 +69,8 @@ impl Carried {
             health: HealthServers::default(),
             seen: Vec::new(),
             external: None,
-            settled: None,
-            carried_before: None,
+            facts: None,
+            settled: false,
         }
     }
 
@@ -82,7 +82,7 @@ impl Carried {
 
     /// What was carried may have been changed by others.
     pub(super) fn forget(&mut self) {
-        self.settled = None;
+        self.settled = false;
         self.filter.forget();
         if let Some((flows, _)) = &mut self.openflow {
             flows.forget();
@@ -91,7 +91,7 @@ impl Carried {
 
     /// The packet filter may have been changed by others.
     pub(super) fn forget_filter(&mut self) {
-        self.settled = None;
+        self.settled = false;
         self.filter.forget();
     }
 
@@ -111,7 +111,7 @@ impl Carried {
         tokio::select! {
             () = concern => {}
             () = changes.next() => {
-                self.settled = None;
+                self.settled = false;
                 flows.forget();
             }
         }
@@ -167,12 +167,13 @@ impl Carried {
         if changed {
             tracing::info!(bridge = name, "addresses and routes of the host were set");
         }
-        if complete && self.settled.as_ref() == Some(&facts) {
+        if complete && self.settled && self.facts.as_ref() == Some(&facts) {
             return Ok(());
         }
-        self.settled = None;
+        self.settled = false;
         self.flows_and_filter(&facts, external.patch, complete).await?;
-        self.settled = Some(facts);
+        self.facts = Some(facts);
+        self.settled = true;
         Ok(())
     }
 
@@ -219,15 +220,14 @@ impl Carried {
     async fn flows_and_filter(&mut self, facts: &Facts, patch: Option<u32>, complete: bool) -> State {
         let name = &facts.bridge.name;
         // Until all Services are known, what an earlier one of us left is better than what we know.
-        match self.filter.carry(facts, complete).await? {
-            Outcome::AsBefore => {}
-            Outcome::Changed => tracing::info!("the packet filter was set"),
-            Outcome::PutBack => {
-                tracing::warn!(
-                    table = gateway::TABLE,
-                    "somebody changed or deleted our table of the packet filter; it was set again"
-                );
-            }
+        let changed = self.filter.carry(facts, complete).await?;
+        // What is different though nothing new was asked for, others did.
+        let put_back = self.facts.as_ref() == Some(facts);
+        if changed && put_back {
+            let table = gateway::TABLE;
+            tracing::warn!(table, "somebody changed or deleted our table of the packet filter; it was set again");
+        } else if changed {
+            tracing::info!("the packet filter was set");
         }
         if patch.is_none() {
             return Err(format!(
@@ -242,14 +242,11 @@ impl Carried {
             (openflow, changes)
         });
         let lines = openflow.carry(&gateway::flows(facts), complete).await?;
-        // What is different though nothing new was asked for, others did.
-        let put_back = self.carried_before.as_ref() == Some(facts);
         if lines > 0 && put_back {
             tracing::warn!(bridge = name, lines, "flows of ours were gone or changed; they were set again");
         } else if lines > 0 {
             tracing::info!(bridge = name, lines, "flows were changed");
         }
-        self.carried_before = complete.then(|| facts.clone());
         if complete {
             Ok(())
         } else {

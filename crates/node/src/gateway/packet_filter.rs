@@ -15,17 +15,6 @@ pub(super) struct PacketFilter {
     whole: Option<(String, u64)>,
 }
 
-/// What carrying it came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// It was as it shall be.
-    AsBefore,
-    /// It is another one now.
-    Changed,
-    /// It was as it shall be, until somebody else came.
-    PutBack,
-}
-
 /// Which content a table has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Content {
@@ -38,8 +27,9 @@ enum Content {
 }
 
 impl PacketFilter {
-    /// Makes the table what it shall be. While not everything is known, one that is there stays as it is.
-    pub(super) async fn carry(&mut self, facts: &Facts, complete: bool) -> Result<Outcome, String> {
+    /// Makes the table what it shall be; returns whether that was needed. While not everything is known, one that is there
+    /// stays as it is.
+    pub(super) async fn carry(&mut self, facts: &Facts, complete: bool) -> Result<bool, String> {
         let wanted = filter(facts);
         let mark = filter_fingerprint(&wanted).map_or(Content::Nothing, |mark| Content::Ours(mark.to_owned()));
         let known = match self.known.take() {
@@ -48,9 +38,8 @@ impl PacketFilter {
         };
         if known != Content::Nothing && !complete {
             self.known = Some(known);
-            return Ok(Outcome::AsBefore);
+            return Ok(false);
         }
-        let was_ours = self.whole.as_ref().is_some_and(|whole| mark == Content::Ours(whole.0.clone()));
         let changed = known != mark;
         if changed {
             run("nft", &["-f".to_owned(), "-".to_owned()], Some(&wanted)).await?;
@@ -59,11 +48,7 @@ impl PacketFilter {
             self.look().await?;
         }
         self.known = Some(mark);
-        Ok(match (changed, was_ours) {
-            (false, _) => Outcome::AsBefore,
-            (true, false) => Outcome::Changed,
-            (true, true) => Outcome::PutBack,
-        })
+        Ok(changed)
     }
 
     /// Others may have changed it.
@@ -81,7 +66,11 @@ impl PacketFilter {
         }
         let mut text = String::new();
         for table in [TABLE, SHIELD].into_iter().filter(|table| is_there(table)) {
-            text += &run("nft", &words(&format!("--stateless list table {table}")), None).await?;
+            match run("nft", &words(&format!("--stateless list table {table}")), None).await {
+                Ok(listed) => text += &listed,
+                // Somebody deleted it since it was named.
+                Err(_) => return Ok(Content::Spoilt),
+            }
         }
         let Some(mark) = filter_fingerprint(&text) else { return Ok(Content::Spoilt) };
         let mut sum = DefaultHasher::new();
