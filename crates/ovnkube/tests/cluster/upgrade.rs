@@ -12,6 +12,15 @@ use crate::common::cluster;
 /// How long a packet may take; a lost one is sent again after a second, and counts as late.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Tells those who ask that it is over, also when what they watched went wrong: else they would ask for ever, and nobody would read why.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// A connection that stays.
 struct Talk(BufReader<TcpStream>);
 
@@ -93,11 +102,12 @@ fn nothing_is_lost(gateway: Gateway) {
     ];
     // Neighbours are known before it counts.
     for (_, from, to) in &ways {
-        while from.connect(*to, Duration::from_secs(2)).is_err() {}
+        connect_anew(from, *to).unwrap();
     }
     let over = AtomicBool::new(false);
     let over = &over;
     std::thread::scope(|scope| {
+        let end = Over(over);
         let mut asking = Vec::new();
         for (name, from, to) in ways {
             let mut talk = Talk::open(from, to);
@@ -110,7 +120,7 @@ fn nothing_is_lost(gateway: Gateway) {
             asking.push((format!("{name}, new connections"), scope.spawn(move || insist(over, anew))));
         }
         replace(&lab);
-        over.store(true, Ordering::Release);
+        drop(end);
         for (name, asked) in asking {
             let (count, wrong) = asked.join().unwrap();
             assert!(count > 50, "{name}: {count}");
