@@ -15,9 +15,9 @@ fi
 mkdir -p "$folder"
 # Several may be building at once: each sees files of one build only.
 exec 9>"$folder/.lock"
-flock 9
+flock --wait 900 9 || { echo "deploy/image/build.sh: another build holds $folder/.lock for 15 minutes" >&2; exit 1; }
 # Only the program itself is compiled for this: its libraries are the ones of every other build.
-"$cargo" rustc --quiet --locked --package ovnkube --bin ovnkube --profile "$profile" -- -C target-feature=+crt-static
+"$cargo" rustc --quiet --locked --package ovnkube --bin ovnkube --profile "$profile" -- -C target-feature=+crt-static 9>&-
 install_if_changed() { # install_if_changed FROM NAME
   if [ -e "$folder/$2" ] && [ ! "$1" -nt "$folder/$2" ]; then return; fi
   cp "$1" "$folder/.$2.new"

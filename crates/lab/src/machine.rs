@@ -21,6 +21,10 @@ use crate::record::MachineRecord;
 
 /// How long a command may take that says nothing else.
 const COMMAND_LIMIT: Duration = Duration::from_secs(120);
+/// How long the output of a command may stay open after its limit.
+const OUTPUT_GRACE: Duration = Duration::from_secs(15);
+/// How long a machine may take to end.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 const SYSTEM_PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -66,10 +70,16 @@ impl OwnedMachine {
         Ok((machine, id))
     }
 
-    /// Ends everything on the machine and waits until it is gone.
+    /// Ends everything on the machine and waits until it is gone. The kernel keeps its first process until whoever started a
+    /// command there has asked for its end; one that nobody asks for must not keep the lab.
     pub(crate) fn stop(&mut self) {
         let _ = self.init.kill();
-        let _ = self.init.wait();
+        let handle = ProcessId::of(self.init.id()).and_then(ProcessId::open);
+        if handle.is_none_or(|handle| handle.wait(STOP_LIMIT)) {
+            let _ = self.init.wait();
+        } else {
+            eprintln!("the machine of pid {} does not end: a command on it was left alone", self.init.id());
+        }
     }
 }
 
@@ -219,7 +229,7 @@ impl Machine {
     /// Like [`Machine::run`], for what may take longer than commands usually do.
     pub fn run_within(&self, limit: Duration, words: &[&str]) -> Result<String> {
         let child = self.spawn_bounded(limit, words, Stdio::null())?;
-        self.finish(limit, words, &self.wait(words, child)?)
+        self.finish(limit, words, &self.wait(limit, words, child)?)
     }
 
     /// Like [`Machine::run`], with text on its standard input.
@@ -229,19 +239,19 @@ impl Machine {
             // A command that does not read its input is no error.
             let _ = stdin.write_all(input.as_bytes());
         }
-        self.finish(COMMAND_LIMIT, words, &self.wait(words, child)?)
+        self.finish(COMMAND_LIMIT, words, &self.wait(COMMAND_LIMIT, words, child)?)
     }
 
     /// Like [`Machine::run`], with a file as its standard input.
     pub(crate) fn run_with_file(&self, words: &[&str], file: File) -> Result<String> {
         let child = self.spawn_bounded(COMMAND_LIMIT, words, file.into())?;
-        self.finish(COMMAND_LIMIT, words, &self.wait(words, child)?)
+        self.finish(COMMAND_LIMIT, words, &self.wait(COMMAND_LIMIT, words, child)?)
     }
 
     /// Runs a command to its end, whatever its exit status.
     pub fn output(&self, words: &[&str]) -> Result<Output> {
         let child = self.spawn_bounded(COMMAND_LIMIT, words, Stdio::null())?;
-        self.wait(words, child)
+        self.wait(COMMAND_LIMIT, words, child)
     }
 
     fn spawn_bounded(&self, limit: Duration, words: &[&str], stdin: Stdio) -> Result<Child> {
@@ -253,9 +263,22 @@ impl Machine {
         self.spawn(&mut command)
     }
 
-    fn wait(&self, words: &[&str], child: Child) -> Result<Output> {
+    /// Waits for the end of a command and of what it prints. Something that it left behind may hold its output for ever, so
+    /// that is waited for in a thread of its own, which goes with the machine at the latest.
+    fn wait(&self, limit: Duration, words: &[&str], child: Child) -> Result<Output> {
         let doing = format!("cannot wait for {} on {}", words.join(" "), self.name);
-        child.wait_with_output().map_err(Error::io(doing))
+        let (answer, answered) = std::sync::mpsc::sync_channel(1);
+        std::thread::Builder::new()
+            .name("lab-command".into())
+            .spawn(move || answer.send(child.wait_with_output()))
+            .map_err(Error::io(doing.clone()))?;
+        let output = answered.recv_timeout(limit + OUTPUT_GRACE).map_err(|_| Error::Command {
+            command: words.join(" "),
+            place: self.name.clone(),
+            status: format!("its output did not end within {} s", (limit + OUTPUT_GRACE).as_secs()),
+            stderr: "something that it started still holds it".into(),
+        })?;
+        output.map_err(Error::io(doing))
     }
 
     fn finish(&self, limit: Duration, words: &[&str], output: &Output) -> Result<String> {

@@ -11,6 +11,9 @@ use crate::error::{Error, Result, make_dir};
 use crate::place::Place;
 use crate::process::ProcessId;
 
+/// How long somebody may take to remove what a crash left.
+const REMOVAL_LIMIT: Duration = Duration::from_secs(120);
+
 fn lock_path(place: &Place, name: &str) -> PathBuf {
     place.locks().join(format!("{name}.lock"))
 }
@@ -49,6 +52,7 @@ impl Ownership {
         let doing = format!("cannot lock {}", path.display());
         let me = ProcessId::of(std::process::id())
             .ok_or_else(|| Error::Invalid("/proc is not mounted; the lab needs it".into()))?;
+        let deadline = Instant::now() + REMOVAL_LIMIT;
         loop {
             let mut file = File::options()
                 .create(true)
@@ -62,6 +66,12 @@ impl Ownership {
                 Err(TryLockError::WouldBlock) => {
                     if owner(place, name).is_some() {
                         return Ok(None);
+                    }
+                    if Instant::now() > deadline {
+                        return Err(Error::Invalid(format!(
+                            "{doing}: who removes lab {name:?} does not come to an end; `fuser -v {}` tells who that is",
+                            path.display()
+                        )));
                     }
                     // It is being signed, or its lab is being removed: a matter of moments.
                     crate::process::wait_readable(&[], Instant::now() + Duration::from_millis(5));

@@ -186,7 +186,7 @@ impl Site {
 
         let pid = child.id();
         let process = ProcessId::of(pid).unwrap_or(ProcessId { pid, started: 0 });
-        self.ledger.change(|record| {
+        let recorded = self.ledger.change(|record| {
             record.components.retain(|other| other.name != *name);
             record.components.push(ComponentRecord {
                 name: name.clone(),
@@ -195,7 +195,12 @@ impl Site {
                 log: log.clone(),
                 ended: None,
             });
-        })?;
+        });
+        if recorded.is_err() {
+            // One whose end nobody asks for would keep its machine from ending.
+            let _ = child.kill().and_then(|()| child.wait());
+        }
+        recorded?;
         let handle = process.open();
         let waiter = self.watch_end(name.clone(), process, move || child.wait().ok())?;
         let outcome = match &handle {

@@ -52,7 +52,11 @@ pub fn down(place: &Place, name: &str) -> Result<Removed> {
             owner.signal(Signal::TERM);
             if !owner.wait(STOP_LIMIT) {
                 owner.signal(Signal::KILL);
-                owner.wait(STOP_LIMIT);
+                if !owner.wait(STOP_LIMIT) {
+                    return Err(Error::Invalid(format!(
+                        "the owner of lab {name:?} does not end, though it was killed"
+                    )));
+                }
             }
         }
     }

@@ -20,3 +20,18 @@ fn a_dropped_lab_leaves_nothing_and_neither_does_a_panic() {
         let _ = std::fs::remove_dir_all(kept);
     }
 }
+
+#[test]
+fn what_commands_leave_behind_keeps_nobody_waiting() {
+    let lab = lab::Lab::start(lab::LabSpec::for_test("left").unwrap()).unwrap();
+    let control = lab.machine("control").unwrap();
+    let second = std::time::Duration::from_secs(1);
+    let error = control.run_within(second, &["sh", "-c", "setsid sleep 1000 &"]).unwrap_err().to_string();
+    assert!(error.contains("its output did not end") && error.contains("on control"), "{error}");
+    // The kernel keeps a machine until somebody has asked for the end of each command; nobody will ask for this one's.
+    std::mem::drop(control.spawn(&mut control.command(&["true"]).unwrap()).unwrap());
+    let record = lab.record();
+    drop(lab);
+    assert_eq!(record.components.iter().filter(|component| component.process.is_alive()).count(), 0);
+    assert!(!remains::folder(&record.name).exists());
+}

@@ -5,30 +5,22 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use lab::{Family, Gateway, Lab, Machine};
+use lab::{Family, Gateway, Lab, Machine, Over};
 
 use crate::common::cluster;
 
 /// How long a packet may take; a lost one is sent again after a second, and counts as late.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Tells those who ask that it is over, also when what they watched went wrong: else they would ask for ever, and nobody would read why.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
-}
-
 /// A connection that stays.
 struct Talk(BufReader<TcpStream>);
 
 impl Talk {
-    fn open(from: &Machine, to: SocketAddr) -> Self {
-        let stream = from.connect(to, PATIENCE).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Self(BufReader::new(stream))
+    fn open(from: &Machine, to: SocketAddr) -> std::io::Result<Self> {
+        let stream = connect(from, to)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self(BufReader::new(stream)))
     }
 
     /// Asks something, and reads the whole answer.
@@ -63,7 +55,7 @@ fn insist(over: &AtomicBool, mut ask: impl FnMut() -> std::io::Result<String>) -
 
 /// A new connection. One whose first packet is lost never comes about through a load balancer (nobody answers what follows), so
 /// silence is tried again with another, for as long as any packet may take; a refusal counts at once.
-fn connect_anew(from: &Machine, to: SocketAddr) -> std::io::Result<TcpStream> {
+fn connect(from: &Machine, to: SocketAddr) -> std::io::Result<TcpStream> {
     let begin = Instant::now();
     loop {
         let tried = Instant::now();
@@ -80,7 +72,8 @@ fn replace(lab: &Lab) {
         let set = format!("daemonset/{set}");
         let before = pods(lab);
         lab.kubectl(&["-n", "ovn-kubernetes", "rollout", "restart", &set]).unwrap();
-        lab.kubectl(&["-n", "ovn-kubernetes", "rollout", "status", &set, "--timeout=120s"]).unwrap();
+        let status = ["kubectl", "-n", "ovn-kubernetes", "rollout", "status", &set, "--timeout=180s"];
+        lab.machine("control").unwrap().run_within(Duration::from_secs(200), &status).unwrap();
         assert_ne!(pods(lab), before, "{set} was replaced");
     }
 }
@@ -102,7 +95,7 @@ fn nothing_is_lost(gateway: Gateway) {
     ];
     // Neighbours are known before it counts.
     for (_, from, to) in &ways {
-        connect_anew(from, *to).unwrap();
+        connect(from, *to).unwrap();
     }
     let over = AtomicBool::new(false);
     let over = &over;
@@ -110,13 +103,9 @@ fn nothing_is_lost(gateway: Gateway) {
         let end = Over(over);
         let mut asking = Vec::new();
         for (name, from, to) in ways {
-            let mut talk = Talk::open(from, to);
+            let mut talk = Talk::open(from, to).unwrap();
             asking.push((format!("{name}, one connection"), scope.spawn(move || insist(over, || talk.ask()))));
-            let anew = move || {
-                let stream = connect_anew(from, to)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                Talk(BufReader::new(stream)).ask()
-            };
+            let anew = move || Talk::open(from, to)?.ask();
             asking.push((format!("{name}, new connections"), scope.spawn(move || insist(over, anew))));
         }
         replace(&lab);

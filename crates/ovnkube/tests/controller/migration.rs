@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use lab::Over;
 use serde_json::{Map, Value, json};
 
 use crate::cluster::{Cluster, PATIENCE, Wish, pod, until};
@@ -183,7 +184,7 @@ fn the_go_controllers_rows_are_adopted_in_place() {
     std::thread::scope(|scope| {
         let stream = scope.spawn(|| {
             let (mut in_a_row, mut answered) = (0, 0);
-            while !adopted.load(Ordering::Relaxed) {
+            while !adopted.load(Ordering::Acquire) {
                 let answer = one.run(&["ping", "-c", "1", "-W", "1", &target]);
                 in_a_row = if answer.is_ok() { 0 } else { in_a_row + 1 };
                 answered += usize::from(answer.is_ok());
@@ -192,10 +193,11 @@ fn the_go_controllers_rows_are_adopted_in_place() {
             }
             assert!(answered > 5, "only {answered} were sent");
         });
+        let end = Over(&adopted);
         cluster.controller_with("c3", &["--adopt"]);
         cluster.wait_reviewed("c3");
         cluster.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
-        adopted.store(true, Ordering::Relaxed);
+        drop(end);
         stream.join().unwrap();
     });
     assert_eq!(rows, identities());

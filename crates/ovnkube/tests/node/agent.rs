@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use lab::Family;
+use lab::{Family, Over};
 use serde_json::{Value, json};
 
 use crate::cluster::until;
@@ -131,6 +131,7 @@ impl Stream {
     fn lost_during(&self, first: u64, work: impl FnOnce()) -> usize {
         let (over, end) = (AtomicBool::new(false), AtomicU64::new(u64::MAX));
         std::thread::scope(|scope| {
+            let ending = Over(&over);
             let arrived = scope.spawn(|| {
                 let mut buffer = [0; 8];
                 let (mut arrived, mut last) = (BTreeSet::new(), Instant::now());
@@ -150,7 +151,8 @@ impl Stream {
             let sent = scope.spawn(|| {
                 let mut number = first;
                 while !over.load(Ordering::Acquire) {
-                    self.sender.send_to(&number.to_be_bytes(), self.target).unwrap();
+                    // What the kernel refuses to send is lost like any other.
+                    let _ = self.sender.send_to(&number.to_be_bytes(), self.target);
                     number += 1;
                     std::thread::sleep(Duration::from_millis(2));
                 }
@@ -158,7 +160,7 @@ impl Stream {
                 number - first
             });
             work();
-            over.store(true, Ordering::Release);
+            drop(ending);
             let sent = usize::try_from(sent.join().unwrap()).unwrap();
             assert!(sent > 100, "much was sent");
             sent - arrived.join().unwrap().len()

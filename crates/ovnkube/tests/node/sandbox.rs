@@ -93,7 +93,8 @@ impl Sandbox {
             plugin.uid(user).gid(user);
         }
         let mut child = self.machine.spawn(&mut plugin).unwrap();
-        child.stdin.take().unwrap().write_all(config.as_bytes()).unwrap();
+        // A plugin that ends before it reads has its say in its answer.
+        let _ = child.stdin.take().unwrap().write_all(config.as_bytes());
         let output = child.wait_with_output().unwrap();
         read(output.status.success(), &String::from_utf8(output.stdout).unwrap())
     }
@@ -136,14 +137,19 @@ impl Sandbox {
     pub(crate) fn talks_to(&self, other: &Self, address: IpAddr) {
         let listener = other.within(|| TcpListener::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 8080))).unwrap());
         let page: Vec<u8> = (0..20_000_u32).map(|number| number.to_le_bytes()[0]).collect();
+        let target = SocketAddr::new(address, 8080);
+        let limited = |stream: TcpStream| {
+            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            stream.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
+            stream
+        };
+        let mut stream = limited(self.within(|| TcpStream::connect_timeout(&target, Duration::from_secs(20)).unwrap()));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let (mut stream, _) = listener.accept().unwrap();
+                // It is there already: nobody waits for one that does not come.
+                let mut stream = limited(listener.accept().unwrap().0);
                 std::io::copy(&mut stream.try_clone().unwrap(), &mut stream).unwrap();
             });
-            let target = SocketAddr::new(address, 8080);
-            let mut stream = self.within(|| TcpStream::connect_timeout(&target, Duration::from_secs(20)).unwrap());
-            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
             stream.write_all(&page).unwrap();
             stream.shutdown(std::net::Shutdown::Write).unwrap();
             let mut back = Vec::new();
