@@ -10,6 +10,8 @@ use crate::site::{Component, Site, side_by_side};
 use crate::spec::Family;
 use crate::underlay::{CONTROL, bracketed};
 
+/// The component that serves the API.
+pub(crate) const API_SERVER: &str = "kube-apiserver";
 /// The API server's port on the control machine.
 pub const API_PORT: u16 = 6443;
 
@@ -41,6 +43,11 @@ pub(crate) struct ControlPlane {
     machine_url: String,
 }
 
+/// READY=1 means that it listens; `/readyz` that its start-up work is done. It has no event for the latter.
+pub(crate) fn await_api(site: &Site) -> Result<()> {
+    site.await_answer(API_SERVER, CONTROL, &["kubectl", "get", "--raw=/readyz"])
+}
+
 impl ControlPlane {
     /// Starts all four programs; returns when the API server says that it is ready.
     pub(crate) fn start(site: &Site) -> Result<Self> {
@@ -53,7 +60,7 @@ impl ControlPlane {
         };
         plane.write_kubeconfigs(site)?;
         site.progress.step("etcd", || start_etcd(site))?;
-        site.progress.step("kube-apiserver", || plane.start_api_server(site, address))?;
+        site.progress.step(API_SERVER, || plane.start_api_server(site, address))?;
         site.progress.step("controllers and scheduler", || plane.start_controllers(site))?;
         Ok(plane)
     }
@@ -137,7 +144,7 @@ impl ControlPlane {
         )?;
         let (signing_private, signing_public) = signing_key(&pki)?;
         let words = [
-            "kube-apiserver".to_owned(),
+            API_SERVER.to_owned(),
             "--etcd-servers=http://127.0.0.1:2379".into(),
             format!("--bind-address={}", if site.spec.family.has_v6() { "::" } else { "0.0.0.0" }),
             format!("--secure-port={API_PORT}"),
@@ -160,13 +167,8 @@ impl ControlPlane {
             "--max-mutating-requests-inflight=1000".into(),
             "--event-ttl=1h".into(),
         ];
-        start_program(site, "kube-apiserver", Ready::Notify, &words)?;
-        self.await_api(site)
-    }
-
-    /// READY=1 means that it listens; `/readyz` that its start-up work is done. It has no event for the latter.
-    fn await_api(&self, site: &Site) -> Result<()> {
-        site.await_answer("kube-apiserver", CONTROL, &["kubectl", "get", "--raw=/readyz"])
+        start_program(site, API_SERVER, Ready::Notify, &words)?;
+        await_api(site)
     }
 
     fn start_controllers(&self, site: &Site) -> Result<()> {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::central::{self, Database};
 use crate::container_image;
-use crate::control_plane::{API_PORT, ControlPlane, programs};
+use crate::control_plane::{API_PORT, API_SERVER, ControlPlane, await_api, programs};
 use crate::deployment;
 use crate::error::{Error, Result};
 use crate::fault;
@@ -304,9 +304,10 @@ impl Lab {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Starts a component again as it was started first.
+    /// Starts a component again as it was started first; returns when it does its work again.
     pub fn restart(&self, component: &str) -> Result<()> {
-        self.site.restart(component)
+        self.site.restart(component)?;
+        if component == API_SERVER { await_api(&self.site) } else { Ok(()) }
     }
 
     /// Kills a component; see [`fault::kill`].

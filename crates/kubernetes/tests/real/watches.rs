@@ -120,15 +120,6 @@ fn pods_are_seen_as_they_come_change_and_go() {
     });
 }
 
-/// Starts the API server again; it does everything when this returns. It listens a moment before that.
-fn restart(lab: &lab::Lab) {
-    lab.restart("kube-apiserver").unwrap();
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while let Err(error) = lab.kubectl(&["get", "--raw=/readyz"]) {
-        assert!(std::time::Instant::now() < deadline, "{error}");
-    }
-}
-
 #[test]
 fn nothing_is_lost_when_the_server_is_killed_under_a_watch() {
     let lab = cluster("restarted");
@@ -144,7 +135,7 @@ fn nothing_is_lost_when_the_server_is_killed_under_a_watch() {
 
         // This thread is the runtime's: until the deletion is done, the watch cannot have come back.
         lab.kill("kube-apiserver").unwrap();
-        restart(&lab);
+        lab.restart("kube-apiserver").unwrap();
         lab.kubectl(&["delete", "configmap", "goes"]).unwrap();
         mirror.until(&mut maps, "the deletion", |mirror| mirror.named("goes").is_none()).await;
         assert!(mirror.named("stays").is_some());
@@ -152,7 +143,7 @@ fn nothing_is_lost_when_the_server_is_killed_under_a_watch() {
         // And once more with the trouble seen.
         lab.kill("kube-apiserver").unwrap();
         mirror.until(&mut maps, "trouble", |mirror| !mirror.troubles.is_empty()).await;
-        restart(&lab);
+        lab.restart("kube-apiserver").unwrap();
         post(&connect(&lab).await, CONFIG_MAPS, &config_map("new")).await.unwrap();
         lab.kubectl(&["delete", "configmap", "stays"]).unwrap();
         mirror
