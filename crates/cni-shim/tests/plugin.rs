@@ -51,6 +51,7 @@ fn agent(listener: UnixListener, answer: &'static str) -> std::thread::JoinHandl
         let mut part = [0; 1024];
         while !asked.ends_with(b"\"}") {
             let count = stream.read(&mut part).unwrap();
+            assert_ne!(count, 0, "the plugin hung up after {:?}", String::from_utf8_lossy(&asked));
             asked.extend_from_slice(&part[..count]);
         }
         stream.write_all(answer.as_bytes()).unwrap();
@@ -78,8 +79,9 @@ fn an_error_of_the_agent_is_printed_as_it_is() {
     let listener = UnixListener::bind(folder.socket()).unwrap();
     let agent = agent(listener, "HTTP/1.1 500 E\r\novnkube-cni: 1\r\ncontent-length: 11\r\n\r\n{\"code\":11}");
     let outcome = call("ADD", &folder.socket(), Duration::from_secs(20));
-    agent.join().unwrap();
+    // Before the agent is waited for: it waits for ever if nobody came.
     assert_eq!(outcome, Outcome { text: "{\"code\":11}".to_owned(), good: false });
+    agent.join().unwrap();
 }
 
 #[test]

@@ -154,6 +154,8 @@ mod tests {
             stream.write_all(answer).unwrap();
         });
         let result = ask(&address, PROBE, PATIENT);
+        // The peer waits for ever if nobody came.
+        assert!(!matches!(result, Err(Error::Address(_) | Error::Connect { .. })), "{result:?}");
         peer.join().unwrap();
         result
     }

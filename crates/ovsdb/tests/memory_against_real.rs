@@ -30,6 +30,9 @@ mod defect;
 use author::{Author, LOCK, POOL, Random, pooled};
 use defect::WeakReferences;
 
+/// Longer than anything that works; only what is broken waits for it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Every type, every constraint, references of all kinds between root tables and others.
 const SCHEMA: &str = r#"{"name": "Memory", "version": "1.0.0", "tables": {
   "Thing": {"isRoot": true, "maxRows": 20, "indexes": [["name"], ["code", "kind"]], "columns": {
@@ -119,10 +122,11 @@ impl Server {
     }
 
     fn connect(&self) -> Client {
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + PATIENCE;
         loop {
             match UnixStream::connect(&self.socket) {
                 Ok(stream) => {
+                    stream.set_read_timeout(Some(PATIENCE)).unwrap();
                     let reader = BufReader::new(stream.try_clone().unwrap());
                     return Client { stream, reader, requests: 0 };
                 }
@@ -152,10 +156,13 @@ impl Client {
         self.requests += 1;
         let request = json!({"method": method, "params": parameters, "id": self.requests});
         self.stream.write_all(request.to_string().as_bytes()).unwrap();
+        let deadline = Instant::now() + PATIENCE;
         loop {
             let mut messages = serde_json::Deserializer::from_reader(&mut self.reader).into_iter::<Value>();
             let Some(message) = messages.next() else { panic!("the server closed the connection after {request}") };
-            let message = message.unwrap();
+            let message = message.unwrap_or_else(|error| panic!("{error} after {request}"));
+            // Its questions whether we live are no answer.
+            assert!(Instant::now() < deadline, "no answer within {PATIENCE:?} to {request}");
             if message["method"] == "echo" {
                 let reply = json!({"result": message["params"], "error": null, "id": message["id"]});
                 self.stream.write_all(reply.to_string().as_bytes()).unwrap();

@@ -12,6 +12,7 @@ use topology::store::ObjectKind;
 use topology::{ClusterSettings, Effect, Engine};
 
 use crate::support::api::{KINDS, Key, Watches};
+use crate::support::controller::TURNS;
 use crate::support::database::{Chassis, Follower};
 use crate::support::quiet::Quiet;
 use crate::support::schema;
@@ -76,7 +77,7 @@ fn operations(world: &mut Quiet) -> Vec<Vec<ovsdb::operation::Operation>> {
     }
     engine.promote(&follower.snapshot(), false, Duration::ZERO).unwrap();
     let mut made = Vec::new();
-    loop {
+    for _ in 0..TURNS {
         match engine.next(&follower.snapshot(), Duration::ZERO) {
             Next::Commit(transaction) => {
                 let kept = transaction.operations().iter().filter(|operation| operation.table() != Some("NB_Global"));
@@ -88,6 +89,7 @@ fn operations(world: &mut Quiet) -> Vec<Vec<ovsdb::operation::Operation>> {
             Next::Idle => return made,
         }
     }
+    panic!("the engine is not idle after {TURNS} turns")
 }
 
 /// One endpoint of one Service changes: one operation on one row, with the keys that change and no others.
@@ -228,7 +230,7 @@ fn list(engine: &mut Engine, world: &Quiet, kind: ObjectKind, now: Duration) {
 }
 
 fn work(engine: &mut Engine, world: &mut Quiet, now: Duration) {
-    loop {
+    for _ in 0..TURNS {
         match engine.next(&snapshot(world), now) {
             Next::Idle => return,
             Next::Again => {}
@@ -238,6 +240,7 @@ fn work(engine: &mut Engine, world: &mut Quiet, now: Duration) {
             }
         }
     }
+    panic!("the engine is not idle after {TURNS} turns")
 }
 
 /// A pod on a node that does not come is told, once, and that it has its network at last.

@@ -1,7 +1,12 @@
 //! Bad input: each one clear line, with the remedy.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use crate::PATIENCE;
 
 /// A folder that goes when the test does.
 struct Scratch(PathBuf);
@@ -159,35 +164,59 @@ fn a_name_that_leads_elsewhere_removes_nothing() {
     assert!(precious.exists());
 }
 
+/// For an image: its packages are fetched from far away.
+const BUILDING: Duration = Duration::from_mins(10);
+
+/// A lab that makes its image; killed when the test is done with it, or fails.
+struct Builder {
+    process: Child,
+    /// What it says. A thread reads it, so that a builder that says nothing more can be given up.
+    lines: Receiver<String>,
+}
+
+impl Builder {
+    fn start(cache: &Path) -> Self {
+        let mut process = lab()
+            .args(["up", "--no-kubernetes", "--name", "no-image"])
+            .env("OVNKUBE_LAB_CACHE", cache)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let said = BufReader::new(process.stderr.take().unwrap());
+        let (tell, lines) = std::sync::mpsc::channel();
+        std::thread::spawn(move || said.lines().map_while(Result::ok).try_for_each(|line| tell.send(line)));
+        Self { process, lines }
+    }
+}
+
+impl Drop for Builder {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
 #[test]
 fn an_interrupted_image_leaves_no_mount_and_no_builder() {
-    use std::io::{BufRead, BufReader};
     let scratch = Scratch::new("interrupted");
+    let deadline = Instant::now() + BUILDING;
     let mut said = Vec::new();
     // In the middle of it: packages are being installed, and file systems are mounted below the folder. Packages are fetched
     // before that, which may fail for reasons that are not ours.
     let begun = (0..3).find_map(|_| {
-        let mut building = lab()
-            .args(["up", "--no-kubernetes", "--name", "no-image"])
-            .env("OVNKUBE_LAB_CACHE", scratch.path())
-            .stdout(std::process::Stdio::null())
-            .stderr(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(building.stderr.take().unwrap()).lines().map_while(Result::ok);
-        for line in lines.by_ref() {
-            if line.contains("installing remaining packages") {
-                return Some((building, lines));
+        let builder = Builder::start(scratch.path());
+        loop {
+            match builder.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) if line.contains("installing remaining packages") => return Some(builder),
+                Ok(line) => said.push(line),
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) => panic!("no packages are installed in {BUILDING:?}: {said:#?}"),
             }
-            said.push(line);
         }
-        building.wait().unwrap();
-        None
     });
-    let (mut building, _lines) = begun.unwrap_or_else(|| panic!("mmdebstrap installs no packages: {said:#?}"));
-    building.kill().unwrap();
-    building.wait().unwrap();
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    drop(begun.unwrap_or_else(|| panic!("mmdebstrap installs no packages: {said:#?}")));
+    let deadline = Instant::now() + PATIENCE;
     loop {
         let mut users = Vec::new();
         for entry in std::fs::read_dir("/proc").unwrap().flatten() {
@@ -199,6 +228,6 @@ fn an_interrupted_image_leaves_no_mount_and_no_builder() {
         if users.is_empty() {
             break;
         }
-        assert!(std::time::Instant::now() < deadline, "still there: {users:?}");
+        assert!(Instant::now() < deadline, "still there: {users:?}");
     }
 }

@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 
 use lab::record::Record;
 
-use crate::remains;
+use crate::{PATIENCE, remains};
 
 fn lab(name: &str, words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_lab")).args(["--name", name]).args(words).output().unwrap()
@@ -86,6 +86,7 @@ fn ask_keeper(name: &str, path: &str) -> String {
     use std::io::{Read, Write};
     let url = record(name).endpoints.telemetry.unwrap();
     let mut stream = std::net::TcpStream::connect(url.trim_start_matches("http://")).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();

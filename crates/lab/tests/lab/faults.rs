@@ -1,6 +1,10 @@
 //! Each fault happens, says so, and can be undone.
 
+use std::time::Instant;
+
 use lab::{Databases, Lab, LabSpec, Ovn};
+
+use crate::PATIENCE;
 
 #[test]
 fn a_stopped_component_answers_nobody_until_it_goes_on() {
@@ -24,8 +28,15 @@ fn a_killed_component_is_gone_and_said_so_and_comes_back() {
     });
     let killed = lab.kill("n1-ovs-vswitchd").unwrap();
     assert!(killed.to_string().contains("n1-ovs-vswitchd"), "{killed}");
-    let told = ends.iter().find(|(name, ended)| name == "n1-ovs-vswitchd" && ended.is_some()).unwrap();
-    assert!(told.1.unwrap().contains("SIGKILL"));
+    let deadline = Instant::now() + PATIENCE;
+    let told = loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let (name, ended) = ends.recv_timeout(left).expect("nobody tells that n1-ovs-vswitchd ended");
+        if let (true, Some(how)) = (name == "n1-ovs-vswitchd", ended) {
+            break how;
+        }
+    };
+    assert!(told.contains("SIGKILL"), "{told}");
     assert!(lab.record().component("n1-ovs-vswitchd").unwrap().ended.is_some());
     let again = lab.kill("n1-ovs-vswitchd").unwrap_err().to_string();
     assert!(again.contains("does not run"), "{again}");

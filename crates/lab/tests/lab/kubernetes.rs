@@ -4,6 +4,8 @@ use std::io::{Read, Write};
 
 use lab::{Cni, Family, Kubernetes, Lab, LabSpec};
 
+use crate::PATIENCE;
+
 const DEPLOYMENT: &str = "
 apiVersion: apps/v1
 kind: Deployment
@@ -80,7 +82,7 @@ fn the_host_reaches_the_api_server_through_the_relay() {
     let record = lab.record();
     let kubectl = record.kubernetes.unwrap().join("kubectl");
     let output = std::process::Command::new(kubectl)
-        .args(["get", "--raw=/readyz"])
+        .args(["get", "--raw=/readyz", "--request-timeout=60s"])
         .env("KUBECONFIG", record.endpoints.kubeconfig.unwrap())
         .output()
         .unwrap();
@@ -88,6 +90,7 @@ fn the_host_reaches_the_api_server_through_the_relay() {
     // A client that sends garbage is told so and harms nobody.
     let address = record.endpoints.api.unwrap().trim_start_matches("https://").to_owned();
     let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();

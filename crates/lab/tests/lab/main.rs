@@ -14,3 +14,6 @@ mod program;
 mod raft;
 mod remains;
 mod removal;
+
+/// Longer than anything that works; only what is broken waits for it.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);

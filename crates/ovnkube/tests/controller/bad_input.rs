@@ -1,12 +1,11 @@
 //! Bad input: whoever made the mistake is told what is wrong and what to do, everybody else goes on, and when the mistake
 //! is gone everything is well without a restart.
 
-use std::process::Command;
-
 use lab::ChassisSpec;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, Wish, node, pod, until};
+use crate::plan::ovnkube::{Outcome, run};
 
 const POD_NETWORKS: &str = "k8s.ovn.org/pod-networks";
 const REQUEST: &str = "v1.multus-cni.io/default-network";
@@ -298,10 +297,8 @@ fn settings_that_cannot_work() {
         (vec!["--cluster-subnet", "10.128.0.0/14/23"], ["'--cluster-subnet'", "'--cluster-subnets'"]),
         (vec!["--ha-election-renew-deadline", "9"], ["renew deadline (9s)", "duration (4s)"]),
     ] {
-        let run = Command::new(env!("CARGO_BIN_EXE_ovnkube")).arg("controller").args(&arguments).env_clear().output();
-        let run = run.unwrap();
-        let said = String::from_utf8(run.stderr).unwrap();
-        assert_eq!(run.status.code(), Some(2), "{arguments:?}: {said}");
+        let Outcome { status, stderr: said, .. } = run(&[&["controller"], &arguments[..]].concat(), &[]);
+        assert_eq!(status, Some(2), "{arguments:?}: {said}");
         assert!(said.lines().count() == 1 && words.iter().all(|word| said.contains(word)), "{arguments:?}: {said}");
     }
 }

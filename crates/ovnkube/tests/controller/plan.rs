@@ -1,22 +1,22 @@
 //! `ovnkube plan` beside a controller: where its work is done nothing is left to plan, and what is planned comes true.
 
-use std::process::{Command, Output};
-
 use serde_json::Value;
 
 use crate::cluster::{Cluster, Wish, pod, until};
 
+#[path = "../ovnkube/mod.rs"]
+pub(crate) mod ovnkube;
+
+use ovnkube::{Outcome, run};
+
 /// The plan of these manifests over the cluster and its database; the exit status.
 fn plan(cluster: &Cluster, more: &[&str]) -> (Value, Option<i32>) {
     let endpoints = cluster.lab.record().endpoints;
-    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_ovnkube"))
-        .args(["plan", "-o", "json", "--nb", &endpoints.northbound.unwrap()])
-        .args(["--kubeconfig", endpoints.kubeconfig.unwrap().to_str().unwrap()])
-        .args(more)
-        .output()
-        .unwrap();
-    let plan = serde_json::from_slice(&stdout);
-    (plan.unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&stderr))), status.code())
+    let (northbound, kubeconfig) = (endpoints.northbound.unwrap(), endpoints.kubeconfig.unwrap());
+    let words = ["plan", "-o", "json", "--nb", &northbound, "--kubeconfig", kubeconfig.to_str().unwrap()];
+    let Outcome { status, stdout, stderr } = run(&[&words, more].concat(), &[]);
+    let plan = serde_json::from_str(&stdout);
+    (plan.unwrap_or_else(|error| panic!("{error}: {stderr}")), status)
 }
 
 #[test]

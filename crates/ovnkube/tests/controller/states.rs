@@ -36,7 +36,7 @@ impl Observer {
                 let client = Client::start(config);
                 client.connected(PATIENCE).await.unwrap();
                 let mut changes = client.subscribe();
-                let first = changes.next().await;
+                let first = tokio::time::timeout(PATIENCE, changes.next()).await.expect("the database shows nothing");
                 keep.lock().unwrap().push(first);
                 ready.send(()).unwrap();
                 loop {
@@ -48,7 +48,8 @@ impl Observer {
                 }
             });
         });
-        begun.recv().unwrap();
+        // Twice: to connect, and for the first state.
+        begun.recv_timeout(2 * PATIENCE).expect("the database is not observed");
         Self { seen, stop: Some(stop), thread: Some(thread) }
     }
 

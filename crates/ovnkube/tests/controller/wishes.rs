@@ -41,7 +41,7 @@ impl Stream {
         let listener = to.listen(port).unwrap();
         let way = until("the way is open", || from.connect(SocketAddr::new(address, port), LIMIT).ok());
         let (arrived, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        let threads = vec![mouth(way, stop.clone()), ear(&listener, arrived.clone(), stop.clone())];
+        let threads = vec![ear(&listener, arrived.clone(), stop.clone()), mouth(way, stop.clone())];
         Self { arrived, stop, threads }
     }
 
@@ -71,7 +71,8 @@ fn mouth(mut way: TcpStream, stop: Arc<AtomicBool>) -> JoinHandle<()> {
 }
 
 fn ear(listener: &TcpListener, arrived: Arc<AtomicU64>, stop: Arc<AtomicBool>) -> JoinHandle<()> {
-    let (mut way, _) = listener.accept().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let (mut way, _) = until("the way has its other end", || listener.accept().ok());
     way.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     std::thread::spawn(move || {
         let mut words = [0; 16 * 1024];

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use lab::Family;
 use serde_json::{Value, json};
 
-use crate::cluster::{pod, until};
+use crate::cluster::{PATIENCE, pod, until};
 use crate::sandbox::{Sandbox, request};
 use crate::site::{Site, configuration};
 
@@ -16,6 +16,8 @@ const FOLDER: &str = "/run/ovn-kubernetes/cni";
 /// Something by hand on the agent's socket: the status and the error.
 fn post(site: &Site, header: &str, body: &[u8]) -> (String, Value) {
     let mut stream = UnixStream::connect(site.path(1, &format!("{FOLDER}/ovn-cni-server.sock"))).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
     let head = format!(
         "POST / HTTP/1.1\r\nhost: x\r\n{header}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
         body.len()
@@ -24,9 +26,9 @@ fn post(site: &Site, header: &str, body: &[u8]) -> (String, Value) {
     // One who is refused early may find the other end closed.
     let _ = stream.write_all(body);
     let mut answer = Vec::new();
-    let _ = stream.read_to_end(&mut answer);
+    let read = stream.read_to_end(&mut answer);
     let answer = String::from_utf8(answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}, then {read:?}"));
     (head.lines().next().unwrap().to_owned(), serde_json::from_str(body).unwrap())
 }
 

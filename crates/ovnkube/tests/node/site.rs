@@ -8,7 +8,7 @@ use std::time::Duration;
 use lab::{Family, Machine, Program};
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, Wish, pod, until};
+use crate::cluster::{Cluster, PATIENCE, Wish, pod, until};
 use crate::networks::networks;
 use crate::sandbox::Sandbox;
 
@@ -136,6 +136,7 @@ impl Site {
     pub(crate) fn metric(&self, node: u32, name: &str) -> f64 {
         let address = METRICS.parse().unwrap();
         let mut stream = self.machine(node).connect(address, Duration::from_secs(10)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();

@@ -11,19 +11,26 @@ pub(crate) struct Outcome {
     pub(crate) stderr: String,
 }
 
+/// The seconds that a run may take.
+const LIMIT: &str = "60";
+
 /// Runs `ovnkube` with these arguments and nothing but these variables.
 pub(crate) fn run(arguments: &[&str], environment: &[(&str, &str)]) -> Outcome {
-    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_ovnkube"))
+    // Something that should be refused and one day is not would run for ever.
+    let Output { status, stdout, stderr } = Command::new("timeout")
+        .args(["--kill-after=5", LIMIT, env!("CARGO_BIN_EXE_ovnkube")])
         .args(arguments)
         .env_clear()
         .envs(environment.iter().copied())
         .output()
         .expect("the binary runs");
-    Outcome {
+    let outcome = Outcome {
         status: status.code(),
         stdout: String::from_utf8(stdout).expect("text on stdout"),
         stderr: String::from_utf8(stderr).expect("text on stderr"),
-    }
+    };
+    assert!(!matches!(outcome.status, Some(124 | 137)), "{arguments:?} ran longer than {LIMIT} s: {outcome:?}");
+    outcome
 }
 
 /// A file with these contents, under a name that no other test uses.

@@ -4,11 +4,13 @@ use lab::Databases;
 use ovsdb::client::{CallError, Client, CommitError, Committer, Config, Fate, SequenceCell, TableMonitor};
 use ovsdb::datum::{Atom, Datum};
 use ovsdb::operation::{Condition, Function, Mutation, Mutator};
+use ovsdb::replica::Snapshot;
 use ovsdb::transaction::{Row, Transaction};
 use ovsdb::uuid::Uuid;
 
 use crate::common::{
-    PATIENCE, add_switch, await_status, config, connect, count_switches, databases, has_switch, see_switch,
+    PATIENCE, add_switch, await_replica, await_status, config, connect, count_switches, databases, has_switch,
+    next_changes, see_switch,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -18,7 +20,7 @@ async fn the_replica_follows_transactions_of_ours_and_of_others() {
     let client = connect(config(&lab)).await;
     assert!(has_switch(&client.snapshot(), "before"));
     let mut changes = client.subscribe();
-    assert!(changes.next().await.changes.iter().all(|change| change.before.is_none()));
+    assert!(next_changes(&mut changes).await.changes.iter().all(|change| change.before.is_none()));
 
     let uuid = Uuid::from_bytes([0x42; 16]);
     let mut transaction = Transaction::new();
@@ -28,15 +30,15 @@ async fn the_replica_follows_transactions_of_ours_and_of_others() {
     let outcome = client.transact(&transaction).await.unwrap();
     assert_eq!(outcome.inserted(place), Some(uuid));
     see_switch(&client, "ours").await;
-    let batch = changes.next().await;
+    let batch = next_changes(&mut changes).await;
     assert_eq!((batch.changes.len(), batch.changes[0].uuid), (1, uuid));
 
     lab.nbctl(&["set", "logical_switch", "ours", "external_ids:more=1"]).unwrap();
-    let batch = changes.next().await;
+    let batch = next_changes(&mut changes).await;
     let row = batch.snapshot.table("Logical_Switch").unwrap().get(uuid).unwrap();
     assert_eq!(row.get("external_ids").unwrap().get_str("more").unwrap(), "1");
     lab.nbctl(&["ls-del", "ours"]).unwrap();
-    assert_eq!(changes.next().await.changes[0].after, None);
+    assert_eq!(next_changes(&mut changes).await.changes[0].after, None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -50,11 +52,8 @@ async fn a_refused_operation_names_its_owner_and_a_rehearsal_changes_nothing() {
     assert_eq!((refusal.place, refusal.owner.as_deref()), (Some(1), Some("node n2")));
     let rest = transaction.without("node n2");
     assert!(client.dry_run(&rest).await.unwrap().inserted(0).is_some());
-    let mut changes = client.subscribe();
     client.transact(&rest).await.unwrap();
-    while !has_switch(&client.snapshot(), "good") {
-        changes.next().await;
-    }
+    see_switch(&client, "good").await;
     // The rehearsal left nothing: there is one, not two.
     assert_eq!(count_switches(&client.snapshot(), "good"), 1);
 }
@@ -98,12 +97,9 @@ async fn conditions_change_at_run_time() {
     config.tables[0] = config.tables[0].clone().conditions(vec![Condition::equals("name", "blue")]);
     let client = connect(config).await;
     assert!(has_switch(&client.snapshot(), "blue") && !has_switch(&client.snapshot(), "red"));
-    let mut changes = client.subscribe();
-    changes.next().await;
     client.set_conditions("Logical_Switch", Some(vec![Condition::equals("name", "red")])).await.unwrap();
-    while has_switch(&client.snapshot(), "blue") || !has_switch(&client.snapshot(), "red") {
-        changes.next().await;
-    }
+    let only_red = |snapshot: &Snapshot| !has_switch(snapshot, "blue") && has_switch(snapshot, "red");
+    await_replica(&client, "only the red one", only_red).await;
     client.set_conditions("Logical_Switch", None).await.unwrap();
     see_switch(&client, "blue").await;
     assert!(client.set_conditions("Nowhere", None).await.is_err());

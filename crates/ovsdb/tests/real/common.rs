@@ -4,14 +4,17 @@ use std::io::Read;
 use std::time::Duration;
 
 use lab::{Database, Databases, Lab, LabSpec, Ovn};
-use ovsdb::client::{Client, Config, Remote, Status, TableMonitor};
+use ovsdb::client::{Client, Config, Remote, Status, Subscription, TableMonitor};
 use ovsdb::datum::{Atom, Datum};
 use ovsdb::frame::{Framer, Limits};
-use ovsdb::replica::{IndexKey, Snapshot};
+use ovsdb::replica::{Changes, IndexKey, Snapshot};
 use ovsdb::transaction::{Row, Transaction};
 
 /// Longer than anything that works; only what is broken waits for it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Before something that failed is tried again.
+pub(crate) const AGAIN: Duration = Duration::from_millis(10);
 
 pub(crate) fn databases(purpose: &str, databases: Databases) -> Lab {
     Lab::start(LabSpec::for_test(purpose).unwrap().ovn(Ovn { databases, ..Ovn::default() })).unwrap()
@@ -54,22 +57,37 @@ pub(crate) fn count_switches(snapshot: &Snapshot, name: &str) -> usize {
     table.find(&key, &[Datum::One(Atom::String(name.into()))]).count()
 }
 
-/// Waits until the replica has a switch.
-pub(crate) async fn see_switch(client: &Client, name: &str) {
+/// The next changes, which must come.
+pub(crate) async fn next_changes(changes: &mut Subscription) -> Changes {
+    tokio::time::timeout(PATIENCE, changes.next()).await.unwrap_or_else(|_| panic!("no change came in {PATIENCE:?}"))
+}
+
+/// Waits until the replica is as it should be.
+pub(crate) async fn await_replica(client: &Client, what: &str, wanted: impl Fn(&Snapshot) -> bool) {
     let mut changes = client.subscribe();
     let seeing = async {
-        while !has_switch(&client.snapshot(), name) {
+        while !wanted(&client.snapshot()) {
             changes.next().await;
         }
     };
     tokio::time::timeout(PATIENCE, seeing)
         .await
-        .unwrap_or_else(|_| panic!("the replica never saw {name}: {:?}", client.status().borrow()));
+        .unwrap_or_else(|_| panic!("the replica never showed {what}: {:?}", client.status().borrow()));
+}
+
+/// Waits until the replica has a switch.
+pub(crate) async fn see_switch(client: &Client, name: &str) {
+    await_replica(client, name, |snapshot| has_switch(snapshot, name)).await;
 }
 
 /// Writes a switch, trying again until it is acknowledged.
 pub(crate) async fn write_switch(client: &Client, name: &str) {
-    let writing = async { while client.transact(&add_switch(name)).await.is_err() {} };
+    let writing = async {
+        while client.transact(&add_switch(name)).await.is_err() {
+            // A refusal that comes at once must leave the limit a turn.
+            tokio::time::sleep(AGAIN).await;
+        }
+    };
     tokio::time::timeout(PATIENCE, writing)
         .await
         .unwrap_or_else(|_| panic!("{name} could not be written: {:?}", client.status().borrow()));

@@ -6,8 +6,11 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
 use lab::Databases;
+use ovsdb::replica::Snapshot;
 
-use crate::common::{await_status, config, connect, databases, for_each_message, see_switch, write_switch};
+use crate::common::{
+    await_replica, await_status, config, connect, databases, for_each_message, has_switch, see_switch, write_switch,
+};
 
 type Upstreams = Arc<Mutex<Vec<UnixStream>>>;
 
@@ -93,20 +96,15 @@ async fn a_server_of_the_old_kind_is_understood() {
         write_switch(&client, &name).await;
         see_switch(&client, &name).await;
         lab.nbctl(&["set", "logical_switch", &name, "external_ids:a=b"]).unwrap();
-        let mut changes = client.subscribe();
         let modified =
-            |client: &ovsdb::client::Client| {
-                client.snapshot().table("Logical_Switch").unwrap().iter().any(|row| {
+            |snapshot: &Snapshot| {
+                snapshot.table("Logical_Switch").unwrap().iter().any(|row| {
                     row.text("name").as_deref() == Some(&name) && row.get("external_ids").unwrap().len() == 1
                 })
             };
-        while !modified(&client) {
-            changes.next().await;
-        }
+        await_replica(&client, "the modified switch", modified).await;
         lab.nbctl(&["ls-del", &name]).unwrap();
-        while crate::common::has_switch(&client.snapshot(), &name) {
-            changes.next().await;
-        }
+        await_replica(&client, "the switch gone", |snapshot| !has_switch(snapshot, &name)).await;
     }
 }
 

@@ -1,22 +1,25 @@
 //! Ten thousand writes with a fault every few hundred: none lost that was acknowledged, none doubled.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lab::{Databases, Lab};
 use ovsdb::client::{Client, CommitError, Committer, Fate};
 use ovsdb::datum::Atom;
 use ovsdb::operation::{Condition, Mutation, Mutator};
+use ovsdb::replica::Snapshot;
 use ovsdb::transaction::{Row, Transaction};
 
 use crate::basics::cell;
-use crate::common::{PATIENCE, await_leader, config, connect, databases, machine_of};
+use crate::common::{AGAIN, PATIENCE, await_leader, await_replica, config, connect, databases, machine_of};
 
 const WRITES: usize = 10_000;
 const BATCH: usize = 20;
 const FAULT_EVERY: usize = 400;
 /// Short, so that some commits end in doubt and have to be settled.
 const LIMIT: Duration = Duration::from_millis(700);
+/// For a batch, with all its tries: far more than an election takes.
+const BATCH_LIMIT: Duration = Duration::from_secs(120);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_writes_under_faults() {
@@ -44,19 +47,25 @@ async fn ten_thousand_writes_under_faults() {
         // A mutation that is carried out twice shows in the sum.
         let one_more = Mutation::new("nb_cfg", Mutator::Add, Atom::Integer(1));
         batch.mutate("NB_Global", vec![], vec![one_more]);
+        let deadline = Instant::now() + BATCH_LIMIT;
+        let again = async |error: &CommitError| {
+            assert!(Instant::now() < deadline, "write {first} is not through after {BATCH_LIMIT:?}: {error}");
+            tokio::time::sleep(AGAIN).await;
+        };
         loop {
             match committer.commit(&batch, LIMIT).await {
                 Ok(committed) => {
                     resent += committed.sent - 1;
                     break;
                 }
-                Err(CommitError::Call(_)) => {}
-                Err(CommitError::Unsettled(_)) => {
+                Err(error @ CommitError::Call(_)) => again(&error).await,
+                Err(error @ CommitError::Unsettled(_)) => {
+                    again(&error).await;
                     doubts += 1;
                     let fate = loop {
                         match committer.settle(LIMIT).await {
                             Ok(fate) => break fate,
-                            Err(CommitError::Unsettled(_) | CommitError::Call(_)) => {}
+                            Err(error @ (CommitError::Unsettled(_) | CommitError::Call(_))) => again(&error).await,
                             Err(error) => panic!("write {first}: {error}"),
                         }
                     };
@@ -128,18 +137,11 @@ async fn verify(lab: &Lab, client: &Client) {
     found.sort();
     assert_eq!(found.len(), expected.len(), "lost or doubled");
     assert_eq!(found, expected);
-    let mut changes = client.subscribe();
-    let replica = || {
-        let snapshot = client.snapshot();
+    let replica = |snapshot: &Snapshot| {
         let mut names: Vec<String> =
             snapshot.table("Logical_Switch").unwrap().iter().map(|row| row.text("name").unwrap()).collect();
         names.sort();
         names
     };
-    let same = async {
-        while replica() != expected {
-            changes.next().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, same).await.expect("the replica is not the database");
+    await_replica(client, "what the database has", |snapshot| replica(snapshot) == expected).await;
 }

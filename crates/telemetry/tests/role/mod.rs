@@ -3,9 +3,16 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
+
+/// Longer than any test of a role; only what is broken waits for it.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Makes the child a role, and says where it listens.
 pub(crate) const ADDRESS: &str = "TELEMETRY_TEST_ADDRESS";
@@ -17,6 +24,32 @@ pub(crate) const HUMAN: &str = "TELEMETRY_TEST_HUMAN";
 pub(crate) struct Role {
     child: Child,
     stderr: BufReader<ChildStderr>,
+    watchdog: Option<Watchdog>,
+}
+
+/// Kills a role that does not end: whoever waits for its words or its answers finds their end then, and fails.
+struct Watchdog {
+    leash: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Watchdog {
+    fn of(role: Pid) -> Self {
+        let (leash, gone) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            if gone.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("the role is killed: it was not done within {PATIENCE:?}");
+                let _ = kill(role, Signal::SIGKILL);
+            }
+        });
+        Self { leash, thread }
+    }
+
+    /// It has nobody to kill when this returns.
+    fn stop(self) {
+        drop(self.leash);
+        let _ = self.thread.join();
+    }
 }
 
 impl Role {
@@ -31,7 +64,13 @@ impl Role {
             .spawn()
             .expect("a child process");
         let stderr = BufReader::new(child.stderr.take().expect("its stderr"));
-        Self { child, stderr }
+        let mut role = Self { child, stderr, watchdog: None };
+        role.watchdog = Some(Watchdog::of(role.id()));
+        role
+    }
+
+    fn id(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).expect("a process id"))
     }
 
     /// The log lines up to and with the first that contains `text`.
@@ -68,11 +107,13 @@ impl Role {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        let id = i32::try_from(self.child.id()).expect("a process id");
-        kill(Pid::from_raw(id), signal).expect("our own child");
+        kill(self.id(), signal).expect("our own child");
     }
 
     pub(crate) fn exit_code(&mut self) -> Option<i32> {
+        // Its number is kept until the watchdog is gone: it might be another's afterwards.
+        waitid(Id::Pid(self.id()), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).expect("our own child");
+        self.watchdog.take().expect("this is asked once").stop();
         self.child.wait().expect("our own child").code()
     }
 }
@@ -81,6 +122,9 @@ impl Drop for Role {
     fn drop(&mut self) {
         // A test that failed half way leaves no process behind.
         let _ = self.child.kill();
+        if let Some(watchdog) = self.watchdog.take() {
+            watchdog.stop();
+        }
         let _ = self.child.wait();
     }
 }

@@ -9,7 +9,7 @@ use topology::refusal::Refusal;
 
 use crate::story::Story;
 use crate::support::api::KINDS;
-use crate::support::controller::Controller;
+use crate::support::controller::{Controller, TURNS};
 use crate::support::database::{Follower, GLOBAL, Nb};
 use crate::support::faults::Fault;
 use crate::support::quiet::follows;
@@ -38,7 +38,10 @@ impl Story {
         let unreadable = self.controllers[leader].engine.parked().any(broken);
         let damaged = by_hand && parked || unreadable;
         engine.progress(self.nb.progress(), self.nb.nb_cfg(), self.now);
+        let mut turns = 0;
         loop {
+            assert!(turns < TURNS, "the engine is not idle after {TURNS} turns");
+            turns += 1;
             match engine.next(&again.snapshot(), self.now) {
                 // What is parked stands as the database has it: what was taken from it by hand stays away.
                 Next::Commit(_) if damaged => return,

@@ -14,6 +14,9 @@ use crate::support::database::{Follower, Nb, cell};
 use crate::support::faults::{Fault, Faults};
 use crate::support::rng::Rng;
 
+/// More turns than any engine here has work for: one that is not idle then never will be.
+pub(crate) const TURNS: usize = 10_000;
+
 /// What a patch says.
 #[derive(Debug)]
 enum Words {

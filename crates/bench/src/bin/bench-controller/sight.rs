@@ -12,6 +12,14 @@ use serde::de::IgnoredAny;
 /// Nothing takes longer without something being broken.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
+/// For all that something waits for, however many events come meanwhile.
+const LIMIT: Duration = Duration::from_mins(30);
+
+/// Waits for something that takes many events.
+pub(crate) async fn within<T>(what: &str, wait: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(LIMIT, wait).await.with_context(|| format!("{what}: not within {LIMIT:?}"))?
+}
+
 /// What is read of an object.
 #[derive(Debug)]
 pub(crate) struct Glimpse {
@@ -75,24 +83,35 @@ impl Sight {
     async fn begin(api: &Api, resource: Resource) -> Result<Self> {
         let watch = watch(api, resource, read);
         let mut sight = Self { watch, times: HashMap::new(), annotated: 0, last: Instant::now() };
-        while !sight.step().await? {}
+        within("the list of what is there", async {
+            while !sight.step().await? {}
+            Ok(())
+        })
+        .await?;
         Ok(sight)
     }
 
     /// Waits until so many carry our annotation; when the last one did.
     pub(crate) async fn annotated(&mut self, count: usize) -> Result<Instant> {
-        while self.annotated < count {
-            self.step().await.with_context(|| format!("{} of {count} are annotated", self.annotated))?;
-        }
+        let waited = within("annotations", async {
+            while self.annotated < count {
+                self.step().await?;
+            }
+            Ok(())
+        });
+        waited.await.with_context(|| format!("{} of {count} are annotated", self.annotated))?;
         Ok(self.last)
     }
 
     /// Waits until so many are there.
     pub(crate) async fn there(&mut self, count: usize) -> Result<()> {
-        while self.times.len() < count {
-            self.step().await?;
-        }
-        Ok(())
+        within("all objects", async {
+            while self.times.len() < count {
+                self.step().await?;
+            }
+            Ok(())
+        })
+        .await
     }
 
     /// The next event; true if it ends a list.

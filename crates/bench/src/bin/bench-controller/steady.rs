@@ -24,7 +24,7 @@ use crate::controller::Controller;
 use crate::objects::Pods;
 use crate::quantile::Quantiles;
 use crate::rows::{Monitor, Writer};
-use crate::sight::{PATIENCE, Sight, Times};
+use crate::sight::{PATIENCE, Sight, Times, within};
 use crate::world::World;
 
 const PACE: Duration = Duration::from_millis(50);
@@ -58,11 +58,15 @@ pub(crate) fn figures(world: &World, controller: &Controller) -> Result<Vec<Figu
                 let mut monitor = Monitor::new(&world.northbound).await?;
                 let _ = ready.send(());
                 let mut awaited: HashSet<&String> = monitored.iter().collect();
-                while !awaited.is_empty() {
-                    for name in monitor.step().await? {
-                        awaited.remove(&name);
+                within("the ports of all pods", async {
+                    while !awaited.is_empty() {
+                        for name in monitor.step().await? {
+                            awaited.remove(&name);
+                        }
                     }
-                }
+                    Ok(())
+                })
+                .await?;
                 Ok(monitor.seen)
             })
         });

@@ -7,6 +7,7 @@ use crate::controller::{Controller, now};
 use crate::objects::Pods;
 use crate::quantile::Quantiles;
 use crate::rows::Monitor;
+use crate::sight::within;
 use crate::world::World;
 
 /// Pods that are created while nobody leads.
@@ -29,7 +30,11 @@ pub(crate) fn figures(world: &World, leader: Controller, rounds: usize) -> Resul
             let killed = now();
             pods.create(&api).await?;
             let ports: Vec<String> = (0..WAITING).map(|number| pods.port(number)).collect();
-            while !monitor.step().await?.iter().any(|name| ports.contains(name)) {}
+            within("a port of a pod that waited", async {
+                while !monitor.step().await?.iter().any(|name| ports.contains(name)) {}
+                Ok(())
+            })
+            .await?;
             Ok((killed, now()))
         })?;
         let acquired = standby.logged(world, "the lease is ours")?;

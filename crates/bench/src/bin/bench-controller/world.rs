@@ -133,7 +133,8 @@ impl World {
             let mut stream = tokio::net::TcpStream::connect(METRICS).await.context("no metrics")?;
             stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await?;
             let mut text = String::new();
-            stream.read_to_string(&mut text).await?;
+            let read = tokio::time::timeout(PATIENCE, stream.read_to_string(&mut text));
+            read.await.context("the controller does not tell its metrics to their end")??;
             Ok(text)
         })
     }

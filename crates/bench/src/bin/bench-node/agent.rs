@@ -90,6 +90,7 @@ impl Agent {
     pub(crate) fn counter(&self, name: &str) -> Result<f64> {
         let text = self.machine.with_network(|| -> Result<String> {
             let mut stream = TcpStream::connect(METRICS).context("the agent tells no metrics")?;
+            stream.set_read_timeout(Some(PATIENCE))?;
             stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
             let mut text = String::new();
             stream.read_to_string(&mut text)?;

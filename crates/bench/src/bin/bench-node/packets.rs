@@ -1,7 +1,7 @@
 //! Packets between pods, by turns with what the same switches do without OVN: two ports of a plain bridge on one node, a
 //! bare tunnel between two.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use bench::{Contender, Figure, Goal, Sample, interleave};
 use lab::{Machine, Pod, Wiring};
 
-use crate::world::{Sandbox, World};
+use crate::world::{PATIENCE, Sandbox, World, until};
 
 const MTU: u16 = 1400;
 const SPAN: Duration = Duration::from_secs(1);
@@ -127,17 +127,25 @@ fn bare_tunnel(first: &Machine, second: &Machine) -> Result<Pair> {
 /// Megabits a second of one TCP stream.
 fn throughput(pair: &Pair) -> Result<f64> {
     let listener = pair.two.listen(PORT)?;
+    listener.set_nonblocking(true)?;
+    let mut stream = pair.one.connect(SocketAddr::new(pair.to, PORT), Duration::from_secs(10))?;
+    let (mut other, _) = until("the stream has its other end", || match listener.accept() {
+        Ok(end) => Ok(Some(end)),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error.into()),
+    })?;
+    // A way that breaks under the stream ends both.
+    stream.set_write_timeout(Some(PATIENCE))?;
+    other.set_read_timeout(Some(PATIENCE))?;
     let reader = std::thread::spawn(move || -> Result<(u64, f64)> {
-        let (mut stream, _) = listener.accept()?;
         let (start, mut bytes, mut part) = (Instant::now(), 0, vec![0; 1 << 16]);
         loop {
-            match stream.read(&mut part)? {
+            match other.read(&mut part).context("nothing arrives any more")? {
                 0 => return Ok((bytes, start.elapsed().as_secs_f64())),
                 more => bytes += more as u64,
             }
         }
     });
-    let mut stream = pair.one.connect(SocketAddr::new(pair.to, PORT), Duration::from_secs(10))?;
     let (start, part) = (Instant::now(), vec![7; 1 << 16]);
     while start.elapsed() < SPAN {
         stream.write_all(&part)?;
