@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lab::{Family, Gateway, Lab, Machine};
 
@@ -61,20 +61,6 @@ fn insist(over: &AtomicBool, mut ask: impl FnMut() -> std::io::Result<String>) -
     (count, wrong)
 }
 
-/// A new connection. One whose first packet is lost never comes about through a load balancer (nobody answers what follows), so
-/// silence is tried again with another, for as long as any packet may take; a refusal counts at once.
-fn connect_anew(from: &Machine, to: SocketAddr) -> std::io::Result<TcpStream> {
-    let begin = Instant::now();
-    loop {
-        let tried = Instant::now();
-        match from.connect(to, PATIENCE / 4) {
-            Ok(stream) => return Ok(stream),
-            Err(_) if tried.elapsed() >= PATIENCE / 4 && begin.elapsed() < PATIENCE => {}
-            Err(error) => return Err(std::io::Error::other(error)),
-        }
-    }
-}
-
 fn replace(lab: &Lab) {
     for set in ["ovnkube", "ovnkube-master"] {
         let set = format!("daemonset/{set}");
@@ -102,7 +88,7 @@ fn nothing_is_lost(gateway: Gateway) {
     ];
     // Neighbours are known before it counts.
     for (_, from, to) in &ways {
-        connect_anew(from, *to).unwrap();
+        from.connect(*to, PATIENCE).unwrap();
     }
     let over = AtomicBool::new(false);
     let over = &over;
@@ -113,7 +99,7 @@ fn nothing_is_lost(gateway: Gateway) {
             let mut talk = Talk::open(from, to);
             asking.push((format!("{name}, one connection"), scope.spawn(move || insist(over, || talk.ask()))));
             let anew = move || {
-                let stream = connect_anew(from, to)?;
+                let stream = from.connect(to, PATIENCE).map_err(std::io::Error::other)?;
                 stream.set_read_timeout(Some(PATIENCE))?;
                 Talk(BufReader::new(stream)).ask()
             };
