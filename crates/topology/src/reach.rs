@@ -217,7 +217,9 @@ impl Network {
 
     /// The address that a router gives a packet which comes from this one.
     fn translated(&self, router: Uuid, source: IpAddr) -> IpAddr {
-        let rules = self.members::<Nat>(router, "nat").filter(|rule| text(rule, "type") == "snat");
+        // A rule with a condition is not about first packets.
+        let always = |rule: &&RowValues| text(rule, "type") == "snat" && text(rule, "match").is_empty();
+        let rules = self.members::<Nat>(router, "nat").filter(always);
         let rules = rules.filter_map(|rule| {
             let inside = prefix(&text(rule, "logical_ip")).filter(|inside| inside.contains(source))?;
             Some((inside.length(), text(rule, "external_ip").parse().ok()?))

@@ -12,8 +12,8 @@ use crate::namespace::enter_network;
 const PATIENCE: Duration = Duration::from_secs(4);
 /// How long silence must last to be called a refusal. Ways that pass answer within milliseconds.
 const SILENCE: Duration = Duration::from_millis(1500);
-/// A load balancer does not recover a connection whose first packet was lost, so a way is tried more than once: at least so
-/// often, and for so long.
+/// A load balancer does not recover every connection whose first packet was lost, so a way is tried more than once: at least
+/// so often, and for so long.
 const TRIES: u32 = 4;
 const LONGEST: Duration = Duration::from_secs(16);
 /// Between tries, where one was refused at once.

@@ -53,8 +53,8 @@ fn insist(over: &AtomicBool, mut ask: impl FnMut() -> std::io::Result<String>) -
     (count, wrong)
 }
 
-/// A new connection. One whose first packet is lost never comes about through a load balancer (nobody answers what follows), so
-/// silence is tried again with another, for as long as any packet may take; a refusal counts at once.
+/// A new connection. One whose first packet is lost inside the gateway router, between two looks at connection tracking, never
+/// comes about (OVN), so silence is tried again with another, for as long as any packet may take; a refusal counts at once.
 fn connect(from: &Machine, to: SocketAddr) -> std::io::Result<TcpStream> {
     let begin = Instant::now();
     loop {

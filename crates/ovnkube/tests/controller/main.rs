@@ -27,6 +27,7 @@ mod policies_edges;
 mod prober;
 mod random_objects;
 mod rows;
+mod sent_again;
 mod service_endpoints;
 mod service_ranges;
 mod services;

@@ -145,7 +145,11 @@ fn the_rows_of_a_node_and_a_pod_are_those_that_tools_know() {
     assert_eq!(cluster.policies(), rows(&[["1004", host, "reroute", "10.128.0.2"]]));
     assert_eq!(
         cluster.translations("GR_n1"),
-        rows(&[["snat", "10.99.0.221", "100.64.0.2"], ["snat", "10.99.0.221", "10.128.0.0/14"]])
+        rows(&[
+            ["snat", "10.99.0.221", "100.64.0.2"],
+            ["snat", "10.99.0.221", "10.128.0.0/14"],
+            ["snat", "10.99.0.221", "0.0.0.0/0"],
+        ])
     );
     let bindings = cluster.columns("Static_MAC_Binding", &["logical_port", "ip", "mac", "override_dynamic_mac"]);
     assert_eq!(bindings, rows(&[["rtoe-GR_n1", "169.254.169.4", "0a:58:a9:fe:a9:04", "true"]]));

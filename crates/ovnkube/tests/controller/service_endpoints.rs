@@ -26,11 +26,11 @@ fn endpoint(cluster: &Cluster, number: usize, v6: bool, conditions: Value) -> Va
     json!({"addresses": [own], "nodeName": format!("n{number}"), "conditions": conditions})
 }
 
-fn ready(cluster: &Cluster, numbers: &[usize], v6: bool) -> Value {
+pub(crate) fn ready(cluster: &Cluster, numbers: &[usize], v6: bool) -> Value {
     numbers.iter().map(|number| endpoint(cluster, *number, v6, json!({"ready": true}))).collect()
 }
 
-fn slice_of(endpoints: Value, v6: bool) -> Value {
+pub(crate) fn slice_of(endpoints: Value, v6: bool) -> Value {
     let family = if v6 { "IPv6" } else { "IPv4" };
     json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": family,
         "metadata": {"name": format!("web-{}", family.to_lowercase()), "namespace": "default",
@@ -41,7 +41,7 @@ fn slice_of(endpoints: Value, v6: bool) -> Value {
 }
 
 /// TCP, UDP and SCTP by one number.
-fn mixed(more: Value) -> Value {
+pub(crate) fn mixed(more: Value) -> Value {
     let port = |name: &str, node_port: u16| json!({"name": name, "protocol": name.to_uppercase(), "port": 80, "targetPort": 8080, "nodePort": node_port});
     let mut spec = json!({"type": "NodePort", "ports": [port("tcp", 30080), port("udp", 30080), port("sctp", 30081)]});
     for (key, value) in more.as_object().unwrap() {

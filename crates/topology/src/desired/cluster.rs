@@ -12,7 +12,7 @@ use ovn_schema::northbound::{
     PortGroup,
 };
 
-use super::{Given, ip_word};
+use super::{Given, ip_word, retry};
 use crate::contribution::{Contribution, Draft};
 use crate::identity::Owner;
 use crate::settings::Masquerade;
@@ -74,6 +74,7 @@ pub(super) fn desired(given: Given<'_>) -> Contribution {
     );
     let join =
         draft.row(JOIN_KEY, &LogicalSwitch { name: JOIN.into(), external_ids: draft.mark(&[]), ..Default::default() });
+    retry::unmark(&mut draft, join, given);
     let networks: Vec<InterfaceAddress> =
         given.settings.families().filter_map(|v6| given.settings.join_of(v6)?.nth_interface(1)).collect();
     let addresses: Vec<_> = networks.iter().map(|network| network.address()).collect();

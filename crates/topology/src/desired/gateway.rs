@@ -13,7 +13,7 @@ use ovsdb::uuid::Uuid;
 
 use super::cluster::{CLUSTER_GROUP, COPP_KEY, JOIN_KEY, ROUTER_GROUP, ROUTER_KEY, SERVICE_PORTS_KEY};
 use super::node::{HOST_POLICY_PRIORITY, reroute_to};
-use super::{Given, everything, ip_word};
+use super::{Given, everything, ip_word, retry};
 use crate::allocation::NodeAllocation;
 use crate::contribution::Draft;
 use crate::objects::{GatewayFacts, GatewayMode, NodeFacts};
@@ -40,6 +40,7 @@ pub(super) fn add(
     given: Given<'_>,
 ) {
     let router = router(draft, node, gateway, chassis, given);
+    retry::mark(draft, router, given);
     let joins = join_port(draft, node, own, router, given);
     external_switch(draft, node, gateway, router, given);
     for v6 in given.settings.families() {
@@ -258,4 +259,5 @@ fn translations(draft: &mut Draft<'_>, gateway: &GatewayFacts, router: Uuid, joi
         };
         draft.child(LogicalRouter::nat, router, &format!("snat {logical}"), &nat);
     }
+    retry::translate(draft, router, outside, given);
 }

@@ -10,6 +10,7 @@ mod namespace;
 mod node;
 mod pod;
 mod policy;
+mod retry;
 mod selector;
 mod service;
 mod template;
