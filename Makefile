@@ -53,7 +53,7 @@ check: prerequisites ## format, clippy, documentation, the rules of the house
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items --locked --quiet
 	$(CARGO) run --quiet --locked --package house
 
-# A test that waits for ever fails, and what ran until then is read: no program of tests needs a third of this.
+# A test that waits for ever fails, and what ran until then is read. The longest program of tests needs about a third of this.
 TEST_LIMIT := ['timeout', '--foreground', '--verbose', '1800']
 .PHONY: test
 test: check supplies ## everything: the checks, all tests, real components in the lab
