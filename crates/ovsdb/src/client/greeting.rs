@@ -77,8 +77,10 @@ impl Session<'_> {
             if let (Some(expected), Some(found)) = (&self.memory.cluster, &standing.cluster)
                 && expected != found
             {
+                self.memory.replacement.saw_other(found.clone());
                 return Err(SessionEnd::OtherCluster { found: found.clone(), expected: expected.clone() });
             }
+            self.memory.replacement.saw_known();
             if self.config.leader_only && !standing.leader {
                 return Err(SessionEnd::NotLeader);
             }

@@ -262,6 +262,18 @@ async fn drive(config: Arc<Config>, state: Arc<SharedState>, mut calls: mpsc::Re
                 return;
             }
         }
+        if let Some(cluster) = memory.replacement.end_round(config.remotes.len(), Instant::now()) {
+            tracing::warn!(
+                database = config.database,
+                former = memory.cluster,
+                cluster,
+                "the database was replaced by that of a new cluster; starting over from it"
+            );
+            memory.start_over();
+            waits.reset();
+            state.status.send_modify(|status| status.replacements += 1);
+            continue;
+        }
         if !pause(waits.next(), &mut calls, &mut queued).await {
             return;
         }

@@ -15,6 +15,7 @@ mod greeting;
 mod handle;
 mod plan;
 mod remote;
+mod replacement;
 mod server;
 mod session;
 mod store;

@@ -15,6 +15,7 @@ use crate::client::end::{SessionEnd, malformed};
 use crate::client::error::CallError;
 use crate::client::plan::Plan;
 use crate::client::remote::Remote;
+use crate::client::replacement::Replacement;
 use crate::client::server::{SERVER, ServerView};
 use crate::client::store::SharedState;
 use crate::client::wire::{Wire, WireError};
@@ -53,8 +54,17 @@ pub(crate) struct Memory {
     pub(crate) index: Option<i64>,
     /// The cluster that the database belongs to.
     pub(crate) cluster: Option<String>,
+    /// Whether another cluster has taken its place.
+    pub(crate) replacement: Replacement,
     /// The conditions that the replica was kept under; none while it is open whether the server has taken new ones.
     pub(super) conditions: Option<Conditions>,
+}
+
+impl Memory {
+    /// Begins anew with the database of another cluster: nothing of the former one counts.
+    pub(crate) fn start_over(&mut self) {
+        (self.last_transaction, self.index, self.cluster) = (None, None, None);
+    }
 }
 
 /// An answer, as the text it came in: a dump is large, and is not copied.

@@ -20,6 +20,8 @@ pub struct Status {
     pub remote: Option<String>,
     /// How many sessions there have been: one more after each reconnection.
     pub sessions: u64,
+    /// How often another raft cluster has taken the place of the one that was known.
+    pub replacements: u64,
     /// Why the last session or try ended.
     pub last_error: Option<String>,
     /// What was asked for and the server does not have.
