@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ovn_schema::{Features, northbound, southbound};
-use ovsdb::client::{Client, Config, SequenceCell, TableMonitor};
+use ovsdb::client::{CallError, Client, Config, SequenceCell, TableMonitor};
 use ovsdb::operation::Condition;
 use ovsdb::replica::{Changes, RowView, Snapshot};
 use ovsdb::transaction::{Row, Transaction};
@@ -64,6 +64,12 @@ pub(crate) fn cell(snapshot: &Snapshot) -> Option<SequenceCell> {
     Some(SequenceCell { table: "NB_Global".into(), uuid, column: "external_ids".into(), key: SEQUENCE.into() })
 }
 
+/// The writer of the last commit, as the sequence value names it; none if there is no such value.
+pub(crate) fn writer(snapshot: &Snapshot) -> Option<String> {
+    let value = cell(snapshot)?.value_in(snapshot)?;
+    value.rsplit_once(':').map(|(writer, _)| writer.to_owned())
+}
+
 /// Whether a commit of a controller is among the changes. A value that somebody took away is none.
 pub(crate) fn has_new_sequence(changes: &Changes) -> bool {
     changes.changes.iter().any(|change| {
@@ -96,18 +102,12 @@ pub(crate) fn progress(snapshot: &Snapshot) -> Option<(BTreeMap<Box<str>, i64>, 
 }
 
 /// Removes a chassis that is gone for good: both its rows, or northd would wait for it for ever.
-pub(crate) async fn forget_chassis(client: &Client, name: &str) {
+pub(crate) async fn forget_chassis(client: &Client, name: &str) -> Result<(), CallError> {
     let mut transaction = Transaction::new();
     for table in ["Chassis", "Chassis_Private"] {
         transaction.delete(table, vec![Condition::equals("name", name)]);
     }
-    for pause in [1, 5, 15, 60] {
-        match client.transact(&transaction).await {
-            Ok(_) => return tracing::info!(chassis = name, "removed a chassis that no node has any more"),
-            Err(error) => {
-                tracing::warn!(chassis = name, %error, "cannot remove a chassis that no node has any more; trying again");
-                tokio::time::sleep(Duration::from_secs(pause)).await;
-            }
-        }
-    }
+    client.transact(&transaction).await?;
+    tracing::info!(chassis = name, "removed chassis without a node");
+    Ok(())
 }

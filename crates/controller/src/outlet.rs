@@ -6,7 +6,6 @@ use topology::Effect;
 use topology::engine::Measure;
 use topology::store::ObjectKind;
 
-use crate::databases;
 use crate::metrics::Metrics;
 use crate::patches::Patches;
 
@@ -53,8 +52,7 @@ impl Outlet {
                 "what was wrong with it is over"
             ),
             Effect::ForgetChassis { name } => {
-                let sb = self.southbound.clone();
-                tokio::spawn(async move { databases::forget_chassis(&sb, &name).await });
+                self.patches.forget_chassis(self.southbound.clone(), name);
             }
             Effect::LookAtNamespace { name, question } => self.patches.look_at_namespace(name, question),
             Effect::Measured(measure) => {

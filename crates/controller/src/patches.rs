@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubernetes::{Api, ApiError, Patch};
+use ovsdb::client::Client;
 use serde_json::json;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::sleep;
@@ -13,6 +14,7 @@ use topology::identity::{Name, Owner};
 use topology::objects::{Condition, NamespaceFacts, READY};
 use topology::store::ObjectKind;
 
+use crate::databases;
 use crate::metrics::Metrics;
 
 /// So many run at a time, of those that are not slow.
@@ -30,6 +32,10 @@ const FIELD_MANAGER: &str = "ovnkube";
 pub(crate) enum Answer {
     /// What became of annotations.
     Patched { owner: Owner, uid: String, outcome: PatchOutcome },
+    /// What became of a node's condition.
+    NodeNetwork { name: Box<str>, uid: String, outcome: PatchOutcome },
+    /// Whether a chassis could be removed.
+    Chassis { name: Box<str>, removed: bool },
     /// A namespace as it is; nothing if there is none.
     Namespace { name: Name, question: u64, found: Option<NamespaceFacts> },
 }
@@ -44,6 +50,13 @@ impl Answer {
                 }
                 engine.patched(&owner, &uid, outcome, now);
             }
+            Self::NodeNetwork { name, uid, outcome } => {
+                if outcome == PatchOutcome::Failed {
+                    metrics.retries.inc();
+                }
+                engine.node_network_written(&name, &uid, outcome, now);
+            }
+            Self::Chassis { name, removed } => engine.chassis_removed(&name, removed, now),
             Self::Namespace { name, question, found } => {
                 engine.namespace_looked_at(&name, question, found.as_ref(), now);
             }
@@ -140,7 +153,7 @@ impl Patches {
         });
     }
 
-    /// Sets a node's condition `NetworkUnavailable`.
+    /// Sets a node's condition `NetworkUnavailable`; the engine decides whether a failed write is repeated.
     pub(crate) fn node_network(&self, object: &ObjectRef, available: bool, reason: &str, message: &str) {
         let now = kubernetes::timestamp();
         let condition = json!({
@@ -153,20 +166,32 @@ impl Patches {
         });
         let body = json!({ "metadata": { "uid": &*object.uid }, "status": { "conditions": [condition] } }).to_string();
         let (sender, path, name) = (self.clone(), status_path(object), object.name.clone());
+        let uid = object.uid.to_string();
         tokio::spawn(async move {
-            for pause in [Duration::from_millis(200), Duration::from_secs(2), Duration::from_secs(10)] {
-                match sender.send(&path, Patch::Strategic, body.clone().into_bytes()).await {
-                    Err(error) if error.is_temporary() => {
-                        tracing::warn!(node = &*name, %error, "its condition could not be written; trying again");
-                        sleep(pause).await;
-                    }
-                    Err(error) => {
-                        tracing::warn!(node = &*name, %error, "its condition could not be written");
-                        return;
-                    }
-                    Ok(()) => return,
+            let outcome = match sender.send(&path, Patch::Strategic, body.into_bytes()).await {
+                Ok(()) => PatchOutcome::Done,
+                Err(ApiError::NotFound(_) | ApiError::Conflict(_) | ApiError::Gone(_)) => PatchOutcome::ObjectGone,
+                Err(error) => {
+                    tracing::warn!(node = &*name, %error, "cannot write condition NetworkUnavailable; retrying");
+                    PatchOutcome::Failed
                 }
-            }
+            };
+            let _ = sender.answers.send(Answer::NodeNetwork { name, uid, outcome });
+        });
+    }
+
+    /// Removes a chassis; the engine decides whether a failed removal is repeated.
+    pub(crate) fn forget_chassis(&self, southbound: Client, name: Box<str>) {
+        let answers = self.answers.clone();
+        tokio::spawn(async move {
+            let removed = match databases::forget_chassis(&southbound, &name).await {
+                Ok(()) => true,
+                Err(error) => {
+                    tracing::warn!(chassis = &*name, %error, "cannot remove chassis without a node; retrying");
+                    false
+                }
+            };
+            let _ = answers.send(Answer::Chassis { name, removed });
         });
     }
 

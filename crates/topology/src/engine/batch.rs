@@ -84,7 +84,8 @@ impl Engine {
         let must = leading.progress.must_ask(leaves || resting.must_ask(), now);
         batch.asks = must || changes && leading.progress.may_sample(now);
         batch.freed = resting.freed().take(BATCH).collect();
-        batch.record.keep(&mut transaction, &batch.freed, batch.asks, snapshot);
+        let raise = batch.asks.then(|| leading.progress.raise(snapshot));
+        batch.record.keep(&mut transaction, &batch.freed, raise, snapshot);
         if transaction.is_empty() {
             self.finish(snapshot, now);
             if had_turns {

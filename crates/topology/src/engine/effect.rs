@@ -30,7 +30,7 @@ pub enum Effect {
         /// Keys and values.
         annotations: Vec<(&'static str, String)>,
     },
-    /// A node's condition `NetworkUnavailable` to be set.
+    /// A node's condition `NetworkUnavailable` to be set; [`crate::Engine::node_network_written`] takes the outcome.
     NodeNetwork {
         /// The node.
         object: ObjectRef,
@@ -66,7 +66,7 @@ pub enum Effect {
         /// What was wrong, in one word.
         reason: &'static str,
     },
-    /// A chassis that no node has any more can be removed.
+    /// A chassis that no node has any more can be removed; [`crate::Engine::chassis_removed`] takes the outcome.
     ForgetChassis {
         /// Its name.
         name: Box<str>,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::effect::{Effect, Measure, ObjectRef, PatchOutcome};
+use super::node_network::Verdict;
 use super::{Engine, Leading};
 use crate::identity::{Name, ObjectKey, Owner};
 use crate::objects::{Annotated, Condition, NODE_ID, NODE_SUBNETS, POD_NETWORKS, node_annotations, pod_annotation};
@@ -86,8 +87,8 @@ impl Leading {
             let Refusal { reason, message } = refusal.clone();
             let bare = self.allocator.node(&object.name).is_none() || self.ledger.entry(owner).is_none();
             if matches!(owner, Owner::Node(_)) && bare {
-                let (object, message) = (object.clone(), message.clone());
-                effects.push(Effect::NodeNetwork { object, available: false, reason, message });
+                let verdict = Verdict { available: false, reason, message: message.clone() };
+                self.node_networks.say(object.clone(), verdict, effects);
             }
             self.warned.insert(owner.clone(), reason);
             effects.push(Effect::Warn { object, reason, message });
@@ -252,13 +253,15 @@ impl Engine {
         let retry = leading.retries.first().map(|(due, _)| *due);
         let progress = leading.progress.deadline(leading.allocator.quarantine().must_ask());
         let stray = self.without_node().map(|(at, ..)| at).min();
-        retry.into_iter().chain(progress).chain(stray).min()
+        let conditions = leading.node_networks.deadline();
+        retry.into_iter().chain(progress).chain(stray).chain(conditions).min()
     }
 
     /// Looks at what waits for a time.
     pub fn tick(&mut self, now: Duration) {
         if self.deadline().is_some_and(|due| due <= now) {
             self.retry_patches(now);
+            self.retry_node_networks(now);
             self.look_at_progress(now);
             self.tell_without_node(now);
         }

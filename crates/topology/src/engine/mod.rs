@@ -15,6 +15,7 @@ mod effect;
 mod farewell;
 mod follow_up;
 mod host_ports;
+mod node_network;
 mod observe;
 mod progress;
 mod queue;
@@ -38,6 +39,7 @@ pub use observe::Observed;
 use self::batch::{Batch, Disturbed};
 use self::farewell::Question;
 use self::follow_up::Patching;
+use self::node_network::NodeNetworks;
 use self::progress::Progress;
 use self::queue::Queue;
 use self::services::NodeBound;
@@ -95,6 +97,7 @@ struct Leading {
     patching: BTreeMap<Owner, Patching>,
     /// When annotations are sent again.
     retries: BTreeSet<(Duration, Owner)>,
+    node_networks: NodeNetworks,
     progress: Progress,
     /// Since when it leads, until everything was reviewed once.
     reviewing: Option<Duration>,
@@ -211,6 +214,7 @@ impl Engine {
             questions: BTreeMap::new(),
             patching: BTreeMap::new(),
             retries: BTreeSet::new(),
+            node_networks: NodeNetworks::default(),
             progress: Progress::default(),
             reviewing: Some(now),
         };

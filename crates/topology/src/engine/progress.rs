@@ -11,6 +11,7 @@ use ovsdb::replica::{RowView, Snapshot};
 use ovsdb::transaction::Transaction;
 
 use super::effect::{Effect, Measure, ObjectRef, Stage};
+use super::node_network::Verdict;
 use super::{Engine, seed};
 use crate::identity::{Name, Owner, RowId};
 use crate::ledger::{Entry, Ledger};
@@ -23,6 +24,11 @@ const SAMPLE: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A chassis that no node has any more is removed after this time: a node that comes back meanwhile keeps it.
 const FORGET_CHASSIS: Duration = Duration::from_secs(30);
+/// The first pause before the removal of a chassis is tried again, and the longest.
+const RETRY_REMOVAL: Duration = Duration::from_secs(1);
+const LONGEST_RETRY_REMOVAL: Duration = Duration::from_secs(60);
+/// No database counts this far: what is above was not counted.
+const HIGHEST: i64 = i64::MAX / 2;
 
 /// How far the nodes are.
 #[derive(Debug, Clone, Default)]
@@ -39,6 +45,8 @@ pub(super) struct Progress {
     unwired: BTreeMap<Name, Option<i64>>,
     /// Chassis to be removed, and when.
     leaving: BTreeMap<Box<str>, Duration>,
+    /// How often the removal of a chassis has failed.
+    failed_removals: BTreeMap<Box<str>, u32>,
     /// Chassis that no node has and whose variables are still there, and when to see whether they are gone; none if they
     /// were there when they were looked at last.
     fading: BTreeMap<Box<str>, Option<Duration>>,
@@ -92,8 +100,9 @@ impl Progress {
         self.may_ask(now) && self.asked_last.is_none_or(|last| now >= last + SAMPLE)
     }
 
+    /// Only who knows what everybody has reached can choose a number that nobody has reached.
     fn may_ask(&self, now: Duration) -> bool {
-        self.question.as_ref().is_none_or(|question| now >= question.at + PATIENCE)
+        self.chassis.is_some() && self.question.as_ref().is_none_or(|question| now >= question.at + PATIENCE)
     }
 
     /// When to look again although nothing happened.
@@ -170,6 +179,16 @@ impl Progress {
             }
             true
         });
+    }
+
+    /// By how much `nb_cfg` is raised for the next question: by one, or above every number that was ever repeated. A
+    /// northbound database that was created anew or restored counts from where it stands, while southbound database and
+    /// chassis are still at the numbers of the former one.
+    pub(super) fn raise(&self, snapshot: &Snapshot) -> i64 {
+        let stands = seed::global(snapshot).and_then(|global| global.integer("nb_cfg")).unwrap_or(0);
+        let chassis = self.chassis.iter().flat_map(BTreeMap::values).copied();
+        let reached = chassis.chain([self.southbound]).filter(|number| *number < HIGHEST).max().unwrap_or(0);
+        reached.saturating_sub(stands).saturating_add(1).max(1)
     }
 
     /// `nb_cfg` was raised, in a transaction that is in this snapshot.
@@ -276,12 +295,10 @@ impl Engine {
             let Some(node) = self.store.node(&name).filter(|node| node.network_unavailable == Some(true)) else {
                 continue;
             };
-            self.effects.push(Effect::NodeNetwork {
-                object: ObjectRef { kind: "Node", namespace: None, name: (&*name).into(), uid: node.uid.clone() },
-                available: true,
-                reason: "NetworkWired",
-                message: "the node's logical network is in its flows".into(),
-            });
+            let object = ObjectRef { kind: "Node", namespace: None, name: (&*name).into(), uid: node.uid.clone() };
+            let message = "the node's logical network is in its flows".into();
+            let verdict = Verdict { available: true, reason: "NetworkWired", message };
+            leading.node_networks.say(object, verdict, &mut self.effects);
         }
         let due: Vec<Box<str>> = {
             let leaving = leading.progress.leaving.iter();
@@ -289,7 +306,9 @@ impl Engine {
         };
         for name in due {
             leading.progress.leaving.remove(&name);
-            if !has_node(&self.store, &name) {
+            if has_node(&self.store, &name) {
+                leading.progress.failed_removals.remove(&name);
+            } else {
                 let there = leading.progress.chassis.as_ref().is_none_or(|chassis| chassis.contains_key(&name));
                 let due = if there { now + FORGET_CHASSIS } else { now };
                 leading.progress.fading.insert(name.clone(), Some(due));
@@ -297,5 +316,18 @@ impl Engine {
             }
         }
         leading.progress.look_at_fading(&self.store, now);
+    }
+
+    /// Whether a chassis could be removed. If not, it is tried again for as long as no node has it.
+    pub fn chassis_removed(&mut self, name: &str, removed: bool, now: Duration) {
+        let Some(progress) = self.leading.as_mut().map(|leading| &mut leading.progress) else { return };
+        if removed {
+            progress.failed_removals.remove(name);
+            return;
+        }
+        let failed = progress.failed_removals.entry(name.into()).or_default();
+        let pause = RETRY_REMOVAL.saturating_mul(1 << (*failed).min(10)).min(LONGEST_RETRY_REMOVAL);
+        *failed += 1;
+        progress.leaving.insert(name.into(), now + pause);
     }
 }

@@ -128,8 +128,8 @@ impl Record {
         }
     }
 
-    /// Adds what is to be written down, struck out and asked to a transaction.
-    pub(super) fn keep(&self, transaction: &mut Transaction, freed: &[Thing], asks: bool, snapshot: &Snapshot) {
+    /// Adds what is to be written down and struck out to a transaction, and by how much `nb_cfg` is raised.
+    pub(super) fn keep(&self, transaction: &mut Transaction, freed: &[Thing], raise: Option<i64>, snapshot: &Snapshot) {
         let Some(global) = seed::global(snapshot) else { return };
         let key = |thing: &Thing| Atom::String(format!("{RESTING}{thing}").as_str().into());
         let held = global.get("external_ids");
@@ -148,8 +148,8 @@ impl Record {
         if !pairs.is_empty() {
             mutations.push(Mutation::new("external_ids", Mutator::Insert, Datum::map(pairs)));
         }
-        if asks {
-            mutations.push(Mutation::new("nb_cfg", Mutator::Add, Atom::Integer(1)));
+        if let Some(raise) = raise {
+            mutations.push(Mutation::new("nb_cfg", Mutator::Add, Atom::Integer(raise)));
         }
         if !mutations.is_empty() {
             transaction.owned_by_nobody();

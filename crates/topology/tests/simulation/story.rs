@@ -198,13 +198,10 @@ impl Story {
                 }
                 let none = ovsdb::datum::Datum::map([]);
                 let row = ovsdb::transaction::Row::new().set("external_ids", none);
+                // A database that is created anew counts from the beginning; the nodes do not.
+                let row = row.set("nb_cfg", ovsdb::datum::Atom::Integer(0));
                 empty.update("NB_Global", vec![Condition::uuid(GLOBAL)], row);
                 self.nb.tamper(&empty);
-                let names: Vec<String> = self.nb.chassis.keys().cloned().collect();
-                for name in names {
-                    self.nb.chassis.get_mut(&name).unwrap().stuck = false;
-                    self.nb.catch_up(&name);
-                }
             }
             _ => {}
         }
@@ -249,7 +246,12 @@ impl Story {
 
     fn new_node(&mut self) {
         let name = format!("n{}", self.rng.below(NODES));
-        if !self.api.create(ObjectKind::Node, "", &name, json!({"metadata": {"annotations": {}}})) {
+        let mut node = json!({"metadata": {"annotations": {}}});
+        if self.rng.percent(50) {
+            node["status"]["conditions"] = json!([
+                {"type": "Ready", "status": "True"}, {"type": "NetworkUnavailable", "status": "True"}]);
+        }
+        if !self.api.create(ObjectKind::Node, "", &name, node) {
             return;
         }
         if self.rng.percent(80) {
@@ -262,6 +264,9 @@ impl Story {
         self.chassis_names += usize::from(self.rng.percent(30));
         let chassis = format!("chassis-{}-{}", key.2, self.chassis_names);
         let (seen, nb_cfg) = (self.nb.log.len(), self.nb.nb_cfg());
+        for controller in &mut self.controllers {
+            controller.unwanted.remove(&chassis);
+        }
         self.nb.chassis.entry(chassis.clone()).or_insert(Chassis { nb_cfg, seen, stuck: false });
         let mode = *self.rng.pick(&["shared", "local", "disabled"]).unwrap();
         let last = self.rng.below(200) + 2;
@@ -316,8 +321,12 @@ impl Story {
             3 => {
                 if let Some(key) = self.rng.pick(&nodes).cloned() {
                     let ready = if self.rng.percent(50) { "True" } else { "False" };
-                    let status = json!({"conditions": [{"type": "Ready", "status": ready}]});
-                    self.api.change(&key, |node| node["status"] = status);
+                    let ready = json!({"type": "Ready", "status": ready});
+                    self.api.change(&key, |node| {
+                        let network = node["status"]["conditions"][1].clone();
+                        let conditions = [ready, network].into_iter().filter(|condition| !condition.is_null());
+                        node["status"] = json!({"conditions": conditions.collect::<Vec<_>>()});
+                    });
                     self.note_working();
                 }
             }

@@ -37,7 +37,7 @@ impl Story {
         let broken = |(owner, refusal): (&Owner, &Refusal)| matches!(owner, Owner::Service(_)) && !follows(refusal);
         let unreadable = self.controllers[leader].engine.parked().any(broken);
         let damaged = by_hand && parked || unreadable;
-        engine.progress(self.nb.progress(), self.nb.nb_cfg(), self.now);
+        engine.progress(self.nb.progress(), self.nb.southbound, self.now);
         let mut turns = 0;
         loop {
             assert!(turns < TURNS, "the engine is not idle after {TURNS} turns");
@@ -64,6 +64,7 @@ impl Story {
         };
         assert_eq!(allocations(&engine), allocations(&self.controllers[leader].engine));
         self.judge_ports(&engine, &held);
+        self.judge_effects(&engine, leader);
         // Every policy says of its newest spec whether it is in force.
         for policy in engine.store().admin_policies(false).chain(engine.store().admin_policies(true)) {
             let said = policy.condition.as_ref().unwrap_or_else(|| panic!("{} says nothing", policy.key.name));
@@ -76,6 +77,19 @@ impl Story {
             .iter()
             .filter(|(_, values)| values.get("name").is_some_and(|name| name.to_string().starts_with("foreign")));
         assert_eq!(foreign.count(), 2, "somebody else's rows were touched");
+    }
+
+    /// What was to be done outside the database was done, however often it failed.
+    fn judge_effects(&self, engine: &topology::Engine, leader: usize) {
+        let parked: BTreeSet<String> = engine.parked().map(|(owner, _)| owner.name()).collect();
+        for node in engine.store().nodes().filter(|node| !parked.contains(&*node.name)) {
+            let alive = node.chassis.as_ref().is_some_and(|chassis| self.nb.chassis.contains_key(&**chassis));
+            assert!(!alive || node.network_unavailable != Some(true), "{} is still unavailable", node.name);
+        }
+        for name in &self.controllers[leader].unwanted {
+            let has_node = engine.store().nodes().any(|node| node.chassis.as_deref() == Some(name));
+            assert!(has_node || !self.nb.chassis.contains_key(name), "chassis {name} was not removed");
+        }
     }
 
     /// Every pod that shall have a port has one, with the addresses that stand on it; nobody else has.

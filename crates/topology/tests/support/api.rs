@@ -104,6 +104,22 @@ impl Api {
         true
     }
 
+    /// Writes a node's `NetworkUnavailable` onto the object of this identity; false if there is none.
+    pub(crate) fn say_network(&mut self, key: &Key, uid: &str, available: bool) -> bool {
+        if self.objects.get(key).is_none_or(|object| object["metadata"]["uid"] != uid) {
+            return false;
+        }
+        self.change(key, |object| {
+            let said = json!({"type": "NetworkUnavailable", "status": if available { "False" } else { "True" }});
+            let ready = match &object["status"]["conditions"][0] {
+                Value::Null => json!({"type": "Ready", "status": "True"}),
+                ready => ready.clone(),
+            };
+            object["status"]["conditions"] = json!([ready, said]);
+        });
+        true
+    }
+
     pub(crate) fn keys(&self, kind: ObjectKind) -> Vec<Key> {
         self.objects.keys().filter(|key| key.0 == kind).cloned().collect()
     }

@@ -1,5 +1,6 @@
 //! One controller instance: the engine with all that carries it, at the mercy of chance.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ovsdb::transaction::Transaction;
@@ -22,10 +23,15 @@ pub(crate) const TURNS: usize = 10_000;
 enum Words {
     Annotations(Vec<(&'static str, String)>),
     Condition(Condition),
+    /// A node's `NetworkUnavailable`.
+    Network {
+        available: bool,
+    },
 }
 
 pub(crate) struct Patch {
-    owner: Owner,
+    /// Whose annotations or condition it writes; none for a node's network.
+    owner: Option<Owner>,
     key: Key,
     uid: String,
     words: Words,
@@ -58,8 +64,9 @@ pub(crate) struct Controller {
     /// Namespaces that the API is asked about.
     questions: Vec<(Name, u64)>,
     pub(crate) warnings: usize,
-    /// Chassis that it wants removed.
+    /// Chassis that it wants removed now, and those that it ever wanted removed.
     forget: Vec<String>,
+    pub(crate) unwanted: BTreeSet<String>,
 }
 
 impl Controller {
@@ -79,6 +86,7 @@ impl Controller {
             questions: Vec::new(),
             warnings: 0,
             forget: Vec::new(),
+            unwanted: BTreeSet::new(),
         }
     }
 
@@ -191,10 +199,14 @@ impl Controller {
             }
             return false;
         }
-        for name in self.forget.drain(..) {
-            nb.chassis.remove(&name);
+        for name in std::mem::take(&mut self.forget) {
+            let removed = !faults.strike(Fault::ChassisRemovalFails, rng);
+            if removed {
+                nb.chassis.remove(&name);
+            }
+            self.engine.chassis_removed(&name, removed, now);
         }
-        self.engine.progress(nb.progress(), nb.nb_cfg(), now);
+        self.engine.progress(nb.progress(), nb.southbound, now);
         let next = self.engine.next(&self.follower.snapshot(), now);
         self.collect();
         match next {
@@ -282,19 +294,28 @@ impl Controller {
                     let namespace = object.namespace.as_deref().unwrap_or_default().to_owned();
                     let key = (kind, namespace, object.name.to_string());
                     let (uid, sender) = (object.uid.to_string(), self.incarnation);
-                    self.patches.push(Patch { owner, key, uid, words: Words::Annotations(annotations), sender });
+                    let (owner, words) = (Some(owner), Words::Annotations(annotations));
+                    self.patches.push(Patch { owner, key, uid, words, sender });
                 }
                 Effect::Condition { owner, object, condition } => {
                     let kind = ObjectKind::of_name(object.kind).unwrap();
                     let key = (kind, String::new(), object.name.to_string());
                     let (uid, words) = (object.uid.to_string(), Words::Condition(condition));
-                    self.patches.push(Patch { owner, key, uid, words, sender: self.incarnation });
+                    self.patches.push(Patch { owner: Some(owner), key, uid, words, sender: self.incarnation });
                 }
                 Effect::Warn { message, .. } => {
                     assert!(!message.is_empty());
                     self.warnings += 1;
                 }
-                Effect::ForgetChassis { name } => self.forget.push(name.into()),
+                Effect::NodeNetwork { object, available, .. } => {
+                    let key = (ObjectKind::Node, String::new(), object.name.to_string());
+                    let (uid, words) = (object.uid.to_string(), Words::Network { available });
+                    self.patches.push(Patch { owner: None, key, uid, words, sender: self.incarnation });
+                }
+                Effect::ForgetChassis { name } => {
+                    self.unwanted.insert(name.to_string());
+                    self.forget.push(name.into());
+                }
                 Effect::LookAtNamespace { name, question } => self.questions.push((name, question)),
                 _ => {}
             }
@@ -327,11 +348,14 @@ impl Controller {
             return true;
         }
         let patch = self.patches.remove(rng.below(self.patches.len()));
-        let outcome = if faults.strike(Fault::ApiFails, rng) {
+        let network = matches!(patch.words, Words::Network { .. });
+        let outcome = if faults.strike(Fault::ApiFails, rng) || network && faults.strike(Fault::NodeConditionFails, rng)
+        {
             PatchOutcome::Failed
         } else if match &patch.words {
             Words::Annotations(annotations) => api.annotate(&patch.key, &patch.uid, annotations),
             Words::Condition(condition) => api.say(&patch.key, &patch.uid, condition),
+            Words::Network { available } => api.say_network(&patch.key, &patch.uid, *available),
         } {
             if faults.strike(Fault::ApiAnswerLost, rng) { PatchOutcome::Failed } else { PatchOutcome::Done }
         } else {
@@ -341,7 +365,10 @@ impl Controller {
             eprintln!("-- patch {:?} {} {:?}: {outcome:?}", patch.key, patch.uid, patch.words);
         }
         if patch.sender == self.incarnation {
-            self.engine.patched(&patch.owner, &patch.uid, outcome, now);
+            match &patch.owner {
+                Some(owner) => self.engine.patched(owner, &patch.uid, outcome, now),
+                None => self.engine.node_network_written(&patch.key.2, &patch.uid, outcome, now),
+            }
         }
         true
     }

@@ -32,6 +32,8 @@ pub(crate) struct Nb {
     removed: BTreeMap<String, (usize, String)>,
     holders: BTreeMap<String, String>,
     pub(crate) chassis: BTreeMap<String, Chassis>,
+    /// The number that northd has copied last.
+    pub(crate) southbound: i64,
     /// Chassis that count: those of nodes that are there and work.
     pub(crate) working: BTreeSet<String>,
     /// Those that the one who commits believes asleep: it has not seen yet that they work again, and each of them had
@@ -57,6 +59,7 @@ impl Nb {
             removed: BTreeMap::new(),
             holders: BTreeMap::new(),
             chassis: BTreeMap::new(),
+            southbound: 0,
             working: BTreeSet::new(),
             believed_asleep: BTreeSet::new(),
         };
@@ -252,6 +255,7 @@ impl Nb {
     /// One chassis takes over what is in the database now.
     pub(crate) fn catch_up(&mut self, name: &str) {
         let (number, seen) = (self.nb_cfg(), self.log.len());
+        self.southbound = number;
         if let Some(chassis) = self.chassis.get_mut(name).filter(|chassis| !chassis.stuck) {
             chassis.nb_cfg = number;
             chassis.seen = seen;

@@ -21,10 +21,12 @@ pub(crate) enum Fault {
     StuckChassis,
     DatabaseEmptied,
     RowsChangedByHand,
+    NodeConditionFails,
+    ChassisRemovalFails,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::AnswerLost,
         Self::RequestLost,
         Self::DuplicateCommit,
@@ -40,6 +42,8 @@ impl Fault {
         Self::StuckChassis,
         Self::DatabaseEmptied,
         Self::RowsChangedByHand,
+        Self::NodeConditionFails,
+        Self::ChassisRemovalFails,
     ];
 
     /// How often it strikes where it can, in percent.
@@ -49,6 +53,7 @@ impl Fault {
             Self::DuplicateCommit => 5,
             Self::ApiFails | Self::ApiAnswerLost => 8,
             Self::SlowApi => 20,
+            Self::NodeConditionFails | Self::ChassisRemovalFails => 40,
             Self::DuplicateEvent => 4,
             _ => 100,
         }

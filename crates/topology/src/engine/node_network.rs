@@ -1,0 +1,115 @@
+//! The node condition `NetworkUnavailable`: written until the API has it, or until it no longer matters.
+//!
+//! One write per node is in flight. A newer verdict waits for the answer to the older one, so that the older one cannot
+//! arrive last.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::effect::{Effect, ObjectRef, PatchOutcome};
+use super::{Engine, Leading};
+use crate::identity::Owner;
+use crate::store::Store;
+
+/// The first pause before a write is repeated, and the longest.
+const RETRY: Duration = Duration::from_millis(200);
+const LONGEST_RETRY: Duration = Duration::from_secs(30);
+
+/// What is to be said of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Verdict {
+    pub(super) available: bool,
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+#[derive(Debug, Clone)]
+struct Write {
+    object: ObjectRef,
+    verdict: Verdict,
+    attempts: u32,
+    /// When it is repeated; none while it is in flight.
+    due: Option<Duration>,
+    /// What is to be said as soon as it is answered.
+    newer: Option<(ObjectRef, Verdict)>,
+}
+
+impl Write {
+    fn effect(&self) -> Effect {
+        let Verdict { available, reason, message } = self.verdict.clone();
+        Effect::NodeNetwork { object: self.object.clone(), available, reason, message }
+    }
+}
+
+/// The writes that have not succeeded yet, by node.
+#[derive(Debug, Clone, Default)]
+pub(super) struct NodeNetworks(BTreeMap<Box<str>, Write>);
+
+impl NodeNetworks {
+    /// Says something of a node's network; whatever was to be said before is superseded.
+    pub(super) fn say(&mut self, object: ObjectRef, verdict: Verdict, effects: &mut Vec<Effect>) {
+        if let Some(write) = self.0.get_mut(&object.name)
+            && write.due.is_none()
+        {
+            write.newer = Some((object, verdict));
+            return;
+        }
+        let name = object.name.clone();
+        let write = Write { object, verdict, attempts: 0, due: None, newer: None };
+        effects.push(write.effect());
+        self.0.insert(name, write);
+    }
+
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        self.0.values().filter_map(|write| write.due).min()
+    }
+}
+
+impl Leading {
+    /// Whether it still matters: the node is there, is the same one, and stands as the write says.
+    fn matters(&self, write: &Write, store: &Store) -> bool {
+        let node = store.node(&write.object.name).filter(|node| node.uid == write.object.uid);
+        node.is_some_and(|node| match write.verdict.available {
+            true => node.network_unavailable == Some(true),
+            false => self.parked.contains_key(&Owner::Node(node.name.clone())),
+        })
+    }
+}
+
+impl Engine {
+    /// What became of a write of a node's condition.
+    pub fn node_network_written(&mut self, name: &str, uid: &str, outcome: PatchOutcome, now: Duration) {
+        let Some(leading) = &mut self.leading else { return };
+        let ours = |write: &&mut Write| write.due.is_none() && &*write.object.uid == uid;
+        let Some(write) = leading.node_networks.0.get_mut(name).filter(ours) else { return };
+        if let Some((object, verdict)) = write.newer.take() {
+            *write = Write { object, verdict, attempts: 0, due: None, newer: None };
+            self.effects.push(write.effect());
+            return;
+        }
+        // The API also answers with a conflict when several write at once; whether the node is gone, its watch tells.
+        let there = self.store.node(name).is_some_and(|node| &*node.uid == uid);
+        if outcome == PatchOutcome::Done || !there {
+            leading.node_networks.0.remove(name);
+            return;
+        }
+        write.due = Some(now + RETRY.saturating_mul(1 << write.attempts.min(10)).min(LONGEST_RETRY));
+        write.attempts += 1;
+    }
+
+    /// Repeats the writes whose time has come.
+    pub(super) fn retry_node_networks(&mut self, now: Duration) {
+        let Some(leading) = &mut self.leading else { return };
+        let due = |write: &Write| write.due.is_some_and(|due| due <= now);
+        let names: Vec<Box<str>> =
+            leading.node_networks.0.iter().filter(|(_, write)| due(write)).map(|(name, _)| name.clone()).collect();
+        for name in names {
+            let Some(mut write) = leading.node_networks.0.remove(&name) else { continue };
+            if leading.matters(&write, &self.store) {
+                write.due = None;
+                self.effects.push(write.effect());
+                leading.node_networks.0.insert(name, write);
+            }
+        }
+    }
+}
