@@ -14,6 +14,7 @@ mod campaign;
 mod commit;
 mod databases;
 mod error;
+mod leader_lock;
 mod link;
 mod metrics;
 mod northd;
@@ -21,6 +22,7 @@ mod options;
 mod outlet;
 mod patches;
 mod pilot;
+mod role;
 mod watches;
 
 pub use error::ControllerError;

@@ -57,6 +57,7 @@ pub(crate) struct Metrics {
     backlog: Gauge,
     resting: Gauge,
     unanswered: Gauge<f64, AtomicU64>,
+    pub(crate) lease_unrenewed: Gauge<f64, AtomicU64>,
     allocated_v4: Gauge,
     allocated_v6: Gauge,
     available_v4: Gauge,
@@ -86,6 +87,7 @@ impl Metrics {
             backlog: Gauge::default(),
             resting: Gauge::default(),
             unanswered: Gauge::default(),
+            lease_unrenewed: Gauge::default(),
             allocated_v4: Gauge::default(),
             allocated_v6: Gauge::default(),
             available_v4: Gauge::default(),
@@ -119,6 +121,11 @@ impl Metrics {
                 "nb_cfg_unanswered_seconds",
                 "For how long northd or a working node has owed an answer to nb_cfg",
                 m.unanswered,
+            );
+            own.register(
+                "lease_unrenewed_seconds",
+                "Time since the leader last renewed its Lease; 0 on a standby",
+                m.lease_unrenewed,
             );
             registry.register(
                 "ovnkube_resource_retry_failures",

@@ -1,8 +1,6 @@
 //! The pilot: the one task that owns the engine, and waits for whatever happens first.
 
 use std::collections::BTreeSet;
-use std::future::{Future, pending};
-use std::pin::Pin;
 use std::time::Duration;
 
 use kubernetes::{Api, Elector, LossReason, Recorder};
@@ -21,40 +19,22 @@ use crate::campaign::{Campaign, LeaseNews};
 use crate::commit::{COMMIT_DEADLINE, Verdict, commit, take_over};
 use crate::databases;
 use crate::error::ControllerError;
+use crate::leader_lock::{LeaderLock, Want};
 use crate::link::Link;
 use crate::metrics::Metrics;
 use crate::northd::Northd;
 use crate::options::Options;
 use crate::outlet::Outlet;
 use crate::patches::{Answer, Patches};
+use crate::role::{Advance, Role, advance};
 use crate::watches::{self, Seen};
 
 /// How often the pilot looks around although nothing happened.
 const ROUND: Duration = Duration::from_secs(1);
 /// A pilot that has not looked around for so long hangs.
 const HANGS: Duration = Duration::from_secs(60);
-/// Without the northbound database for so long, a restart is tried: a server that was replaced by another one is believed
-/// only by a fresh client. A missing API makes us not ready, and nothing more: its watches need no restart.
+/// Without the northbound database for so long, a restart is tried. A missing API makes us not ready, and nothing more: its watches need no restart.
 const HOPELESS: Duration = Duration::from_secs(120);
-
-type TakeOver = Pin<Box<dyn Future<Output = Result<Committer, String>> + Send>>;
-type Commit = Pin<Box<dyn Future<Output = (Committer, Verdict)> + Send>>;
-
-/// How we stand.
-enum Role {
-    /// Warm, and waiting.
-    Standby,
-    /// The Lease is ours; the database is told.
-    TakingOver(TakeOver),
-    /// The database was told; the replica has to show it.
-    Arriving(Committer),
-    /// Ready for the next transaction.
-    Leading(Committer),
-    /// A transaction is under way, since when.
-    Committing(Commit, Instant),
-    /// It happened, or was fenced off; the replica has to show it.
-    Settling(Committer, bool),
-}
 
 /// Runs the controller until it is asked to stop.
 pub async fn run(options: Options, telemetry: &Telemetry) -> Result<(), ControllerError> {
@@ -80,7 +60,10 @@ struct Pilot {
     engine: Engine,
     began: Instant,
     role: Role,
+    lock: LeaderLock,
     takeovers: u64,
+    /// The name under which this term's transactions are committed.
+    writer: String,
     nb: Client,
     nb_changes: Subscription,
     sb: Client,
@@ -114,6 +97,7 @@ impl Pilot {
     fn new(options: Options, api: &Api, elector: Elector, telemetry: &Telemetry) -> Self {
         let nb = databases::northbound(&options.northbound);
         let sb = databases::southbound(&options.southbound);
+        let (lock, leader_gone) = LeaderLock::start(nb.clone());
         let (patches, answers) = Patches::new(api);
         let metrics = Metrics::register(telemetry, api);
         let recorder = Recorder::new(api, "ovnkube-controller", &options.election.lease.identity);
@@ -131,13 +115,15 @@ impl Pilot {
             engine: Engine::new(options.cluster.clone()),
             began: Instant::now(),
             role: Role::Standby,
+            lock,
             takeovers: 0,
+            writer: String::new(),
             nb_changes: nb.subscribe(),
             sb_changes: sb.subscribe(),
             nb,
             sb,
             seen: watches::start(api),
-            campaign: Campaign::start(elector, telemetry.shutdown()),
+            campaign: Campaign::start(elector, leader_gone, telemetry.shutdown()),
             answers,
             outlet,
             metrics,
@@ -231,7 +217,7 @@ impl Pilot {
 
     /// Goes on when the replica shows what was committed last.
     fn arrive(&mut self) -> Result<(), ControllerError> {
-        let (Role::Arriving(committer) | Role::Settling(committer, _)) = &self.role else { return Ok(()) };
+        let (Role::Arriving(committer, _) | Role::Settling(committer, ..)) = &self.role else { return Ok(()) };
         let snapshot = self.nb.snapshot();
         let shown = databases::cell(&snapshot).and_then(|cell| cell.value_in(&snapshot));
         if shown.is_none() || shown.as_deref() != committer.sequence() {
@@ -239,13 +225,13 @@ impl Pilot {
         }
         let now = self.now();
         match std::mem::replace(&mut self.role, Role::Standby) {
-            Role::Settling(committer, happened) => {
+            Role::Settling(committer, happened, _) => {
                 if happened {
                     self.engine.committed(&snapshot, now);
                 }
                 self.role = Role::Leading(committer);
             }
-            Role::Arriving(committer) => {
+            Role::Arriving(committer, _) => {
                 self.check_foreign(&snapshot)?;
                 self.engine.promote(&snapshot, self.options.adopt, now)?;
                 self.progress(&self.sb.snapshot());
@@ -279,7 +265,9 @@ impl Pilot {
                     self.takeovers
                 );
                 tracing::info!(writer, "the lease is ours; taking over the database");
+                self.writer = writer.clone();
                 self.role = Role::TakingOver(Box::pin(take_over(self.nb.clone(), writer)));
+                self.lock.want(Want::Hold);
             }
             // Why was told when it was decided.
             LeaseNews::Lost(LossReason::Stopped) => {
@@ -304,6 +292,8 @@ impl Pilot {
     fn demote(&mut self) {
         self.engine.demote();
         self.role = Role::Standby;
+        let eligible = *self.campaign.eligible.borrow();
+        self.lock.want(if eligible { Want::Queue } else { Want::Nothing });
         self.northd = None;
         self.metrics.leader.set(0);
     }
@@ -320,7 +310,7 @@ impl Pilot {
 
     fn took_over(&mut self, over: Result<Committer, String>) {
         match over {
-            Ok(committer) => self.role = Role::Arriving(committer),
+            Ok(committer) => self.role = Role::Arriving(committer, Instant::now()),
             Err(why) => self.resign(&why),
         }
     }
@@ -330,11 +320,11 @@ impl Pilot {
         self.role = match verdict {
             Verdict::Happened => {
                 self.metrics.commits.inc();
-                Role::Settling(committer, true)
+                Role::Settling(committer, true, Instant::now())
             }
             Verdict::DidNot => {
                 self.engine.abandoned();
-                Role::Settling(committer, false)
+                Role::Settling(committer, false, Instant::now())
             }
             Verdict::Refused { owner, why } => {
                 self.metrics.refused.inc();
@@ -354,6 +344,11 @@ impl Pilot {
     fn database_changed(&mut self, changes: &Changes) {
         if !self.engine.is_leading() {
             return;
+        }
+        // Whoever took over did so in the database first: an idle leader learns of it here, without the API.
+        if let Some(writer) = databases::writer(&changes.snapshot).filter(|writer| *writer != self.writer) {
+            tracing::warn!(writer, "another controller has taken over the northbound database; stepping down");
+            return self.step_down();
         }
         let (connected, sessions) = {
             let status = self.nb.status();
@@ -419,6 +414,9 @@ impl Pilot {
         let connected = self.nb.status().borrow().connected;
         let may = complete && connected && self.featured;
         let changed = self.campaign.eligible.send_if_modified(|eligible| std::mem::replace(eligible, may) != may);
+        if matches!(self.role, Role::Standby) {
+            self.lock.want(if may { Want::Queue } else { Want::Nothing });
+        }
         if changed && may && !self.engine.is_leading() {
             tracing::info!("standing by: all is listed, the database is there; waiting for the lease");
         }
@@ -463,31 +461,15 @@ impl Pilot {
             self.look_at_database()?;
         }
         let leads = !matches!(self.role, Role::Standby | Role::TakingOver(_));
-        let hangs = matches!(&self.role, Role::Committing(_, since) if since.elapsed() > COMMIT_DEADLINE * 2);
         let alone = self.without_nb.is_some_and(|since| since.elapsed() > COMMIT_DEADLINE);
-        let stuck = leads && (hangs || alone);
+        let stuck = self.role.hangs() || leads && alone;
         if stuck {
             let last = self.nb.status().borrow().last_error.clone().unwrap_or_default();
             self.resign(&format!("the northbound database cannot be reached: {last}"));
         }
+        let renewed = *self.campaign.renewals.borrow();
+        self.metrics.lease_unrenewed.set(renewed.map_or(0.0, |renewed| renewed.elapsed().as_secs_f64()));
         self.metrics.survey(&self.engine, self.now());
         Ok(())
-    }
-}
-
-/// What a role was waiting for.
-enum Advance {
-    TakenOver(Result<Committer, String>),
-    Judged(Committer, Verdict),
-}
-
-async fn advance(role: &mut Role) -> Advance {
-    match role {
-        Role::TakingOver(over) => Advance::TakenOver(over.as_mut().await),
-        Role::Committing(commit, _) => {
-            let (committer, verdict) = commit.as_mut().await;
-            Advance::Judged(committer, verdict)
-        }
-        _ => pending().await,
     }
 }

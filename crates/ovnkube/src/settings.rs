@@ -177,17 +177,17 @@ pub(crate) const SNAT_PER_POD: Setting = Setting {
 pub(crate) const LEASE_DURATION: Setting = seconds(
     "election-lease-duration",
     "ha-election-lease-duration",
-    "4",
-    "Seconds after which a dead leader is replaced",
+    "15",
+    "Seconds without a renewal after which a leader is replaced; one that dies or stops is replaced sooner",
 );
 pub(crate) const RENEW_DEADLINE: Setting = seconds(
     "election-renew-deadline",
     "ha-election-renew-deadline",
-    "3",
-    "Seconds after which a leader that cannot renew gives up",
+    "10",
+    "Seconds that one renewal may take; a leader that cannot renew keeps leading until another one has taken over",
 );
 pub(crate) const RETRY_PERIOD: Setting =
-    seconds("election-retry-period", "ha-election-retry-period", "0.5", "Seconds between renewals");
+    seconds("election-retry-period", "ha-election-retry-period", "2", "Seconds between renewals");
 
 const fn database(
     section: &'static str,

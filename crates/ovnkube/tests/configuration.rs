@@ -100,7 +100,7 @@ fn what_settings_say_together_is_checked_as_a_role_does() {
     let cases: [(&[&str], &[&str]); 9] = [
         (&["--k8s-service-cidrs", "10.130.0.0/16"], &["cluster-subnets 10.128.0.0/14 overlaps service-cidrs"]),
         (&["--gateway-v4-join-subnet", "100.64.0.0/31"], &["v4-join-subnet 100.64.0.0/31 is too small"]),
-        (&["--ha-election-renew-deadline", "9"], &["[masterha]", "renew deadline (9s)", "duration (4s)"]),
+        (&["--ha-election-renew-deadline", "20"], &["[masterha]", "renew deadline (20s)", "duration (15s)"]),
         (&["--ha-election-lease-duration", "120"], &["[masterha]", "must be 1 s to 60 s"]),
         (&["--nb-address", "ssl:192.0.2.1:6641"], &["[ovnnorth]", "give client-privkey, client-cert"]),
         (&["--sb-client-cert", certificate], &["[ovnsouth]", "give all three"]),

@@ -9,6 +9,9 @@ use serde_json::Value;
 
 use crate::lease::record::{Record, Term};
 
+/// A holder that is known to be gone is replaced when its lease has not changed for this long: longer than a renewal
+/// takes, much shorter than a lease lasts.
+const GRACE: Duration = Duration::from_secs(3);
 /// What is believed of a foreign lease's duration, whatever is written in it.
 const SANE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
@@ -21,6 +24,8 @@ pub(crate) enum Step {
     Create,
     /// Nobody holds it any more, or it is ours; take it.
     Take,
+    /// The holder has not renewed it in time, as far as we can see. Check that we can see well, then take it.
+    TakeExpired,
     /// Somebody holds it for at least so long.
     Wait(Duration),
 }
@@ -68,15 +73,30 @@ impl Candidate {
         odd
     }
 
-    pub(crate) fn step(&self, now: Instant) -> Step {
+    /// `gone` tells since when the holder is known, by other means than the Lease, not to be there.
+    pub(crate) fn step(&self, now: Instant, gone: Option<Instant>) -> Step {
         match &self.seen {
             Seen::Nothing => Step::Look,
             Seen::Absent => Step::Create,
             Seen::Held { holder, .. } if holder.is_empty() || (*holder == self.identity && !self.twin) => Step::Take,
-            Seen::Held { duration, since, .. } => match duration.checked_sub(now.saturating_duration_since(*since)) {
-                Some(left) if !left.is_zero() => Step::Wait(left),
-                _ => Step::Take,
-            },
+            Seen::Held { duration, since, .. } => {
+                let left = |limit: Duration, since: Instant| limit.saturating_sub(now.saturating_duration_since(since));
+                let expires = left(*duration, *since);
+                let replaced = gone.map(|gone| left(GRACE.min(*duration), gone.max(*since)));
+                match replaced {
+                    Some(Duration::ZERO) => Step::Take,
+                    _ if expires.is_zero() => Step::TakeExpired,
+                    Some(replaced) => Step::Wait(expires.min(replaced)),
+                    None => Step::Wait(expires),
+                }
+            }
+        }
+    }
+
+    /// What was seen of the lease came too slowly to tell anything about its holder: the holder gets its time anew.
+    pub(crate) fn distrust(&mut self, now: Instant) {
+        if let Seen::Held { since, .. } = &mut self.seen {
+            *since = now;
         }
     }
 }
@@ -114,14 +134,6 @@ pub enum LossReason {
     /// The Lease object, or its namespace, was deleted.
     #[error("the Lease was deleted")]
     Deleted,
-    /// It could not be renewed in time; others may take it soon.
-    #[error("it could not be renewed for {after:?}; the last problem was: {last}")]
-    Unrenewed {
-        /// The renew deadline.
-        after: Duration,
-        /// What went wrong last.
-        last: String,
-    },
     /// It was not held to begin with.
     #[error("it was not held")]
     NotHeld,
@@ -158,7 +170,7 @@ mod tests {
 
     #[test]
     fn nothing_is_done_before_anything_is_known() {
-        assert_eq!(Candidate::new("me", USUAL, false).step(Instant::now()), Step::Look);
+        assert_eq!(Candidate::new("me", USUAL, false).step(Instant::now(), None), Step::Look);
     }
 
     #[test]
@@ -166,9 +178,9 @@ mod tests {
         let now = Instant::now();
         let mut me = Candidate::new("me", USUAL, false);
         assert_eq!(me.observe(None, now), None);
-        assert_eq!(me.step(now), Step::Create);
+        assert_eq!(me.step(now, None), Step::Create);
         assert_eq!(me.observe(Some(&lease("", "0", "a")), now), None);
-        assert_eq!(me.step(now), Step::Take);
+        assert_eq!(me.step(now, None), Step::Take);
     }
 
     #[test]
@@ -176,15 +188,15 @@ mod tests {
         let start = Instant::now();
         let mut me = Candidate::new("me", USUAL, false);
         me.observe(Some(&lease("other", "4", "a")), start);
-        assert_eq!(me.step(start), Step::Wait(Duration::from_secs(4)));
-        assert_eq!(me.step(after(start, 3999)), Step::Wait(Duration::from_millis(1)));
-        assert_eq!(me.step(after(start, 4000)), Step::Take);
+        assert_eq!(me.step(start, None), Step::Wait(Duration::from_secs(4)));
+        assert_eq!(me.step(after(start, 3999), None), Step::Wait(Duration::from_millis(1)));
+        assert_eq!(me.step(after(start, 4000), None), Step::TakeExpired);
         // A renewal in the last moment starts it anew.
         me.observe(Some(&lease("other", "4", "b")), after(start, 3999));
-        assert_eq!(me.step(after(start, 4000)), Step::Wait(Duration::from_millis(3999)));
+        assert_eq!(me.step(after(start, 4000), None), Step::Wait(Duration::from_millis(3999)));
         // Seeing the same again does not.
         me.observe(Some(&lease("other", "4", "b")), after(start, 7000));
-        assert_eq!(me.step(after(start, 7999)), Step::Take);
+        assert_eq!(me.step(after(start, 7999), None), Step::TakeExpired);
     }
 
     #[test]
@@ -196,15 +208,15 @@ mod tests {
         {
             let mut me = Candidate::new("me", USUAL, false);
             me.observe(Some(&lease("other", "4", times[0])), start);
-            assert_eq!(me.step(after(start, 1)), Step::Wait(Duration::from_millis(3999)), "{times:?}");
+            assert_eq!(me.step(after(start, 1), None), Step::Wait(Duration::from_millis(3999)), "{times:?}");
             me.observe(Some(&lease("other", "4", times[1])), after(start, 3000));
-            assert_eq!(me.step(after(start, 6999)), Step::Wait(Duration::from_millis(1)), "{times:?}");
-            assert_eq!(me.step(after(start, 7000)), Step::Take, "{times:?}");
+            assert_eq!(me.step(after(start, 6999), None), Step::Wait(Duration::from_millis(1)), "{times:?}");
+            assert_eq!(me.step(after(start, 7000), None), Step::TakeExpired, "{times:?}");
         }
         // A time before the observation (which a monotonic clock does not give) waits, and does not panic.
         let mut me = Candidate::new("me", USUAL, false);
         me.observe(Some(&lease("other", "4", "a")), after(start, 5000));
-        assert_eq!(me.step(start), Step::Wait(USUAL));
+        assert_eq!(me.step(start, None), Step::Wait(USUAL));
     }
 
     #[test]
@@ -222,7 +234,7 @@ mod tests {
             let mut me = Candidate::new("me", USUAL, false);
             let odd = me.observe(Some(&lease("other", told, "a")), now).unwrap();
             assert!(odd.contains("spec.leaseDurationSeconds") && odd.contains(told), "{odd}");
-            assert_eq!(me.step(now), Step::Wait(Duration::from_secs(believed)), "{told}");
+            assert_eq!(me.step(now, None), Step::Wait(Duration::from_secs(believed)), "{told}");
             assert_eq!(me.observe(Some(&lease("other", told, "a")), now), None, "told twice");
         }
         for sane in ["1", "4", "15", "60"] {
@@ -243,7 +255,7 @@ mod tests {
         for second in 0..4 {
             me.observe(Some(&Record::read(&text(second)).unwrap()), after(start, u64::from(second) * 1000));
         }
-        assert_eq!(me.step(after(start, 4000)), Step::Take);
+        assert_eq!(me.step(after(start, 4000), None), Step::TakeExpired);
     }
 
     #[test]
@@ -251,11 +263,11 @@ mod tests {
         let start = Instant::now();
         let mut restarted = Candidate::new("me", USUAL, false);
         restarted.observe(Some(&lease("me", "4", "a")), start);
-        assert_eq!(restarted.step(start), Step::Take);
+        assert_eq!(restarted.step(start, None), Step::Take);
         let mut twin = Candidate::new("me", USUAL, true);
         twin.observe(Some(&lease("me", "4", "a")), start);
-        assert_eq!(twin.step(start), Step::Wait(USUAL));
-        assert_eq!(twin.step(after(start, 4000)), Step::Take);
+        assert_eq!(twin.step(start, None), Step::Wait(USUAL));
+        assert_eq!(twin.step(after(start, 4000), None), Step::TakeExpired);
     }
 
     #[test]
@@ -264,10 +276,10 @@ mod tests {
         let mut me = Candidate::new("me", USUAL, false);
         me.observe(Some(&lease("other", "4", "a")), start);
         me.observe(None, after(start, 10));
-        assert_eq!(me.step(after(start, 10)), Step::Create);
+        assert_eq!(me.step(after(start, 10), None), Step::Create);
         // Somebody else was quicker.
         me.observe(Some(&lease("third", "4", "b")), after(start, 20));
-        assert_eq!(me.step(after(start, 20)), Step::Wait(USUAL));
+        assert_eq!(me.step(after(start, 20), None), Step::Wait(USUAL));
     }
 
     #[test]
@@ -281,5 +293,35 @@ mod tests {
         let taken = LossReason::Taken { by: "other".into() };
         assert_eq!(still_ours(Some(&lease("other", "4", "b")), "me", &ours), Err(taken));
         assert_eq!(still_ours(Some(&Record::read("{}").unwrap()), "me", &ours), Err(LossReason::Cleared));
+    }
+
+    #[test]
+    fn a_holder_that_is_gone_is_replaced_long_before_its_lease_ends() {
+        let start = Instant::now();
+        let mut me = Candidate::new("me", USUAL, false);
+        me.observe(Some(&lease("other", "15", "a")), start);
+        let gone = Some(after(start, 1000));
+        assert_eq!(me.step(after(start, 1000), gone), Step::Wait(GRACE));
+        assert_eq!(me.step(after(start, 3999), gone), Step::Wait(Duration::from_millis(1)));
+        assert_eq!(me.step(after(start, 4000), gone), Step::Take);
+        // One that renews is not gone, whatever else is said.
+        me.observe(Some(&lease("other", "15", "b")), after(start, 3999));
+        assert_eq!(me.step(after(start, 4000), gone), Step::Wait(Duration::from_millis(2999)));
+        // Nothing else is known of it: its lease counts.
+        assert_eq!(me.step(after(start, 18_998), None), Step::Wait(Duration::from_millis(1)));
+        assert_eq!(me.step(after(start, 18_999), None), Step::TakeExpired);
+        // A short lease is never prolonged by it.
+        me.observe(Some(&lease("other", "1", "c")), start);
+        assert_eq!(me.step(after(start, 1000), Some(start)), Step::Take);
+    }
+
+    #[test]
+    fn a_holder_gets_its_time_anew_when_we_could_not_see_it() {
+        let start = Instant::now();
+        let mut me = Candidate::new("me", USUAL, false);
+        me.observe(Some(&lease("other", "4", "a")), start);
+        assert_eq!(me.step(after(start, 4000), None), Step::TakeExpired);
+        me.distrust(after(start, 4000));
+        assert_eq!(me.step(after(start, 4000), None), Step::Wait(USUAL));
     }
 }

@@ -3,7 +3,8 @@
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use tokio::time::{sleep, sleep_until, timeout_at};
+use tokio::sync::watch;
+use tokio::time::{sleep, sleep_until, timeout};
 
 use crate::api::Api;
 use crate::error::ApiError;
@@ -11,7 +12,7 @@ use crate::lease::decision::{Candidate, LossReason, Step, still_ours};
 use crate::lease::record::Record;
 use crate::lease::settings::{LeaseSettings, LeaseSettingsError};
 use crate::resource::Resource;
-use crate::watch::{Observed, Watch, watch};
+use crate::watch::{Observed, Watch, watch as watch_resource};
 
 const GROUP: &str = "/apis/coordination.k8s.io/v1";
 /// A lease that others touch while we release it is looked at again, but not for ever.
@@ -19,8 +20,8 @@ const RELEASE_TRIES: u32 = 5;
 
 /// One who wants a lease, or has it.
 ///
-/// On a machine that was asleep, a holder believes in its lease until its next renewal fails: what it does meanwhile
-/// must be fenced elsewhere.
+/// A holder that cannot renew stays the holder until it learns that somebody else is: an API server that is slow or away
+/// costs no lease. Two may therefore believe to hold it at once, and what they do must be fenced elsewhere.
 #[derive(Debug)]
 pub struct Elector {
     api: Api,
@@ -30,6 +31,7 @@ pub struct Elector {
     twin: bool,
     /// What was logged last, so that each trouble is logged once.
     logged: String,
+    renewals: watch::Sender<Option<Instant>>,
 }
 
 #[derive(Debug)]
@@ -46,26 +48,53 @@ impl Elector {
     /// Checks the settings; nothing is sent.
     pub fn new(api: &Api, settings: LeaseSettings) -> Result<Self, LeaseSettingsError> {
         settings.check()?;
-        // Several tries must fit into the deadline, or one lost packet costs the lease.
-        let api = api.with_timeout(settings.renew_deadline / 3);
-        Ok(Self { api, settings, held: None, twin: false, logged: String::new() })
+        let api = api.with_timeout(settings.renew_deadline);
+        let renewals = watch::Sender::new(None);
+        Ok(Self { api, settings, held: None, twin: false, logged: String::new(), renewals })
+    }
+
+    /// When the lease was renewed last, while it is held.
+    pub fn renewals(&self) -> watch::Receiver<Option<Instant>> {
+        self.renewals.subscribe()
     }
 
     /// Waits until we hold the lease. What goes wrong is logged, and tried again.
     ///
     /// May be dropped at any time; a lease that was taken in that moment is taken again at once by the next call.
     pub async fn acquire(&mut self) {
-        self.held = None;
+        self.acquire_with_witness(watch::channel(None).1).await;
+    }
+
+    /// The same, with a second witness: `gone` tells since when the present holder is known not to be there. Such a
+    /// holder is replaced without waiting for the end of its lease.
+    pub async fn acquire_with_witness(&mut self, mut gone: watch::Receiver<Option<Instant>>) {
+        self.lose();
         let mut candidate = Candidate::new(&self.settings.identity, self.settings.duration, self.twin);
         let mut latest: Option<Record> = None;
         let mut lease = self.watch();
         loop {
-            let observed = match candidate.step(Instant::now()) {
+            let absent = *gone.borrow_and_update();
+            let observed = match candidate.step(Instant::now(), absent) {
                 Step::Look => lease.next().await,
                 Step::Wait(left) => tokio::select! {
                     observed = lease.next() => observed,
+                    () = changed(&mut gone) => continue,
                     () = sleep(left) => continue,
                 },
+                Step::TakeExpired => {
+                    if let Some(now) = self.look(&mut candidate).await {
+                        latest = now;
+                    }
+                    if candidate.step(Instant::now(), absent) != Step::TakeExpired {
+                        continue;
+                    }
+                    if self.take(latest.as_ref()).await.is_ok() {
+                        self.log_once(String::new());
+                        return;
+                    }
+                    candidate.distrust(Instant::now());
+                    continue;
+                }
                 Step::Create | Step::Take => {
                     let Err(pause) = self.take(latest.as_ref()).await else {
                         self.log_once(String::new());
@@ -102,18 +131,15 @@ impl Elector {
         }
     }
 
-    /// Keeps the lease until it is lost or `stop` is ready. Afterwards we are not the holder any more, except after
-    /// [`LossReason::Stopped`], when we are for at least `duration - renew_deadline` unless released.
+    /// Keeps the lease until somebody else has it or `stop` is ready; renewals that fail are repeated. Afterwards we are
+    /// not the holder any more, except after [`LossReason::Stopped`], when we are unless released.
     pub async fn hold(&mut self, stop: impl Future<Output = ()>) -> LossReason {
         let mut stop = pin!(stop);
-        let mut last = String::from("no answer");
         let mut next = match &self.held {
             Some(held) => held.renewed + self.settings.retry_period,
             None => return LossReason::NotHeld,
         };
         loop {
-            let Some(held) = &self.held else { return LossReason::NotHeld };
-            let deadline = tokio::time::Instant::from_std(held.renewed + self.settings.renew_deadline);
             let renewal = async {
                 sleep_until(next.into()).await;
                 self.renew().await
@@ -122,20 +148,18 @@ impl Elector {
             let renewed = tokio::select! {
                 biased;
                 () = &mut stop => return LossReason::Stopped,
-                renewed = timeout_at(deadline, renewal) => renewed,
+                renewed = renewal => renewed,
             };
             match renewed {
-                Ok(Ok(())) => self.log_once(String::new()),
-                Ok(Err(Trouble::Lost(reason))) => {
+                Ok(()) => self.log_once(String::new()),
+                Err(Trouble::Lost(reason)) => {
                     self.twin |= reason == LossReason::Twin;
-                    self.held = None;
+                    self.lose();
                     return reason;
                 }
-                Ok(Err(Trouble::Failed(error))) => {
-                    last = error.to_string();
-                    self.log_once(format!("cannot renew: {last}"));
+                Err(Trouble::Failed(error)) => {
+                    self.log_once(format!("cannot renew it and keep it until somebody else has it: {error}"));
                 }
-                Err(_) => return LossReason::Unrenewed { after: self.settings.renew_deadline, last },
             }
             next = Instant::now() + self.settings.retry_period;
         }
@@ -144,6 +168,7 @@ impl Elector {
     /// Gives the lease up, so that another takes it at once. Does nothing if it is not ours.
     pub async fn release(&mut self) -> Result<(), ApiError> {
         let Some(mut held) = self.held.take() else { return Ok(()) };
+        self.renewals.send_replace(None);
         for _ in 0..RELEASE_TRIES {
             match self.api.put(&self.path(), held.record.released().body()).await {
                 Ok(_) | Err(ApiError::NotFound(_)) => return Ok(()),
@@ -163,13 +188,34 @@ impl Elector {
 
     /// Whether we hold it, as far as we know.
     pub fn is_held(&self) -> bool {
-        self.held.as_ref().is_some_and(|held| held.renewed.elapsed() < self.settings.renew_deadline)
+        self.held.is_some()
+    }
+
+    fn lose(&mut self) {
+        self.held = None;
+        self.renewals.send_replace(None);
+    }
+
+    /// Looks at an expired lease once more. An API server that does not answer soon cannot tell us whether the holder
+    /// renews, and the holder may have the same trouble with it.
+    async fn look(&mut self, candidate: &mut Candidate) -> Option<Option<Record>> {
+        let problem = match timeout(self.settings.retry_period, self.read()).await {
+            Ok(Ok(now)) => {
+                self.observe(candidate, now.as_ref());
+                return Some(now);
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {:?}", self.settings.retry_period),
+        };
+        candidate.distrust(Instant::now());
+        self.log_once(format!("it looks expired, but the API server is slow or away: waiting once more: {problem}"));
+        None
     }
 
     fn watch(&self) -> Watch<Record> {
         let LeaseSettings { namespace, name, .. } = &self.settings;
         let resource = Resource::inside(GROUP, namespace, "leases").fields(&format!("metadata.name={name}"));
-        watch(&self.api, resource, Record::read)
+        watch_resource(&self.api, resource, Record::read)
     }
 
     fn observe(&mut self, candidate: &mut Candidate, record: Option<&Record>) {
@@ -195,6 +241,7 @@ impl Elector {
                 tracing::info!(lease = self.path(), identity, "lease taken");
                 let ours = vec![record.renew_time().to_owned()];
                 self.held = Some(Held { record, renewed: sent, ours });
+                self.renewals.send_replace(Some(sent));
                 return Ok(());
             }
             Err(ApiError::Conflict(_) | ApiError::AlreadyExists(_)) => return Err(self.settings.retry_period / 10),
@@ -217,6 +264,7 @@ impl Elector {
                 Ok(record) => {
                     let ours = vec![record.renew_time().to_owned()];
                     *held = Held { record, renewed: sent, ours };
+                    self.renewals.send_replace(Some(sent));
                     return Ok(());
                 }
                 Err(ApiError::Conflict(_)) => {}
@@ -260,6 +308,13 @@ impl Elector {
 enum Trouble {
     Lost(LossReason),
     Failed(ApiError),
+}
+
+/// Waits for the next word of a witness; one that has left says nothing more.
+async fn changed(gone: &mut watch::Receiver<Option<Instant>>) {
+    if gone.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
 }
 
 fn read(answer: &[u8]) -> Result<Record, ApiError> {

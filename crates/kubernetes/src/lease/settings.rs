@@ -11,9 +11,9 @@ pub struct LeaseSettings {
     pub name: String,
     /// Who we are. Unique to this process, or to this pod if a restarted container may take its lease back at once.
     pub identity: String,
-    /// How long others wait for a renewal before they take over.
+    /// How long others wait for a renewal before they take over, if nothing else tells them about the holder.
     pub duration: Duration,
-    /// How long the holder tries to renew before it stops being the holder; less than `duration`.
+    /// How long one renewal may take before it is sent again; less than `duration`.
     pub renew_deadline: Duration,
     /// How often it renews; less than `renew_deadline`.
     pub retry_period: Duration,
@@ -30,15 +30,15 @@ pub struct LeaseSettingsError {
 }
 
 impl LeaseSettings {
-    /// With the usual pace: a lease of 4 s, renewed every 0.5 s, given up after 3 s without renewal.
+    /// With the pace of client-go: a lease of 15 s, renewed every 2 s; a renewal may take 10 s.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>, identity: impl Into<String>) -> Self {
         Self {
             namespace: namespace.into(),
             name: name.into(),
             identity: identity.into(),
-            duration: Duration::from_secs(4),
-            renew_deadline: Duration::from_secs(3),
-            retry_period: Duration::from_millis(500),
+            duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
         }
     }
 
@@ -78,8 +78,8 @@ mod tests {
             LeaseSettings { identity: String::new(), ..good.clone() },
             LeaseSettings { duration: seconds(0), ..good.clone() },
             LeaseSettings { duration: seconds(61), ..good.clone() },
-            LeaseSettings { renew_deadline: seconds(4), ..good.clone() },
-            LeaseSettings { retry_period: seconds(3), ..good.clone() },
+            LeaseSettings { renew_deadline: seconds(15), ..good.clone() },
+            LeaseSettings { retry_period: seconds(10), ..good.clone() },
             LeaseSettings { retry_period: seconds(0), ..good.clone() },
         ] {
             assert!(bad.check().is_err(), "{bad:?}");

@@ -12,8 +12,12 @@ use crate::common::{cluster, connect, eventually, get, post, run, soon};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
 
+/// One whose lease is short, so that its end is awaited within a test.
 fn elector(api: &Api, identity: &str) -> Elector {
-    Elector::new(api, LeaseSettings::new("default", "leader", identity)).unwrap()
+    let usual = LeaseSettings::new("default", "leader", identity);
+    let (duration, renew_deadline) = (Duration::from_secs(2), Duration::from_secs(1));
+    let retry_period = Duration::from_millis(500);
+    Elector::new(api, LeaseSettings { duration, renew_deadline, retry_period, ..usual }).unwrap()
 }
 
 /// One whose lease runs out only long after the test gave up: what happens within the test is no expiry.
@@ -156,19 +160,42 @@ fn a_lease_that_others_edit_is_lost_or_kept_as_they_edit_it() {
 }
 
 #[test]
-fn a_holder_whose_server_is_away_gives_up_and_comes_back() {
+fn a_holder_whose_server_is_away_stays_the_holder() {
     let lab = cluster("away");
     run(async {
         let api = connect(&lab).await;
         let mut me = elector(&api, "me");
         soon("the lease", me.acquire()).await;
         lab.kill("kube-apiserver").unwrap();
-        let end = soon("the loss", me.hold(never())).await;
-        assert!(matches!(end, LossReason::Unrenewed { .. }), "{end}");
-        assert!(!me.is_held());
-        lab.restart("kube-apiserver").unwrap();
-        soon("the lease", me.acquire()).await;
+        let mut renewals = me.renewals();
+        let away = tokio::time::Instant::now();
+        let back = async {
+            // Longer than the lease lasts; then one renewal, which nobody has to ask for.
+            tokio::time::sleep_until(away + Duration::from_secs(3)).await;
+            renewals.mark_unchanged();
+            lab.restart("kube-apiserver").unwrap();
+            renewals.changed().await.unwrap();
+        };
+        assert_eq!(soon("a renewal", me.hold(back)).await, LossReason::Stopped);
         assert!(me.is_held());
+        let lease = get(&api, &format!("{LEASES}/leader")).await.unwrap();
+        assert_eq!((&lease["spec"]["holderIdentity"], &lease["spec"]["leaseTransitions"]), (&json!("me"), &json!(0)));
+    });
+}
+
+/// The lease lasts for a minute, and its holder has left without a word: a witness who knows that shortens the wait.
+#[test]
+fn a_holder_that_is_known_to_be_gone_is_replaced_before_its_lease_ends() {
+    let lab = cluster("witness");
+    run(async {
+        let api = connect(&lab).await;
+        let mut first = enduring(&api, "first");
+        soon("the first", first.acquire()).await;
+        let (tell, gone) = tokio::sync::watch::channel(None);
+        let mut second = enduring(&api, "second");
+        let second = tokio::spawn(async move { second.acquire_with_witness(gone).await });
+        tell.send_replace(Some(std::time::Instant::now()));
+        soon("the second", second).await.unwrap();
     });
 }
 

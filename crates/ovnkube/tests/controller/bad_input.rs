@@ -295,7 +295,7 @@ fn settings_that_cannot_work() {
         (vec!["--cluster-subnets", "10.128.0.0/14/8"], ["--cluster-subnets", "from 14 to 30"]),
         (vec!["--mtu", "9"], ["--mtu", "from 576 to 65535"]),
         (vec!["--cluster-subnet", "10.128.0.0/14/23"], ["'--cluster-subnet'", "'--cluster-subnets'"]),
-        (vec!["--ha-election-renew-deadline", "9"], ["renew deadline (9s)", "duration (4s)"]),
+        (vec!["--ha-election-renew-deadline", "20"], ["renew deadline (20s)", "duration (15s)"]),
     ] {
         let Outcome { status, stderr: said, .. } = run(&[&["controller"], &arguments[..]].concat(), &[]);
         assert_eq!(status, Some(2), "{arguments:?}: {said}");
