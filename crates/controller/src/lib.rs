@@ -18,10 +18,12 @@ mod leader_lock;
 mod link;
 mod metrics;
 mod northd;
+mod northd_watch;
 mod options;
 mod outlet;
 mod patches;
 mod pilot;
+mod repairs;
 mod role;
 mod watches;
 

@@ -33,6 +33,12 @@ const PARKED_KINDS: [&str; 8] = [
     "BaselineAdminNetworkPolicy",
 ];
 
+/// A table of the northbound database.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TableLabel {
+    table: &'static str,
+}
+
 /// A kind of object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct KindLabel {
@@ -58,6 +64,9 @@ pub(crate) struct Metrics {
     resting: Gauge,
     unanswered: Gauge<f64, AtomicU64>,
     pub(crate) lease_unrenewed: Gauge<f64, AtomicU64>,
+    northd_behind: Gauge<f64, AtomicU64>,
+    pub(crate) northd_resets: Counter,
+    restored: Family<TableLabel, Counter>,
     allocated_v4: Gauge,
     allocated_v6: Gauge,
     available_v4: Gauge,
@@ -88,6 +97,9 @@ impl Metrics {
             resting: Gauge::default(),
             unanswered: Gauge::default(),
             lease_unrenewed: Gauge::default(),
+            northd_behind: Gauge::default(),
+            northd_resets: Counter::default(),
+            restored: Family::default(),
             allocated_v4: Gauge::default(),
             allocated_v6: Gauge::default(),
             available_v4: Gauge::default(),
@@ -127,6 +139,17 @@ impl Metrics {
                 "Time since the leader last renewed its Lease; 0 on a standby",
                 m.lease_unrenewed,
             );
+            own.register(
+                "northd_behind_seconds",
+                "Time since ovn-northd owes a copy of nb_cfg to the southbound database; 0 if it does not",
+                m.northd_behind,
+            );
+            own.register("northd_resets", "Times that ovn-northd was told to forget its cluster state", m.northd_resets);
+            own.register(
+                "nb_rows_restored",
+                "Northbound rows that another client changed or deleted and that were restored, by table",
+                m.restored,
+            );
             registry.register(
                 "ovnkube_resource_retry_failures",
                 "Writes to the API that failed and are tried again",
@@ -162,6 +185,10 @@ impl Metrics {
         }
     }
 
+    pub(crate) fn restored(&self, table: &'static str) {
+        self.restored.get_or_create(&TableLabel { table }).inc();
+    }
+
     /// What can be read off the engine, now and then.
     pub(crate) fn survey(&self, engine: &Engine, now: Duration) {
         let mut parked = PARKED_KINDS.map(|kind| (kind, 0));
@@ -175,6 +202,8 @@ impl Metrics {
         }
         let unanswered = engine.unanswered_since().map_or(Duration::ZERO, |since| now.saturating_sub(since));
         self.unanswered.set(unanswered.as_secs_f64());
+        let behind = engine.northd_behind_since().map_or(Duration::ZERO, |since| now.saturating_sub(since));
+        self.northd_behind.set(behind.as_secs_f64());
         self.backlog.set(i64::try_from(engine.backlog()).unwrap_or(i64::MAX));
         // Who does not lead, or not any more, knows of nothing: an old number would be believed.
         let allocator = engine.allocator();

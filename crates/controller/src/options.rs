@@ -23,6 +23,8 @@ pub struct Options {
     pub adopt: bool,
     /// The program to start as ovn-northd while we lead; none leaves that to others.
     pub northd: Option<PathBuf>,
+    /// ovn-northd's control socket, or the directory where it is: one that is stuck is told to start over.
+    pub northd_control: PathBuf,
 }
 
 /// Where a database is.

@@ -3,11 +3,12 @@
 use kubernetes::{Note, ObjectReference, Recorder, Severity};
 use ovsdb::client::Client;
 use topology::Effect;
-use topology::engine::Measure;
+use topology::engine::{Measure, ObjectRef};
 use topology::store::ObjectKind;
 
 use crate::metrics::Metrics;
 use crate::patches::Patches;
+use crate::repairs::Repairs;
 
 /// Where effects go. Nothing of it keeps its caller waiting.
 pub(crate) struct Outlet {
@@ -15,6 +16,7 @@ pub(crate) struct Outlet {
     pub(crate) recorder: Recorder,
     pub(crate) metrics: Metrics,
     pub(crate) southbound: Client,
+    pub(crate) repairs: Repairs,
 }
 
 impl Outlet {
@@ -26,24 +28,19 @@ impl Outlet {
             Effect::NodeNetwork { object, available, reason, message } => {
                 self.patches.node_network(&object, available, reason, &message);
             }
-            Effect::Warn { object, reason, message } => {
+            Effect::Warn { object, reason, message, detail } => {
                 self.metrics.warnings.inc();
                 tracing::warn!(
                     kind = object.kind,
                     namespace = object.namespace.as_deref(),
                     name = &*object.name,
                     reason,
+                    detail = detail.as_deref(),
                     "{message}"
                 );
-                let object = ObjectReference {
-                    api_version: ObjectKind::of_name(object.kind).map_or_else(|| "v1".into(), ObjectKind::api_version),
-                    kind: object.kind.into(),
-                    namespace: object.namespace.as_deref().unwrap_or_default().into(),
-                    name: object.name.into(),
-                    uid: object.uid.as_ref().into(),
-                };
-                self.recorder.record(Note { object, severity: Severity::Warning, reason: reason.into(), message });
+                self.record(object, reason, message);
             }
+            Effect::Restored { owner, object, rows } => self.repairs.restored(&owner, object, &rows, self),
             Effect::Healed { object, reason } => tracing::info!(
                 kind = object.kind,
                 namespace = object.namespace.as_deref(),
@@ -62,5 +59,17 @@ impl Outlet {
                 self.metrics.measured(measure);
             }
         }
+    }
+
+    /// Writes a warning about an object as an Event.
+    pub(crate) fn record(&self, object: ObjectRef, reason: &str, message: String) {
+        let object = ObjectReference {
+            api_version: ObjectKind::of_name(object.kind).map_or_else(|| "v1".into(), ObjectKind::api_version),
+            kind: object.kind.into(),
+            namespace: object.namespace.as_deref().unwrap_or_default().into(),
+            name: object.name.into(),
+            uid: object.uid.as_ref().into(),
+        };
+        self.recorder.record(Note { object, severity: Severity::Warning, reason: reason.into(), message });
     }
 }

@@ -23,9 +23,11 @@ use crate::leader_lock::{LeaderLock, Want};
 use crate::link::Link;
 use crate::metrics::Metrics;
 use crate::northd::Northd;
+use crate::northd_watch::NorthdWatch;
 use crate::options::Options;
 use crate::outlet::Outlet;
 use crate::patches::{Answer, Patches};
+use crate::repairs::Repairs;
 use crate::role::{Advance, Role, advance};
 use crate::watches::{self, Seen};
 
@@ -74,6 +76,7 @@ struct Pilot {
     outlet: Outlet,
     metrics: Metrics,
     northd: Option<Northd>,
+    northd_watch: NorthdWatch,
     /// Rows of the transaction that was sent last: what changes in others was somebody else.
     expected: BTreeSet<RowId>,
     /// The session with the northbound database whose changes were seen last.
@@ -101,7 +104,8 @@ impl Pilot {
         let (patches, answers) = Patches::new(api);
         let metrics = Metrics::register(telemetry, api);
         let recorder = Recorder::new(api, "ovnkube-controller", &options.election.lease.identity);
-        let outlet = Outlet { patches, recorder, metrics: metrics.clone(), southbound: sb.clone() };
+        let (southbound, repairs) = (sb.clone(), Repairs::default());
+        let outlet = Outlet { patches, recorder, metrics: metrics.clone(), southbound, repairs };
         let health = telemetry.health();
         let conditions = Conditions {
             objects: health.condition("objects"),
@@ -128,6 +132,7 @@ impl Pilot {
             outlet,
             metrics,
             northd: None,
+            northd_watch: NorthdWatch::new(options.northd_control.clone()),
             expected: BTreeSet::new(),
             session: 0,
             without_nb: Some(Instant::now()),
@@ -467,6 +472,11 @@ impl Pilot {
             let last = self.nb.status().borrow().last_error.clone().unwrap_or_default();
             self.resign(&format!("the northbound database cannot be reached: {last}"));
         }
+        let replacements = self.nb.status().borrow().replacements + self.sb.status().borrow().replacements;
+        let behind = self.engine.northd_behind_since().filter(|_| self.sb.status().borrow().connected);
+        let behind = behind.map_or(Duration::ZERO, |since| self.now().saturating_sub(since));
+        self.northd_watch.look(behind, replacements, &self.options.election.lease, &self.outlet);
+        self.outlet.repairs.flush();
         let renewed = *self.campaign.renewals.borrow();
         self.metrics.lease_unrenewed.set(renewed.map_or(0.0, |renewed| renewed.elapsed().as_secs_f64()));
         self.metrics.survey(&self.engine, self.now());

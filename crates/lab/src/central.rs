@@ -130,6 +130,28 @@ pub(crate) fn start(site: &Site, ovn: &Ovn) -> Result<()> {
     site.progress.step("ovn-northd", || central.start_northds())
 }
 
+/// Loses all files of a database and creates it anew, empty, at the same addresses; returns when it serves again.
+pub(crate) fn recreate(site: &Site, ovn: &Ovn, database: Database) -> Result<()> {
+    let central = Central { site, ovn, options: Vec::new() };
+    let members = members(ovn.databases);
+    for member in &members {
+        crate::fault::kill(&site.ledger.read(), &database.component(*member))?;
+        let file = database_file(database);
+        site.machine(&machine_of(ovn.databases, *member))?.run(&["rm", &file])?;
+    }
+    for member in members {
+        let machine = site.machine(&machine_of(ovn.databases, member))?;
+        central.create_file(&machine, database, member, &database_file(database))?;
+        site.restart(&database.component(member))?;
+        central.await_member(&machine, database, member)?;
+    }
+    Ok(())
+}
+
+fn database_file(database: Database) -> String {
+    format!("/var/lib/ovn/ovn{}.db", database.short())
+}
+
 struct Central<'a> {
     site: &'a Site,
     ovn: &'a Ovn,
@@ -190,7 +212,7 @@ impl Central<'_> {
 
     fn start_server(&self, database: Database, member: u32) -> Result<()> {
         let machine = self.site.machine(&machine_of(self.ovn.databases, member))?;
-        let file = format!("/var/lib/ovn/ovn{}.db", database.short());
+        let file = database_file(database);
         self.create_file(&machine, database, member, &file)?;
         make_dir(&self.site.machine_dir(&machine.name).join("run/ovn"))?;
         let any = if self.site.spec.family.has_v6() { "[::]" } else { "0.0.0.0" };
@@ -210,16 +232,14 @@ impl Central<'_> {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let appears = self.site.machine_dir(&machine.name).join(socket.trim_start_matches('/'));
         self.site.start(Component::new(database.component(member), &machine.name, Ready::Path(appears), &words))?;
+        self.await_member(&machine, database, member)
+    }
+
+    /// Returns at the moment when a raft member has joined and knows a leader.
+    fn await_member(&self, machine: &Machine, database: Database, member: u32) -> Result<()> {
         if member > 0 {
-            // Returns at the moment when this member has joined and knows a leader.
-            machine.run(&[
-                "ovsdb-client",
-                "--timeout=60",
-                "wait",
-                &format!("unix:{socket}"),
-                database.schema(),
-                "connected",
-            ])?;
+            let socket = format!("unix:/run/ovn/ovn{}_db.sock", database.short());
+            machine.run(&["ovsdb-client", "--timeout=60", "wait", &socket, database.schema(), "connected"])?;
         }
         Ok(())
     }

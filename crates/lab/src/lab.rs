@@ -270,6 +270,12 @@ impl Lab {
         Err(Error::Invalid(format!("{} has had no leader for 30 s", database.schema())))
     }
 
+    /// Loses all files of a database and creates it anew, empty, at the same addresses.
+    pub fn recreate_database(&self, database: Database) -> Result<()> {
+        let ovn = self.site.spec.ovn.clone().ok_or_else(|| Error::Invalid("this lab has no OVN".into()))?;
+        central::recreate(&self.site, &ovn, database)
+    }
+
     /// Simulated chassis at the lab's southbound database; see [`LightChassis`].
     pub fn light_chassis(&self, chassis: &[ChassisSpec]) -> Result<LightChassis> {
         let southbound = self.site.ledger.read().endpoints.southbound.clone();

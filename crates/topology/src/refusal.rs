@@ -7,19 +7,66 @@ use std::fmt;
 pub struct Refusal {
     /// In one word, for the Event's reason.
     pub reason: &'static str,
-    /// What is wrong, and what to do about it.
+    /// What is wrong, and what to do about it: for whoever may see the object, and therefore without names of objects
+    /// in other namespaces.
     pub message: String,
+    /// What only administrators may read: it is logged, and stands in no Event.
+    pub detail: Option<String>,
 }
 
 impl Refusal {
     /// A refusal.
     pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into() }
+        Self { reason, message: message.into(), detail: None }
+    }
+
+    /// With something for administrators only.
+    #[must_use]
+    pub fn with_detail(mut self, detail: Option<String>) -> Self {
+        self.detail = detail;
+        self
     }
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        match &self.detail {
+            Some(detail) => write!(f, "{} ({detail})", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
+}
+
+/// An object that is in somebody's way, as its neighbours may know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct InTheWay {
+    /// For the refused object's namespace.
+    pub(crate) shown: String,
+    /// For administrators, if that says more.
+    pub(crate) detail: Option<String>,
+}
+
+/// Names an object of a namespace to an object of another, or the same, namespace.
+pub(crate) fn in_the_way(kind: &str, namespace: &str, name: &dyn fmt::Display, reader: &str) -> InTheWay {
+    if namespace == reader {
+        return InTheWay { shown: format!("{kind} {name}"), detail: None };
+    }
+    let article = if kind.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+    let detail = Some(format!("it is {kind} {name}"));
+    InTheWay { shown: format!("{article} {kind} of another namespace"), detail }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_of_other_namespaces_are_named_to_administrators_only() {
+        let own = in_the_way("pod", "shop", &"shop/web", "shop");
+        assert_eq!((own.shown.as_str(), own.detail), ("pod shop/web", None));
+        let InTheWay { shown, detail } = in_the_way("pod", "bank", &"bank/vault", "shop");
+        let refusal = Refusal::new("AddressTaken", format!("10.0.0.5 is the address of {shown}")).with_detail(detail);
+        assert_eq!(refusal.message, "10.0.0.5 is the address of a pod of another namespace");
+        assert_eq!(refusal.to_string(), format!("{} (it is pod bank/vault)", refusal.message));
     }
 }

@@ -1,6 +1,7 @@
 //! The facts by key, with the reverse indexes that tell whom a change concerns.
 
 mod admin;
+mod chassis;
 mod host_ports;
 mod namespaces;
 mod selectors;
@@ -91,6 +92,7 @@ impl<K: Ord + Clone, T: Identified> Kind<K, T> {
 #[derive(Debug, Clone, Default)]
 pub struct Store {
     nodes: Kind<Name, NodeFacts>,
+    chassis: chassis::Holders,
     namespaces: Kind<Name, NamespaceFacts>,
     leaving: namespaces::Leaving,
     pods: Kind<Arc<PodKey>, PodFacts>,
@@ -271,12 +273,17 @@ impl Store {
 
     /// Puts a node; returns what it was.
     pub fn put_node(&mut self, node: NodeFacts) -> Option<NodeFacts> {
-        self.nodes.put(node.name.clone(), node)
+        let (name, after) = (node.name.clone(), node.chassis.clone());
+        let before = self.nodes.put(name.clone(), node);
+        self.claim_chassis(&name, before.as_ref().and_then(|before| before.chassis.as_deref()), after.as_deref());
+        before
     }
 
     /// Removes a node, unless it is another one of the same name.
     pub fn remove_node(&mut self, name: &str, uid: Option<&str>) -> Option<NodeFacts> {
-        self.nodes.remove(name, uid)
+        let gone = self.nodes.remove(name, uid)?;
+        self.claim_chassis(&gone.name, gone.chassis.as_deref(), None);
+        Some(gone)
     }
 
     /// The EndpointSlices of a Service.

@@ -371,6 +371,24 @@ fn a_node_cannot_have_anothers_chassis() {
     now.retain(|key, values| rows.get(key) != Some(values));
     assert!(now.keys().all(|(table, _)| table == "NB_Global"), "{now:?}");
     assert_eq!(world.chassis(), ["chassis-n1", "chassis-n2"]);
+    // Nor can an older node have a younger one's: the one that claims it is refused, not the one that has it.
+    world.set_chassis("n2", "chassis-n2");
+    world.settle();
+    assert_eq!(world.controller.engine.parked().count(), 0);
+    world.set_chassis("n1", "chassis-n2");
+    world.settle();
+    let parked = |world: &Quiet| -> Vec<String> {
+        world.controller.engine.parked().map(|(owner, _)| owner.to_string()).collect()
+    };
+    assert_eq!(parked(&world), ["node n1"]);
+    // Also for whoever leads next, and was not there when it was claimed.
+    world.restart();
+    world.settle();
+    assert_eq!(parked(&world), ["node n1"]);
+    world.set_chassis("n1", "chassis-n1");
+    world.settle();
+    world.set_chassis("n2", "chassis-n1");
+    world.settle();
     // The other one goes: then it is free to be had.
     world.api.delete(&key("n1"));
     world.settle();

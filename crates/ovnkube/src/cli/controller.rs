@@ -42,4 +42,8 @@ pub(crate) struct Controller {
     /// Start ovn-northd and watch it while we lead
     #[arg(long, value_name = "PROGRAM", num_args = 0..=1, default_missing_value = "ovn-northd", require_equals = true)]
     pub(crate) run_northd: Option<PathBuf>,
+
+    /// ovn-northd's control socket, or the directory where it is, to reset a northd that is stuck
+    #[arg(long, value_name = "PATH", default_value = "/var/run/ovn", env = "OVN_RUNDIR")]
+    pub(crate) northd_control: PathBuf,
 }

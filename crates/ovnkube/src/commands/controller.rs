@@ -51,6 +51,7 @@ fn options(role: &Controller, config: &Config) -> anyhow::Result<Options> {
         election,
         adopt: role.adopt,
         northd: role.run_northd.clone(),
+        northd_control: role.northd_control.clone(),
     })
 }
 

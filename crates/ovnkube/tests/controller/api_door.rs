@@ -1,5 +1,5 @@
-//! A door between a controller and the API server, behind which the watch of one kind can be kept waiting: everything
-//! else goes on, so that events of different kinds arrive in an order that one chooses.
+//! A door between controllers and the API server, behind which the watch of one kind can be kept waiting: everything
+//! else goes on, so that events of different kinds arrive in an order that one chooses. Or everything is kept waiting.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -29,13 +29,22 @@ pub(crate) struct ApiDoor {
 impl ApiDoor {
     /// An open door that knows the watch of a kind by the beginning of its request, such as `/api/v1/namespaces?watch=1`.
     pub(crate) fn open(cluster: &Cluster, watch: &str) -> Self {
+        Self::open_for(cluster, format!("GET {watch}"))
+    }
+
+    /// An open door behind which every answer can be kept waiting.
+    pub(crate) fn open_for_all(cluster: &Cluster) -> Self {
+        Self::open_for(cluster, String::new())
+    }
+
+    fn open_for(cluster: &Cluster, request: String) -> Self {
         // Someone has to speak TLS to the server.
         let proxy = Program::new("api-proxy", "kubectl").arguments(["proxy", "--port=8001"]);
         cluster.lab.run(&proxy.ready_when_logged("Starting to serve")).unwrap();
         let control = cluster.lab.machine("control").unwrap();
         let listener = control.with_network(|| TcpListener::bind(DOOR).unwrap()).unwrap();
         let state = Arc::new(State::default());
-        let (door, request) = (state.clone(), format!("GET {watch}"));
+        let door = state.clone();
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 if let Ok(server) = control.connect(PROXY.parse().unwrap(), PATIENCE) {

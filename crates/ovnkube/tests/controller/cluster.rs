@@ -13,6 +13,9 @@ use serde_json::{Value, json};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// A lease that an API server which stands still for seconds does not cost.
 pub(crate) const LONG_LEASE: [&str; 4] = ["--ha-election-lease-duration", "60", "--ha-election-renew-deadline", "50"];
+/// A lease whose end a test can wait for.
+pub(crate) const SHORT_LEASE: [&str; 6] =
+    ["--ha-election-lease-duration", "3", "--ha-election-renew-deadline", "2", "--ha-election-retry-period", "0.5"];
 
 pub(crate) struct Cluster {
     pub(crate) lab: Lab,

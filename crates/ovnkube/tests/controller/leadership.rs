@@ -3,11 +3,13 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::time::Instant;
 
 use lab::{Kubernetes, Lab, LabSpec};
 use serde_json::json;
 
-use crate::cluster::{Cluster, LONG_LEASE, PATIENCE, Wish, node, pod, until};
+use crate::api_door::ApiDoor;
+use crate::cluster::{Cluster, LONG_LEASE, PATIENCE, SHORT_LEASE, Wish, node, pod, until};
 
 impl Cluster {
     /// How often a controller began to lead.
@@ -63,6 +65,7 @@ fn leaders_come_and_go() {
     killed(&cluster);
     stopped(&cluster);
     edited(&cluster);
+    slow_api(&cluster);
     cluster.nobody_is_doubled();
 }
 
@@ -80,45 +83,106 @@ fn handed_over(cluster: &Cluster) {
     assert!(cluster.lab.terminate("c2", PATIENCE).unwrap().success());
 }
 
+/// The lease would run for a minute: that the leader's session with the database has ended explains the take-over.
 fn killed(cluster: &Cluster) {
-    cluster.controller("c3");
+    cluster.controller_with("c3", &LONG_LEASE);
     cluster.wait_leader("c3");
-    cluster.controller("c4");
+    cluster.controller_with("c4", &LONG_LEASE);
+    cluster.wait_logged("c4", "standing by");
     cluster.lab.kill("c3").unwrap();
+    let killed = Instant::now();
     cluster.apply(&pod("default", "p3", "n1"));
     cluster.wait_leader("c4");
+    println!("a killed leader was replaced after {:?}", killed.elapsed());
     cluster.network_of("default", "p3");
     assert_eq!(cluster.holder(), "c4");
+    let log = cluster.lab.log("c4").unwrap();
+    let place = |what: &str| log.find(what).unwrap_or_else(|| panic!("c4 does not say {what:?}"));
+    assert!(place("leader has no session with the northbound database") < place("lease taken"));
+    assert!(cluster.lab.terminate("c4", PATIENCE).unwrap().success());
 }
 
 /// A leader that was stopped and goes on commits nothing any more, and is a standby like any other.
 fn stopped(cluster: &Cluster) {
-    cluster.lab.restart("c3").unwrap();
+    cluster.controller_with("c5", &SHORT_LEASE);
+    cluster.wait_leader("c5");
+    cluster.controller_with("c6", &SHORT_LEASE);
+    cluster.wait_logged("c6", "standing by");
     cluster.apply(&pod("default", "p4", "n1"));
-    let paused = cluster.lab.pause("c4").unwrap();
-    cluster.wait_leadership("c3", 2);
+    let paused = cluster.lab.pause("c5").unwrap();
+    cluster.wait_leadership("c6", 1);
     let network = cluster.network_of("default", "p4");
     paused.resume().unwrap();
-    cluster.wait_logged("c4", "the lease is not ours any more");
+    let deposed = ["the lease is not ours any more", "another controller has taken over"];
+    until("c5 steps down", || {
+        let log = cluster.lab.log("c5").unwrap();
+        deposed.iter().any(|what| log.contains(what)).then_some(())
+    });
     cluster.pod_gets_network("p5");
-    assert_eq!((cluster.holder().as_str(), cluster.writer().as_str()), ("c3", "c3"));
+    assert_eq!((cluster.holder().as_str(), cluster.writer().as_str()), ("c6", "c6"));
     assert_eq!(cluster.network_of("default", "p4").addresses, network.addresses);
     cluster.nobody_is_doubled();
-    assert!(cluster.lab.terminate("c3", PATIENCE).unwrap().success());
-    cluster.wait_leadership("c4", 2);
+    assert!(cluster.lab.terminate("c6", PATIENCE).unwrap().success());
+    cluster.wait_leadership("c5", 2);
     cluster.pod_gets_network("p6");
-    assert_eq!(cluster.writer(), "c4");
+    assert_eq!(cluster.writer(), "c5");
 }
 
-/// Somebody else's name in the Lease is believed for as long as a lease lasts.
+/// Somebody else's name in the Lease is believed until it is clear that nobody of that name is there.
 fn edited(cluster: &Cluster) {
     let patch = json!({"spec": {"holderIdentity": "somebody"}}).to_string();
     let lease = ["lease", "-n", "kube-system", "ovn-kubernetes-master"];
     cluster.lab.kubectl(&[&["patch"], &lease[..], &["--type=merge", "-p", &patch]].concat()).unwrap();
-    cluster.wait_logged("c4", "held by somebody");
-    cluster.wait_leadership("c4", 3);
+    cluster.wait_logged("c5", "held by somebody");
+    cluster.wait_leadership("c5", 3);
     cluster.pod_gets_network("p7");
-    assert_eq!(cluster.holder(), "c4");
+    assert_eq!(cluster.holder(), "c5");
+    assert!(cluster.lab.terminate("c5", PATIENCE).unwrap().success());
+}
+
+/// The API answers nobody for longer than a lease lasts: whoever leads goes on, with what it knows.
+fn slow_api(cluster: &Cluster) {
+    let door = ApiDoor::open_for_all(cluster);
+    let kubeconfig = door.kubeconfig.display().to_string();
+    let arguments = [&["--kubeconfig", &kubeconfig][..], &SHORT_LEASE[..]].concat();
+    cluster.controller_with("c7", &arguments);
+    cluster.wait_leader("c7");
+    cluster.controller_with("c8", &arguments);
+    cluster.wait_logged("c8", "standing by");
+    cluster.pod_gets_network("p8");
+    let terms =
+        cluster.get(&["lease", "-n", "kube-system", "ovn-kubernetes-master"])["spec"]["leaseTransitions"].clone();
+    door.hold();
+    cluster.wait_logged("c7", "cannot renew it and keep it until somebody else has it");
+    // The standby has waited for the end of the lease, and could not tell whether the leader renews it.
+    cluster.wait_logged("c8", "it looks expired, but the API server is slow or away");
+    let (writer, before) = cluster.sequence();
+    cluster.lab.nbctl(&["lsp-set-addresses", "default_p8", "unknown"]).unwrap();
+    let restored = |port: &str| cluster.lab.nbctl(&["lsp-get-addresses", port]).unwrap();
+    until("the leader restores a row", || restored("default_p8").contains("0a:58").then_some(()));
+    let (now, after) = cluster.sequence();
+    assert!(now == writer && after > before, "{writer}:{before}, {now}:{after}");
+    door.release();
+    cluster.wait_logged("c7", "the trouble with the lease is over");
+    cluster.pod_gets_network("p9");
+    let lease = cluster.get(&["lease", "-n", "kube-system", "ovn-kubernetes-master"]);
+    assert_eq!((cluster.holder().as_str(), &lease["spec"]["leaseTransitions"]), ("c7", &terms));
+    assert_eq!((cluster.leaderships("c7"), cluster.leaderships("c8")), (1, 0));
+    cluster.restored_rows_are_reported("c7");
+}
+
+impl Cluster {
+    /// Drift is no secret: the log names table, row and owner, and the pod has an Event.
+    fn restored_rows_are_reported(&self, leader: &str) {
+        self.wait_logged(leader, "another client changed northbound rows of ours; restored them");
+        self.wait_logged(leader, "Logical_Switch_Port default_p8");
+        until("the pod has an Event", || {
+            let events = self.get(&["events", "-n", "default"]);
+            let mut events = events["items"].as_array()?.iter();
+            let ours = |event: &&serde_json::Value| event["reason"] == "NetworkRowsRestored";
+            events.find(ours).filter(|event| event["involvedObject"]["name"] == "p8").map(|_| ())
+        });
+    }
 }
 
 /// The processes named `ovn-northd` that a controller started.

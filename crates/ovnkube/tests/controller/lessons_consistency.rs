@@ -162,6 +162,7 @@ fn lesson_2_a_raft_leadership_transfer_is_a_non_event() {
         }
     }
     assert_eq!(cluster.sequence().0, writer, "it did not keep its lease");
+    crate::lost_database::northbound_is_lost(&cluster);
 }
 
 impl Cluster {

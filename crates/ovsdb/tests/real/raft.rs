@@ -104,6 +104,13 @@ async fn all_members_die_and_come_back() {
     write_switch(&client, "after").await;
     see_switch(&client, "after").await;
     assert!(has_switch(&client.snapshot(), "before"));
+    // Their files are lost as well: what is there now is another cluster, with nothing in it.
+    lab.recreate_database(Database::Northbound).unwrap();
+    let status = await_status(&client, |status| status.connected && status.replacements > 0).await;
+    assert_eq!(status.replacements, 1);
+    write_switch(&client, "anew").await;
+    see_switch(&client, "anew").await;
+    assert!(!has_switch(&client.snapshot(), "before"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

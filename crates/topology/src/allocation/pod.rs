@@ -7,7 +7,7 @@ use netmodel::{ClaimError, Mac};
 use super::{Allocator, NodeAllocation, PodAllocation, Thing};
 use crate::identity::{Name, Owner, PodKey};
 use crate::objects::{Annotated, PodFacts};
-use crate::refusal::Refusal;
+use crate::refusal::{InTheWay, Refusal, in_the_way};
 
 /// What the database says that a pod has, where its annotation does not say it: we crashed in between.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +47,27 @@ enum Trouble {
     /// It will be free.
     Resting,
     /// It cannot be had.
-    No(String),
+    No(Why),
+}
+
+/// Why it cannot be had.
+#[derive(Debug, PartialEq, Eq)]
+struct Why {
+    text: String,
+    /// What only administrators may read.
+    detail: Option<String>,
+}
+
+impl Trouble {
+    fn no(text: String) -> Self {
+        Self::No(Why { text, detail: None })
+    }
+
+    /// Another pod has it.
+    fn taken(what: String, holder: &PodKey, pod: &PodFacts) -> Self {
+        let InTheWay { shown, detail } = in_the_way("pod", &holder.namespace, holder, &pod.key.namespace);
+        Self::No(Why { text: format!("{what} {shown}"), detail })
+    }
 }
 
 impl Allocator {
@@ -76,9 +96,10 @@ impl Allocator {
         match &pod.network {
             Annotated::Valid(network) => {
                 let addresses: Vec<IpAddr> = network.addresses.iter().map(|address| address.address()).collect();
-                return self.give(pod, node, &addresses, Some(network.mac), false).map_err(|why| {
+                return self.give(pod, node, &addresses, Some(network.mac), false).map_err(|Why { text, detail }| {
                     let remedy = "delete the pod, or remove the annotation";
-                    Refusal::new(BAD_NETWORK, format!("annotation k8s.ovn.org/pod-networks: {why}: {remedy}"))
+                    let message = format!("annotation k8s.ovn.org/pod-networks: {text}: {remedy}");
+                    Refusal::new(BAD_NETWORK, message).with_detail(detail)
                 });
             }
             Annotated::Broken(why) => {
@@ -91,12 +112,15 @@ impl Allocator {
                 Err(Refusal::new(BAD_REQUEST, format!("{why}: correct it and make the pod again")))
             }
             Annotated::Absent => {
-                self.give(pod, node, &[], None, true).map_err(|why| Refusal::new("PodAddressesExhausted", why))
+                self.give(pod, node, &[], None, true).map_err(|why| Refusal::new("PodAddressesExhausted", why.text))
             }
-            Annotated::Valid(request) => self.give(pod, node, &request.addresses, request.mac, true).map_err(|why| {
-                let annotation = "annotation v1.multus-cni.io/default-network";
-                Refusal::new(BAD_REQUEST, format!("{annotation}: {why}: ask for another one, or for none"))
-            }),
+            Annotated::Valid(request) => {
+                self.give(pod, node, &request.addresses, request.mac, true).map_err(|Why { text, detail }| {
+                    let annotation = "annotation v1.multus-cni.io/default-network";
+                    let message = format!("{annotation}: {text}: ask for another one, or for none");
+                    Refusal::new(BAD_REQUEST, message).with_detail(detail)
+                })
+            }
         }
     }
 
@@ -125,13 +149,13 @@ impl Allocator {
         wanted: &[IpAddr],
         mac: Option<Mac>,
         fill: bool,
-    ) -> Result<PodState, String> {
+    ) -> Result<PodState, Why> {
         let mut given: [Option<IpAddr>; 2] = [None, None];
         let mut trouble = None;
         for address in wanted {
             let place = usize::from(address.is_ipv6());
             if given[place].is_some() {
-                trouble = Some(Trouble::No(format!("{address} is a second address of one family")));
+                trouble = Some(Trouble::no(format!("{address} is a second address of one family")));
             } else if let Err(why) = self.claim_address(pod, node, *address) {
                 trouble = Some(why);
             } else {
@@ -153,7 +177,7 @@ impl Allocator {
                         let why = format!(
                             "no address is left in {subnet} of node {node}: delete pods there, or use other nodes"
                         );
-                        trouble = Some(Trouble::No(why));
+                        trouble = Some(Trouble::no(why));
                         break;
                     }
                 }
@@ -163,7 +187,7 @@ impl Allocator {
         let mac = mac.or_else(|| Mac::for_addresses(&addresses));
         if trouble.is_none() {
             match mac {
-                None => trouble = Some(Trouble::No(format!("node {node} has no subnet to give an address of"))),
+                None => trouble = Some(Trouble::no(format!("node {node} has no subnet to give an address of"))),
                 Some(mac) => {
                     if let Err(why) = self.claim_mac(pod, node, mac, &addresses) {
                         trouble = Some(why);
@@ -202,7 +226,7 @@ impl Allocator {
                 .get(node)
                 .map(|node| node.subnets().map(|subnet| subnet.to_string()).collect())
                 .unwrap_or_default();
-            return Err(Trouble::No(format!("{address} is not in {} of node {node}", subnets.join(", "))));
+            return Err(Trouble::no(format!("{address} is not in {} of node {node}", subnets.join(", "))));
         };
         if own_rest && pool.reclaim(address) {
             return Ok(());
@@ -211,12 +235,12 @@ impl Allocator {
             ClaimError::Quarantined { .. } => Trouble::Resting,
             ClaimError::Taken { .. } => {
                 let holder = self.pods.iter().find(|(_, own)| own.addresses().any(|other| other == address));
-                Trouble::No(match holder {
-                    Some((key, _)) => format!("{address} is the address of pod {key}"),
-                    None => error.to_string(),
-                })
+                match holder {
+                    Some((key, _)) => Trouble::taken(format!("{address} is the address of"), key, pod),
+                    None => Trouble::no(error.to_string()),
+                }
             }
-            other => Trouble::No(other.to_string()),
+            other => Trouble::no(other.to_string()),
         })
     }
 
@@ -225,18 +249,18 @@ impl Allocator {
             return Ok(());
         }
         if !mac.is_usable() {
-            return Err(Trouble::No(format!("{mac} is no interface's MAC: it is empty, or stands for a group")));
+            return Err(Trouble::no(format!("{mac} is no interface's MAC: it is empty, or stands for a group")));
         }
         // Somebody has, or may get, the address that this MAC is computed from.
         let subnets = self.nodes.get(node).into_iter().flat_map(NodeAllocation::subnets);
         let [_, _, a, b, c, d] = mac.bytes();
         let address = IpAddr::from([a, b, c, d]);
         if mac == Mac::for_address(address) && subnets.into_iter().any(|subnet| subnet.contains(address)) {
-            return Err(Trouble::No(format!("{mac} goes with {address}, which is another's")));
+            return Err(Trouble::no(format!("{mac} goes with {address}, which is another's")));
         }
         let place = (node.clone(), mac);
         if let Some(holder) = self.odd_macs.get(&place).filter(|holder| **holder != pod.key) {
-            return Err(Trouble::No(format!("{mac} is the MAC of pod {holder}")));
+            return Err(Trouble::taken(format!("{mac} is the MAC of"), holder, pod));
         }
         self.odd_macs.insert(place, pod.key.clone());
         Ok(())

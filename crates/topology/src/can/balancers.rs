@@ -129,14 +129,14 @@ impl<'a> Balancers<'a> {
             Ok(wanted) => OfService {
                 balancers: balancers(&wanted),
                 variables: variables(&wanted),
-                refusal: wanted.refusal.map(|refusal| refusal.message),
+                refusal: wanted.refusal.map(|refusal| refusal.to_string()),
                 broken: None,
             },
             Err(refusal) => OfService {
                 balancers: Vec::new(),
                 variables: Variables::new(),
                 refusal: None,
-                broken: Some(refusal.message),
+                broken: Some(refusal.to_string()),
             },
         });
         self.known.borrow_mut().insert(service.clone(), read.clone());

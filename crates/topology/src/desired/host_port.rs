@@ -13,7 +13,7 @@ use crate::allocation::PodAllocation;
 use crate::contribution::Draft;
 use crate::identity::PodKey;
 use crate::objects::{HostAddress, HostPort, NodeFacts, PodFacts, Protocol};
-use crate::refusal::Refusal;
+use crate::refusal::{InTheWay, Refusal, in_the_way};
 use crate::service_index::Claim;
 use crate::store::Door;
 
@@ -43,7 +43,7 @@ fn doors(
         for address in addresses {
             let Some(inside) = own.addresses().find(|inside| inside.is_ipv6() == address.is_ipv6()) else { continue };
             if let Some(holder) = holder(pod, port, address, node, given) {
-                refuse(taken(port, address, &holder));
+                refuse(taken(port, address, holder));
                 continue;
             }
             let doors = doors.entry(port.protocol).or_default();
@@ -102,12 +102,12 @@ fn meant(port: &HostPort, node: &NodeFacts, given: Given<'_>) -> Result<Vec<IpAd
 }
 
 /// Who else has an address and port: a Service, which every node serves, or an older pod.
-fn holder(pod: &PodFacts, port: &HostPort, address: IpAddr, node: &NodeFacts, given: Given<'_>) -> Option<String> {
+fn holder(pod: &PodFacts, port: &HostPort, address: IpAddr, node: &NodeFacts, given: Given<'_>) -> Option<InTheWay> {
     let HostPort { protocol, host, .. } = *port;
     let claim = |address| Claim { address, port: host, protocol };
     let mut services = given.store.claimants(claim(None)).chain(given.store.claimants(claim(Some(address))));
     if let Some(service) = services.next() {
-        return Some(format!("Service {service}"));
+        return Some(in_the_way("Service", &service.namespace, service, &pod.key.namespace));
     }
     let door = Door { port: host, protocol, node: node.name.clone() };
     let mut older = given.store.who_asks_for(&door).take_while(|key| **key != pod.key);
@@ -116,15 +116,18 @@ fn holder(pod: &PodFacts, port: &HostPort, address: IpAddr, node: &NodeFacts, gi
             && meant(port, node, given).is_ok_and(|addresses| addresses.contains(&address))
     };
     let holds = |other: &PodFacts| other.host_ports().iter().any(asks);
-    older.find(|key| given.store.pod(key).is_some_and(holds)).map(|key| format!("Pod {key}, which is older"))
+    let older = older.find(|key| given.store.pod(key).is_some_and(holds))?;
+    let InTheWay { shown, detail } = in_the_way("Pod", &older.namespace, older, &pod.key.namespace);
+    Some(InTheWay { shown: format!("{shown}, which is older"), detail })
 }
 
-fn taken(port: &HostPort, address: IpAddr, holder: &str) -> Refusal {
+fn taken(port: &HostPort, address: IpAddr, holder: InTheWay) -> Refusal {
     let message = format!(
-        "spec.containers.ports.hostPort: {}/{} is taken by {holder}: use another port, or another node; everything else of \
+        "spec.containers.ports.hostPort: {}/{} is taken by {}: use another port, or another node; everything else of \
          the pod works",
         SocketAddr::new(address, port.host),
-        port.protocol.name()
+        port.protocol.name(),
+        holder.shown
     );
-    Refusal::new("AddressTaken", message)
+    Refusal::new("AddressTaken", message).with_detail(holder.detail)
 }

@@ -68,11 +68,9 @@ pub(crate) fn check(node: &NodeFacts, store: &Store) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The node that had a node's chassis before it claimed it.
+/// The other node that holds the chassis that a node claims.
 pub(crate) fn holder_of_chassis<'a>(node: &NodeFacts, store: &'a Store) -> Option<&'a NodeFacts> {
-    let chassis = node.chassis.as_ref()?;
-    let older = |other: &&NodeFacts| (&other.created, &other.name) < (&node.created, &node.name);
-    store.nodes().filter(|other| other.chassis.as_ref() == Some(chassis)).find(older)
+    store.chassis_holder(node.chassis.as_ref()?).filter(|holder| holder.name != node.name)
 }
 
 pub(super) fn desired(name: &str, given: Given<'_>) -> Result<Contribution, Refusal> {

@@ -12,6 +12,7 @@ use ovsdb::transaction::Transaction;
 use super::effect::{Effect, Measure, Stage};
 use super::queue::Turn;
 use super::record::Record;
+use super::repair::{self, Repairs};
 use super::{BATCH, Engine, Leading};
 use super::{seed, selectors};
 use crate::allocation::{PodState, Thing};
@@ -39,6 +40,8 @@ pub(super) struct Batch {
     record: Record,
     /// What others had changed, and it puts right.
     mends: Disturbed,
+    /// Which rows it therefore writes.
+    repairs: Repairs,
 }
 
 /// What somebody else changed: there the ledger does not tell what the database holds.
@@ -141,7 +144,9 @@ impl Engine {
                     true => Record::default(),
                     false => Record::of(&touched, &before, snapshot),
                 };
-                leading.in_flight = Some(Batch { turns, before, stays, asks: false, freed: Vec::new(), record, mends });
+                let repairs = repair::repairs(&mends.rows, &touched, &plan.transaction, snapshot);
+                let (asks, freed) = (false, Vec::new());
+                leading.in_flight = Some(Batch { turns, before, stays, asks, freed, record, mends, repairs });
                 return plan.transaction;
             }
             // Somebody refers to a row that is not there, because its owner is parked: it has to wait.
@@ -187,6 +192,7 @@ impl Engine {
         }
         quarantine.forget_freed(&batch.freed);
         batch.record.committed(quarantine);
+        self.effects.extend(repair::effects(batch.repairs, &self.store));
         if batch.asks {
             let number = leading.progress.asked(snapshot, now);
             leading.allocator.quarantine_mut().asked(number);

@@ -58,6 +58,17 @@ pub enum Effect {
         reason: &'static str,
         /// What is wrong, and what to do about it.
         message: String,
+        /// What only administrators may read.
+        detail: Option<String>,
+    },
+    /// Rows that another client had changed or deleted are as they should be again.
+    Restored {
+        /// Whose rows they are.
+        owner: Owner,
+        /// The object behind it, if there is one.
+        object: Option<ObjectRef>,
+        /// The rows.
+        rows: Vec<RestoredRow>,
     },
     /// What somebody was warned of is over.
     Healed {
@@ -80,6 +91,15 @@ pub enum Effect {
     },
     /// Something was measured.
     Measured(Measure),
+}
+
+/// A row that was restored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RestoredRow {
+    /// Its table.
+    pub table: &'static str,
+    /// Its name; its identity if it has none.
+    pub name: String,
 }
 
 /// What became of annotations, or of a condition.

@@ -84,14 +84,14 @@ impl Leading {
             return;
         }
         if let Some(object) = object_of(owner, store) {
-            let Refusal { reason, message } = refusal.clone();
+            let Refusal { reason, message, detail } = refusal.clone();
             let bare = self.allocator.node(&object.name).is_none() || self.ledger.entry(owner).is_none();
             if matches!(owner, Owner::Node(_)) && bare {
                 let verdict = Verdict { available: false, reason, message: message.clone() };
                 self.node_networks.say(object.clone(), verdict, effects);
             }
             self.warned.insert(owner.clone(), reason);
-            effects.push(Effect::Warn { object, reason, message });
+            effects.push(Effect::Warn { object, reason, message, detail });
         }
         self.parked.insert(owner.clone(), refusal);
     }
@@ -139,7 +139,7 @@ impl Engine {
                  delete the pod if that will not be"
             );
             leading.warned.insert(owner, NODE_MISSING);
-            self.effects.push(Effect::Warn { object, reason: NODE_MISSING, message });
+            self.effects.push(Effect::Warn { object, reason: NODE_MISSING, message, detail: None });
         }
     }
 

@@ -20,6 +20,7 @@ mod observe;
 mod progress;
 mod queue;
 mod record;
+mod repair;
 mod seed;
 mod selectors;
 mod services;
@@ -33,7 +34,7 @@ use ovn_schema::Feature;
 use ovsdb::replica::Snapshot;
 
 pub use batch::Next;
-pub use effect::{Effect, Measure, ObjectRef, PatchOutcome, Stage};
+pub use effect::{Effect, Measure, ObjectRef, PatchOutcome, RestoredRow, Stage};
 pub use observe::Observed;
 
 use self::batch::{Batch, Disturbed};
@@ -190,6 +191,7 @@ impl Engine {
     /// of rows, is looked at once. `adopt` takes over the rows of another controller by their names.
     pub fn promote(&mut self, snapshot: &Snapshot, adopt: bool, now: Duration) -> Result<(), SubnetPoolError> {
         let mut allocator = Allocator::new(&self.settings)?;
+        self.store.decide_chassis(|node, chassis| seed::chassis_of(node, snapshot).as_deref() == Some(chassis));
         let mut leaving = seed::resting(&mut allocator, snapshot);
         let mut aliases = seed::aliases(snapshot);
         let adopted = adopt.then(|| crate::adopt::adopt(&self.settings, &self.store, snapshot, &mut aliases));

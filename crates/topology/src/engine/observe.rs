@@ -76,7 +76,7 @@ impl Engine {
                 let key = ObjectKey::new(object.namespace.as_deref().unwrap_or_default(), &object.name);
                 self.store.seen_unreadable(kind, &Arc::new(key));
                 let message = format!("the object cannot be read ({why}): what was known of it stays in force");
-                self.effects.push(Effect::Warn { object, reason: "ObjectUnreadable", message });
+                self.effects.push(Effect::Warn { object, reason: "ObjectUnreadable", message, detail: None });
             }
         }
     }

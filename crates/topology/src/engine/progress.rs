@@ -40,6 +40,8 @@ pub(super) struct Progress {
     question: Option<Question>,
     /// The oldest number that somebody has not repeated yet, and since when: later ones are asked all the same.
     unanswered: Option<(i64, Duration)>,
+    /// The oldest number that northd has not copied yet, and since when.
+    northd_owes: Option<(i64, Duration)>,
     asked_last: Option<Duration>,
     /// Nodes that are to be told that their network works, with the number that will show it.
     unwired: BTreeMap<Name, Option<i64>>,
@@ -196,6 +198,7 @@ impl Progress {
         let number = seed::global(snapshot).and_then(|global| global.integer("nb_cfg")).unwrap_or(0);
         self.question = Some(Question { number, at: now, southbound: false });
         self.unanswered.get_or_insert((number, now));
+        self.northd_owes.get_or_insert((number, now));
         self.asked_last = Some(now);
         for waiting in self.unwired.values_mut().filter(|waiting| waiting.is_none()) {
             *waiting = Some(number);
@@ -233,6 +236,7 @@ impl Engine {
         let progress = &mut leading.progress;
         progress.chassis = Some(chassis);
         progress.southbound = southbound;
+        progress.northd_owes = progress.northd_owes.filter(|(number, _)| *number > southbound);
         if let Some(question) = &mut progress.question
             && !question.southbound
             && southbound >= question.number
@@ -255,6 +259,11 @@ impl Engine {
             progress.unanswered = open.map(|question| (question.number, question.at));
         }
         self.look_at_progress(now);
+    }
+
+    /// Since when northd has not copied `nb_cfg` to the southbound database; nothing if it has.
+    pub fn northd_behind_since(&self) -> Option<Duration> {
+        self.leading.as_ref()?.progress.northd_owes.map(|(_, since)| since)
     }
 
     /// Since when northd or a node that works owes an answer to `nb_cfg`; nothing if nobody does.

@@ -171,7 +171,7 @@ impl Preview {
             kind: owner.kind(),
             name: owner.name(),
             reason: refusal.reason,
-            message: refusal.message.clone(),
+            message: refusal.to_string(),
         });
         parked.collect()
     }
@@ -232,7 +232,7 @@ impl Preview {
                     self.engine.patched(&owner, &object.uid, outcome, self.now);
                     followed = true;
                 }
-                Effect::Warn { object, reason, message } => {
+                Effect::Warn { object, reason, message, .. } => {
                     self.warned.insert((object.kind, name_of(&object)), (reason, message));
                 }
                 Effect::LookAtNamespace { name, question } => {

@@ -72,6 +72,17 @@ fn what_stands_on_a_pod_and_cannot_be_is_refused_by_name() {
     let mac = "0a:58:0a:80:00:03";
     let remedy = "delete the pod, or remove the annotation";
     network_refused(&network(mac, &["10.128.0.3/28"]), &[NETWORK, "10.128.0.3 is the address of pod ns/first", remedy]);
+    // Whose it is in another namespace is for administrators to know.
+    let mut stranger = pod("web", &[(NETWORK, &network(mac, &["10.128.0.3/28"]))]);
+    stranger.key = std::sync::Arc::new(crate::identity::PodKey::new("elsewhere", "web"));
+    let refusal = allocator.settle_pod(&stranger, None).unwrap_err();
+    assert!(refusal.message.contains("10.128.0.3 is the address of a pod of another namespace"), "{refusal}");
+    assert_eq!(refusal.detail.as_deref(), Some("it is pod ns/first"));
+    let mut network_refused = |value: &str, words: &[&str]| {
+        let web = pod("web", &[(NETWORK, value)]);
+        refused(allocator.settle_pod(&web, None), "PodNetworkRefused", words);
+        assert_eq!(of_pod(&allocator, &web), Vec::<String>::new());
+    };
     network_refused(&network(mac, &["10.9.0.3/28"]), &[NETWORK, "10.9.0.3 is not in 10.128.0.0/28 of node n1", remedy]);
     network_refused(&network(mac, &["10.128.0.1/28"]), &[NETWORK, "10.128.0.1 is the gateway", remedy]);
     network_refused(

@@ -32,7 +32,7 @@ use super::template::{self, address_variable, family, host_local_variable, most_
 use crate::contribution::{Contribution, Draft};
 use crate::identity::{ObjectKey, Owner, hashed_name};
 use crate::objects::{NodeFacts, Protocol, ServiceFacts, ServicePort, ServiceSpec};
-use crate::refusal::Refusal;
+use crate::refusal::{InTheWay, Refusal, in_the_way};
 use crate::service_index::Claim;
 use crate::settings::Masquerade;
 
@@ -223,11 +223,12 @@ impl Maker<'_> {
         let mut claimants = self.given.store.claimants(Claim { address, port: number, protocol });
         let Some(holder) = claimants.next().filter(|holder| **holder != self.service.key) else { return false };
         let what = address.map_or_else(|| number.to_string(), |address| socket(address, number));
+        let InTheWay { shown, detail } = in_the_way("Service", &holder.namespace, holder, &self.service.key.namespace);
         let message = format!(
-            "{field}: {what}/{} is taken by Service {holder}, which is older: use another, or delete that Service",
+            "{field}: {what}/{} is taken by {shown}, which is older: use another, or delete that Service",
             protocol.name()
         );
-        self.draft.refuse(Refusal::new("AddressTaken", message));
+        self.draft.refuse(Refusal::new("AddressTaken", message).with_detail(detail));
         true
     }
 
