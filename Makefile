@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 CARGO ?= cargo
-# What `make up` starts; e.g. `make up NODES=3 LAB_ARGS="--dual --gateway local --tls"`.
+# What `make up` starts; e.g. `make up NODES=3 LAB_ARGS="--dual --gateway local"`.
 NODES ?= 2
 LAB_ARGS ?=
 LAB := target/debug/lab

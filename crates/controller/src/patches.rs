@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use topology::Engine;
 use topology::engine::{ObjectRef, PatchOutcome};
 use topology::identity::{Name, Owner};
-use topology::objects::{Condition, NamespaceFacts, READY};
+use topology::objects::{Condition, NamespaceFacts, POD_NETWORKS, READY, network_condition};
 use topology::store::ObjectKind;
 
 use crate::databases;
@@ -78,12 +78,22 @@ impl Patches {
         (Self { api: api.clone(), places: Arc::new(Semaphore::new(AT_ONCE)), answers }, receiver)
     }
 
-    /// Writes annotations onto the object of this identity, and no other.
+    /// Writes annotations onto the object of this identity, and no other. A pod's network is recorded in its status by the
+    /// same patch: tenants may write annotations, and not the status, so that is what agents believe.
     pub(crate) fn annotate(&self, owner: Owner, object: &ObjectRef, annotations: &[(&'static str, String)]) {
+        let record = annotations.iter().find(|(key, _)| *key == POD_NETWORKS).map(|(_, network)| {
+            let mut condition = network_condition(network);
+            condition["lastTransitionTime"] = json!(kubernetes::timestamp());
+            condition
+        });
         let annotations: serde_json::Map<String, serde_json::Value> =
             annotations.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
-        let body = json!({ "metadata": { "uid": &*object.uid, "annotations": annotations } }).to_string();
-        self.answered(owner, object, status_path(object), Patch::Merge, body);
+        let mut body = json!({ "metadata": { "uid": &*object.uid, "annotations": annotations } });
+        if let Some(condition) = record {
+            body["status"]["conditions"] = json!([condition]);
+        }
+        // Strategic: the conditions of others stay.
+        self.answered(owner, object, status_path(object), Patch::Strategic, body.to_string());
     }
 
     /// Writes a policy's condition, onto the object of this identity and no other. What else its status says, by other

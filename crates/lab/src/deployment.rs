@@ -21,9 +21,10 @@ const DEFINITIONS: [&str; 2] = [
     include_str!("../../../deploy/crds/adminnetworkpolicies.yaml"),
     include_str!("../../../deploy/crds/baselineadminnetworkpolicies.yaml"),
 ];
-const MANIFESTS: [&str; 3] = [
+const MANIFESTS: [&str; 4] = [
     include_str!("../../../deploy/controller/rbac.yaml"),
     include_str!("../../../deploy/ovnkube/rbac.yaml"),
+    include_str!("../../../deploy/ovnkube/admission.yaml"),
     include_str!("../../../deploy/ovnkube/daemonsets.yaml"),
 ];
 const NAME_SERVICE: &str = include_str!("../../../lab/coredns/coredns.yaml");

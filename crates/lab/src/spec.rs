@@ -87,7 +87,8 @@ pub enum Databases {
 pub struct Ovn {
     /// How NB and SB run.
     pub databases: Databases,
-    /// Mutual TLS on every database connection instead of plain TCP.
+    /// Mutual TLS on every database connection, raft's included. The default: without it every pod can rewrite the
+    /// databases, so only tests in which TLS is irrelevant turn it off.
     pub tls: bool,
     /// How many ovn-northd run; one is active. With none nobody fills SB and answers `--wait`, until the one who asked
     /// for it starts a northd of its own.
@@ -98,7 +99,7 @@ pub struct Ovn {
 
 impl Default for Ovn {
     fn default() -> Self {
-        Self { databases: Databases::default(), tls: false, northds: 1, election_timer: 1000 }
+        Self { databases: Databases::default(), tls: true, northds: 1, election_timer: 1000 }
     }
 }
 
@@ -312,6 +313,7 @@ mod tests {
         let message = LabSpec::new("ok").nodes(1).product(product.clone()).check().unwrap_err().to_string();
         assert!(message.contains("/nowhere/ovnkube") && message.contains("deploy/image/build.sh"), "{message}");
         assert!(LabSpec::new("ok").product(product).check().unwrap_err().to_string().contains("at least one node"));
+        assert!(Ovn::default().tls, "plain TCP is never the default");
         // A controller may start northd itself.
         assert!(LabSpec::new("ok").ovn(Ovn { northds: 0, ..Ovn::default() }).check().is_ok());
     }

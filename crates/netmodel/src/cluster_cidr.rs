@@ -43,9 +43,10 @@ impl ClusterCidr {
     }
 }
 
-/// The longest subnet that a node can do with: one with room for its gateway and management port.
+/// The longest subnet that a node can do with: one with room for its gateway, its management port and a pod. An IPv4
+/// subnet also loses its broadcast address.
 fn longest(cidr: Prefix) -> u8 {
-    if cidr.is_ipv6() { 126 } else { 30 }
+    if cidr.is_ipv6() { 126 } else { 29 }
 }
 
 impl fmt::Display for ClusterCidr {
@@ -124,14 +125,14 @@ mod tests {
     fn a_bad_text_is_refused_with_its_remedy() {
         assert_eq!(
             refusal("10.128.0.0/14/12"),
-            r#""10.128.0.0/14/12" gives a node more than the whole network: write a node length from 14 to 30"#
+            r#""10.128.0.0/14/12" gives a node more than the whole network: write a node length from 14 to 29"#
         );
         assert_eq!(
-            refusal("10.128.0.0/14/31"),
-            r#""10.128.0.0/14/31" leaves a node no room: write a network and a node length of at most 30"#
+            refusal("10.128.0.0/14/30"),
+            r#""10.128.0.0/14/30" leaves a node no address for pods: write a network and a node length of at most 29"#
         );
         assert!(refusal("fd01::/48/127").ends_with("at most 126"));
-        assert!(refusal("10.0.0.0/31").ends_with("at most 30"));
+        assert!(refusal("10.0.0.0/30").ends_with("at most 29"));
         assert_eq!(
             refusal("10.128.0.0"),
             r#""10.128.0.0" has no prefix length: write it like 10.128.0.0/14/23 or fd01::/48/64"#
@@ -141,6 +142,19 @@ mod tests {
             let message = refusal(&format!("10.128.0.0/14/{digits}"));
             assert!(message.ends_with("after the second slash, as in 10.128.0.0/14/24"), "{message}");
             assert!(!message.contains('\n'));
+        }
+    }
+
+    #[test]
+    fn the_longest_subnet_of_a_node_has_room_for_a_pod_and_the_next_one_has_not() {
+        for network in ["10.128.0.0", "fd01::"] {
+            let pods = |length: u8| {
+                let subnet: Prefix = format!("{network}/{length}").parse().expect("a network");
+                crate::AddressPool::new(subnet).capacity()
+            };
+            let longest = longest(format!("{network}/24").parse().expect("a network"));
+            assert!(pods(longest) > 0, "{network}/{longest}");
+            assert_eq!(pods(longest + 1), 0, "{network}/{}", longest + 1);
         }
     }
 

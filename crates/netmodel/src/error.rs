@@ -76,7 +76,7 @@ pub enum ClusterCidrError {
         longest: u8,
     },
     /// A node's subnet would be too small to use.
-    #[error("{text:?} leaves a node no room: write a network and a node length of at most {longest}")]
+    #[error("{text:?} leaves a node no address for pods: write a network and a node length of at most {longest}")]
     NodeTooSmall {
         /// The network and its node length.
         text: String,

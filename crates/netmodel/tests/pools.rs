@@ -101,7 +101,7 @@ fn clusters() -> impl Strategy<Value = Vec<ClusterCidr>> {
         &["10.128.0.0/20/23"],
         &["10.128.0.0/24/24", "10.132.0.0/22/26"],
         &["fd01::/60", "fd00::/62/66"],
-        &["10.128.8.0/22/25", "10.128.0.0/22/24", "10.128.4.0/24/30"],
+        &["10.128.8.0/22/25", "10.128.0.0/22/24", "10.128.4.0/24/29"],
     ];
     let parsed = lists.map(|texts| texts.iter().map(|text| text.parse().expect("a cluster network")).collect());
     select(parsed.to_vec())

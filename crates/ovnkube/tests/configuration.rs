@@ -116,6 +116,16 @@ fn what_settings_say_together_is_checked_as_a_role_does() {
         let line = checked.stderr.strip_suffix('\n').unwrap();
         assert!(!line.contains('\n') && words.iter().all(|word| line.contains(word)), "{arguments:?}: {line}");
     }
+    // A node without an address for pods is no node.
+    for (cidr, longest) in [("10.128.0.0/14/30", 29), ("fd01::/48/127", 126)] {
+        for role in [&["config", "check"][..], &["controller", "--metrics-bind-address", "off"], &["node"]] {
+            let refused = run(&[role, &["--cluster-subnets", cidr]].concat(), &[]);
+            let words =
+                format!("leaves a node no address for pods: write a network and a node length of at most {longest}");
+            assert_eq!(refused.status, Some(2), "{role:?} {cidr}");
+            assert!(refused.stderr.contains(&words), "{}", refused.stderr);
+        }
+    }
     // ovn-northd could not tell which files are whose.
     let southbound = ["--sb-client-privkey", foreign, "--sb-client-cert", other.certificate.to_str().unwrap()];
     let remotes =
@@ -128,6 +138,30 @@ fn what_settings_say_together_is_checked_as_a_role_does() {
     let several = [cases[0].0, cases[2].0, cases[5].0].concat();
     let checked = run(&[&["config", "check"], &several[..]].concat(), &[]);
     assert_eq!((checked.status, checked.stderr.lines().count()), (Some(2), 3), "{}", checked.stderr);
+}
+
+/// Plain TCP beyond this host works, and nobody can overlook it.
+#[test]
+fn plain_tcp_to_a_database_on_another_host_is_warned_of() {
+    let remotes = ["--nb-address", "tcp:192.0.2.1:6641", "--sb-address", "tcp:127.0.0.1:6642,tcp:[2001:db8::1]:6642"];
+    let checked = run(&[&["config", "check"], &remotes[..]].concat(), &[]);
+    assert_eq!(checked.status, Some(0), "{}", checked.stderr);
+    let lines: Vec<&str> = checked.stderr.lines().collect();
+    assert_eq!(lines.len(), 2, "{}", checked.stderr);
+    assert!(
+        lines[0].starts_with("warning: INSECURE: [ovnnorth] address has plain TCP to another host (tcp:192.0.2.1:")
+    );
+    assert!(lines[1].contains("[ovnsouth]") && lines[1].contains("(tcp:[2001:db8::1]:6642)"), "{}", lines[1]);
+    // A role says it in its log before it does anything; here it then finds no cluster.
+    for role in ["controller", "node"] {
+        let started = run(&[&[role, "--metrics-bind-address", "off"], &remotes[..]].concat(), &[]);
+        assert!(started.status.is_some_and(|status| status != 0));
+        let warned: Vec<&str> = started.stderr.lines().filter(|line| line.contains("INSECURE")).collect();
+        assert_eq!(warned.len(), if role == "controller" { 2 } else { 1 }, "{}", started.stderr);
+        assert!(warned.iter().all(|line| line.contains("WARN")), "{warned:?}");
+    }
+    let local = ["--nb-address", "tcp:127.0.0.1:6641", "--sb-address", "unix:/run/ovn/ovnsb_db.sock"];
+    assert_eq!(run(&[&["config", "check"], &local[..]].concat(), &[]).stderr, "");
 }
 
 #[test]

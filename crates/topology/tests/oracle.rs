@@ -63,6 +63,8 @@ enum Step {
     LabelNode(u8, &'static str),
     /// Somebody takes our annotation away.
     Unannotate(u8, u8),
+    /// A tenant writes somebody else's network on its pod.
+    Forge(u8, u8, u8),
     /// A Service comes, or becomes another: what it is like is in the number.
     Service(u8, u16),
     DeleteService(u8),
@@ -119,7 +121,8 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0..5_usize, any::<usize>()).prop_map(|(number, shape)| Step::AddAdminPolicy(number, shape)),
         2 => (0..5_usize).prop_map(Step::DeleteAdminPolicy),
         1 => (0..4_u8, label()).prop_map(|(node, label)| Step::LabelNode(node, label)),
-        1 => pod.prop_map(|(namespace, name)| Step::Unannotate(namespace, name)),
+        1 => pod.clone().prop_map(|(namespace, name)| Step::Unannotate(namespace, name)),
+        1 => (pod, 0..64u8).prop_map(|((namespace, name), last)| Step::Forge(namespace, name, last)),
         5 => (0..4_u8, any::<u16>()).prop_map(|(service, like)| Step::Service(service, like)),
         1 => (0..4_u8).prop_map(Step::DeleteService),
         6 => (0..6_u8, 0..4_u8, any::<u16>()).prop_map(|(slice, service, endpoints)| {
@@ -217,6 +220,11 @@ fn happen(world: &mut Quiet, step: &Step) {
             world.api.change(&pod_key(namespace, name), |pod| pod["status"]["phase"] = json!("Succeeded"));
         }
         Step::DeletePod(namespace, name) => world.api.delete(&pod_key(namespace, name)),
+        Step::Forge(namespace, name, last) => world.api.change(&pod_key(namespace, name), |pod| {
+            let network = json!({"default": {"ip_addresses": [format!("10.128.0.{last}/26")],
+                "mac_address": format!("0a:58:0a:80:00:{last:02x}")}});
+            pod["metadata"]["annotations"]["k8s.ovn.org/pod-networks"] = json!(network.to_string());
+        }),
         Step::Unannotate(namespace, name) => world.api.change(&pod_key(namespace, name), |pod| {
             if let Some(annotations) = pod["metadata"]["annotations"].as_object_mut() {
                 annotations.remove("k8s.ovn.org/pod-networks");

@@ -17,6 +17,10 @@ use crate::progress::Progress;
 use crate::record::{Phase, Record};
 use crate::spec::{Cni, Databases, Family, Gateway, Kubernetes, LabSpec, Ovn, Product, Suite};
 
+const PLAINTEXT_WARNING: &str = "\
+WARNING: --plaintext: the databases listen on plain TCP without authentication. Every pod of the cluster can read and
+WARNING: rewrite the whole network. Use it only to look at the traffic; leave --plaintext out for mutual TLS.";
+
 #[derive(Debug, Args)]
 pub(super) struct Options {
     /// How many nodes
@@ -35,13 +39,16 @@ pub(super) struct Options {
     #[arg(long)]
     api_port: Option<u16>,
     /// Leave OVN out
-    #[arg(long, conflicts_with_all = ["databases", "tls", "northds"])]
+    #[arg(long, conflicts_with_all = ["databases", "tls", "plaintext", "northds"])]
     no_ovn: bool,
     /// How the northbound and southbound databases run
     #[arg(long, value_enum, default_value = "raft")]
     databases: Databases,
-    /// Mutual TLS on every database connection
+    /// Plain TCP instead of mutual TLS to the databases: every pod can then read and rewrite them
     #[arg(long)]
+    plaintext: bool,
+    /// Mutual TLS on every database connection: the default
+    #[arg(long, hide = true, conflicts_with = "plaintext")]
     tls: bool,
     /// How many ovn-northd; with 0 nothing fills SB and `--wait` hangs, until you start one of your own
     #[arg(long, default_value_t = 1)]
@@ -94,7 +101,12 @@ impl Options {
         let mut spec = LabSpec::new(name).nodes(self.nodes).family(family);
         spec.suite = self.suite;
         if !self.no_ovn {
-            spec = spec.ovn(Ovn { databases: self.databases, tls: self.tls, northds: self.northds, ..Ovn::default() });
+            spec = spec.ovn(Ovn {
+                databases: self.databases,
+                tls: !self.plaintext,
+                northds: self.northds,
+                ..Ovn::default()
+            });
         }
         if !self.no_kubernetes {
             spec = spec.kubernetes(Kubernetes { kubelets: self.kubelets, cni: self.cni, api_port: self.api_port });
@@ -132,6 +144,9 @@ pub(super) fn up(place: &Place, name: &str, options: &Options) -> Result<()> {
     require_root("lab up")?;
     let spec = options.spec(name)?;
     spec.check()?;
+    if spec.ovn.as_ref().is_some_and(|ovn| !ovn.tls) {
+        eprintln!("{PLAINTEXT_WARNING}");
+    }
     if let Some(owner) = owner(place, name) {
         let ready = || Record::load(place, name).is_ok_and(|record| record.phase == Phase::Ready);
         // One that is just ending, or whose start was just interrupted, makes way in a moment.

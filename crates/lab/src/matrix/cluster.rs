@@ -129,8 +129,23 @@ fn pod_end(record: &Record, pod: &Value) -> Result<End> {
     })
 }
 
-/// The network of a pod's sandbox, as containerd knows it, by a path that holds on the host.
+/// The network of a pod's sandbox, by a path that holds on the host.
 fn pod_network(node: &Machine, uid: &str, name: &str) -> Result<PathBuf> {
+    match sandbox_network(node, uid)? {
+        Some(path) => Ok(on_host(node, &path)),
+        None => Err(Error::Invalid(format!(
+            "pod shop/{name} on {} has no network yet: `lab kubectl -n shop describe pod {name}` says why",
+            node.name
+        ))),
+    }
+}
+
+fn on_host(node: &Machine, path: &str) -> PathBuf {
+    Path::new(&format!("/proc/{}/root", node.init().pid)).join(path.trim_start_matches('/'))
+}
+
+/// The network namespace of a pod's sandbox as containerd knows it: a path on the pod's node, for `nsenter --net`.
+pub fn sandbox_network(node: &Machine, uid: &str) -> Result<Option<String>> {
     let filter = format!("labels.\"io.cri-containerd.kind\"==sandbox,labels.\"io.kubernetes.pod.uid\"=={uid}");
     let sandboxes = node.run(&["ctr", "--namespace=k8s.io", "containers", "list", "--quiet", &filter])?;
     for sandbox in sandboxes.lines() {
@@ -142,13 +157,9 @@ fn pod_network(node: &Machine, uid: &str, name: &str) -> Result<PathBuf> {
         let Some(path) = network.map(|one| text(&one["path"])).filter(|path| !path.is_empty()) else { continue };
         // `/var/run` is an absolute link, which would lead out of the machine's root.
         let path = path.strip_prefix("/var").filter(|rest| rest.starts_with("/run/")).unwrap_or(path);
-        let seen = Path::new(&format!("/proc/{}/root", node.init().pid)).join(path.trim_start_matches('/'));
-        if seen.exists() {
-            return Ok(seen);
+        if on_host(node, path).exists() {
+            return Ok(Some(path.to_owned()));
         }
     }
-    Err(Error::Invalid(format!(
-        "pod shop/{name} on {} has no network yet: `lab kubectl -n shop describe pod {name}` says why",
-        node.name
-    )))
+    Ok(None)
 }

@@ -19,6 +19,7 @@ use crate::record::Record;
 use crate::underlay::CONTROL;
 use crate::view;
 use cluster::Cluster;
+pub use cluster::sandbox_network;
 use probe::Way;
 
 /// How long a change of the policy may take to reach the packets. Generous: it only ends what would hang for ever.

@@ -38,6 +38,21 @@ fn record(name: &str) -> Record {
 }
 
 #[test]
+fn plain_tcp_is_for_those_who_ask_and_are_warned() {
+    let name = name("plain");
+    let _down = Down(name.clone());
+    let both = lab(&name, &["up", "--plaintext", "--tls"]);
+    assert_eq!(both.status.code(), Some(2), "{both:?}");
+    let suite = std::env::var(lab::place::SUITE_VARIABLE).unwrap_or_else(|_| "trixie".into());
+    let words = ["--no-kubernetes", "--databases", "standalone", "--nodes", "0", "--northds", "0", "--suite", &suite];
+    let up = lab(&name, &[&["up", "--plaintext"], &words[..]].concat());
+    let warned = String::from_utf8_lossy(&up.stderr).into_owned();
+    ok(&up);
+    assert!(warned.contains("WARNING") && warned.contains("Every pod"), "{warned}");
+    assert!(record(&name).endpoints.northbound_remote.unwrap().starts_with("tcp:"));
+}
+
+#[test]
 fn up_status_exec_logs_fault_restart_down() {
     let name = name("tour");
     let _down = Down(name.clone());
@@ -46,6 +61,10 @@ fn up_status_exec_logs_fault_restart_down() {
     let said = ok(&lab(&name, &words));
     assert!(said.contains("n1-ovn-controller") && said.contains("ovn-nbctl"), "{said}");
     let before = record(&name);
+    // With mutual TLS, and the tools on the machines do not have to know.
+    assert!(before.endpoints.northbound_remote.as_ref().unwrap().starts_with("ssl:"), "{:?}", before.endpoints);
+    ok(&lab(&name, &["exec", "n1", "ovn-nbctl", "--timeout=30", "show"]));
+    assert!(ok(&lab(&name, &["exec", "control", "ovn-sbctl", "--timeout=30", "show"])).contains("Chassis"));
 
     let again = ok(&lab(&name, &words));
     assert!(again.contains("runs already; nothing was changed"), "{again}");

@@ -8,8 +8,9 @@ use lab::{Databases, Kubernetes, Lab, LabSpec, Ovn, Program};
 /// Only ends what would hang for ever.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Without TLS: light chassis do not speak it.
 fn standalone() -> Ovn {
-    Ovn { databases: Databases::Standalone, ..Ovn::default() }
+    Ovn { databases: Databases::Standalone, tls: false, ..Ovn::default() }
 }
 
 fn chassis(lab: &Lab) -> String {

@@ -90,6 +90,10 @@ fn mutual_tls_refuses_a_client_without_a_certificate() {
     let script = "openssl s_client -quiet -connect \"$1\" </dev/null 2>&1 || true";
     let said = control.run(&["sh", "-c", script, "sh", address]).unwrap();
     assert!(said.contains("alert"), "{said}");
+    // Members speak TLS among themselves, too.
+    let raft = address.replace(":6641", ":6643");
+    let said = control.run(&["sh", "-c", script, "sh", &raft]).unwrap();
+    assert!(said.contains("alert"), "{said}");
     let switches = lab.nbctl(&["ls-list"]).unwrap();
     assert!(switches.contains("with") && !switches.contains("without"), "{switches}");
 }

@@ -127,7 +127,7 @@ impl Inner {
     fn not_told(&self, pod: &PodReference) -> Failure {
         let PodReference { namespace, name, .. } = pod;
         let waited = self.parts.patience;
-        let message = format!("pod {namespace}/{name} has no annotation k8s.ovn.org/pod-networks after {waited:?}");
+        let message = format!("pod {namespace}/{name} has no network from ovnkube controller after {waited:?}");
         Failure::new(Code::TryAgainLater, message).with_details(self.parts.pods.why_nothing_comes(pod))
     }
 

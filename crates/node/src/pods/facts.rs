@@ -9,7 +9,8 @@ use netmodel::{InterfaceAddress, Mac, Prefix};
 use serde::Deserialize;
 use topology::identity::PodKey;
 use topology::objects::{
-    Annotated, Containers, HostPort, POD_NETWORKS, default_network, host_ports, one_or_many, standing_ports,
+    Annotated, Containers, HostPort, Mirror, NETWORK_ALLOCATED, PodStatus, default_network, host_ports, one_or_many,
+    standing_ports,
 };
 
 /// What the node's agent needs to know of a pod.
@@ -32,8 +33,10 @@ pub struct PodFacts {
     pub deleting: bool,
     /// When it was created.
     pub created: Box<str>,
-    /// The network that was written on it.
+    /// The network that the controller recorded for it. What else is written on the pod may be anybody's.
     pub network: Annotated<Arc<PodNetwork>>,
+    /// Whether an annotation names a network that the controller did not record.
+    pub unrecorded: bool,
     /// The ports of the host that it asks for.
     pub host_ports: Box<[HostPort]>,
 }
@@ -58,7 +61,7 @@ struct Object<'a> {
     #[serde(borrow, default)]
     spec: Spec<'a>,
     #[serde(borrow, default)]
-    status: Status<'a>,
+    status: PodStatus<'a>,
 }
 
 #[derive(Deserialize)]
@@ -99,13 +102,6 @@ struct Spec<'a> {
     init_containers: Containers<'a>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Status<'a> {
-    #[serde(borrow)]
-    phase: Cow<'a, str>,
-}
-
 impl PodFacts {
     /// Reads the object's JSON.
     pub fn parse(json: &str) -> Result<Self, String> {
@@ -114,13 +110,15 @@ impl PodFacts {
             return Err("a Pod without metadata.name or metadata.uid".to_owned());
         }
         let Annotations { networks, mirrored } = metadata.annotations.unwrap_or_default();
-        let network = match networks {
+        let (recorded, mirror) = status.recorded(networks.as_deref());
+        let network = match recorded {
             None => Annotated::Absent,
-            Some(text) => match PodNetwork::parse(&text) {
+            Some(text) => match PodNetwork::parse(text) {
                 Ok(network) => Annotated::Valid(Arc::new(network)),
-                Err(why) => Annotated::Broken(format!("annotation {POD_NETWORKS}: {why}").into()),
+                Err(why) => Annotated::Broken(format!("status condition {NETWORK_ALLOCATED}: {why}").into()),
             },
         };
+        let unrecorded = recorded.is_none() && mirror != Mirror::Absent;
         let ports = standing_ports(&spec.containers, &spec.init_containers);
         Ok(Self {
             key: Arc::new(PodKey::new(&metadata.namespace, &metadata.name)),
@@ -132,6 +130,7 @@ impl PodFacts {
             deleting: metadata.deletion_timestamp.is_some(),
             created: metadata.creation_timestamp.as_ref().into(),
             network,
+            unrecorded,
             host_ports: host_ports(spec.host_network, ports),
         })
     }
@@ -208,15 +207,39 @@ impl PodNetwork {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+    use topology::objects::{POD_NETWORKS, network_condition};
+
     use super::*;
 
-    fn pod(annotation: &str, spec: &str) -> PodFacts {
+    fn parsed(annotation: &str, spec: &str, status: &Value) -> PodFacts {
         let annotation = serde_json::to_string(annotation).unwrap();
         PodFacts::parse(&format!(
             r#"{{"metadata":{{"name":"p","namespace":"ns","uid":"u-1","annotations":{{"x":"y","{POD_NETWORKS}":{annotation}}}}},
-            "spec":{{"nodeName":"n1"{spec}}},"status":{{"phase":"Running"}}}}"#
+            "spec":{{"nodeName":"n1"{spec}}},"status":{status}}}"#
         ))
         .unwrap()
+    }
+
+    /// A pod whose annotation the controller recorded.
+    fn pod(annotation: &str, spec: &str) -> PodFacts {
+        parsed(annotation, spec, &json!({"phase": "Running", "conditions": [network_condition(annotation)]}))
+    }
+
+    #[test]
+    fn only_what_the_controller_recorded_is_a_network() {
+        let network = |last: u8| {
+            json!({"default": {"ip_addresses": [format!("10.130.0.{last}/23")], "mac_address": format!("0a:58:0a:82:00:0{last}")}})
+                .to_string()
+        };
+        let claimed = parsed(&network(9), "", &json!({"phase": "Pending"}));
+        assert_eq!((&claimed.network, claimed.unrecorded), (&Annotated::Absent, true));
+        let edited = parsed(&network(9), "", &json!({"conditions": [network_condition(&network(5))]}));
+        let Annotated::Valid(found) = &edited.network else { panic!("{:?}", edited.network) };
+        assert_eq!((found.addresses[0].to_string().as_str(), edited.unrecorded), ("10.130.0.5/23", false));
+        // It runs since an older controller, which recorded nothing.
+        let older = parsed(&network(5), "", &json!({"podIPs": [{"ip": "10.130.0.5"}]}));
+        assert_eq!((&older.network, older.unrecorded), (&edited.network, false));
     }
 
     #[test]
@@ -249,8 +272,8 @@ mod tests {
                 "families",
             ),
         ] {
-            let facts = pod(text, "");
-            assert!(facts.network.broken().is_some_and(|why| why.contains(word)), "{text}: {:?}", facts.network);
+            let why = PodNetwork::parse(text).unwrap_err();
+            assert!(why.contains(word), "{text}: {why}");
         }
     }
 

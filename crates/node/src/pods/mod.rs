@@ -156,6 +156,12 @@ impl Pods {
             return format!("the API cannot be watched: {trouble}");
         }
         match state.pods.get(&key) {
+            Some(facts) if facts.unrecorded => {
+                "its annotation was not written by ovnkube controller (the status has no condition \
+                 k8s.ovn.org/NetworkAllocated), which has not replaced it: look at the events of the pod and at the log of the \
+                 controller"
+                    .to_owned()
+            }
             Some(_) => {
                 "ovnkube controller has not written its annotation: look at the events of the pod, at the condition of \
                         its node and at the log of the controller"
@@ -189,7 +195,7 @@ impl Pods {
                 Code::InvalidConfiguration,
                 format!("the network that was written on pod {key} cannot be used"),
             )
-            .with_details(format!("{why}; remove the annotation, and ovnkube controller writes it again"))),
+            .with_details(format!("{why}; delete the pod to get a new one"))),
         }
     }
 
@@ -240,6 +246,7 @@ impl Pods {
                     deleting: false,
                     created: Box::default(),
                     network: Annotated::Broken(error.into()),
+                    unrecorded: false,
                     host_ports: Box::default(),
                 });
             }

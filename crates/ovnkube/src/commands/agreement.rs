@@ -126,6 +126,24 @@ pub(super) fn northbound(config: &Config) -> anyhow::Result<DatabaseAccess> {
     access(config, [&settings::NB_ADDRESS, &settings::NB_KEY, &settings::NB_CERTIFICATE, &settings::NB_AUTHORITIES])
 }
 
+/// A warning for each of these addresses that names a remote of plain TCP on another host.
+pub(super) fn exposed_databases(config: &Config, addresses: &[&Setting]) -> Vec<String> {
+    let exposed = |setting: &&Setting| {
+        let remotes = Remote::parse_list(config.value(setting).ok()?).ok()?;
+        let exposed: Vec<String> = remotes.iter().filter(|it| it.is_exposed()).map(ToString::to_string).collect();
+        (!exposed.is_empty()).then(|| {
+            format!(
+                "INSECURE: [{}] {} has plain TCP to another host ({}): whoever reaches the port, pods included, can read and \
+                 rewrite the database; use ssl: remotes with client-privkey, client-cert and client-cacert",
+                setting.section,
+                setting.key,
+                exposed.join(", ")
+            )
+        })
+    };
+    addresses.iter().filter_map(exposed).collect()
+}
+
 fn access(config: &Config, [address, key, certificate, authorities]: [&Setting; 4]) -> anyhow::Result<DatabaseAccess> {
     let section = address.section;
     let remotes = Remote::parse_list(config.value(address)?)?;

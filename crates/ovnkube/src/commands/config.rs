@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use super::agreement::agree;
+use super::agreement::{agree, exposed_databases};
 use crate::cli::{ConfigVerb, Output};
 use crate::config::{Config, DEFAULT_FILE, Effective, Given, Source};
 use crate::settings;
@@ -19,6 +19,9 @@ pub(super) fn run(verb: &ConfigVerb, given: &Given) -> anyhow::Result<ExitCode> 
             }
             let config = Config::load(&given)?;
             agree(&config)?;
+            for warning in exposed_databases(&config, &[&settings::NB_ADDRESS, &settings::SB_ADDRESS]) {
+                eprintln!("warning: {warning}");
+            }
             check(&config)?;
         }
         ConfigVerb::Show { output } => show(&Config::load(given)?, *output)?,

@@ -6,7 +6,7 @@ use anyhow::{Context as _, anyhow};
 use controller::{ElectionOptions, Options};
 use telemetry::Telemetry;
 
-use super::agreement::{Agreement, agree, check_kubeconfig};
+use super::agreement::{Agreement, agree, check_kubeconfig, exposed_databases};
 use crate::cli::Controller;
 use crate::config::{Config, Given, Problems};
 use crate::settings::{self, parse_bind_address};
@@ -20,6 +20,9 @@ pub(super) fn run(role: &Controller, given: &Given) -> anyhow::Result<ExitCode> 
     telemetry.listen = parse_bind_address(config.value(&settings::METRICS_ADDRESS)?).map_err(|why| anyhow!(why))?;
     telemetry.listen_setting = "[metrics] bind-address".into();
     let telemetry = Telemetry::start(&telemetry)?;
+    for warning in exposed_databases(&config, &[&settings::NB_ADDRESS, &settings::SB_ADDRESS]) {
+        tracing::warn!("{warning}");
+    }
     // One thread: one writer needs no more, and memory stays in one place.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {

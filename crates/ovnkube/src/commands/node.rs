@@ -9,7 +9,7 @@ use node::{CniOptions, Encapsulation, GatewayMode, GatewayOptions, LiveSettings,
 use telemetry::Telemetry;
 use tokio::sync::watch;
 
-use super::agreement::{cluster, kubeconfig, path};
+use super::agreement::{cluster, exposed_databases, kubeconfig, path};
 use crate::cli::Node;
 use crate::config::{Config, Follower, Given, Problems};
 use crate::settings::{self, list, node as own, parse_bind_address, parse_seconds};
@@ -35,6 +35,9 @@ pub(super) fn run(role: &Node, given: &Given) -> anyhow::Result<ExitCode> {
     telemetry.listen = parse_bind_address(config.value(&settings::METRICS_ADDRESS)?).map_err(|why| anyhow!(why))?;
     telemetry.listen_setting = "[metrics] bind-address".into();
     let telemetry = Telemetry::start(&telemetry)?;
+    for warning in exposed_databases(&config, &[&settings::SB_ADDRESS]) {
+        tracing::warn!("{warning}");
+    }
     let ended = runtime.block_on(async {
         let live = watch::Sender::new(LiveSettings { mtu: options.cluster.gateway_mtu, problem: None });
         let running = node::run(options, live.subscribe(), &telemetry);

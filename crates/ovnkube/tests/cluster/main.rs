@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
+mod intruder;
+mod manifests;
 mod matrix;
 #[path = "../../../lab/tests/lab/remains.rs"]
 mod remains;

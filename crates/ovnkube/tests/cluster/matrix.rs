@@ -4,7 +4,7 @@ use lab::matrix::Matrix;
 use lab::{Family, Gateway, Lab};
 
 use crate::common::cluster;
-use crate::remains;
+use crate::{intruder, remains};
 
 /// What every matrix has for each family of the cluster. (`kubernetes.default` has an address of the first only.)
 const KINDS: [&str; 22] = [
@@ -53,10 +53,25 @@ fn everything_is_as_the_api_says(lab: Lab, families: &[&str]) {
         let who = format!("--as=system:serviceaccount:ovn-kubernetes:{agent}");
         lab.kubectl(&["auth", "can-i", "create", "events", "-n", "default", &who]).unwrap();
     }
+    tools_work_in_pods(&lab);
+    intruder::cannot_write_the_databases(&lab);
     // Removing the cluster leaves nothing of it: pods, their mounts, networks and cgroups.
     let record = lab.record();
     drop(lab);
     remains::await_none(&record, &remains::folder(&record.name));
+}
+
+/// `ovn-nbctl` and `ovn-sbctl` find the databases without arguments where people look for them.
+fn tools_work_in_pods(lab: &Lab) {
+    for (pod, container, tool) in [
+        ("daemonset/ovnkube-master", "ovnkube-controller", "ovn-nbctl"),
+        ("daemonset/ovnkube-master", "ovnkube-controller", "ovn-sbctl"),
+        ("daemonset/ovnkube", "ovn-controller", "ovn-sbctl"),
+    ] {
+        let words = ["-n", "ovn-kubernetes", "exec", pod, "-c", container, "--", tool, "--timeout=30", "show"];
+        let said = lab.kubectl(&words).unwrap();
+        assert!(said.contains(if tool == "ovn-nbctl" { "router " } else { "Chassis" }), "{tool} in {pod}: {said}");
+    }
 }
 
 #[test]

@@ -228,10 +228,12 @@ fn the_types_refuse_what_the_api_refuses() {
 fn the_role_allows_conditions_and_no_more() {
     let cluster = Wish::new("role").start();
     cluster.install_admin_policies();
-    let role = format!("{}/../../deploy/controller/rbac.yaml", env!("CARGO_MANIFEST_DIR"));
-    cluster.lab.apply(&std::fs::read_to_string(role).unwrap()).unwrap();
+    for manifest in ["ovnkube/namespace.yaml", "controller/rbac.yaml", "ovnkube/rbac.yaml"] {
+        let path = format!("{}/../../deploy/{manifest}", env!("CARGO_MANIFEST_DIR"));
+        cluster.lab.apply(&std::fs::read_to_string(path).unwrap()).unwrap();
+    }
     let may = |verb: &str, resource: &str, subresource: &str| {
-        let who = "--as=system:serviceaccount:kube-system:ovnkube-controller";
+        let who = "--as=system:serviceaccount:ovn-kubernetes:ovnkube-master";
         let subresource = format!("--subresource={subresource}");
         // Who may not is told so by the exit status too.
         cluster

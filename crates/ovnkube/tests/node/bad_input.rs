@@ -117,25 +117,36 @@ fn a_pod_without_a_usable_network_is_not_wired() {
     // Nobody gives it an address any more.
     site.cluster.lab.kill("c1").unwrap();
     let late = site.sandbox("late", 1);
-    assert_told(&late.ask("ADD").unwrap_err(), 11, &["no annotation k8s.ovn.org/pod-networks after 10s", "controller"]);
-    site.cluster.annotate("pod", "late", &[("k8s.ovn.org/pod-networks", r#"{"default":{"ip_address":"x"}}"#)]);
-    let broken = until("the agent sees the annotation", || {
-        let error = late.ask("ADD").unwrap_err();
-        (error["code"] == 7).then_some(error)
-    });
-    assert_told(&broken, 7, &["pod default/late", "cannot be used", "remove the annotation"]);
-    // It is there, and no logical port is: its flows never come.
-    site.cluster.annotate(
-        "pod",
-        "late",
-        &[(
-            "k8s.ovn.org/pod-networks",
-            r#"{"default":{"ip_addresses":["10.128.0.200/23"],"mac_address":"0a:58:0a:80:00:c8","gateway_ips":["10.128.0.1"]}}"#,
-        )],
+    assert_told(
+        &late.ask("ADD").unwrap_err(),
+        11,
+        &["no network from ovnkube controller after 10s", "has not written"],
     );
-    let error = until("the agent sees the annotation", || {
+    // What a tenant writes on its pod is nobody's decision.
+    let network = r#"{"default":{"ip_addresses":["10.128.0.200/23"],"mac_address":"0a:58:0a:80:00:c8","gateway_ips":["10.128.0.1"]}}"#;
+    let own = site.cluster.network_of("default", "one").address().to_string();
+    for name in ["one", "late"] {
+        site.cluster.annotate("pod", name, &[("k8s.ovn.org/pod-networks", network)]);
+    }
+    let forged = until("the agent sees the annotation", || {
         let error = late.ask("ADD").unwrap_err();
-        (error["code"] == 11).then_some(error)
+        error.to_string().contains("was not written by ovnkube controller").then_some(error)
+    });
+    assert_told(&forged, 11, &["pod default/late", "k8s.ovn.org/NetworkAllocated"]);
+    site.assert_empty(1);
+    // Nor what it wrote over the controller's, which the agent has seen by now: the pod is wired with what the status records.
+    let sound = Sandbox::make(&site, 1, "sound", "one", &one);
+    let wired = sound.ask("ADD").unwrap();
+    assert!(wired["ips"][0]["address"].as_str().unwrap().starts_with(&format!("{own}/")), "{wired}, not {own}");
+    sound.delete();
+    // It is recorded, and no logical port is there: its flows never come.
+    let condition = json!({"type": "k8s.ovn.org/NetworkAllocated", "status": "True", "message": network});
+    let record = json!({"status": {"conditions": [condition]}}).to_string();
+    let words = ["patch", "pod", "late", "--subresource=status", "--type=strategic", "-p", &record];
+    site.cluster.lab.kubectl(&words).unwrap();
+    let error = until("the agent sees the record", || {
+        let error = late.ask("ADD").unwrap_err();
+        error.to_string().contains("ovn-controller").then_some(error)
     });
     assert_told(&error, 11, &["ovn-controller has not installed the flows of port default_late"]);
     site.assert_empty(1);

@@ -1,6 +1,7 @@
 //! Where a server is: `tcp:HOST:PORT`, `ssl:HOST:PORT` or `unix:PATH`, as Open vSwitch writes it.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -37,6 +38,15 @@ impl Remote {
     pub fn parse_list(text: &str) -> Result<Vec<Self>, RemoteError> {
         let remotes: Vec<Self> = text.split(',').map(|part| part.trim().parse()).collect::<Result<_, _>>()?;
         Ok(remotes)
+    }
+
+    /// Whether it is plain TCP to another host: neither encrypted nor authenticated, for anyone on the way.
+    pub fn is_exposed(&self) -> bool {
+        let Self::Tcp(Endpoint { host, .. }) = self else { return false };
+        let loopback = host
+            .parse::<IpAddr>()
+            .map_or(host.eq_ignore_ascii_case("localhost"), |address| address.to_canonical().is_loopback());
+        !loopback
     }
 }
 
@@ -88,6 +98,23 @@ impl fmt::Display for Remote {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn plain_tcp_beyond_this_host_is_exposed() {
+        for (text, exposed) in [
+            ("unix:/run/db.sock", false),
+            ("ssl:10.0.0.1:6641", false),
+            ("tcp:127.0.0.1:6641", false),
+            ("tcp:[::1]:6641", false),
+            ("tcp:[::ffff:127.0.0.1]:6641", false),
+            ("tcp:localhost:6641", false),
+            ("tcp:10.0.0.1:6641", true),
+            ("tcp:[fd00::1]:6641", true),
+            ("tcp:db-1.example:6641", true),
+        ] {
+            assert_eq!(text.parse::<Remote>().unwrap().is_exposed(), exposed, "{text}");
+        }
+    }
 
     #[test]
     fn remotes_are_read_and_written() {

@@ -2,11 +2,13 @@
 //! depends on history; what it decides becomes facts that are kept in annotations.
 //!
 //! ```text
-//!  annotation ─▶ honoured      row in the database ─▶ honoured (we crashed before the annotation)
+//!  record on the object ─▶ honoured      row in the database ─▶ honoured (we crashed before the record)
 //!  request    ─▶ honoured or refused                       nothing ─▶ a free one
 //! ```
 //!
-//! Invariants: nothing is given twice; what was given stays; what an annotation says is honoured or refused, never
+//! A node's record is its annotations; a pod's is a condition of its status, since tenants may write its annotations.
+//!
+//! Invariants: nothing is given twice; what was given stays; what is recorded is honoured or refused, never
 //! changed; what is released is free again only when every node has forgotten it ([`Quarantine`]).
 
 mod node;
@@ -25,6 +27,7 @@ pub(crate) use pod::PodState;
 pub use quarantine::{Quarantine, Thing};
 
 use crate::identity::{Name, Owner, PodKey};
+use crate::objects::PodNetwork;
 use crate::settings::{ClusterSettings, FIRST_NODE_ID};
 
 /// What a node has.
@@ -72,6 +75,13 @@ impl PodAllocation {
     /// Its addresses, IPv4 first.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.addresses.iter().copied().flatten()
+    }
+
+    /// Whether a network is the one that it has.
+    pub fn is(&self, network: &PodNetwork) -> bool {
+        let mut said: Vec<IpAddr> = network.addresses.iter().map(|address| address.address()).collect();
+        said.sort_by_key(IpAddr::is_ipv6);
+        network.mac == self.mac && said.into_iter().eq(self.addresses())
     }
 }
 

@@ -6,7 +6,7 @@ use netmodel::{ClaimError, Mac};
 
 use super::{Allocator, NodeAllocation, PodAllocation, Thing};
 use crate::identity::{Name, Owner, PodKey};
-use crate::objects::{Annotated, PodFacts};
+use crate::objects::{Annotated, NETWORK_ALLOCATED, PodFacts};
 use crate::refusal::{InTheWay, Refusal, in_the_way};
 
 /// What the database says that a pod has, where its annotation does not say it: we crashed in between.
@@ -93,19 +93,13 @@ impl Allocator {
         {
             return agree(own, pod).map(|()| PodState::Settled);
         }
-        match &pod.network {
-            Annotated::Valid(network) => {
-                let addresses: Vec<IpAddr> = network.addresses.iter().map(|address| address.address()).collect();
-                return self.give(pod, node, &addresses, Some(network.mac), false).map_err(|Why { text, detail }| {
-                    let remedy = "delete the pod, or remove the annotation";
-                    let message = format!("annotation k8s.ovn.org/pod-networks: {text}: {remedy}");
-                    Refusal::new(BAD_NETWORK, message).with_detail(detail)
-                });
-            }
-            Annotated::Broken(why) => {
-                return Err(Refusal::new(BAD_NETWORK, format!("{why}: correct the annotation, or remove it")));
-            }
-            Annotated::Absent => {}
+        if let Some(network) = &pod.network {
+            let addresses: Vec<IpAddr> = network.addresses.iter().map(|address| address.address()).collect();
+            return self.give(pod, node, &addresses, Some(network.mac), false).map_err(|Why { text, detail }| {
+                let message =
+                    format!("status condition {NETWORK_ALLOCATED}: {text}: delete the pod to get new addresses");
+                Refusal::new(BAD_NETWORK, message).with_detail(detail)
+            });
         }
         match pod.request() {
             Annotated::Broken(why) => {
@@ -267,35 +261,19 @@ impl Allocator {
     }
 }
 
-/// Whether what stands on a pod is what it has.
+/// Whether what is recorded for a pod is what it has. An annotation that is not recorded has no say: it is written anew.
 fn agree(own: &PodAllocation, pod: &PodFacts) -> Result<(), Refusal> {
-    let have = || {
-        let addresses: Vec<String> = own.addresses().map(|address| address.to_string()).collect();
-        format!("{} ({})", addresses.join(", "), own.mac)
-    };
-    match &pod.network {
-        Annotated::Absent => Ok(()),
-        Annotated::Broken(why) => Err(Refusal::new(
-            BAD_NETWORK,
-            format!("{why}: the pod keeps {}; remove the annotation, and it is written again", have()),
-        )),
-        Annotated::Valid(network) => {
-            let mut said: Vec<IpAddr> = network.addresses.iter().map(|address| address.address()).collect();
-            said.sort_by_key(IpAddr::is_ipv6);
-            if said.iter().copied().eq(own.addresses()) && network.mac == own.mac {
-                return Ok(());
-            }
-            let said: Vec<String> = said.iter().map(ToString::to_string).collect();
-            Err(Refusal::new(
-                BAD_NETWORK,
-                format!(
-                    "annotation k8s.ovn.org/pod-networks says {} ({}), but the pod has {}: remove the annotation, and it is \
-                     written again",
-                    said.join(", "),
-                    network.mac,
-                    have()
-                ),
-            ))
-        }
-    }
+    let Some(network) = pod.network.as_ref().filter(|network| !own.is(network)) else { return Ok(()) };
+    let list = |addresses: Vec<String>| addresses.join(", ");
+    Err(Refusal::new(
+        BAD_NETWORK,
+        format!(
+            "status condition {NETWORK_ALLOCATED} records {} ({}), but the pod's port has {} ({}): delete the pod to get \
+             new addresses",
+            list(network.addresses.iter().map(|address| address.address().to_string()).collect()),
+            network.mac,
+            list(own.addresses().map(|address| address.to_string()).collect()),
+            own.mac
+        ),
+    ))
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{Allocator, KnownNode, KnownPort, PodState, Thing};
 use crate::identity::Owner;
-use crate::objects::{NodeFacts, PodFacts};
+use crate::objects::{NETWORK_ALLOCATED, NodeFacts, PodFacts, record_network};
 use crate::refusal::Refusal;
 use crate::settings::ClusterSettings;
 
@@ -34,14 +34,25 @@ fn node(name: &str, uid: &str, annotations: &[(&str, &str)]) -> NodeFacts {
     NodeFacts::parse(&object.to_string()).unwrap()
 }
 
+/// A pod whose network, if its annotations have one, was recorded by a controller.
 fn pod(name: &str, annotations: &[(&str, &str)]) -> PodFacts {
     pod_on("n1", name, &format!("uid-{name}"), annotations)
 }
 
 fn pod_on(node: &str, name: &str, uid: &str, annotations: &[(&str, &str)]) -> PodFacts {
     let annotations: std::collections::BTreeMap<_, _> = annotations.iter().copied().collect();
-    let object = json!({"metadata": {"name": name, "namespace": "ns", "uid": uid, "annotations": annotations},
+    let mut object = json!({"metadata": {"name": name, "namespace": "ns", "uid": uid, "annotations": annotations},
         "spec": {"nodeName": node}, "status": {"phase": "Running"}});
+    if let Some(network) = annotations.get(NETWORK) {
+        record_network(&mut object, network);
+    }
+    PodFacts::parse(&object.to_string()).unwrap()
+}
+
+/// A pod on which somebody wrote a network that no controller recorded.
+fn forger(name: &str, network: &str) -> PodFacts {
+    let object = json!({"metadata": {"name": name, "namespace": "ns", "uid": format!("uid-{name}"),
+        "annotations": {NETWORK: network}}, "spec": {"nodeName": "n1"}, "status": {"phase": "Pending"}});
     PodFacts::parse(&object.to_string()).unwrap()
 }
 

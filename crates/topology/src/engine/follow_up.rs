@@ -6,7 +6,9 @@ use super::effect::{Effect, Measure, ObjectRef, PatchOutcome};
 use super::node_network::Verdict;
 use super::{Engine, Leading};
 use crate::identity::{Name, ObjectKey, Owner};
-use crate::objects::{Annotated, Condition, NODE_ID, NODE_SUBNETS, POD_NETWORKS, node_annotations, pod_annotation};
+use crate::objects::{
+    Annotated, Condition, Mirror, NODE_ID, NODE_SUBNETS, POD_NETWORKS, node_annotations, pod_annotation,
+};
 use crate::refusal::Refusal;
 use crate::store::Store;
 
@@ -17,6 +19,9 @@ const LONGEST_RETRY: Duration = Duration::from_secs(10);
 const NODE_COMES: Duration = Duration::from_secs(30);
 
 const NODE_MISSING: &str = "NodeMissing";
+const ANNOTATION_RESTORED: &str = "PodAnnotationRestored";
+const TAMPERED: &str = "annotation k8s.ovn.org/pod-networks was changed by somebody other than ovnkube controller: it is \
+                        written again; the pod keeps its addresses";
 
 /// Annotations that were sent, or a condition.
 #[derive(Debug, Clone)]
@@ -147,15 +152,19 @@ impl Engine {
     pub(super) fn follow_up(&mut self, owner: &Owner) {
         self.tell_healed(owner);
         let Some(leading) = &mut self.leading else { return };
+        let mut tampered = false;
         let owed: Vec<(&'static str, String)> = match owner {
             Owner::Pod(key) => {
                 let (Some(pod), Some(own)) = (self.store.pod(key), leading.allocator.pod(key)) else { return };
                 let Some(node) = leading.allocator.node(&own.node) else { return };
                 // What a former pod of that name has is not this one's: it has its own turn.
                 let former = own.uid != pod.uid;
-                if former || pod.network != Annotated::Absent || leading.ledger.entry(owner).is_none() {
+                // A record of something else is refused, not rewritten: the pod may run with it.
+                let contradicted = pod.network.as_ref().is_some_and(|network| !own.is(network));
+                if former || pod.is_recorded() || contradicted || leading.ledger.entry(owner).is_none() {
                     return;
                 }
+                tampered = pod.mirror == Mirror::Differs;
                 vec![(POD_NETWORKS, pod_annotation(own, node, &self.settings))]
             }
             Owner::Node(name) => {
@@ -197,6 +206,10 @@ impl Engine {
                 };
                 leading.patching.insert(owner.clone(), patching);
             }
+        }
+        if tampered {
+            let (object, message) = (object.clone(), TAMPERED.to_owned());
+            self.effects.push(Effect::Warn { object, reason: ANNOTATION_RESTORED, message, detail: None });
         }
         self.effects.push(Effect::Annotate { owner: owner.clone(), object, annotations: owed });
     }

@@ -337,7 +337,7 @@ impl Engine {
                 let _ = leading.allocator.settle_node(node, &nothing);
             }
         }
-        for pod in pods.iter().filter(|pod| pod.network.valid().is_some()) {
+        for pod in pods.iter().filter(|pod| pod.network.is_some()) {
             let _ = leading.allocator.settle_pod(pod, None);
         }
     }

@@ -305,12 +305,12 @@ impl Engine {
 
     fn pod_changed(&mut self, pod: PodFacts, now: Duration) {
         let key = pod.key.clone();
-        let waits = pod.wants_port().is_some() && pod.network == Annotated::Absent;
+        let waits = pod.wants_port().is_some() && pod.network.is_none();
         if waits {
             self.pending_pods.entry(key.clone()).or_insert(now);
         } else if let Some(since) = self.pending_pods.remove(&key)
             && self.leading.is_some()
-            && pod.network.valid().is_some()
+            && pod.network.is_some()
         {
             // The watch is often quicker than the answer to the patch.
             self.effects.push(Effect::Measured(Measure::PodCreation(now.saturating_sub(since))));
@@ -328,26 +328,19 @@ impl Engine {
         if same.is_none() {
             leading.warned.remove(&owner);
         }
-        match (same, &pod.network) {
-            (Some(before), Annotated::Absent) if before.network != Annotated::Absent => {
-                // Somebody took our annotation away again: it is owed once more.
-                leading.patching.remove(&owner);
-            }
-            (Some(_), Annotated::Absent) => {}
-            _ => drop(leading.patching.remove(&owner)),
+        // While it is not recorded, a patch that is under way is still to come; unless somebody has just undone it.
+        if same.is_none_or(|before| before.is_recorded()) || pod.is_recorded() {
+            leading.patching.remove(&owner);
         }
-        // The echo of our own annotation, and nothing else, concerns nobody.
-        if let (Some(before), Some(own), Annotated::Valid(network)) = (same, leading.allocator.pod(&key), &pod.network)
+        // The echo of our own record, and nothing else, concerns nobody.
+        if let (Some(before), Some(own), Some(network)) = (same, leading.allocator.pod(&key), &pod.network)
+            && own.is(network)
+            && pod.is_recorded()
+            && !before.is_recorded()
+            && before.differs_in_network_only(pod)
+            && !leading.parked.contains_key(&owner)
         {
-            let ours =
-                network.mac == own.mac && network.addresses.iter().map(|address| address.address()).eq(own.addresses());
-            if ours
-                && before.differs_in_network_only(pod)
-                && before.network == Annotated::Absent
-                && !leading.parked.contains_key(&owner)
-            {
-                return;
-            }
+            return;
         }
         let first_in_namespace = self.store.namespace(&key.namespace).is_none();
         leading.queue.push(owner, now);

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::annotation::{POD_NETWORKS, default_network, shortened};
 use super::container::{ContainerPort, Containers, host_ports, named_ports, standing_ports};
 use super::wishes::{EGRESS_BANDWIDTH, INGRESS_BANDWIDTH};
-use super::{Annotated, HostPort, Labels, Metadata, Rate, StaticRequest, Wishes};
+use super::{Annotated, HostPort, Labels, Metadata, Mirror, PodStatus, Rate, StaticRequest, Wishes};
 use crate::identity::{Name, PodKey};
 
 /// A request for addresses, as the network attachment of the default network says it.
@@ -30,8 +30,10 @@ pub struct PodFacts {
     pub finished: bool,
     /// When it was created.
     pub created: Box<str>,
-    /// The network that was written on it.
-    pub network: Annotated<PodNetwork>,
+    /// The network that the controller recorded for it. Never what somebody merely wrote on it.
+    pub network: Option<PodNetwork>,
+    /// How its annotation stands to that.
+    pub mirror: Mirror,
     /// What few pods ask for, if it is one of them.
     pub wishes: Option<Box<Wishes>>,
     /// Its labels.
@@ -87,7 +89,7 @@ struct Object<'a> {
     #[serde(borrow, default)]
     spec: Spec<'a>,
     #[serde(borrow, default)]
-    status: Status<'a>,
+    status: PodStatus<'a>,
 }
 
 #[derive(Default, Deserialize)]
@@ -102,19 +104,13 @@ struct Spec<'a> {
     init_containers: Containers<'a>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Status<'a> {
-    #[serde(borrow)]
-    phase: Cow<'a, str>,
-}
-
 impl PodFacts {
     /// Reads the object's JSON.
     pub fn parse(json: &str) -> Result<Self, String> {
         let Object { metadata, spec, status } = serde_json::from_str(json).map_err(|error| error.to_string())?;
         metadata.check("Pod")?;
         let ports = || standing_ports(&spec.containers, &spec.init_containers);
+        let (recorded, mirror) = status.recorded(metadata.annotation(POD_NETWORKS));
         Ok(Self {
             key: Arc::new(PodKey::new(&metadata.namespace, &metadata.name)),
             uid: metadata.uid.as_ref().into(),
@@ -122,7 +118,8 @@ impl PodFacts {
             host_network: spec.host_network,
             finished: matches!(&*status.phase, "Succeeded" | "Failed"),
             created: metadata.created(),
-            network: metadata.annotated(POD_NETWORKS, PodNetwork::read),
+            network: recorded.and_then(|text| PodNetwork::read(text).ok()),
+            mirror,
             wishes: Wishes {
                 request: metadata.annotated(DEFAULT_NETWORK, read_request),
                 ingress: metadata.annotated(INGRESS_BANDWIDTH, Rate::read),
@@ -138,10 +135,16 @@ impl PodFacts {
     /// Whether the rest is the same.
     pub(crate) fn differs_in_network_only(&self, other: &Self) -> bool {
         // All fields are named, so that a new one is not forgotten here.
-        let Self { key, uid, node, host_network, finished, created, network: _, wishes, labels, ports } = self;
+        let Self { key, uid, node, host_network, finished, created, network: _, mirror: _, wishes, labels, ports } =
+            self;
         (key, uid, node, host_network) == (&other.key, &other.uid, &other.node, &other.host_network)
             && (finished, created, wishes) == (&other.finished, &other.created, &other.wishes)
             && (labels, ports) == (&other.labels, &other.ports)
+    }
+
+    /// Whether its network is recorded, and its annotation says the same.
+    pub fn is_recorded(&self) -> bool {
+        self.network.is_some() && self.mirror == Mirror::Same
     }
 
     /// The addresses that it asks for.
@@ -191,8 +194,10 @@ fn read_request(text: &str) -> Result<StaticRequest, String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
-    use crate::objects::Protocol;
+    use crate::objects::{Protocol, network_condition};
 
     fn parse(metadata: &str, spec: &str, phase: &str) -> PodFacts {
         PodFacts::parse(&format!(
@@ -207,7 +212,7 @@ mod tests {
     fn only_what_matters_is_read() {
         let pod = parse("", r#""nodeName":"n1","containers":[{"name":"c"}]"#, "Running");
         assert_eq!(pod.wants_port().map(AsRef::as_ref), Some("n1"));
-        assert_eq!(pod.network, Annotated::Absent);
+        assert_eq!((&pod.network, pod.mirror), (&None, Mirror::Absent));
         assert_eq!(parse("", r#""nodeName":"n1""#, "Succeeded").wants_port(), None);
         assert_eq!(parse("", r#""nodeName":"n1","hostNetwork":true"#, "Running").wants_port(), None);
         assert_eq!(parse("", "", "Pending").wants_port(), None);
@@ -232,15 +237,6 @@ mod tests {
         let annotation = |key: &str, value: &str| {
             parse(&format!(r#","annotations":{{"{key}":{}}}"#, serde_json::to_string(value).unwrap()), "", "Pending")
         };
-        let good = annotation(
-            POD_NETWORKS,
-            r#"{"default":{"ip_addresses":["10.130.0.5/23"],"mac_address":"0a:58:0a:82:00:05","gateway_ips":["10.130.0.1"]}}"#,
-        );
-        let Annotated::Valid(network) = good.network else { panic!("{:?}", good.network) };
-        assert_eq!(network.addresses[0].to_string(), "10.130.0.5/23");
-        let Annotated::Broken(why) = annotation(POD_NETWORKS, "not json").network else { panic!() };
-        assert!(why.starts_with("annotation k8s.ovn.org/pod-networks: "), "{why}");
-
         let asked = annotation(
             DEFAULT_NETWORK,
             r#"[{"name":"default","ips":["10.130.0.9/23","fd01::9"],"mac":"0a:58:00:00:00:01"}]"#,
@@ -249,6 +245,20 @@ mod tests {
         assert_eq!((request.addresses.len(), request.mac.is_some()), (2, true));
         assert!(matches!(annotation(DEFAULT_NETWORK, r#"[{"ips":["x"]}]"#).request(), Annotated::Broken(_)));
         assert_eq!(annotation(DEFAULT_NETWORK, "ovn/default").request(), &Annotated::Valid(StaticRequest::default()));
+    }
+
+    #[test]
+    fn a_network_is_what_the_status_records() {
+        let text = r#"{"default":{"ip_addresses":["10.130.0.5/23"],"mac_address":"0a:58:0a:82:00:05"}}"#;
+        let object = |status: serde_json::Value| {
+            let metadata = json!({"name": "p", "namespace": "ns", "uid": "u-1", "annotations": {POD_NETWORKS: text}});
+            PodFacts::parse(&json!({"metadata": metadata, "spec": {"nodeName": "n1"}, "status": status}).to_string())
+        };
+        let claimed = object(json!({"phase": "Pending"})).unwrap();
+        assert_eq!((&claimed.network, claimed.mirror, claimed.is_recorded()), (&None, Mirror::Unrecorded, false));
+        let given = object(json!({"phase": "Pending", "conditions": [network_condition(text)]})).unwrap();
+        assert_eq!(given.network.as_ref().unwrap().addresses[0].to_string(), "10.130.0.5/23");
+        assert!(given.is_recorded() && given.differs_in_network_only(&claimed));
     }
 
     #[test]

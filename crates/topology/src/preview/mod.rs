@@ -29,6 +29,7 @@ pub use label::{label, told_by_label};
 
 use crate::engine::{Next, ObjectRef, PatchOutcome};
 use crate::identity::ObjectKey;
+use crate::objects::{POD_NETWORKS, record_network};
 use crate::plan::TABLES;
 use crate::settings::ClusterSettings;
 use crate::store::ObjectKind;
@@ -261,6 +262,9 @@ impl Preview {
         }
         for (key, value) in annotations {
             held[*key] = json!(value);
+        }
+        if let Some((_, network)) = annotations.iter().find(|(key, _)| *key == POD_NETWORKS) {
+            record_network(object, network);
         }
         if let Ok(observed) = observed(kind, object) {
             self.engine.observe(observed, self.now);

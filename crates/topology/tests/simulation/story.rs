@@ -396,9 +396,25 @@ impl Story {
             2 => {
                 pod["metadata"]["annotations"]["v1.multus-cni.io/default-network"] = json!("[{\"ips\": 7}]");
             }
+            3 => {
+                // A tenant claims somebody else's addresses, or some that are free.
+                let others: Vec<Key> = self.api.keys(ObjectKind::Pod);
+                pod["metadata"]["annotations"]["k8s.ovn.org/pod-networks"] = self.forged(&others);
+            }
             _ => {}
         }
         self.api.create(ObjectKind::Pod, namespace, &name, pod);
+    }
+
+    /// The network of another pod, or one that nobody has, as a tenant would write it.
+    fn forged(&mut self, pods: &[Key]) -> serde_json::Value {
+        let victim = self.rng.pick(pods).and_then(|key| self.api.objects.get(key));
+        let network = victim.map(|pod| pod["metadata"]["annotations"]["k8s.ovn.org/pod-networks"].clone());
+        let last = self.rng.below(128);
+        let free = format!(
+            "{{\"default\":{{\"mac_address\":\"0a:58:0a:80:00:{last:02x}\",\"ip_addresses\":[\"10.128.0.{last}/26\"]}}}}"
+        );
+        network.filter(serde_json::Value::is_string).unwrap_or_else(|| json!(free))
     }
 
     /// Somebody writes what cannot be.
@@ -418,6 +434,7 @@ impl Story {
             _ => (pods, "k8s.ovn.org/pod-networks"),
         };
         let Some(key) = self.rng.pick(targets).cloned() else { return };
+        let odd = if what >= 5 { self.forged(pods) } else { json!(odd) };
         // Half of them are taken away again.
         let remove = self.rng.percent(50);
         self.api.change(&key, |object| {
@@ -426,7 +443,7 @@ impl Story {
                     annotations.remove(annotation);
                 }
             } else {
-                object["metadata"]["annotations"][annotation] = json!(odd);
+                object["metadata"]["annotations"][annotation] = odd;
             }
         });
     }

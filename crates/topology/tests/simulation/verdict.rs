@@ -112,7 +112,10 @@ impl Story {
                 assert!(!ports.contains(&name), "{name} has a port and shall have none");
             } else if sound {
                 assert!(ports.contains(&name), "{name} has no port");
-                assert!(pod.network.valid().is_some(), "{name} is not told of its network");
+                // Whatever was written on it meanwhile: the record and the annotation are what it was given.
+                let own = engine.allocator().and_then(|allocator| allocator.pod(&pod.key));
+                let recorded = pod.network.as_ref().is_some_and(|network| own.is_some_and(|own| own.is(network)));
+                assert!(recorded && pod.is_recorded(), "{name}: {:?} {:?}, given {own:?}", pod.network, pod.mirror);
             }
         }
         let pods: BTreeSet<String> = engine.store().pods().map(|pod| pod.key.port_name()).collect();

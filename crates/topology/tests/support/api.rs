@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use topology::engine::Observed;
 use topology::identity::ObjectKey;
-use topology::objects::{Condition, READY};
+use topology::objects::{Condition, POD_NETWORKS, READY, record_network};
 use topology::store::ObjectKind;
 
 /// Kind, namespace, name.
@@ -86,6 +86,9 @@ impl Api {
         self.change(key, |object| {
             for (key, value) in annotations {
                 object["metadata"]["annotations"][*key] = json!(value);
+                if *key == POD_NETWORKS {
+                    record_network(object, value);
+                }
             }
         });
         true

@@ -19,6 +19,7 @@ use bench::{Figure, Goal};
 use kubernetes::{Api, Patch};
 use serde_json::{Value, json};
 use tokio::time::{sleep_until, timeout};
+use topology::objects::network_condition;
 
 use crate::controller::Controller;
 use crate::objects::Pods;
@@ -151,9 +152,11 @@ pub(crate) async fn patch(api: &Api, pods: &Pods, number: usize, uid: &str) -> R
             {"dest": "100.64.0.0/16", "nextHop": "10.128.0.1"}],
         "ip_address": format!("10.128.{c}.{d}/23"), "gateway_ip": "10.128.0.1", "role": "primary"}});
     let annotations = json!({"k8s.ovn.org/pod-networks": network.to_string()});
-    let body = json!({"metadata": {"uid": uid, "annotations": annotations}}).to_string();
+    let conditions = json!([network_condition(&network.to_string())]);
+    let body =
+        json!({"metadata": {"uid": uid, "annotations": annotations}, "status": {"conditions": conditions}}).to_string();
     let path = format!("{}/{}/status", pods.collection(number), pods.name(number));
-    api.patch(&path, Patch::Merge, body.into_bytes()).await?;
+    api.patch(&path, Patch::Strategic, body.into_bytes()).await?;
     Ok(())
 }
 

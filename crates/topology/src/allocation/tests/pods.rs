@@ -52,7 +52,7 @@ fn a_pod_waits_for_its_node() {
 }
 
 #[test]
-fn what_stands_on_a_pod_is_honoured() {
+fn what_is_recorded_for_a_pod_is_honoured() {
     let mut allocator = v4();
     let said = network("0a:58:0a:80:00:09", &["10.128.0.9/28"]);
     let web = pod("web", &[(NETWORK, &said)]);
@@ -61,7 +61,29 @@ fn what_stands_on_a_pod_is_honoured() {
 }
 
 #[test]
-fn what_stands_on_a_pod_and_cannot_be_is_refused_by_name() {
+fn what_somebody_wrote_on_a_pod_is_no_record() {
+    let mut allocator = v4();
+    let victim = pod("victim", &[]);
+    allocator.settle_pod(&victim, None).unwrap();
+    for (name, said) in [
+        ("thief", network("0a:58:0a:80:00:03", &["10.128.0.3/28"])),
+        ("chooser", network("0a:58:0a:80:00:09", &["10.128.0.9/28"])),
+        ("joker", "no JSON".to_owned()),
+    ] {
+        let forger = forger(name, &said);
+        assert_eq!(allocator.settle_pod(&forger, None), Ok(PodState::Settled), "{name}");
+        let [given, _] = of_pod(&allocator, &forger).try_into().unwrap();
+        assert!(!["10.128.0.3", "10.128.0.9"].contains(&given.as_str()), "{name} got {given}");
+    }
+    // Nor does it change what the pod's port has.
+    let known = KnownPort::parse("0a:58:0a:80:00:0b 10.128.0.11").unwrap();
+    let running = forger("running", &network("0a:58:0a:80:00:03", &["10.128.0.3/28"]));
+    assert_eq!(allocator.settle_pod(&running, Some(&known)), Ok(PodState::Settled));
+    assert_eq!(of_pod(&allocator, &running)[0], "10.128.0.11");
+}
+
+#[test]
+fn what_is_recorded_and_cannot_be_is_refused_by_name() {
     let mut allocator = v4();
     allocator.settle_pod(&pod("first", &[]), None).unwrap();
     let mut network_refused = |value: &str, words: &[&str]| {
@@ -70,8 +92,9 @@ fn what_stands_on_a_pod_and_cannot_be_is_refused_by_name() {
         assert_eq!(of_pod(&allocator, &web), Vec::<String>::new());
     };
     let mac = "0a:58:0a:80:00:03";
-    let remedy = "delete the pod, or remove the annotation";
-    network_refused(&network(mac, &["10.128.0.3/28"]), &[NETWORK, "10.128.0.3 is the address of pod ns/first", remedy]);
+    let remedy = "delete the pod to get new addresses";
+    let taken = [NETWORK_ALLOCATED, "10.128.0.3 is the address of pod ns/first", remedy];
+    network_refused(&network(mac, &["10.128.0.3/28"]), &taken);
     // Whose it is in another namespace is for administrators to know.
     let mut stranger = pod("web", &[(NETWORK, &network(mac, &["10.128.0.3/28"]))]);
     stranger.key = std::sync::Arc::new(crate::identity::PodKey::new("elsewhere", "web"));
@@ -83,31 +106,27 @@ fn what_stands_on_a_pod_and_cannot_be_is_refused_by_name() {
         refused(allocator.settle_pod(&web, None), "PodNetworkRefused", words);
         assert_eq!(of_pod(&allocator, &web), Vec::<String>::new());
     };
-    network_refused(&network(mac, &["10.9.0.3/28"]), &[NETWORK, "10.9.0.3 is not in 10.128.0.0/28 of node n1", remedy]);
-    network_refused(&network(mac, &["10.128.0.1/28"]), &[NETWORK, "10.128.0.1 is the gateway", remedy]);
+    network_refused(&network(mac, &["10.9.0.3/28"]), &[NETWORK_ALLOCATED, "10.9.0.3 is not in", remedy]);
+    network_refused(&network(mac, &["10.128.0.1/28"]), &[NETWORK_ALLOCATED, "10.128.0.1 is the gateway", remedy]);
     network_refused(
         &network(mac, &["10.128.0.5/28", "10.128.0.6/28"]),
         &["10.128.0.6 is a second address of one family"],
     );
-    network_refused("{}", &[NETWORK, "correct the annotation, or remove it"]);
     // Nothing of it was kept.
     let next = pod("next", &[(REQUEST, &request(&json!({"ips": ["10.128.0.5"]})))]);
     assert_eq!(allocator.settle_pod(&next, None), Ok(PodState::Settled));
 }
 
 #[test]
-fn its_port_wins_over_what_is_written_on_the_pod_later() {
+fn its_port_wins_over_another_record() {
     let mut allocator = v4();
     let known = KnownPort::parse("0a:58:0a:80:00:07 10.128.0.7").unwrap();
     let web = pod("web", &[(NETWORK, &network("0a:58:0a:80:00:08", &["10.128.0.8/28"]))]);
-    let words = [NETWORK, "says 10.128.0.8 (0a:58:0a:80:00:08)", "has 10.128.0.7", "remove the annotation"];
+    let words = [NETWORK_ALLOCATED, "records 10.128.0.8 (0a:58:0a:80:00:08)", "has 10.128.0.7", "delete the pod"];
     refused(allocator.settle_pod(&web, Some(&known)), "PodNetworkRefused", &words);
     assert_eq!(of_pod(&allocator, &web)[0], "10.128.0.7");
-    refused(
-        allocator.settle_pod(&pod("web", &[(NETWORK, "no JSON")]), None),
-        "PodNetworkRefused",
-        &["keeps 10.128.0.7"],
-    );
+    assert_eq!(allocator.settle_pod(&pod("web", &[(NETWORK, "no JSON")]), None), Ok(PodState::Settled));
+    assert_eq!(of_pod(&allocator, &web)[0], "10.128.0.7");
     // A port that cannot be honoured says nothing.
     let other = pod("other", &[]);
     assert_eq!(allocator.settle_pod(&other, Some(&known)), Ok(PodState::Settled));

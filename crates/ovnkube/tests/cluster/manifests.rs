@@ -1,0 +1,107 @@
+//! What the manifests of `deploy/` promise: no container without a seccomp profile, none of the network's without probes,
+//! mutual TLS, and no account that nothing uses.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::Value;
+
+/// All objects of the manifests in a folder of `deploy/`.
+fn objects(folder: &str) -> Vec<Value> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(folder);
+    let mut objects = Vec::new();
+    for entry in std::fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "yaml") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let documents = text.split("\n---\n").map(|document| serde_saphyr::from_str::<Value>(document).unwrap());
+            objects.extend(documents.filter(|object| object.is_object()));
+        }
+    }
+    assert!(!objects.is_empty(), "{}", folder.display());
+    objects
+}
+
+fn named<'a>(objects: &'a [Value], kind: &str) -> impl Iterator<Item = &'a Value> {
+    objects.iter().filter(move |object| object["kind"] == kind)
+}
+
+/// The pods' specs of workloads, with their names.
+fn pods(objects: &[Value]) -> Vec<(&str, &Value)> {
+    let pod = |object: &'_ Value| object["spec"]["template"]["spec"].is_object();
+    let pods = objects.iter().filter(|object| pod(object));
+    pods.map(|object| (object["metadata"]["name"].as_str().unwrap(), &object["spec"]["template"]["spec"])).collect()
+}
+
+#[test]
+fn every_container_has_a_seccomp_profile_and_ours_have_probes() {
+    let (ours, examples) = (objects("ovnkube"), objects("examples"));
+    assert!(pods(&ours).len() >= 2 && !pods(&examples).is_empty());
+    for (name, pod) in pods(&ours).into_iter().chain(pods(&examples)) {
+        for list in ["containers", "initContainers"] {
+            for container in pod[list].as_array().into_iter().flatten() {
+                let own = &container["securityContext"]["seccompProfile"]["type"];
+                let profile = if own.is_null() { &pod["securityContext"]["seccompProfile"]["type"] } else { own };
+                assert_eq!(profile, "RuntimeDefault", "{name}/{}", container["name"]);
+            }
+        }
+    }
+    for (name, pod) in pods(&ours) {
+        for container in pod["containers"].as_array().unwrap() {
+            for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
+                let probe = &container[probe];
+                let asks = probe["exec"].is_object() || probe["httpGet"].is_object();
+                assert!(asks, "{name}/{}: {probe}", container["name"]);
+            }
+        }
+        // A recomputation that takes minutes must not end it.
+        let controller =
+            pod["containers"].as_array().unwrap().iter().find(|one| one["name"] == "ovn-controller").unwrap();
+        let liveness = &controller["livenessProbe"];
+        let silence = liveness["periodSeconds"].as_u64().unwrap() * liveness["failureThreshold"].as_u64().unwrap();
+        assert!(silence >= 300, "{liveness}");
+    }
+}
+
+#[test]
+fn databases_are_reached_by_tls() {
+    let objects = objects("ovnkube");
+    let config = named(&objects, "ConfigMap").find(|object| object["metadata"]["name"] == "ovn-config").unwrap();
+    for key in ["OvnNorth", "OvnSouth"] {
+        for remote in config["data"][key].as_str().unwrap().split(',') {
+            assert!(remote.starts_with("ssl:"), "{key}: {remote}");
+        }
+    }
+    for key in ["ovn_private_key", "ovn_certificate", "ovn_authorities"] {
+        assert!(config["data"][key].as_str().is_some_and(|path| path.starts_with('/')), "{key}");
+    }
+}
+
+#[test]
+fn every_account_is_some_pods_and_every_binding_some_accounts() {
+    let objects: Vec<Value> = objects("ovnkube").into_iter().chain(objects("controller")).collect();
+    let used: BTreeSet<&str> =
+        pods(&objects).into_iter().map(|(_, pod)| pod["serviceAccountName"].as_str().unwrap()).collect();
+    let accounts: BTreeSet<&str> =
+        named(&objects, "ServiceAccount").map(|account| account["metadata"]["name"].as_str().unwrap()).collect();
+    assert_eq!(accounts, used);
+    for binding in named(&objects, "ClusterRoleBinding").chain(named(&objects, "RoleBinding")) {
+        for subject in binding["subjects"].as_array().unwrap() {
+            assert!(accounts.contains(subject["name"].as_str().unwrap()), "{binding}");
+            assert_eq!(subject["namespace"], "ovn-kubernetes", "{binding}");
+        }
+    }
+}
+
+/// What the controller and the agents read is what the admission policy keeps.
+#[test]
+fn the_annotations_that_we_read_are_reserved() {
+    let policy = include_str!("../../../../deploy/ovnkube/admission.yaml");
+    let source = include_str!("../../../topology/src/objects/node.rs");
+    let annotations = source.split('"').filter(|text| text.starts_with("k8s.ovn.org/") && !text.contains(' '));
+    let read: BTreeSet<&str> = annotations.collect();
+    assert!(read.len() >= 9, "{read:?}");
+    for annotation in read.into_iter().chain([topology::objects::POD_NETWORKS]) {
+        assert!(policy.contains(&format!("'{annotation}'")), "{annotation}");
+    }
+}
