@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ovsdb::operation::Operation;
+use ovsdb::transaction::Transaction;
 use ovsdb::uuid::Uuid;
 use topology::engine::Next;
 use topology::identity::Owner;
@@ -13,6 +15,17 @@ use crate::support::controller::{Controller, TURNS};
 use crate::support::database::{Follower, GLOBAL, Nb};
 use crate::support::faults::Fault;
 use crate::support::quiet::follows;
+
+/// Whether a transaction changes nothing but `nb_cfg`.
+fn only_asks(transaction: &Transaction) -> bool {
+    let raises = |operation: &Operation| match operation {
+        Operation::Mutate { table, mutations, .. } => {
+            table == "NB_Global" && mutations.iter().all(|mutation| mutation.column == "nb_cfg")
+        }
+        _ => false,
+    };
+    transaction.operations().iter().all(raises)
+}
 
 impl Story {
     /// The oracle.
@@ -38,6 +51,7 @@ impl Story {
         let unreadable = self.controllers[leader].engine.parked().any(broken);
         let damaged = by_hand && parked || unreadable;
         engine.progress(self.nb.progress(), self.nb.southbound, self.now);
+        let waits = engine.store().nodes().any(|node| node.network_unavailable == Some(true));
         let mut turns = 0;
         loop {
             assert!(turns < TURNS, "the engine is not idle after {TURNS} turns");
@@ -45,6 +59,10 @@ impl Story {
             match engine.next(&again.snapshot(), self.now) {
                 // What is parked stands as the database has it: what was taken from it by hand stays away.
                 Next::Commit(_) if damaged => return,
+                // A node whose network is not confirmed yet has to be asked again by whoever leads next.
+                Next::Commit(transaction) if waits && only_asks(&transaction) => {
+                    engine.committed(&again.snapshot(), self.now);
+                }
                 Next::Commit(transaction) => panic!(
                     "a restart writes {:#?}\nin {:#?}, leader: {:#?}",
                     transaction.operations(),
