@@ -103,11 +103,16 @@ fn networks_that_tenants_write_on_their_pods() {
     cluster.event("good", "PodAnnotationRestored", &[POD_NETWORKS, "written again"]);
     remove(&cluster, "pod", "good", POD_NETWORKS);
     assert_eq!(recorded(&cluster, "good"), ours);
-    // A controller that comes later finds an edit that nobody saw, and a database without anything.
+    // A controller that comes later finds an edit that nobody saw, and a pod of an older one, which recorded nothing.
     cluster.lab.kill("c1").unwrap();
+    let older = recorded(&cluster, "large");
+    let nothing = json!({"status": {"conditions": [{"type": NETWORK_ALLOCATED, "$patch": "delete"}]}}).to_string();
+    let unrecord = ["patch", "pod", "large", "--subresource=status", "--type=strategic", "-p", &nothing];
+    cluster.lab.kubectl(&unrecord).unwrap();
     cluster.annotate("pod", "good", &[(POD_NETWORKS, &network(&given[3]))]);
     cluster.lead("c2");
     assert_eq!((recorded(&cluster, "good"), port_words(&cluster, "good")), (ours, words));
+    assert_eq!(recorded(&cluster, "large"), older);
     until("nobody is parked", || {
         (cluster.metric("ovnkube_controller_parked_objects{kind=\"Pod\"}") == 0.0).then_some(())
     });
