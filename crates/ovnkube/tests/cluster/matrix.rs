@@ -71,6 +71,10 @@ fn tools_work_in_pods(lab: &Lab) {
         let words = ["-n", "ovn-kubernetes", "exec", pod, "-c", container, "--", tool, "--timeout=30", "show"];
         let said = lab.kubectl(&words).unwrap();
         assert!(said.contains(if tool == "ovn-nbctl" { "router " } else { "Chassis" }), "{tool} in {pod}: {said}");
+        // The runtime's profile is in force: 2 is a filter.
+        let words = ["-n", "ovn-kubernetes", "exec", pod, "-c", container, "--", "cat", "/proc/self/status"];
+        let status = lab.kubectl(&words).unwrap();
+        assert!(status.lines().any(|line| line.split_whitespace().eq(["Seccomp:", "2"])), "{status}");
     }
 }
 

@@ -103,11 +103,16 @@ fn networks_that_tenants_write_on_their_pods() {
     cluster.event("good", "PodAnnotationRestored", &[POD_NETWORKS, "written again"]);
     remove(&cluster, "pod", "good", POD_NETWORKS);
     assert_eq!(recorded(&cluster, "good"), ours);
-    // A controller that comes later finds an edit that nobody saw, and a database without anything.
+    // A controller that comes later finds an edit that nobody saw, and a pod of an older one, which recorded nothing.
     cluster.lab.kill("c1").unwrap();
+    let older = recorded(&cluster, "large");
+    let nothing = json!({"status": {"conditions": [{"type": NETWORK_ALLOCATED, "$patch": "delete"}]}}).to_string();
+    let unrecord = ["patch", "pod", "large", "--subresource=status", "--type=strategic", "-p", &nothing];
+    cluster.lab.kubectl(&unrecord).unwrap();
     cluster.annotate("pod", "good", &[(POD_NETWORKS, &network(&given[3]))]);
     cluster.lead("c2");
     assert_eq!((recorded(&cluster, "good"), port_words(&cluster, "good")), (ours, words));
+    assert_eq!(recorded(&cluster, "large"), older);
     until("nobody is parked", || {
         (cluster.metric("ovnkube_controller_parked_objects{kind=\"Pod\"}") == 0.0).then_some(())
     });
@@ -153,10 +158,15 @@ fn reserved_for_us(cluster: &Cluster) {
         ("ovnkube-node", "nodes", true),
         ("ovnkube-node", "pods", false),
     ] {
-        let who = format!("--as=system:serviceaccount:ovn-kubernetes:{account}");
-        let resource = format!("{kind}.k8s.ovn.org");
-        let said = kubectl(&["auth", "can-i", "annotate", &resource, &who]);
-        assert_eq!(said.is_ok_and(|said| said.trim() == "yes"), allowed, "{account} {kind}");
+        // `kubectl auth can-i` knows existing resources only.
+        let right = json!({"group": "k8s.ovn.org", "resource": kind, "verb": "annotate"});
+        let user = format!("system:serviceaccount:ovn-kubernetes:{account}");
+        let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": {"user": user, "resourceAttributes": right}});
+        let words = ["kubectl", "create", "-o", "json", "-f", "-"];
+        let review = control.run_with_input(&words, &review.to_string()).unwrap();
+        let review: Value = serde_json::from_str(&review).unwrap();
+        assert_eq!(review["status"]["allowed"], allowed, "{account} {kind}: {review}");
     }
 }
 

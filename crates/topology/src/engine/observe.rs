@@ -329,7 +329,7 @@ impl Engine {
             leading.warned.remove(&owner);
         }
         // While it is not recorded, a patch that is under way is still to come; unless somebody has just undone it.
-        if same.is_none_or(|before| before.is_recorded()) || pod.is_recorded() {
+        if same.is_none_or(PodFacts::is_recorded) || pod.is_recorded() {
             leading.patching.remove(&owner);
         }
         // The echo of our own record, and nothing else, concerns nobody.
