@@ -93,6 +93,7 @@ bench: prerequisites ## the figures, into target/bench/*.json
 	@$(MAKE) --no-print-directory bench-ovsdb
 	@$(MAKE) --no-print-directory bench-controller
 	@$(MAKE) --no-print-directory bench-node
+	@$(MAKE) --no-print-directory bench-plan
 
 .PHONY: bench-ovsdb
 bench-ovsdb: prerequisites ## the figures of the OVSDB client alone, into target/bench/ovsdb.json
@@ -110,6 +111,11 @@ bench-controller: prerequisites ## the figures of the controller alone, into tar
 bench-node: prerequisites shim ## the figures of the CNI plugin and the node agent, into target/bench/node.json
 	$(CARGO) build --release --locked --package bench --package ovnkube
 	target/release/bench-node $(BENCH_ARGS)
+
+.PHONY: bench-plan
+bench-plan: prerequisites ## how `plan --can` grows with policies' blocks, into target/bench/plan.json
+	$(CARGO) build --release --locked --package bench --bin bench-plan
+	target/release/bench-plan
 
 .PHONY: clean
 clean: ## remove build results (the lab's cache stays; its folder is OVNKUBE_LAB_CACHE)

@@ -136,6 +136,30 @@ fn folders_lists_json_and_stdin_are_read() {
     assert!(String::from_utf8(output.stdout).unwrap().contains("Logical_Switch_Port  4"));
 }
 
+/// Each of them was given to `kubectl patch --local`, which reads it as is expected here.
+#[test]
+fn indentation_is_read_as_kubectl_reads_it() {
+    let pod = |name: &str, rest: &str| {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  namespace: shop\n{rest}\nspec:\n  nodeName: n1\n"
+        )
+    };
+    let documents = [
+        pod("quoted", "  annotations:\n    note: \"one\n  two\"\n    other: 'one\ntwo\n'"),
+        pod("tabs", "  annotations: {\n\tnote: \"x\",\n\t\tother: \"y\"}"),
+        pod("sequence", "").replace("spec:", "spec:\n  tolerations: [\n\t{key: a},\n\t{key: b}\n  ]"),
+    ];
+    let lax = file("plan-lax.yaml", documents.join("---\n").as_bytes());
+    let (plan, status) = planned(&["-f", &manifest("smallest.yaml"), &lax]);
+    assert_eq!((status, &plan["errors"]), (Some(3), &json!([])), "{plan}");
+    let rows = rows(&plan);
+    for name in ["quoted", "tabs", "sequence"] {
+        assert!(rows.contains(&format!("added Logical_Switch_Port shop_{name}")), "{rows:?}");
+    }
+    let bad = file("plan-tab.yaml", b"apiVersion: v1\nkind: Pod\nmetadata:\n\tname: a\n");
+    assert_eq!(run(&["plan", "-f", &bad], &[]).status, Some(1), "kubectl refuses it, too");
+}
+
 #[test]
 fn pods_without_a_node_get_a_hint_and_node_places_them() {
     let shop = manifest("shop");
@@ -154,7 +178,7 @@ fn mistakes_are_told_by_file_line_and_object_and_the_rest_is_planned() {
     let outcome = plan(&["-f", &bad, &gone, &manifest("smallest.yaml"), "--summary"]);
     assert_eq!(outcome.status, Some(1), "{outcome:?}");
     assert!(outcome.stdout.contains("Logical_Switch_Port  4"), "{outcome:?}");
-    let lines: Vec<&str> = outcome.stderr.lines().collect();
+    let lines: Vec<&str> = outcome.stderr.lines().filter(|line| line.starts_with("error: ")).collect();
     for part in [
         format!("error: {bad}:9: is not YAML: "),
         format!("error: {bad}:11: Pdo web: there is no kind \"Pdo\" in v1; hint: did you mean Pod?"),
@@ -248,7 +272,7 @@ fn nothing_to_plan_is_misuse() {
     assert!(outcome.stderr.contains("hint: give -f"), "{outcome:?}");
 }
 
-/// An API server that has these objects; its kubeconfig. It serves until the test ends.
+/// An API server that has these objects, by the plural of their kind or by their path; its kubeconfig. It serves until the test ends.
 fn api(objects: Value) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -260,8 +284,11 @@ fn api(objects: Value) -> String {
                 while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
                 let path = request.split([' ', '?']).nth(1).unwrap_or_default().to_owned();
                 let plural = path.rsplit('/').next().unwrap_or_default().to_owned();
-                let (status, body) = if path.contains("policy.networking.k8s.io") {
-                    ("404 Not Found", json!({"kind": "Status", "code": 404, "message": "no such type"}))
+                let named = ["configmaps/", "policy.networking.k8s.io"].iter().any(|part| path.contains(part));
+                let (status, body) = if let Some(object) = objects.get(&path) {
+                    ("200 OK", object.clone())
+                } else if named {
+                    ("404 Not Found", json!({"kind": "Status", "code": 404, "message": "there is none"}))
                 } else {
                     let items = objects.get(&plural).cloned().unwrap_or_else(|| json!([]));
                     ("200 OK", json!({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items}))
@@ -310,6 +337,133 @@ fn manifests_are_laid_over_a_cluster() {
     assert_eq!((status, &plan["changes"]), (Some(0), &json!(false)), "{plan}");
     let nothing = run(&["plan", "--kubeconfig", &kubeconfig], &[]);
     assert_eq!((nothing.status, nothing.stdout.as_str()), (Some(0), "Nothing would change.\n"), "{nothing:?}");
+}
+
+/// A cluster that is not configured like the defaults: its only Service is refused with any other setting.
+fn cluster_with_other_networks(path: &str, data: Value) -> Value {
+    let mut cluster = cluster();
+    cluster["services"] = json!([{"metadata": {"name": "web", "namespace": "shop", "uid": "service-1"},
+        "spec": {"type": "ClusterIP", "clusterIP": "10.96.0.10", "clusterIPs": ["10.96.0.10"], "ports": [{"port": 80}]}}]);
+    let (namespace, name) = ("ovn-kubernetes", "ovn-config");
+    let map = json!({"metadata": {"name": name, "namespace": namespace}, "data": data});
+    cluster[path] = if path == "configmaps" { json!([map]) } else { map };
+    cluster
+}
+
+const CONFIG_MAP: &str = "/api/v1/namespaces/ovn-kubernetes/configmaps/ovn-config";
+
+#[test]
+fn the_clusters_own_config_map_says_its_networks() {
+    let data =
+        json!({"net_cidr": "10.244.0.0/16/24", "svc_cidr": "10.96.0.0/16", "ovn_k8s.conf": "[default]\nmtu=1300\n"});
+    // In its usual namespace, and in another one.
+    for path in [CONFIG_MAP, "configmaps"] {
+        let kubeconfig = api(cluster_with_other_networks(path, data.clone()));
+        let asked = ["-f", &manifest("smallest.yaml"), "--kubeconfig", &kubeconfig];
+        let (plan, status) = planned(&asked);
+        assert_eq!((status, &plan["refused"]), (Some(3), &json!([])), "{plan}");
+        assert!(plan.to_string().contains(" 10.244.0.4\""), "{plan}");
+        let used = "cluster-subnets=10.244.0.0/16/24 mtu=1300 service-cidrs=10.96.0.0/16 from the cluster's ConfigMap \
+            ovn-kubernetes/ovn-config";
+        assert_eq!(plan["notes"], json!([used]), "{plan}");
+    }
+    let kubeconfig = api(cluster_with_other_networks(CONFIG_MAP, data));
+    let table = plan(&["--kubeconfig", &kubeconfig]);
+    assert_eq!((table.status, table.stdout.as_str()), (Some(0), "Nothing would change.\n"), "{table:?}");
+    assert!(table.stderr.starts_with("note: cluster-subnets=10.244.0.0/16/24 "), "{table:?}");
+
+    // Flags win, and the difference is noted.
+    let (plan, _) = planned(&["--kubeconfig", &kubeconfig, "--k8s-service-cidrs", "10.97.0.0/16"]);
+    assert_eq!(plan["refused"][0]["name"], "shop/web", "{plan}");
+    let note = "service-cidrs=10.97.0.0/16 from --k8s-service-cidrs, although svc_cidr of the cluster's ConfigMap \
+        ovn-kubernetes/ovn-config is 10.96.0.0/16";
+    assert_eq!(plan["notes"][1], note, "{plan}");
+    let nowhere = run(&["plan", "--kubeconfig", &kubeconfig, "--config-namespace", "elsewhere"], &[]);
+    assert_eq!(nowhere.status, Some(1), "{nowhere:?}");
+    assert!(nowhere.stderr.contains("there is no ConfigMap elsewhere/ovn-config"), "{nowhere:?}");
+
+    let broken = api(cluster_with_other_networks(CONFIG_MAP, json!({"net_cidr": "everything"})));
+    let outcome = run(&["plan", "--kubeconfig", &broken], &[]);
+    assert_eq!(outcome.status, Some(1), "{outcome:?}");
+    assert!(outcome.stderr.contains("ConfigMap ovn-kubernetes/ovn-config: net_cidr: \"everything\""), "{outcome:?}");
+}
+
+#[test]
+fn networks_that_no_config_map_says_are_noted_as_assumed() {
+    let kubeconfig = api(cluster());
+    let (plan, _) = planned(&["--kubeconfig", &kubeconfig]);
+    let note = "there is no ConfigMap ovn-config in any namespace: assuming the default cluster-subnets=10.128.0.0/14/23 \
+        service-cidrs=172.30.0.0/16; give --cluster-subnets and --k8s-service-cidrs if the cluster has others";
+    assert_eq!(plan["notes"], json!([note]), "{plan}");
+}
+
+#[test]
+fn a_namespace_that_is_missing_is_assumed_with_its_name_as_label() {
+    let text = std::fs::read_to_string(manifest("guarded.yaml")).unwrap();
+    let documents: Vec<&str> = text.split("\n---\n").filter(|document| !document.contains("kind: Namespace")).collect();
+    let policy = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: same, namespace: shop}\n\
+        spec:\n  podSelector: {matchLabels: {app: db}}\n  ingress:\n  - from:\n    \
+        - namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: shop}}\n";
+    let file = file("plan-no-namespace.yaml", [&documents[..], &[policy]].concat().join("\n---\n").as_bytes());
+    let asked = ["-f", &file, "--can", "from=shop/cache", "to=shop/db:22"];
+    let yes = plan(&asked);
+    assert_eq!(yes.status, Some(0), "{yes:?}");
+    let note = "Namespace shop is not among the objects: assumed, with no label but kubernetes.io/metadata.name";
+    assert!(yes.stderr.contains(&format!("note: {note}\n")), "{yes:?}");
+    let (json, _) = planned(&asked);
+    assert_eq!((&json["can"], &json["notes"]), (&json!(true), &json!([note])), "{json}");
+    assert_eq!(planned(&["-f", &file]).0["notes"], json!([note]));
+    assert_eq!(planned(&["-f", &file, "--matrix", "shop"]).0["notes"], json!([note]));
+}
+
+#[test]
+fn every_question_is_answered() {
+    let file = manifest("guarded.yaml");
+    let yes = ["--can", "from=shop/web", "to=shop/db:5432"];
+    let no = ["--can", "to=shop/db:5432", "from=shop/cache"];
+    let unknown = ["--can", "from=198.51.100.7", "to=n1:22"];
+    let ask = |questions: &[[&str; 3]], more: &[&str]| plan(&[&["-f", &file], more, &questions.concat()].concat());
+    let both = ask(&[yes, no], &[]);
+    assert_eq!(both.status, Some(3), "{both:?}");
+    let first = both.stdout.find("yes: Pod shop/web to Pod shop/db port 5432/tcp\n").unwrap();
+    assert!(both.stdout[first..].contains("\n\nno: Pod shop/cache to Pod shop/db port 5432/tcp\n"), "{both:?}");
+    assert_eq!(ask(&[yes, yes], &[]).status, Some(0));
+    let json = |outcome: &Outcome| -> Value { serde_json::from_str(&outcome.stdout).unwrap() };
+    let answers = json(&ask(&[yes, no], &["-o", "json"]))["answers"].clone();
+    assert_eq!((&answers[0]["can"], &answers[1]["can"]), (&json!(true), &json!(false)), "{answers}");
+    assert_eq!(json(&ask(&[yes], &["-o", "json"]))["can"], json!(true), "one alone is an object by itself");
+
+    // What cannot be told fails the command, and the others are answered all the same.
+    let mixed = ask(&[unknown, yes], &["-o", "json"]);
+    assert_eq!(mixed.status, Some(1), "{mixed:?}");
+    let answers = json(&mixed)["answers"].clone();
+    assert!(
+        answers[0]["can"].is_null() && answers[0]["error"].as_str().unwrap().contains("does not pass"),
+        "{answers}"
+    );
+    assert_eq!(answers[1]["can"], json!(true), "{answers}");
+    assert!(mixed.stderr.contains("error: 198.51.100.7 to Node n1 port 22/tcp: "), "{mixed:?}");
+    let wrong = ask(&[yes, ["--can", "from=shop/nobody", "to=shop/db"]], &[]);
+    assert_eq!((wrong.status, wrong.stdout.as_str()), (Some(2), ""), "{wrong:?}");
+}
+
+#[test]
+fn nodes_that_pods_name_are_assumed_if_samples_are_asked_for() {
+    let shop = std::fs::read_to_string(manifest("shop/pods.yaml")).unwrap();
+    let shop = shop.replacen("spec: {", "spec: {nodeName: worker-7, ", 1);
+    let file = file("plan-no-node.yaml", shop.as_bytes());
+    let asked = ["-f", &file, "--can", "from=shop/db", "to=shop/web:80"];
+    let no = plan(&asked);
+    assert_eq!(no.status, Some(3), "{no:?}");
+    assert!(no.stderr.contains("hint: Node worker-7, which pods or --node name, is not among the objects"), "{no:?}");
+    let yes = plan(&[&asked[..], &["--sample-nodes", "1"]].concat());
+    assert_eq!(yes.status, Some(0), "{yes:?}");
+    assert!(yes.stdout.contains("on node worker-7") && yes.stdout.contains("on node sample-1"), "{yes:?}");
+    assert!(yes.stderr.contains("note: Node worker-7 is not among the objects: assumed"), "{yes:?}");
+    // Beside a Node that is given, and with an address that it does not have.
+    let guarded = manifest("guarded.yaml");
+    let mixed = plan(&[&asked[..], &["--sample-nodes", "1", "--node", "n1", "-f", &guarded]].concat());
+    assert!(mixed.stdout.contains("on node worker-7"), "{mixed:?}");
 }
 
 #[test]

@@ -142,6 +142,13 @@ impl Network {
         uuids.filter_map(|uuid| self.rows.get(&(R::TABLE, *uuid)))
     }
 
+    /// The networks that routers tell apart: their ports' own, and those of their routes.
+    pub(crate) fn prefixes(&self) -> impl Iterator<Item = Prefix> + '_ {
+        let ports = self.rows_of::<LogicalRouterPort>().flat_map(|(_, port)| networks(port));
+        let routes = self.rows_of::<LogicalRouterStaticRoute>();
+        ports.map(InterfaceAddress::network).chain(routes.filter_map(|(_, route)| prefix(&text(route, "ip_prefix"))))
+    }
+
     /// A pod's address of a family and the switch that its port is on, if it has a port with that address.
     fn pod(&self, given: Given<'_>, key: &PodKey, v6: bool) -> Option<(IpAddr, Uuid)> {
         let own = given.allocator.pod(key)?;

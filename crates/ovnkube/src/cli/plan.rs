@@ -17,10 +17,10 @@ Examples:
   ovnkube plan -f manifests/ --matrix default:80 -o json
 
 Nothing is written anywhere: the controller's own core runs in memory. Settings such as --cluster-subnets are those of \
-the controller.
+the controller; with --kubeconfig, those that are not given here come from the cluster's ConfigMap ovn-config.
 
-Exit status: 0 nothing would change, or yes; 1 failure, or a manifest that cannot be read; 2 wrong usage; 3 something \
-would change, or no, or only for some.";
+Exit status: 0 nothing would change, or every answer is yes; 1 failure, a question without an answer, or a manifest that \
+cannot be read; 2 wrong usage; 3 something would change, or an answer is no, or yes only for some.";
 
 /// What is asked.
 #[derive(Debug, Args)]
@@ -28,6 +28,10 @@ pub(crate) struct Plan {
     /// A file of YAML or JSON, a folder with such files, or - for stdin; can be repeated
     #[arg(short = 'f', long = "filename", value_name = "DIR|FILE", num_args = 1..)]
     pub(crate) files: Vec<String>,
+
+    /// With --kubeconfig, where the cluster's ConfigMap ovn-config is; otherwise in ovn-kubernetes, or wherever it is found
+    #[arg(long, value_name = "NAMESPACE")]
+    pub(crate) config_namespace: Option<String>,
 
     /// Compare with this northbound database (unix:PATH, tcp:HOST:PORT, ssl:HOST:PORT) instead of an empty one; it is only
     /// read
@@ -38,7 +42,7 @@ pub(crate) struct Plan {
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,
 
-    /// Assume so many nodes, if the manifests have none
+    /// Assume Nodes: those that pods or --node name and that are missing, and if there is none, so many for the other pods
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub(crate) sample_nodes: Option<u8>,
 
@@ -47,9 +51,9 @@ pub(crate) struct Plan {
     pub(crate) summary: bool,
 
     /// Whether one may talk to the other: from=WHO to=WHO[:PORT[/PROTOCOL]], where WHO is NAMESPACE/POD, NAMESPACE/SERVICE,
-    /// a node, an address or a network
+    /// a node, an address or a network; can be repeated
     #[arg(long, num_args = 2, value_names = ["from=WHO", "to=WHO"], conflicts_with = "matrix")]
-    pub(crate) can: Option<Vec<String>>,
+    pub(crate) can: Vec<String>,
 
     /// Whether the pods of a namespace may talk to each other, all pairs
     #[arg(long, value_name = "NAMESPACE[:PORT[/PROTOCOL]]")]

@@ -21,6 +21,11 @@ const MOST_PROBLEMS: usize = 40;
 pub(super) struct Entries(HashMap<&'static str, (String, Source)>);
 
 impl Entries {
+    /// Sets one, over what was there.
+    pub(super) fn insert(&mut self, setting: &'static Setting, value: String, source: Source) {
+        self.0.insert(setting.flag, (value, source));
+    }
+
     /// Takes the value of one setting out.
     pub(super) fn remove(&mut self, setting: &Setting) -> Option<(String, Source)> {
         self.0.remove(setting.flag)
@@ -65,7 +70,7 @@ fn why_unreadable(error: &io::Error) -> String {
     }
 }
 
-fn judge(path: &Path, document: &Document, problems: &mut Vec<String>) -> Entries {
+pub(super) fn judge(path: &Path, document: &Document, problems: &mut Vec<String>) -> Entries {
     let sections = settings::sections();
     // Remarks come from the grammar and from the table; told in the order of the file's lines.
     let mut remarks: Vec<(usize, String)> =

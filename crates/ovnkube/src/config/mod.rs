@@ -3,6 +3,7 @@
 //! A flag wins over the environment, the environment over the file, the file over the default. All layers
 //! are read and every problem in them is told at once, so that nobody corrects a file line by line.
 
+pub(crate) mod cluster;
 mod file;
 mod follow;
 mod ini;
@@ -49,15 +50,28 @@ impl Given {
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub(crate) enum Source {
     Default,
-    File { path: String, line: usize },
-    Environment { name: String },
-    Flag { name: String },
+    /// A key of a cluster's own ConfigMap.
+    ConfigMap {
+        name: String,
+        key: String,
+    },
+    File {
+        path: String,
+        line: usize,
+    },
+    Environment {
+        name: String,
+    },
+    Flag {
+        name: String,
+    },
 }
 
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
+            Self::ConfigMap { name, key } => write!(f, "{key} of ConfigMap {name}"),
             Self::File { path, line } => write!(f, "{path}:{line}"),
             Self::Environment { name } | Self::Flag { name } => f.write_str(name),
         }
@@ -122,6 +136,18 @@ impl Config {
             filter: self.value(&settings::LOG_LEVEL)?.to_owned(),
             format: self.value(&settings::LOG_FORMAT)?.parse()?,
         })
+    }
+
+    /// Takes the settings of a cluster's ConfigMap where neither a flag, the environment nor a file has one: the keys that
+    /// `deploy/ovnkube` turns into environment variables, then its configuration file.
+    pub(crate) fn fill_from(&mut self, map: &cluster::ConfigMap) -> Result<(), Problems> {
+        let mut entries = map.entries()?;
+        for effective in self.effective.iter_mut().filter(|effective| effective.source == Source::Default) {
+            if let Some((value, source)) = entries.remove(effective.setting) {
+                (effective.value, effective.source) = (value, source);
+            }
+        }
+        Ok(())
     }
 
     /// The value of one setting.

@@ -1,24 +1,29 @@
 //! cases: one answer of many packets. Where they differ, on what it depends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::rc::Rc;
 
+use super::ends::Side;
+use super::networks::Ranges;
 use super::{Answer, Case, Step, Verdict};
 use crate::objects::Protocol;
 
-/// What tells packets of one question apart, but for their ports: family, part of the source's network, the Service's
-/// address, the node that they come to, part of the destination's network or endpoint.
-pub(super) type Labels = [Option<String>; 5];
+/// What tells packets of one question apart, but for the parts of networks and the ports: family, the Service's address, the
+/// node that they come to, the endpoint.
+pub(super) type Labels = [Option<String>; 4];
 
 pub(super) const FAMILY: usize = 0;
-pub(super) const SOURCE: usize = 1;
-pub(super) const ADDRESS: usize = 2;
-pub(super) const ENTRANCE: usize = 3;
-pub(super) const TARGET: usize = 4;
-/// The ports come behind them.
-const DOOR: usize = 5;
+pub(super) const ADDRESS: usize = 1;
+pub(super) const ENTRANCE: usize = 2;
+pub(super) const TARGET: usize = 3;
+/// Behind the labels come the parts of networks, and the ports.
+const SOURCE: usize = 4;
+const DESTINATION: usize = 5;
+const DOOR: usize = 6;
+const DIMENSIONS: usize = 7;
 
 /// Ports that no rule tells apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Door {
     pub(super) protocol: Protocol,
     pub(super) first: u16,
@@ -48,9 +53,25 @@ impl Door {
 #[derive(Debug, Clone)]
 pub(super) struct Found {
     pub(super) labels: Labels,
+    /// The part of the source's network, if one was asked for.
+    pub(super) from: Option<Rc<Ranges>>,
+    /// The part of the destination's network.
+    pub(super) to: Option<Rc<Ranges>>,
     pub(super) door: Door,
     pub(super) yes: bool,
     pub(super) chain: Vec<Step>,
+}
+
+impl Found {
+    /// What decides it: the object and the field, but not what is said there of this very address.
+    fn decisive(&self) -> (&str, &str) {
+        self.chain.last().map(|step| (&*step.object, &*step.field)).unwrap_or_default()
+    }
+
+    fn parts(&self) -> (usize, usize) {
+        let number = |part: &Option<Rc<Ranges>>| part.as_ref().map_or(0, |part| part.number);
+        (number(&self.from), number(&self.to))
+    }
 }
 
 /// Puts everything together.
@@ -64,21 +85,11 @@ pub(super) fn combine(found: &[Found]) -> Answer {
         return Answer { verdict, chain: together(found.iter()), cases: Vec::new() };
     }
     let common = found.iter().map(|one| common(&found[0].chain, &one.chain)).min().unwrap_or(0);
-    let mut groups: BTreeMap<(Vec<&str>, bool), Vec<&Found>> = BTreeMap::new();
-    let dimensions = dimensions(found);
-    for one in found {
-        let labels = dimensions.iter().filter(|of| **of != DOOR).filter_map(|of| one.labels[*of].as_deref()).collect();
-        groups.entry((labels, !one.yes)).or_default().push(one);
-    }
-    let with_doors = dimensions.contains(&DOOR);
-    let cases = groups.into_iter().map(|((labels, no), group)| {
-        let mut parts: Vec<String> = labels.iter().map(ToString::to_string).collect();
-        if with_doors {
-            parts.push(doors(group.iter().map(|one| one.door).collect()));
-        }
-        let mut chain = together(group.into_iter());
+    let cases = groups(found).into_iter().map(|group| {
+        let what = group.what();
+        let mut chain = together(group.found.into_iter());
         chain.drain(..common.min(chain.len()));
-        Case { what: parts.join(", "), yes: !no, chain }
+        Case { what, yes: group.yes, chain }
     });
     Answer { verdict, cases: cases.collect(), chain: found[0].chain[..common].to_vec() }
 }
@@ -88,37 +99,134 @@ fn common(one: &[Step], two: &[Step]) -> usize {
     one.iter().zip(two).take_while(|(one, two)| one == two).count()
 }
 
-/// All steps, each once.
+/// All steps, each once. Of parts of a network that the same field decides, the first one is told for all.
 fn together<'a>(found: impl Iterator<Item = &'a Found>) -> Vec<Step> {
+    let mut told: HashMap<(bool, (&str, &str)), (usize, usize)> = HashMap::new();
+    let mut known: HashSet<&Step> = HashSet::new();
     let mut chain: Vec<Step> = Vec::new();
-    for step in found.flat_map(|one| &one.chain) {
-        if !chain.contains(step) {
-            chain.push(step.clone());
+    let mut left_out: HashSet<&Step> = HashSet::new();
+    for one in found {
+        if *told.entry((one.yes, one.decisive())).or_insert(one.parts()) == one.parts() {
+            chain.extend(one.chain.iter().filter(|step| known.insert(*step)).cloned());
+        } else {
+            left_out.extend(one.chain.last());
+        }
+    }
+    let others: HashSet<(&str, &str)> = left_out.difference(&known).map(|step| (&*step.object, &*step.field)).collect();
+    for step in &mut chain {
+        if others.contains(&(&*step.object, &*step.field)) {
+            step.says.push_str("; likewise for other addresses");
         }
     }
     chain
 }
 
+/// Packets that one case speaks of.
+struct Group<'a> {
+    labels: Vec<&'a str>,
+    from: Vec<&'a Rc<Ranges>>,
+    to: Vec<&'a Rc<Ranges>>,
+    /// The ports, if it depends on them.
+    doors: Option<String>,
+    yes: bool,
+    /// What decides, of all its packets.
+    decisive: BTreeSet<(&'a str, &'a str)>,
+    found: Vec<&'a Found>,
+}
+
+impl Group<'_> {
+    fn what(&self) -> String {
+        let ranges = |word: &str, parts: &[&Rc<Ranges>]| {
+            (!parts.is_empty()).then(|| format!("{word} {}", Ranges::shown(parts.iter().map(|part| &***part))))
+        };
+        let labels = self.labels.iter().map(|label| (*label).to_owned());
+        let parts = ranges("from", &self.from).into_iter().chain(ranges("to", &self.to));
+        parts.chain(labels).chain(self.doors.clone()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// What was found, in as few groups as say yes or no for sure. Parts of networks are in one group if the same decides them.
+fn groups(found: &[Found]) -> Vec<Group<'_>> {
+    let chosen = dimensions(found);
+    let mut apart: BTreeMap<(Vec<&str>, [usize; 2], bool), Vec<&Found>> = BTreeMap::new();
+    for one in found {
+        let labels = (FAMILY..=TARGET).filter(|of| chosen[*of]).filter_map(|of| one.labels[of].as_deref()).collect();
+        let (from, to) = one.parts();
+        let parts = [if chosen[SOURCE] { from } else { 0 }, if chosen[DESTINATION] { to } else { 0 }];
+        apart.entry((labels, parts, !one.yes)).or_default().push(one);
+    }
+    let groups = apart.into_iter().map(|((labels, _, no), found)| Group {
+        labels,
+        from: found[0].from.iter().filter(|_| chosen[SOURCE]).collect(),
+        to: found[0].to.iter().filter(|_| chosen[DESTINATION]).collect(),
+        doors: chosen[DOOR].then(|| doors(found.iter().map(|one| one.door).collect())),
+        yes: !no,
+        decisive: found.iter().map(|one| one.decisive()).collect(),
+        found,
+    });
+    merge(merge(groups, Side::Destination), Side::Source)
+}
+
+/// Joins groups that differ only in the parts of one side's network.
+fn merge<'a>(groups: impl IntoIterator<Item = Group<'a>>, over: Side) -> Vec<Group<'a>> {
+    let mut places = HashMap::new();
+    let mut merged: Vec<Group<'a>> = Vec::new();
+    for mut group in groups {
+        let other = match over {
+            Side::Source => &group.to,
+            Side::Destination => &group.from,
+        };
+        let other: Vec<usize> = other.iter().map(|part| part.number).collect();
+        let key = (other, group.labels.clone(), group.doors.clone(), group.yes, group.decisive.clone());
+        match places.get(&key) {
+            Some(place) => {
+                let known: &mut Group<'a> = &mut merged[*place];
+                match over {
+                    Side::Source => known.from.append(&mut group.from),
+                    Side::Destination => known.to.append(&mut group.to),
+                }
+                known.found.append(&mut group.found);
+            }
+            None => {
+                places.insert(key, merged.len());
+                merged.push(group);
+            }
+        }
+    }
+    merged
+}
+
 /// On what it depends: as few dimensions as say yes or no for sure.
-fn dimensions(found: &[Found]) -> Vec<usize> {
-    let label = |one: &Found, of: usize| match of {
-        DOOR => format!("{:?}", one.door),
-        of => one.labels[of].clone().unwrap_or_default(),
-    };
-    let decides = |chosen: &[usize]| {
-        let mut known: BTreeMap<Vec<String>, bool> = BTreeMap::new();
-        found.iter().all(|one| {
-            let key = chosen.iter().map(|of| label(one, *of)).collect();
+fn dimensions(found: &[Found]) -> [bool; DIMENSIONS] {
+    let mut doors: HashMap<Door, usize> = HashMap::new();
+    let mut texts: HashMap<&str, usize> = HashMap::new();
+    let keys: Vec<[usize; DIMENSIONS]> = found
+        .iter()
+        .map(|one| {
+            let mut key = [0; DIMENSIONS];
+            for (of, label) in one.labels.iter().enumerate() {
+                let next = texts.len() + 1;
+                key[of] = label.as_deref().map_or(0, |label| *texts.entry(label).or_insert(next));
+            }
+            (key[SOURCE], key[DESTINATION]) = one.parts();
+            let next = doors.len();
+            key[DOOR] = *doors.entry(one.door).or_insert(next);
+            key
+        })
+        .collect();
+    let decides = |chosen: &[bool; DIMENSIONS]| {
+        let mut known: HashMap<[usize; DIMENSIONS], bool> = HashMap::new();
+        found.iter().zip(&keys).all(|(one, key)| {
+            let mut key = *key;
+            key.iter_mut().zip(chosen).filter(|(_, chosen)| !**chosen).for_each(|(id, _)| *id = 0);
             *known.entry(key).or_insert(one.yes) == one.yes
         })
     };
-    let mut chosen: Vec<usize> = (0..=DOOR).collect();
+    let mut chosen = [true; DIMENSIONS];
     // What one most likely wants to hear of goes last.
-    for dimension in [FAMILY, ADDRESS, TARGET, ENTRANCE, SOURCE, DOOR] {
-        let without: Vec<usize> = chosen.iter().copied().filter(|of| *of != dimension).collect();
-        if decides(&without) {
-            chosen = without;
-        }
+    for dimension in [FAMILY, ADDRESS, TARGET, ENTRANCE, DESTINATION, SOURCE, DOOR] {
+        chosen[dimension] = false;
+        chosen[dimension] = !decides(&chosen);
     }
     chosen
 }

@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use netmodel::Prefix;
-
 use super::{CannotTell, Judge, Party, Step, step};
 use crate::desired::{Given, host_addresses};
 use crate::objects::{NodeFacts, PodFacts, Protocol};
@@ -36,16 +34,15 @@ pub(super) struct Packet<'a> {
     pub(super) port: u16,
 }
 
-/// An end that was asked for; of a network there are several, each with the addresses that it stands for.
+/// An end that was asked for; whoever has two families has two.
 #[derive(Debug, Clone)]
 pub(super) struct Place<'a> {
     pub(super) end: End<'a>,
-    pub(super) part: Option<String>,
 }
 
 impl<'a> From<End<'a>> for Place<'a> {
     fn from(end: End<'a>) -> Self {
-        Self { end, part: None }
+        Self { end }
     }
 }
 
@@ -76,6 +73,11 @@ impl<'a> Holders<'a> {
         Self(holders)
     }
 
+    /// All addresses that somebody has.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.0.keys().copied()
+    }
+
     /// Who has an address.
     pub(super) fn end(&self, address: IpAddr) -> End<'a> {
         End { who: self.0.get(&address).copied().unwrap_or(Who::Outside), address }
@@ -101,7 +103,8 @@ impl<'a> Judge<'a> {
             Party::Pod(key) => self.places_of_pod(key, side, chain),
             Party::Node(name) => Ok(Some(self.places_of_node(name, side)?)),
             Party::Service(key) => Err(CannotTell(format!("Service {key} sends nothing itself: ask for its pods"))),
-            Party::Network(prefix) if super::is_single(*prefix) => {
+            // Of a network, one address of each part is asked about.
+            Party::Network(prefix) => {
                 let end = self.holders.end(prefix.network());
                 match end.who {
                     Who::Pod(pod) => {
@@ -119,7 +122,6 @@ impl<'a> Judge<'a> {
                     Who::Node(_) | Who::Outside => Ok(Some(vec![end.into()])),
                 }
             }
-            Party::Network(prefix) => self.parts(*prefix).map(Some),
         }
     }
 
@@ -173,49 +175,5 @@ impl<'a> Judge<'a> {
             return Err(CannotTell(format!("Node {name}: {why}")));
         }
         Ok(addresses.into_iter().map(|address| End { who: Who::Node(node), address }.into()).collect())
-    }
-
-    /// A network in parts that no rule tells apart. What belongs to the cluster itself is left out.
-    fn parts(&self, network: Prefix) -> Result<Vec<Place<'a>>, CannotTell> {
-        let own: Vec<Prefix> = self.given.settings.cluster_of(network.is_ipv6()).collect();
-        if own.iter().any(|own| own.contains_prefix(network)) {
-            return Err(CannotTell(format!(
-                "{network} has addresses of pods: ask for the pods, or for networks outside"
-            )));
-        }
-        let ranges = self.given.store.services().filter_map(|service| service.spec.as_ref());
-        let ranges = ranges.flat_map(|spec| spec.source_ranges.iter().copied());
-        let cuts = self.policies.blocks().chain(ranges).chain(own.iter().copied());
-        let mut starts: Vec<IpAddr> = vec![network.network()];
-        for cut in cuts.filter(|cut| network.contains_prefix(*cut)) {
-            starts.push(cut.network());
-            starts.extend(after(cut.last()).filter(|next| network.contains(*next)));
-        }
-        starts.sort_unstable();
-        starts.dedup();
-        let mut places = Vec::new();
-        for (place, first) in starts.iter().enumerate() {
-            if own.iter().any(|own| own.contains(*first)) {
-                continue;
-            }
-            let last = starts.get(place + 1).and_then(|next| before(*next)).unwrap_or(network.last());
-            let part = if *first == last { first.to_string() } else { format!("{first}-{last}") };
-            places.push(Place { end: End { who: Who::Outside, address: *first }, part: Some(part) });
-        }
-        Ok(places)
-    }
-}
-
-fn after(address: IpAddr) -> Option<IpAddr> {
-    match address {
-        IpAddr::V4(address) => u32::from(address).checked_add(1).map(|next| IpAddr::V4(next.into())),
-        IpAddr::V6(address) => u128::from(address).checked_add(1).map(|next| IpAddr::V6(next.into())),
-    }
-}
-
-fn before(address: IpAddr) -> Option<IpAddr> {
-    match address {
-        IpAddr::V4(address) => u32::from(address).checked_sub(1).map(|next| IpAddr::V4(next.into())),
-        IpAddr::V6(address) => u128::from(address).checked_sub(1).map(|next| IpAddr::V6(next.into())),
     }
 }

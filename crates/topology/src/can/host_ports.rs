@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::cases::{ADDRESS, Door, FAMILY, Labels, SOURCE, TARGET};
+use super::cases::{ADDRESS, Door, FAMILY, Labels, TARGET};
 use super::ends::{End, Place, management_address};
 use super::{Destination, Flight, Judge, Packet, Party, Step, Who, family, is_single, step};
 use crate::desired::{host_addresses, host_port_target};
@@ -70,7 +70,6 @@ impl<'a> Judge<'a> {
         let Led { node, own, pod, target } = led;
         let mut labels = Labels::default();
         labels[FAMILY] = Some(family(own.is_ipv6()));
-        labels[SOURCE] = source.part.as_ref().map(|part| format!("from {part}"));
         labels[ADDRESS] = Some(format!("by {own}"));
         labels[TARGET] = Some(format!("Pod {}", pod.key));
         let mut chain = told.to_vec();

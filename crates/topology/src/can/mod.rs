@@ -7,20 +7,26 @@
 //!                                                                       yes, no, or on what it depends ◀── `cases`
 //! ```
 //!
-//! A question may be about many packets: of both families, to any port, to any endpoint, from a whole network. Each kind of
-//! packet is followed by itself, and `cases` puts the answers together.
+//! A question may be about many packets: of both families, to any port, to any endpoint, from a whole network (`networks`
+//! cuts it into parts of addresses that are alike). Each kind of packet is followed by itself, and `cases` puts the answers
+//! together.
 
 mod balancers;
+mod blocks;
 mod cases;
 mod ends;
 mod host_ports;
+mod networks;
 mod policies;
 mod services;
 mod way;
 mod words;
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use netmodel::Prefix;
@@ -28,12 +34,13 @@ use netmodel::Prefix;
 use self::balancers::Balancers;
 use self::cases::{Door, Found, Labels, combine};
 use self::ends::{Holders, Packet, Side, Who};
+use self::networks::Boundaries;
 use self::policies::Policies;
 pub use words::{understand, understand_party};
 
 use crate::desired::Given;
 use crate::identity::{Name, ObjectKey, PodKey};
-use crate::objects::Protocol;
+use crate::objects::{Protocol, ServiceFacts};
 use crate::reach::Network;
 use crate::rules::Direction;
 
@@ -83,7 +90,7 @@ impl fmt::Display for Destination {
 }
 
 /// One rule of the chain.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Step {
     /// The object that says it.
     pub object: String,
@@ -156,6 +163,9 @@ pub struct Judge<'a> {
     holders: Holders<'a>,
     policies: Policies<'a>,
     balancers: Balancers<'a>,
+    boundaries: OnceCell<Boundaries>,
+    all_doors: OnceCell<Rc<[Door]>>,
+    services: OnceCell<BTreeMap<IpAddr, Vec<&'a ServiceFacts>>>,
 }
 
 impl fmt::Debug for Judge<'_> {
@@ -173,13 +183,42 @@ impl<'a> Judge<'a> {
             holders: Holders::of(given),
             policies: Policies::of(given),
             balancers: Balancers::of(given),
+            boundaries: OnceCell::new(),
+            all_doors: OnceCell::new(),
+            services: OnceCell::new(),
         }
     }
 
     /// Whether packets of one come to the other.
     pub fn decide(&self, from: &Party, to: &Destination) -> Result<Answer, CannotTell> {
+        let (sources, mut left_out) = self.parts(from);
+        let (targets, more) = self.parts(&to.party);
+        left_out.extend(more);
+        let mut found = Vec::new();
+        for source in &sources {
+            for target in &targets {
+                let to = Destination { party: target.party.clone(), ..*to };
+                for mut one in self.packets(&source.party, &to)? {
+                    (one.from, one.to) = (source.ranges.clone(), target.ranges.clone());
+                    found.push(one);
+                }
+            }
+        }
+        let mut answer = combine(&found);
+        answer.chain.splice(0..0, left_out);
+        Ok(answer)
+    }
+
+    /// What becomes of all packets from one to another, neither of them a whole network. There is at least one.
+    fn packets(&self, from: &Party, to: &Destination) -> Result<Vec<Found>, CannotTell> {
         let mut chain = Vec::new();
-        let nowhere = |chain| Ok(Answer { verdict: Verdict::No, chain, cases: Vec::new() });
+        let nowhere = |chain| {
+            let door = match to.port {
+                Some(port) => Door::single(to.protocol, port),
+                None => Door { protocol: to.protocol, first: 1, last: u16::MAX },
+            };
+            Ok(vec![Found { labels: Labels::default(), from: None, to: None, door, yes: false, chain }])
+        };
         let Some(sources) = self.places(from, Side::Source, &mut chain)? else { return nowhere(chain) };
         let led = match self.to_service(&sources, to, &chain)? {
             Some(flights) => Some(flights),
@@ -202,7 +241,7 @@ impl<'a> Judge<'a> {
             chain.push(step(to.party.to_string(), "status.podIPs", says));
             return nowhere(chain);
         }
-        Ok(combine(&found))
+        Ok(found)
     }
 
     /// Whether a packet that has a way is let through by rules.
@@ -214,18 +253,37 @@ impl<'a> Judge<'a> {
                 yes = self.policies.admit(direction, &packet, &mut chain)?;
             }
         }
-        Ok(Found { labels, door, yes, chain })
+        Ok(Found { labels, from: None, to: None, door, yes, chain })
     }
 
     /// The ports that are asked for, in parts that no rule tells apart.
-    fn doors(&self, to: &Destination) -> Vec<Door> {
+    fn doors(&self, to: &Destination) -> Rc<[Door]> {
+        let all = || {
+            let protocols = Protocol::ALL.into_iter();
+            protocols.flat_map(|protocol| Door::all(protocol, self.policies.ranges(protocol))).collect()
+        };
         match to.port {
-            Some(port) => vec![Door::single(to.protocol, port)],
-            None => {
-                let all = Protocol::ALL.into_iter();
-                all.flat_map(|protocol| Door::all(protocol, self.policies.ranges(protocol))).collect()
-            }
+            Some(port) => Rc::new([Door::single(to.protocol, port)]),
+            None => self.all_doors.get_or_init(all).clone(),
         }
+    }
+
+    /// The Services that have an address of their own like this one.
+    fn services_at(&self, address: IpAddr) -> impl Iterator<Item = &'a ServiceFacts> {
+        let index = || {
+            let mut index: BTreeMap<IpAddr, Vec<&'a ServiceFacts>> = BTreeMap::new();
+            for service in self.given.store.services() {
+                let addresses = service
+                    .spec
+                    .iter()
+                    .flat_map(|spec| [&spec.cluster_ips, &spec.external_ips, &spec.ingress_ips].into_iter().flatten());
+                for address in addresses.copied().collect::<std::collections::BTreeSet<_>>() {
+                    index.entry(address).or_default().push(service);
+                }
+            }
+            index
+        };
+        self.services.get_or_init(index).get(&address).into_iter().flatten().copied()
     }
 }
 

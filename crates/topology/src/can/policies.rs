@@ -6,16 +6,20 @@
 //!                                         tier 3: the baseline            allow · deny         ┘    at the end: allowed
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
 
 use netmodel::Prefix;
 use ovn_schema::Feature;
 
+use super::blocks::{Candidate, Rules};
 use super::ends::{End, Packet, Who, management_address};
 use super::{CannotTell, Step, step};
 use crate::desired::Given;
-use crate::identity::{Name, Owner};
+use crate::identity::{Name, Owner, PodKey};
 use crate::objects::{Action, AdminPolicyFacts, PodFacts, PolicyFacts, Protocol};
 use crate::rules::{Clause, Compiled, Direction, Others, of_admin_policy, of_policy};
 use crate::selector::{Scope, Selector};
@@ -25,8 +29,8 @@ use crate::settings::Masquerade;
 struct Policy {
     object: String,
     compiled: Compiled,
-    /// Which directions it closes but for what its clauses allow.
-    closes: BTreeSet<&'static str>,
+    /// Which directions it closes but for what its clauses allow, and how many rules these are of.
+    closes: BTreeMap<&'static str, usize>,
     /// Why it is not as its object says.
     trouble: Option<Step>,
     /// Whether the database has rules of it that its object does not say.
@@ -41,6 +45,18 @@ pub(super) struct Policies<'a> {
     /// By namespace.
     network: BTreeMap<Name, Vec<Policy>>,
     baseline: Vec<Policy>,
+    /// What is about a pod, found once.
+    rules: RefCell<BTreeMap<(Tier, Direction, Arc<PodKey>), Rc<Rules>>>,
+    /// Whether the rules of a namespace are known, found once.
+    known: RefCell<BTreeMap<Name, Result<(), CannotTell>>>,
+}
+
+/// The tiers, in the order in which they are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Tier {
+    Admin,
+    Network,
+    Baseline,
 }
 
 impl<'a> Policies<'a> {
@@ -49,7 +65,51 @@ impl<'a> Policies<'a> {
         for policy in given.store.policies() {
             network.entry(policy.key.namespace.clone()).or_default().push(of_network_policy(policy, given));
         }
-        Self { given, admin: admin_policies(false, given), network, baseline: admin_policies(true, given) }
+        Self {
+            given,
+            admin: admin_policies(false, given),
+            network,
+            baseline: admin_policies(true, given),
+            rules: RefCell::default(),
+            known: RefCell::default(),
+        }
+    }
+
+    /// The policies of a tier that may be about a pod.
+    fn tier(&self, tier: Tier, pod: &PodFacts) -> &[Policy] {
+        match tier {
+            Tier::Admin => &self.admin,
+            Tier::Network => self.network.get(&pod.key.namespace).map(Vec::as_slice).unwrap_or_default(),
+            Tier::Baseline => &self.baseline,
+        }
+    }
+
+    /// What a tier says about a pod and direction.
+    fn rules(&self, tier: Tier, direction: Direction, pod: &PodFacts) -> Rc<Rules> {
+        let key = (tier, direction, pod.key.clone());
+        if let Some(known) = self.rules.borrow().get(&key) {
+            return known.clone();
+        }
+        let mut rules = Rules::default();
+        for (place, policy) in self.tier(tier, pod).iter().enumerate() {
+            let mut selects: HashMap<&Name, bool> = HashMap::new();
+            let mut targets = |words| *selects.entry(words).or_insert_with(|| self.targets(policy, words, pod));
+            // A NetworkPolicy says nothing of a direction that it does not close.
+            if tier == Tier::Network
+                && !(policy.closes.contains_key(direction.field()) && targets(&policy.compiled.target))
+            {
+                continue;
+            }
+            rules.about.push(place);
+            for (number, clause) in policy.compiled.clauses.iter().enumerate() {
+                if clause.direction == direction && targets(&clause.target) {
+                    rules.add(place, number, &clause.others);
+                }
+            }
+        }
+        let rules = Rc::new(rules);
+        self.rules.borrow_mut().insert(key, rules.clone());
+        rules
     }
 
     /// Whether a pod's rules of a direction let a packet through; what decides it is told.
@@ -65,19 +125,19 @@ impl<'a> Policies<'a> {
         };
         let Who::Pod(pod) = own.who else { return Ok(true) };
         self.check_known(pod)?;
-        if let Some(yes) = self.by_first_rule(&self.admin, direction, pod, packet, chain) {
+        if let Some(yes) = self.by_first_rule(Tier::Admin, direction, pod, packet, chain) {
             return Ok(yes);
         }
         if let Some(yes) = self.by_network_policies(direction, pod, other, packet, chain) {
             return Ok(yes);
         }
-        Ok(self.by_first_rule(&self.baseline, direction, pod, packet, chain).unwrap_or(true))
+        Ok(self.by_first_rule(Tier::Baseline, direction, pod, packet, chain).unwrap_or(true))
     }
 
     /// Tiers 1 and 3: the first rule of the first policy decides. None if there is none, or if it leaves it to others.
     fn by_first_rule(
         &self,
-        policies: &[Policy],
+        tier: Tier,
         direction: Direction,
         pod: &PodFacts,
         packet: &Packet<'_>,
@@ -87,22 +147,28 @@ impl<'a> Policies<'a> {
             Direction::Ingress => &packet.from,
             Direction::Egress => &packet.to,
         };
-        for policy in policies {
-            let Some((clause, whom)) = self.first_match(policy, direction, pod, other, packet) else { continue };
-            chain.extend(policy.trouble.clone());
-            chain.push(step(policy.object.clone(), &clause.field, says(clause, &whom)));
-            return match clause.action {
-                Action::Allow => Some(true),
-                Action::Deny => Some(false),
-                Action::Pass => None,
-            };
+        let (policy, clause, whom) = self.first_match(tier, direction, pod, other, packet)?;
+        chain.extend(policy.trouble.clone());
+        chain.push(step(policy.object.clone(), &clause.field, says(clause, &whom)));
+        match clause.action {
+            Action::Allow => Some(true),
+            Action::Deny => Some(false),
+            Action::Pass => None,
         }
-        None
     }
 
     /// What the database has may be more than what the objects say: then nothing is claimed.
     fn check_known(&self, pod: &PodFacts) -> Result<(), CannotTell> {
         let namespace = &pod.key.namespace;
+        if let Some(known) = self.known.borrow().get(namespace) {
+            return known.clone();
+        }
+        let known = self.find_known(namespace);
+        self.known.borrow_mut().insert(namespace.clone(), known.clone());
+        known
+    }
+
+    fn find_known(&self, namespace: &Name) -> Result<(), CannotTell> {
         let store = self.given.store;
         let here = |owner: &&Owner| matches!(owner, Owner::Policy(key) if key.namespace == *namespace);
         if let Some(owner) = store.lingering().find(here) {
@@ -122,35 +188,23 @@ impl<'a> Policies<'a> {
         packet: &Packet<'_>,
         chain: &mut Vec<Step>,
     ) -> Option<bool> {
-        let of_namespace = self.network.get(&pod.key.namespace).map(Vec::as_slice).unwrap_or_default();
-        let about = |policy: &&Policy| {
-            policy.closes.contains(direction.field()) && self.targets(policy, &policy.compiled.target, pod)
-        };
-        let about: Vec<&Policy> = of_namespace.iter().filter(about).collect();
-        if about.is_empty() {
+        let of_namespace = self.tier(Tier::Network, pod);
+        let rules = self.rules(Tier::Network, direction, pod);
+        if rules.about.is_empty() {
             return None;
         }
         if let Some(step) = self.never_denied(direction, pod, other.address) {
             chain.push(step);
             return Some(true);
         }
-        for policy in &about {
-            if let Some((clause, whom)) = self.first_match(policy, direction, pod, other, packet) {
-                chain.extend(policy.trouble.clone());
-                chain.push(step(policy.object.clone(), &clause.field, says(clause, &whom)));
-                return Some(true);
-            }
-        }
-        for policy in &about {
+        if let Some((policy, clause, whom)) = self.first_match(Tier::Network, direction, pod, other, packet) {
             chain.extend(policy.trouble.clone());
-            let rules: BTreeSet<usize> = policy
-                .compiled
-                .clauses
-                .iter()
-                .filter(|clause| clause.direction == direction)
-                .map(|clause| clause.place)
-                .collect();
-            let none = match rules.len() {
+            chain.push(step(policy.object.clone(), &clause.field, says(clause, &whom)));
+            return Some(true);
+        }
+        for policy in rules.about.iter().map(|place| &of_namespace[*place]) {
+            chain.extend(policy.trouble.clone());
+            let none = match policy.closes.get(direction.field()).copied().unwrap_or_default() {
                 0 => "and none of its rules allows anything".to_owned(),
                 1 => "and its rule does not allow this".to_owned(),
                 many => format!("and none of its {many} rules allows this"),
@@ -178,24 +232,27 @@ impl<'a> Policies<'a> {
         hairpin.then(|| step(format!("Pod {}", pod.key), "status.podIPs", "it reaches itself through the Service"))
     }
 
-    fn first_match<'p>(
+    /// The first clause of a tier that is about a packet, with its policy and whom it means.
+    fn first_match(
         &self,
-        policy: &'p Policy,
+        tier: Tier,
         direction: Direction,
         pod: &PodFacts,
         other: &End<'_>,
         packet: &Packet<'_>,
-    ) -> Option<(&'p Clause, String)> {
-        let clauses = policy.compiled.clauses.iter().filter(|clause| clause.direction == direction);
-        let mut clauses = clauses.filter(|clause| self.targets(policy, &clause.target, pod));
-        clauses.find_map(|clause| {
-            let over = |(protocol, range): &(Protocol, Option<(u16, u16)>)| {
-                *protocol == packet.protocol && range.is_none_or(|(first, last)| (first..=last).contains(&packet.port))
-            };
+    ) -> Option<(&Policy, &Clause, String)> {
+        let policies = self.tier(tier, pod);
+        let over = |(protocol, range): &(Protocol, Option<(u16, u16)>)| {
+            *protocol == packet.protocol && range.is_none_or(|(first, last)| (first..=last).contains(&packet.port))
+        };
+        let rules = self.rules(tier, direction, pod);
+        rules.candidates(other.address).find_map(|Candidate { policy, clause, block }| {
+            let policy = &policies[policy];
+            let clause = &policy.compiled.clauses[clause];
             if !clause.ports.is_empty() && !clause.ports.iter().any(over) {
                 return None;
             }
-            Some((clause, self.among(policy, &clause.others, other)?))
+            Some((policy, clause, self.among(policy, &clause.others, other, block)?))
         })
     }
 
@@ -204,18 +261,20 @@ impl<'a> Policies<'a> {
         selector.is_some_and(|selector| selector.selects(pod, &self.given.store.labels_of(&pod.key.namespace)))
     }
 
-    /// Whether one is among the others that a clause speaks of, and as whom.
-    fn among(&self, policy: &Policy, others: &Others, end: &End<'_>) -> Option<String> {
+    /// Whether one is among the others that a clause speaks of, and as whom; the block is the one that has its address.
+    fn among(&self, policy: &Policy, others: &Others, end: &End<'_>, block: Option<usize>) -> Option<String> {
         let selected = |words: &Name| {
             let selector = policy.compiled.selectors.get(words).filter(|selector| self.is_in(selector, end))?;
             Some(describe(selector))
         };
         match others {
             Others::Anyone => Some("everybody".to_owned()),
-            Others::Those { sets, blocks } => sets.iter().find_map(selected).or_else(|| block_of(blocks, end.address)),
+            Others::Those { sets, blocks } => {
+                sets.iter().find_map(selected).or_else(|| Some(describe_block(blocks.get(block?)?)))
+            }
             Others::Within { set, blocks } => {
-                let (whom, block) = (selected(set)?, block_of(blocks, end.address)?);
-                Some(format!("{whom} in {block}"))
+                let block = blocks.get(block?)?;
+                Some(format!("{} in {}", selected(set)?, describe_block(block)))
             }
         }
     }
@@ -269,10 +328,16 @@ fn of_network_policy(policy: &PolicyFacts, given: Given<'_>) -> Policy {
     } else {
         "the pods that it selects are closed in its directions"
     };
-    let closes = directions.into_iter().filter(|(_, rules)| rules.is_some()).map(|(direction, _)| direction.field());
+    let compiled = of_policy(policy, given.store);
+    let rules = |direction: Direction| {
+        let clauses = compiled.clauses.iter().filter(|clause| clause.direction == direction);
+        clauses.map(|clause| clause.place).collect::<BTreeSet<usize>>().len()
+    };
+    let closes = directions.into_iter().filter(|(_, rules)| rules.is_some());
+    let closes = closes.map(|(direction, _)| (direction.field(), rules(direction))).collect();
     Policy {
-        compiled: of_policy(policy, given.store),
-        closes: closes.collect(),
+        compiled,
+        closes,
         trouble: trouble(&object, policy.broken.as_deref(), instead),
         frozen: given.store.is_frozen(&Owner::Policy(policy.key.clone())),
         object,
@@ -301,7 +366,7 @@ fn admin_policies(baseline: bool, given: Given<'_>) -> Vec<Policy> {
         let nothing =
             Compiled { target: "".into(), clauses: Vec::new(), selectors: BTreeMap::new(), named: BTreeSet::new() };
         let trouble = trouble(&object, policy.broken.as_deref(), "what it said before stays in force");
-        Some(Policy { object, compiled: compiled.unwrap_or(nothing), closes: BTreeSet::new(), trouble, frozen })
+        Some(Policy { object, compiled: compiled.unwrap_or(nothing), closes: BTreeMap::new(), trouble, frozen })
     });
     policies.collect()
 }
@@ -312,14 +377,10 @@ fn trouble(object: &str, broken: Option<&str>, instead: &str) -> Option<Step> {
     Some(step(object.to_owned(), field, format!("it cannot be understood ({why}): {instead}")))
 }
 
-/// The block that has an address.
-fn block_of(blocks: &[(Prefix, Box<[Prefix]>)], address: IpAddr) -> Option<String> {
-    let has = |(cidr, except): &&(Prefix, Box<[Prefix]>)| {
-        cidr.contains(address) && !except.iter().any(|out| out.contains(address))
-    };
-    let (cidr, except) = blocks.iter().find(has)?;
+/// A block, to be read.
+fn describe_block((cidr, except): &(Prefix, Box<[Prefix]>)) -> String {
     let without: Vec<String> = except.iter().map(ToString::to_string).collect();
-    Some(if without.is_empty() { cidr.to_string() } else { format!("{cidr} without {}", without.join(", ")) })
+    if without.is_empty() { cidr.to_string() } else { format!("{cidr} without {}", without.join(", ")) }
 }
 
 fn says(clause: &Clause, whom: &str) -> String {

@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use super::balancers::{Balancing, Entry};
-use super::cases::{ADDRESS, Door, ENTRANCE, FAMILY, Labels, SOURCE, TARGET};
+use super::cases::{ADDRESS, Door, ENTRANCE, FAMILY, Labels, TARGET};
 use super::ends::{End, Place, management_address};
 use super::{CannotTell, Destination, Flight, Judge, Packet, Party, Step, Who, family, is_single, step};
 use crate::desired::host_addresses;
@@ -204,7 +204,7 @@ impl<'a> Judge<'a> {
         };
         let mut known = None;
         let mut vips = Vec::new();
-        for service in store.services() {
+        for service in self.services_at(address) {
             let Some(spec) = service.spec.as_deref() else { continue };
             let Some(field) = fields(spec) else { continue };
             if field == CLUSTER {
@@ -246,7 +246,6 @@ impl<'a> Judge<'a> {
     fn send(&self, source: &Place<'a>, vip: Vip<'a>, told: &[Step], flights: &mut Vec<Flight<'a>>) {
         let mut labels = Labels::default();
         labels[FAMILY] = Some(family(vip.socket.is_ipv6()));
-        labels[SOURCE] = source.part.as_ref().map(|part| format!("from {part}"));
         labels[ADDRESS] = Some(format!("by {}", vip.socket));
         let mut way = Leg { vip, labels, chain: told.to_vec(), source: source.end, leaves: None };
         if !self.is_in_ranges(&mut way) {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::cases::{FAMILY, Labels, SOURCE, TARGET};
+use super::cases::{FAMILY, Labels};
 use super::ends::{End, Place};
 use super::{CannotTell, Destination, Flight, Judge, Packet, Step, Who, family, step};
 use crate::identity::PodKey;
@@ -25,9 +25,7 @@ impl<'a> Judge<'a> {
                 let way = self.way(&source.end, &target.end, &mut chain)?;
                 let mut labels = Labels::default();
                 labels[FAMILY] = Some(family(target.end.address.is_ipv6()));
-                labels[SOURCE] = source.part.as_ref().map(|part| format!("from {part}"));
-                labels[TARGET] = target.part.as_ref().map(|part| format!("to {part}"));
-                for door in self.doors(to) {
+                for door in self.doors(to).iter().copied() {
                     let packet = Packet { from: source.end, to: target.end, protocol: door.protocol, port: door.first };
                     // What a pod sends to itself never leaves it, and meets no rule.
                     let ruled = (source.end.address != target.end.address).then_some(packet);

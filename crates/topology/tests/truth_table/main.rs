@@ -5,5 +5,6 @@
 //! tells what to do with a seed that failed. The same questions are put to `ovn-trace` by ovnkube's `truth_table`.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod networks;
 mod table;
 mod world;

@@ -175,7 +175,7 @@ pub(crate) fn party(place: &Place) -> Party {
     }
 }
 
-fn single(address: IpAddr) -> Party {
+pub(crate) fn single(address: IpAddr) -> Party {
     Party::Network(Prefix::new(address, if address.is_ipv6() { 128 } else { 32 }).unwrap())
 }
 

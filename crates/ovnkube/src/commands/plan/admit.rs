@@ -87,23 +87,9 @@ pub(super) fn admit((kind, namespace, name): &Key, object: &mut Value) {
     }
 }
 
-/// Nodes as their agents would have told of them, with addresses of these families (IPv6 or not): those that are kept for
-/// documentation.
-pub(super) fn sample_nodes(count: u8, families: &[bool]) -> Vec<(Key, Value)> {
-    let node = |number: u8| {
-        let name = format!("sample-{number}");
-        let of = |v6: &bool| if *v6 { format!("2001:db8::{number:x}/64") } else { format!("192.0.2.{number}/24") };
-        let addresses: Vec<String> = families.iter().map(of).collect();
-        let hops: Vec<&str> = families.iter().map(|v6| if *v6 { "2001:db8::ffff" } else { "192.0.2.254" }).collect();
-        let gateway = json!({"default": {"mode": "shared", "interface-id": format!("br-ex_{name}"),
-            "mac-address": format!("0a:58:c0:00:02:{number:02x}"), "next-hops": hops, "ip-addresses": addresses}});
-        let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "annotations": {
-            "k8s.ovn.org/node-chassis-id": name,
-            "k8s.ovn.org/host-cidrs": json!(addresses).to_string(),
-            "k8s.ovn.org/l3-gateway-config": gateway.to_string()}}});
-        ((ObjectKind::Node, String::new(), name), object)
-    };
-    (1..=count).map(node).collect()
+/// Whether a pod needs no node any more.
+pub(super) fn has_ended(pod: &Value) -> bool {
+    ["Succeeded", "Failed"].contains(&pod["status"]["phase"].as_str().unwrap_or_default())
 }
 
 /// Places pods of manifests that say no node: on these, in turn. Returns those that stay without.
@@ -112,9 +98,8 @@ pub(super) fn place_pods(objects: &mut Objects, nodes: &[String], is_manifest: i
     let mut turns = nodes.iter().cycle();
     let pods = objects.iter_mut().filter(|(key, _)| key.0 == ObjectKind::Pod && is_manifest(key));
     for ((_, namespace, name), pod) in pods {
-        let phase = pod["status"]["phase"].as_str().unwrap_or_default();
         let placed = pod["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty());
-        if placed || ["Succeeded", "Failed"].contains(&phase) {
+        if placed || has_ended(pod) {
             continue;
         }
         match turns.next() {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{anyhow, bail};
 use controller::DatabaseAccess;
 use kubernetes::{Api, ApiError};
 use ovn_schema::northbound;
@@ -15,43 +15,96 @@ use serde_json::Value;
 use topology::store::ObjectKind;
 
 use super::admit::Objects;
+use crate::config::cluster::{self, ConfigMap};
 
 /// So long is a server waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// So many objects come in one answer.
 const PAGE: usize = 500;
 
-/// All objects of a cluster that are part of the network.
-pub(super) async fn objects(kubeconfig: &Path) -> anyhow::Result<Objects> {
-    let api = Api::from_kubeconfig(Some(kubeconfig), None).await?.with_timeout(PATIENCE);
-    let mut objects = Objects::new();
-    for kind in ObjectKind::ALL {
-        let mut next = String::new();
-        loop {
-            let page = api.get(&format!("{}?limit={PAGE}{next}", kind.collection())).await;
-            let page = match page {
-                // A type that is not installed has no objects.
-                Err(ApiError::NotFound(_)) if kind.is_optional() => break,
-                Err(error) => {
-                    let hint = "check that the kubeconfig's server runs, and that its user may list this kind";
-                    bail!("cannot list {} of {}: {error}; hint: {hint}", kind.name(), api.server());
+/// A cluster that is only read.
+pub(super) struct Cluster {
+    api: Api,
+}
+
+impl Cluster {
+    pub(super) async fn connect(kubeconfig: &Path) -> anyhow::Result<Self> {
+        Ok(Self { api: Api::from_kubeconfig(Some(kubeconfig), None).await?.with_timeout(PATIENCE) })
+    }
+
+    /// All objects that are part of the network.
+    pub(super) async fn objects(&self) -> anyhow::Result<Objects> {
+        let mut objects = Objects::new();
+        for kind in ObjectKind::ALL {
+            let mut next = String::new();
+            loop {
+                let mut page = match self.get(&format!("{}?limit={PAGE}{next}", kind.collection())).await {
+                    // A type that is not installed has no objects.
+                    Err(Failure::Api(ApiError::NotFound(_))) if kind.is_optional() => break,
+                    Err(error) => {
+                        let hint = "check that the kubeconfig's server runs, and that its user may list this kind";
+                        bail!("cannot list {} of {}: {error}; hint: {hint}", kind.name(), self.api.server());
+                    }
+                    Ok(page) => page,
+                };
+                for object in page["items"].as_array_mut().map(std::mem::take).unwrap_or_default() {
+                    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+                    objects.insert((kind, text("namespace"), text("name")), object);
                 }
-                Ok(page) => page,
-            };
-            let mut page: Value = serde_json::from_slice(&page)
-                .with_context(|| format!("{} answered with something that is not JSON", api.server()))?;
-            for object in page["items"].as_array_mut().map(std::mem::take).unwrap_or_default() {
-                let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
-                objects.insert((kind, text("namespace"), text("name")), object);
+                match page["metadata"]["continue"].as_str().filter(|token| !token.is_empty()) {
+                    // Such a token has only letters that may stand in a query.
+                    Some(token) => next = format!("&continue={token}"),
+                    None => break,
+                }
             }
-            match page["metadata"]["continue"].as_str().filter(|token| !token.is_empty()) {
-                // Such a token has only letters that may stand in a query.
-                Some(token) => next = format!("&continue={token}"),
-                None => break,
+        }
+        Ok(objects)
+    }
+
+    /// The ConfigMap that the cluster's own pods are configured by: in this namespace, or, if none is named, in the usual one
+    /// or the only other one that has it. The error says why there is none.
+    pub(super) async fn config_map(&self, namespace: Option<&str>) -> Result<ConfigMap, String> {
+        let (usual, name) = (namespace.unwrap_or(cluster::NAMESPACE), cluster::NAME);
+        match self.get(&format!("/api/v1/namespaces/{usual}/configmaps/{name}")).await {
+            Ok(object) => return Ok(config_map(&object)),
+            Err(Failure::Api(ApiError::NotFound(_))) if namespace.is_none() => {}
+            Err(Failure::Api(ApiError::NotFound(_))) => return Err(format!("there is no ConfigMap {usual}/{name}")),
+            Err(error) => return Err(format!("cannot read ConfigMap {usual}/{name}: {error}")),
+        }
+        let query = format!("/api/v1/configmaps?fieldSelector=metadata.name%3D{name}");
+        let list = self.get(&query).await.map_err(|error| {
+            format!("there is no ConfigMap {usual}/{name}, and those of other namespaces cannot be listed: {error}")
+        })?;
+        let all: Vec<ConfigMap> = list["items"].as_array().into_iter().flatten().map(config_map).collect();
+        let names: Vec<String> = all.iter().map(|map| map.name.clone()).collect();
+        match <[ConfigMap; 1]>::try_from(all) {
+            Ok([only]) => Ok(only),
+            Err(_) if names.is_empty() => Err(format!("there is no ConfigMap {name} in any namespace")),
+            Err(_) => {
+                Err(format!("there are several ConfigMaps ({}): --config-namespace chooses one", names.join(", ")))
             }
         }
     }
-    Ok(objects)
+
+    async fn get(&self, path: &str) -> Result<Value, Failure> {
+        let answer = self.api.get(path).await.map_err(Failure::Api)?;
+        serde_json::from_slice(&answer).map_err(Failure::NotJson)
+    }
+}
+
+fn config_map(object: &Value) -> ConfigMap {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+    let data = object["data"].as_object().into_iter().flatten();
+    let data = data.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
+    ConfigMap { name: format!("{}/{}", text("namespace"), text("name")), data: data.collect() }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("{0}")]
+    Api(ApiError),
+    #[error("the server's answer is not JSON: {0}")]
+    NotJson(serde_json::Error),
 }
 
 /// The rows of a database at one moment.

@@ -12,6 +12,7 @@ use serde_json::Value;
 use topology::store::ObjectKind;
 
 use super::kinds::{self, Known};
+use super::yaml;
 
 /// So deep do folders go: deeper is a link that leads back.
 const DEEPEST: usize = 32;
@@ -145,9 +146,7 @@ impl Loaded {
             }
         }
         for (line, document) in documents(text) {
-            // As the API server reads it, `n` is a letter and no boolean.
-            let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
-            match serde_saphyr::from_str_with_options::<Value>(document, options) {
+            match yaml::parse(document) {
                 Ok(Value::Null) => {}
                 Ok(object) => self.object(file, line, object, None),
                 Err(error) => {

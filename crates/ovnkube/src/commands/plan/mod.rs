@@ -6,12 +6,15 @@
 //! ```
 
 mod admit;
+mod assume;
+mod cluster_settings;
 mod kinds;
 mod live;
 mod load;
 mod question;
 mod report;
 mod show;
+mod yaml;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -40,22 +43,22 @@ pub(super) fn run(plan: &Plan, given: &Given) -> anyhow::Result<ExitCode> {
         let names: Vec<String> = remotes.0.iter().map(ToString::to_string).collect();
         given.flags.insert(settings::NB_ADDRESS.flag, names.join(","));
     }
-    let config = Config::load(&given)?;
+    let mut config = Config::load(&given)?;
     telemetry::init_logs(&config.log_options()?)?;
     let wrong = |error: anyhow::Error| Problems(vec![format!("{error:#}")]);
-    let cluster = agreement::cluster(&config).map_err(wrong)?;
     // Only a cluster that is named is looked at: the file's own belongs to a role.
     let kubeconfig = given.flags.get(settings::KUBECONFIG.flag);
     if plan.files.is_empty() && kubeconfig.is_none() {
         return Err(Problems(vec!["nothing to plan; hint: give -f DIR|FILE, or --kubeconfig FILE".into()]).into());
     }
-    let question = plan.can.as_deref().map(question::words).transpose()?;
+    let questions = question::questions(&plan.can)?;
     let mut loaded = Loaded::read(&plan.files);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let there = match kubeconfig {
-        Some(file) => runtime.block_on(live::objects(Path::new(file)))?,
-        None => Objects::new(),
+    let (there, mut notes) = match kubeconfig {
+        Some(file) => runtime.block_on(read_cluster(plan, Path::new(file), &mut config))?,
+        None => (Objects::new(), Vec::new()),
     };
+    let cluster = agreement::cluster(&config).map_err(wrong)?;
     let mut preview = match &plan.nb {
         None => Preview::new(cluster.clone())?,
         Some(_) => {
@@ -72,21 +75,22 @@ pub(super) fn run(plan: &Plan, given: &Given) -> anyhow::Result<ExitCode> {
         preview.settle()?;
     }
     let before = preview.snapshot();
-    let (objects, mut hints) = objects(plan, &loaded, &there, &cluster);
+    let (objects, mut hints, assumed) = objects(plan, &loaded, &there, &cluster);
+    notes.extend(assumed);
     for (key, object) in objects {
         let place = loaded.manifests.get(&key).map(|manifest| manifest.place.clone());
         put(&mut preview, &key, object, place, &mut loaded.mistakes);
     }
     preview.settle()?;
     if let Some(given) = preview.engine().given() {
-        let asked = match (question, &plan.matrix) {
-            (Some((from, to)), _) => Some(question::can(given, from, to, plan.output)),
-            (None, Some(asked)) => Some(question::matrix(given, asked, plan.output)),
-            (None, None) => None,
+        let asked = match &plan.matrix {
+            _ if !questions.is_empty() => Some(question::can(given, &questions, &notes, plan.output)),
+            Some(asked) => Some(question::matrix(given, asked, &notes, plan.output)),
+            None => None,
         };
         if let Some(answer) = asked {
             tell(&loaded.mistakes);
-            tell_remarks(&preview, &hints);
+            tell_remarks(&preview, &notes, &hints);
             let answer = answer?;
             return Ok(if loaded.mistakes.is_empty() { answer } else { ExitCode::from(FAILED) });
         }
@@ -101,6 +105,7 @@ pub(super) fn run(plan: &Plan, given: &Given) -> anyhow::Result<ExitCode> {
         warnings: preview.warnings().into_iter().map(Into::into).collect(),
         not_part_of_the_network: loaded.ignored,
         errors: loaded.mistakes,
+        notes,
         hints,
     };
     match plan.output {
@@ -108,6 +113,7 @@ pub(super) fn run(plan: &Plan, given: &Given) -> anyhow::Result<ExitCode> {
         Output::Table => console::print(&show::text(&report, console::table::colour()))?,
     }
     tell(&report.errors);
+    tell_notes(&report.notes);
     Ok(match (report.errors.is_empty(), report.changes) {
         (false, _) => ExitCode::from(FAILED),
         (true, true) => ExitCode::from(CHANGES),
@@ -116,13 +122,32 @@ pub(super) fn run(plan: &Plan, given: &Given) -> anyhow::Result<ExitCode> {
 }
 
 /// An answer may rest on what is not in force as its object says, or on what is missing: that is told beside it.
-fn tell_remarks(preview: &Preview, hints: &[String]) {
+fn tell_remarks(preview: &Preview, notes: &[String], hints: &[String]) {
     for Remark { kind, name, reason, message } in preview.refused().into_iter().chain(preview.warnings()) {
         eprintln!("warning: {}", value::tame(&format!("{kind} {name}: {reason}: {message}")));
     }
+    tell_notes(notes);
     for hint in hints {
         eprintln!("hint: {}", value::tame(hint));
     }
+}
+
+/// What is used or assumed without having been given.
+fn tell_notes(notes: &[String]) {
+    for note in notes {
+        eprintln!("note: {}", value::tame(note));
+    }
+}
+
+/// The objects of a cluster, and its settings below those that are given here; with notes on the settings.
+async fn read_cluster(plan: &Plan, kubeconfig: &Path, config: &mut Config) -> anyhow::Result<(Objects, Vec<String>)> {
+    let cluster = live::Cluster::connect(kubeconfig).await?;
+    let objects = cluster.objects().await?;
+    let found = cluster.config_map(plan.config_namespace.as_deref()).await;
+    if let (Err(why), Some(_)) = (&found, &plan.config_namespace) {
+        anyhow::bail!("{why}; hint: --config-namespace names the namespace of ConfigMap ovn-config");
+    }
+    Ok((objects, cluster_settings::settle(config, found)?))
 }
 
 fn tell(mistakes: &[Mistake]) {
@@ -132,8 +157,13 @@ fn tell(mistakes: &[Mistake]) {
     }
 }
 
-/// Everything that there would be, with the hints that it calls for.
-fn objects(plan: &Plan, loaded: &Loaded, there: &Objects, cluster: &ClusterSettings) -> (Objects, Vec<String>) {
+/// Everything that there would be, with the hints that it calls for, and notes on what is assumed.
+fn objects(
+    plan: &Plan,
+    loaded: &Loaded,
+    there: &Objects,
+    cluster: &ClusterSettings,
+) -> (Objects, Vec<String>, Vec<String>) {
     let mut objects = there.clone();
     for (key, manifest) in &loaded.manifests {
         let mut object = manifest.object.clone();
@@ -143,24 +173,12 @@ fn objects(plan: &Plan, loaded: &Loaded, there: &Objects, cluster: &ClusterSetti
         admit::admit(key, &mut object);
         objects.insert(key.clone(), object);
     }
-    let mut hints = Vec::new();
+    let mut notes: Vec<String> = assume::namespaces(&mut objects, loaded.manifests.keys()).into_iter().collect();
     let has_nodes = objects.keys().any(|(kind, ..)| *kind == ObjectKind::Node);
-    let mut nodes: Vec<String> = plan.node.iter().cloned().collect();
-    match plan.sample_nodes {
-        Some(_) if has_nodes => hints.push("there are nodes: --sample-nodes is not needed, and none is assumed".into()),
-        Some(count) => {
-            let samples = admit::sample_nodes(count, &cluster.families().collect::<Vec<_>>());
-            if nodes.is_empty() {
-                nodes = samples.iter().map(|((_, _, name), _)| name.clone()).collect();
-            }
-            for (key, mut object) in samples {
-                admit::admit(&key, &mut object);
-                objects.insert(key, object);
-            }
-        }
-        None => {}
-    }
-    let left = admit::place_pods(&mut objects, &nodes, |key| loaded.manifests.contains_key(key));
+    let is_manifest = |key: &Key| loaded.manifests.contains_key(key);
+    let assume::Nodes { place, notes: of_nodes, mut hints } = assume::nodes(plan, &mut objects, is_manifest, cluster);
+    notes.extend(of_nodes);
+    let left = admit::place_pods(&mut objects, &place, is_manifest);
     if let Some(first) = left.first() {
         let count = left.len();
         let (pods, them) = match count {
@@ -173,14 +191,9 @@ fn objects(plan: &Plan, loaded: &Loaded, there: &Objects, cluster: &ClusterSetti
         };
         hints.push(format!("{pods} no spec.nodeName, which a scheduler would give: {hint}"));
     }
-    if let Some(node) =
-        plan.node.as_ref().filter(|node| !objects.contains_key(&(ObjectKind::Node, String::new(), (*node).clone())))
-    {
-        hints.push(format!("there is no Node {node}, which --node names: give its manifest as well"));
-    }
     admit::serve(&mut objects, &cluster.services);
     hints.extend(without_endpoints(&objects));
-    (objects, hints)
+    (objects, hints, notes)
 }
 
 /// Services whose endpoints nobody has made.

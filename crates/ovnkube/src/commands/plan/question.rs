@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::anyhow;
 use console::table::{Cell, colour, render};
 use serde::Serialize;
-use topology::can::{Answer, Case, Destination, Judge, Party, Step, Verdict, understand, understand_party};
+use topology::can::{Answer, CannotTell, Case, Destination, Judge, Party, Step, Verdict, understand, understand_party};
 use topology::desired::Given;
 
 use crate::cli::Output;
@@ -22,6 +22,31 @@ struct Told<'a> {
     chain: Vec<Rule<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     cases: Vec<ToldCase<'a>>,
+}
+
+/// The answers to one question or several.
+#[derive(Serialize)]
+struct ToldAll<'a> {
+    answers: Vec<ToldOrNot<'a>>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    notes: &'a [String],
+}
+
+/// An answer, or why there is none.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum ToldOrNot<'a> {
+    Told(Told<'a>),
+    Not { from: String, to: String, can: Option<bool>, error: String },
+}
+
+/// The only answer.
+#[derive(Serialize)]
+struct ToldAlone<'a> {
+    #[serde(flatten)]
+    told: Told<'a>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    notes: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -42,37 +67,100 @@ fn misuse(message: impl Into<String>) -> anyhow::Error {
     Problems(vec![message.into()]).into()
 }
 
-/// Splits `from=… to=…`, in either order.
-pub(super) fn words(words: &[String]) -> anyhow::Result<(&str, &str)> {
-    let after = |name: &str| words.iter().find_map(|word| word.strip_prefix(name));
-    match (after("from="), after("to=")) {
-        (Some(from), Some(to)) => Ok((from, to)),
-        _ => Err(misuse("--can needs who and whom; hint: --can from=default/web to=default/db:5432")),
+/// Whom each `--can` asks about, as it was written.
+pub(super) type Question<'a> = (&'a str, &'a str);
+
+/// Splits the words of all `--can`, which are two each: `from=…` and `to=…`, in either order.
+pub(super) fn questions(words: &[String]) -> anyhow::Result<Vec<Question<'_>>> {
+    let question = |words: &'_ [String]| {
+        let after = |name: &str| words.iter().position(|word| word.starts_with(name));
+        after("from=").zip(after("to="))
+    };
+    let mut questions = Vec::new();
+    for pair in words.chunks(2) {
+        let Some((from, to)) = question(pair) else {
+            return Err(misuse("--can needs who and whom; hint: --can from=default/web to=default/db:5432"));
+        };
+        questions.push((&pair[from]["from=".len()..], &pair[to]["to=".len()..]));
     }
+    Ok(questions)
 }
 
-/// Answers one question.
-pub(super) fn can(given: Given<'_>, from: &str, to: &str, output: Output) -> anyhow::Result<ExitCode> {
-    let from = understand_party(given.store, from).map_err(|why| misuse(format!("from: {why}")))?;
-    let to = understand(given.store, to).map_err(|why| misuse(format!("to: {why}")))?;
-    let answer = Judge::new(given).decide(&from, &to)?;
-    match output {
-        Output::Json => console::print_json(&told(&from, &to, &answer))?,
-        Output::Table => {
-            let word = match answer.verdict {
-                Verdict::Yes => "yes",
-                Verdict::No => "no",
-                Verdict::Some => "some",
-            };
-            let mut text = format!("{word}: {from} to {to}\n{}", table(&answer.chain));
-            for Case { what, yes, chain } in &answer.cases {
-                let word = if *yes { "yes" } else { "no" };
-                text.push_str(&format!("\n{word}: {}\n{}", value::tame(what), table(chain)));
+/// Answers all questions. One that has no answer does not keep the others from theirs.
+pub(super) fn can(
+    given: Given<'_>,
+    questions: &[Question<'_>],
+    notes: &[String],
+    output: Output,
+) -> anyhow::Result<ExitCode> {
+    let mut asked = Vec::new();
+    let mut wrong = Vec::new();
+    for (from, to) in questions {
+        match (understand_party(given.store, from), understand(given.store, to)) {
+            (Ok(from), Ok(to)) => asked.push((from, to)),
+            (from, to) => {
+                wrong.extend(from.err().map(|why| format!("from: {why}")));
+                wrong.extend(to.err().map(|why| format!("to: {why}")));
             }
-            console::print(&text)?;
         }
     }
-    Ok(if answer.verdict == Verdict::Yes { ExitCode::SUCCESS } else { ExitCode::from(CHANGES) })
+    if !wrong.is_empty() {
+        return Err(Problems(wrong).into());
+    }
+    let judge = Judge::new(given);
+    let answers: Vec<Result<Answer, CannotTell>> = asked.iter().map(|(from, to)| judge.decide(from, to)).collect();
+    // Without others, it is the failure of the command.
+    if let [Err(why)] = &answers[..] {
+        return Err(why.clone().into());
+    }
+    let all = || asked.iter().zip(&answers);
+    match output {
+        Output::Json => {
+            let mut told: Vec<ToldOrNot<'_>> = all().map(|((from, to), answer)| told(from, to, answer)).collect();
+            match told.pop() {
+                Some(ToldOrNot::Told(told)) if answers.len() == 1 => {
+                    console::print_json(&ToldAlone { told, notes })?;
+                }
+                last => {
+                    told.extend(last);
+                    console::print_json(&ToldAll { answers: told, notes })?;
+                }
+            }
+        }
+        Output::Table => {
+            let texts: Vec<String> = all()
+                .map(|((from, to), answer)| match answer {
+                    Ok(answer) => text(from, to, answer),
+                    Err(_) => format!("cannot tell: {from} to {to}\n"),
+                })
+                .collect();
+            console::print(&texts.join("\n"))?;
+        }
+    }
+    for ((from, to), why) in all().filter_map(|(asked, answer)| Some((asked, answer.as_ref().err()?))) {
+        eprintln!("error: {}", value::tame(&format!("{from} to {to}: {why}")));
+    }
+    let yes = |answer: &Result<Answer, _>| matches!(answer, Ok(Answer { verdict: Verdict::Yes, .. }));
+    Ok(match answers.iter().all(yes) {
+        true => ExitCode::SUCCESS,
+        false if answers.iter().any(Result::is_err) => ExitCode::from(FAILED),
+        false => ExitCode::from(CHANGES),
+    })
+}
+
+/// An answer for people.
+fn text(from: &Party, to: &Destination, answer: &Answer) -> String {
+    let word = match answer.verdict {
+        Verdict::Yes => "yes",
+        Verdict::No => "no",
+        Verdict::Some => "some",
+    };
+    let mut text = format!("{word}: {from} to {to}\n{}", table(&answer.chain));
+    for Case { what, yes, chain } in &answer.cases {
+        let word = if *yes { "yes" } else { "no" };
+        text.push_str(&format!("\n{word}: {}\n{}", value::tame(what), table(chain)));
+    }
+    text
 }
 
 /// The rules that decide.
@@ -94,24 +182,30 @@ fn told_of(verdict: Verdict) -> Option<bool> {
     }
 }
 
-fn told<'a>(from: &Party, to: &Destination, answer: &'a Answer) -> Told<'a> {
+fn told<'a>(from: &Party, to: &Destination, answer: &'a Result<Answer, CannotTell>) -> ToldOrNot<'a> {
     fn rules(chain: &[Step]) -> Vec<Rule<'_>> {
         chain.iter().map(|step| Rule { object: &step.object, field: &step.field, says: &step.says }).collect()
     }
     let case = |case: &'a Case| ToldCase { what: &case.what, can: case.yes, chain: rules(&case.chain) };
-    Told {
-        from: from.to_string(),
-        to: to.to_string(),
-        can: told_of(answer.verdict),
-        chain: rules(&answer.chain),
-        cases: answer.cases.iter().map(case).collect(),
+    let (from, to) = (from.to_string(), to.to_string());
+    match answer {
+        Ok(answer) => ToldOrNot::Told(Told {
+            from,
+            to,
+            can: told_of(answer.verdict),
+            chain: rules(&answer.chain),
+            cases: answer.cases.iter().map(case).collect(),
+        }),
+        Err(why) => ToldOrNot::Not { from, to, can: None, error: why.to_string() },
     }
 }
 
 #[derive(Serialize)]
-struct Matrix {
+struct Matrix<'a> {
     namespace: String,
     pairs: Vec<Pair>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    notes: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -127,7 +221,7 @@ struct Pair {
 }
 
 /// All pairs of a namespace's pods. It answers no question of yes or no, so its status only says whether all could be told.
-pub(super) fn matrix(given: Given<'_>, asked: &str, output: Output) -> anyhow::Result<ExitCode> {
+pub(super) fn matrix(given: Given<'_>, asked: &str, notes: &[String], output: Output) -> anyhow::Result<ExitCode> {
     let (namespace, door) = asked.split_once(':').map_or((asked, None), |(namespace, door)| (namespace, Some(door)));
     let pods: Vec<String> = given.store.pods_in(namespace).map(|pod| pod.key.name.to_string()).collect();
     if pods.is_empty() {
@@ -150,7 +244,7 @@ pub(super) fn matrix(given: Given<'_>, asked: &str, output: Output) -> anyhow::R
     }
     let unknown = pairs.iter().find_map(|pair| if pair.unknown { pair.why.clone() } else { None });
     match output {
-        Output::Json => console::print_json(&Matrix { namespace: namespace.to_owned(), pairs })?,
+        Output::Json => console::print_json(&Matrix { namespace: namespace.to_owned(), pairs, notes })?,
         Output::Table => {
             console::print(&drawn(&pods, &pairs, colour()))?;
         }

@@ -28,6 +28,8 @@ pub(super) struct Report {
     pub(super) not_part_of_the_network: BTreeMap<String, usize>,
     /// What could not be planned.
     pub(super) errors: Vec<Mistake>,
+    /// What is used or assumed without having been given.
+    pub(super) notes: Vec<String>,
     /// What to do for a better plan.
     pub(super) hints: Vec<String>,
 }
