@@ -64,9 +64,13 @@ impl Inner {
             }
             failure = interruption.came() => return Err(failure),
         };
+        let userspace = tokio::select! {
+            userspace = self.userspace(deadline) => userspace?,
+            failure = interruption.came() => return Err(failure),
+        };
         let announced = self.parts.ports.announce();
         let mtu = *self.parts.mtu.borrow();
-        let link = wiring::link(attachment, &wanted, mtu, self.parts.ports.in_userspace());
+        let link = wiring::link(attachment, &wanted, mtu, userspace);
         let (making, path) = (link.clone(), PathBuf::from(namespace));
         self.beside(move || making.make(&path)).await?.map_err(|error| of_link(&error))?;
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use cni::{Attachment, Code, Failure, PodReference};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::add::of_link;
 use super::{Inner, wiring};
@@ -26,7 +26,8 @@ impl Inner {
             return Err(Failure::new(Code::TryAgainLater, message).with_details(why));
         }
         let mtu = *self.parts.mtu.borrow();
-        let link = wiring::link(attachment, &wanted, mtu, self.parts.ports.in_userspace());
+        let userspace = self.userspace(Instant::now() + self.parts.patience).await?;
+        let link = wiring::link(attachment, &wanted, mtu, userspace);
         let (checked, path) = (link.clone(), PathBuf::from(namespace));
         let mut wrong = self.beside(move || checked.check(&path)).await?.map_err(|error| of_link(&error))?;
         let ports = pod_ports(&self.parts.ports.snapshot(), Some(&attachment.container));

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use telemetry::Telemetry;
@@ -19,6 +20,7 @@ struct Label {
 #[derive(Debug, Clone)]
 pub(super) struct Metrics {
     requests: Family<Label, Histogram, fn() -> Histogram>,
+    pub(super) filter_repairs: Counter,
 }
 
 /// From a millisecond to a minute.
@@ -28,13 +30,16 @@ fn seconds() -> Histogram {
 
 impl Metrics {
     pub(super) fn register(telemetry: &Telemetry, ports: &Ports) -> Self {
-        let metrics = Self { requests: Family::new_with_constructor(seconds) };
+        let metrics = Self { requests: Family::new_with_constructor(seconds), filter_repairs: Counter::default() };
         telemetry.registry(|registry| {
             let own = registry.sub_registry_with_prefix("ovnkube_node");
             let help = "How long requests of the container runtime took, by command and whether they failed";
             own.register("cni_request_duration_seconds", help, metrics.requests.clone());
             let help = "Transactions by which ports of pods were made and removed";
             own.register("port_transactions", help, ports.transactions());
+            let help =
+                "Interfaces of pods whose nftables chain was missing or changed and was restored (userspace datapath)";
+            own.register("pod_filter_repairs", help, metrics.filter_repairs.clone());
         });
         metrics
     }

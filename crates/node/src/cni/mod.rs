@@ -12,6 +12,7 @@ mod check;
 mod cleanup;
 mod desk;
 pub mod install;
+mod isolation;
 mod metrics;
 mod remove;
 mod server;
@@ -75,9 +76,12 @@ impl Service {
 
     /// Answers until it is told to stop. Fails if the socket cannot be made.
     pub async fn serve(self, shutdown: Shutdown) -> Result<(), String> {
-        let cleaning = tokio::spawn(self.inner.clone().remove_stale());
+        let beside =
+            [tokio::spawn(self.inner.clone().remove_stale()), tokio::spawn(self.inner.clone().keep_isolated())];
         let served = server::serve(self.inner, shutdown).await;
-        cleaning.abort();
+        for task in beside {
+            task.abort();
+        }
         served
     }
 }
@@ -128,6 +132,19 @@ impl Inner {
                 Err(Failure::new(Code::NotAvailable, "this node's network is not ready").with_details(why.as_str()))
             }
         }
+    }
+
+    /// Whether br-int forwards in userspace; a pod's interface depends on it. Waits for the database where it was never there.
+    async fn userspace(&self, deadline: tokio::time::Instant) -> Result<bool, Failure> {
+        let ports = &self.parts.ports;
+        if ports.userspace().is_none() {
+            let mut status = ports.status();
+            let _ = tokio::time::timeout_at(deadline, status.wait_for(|status| status.connected)).await;
+        }
+        ports.userspace().ok_or_else(|| {
+            let error = ports.reachable().map_or_else(PortError::Unreachable, |()| PortError::NoBridge);
+            of_port(&error, Code::TryAgainLater)
+        })
     }
 
     /// Runs something short that waits for the kernel, beside everything else.

@@ -39,7 +39,7 @@ use self::services::Services;
 use crate::host_settings::HostFacts;
 use crate::kernel::Netlink;
 use crate::kernel::changes::HostChanges;
-use crate::kernel::filter_changes::FilterChanges;
+use crate::kernel::filter_changes::{Concern, FilterChanges};
 use crate::options::Options;
 use crate::own_node::OwnNode;
 use crate::pod_mtu::PodMtu;
@@ -55,6 +55,8 @@ const SETTLING: Duration = Duration::from_millis(10);
 /// How soon something that failed is tried again.
 const SOON: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(30);
+/// The name of our tables in nftables, in every family.
+const TABLES: &str = "ovnkube";
 
 /// A port of the host that leads to a pod of this node.
 fn exposed(addresses: &[IpAddr], port: &HostPort) -> impl Iterator<Item = Exposed> {
@@ -142,7 +144,7 @@ impl Gateway {
         let client = self.switch.client().clone();
         let (mut status, mut switch) = (client.status(), client.subscribe());
         let mut carried = Carried::new(self.options.clone(), self.recorder.clone(), netlink);
-        let mut filter = FilterChanges::listen()
+        let mut filter = FilterChanges::listen(Concern::Table(TABLES))
             .inspect_err(|error| tracing::warn!(%error, "what others do to the packet filter is noticed late"))
             .ok();
         let mut pause = SOON;

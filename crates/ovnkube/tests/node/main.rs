@@ -8,6 +8,8 @@ mod bad_input;
 #[path = "../controller/cluster.rs"]
 mod cluster;
 mod crowd;
+mod frames;
+mod isolation;
 mod leftovers;
 #[allow(dead_code)]
 #[path = "../controller/looking.rs"]
