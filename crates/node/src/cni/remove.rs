@@ -28,7 +28,12 @@ impl Inner {
         drop(turn);
         let ports = detached.map_err(|error| of_port(&error, Code::TryAgainLater))?;
         let pairs = removed?;
-        tracing::info!(sandbox = container, interface, ports, pairs, "removed");
+        if ports + pairs > 0 {
+            tracing::info!(sandbox = container, interface, ports, pairs, "removed");
+        } else {
+            // Runtimes repeat DEL to be sure.
+            tracing::debug!(sandbox = container, interface, "DEL of a sandbox that is removed already");
+        }
         Ok(())
     }
 
