@@ -26,7 +26,7 @@ use cni::{Answer, Code, Command, Failure, Request, Version};
 use telemetry::{Shutdown, Telemetry};
 use tokio::sync::{Semaphore, oneshot, watch};
 
-use crate::pods::Pods;
+use crate::pods::{Pods, Published};
 use crate::readiness::State;
 use crate::switch::ports::{PortError, Ports};
 
@@ -46,6 +46,8 @@ pub struct Parts {
     pub mtu: watch::Receiver<u32>,
     /// Whether pods can be wired; why not.
     pub state: watch::Receiver<State>,
+    /// The host ports that lead to their pods.
+    pub host_ports: watch::Receiver<Option<Published>>,
     /// The folder of the socket.
     pub folder: PathBuf,
     /// How long a pod waits for its annotation, and then for its flows.

@@ -9,6 +9,7 @@ mod bad_input;
 mod cluster;
 mod crowd;
 mod frames;
+mod host_ports;
 mod isolation;
 mod leftovers;
 #[allow(dead_code)]
