@@ -59,6 +59,7 @@ pub async fn run(
             mtu: mtu.in_force(),
             state: readiness.follow(),
             host_ports: host_ports.open.subscribe(),
+            recorder: recorder.clone(),
             folder: options.cni.socket_folder.clone(),
             patience: options.cni.patience,
         },

@@ -9,6 +9,7 @@ use tokio::time::{Instant, timeout_at};
 use topology::identity::PodKey;
 
 use super::desk::Turn;
+use super::records::Record;
 use super::{Inner, of_port, wiring};
 use crate::kernel::pod_link::{self, LinkError};
 use crate::pods::{Published, Wanted};
@@ -77,6 +78,7 @@ impl Inner {
 
         let rows = (self.parts.ports.fresh(&attachment.container), self.parts.ports.fresh(&link.host));
         let port = wiring::port(attachment, &wanted, namespace, rows);
+        let record = Record::of(&wanted.key, &port);
         let connected = tokio::select! {
             connected = self.connect(port, announced, &wanted, deadline) => connected,
             failure = interruption.came() => Err(failure),
@@ -85,6 +87,7 @@ impl Inner {
             self.undo(rows.0, link.host).await;
             return Err(failure);
         }
+        self.records.keep(record);
         Ok(wiring::answer(&link, &wanted, namespace))
     }
 
@@ -127,7 +130,8 @@ impl Inner {
     }
 
     /// Rolls back: the port (later if the database is away), then the pair of interfaces.
-    async fn undo(&self, port: Uuid, host_end: String) {
+    pub(super) async fn undo(&self, port: Uuid, host_end: String) {
+        self.records.forget(&host_end);
         let which = Which::Rows(vec![port]);
         match self.parts.ports.reachable() {
             Ok(()) => {

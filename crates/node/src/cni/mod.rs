@@ -14,7 +14,9 @@ mod desk;
 pub mod install;
 mod isolation;
 mod metrics;
+mod records;
 mod remove;
+mod repair;
 mod server;
 mod wiring;
 
@@ -23,6 +25,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cni::{Answer, Code, Command, Failure, Request, Version};
+use kubernetes::Recorder;
 use telemetry::{Shutdown, Telemetry};
 use tokio::sync::{Semaphore, oneshot, watch};
 
@@ -48,6 +51,8 @@ pub struct Parts {
     pub state: watch::Receiver<State>,
     /// The host ports that lead to their pods.
     pub host_ports: watch::Receiver<Option<Published>>,
+    /// Where Events about pods go.
+    pub recorder: Recorder,
     /// The folder of the socket.
     pub folder: PathBuf,
     /// How long a pod waits for its annotation, and then for its flows.
@@ -64,6 +69,7 @@ pub struct Service {
 struct Inner {
     parts: Parts,
     desk: desk::Desk,
+    records: records::Records,
     threads: Semaphore,
     metrics: metrics::Metrics,
 }
@@ -72,14 +78,19 @@ impl Service {
     /// A server that is not asked yet.
     pub fn new(parts: Parts, telemetry: &Telemetry) -> Self {
         let metrics = metrics::Metrics::register(telemetry, &parts.ports);
-        let inner = Inner { parts, desk: desk::Desk::default(), threads: Semaphore::new(THREADS), metrics };
+        let records = records::Records::load(&parts.folder);
+        let threads = Semaphore::new(THREADS);
+        let inner = Inner { parts, desk: desk::Desk::default(), records, threads, metrics };
         Self { inner: Arc::new(inner) }
     }
 
     /// Answers until it is told to stop. Fails if the socket cannot be made.
     pub async fn serve(self, shutdown: Shutdown) -> Result<(), String> {
-        let beside =
-            [tokio::spawn(self.inner.clone().remove_stale()), tokio::spawn(self.inner.clone().keep_isolated())];
+        let beside = [
+            tokio::spawn(self.inner.clone().remove_stale()),
+            tokio::spawn(self.inner.clone().keep_isolated()),
+            tokio::spawn(self.inner.clone().keep_ports()),
+        ];
         let served = server::serve(self.inner, shutdown).await;
         for task in beside {
             task.abort();

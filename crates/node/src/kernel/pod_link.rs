@@ -252,6 +252,11 @@ fn open(namespace: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// Whether a path is a network namespace that exists.
+pub fn is_namespace(path: &Path) -> bool {
+    open(path).is_ok()
+}
+
 /// Removes a pair by its end on the host; false if there is none.
 pub fn remove_pair(host: &str) -> io::Result<bool> {
     remove(&mut Conversation::route()?, host)

@@ -17,6 +17,7 @@ mod leftovers;
 mod looking;
 mod networks;
 mod remote;
+mod repair;
 mod sandbox;
 mod site;
 mod trouble;
