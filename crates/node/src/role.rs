@@ -8,7 +8,7 @@ use telemetry::Telemetry;
 use tokio::sync::watch;
 
 use crate::error::NodeError;
-use crate::gateway::{self, Gateway, GatewayReport};
+use crate::gateway::{self, Gateway, GatewayReport, HostPorts};
 use crate::host_settings::{self, HostFacts};
 use crate::kernel::Netlink;
 use crate::options::{LiveSettings, MANAGEMENT_PORT, Options};
@@ -51,13 +51,15 @@ pub async fn run(
     };
     let settings = keep_settings(options.clone(), switch.clone(), facts.subscribe(), &readiness, &annotations);
     let pods = Pods::start(&api, &options.node);
-    let published = pods.published();
+    let host_ports = HostPorts { wanted: pods.published(), open: watch::Sender::new(None) };
     let service = cni::Service::new(
         cni::Parts {
             pods,
             ports: Ports::start(switch.client()),
             mtu: mtu.in_force(),
             state: readiness.follow(),
+            host_ports: host_ports.open.subscribe(),
+            recorder: recorder.clone(),
             folder: options.cni.socket_folder.clone(),
             patience: options.cni.patience,
         },
@@ -73,7 +75,7 @@ pub async fn run(
         ovn_controller::follow(readiness.part("ovn-controller"), options.ovn_controller.southbound.clone());
     let shutdown = telemetry.shutdown();
     let problems = tell_problems(live, node.clone(), recorder.clone(), &options.node);
-    let (gateway, told) = Gateway::new(options.clone(), mtu, &api, recorder, switch.clone(), node.clone(), published);
+    let (gateway, told) = Gateway::new(options.clone(), mtu, &api, recorder, switch.clone(), node.clone(), host_ports);
     let gateway_part = readiness.part("gateway");
     let tell_gateway = tell_gateway(told, &gateway_part, &annotations, &facts);
     tokio::select! {

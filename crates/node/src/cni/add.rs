@@ -6,11 +6,13 @@ use cni::{Answer, Attachment, Code, Failure, PodReference};
 use ovsdb::uuid::Uuid;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
+use topology::identity::PodKey;
 
 use super::desk::Turn;
+use super::records::Record;
 use super::{Inner, of_port, wiring};
 use crate::kernel::pod_link::{self, LinkError};
-use crate::pods::Wanted;
+use crate::pods::{Published, Wanted};
 use crate::switch::ports::{Announced, PortError, Which};
 use crate::switch::rows::PodPort;
 
@@ -64,21 +66,28 @@ impl Inner {
             }
             failure = interruption.came() => return Err(failure),
         };
+        let userspace = tokio::select! {
+            userspace = self.userspace(deadline) => userspace?,
+            failure = interruption.came() => return Err(failure),
+        };
         let announced = self.parts.ports.announce();
         let mtu = *self.parts.mtu.borrow();
-        let link = wiring::link(attachment, &wanted, mtu, self.parts.ports.in_userspace());
+        let link = wiring::link(attachment, &wanted, mtu, userspace);
         let (making, path) = (link.clone(), PathBuf::from(namespace));
         self.beside(move || making.make(&path)).await?.map_err(|error| of_link(&error))?;
 
         let rows = (self.parts.ports.fresh(&attachment.container), self.parts.ports.fresh(&link.host));
+        let port = wiring::port(attachment, &wanted, namespace, rows);
+        let record = Record::of(&wanted.key, &port);
         let connected = tokio::select! {
-            connected = self.connect(wiring::port(attachment, &wanted, namespace, rows), announced, &wanted, deadline) => connected,
+            connected = self.connect(port, announced, &wanted, deadline) => connected,
             failure = interruption.came() => Err(failure),
         };
         if let Err(failure) = connected {
             self.undo(rows.0, link.host).await;
             return Err(failure);
         }
+        self.records.keep(record);
         Ok(wiring::answer(&link, &wanted, namespace))
     }
 
@@ -104,11 +113,25 @@ impl Inner {
                 },
             }
         };
-        timeout_at(deadline, waiting).await.unwrap_or_else(|_| Err(self.not_installed(&logical)))
+        timeout_at(deadline, waiting).await.unwrap_or_else(|_| Err(self.not_installed(&logical)))?;
+        if wanted.host_ports.is_empty() {
+            return Ok(());
+        }
+        // Clients may come as soon as the pod runs.
+        let mut open = self.parts.host_ports.clone();
+        let all = |open: &Option<Published>| open.as_ref().is_some_and(|open| wanted.has_open_host_ports(open));
+        tokio::select! {
+            failure = self.parts.pods.lost(&wanted.key, &wanted.uid) => Err(failure),
+            opened = timeout_at(deadline, open.wait_for(all)) => match opened {
+                Ok(Ok(_)) => Ok(()),
+                Ok(Err(_)) | Err(_) => Err(self.not_open(&wanted.key)),
+            },
+        }
     }
 
-    /// Takes away what was made; it never was.
-    async fn undo(&self, port: Uuid, host_end: String) {
+    /// Rolls back: the port (later if the database is away), then the pair of interfaces.
+    pub(super) async fn undo(&self, port: Uuid, host_end: String) {
+        self.records.forget(&host_end);
         let which = Which::Rows(vec![port]);
         match self.parts.ports.reachable() {
             Ok(()) => {
@@ -129,6 +152,15 @@ impl Inner {
         let waited = self.parts.patience;
         let message = format!("pod {namespace}/{name} has no network from ovnkube controller after {waited:?}");
         Failure::new(Code::TryAgainLater, message).with_details(self.parts.pods.why_nothing_comes(pod))
+    }
+
+    fn not_open(&self, pod: &PodKey) -> Failure {
+        let message = format!("the host ports of pod {pod} do not lead to it within {:?}", self.parts.patience);
+        let remedy = match &*self.parts.state.borrow() {
+            Ok(()) => "look for the gateway's errors in the log of ovnkube node".to_owned(),
+            Err(why) => why.clone(),
+        };
+        Failure::new(Code::TryAgainLater, message).with_details(remedy)
     }
 
     fn not_installed(&self, logical: &str) -> Failure {

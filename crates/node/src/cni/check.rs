@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use cni::{Attachment, Code, Failure, PodReference};
-use tokio::time::timeout;
+use ovsdb::uuid::Uuid;
+use tokio::time::{Instant, timeout};
 
 use super::add::of_link;
 use super::{Inner, wiring};
-use crate::switch::rows::pod_ports;
+use crate::switch::rows::{FoundPort, PodPort, pod_ports};
 
 impl Inner {
     pub(super) async fn check(
@@ -26,23 +27,16 @@ impl Inner {
             return Err(Failure::new(Code::TryAgainLater, message).with_details(why));
         }
         let mtu = *self.parts.mtu.borrow();
-        let link = wiring::link(attachment, &wanted, mtu, self.parts.ports.in_userspace());
+        let userspace = self.userspace(Instant::now() + self.parts.patience).await?;
+        let link = wiring::link(attachment, &wanted, mtu, userspace);
         let (checked, path) = (link.clone(), PathBuf::from(namespace));
         let mut wrong = self.beside(move || checked.check(&path)).await?.map_err(|error| of_link(&error))?;
-        let ports = pod_ports(&self.parts.ports.snapshot(), Some(&attachment.container));
+        let expected =
+            wiring::port(attachment, &wanted, namespace, (Uuid::from_bytes([0; 16]), Uuid::from_bytes([0; 16])));
+        let ports = pod_ports(&self.parts.ports.snapshot(), None);
         match ports.iter().find(|port| port.name == link.host) {
-            None => wrong.push(format!("port {} of br-int is gone", link.host)),
-            Some(port) => {
-                if port.logical != wanted.key.port_name() || *port.uid != *wanted.uid {
-                    wrong.push(format!("port {} of br-int is of {} (UID {})", port.name, port.logical, port.uid));
-                }
-                if let Some(error) = &port.error {
-                    wrong.push(format!("ovs-vswitchd cannot use port {}: {error}", port.name));
-                }
-                if !port.installed {
-                    wrong.push(format!("ovn-controller has not installed port {}", port.name));
-                }
-            }
+            None => wrong.push(format!("port {} of br-int, with its external_ids:sandbox, is gone", link.host)),
+            Some(port) => wrong.extend(port_damage(port, &expected)),
         }
         if wrong.is_empty() {
             return Ok(());
@@ -50,5 +44,86 @@ impl Inner {
         let message = format!("the network of pod {} is not as it should be", wanted.key);
         Err(Failure::new(Code::CheckFailed, message)
             .with_details(format!("{}; delete the pod, so that it is made again", wrong.join("; "))))
+    }
+}
+
+/// What is wrong with a port.
+fn port_damage(port: &FoundPort, expected: &PodPort) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut compare = |key: &str, found: Option<&str>, expected: &str| {
+        if found != Some(expected) {
+            let found = found.unwrap_or("nothing");
+            wrong.push(format!("port {} of br-int has {found} as external_ids:{key}, not {expected}", port.name));
+        }
+    };
+    compare("iface-id", Some(&port.logical), &expected.logical);
+    compare("iface-id-ver", Some(&port.uid), &expected.uid);
+    compare("sandbox", Some(&port.sandbox), &expected.sandbox);
+    compare("attached_mac", port.mac.as_deref(), &expected.mac);
+    compare("ip_addresses", port.addresses.as_deref(), &expected.addresses);
+    // Another implementation names neither.
+    if port.inside.is_some() || port.namespace.is_some() {
+        compare("k8s.ovn.org/interface", port.inside.as_deref(), &expected.inside);
+        compare("k8s.ovn.org/netns", port.namespace.as_deref(), &expected.namespace);
+    }
+    if let Some(error) = &port.error {
+        wrong.push(format!("ovs-vswitchd cannot use port {}: {error}", port.name));
+    }
+    if !port.installed {
+        wrong.push(format!("ovn-controller has not installed port {}", port.name));
+    }
+    wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_that_differs_is_named() {
+        let text = |text: &str| text.to_owned();
+        let zero = Uuid::from_bytes([0; 16]);
+        let expected = PodPort {
+            port_row: zero,
+            interface_row: zero,
+            name: text("pod0"),
+            logical: text("ns_p"),
+            uid: text("u-1"),
+            mac: text("0a:58:0a:82:00:05"),
+            addresses: text("10.130.0.5/23"),
+            sandbox: text("s-1"),
+            inside: text("eth0"),
+            namespace: text("/run/netns/x"),
+        };
+        let whole = FoundPort {
+            port_row: zero,
+            name: text("pod0"),
+            logical: text("ns_p"),
+            uid: text("u-1"),
+            sandbox: text("s-1"),
+            inside: Some(text("eth0")),
+            namespace: Some(text("/run/netns/x")),
+            mac: Some(text("0a:58:0a:82:00:05")),
+            addresses: Some(text("10.130.0.5/23")),
+            installed: true,
+            error: None,
+        };
+        assert!(port_damage(&whole, &expected).is_empty());
+        let foreign = FoundPort { inside: None, namespace: None, ..whole.clone() };
+        assert!(port_damage(&foreign, &expected).is_empty(), "another implementation has fewer keys");
+        for (key, damaged) in [
+            ("iface-id", FoundPort { logical: text("ns_q"), ..whole.clone() }),
+            ("iface-id-ver", FoundPort { uid: text("u-2"), ..whole.clone() }),
+            ("sandbox", FoundPort { sandbox: text("s-2"), ..whole.clone() }),
+            ("attached_mac", FoundPort { mac: None, ..whole.clone() }),
+            ("ip_addresses", FoundPort { addresses: Some(text("10.130.0.6/23")), ..whole.clone() }),
+            ("k8s.ovn.org/interface", FoundPort { inside: None, ..whole.clone() }),
+            ("k8s.ovn.org/netns", FoundPort { namespace: Some(text("/run/netns/y")), ..whole.clone() }),
+            ("ovs-vswitchd", FoundPort { error: Some(text("no device")), ..whole.clone() }),
+            ("has not installed", FoundPort { installed: false, ..whole.clone() }),
+        ] {
+            let wrong = port_damage(&damaged, &expected);
+            assert!(wrong.len() == 1 && wrong[0].contains(key), "{key}: {wrong:?}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::{install, wiring};
-use crate::kernel::pod_link;
+use crate::kernel::{pod_filter, pod_link};
 use crate::options::CniOptions;
 use crate::switch::ports::{Ports, Which};
 use crate::switch::rows::pod_ports;
@@ -19,6 +19,9 @@ pub async fn clean_up(options: &CniOptions, ports: &Ports) -> Result<(), String>
         failures.extend(ports.detach(Which::Rows(rows)).await.err().map(|error| error.to_string()));
     }
     failures.extend(remove_pairs().err().map(|error| format!("interfaces of pods cannot be removed: {error}")));
+    if let Err(error) = pod_filter::remove_table() {
+        failures.push(format!("the nftables table netdev {} cannot be removed: {error}", pod_filter::TABLE));
+    }
     match std::fs::remove_dir_all(&options.socket_folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             failures.push(format!("{} cannot be removed: {error}", options.socket_folder.display()));

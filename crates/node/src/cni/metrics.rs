@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use telemetry::Telemetry;
 
@@ -19,6 +21,9 @@ struct Label {
 #[derive(Debug, Clone)]
 pub(super) struct Metrics {
     requests: Family<Label, Histogram, fn() -> Histogram>,
+    pub(super) filter_repairs: Counter,
+    pub(super) ports_recreated: Counter,
+    pub(super) lost: Gauge,
 }
 
 /// From a millisecond to a minute.
@@ -28,13 +33,25 @@ fn seconds() -> Histogram {
 
 impl Metrics {
     pub(super) fn register(telemetry: &Telemetry, ports: &Ports) -> Self {
-        let metrics = Self { requests: Family::new_with_constructor(seconds) };
+        let metrics = Self {
+            requests: Family::new_with_constructor(seconds),
+            filter_repairs: Counter::default(),
+            ports_recreated: Counter::default(),
+            lost: Gauge::default(),
+        };
         telemetry.registry(|registry| {
             let own = registry.sub_registry_with_prefix("ovnkube_node");
             let help = "How long requests of the container runtime took, by command and whether they failed";
             own.register("cni_request_duration_seconds", help, metrics.requests.clone());
             let help = "Transactions by which ports of pods were made and removed";
             own.register("port_transactions", help, ports.transactions());
+            let help =
+                "Interfaces of pods whose nftables chain was missing or changed and was restored (userspace datapath)";
+            own.register("pod_filter_repairs", help, metrics.filter_repairs.clone());
+            let help = "Ports of running pods that were deleted or changed on the switch and were recreated";
+            own.register("pod_ports_recreated", help, metrics.ports_recreated.clone());
+            let help = "Running pods whose interface was deleted: they have no network until they are created again";
+            own.register("pods_without_network", help, metrics.lost.clone());
         });
         metrics
     }

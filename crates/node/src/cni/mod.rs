@@ -12,8 +12,11 @@ mod check;
 mod cleanup;
 mod desk;
 pub mod install;
+mod isolation;
 mod metrics;
+mod records;
 mod remove;
+mod repair;
 mod server;
 mod wiring;
 
@@ -22,10 +25,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cni::{Answer, Code, Command, Failure, Request, Version};
+use kubernetes::Recorder;
 use telemetry::{Shutdown, Telemetry};
 use tokio::sync::{Semaphore, oneshot, watch};
 
-use crate::pods::Pods;
+use crate::pods::{Pods, Published};
 use crate::readiness::State;
 use crate::switch::ports::{PortError, Ports};
 
@@ -45,6 +49,10 @@ pub struct Parts {
     pub mtu: watch::Receiver<u32>,
     /// Whether pods can be wired; why not.
     pub state: watch::Receiver<State>,
+    /// The host ports that lead to their pods.
+    pub host_ports: watch::Receiver<Option<Published>>,
+    /// Where Events about pods go.
+    pub recorder: Recorder,
     /// The folder of the socket.
     pub folder: PathBuf,
     /// How long a pod waits for its annotation, and then for its flows.
@@ -61,6 +69,7 @@ pub struct Service {
 struct Inner {
     parts: Parts,
     desk: desk::Desk,
+    records: records::Records,
     threads: Semaphore,
     metrics: metrics::Metrics,
 }
@@ -69,15 +78,23 @@ impl Service {
     /// A server that is not asked yet.
     pub fn new(parts: Parts, telemetry: &Telemetry) -> Self {
         let metrics = metrics::Metrics::register(telemetry, &parts.ports);
-        let inner = Inner { parts, desk: desk::Desk::default(), threads: Semaphore::new(THREADS), metrics };
+        let records = records::Records::load(&parts.folder);
+        let threads = Semaphore::new(THREADS);
+        let inner = Inner { parts, desk: desk::Desk::default(), records, threads, metrics };
         Self { inner: Arc::new(inner) }
     }
 
     /// Answers until it is told to stop. Fails if the socket cannot be made.
     pub async fn serve(self, shutdown: Shutdown) -> Result<(), String> {
-        let cleaning = tokio::spawn(self.inner.clone().remove_stale());
+        let beside = [
+            tokio::spawn(self.inner.clone().remove_stale()),
+            tokio::spawn(self.inner.clone().keep_isolated()),
+            tokio::spawn(self.inner.clone().keep_ports()),
+        ];
         let served = server::serve(self.inner, shutdown).await;
-        cleaning.abort();
+        for task in beside {
+            task.abort();
+        }
         served
     }
 }
@@ -128,6 +145,19 @@ impl Inner {
                 Err(Failure::new(Code::NotAvailable, "this node's network is not ready").with_details(why.as_str()))
             }
         }
+    }
+
+    /// Whether br-int forwards in userspace; a pod's interface depends on it. Waits for the database where it was never there.
+    async fn userspace(&self, deadline: tokio::time::Instant) -> Result<bool, Failure> {
+        let ports = &self.parts.ports;
+        if ports.userspace().is_none() {
+            let mut status = ports.status();
+            let _ = tokio::time::timeout_at(deadline, status.wait_for(|status| status.connected)).await;
+        }
+        ports.userspace().ok_or_else(|| {
+            let error = ports.reachable().map_or_else(PortError::Unreachable, |()| PortError::NoBridge);
+            of_port(&error, Code::TryAgainLater)
+        })
     }
 
     /// Runs something short that waits for the kernel, beside everything else.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use cni::{Attachment, Code, Failure};
 use topology::identity::PodKey;
 
+use super::records::Record;
 use super::{Inner, of_port, wiring};
 use crate::kernel::pod_link;
 use crate::switch::ports::Which;
@@ -16,6 +17,8 @@ impl Inner {
     /// DEL. What is gone already is no error: neither the API nor the namespace is needed.
     pub(super) async fn delete(&self, attachment: &Attachment) -> Result<(), Failure> {
         let turn = self.desk.turn_to_remove(attachment).await;
+        // First: from now on nobody recreates its port.
+        self.records.forget(&wiring::host_end(attachment));
         let Attachment { container, interface } = attachment;
         let mut ends = vec![wiring::host_end(attachment)];
         let ports = pod_ports(&self.parts.ports.snapshot(), Some(container));
@@ -28,7 +31,12 @@ impl Inner {
         drop(turn);
         let ports = detached.map_err(|error| of_port(&error, Code::TryAgainLater))?;
         let pairs = removed?;
-        tracing::info!(sandbox = container, interface, ports, pairs, "removed");
+        if ports + pairs > 0 {
+            tracing::info!(sandbox = container, interface, ports, pairs, "removed");
+        } else {
+            // Runtimes repeat DEL to be sure.
+            tracing::debug!(sandbox = container, interface, "DEL of a sandbox that is removed already");
+        }
         Ok(())
     }
 
@@ -75,7 +83,19 @@ impl Inner {
             let unknown = || by_pods && !self.is_of_a_pod(port);
             port.inside.is_some() && (!there.contains(port.name.as_str()) || unknown())
         });
-        let kept = live.into_iter().map(|port| port.name).collect();
+        // Those of agents that kept no records.
+        let busy: HashSet<String> = self.desk.busy().iter().map(wiring::host_end).collect();
+        let unknown = live.iter().filter(|port| !busy.contains(&port.name) && !self.records.has_end(&port.name));
+        for record in unknown.filter_map(Record::found) {
+            self.records.keep(record);
+        }
+        // A sandbox that exists keeps its interface: its port is recreated, or its loss is reported.
+        let is_live = |record: &Record| {
+            let known = !by_pods || self.parts.pods.is_known(&record.key(), &record.uid);
+            known && pod_link::is_namespace(record.netns.as_ref())
+        };
+        let records = self.records.all().into_iter().filter(|record| is_live(record)).map(|record| record.host_end());
+        let kept = live.iter().map(|port| port.name.clone()).chain(records).collect();
         self.remove_ports(stale, kept).await
     }
 
@@ -87,6 +107,10 @@ impl Inner {
     /// Removes ports with their interfaces, and interfaces of ours that are not to be kept. What a request is about is left
     /// to it.
     async fn remove_ports(&self, mut ports: Vec<FoundPort>, mut kept: HashSet<String>) -> Result<(), Failure> {
+        // First: from now on nobody recreates their ports.
+        for end in self.records.all().iter().map(|record| record.host_end()).filter(|end| !kept.contains(end)) {
+            self.records.forget(&end);
+        }
         kept.extend(self.desk.busy().iter().map(wiring::host_end));
         ports.retain(|port| !kept.contains(&port.name));
         let rows: Vec<_> = ports.iter().map(|port| port.port_row).collect();
@@ -106,7 +130,7 @@ impl Inner {
         self.remove_pairs(ends).await.map(drop)
     }
 
-    async fn pairs(&self) -> Result<Vec<(String, String)>, Failure> {
+    pub(super) async fn pairs(&self) -> Result<Vec<(String, String)>, Failure> {
         let of_kernel = |error: std::io::Error| {
             Failure::new(Code::Io, "the host's interfaces cannot be listed").with_details(error.to_string())
         };

@@ -4,6 +4,7 @@ use cni::{Address, Answer, Attachment, Interface};
 use netmodel::InterfaceAddress;
 use ovsdb::uuid::Uuid;
 use sha2::{Digest as _, Sha256};
+use topology::identity::PodKey;
 
 use crate::kernel::pod_link::PodLink;
 use crate::pods::Wanted;
@@ -13,6 +14,8 @@ use crate::switch::rows::PodPort;
 const PREFIX: &str = "pod";
 /// What their aliases begin with.
 const MARK: &str = "ovnkube ";
+/// The longest alias that the kernel takes.
+const LONGEST_ALIAS: usize = 255;
 
 /// The name of an interface's end on the host: the same whenever it is asked for.
 pub(super) fn host_end(attachment: &Attachment) -> String {
@@ -27,17 +30,24 @@ pub(super) fn is_host_end(name: &str, alias: &str) -> bool {
     digits.len() == 12 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()) && alias.starts_with(MARK)
 }
 
+/// What people see beside the end on the host; the kernel takes 255 bytes, and names of pods may be as long.
+fn alias(key: &PodKey) -> String {
+    let mut alias = format!("{MARK}{key}");
+    alias.truncate(LONGEST_ALIAS);
+    alias
+}
+
 /// The interface.
-pub(super) fn link(attachment: &Attachment, wanted: &Wanted, mtu: u32, whole_frames: bool) -> PodLink {
+pub(super) fn link(attachment: &Attachment, wanted: &Wanted, mtu: u32, userspace: bool) -> PodLink {
     PodLink {
         host: host_end(attachment),
-        alias: format!("{MARK}{}", wanted.key),
+        alias: alias(&wanted.key),
         inside: attachment.interface.clone(),
         mac: wanted.network.mac,
         mtu,
         addresses: wanted.network.addresses.to_vec(),
         routes: wanted.network.all_routes(),
-        whole_frames,
+        userspace,
     }
 }
 
@@ -82,6 +92,12 @@ pub(super) fn answer(link: &PodLink, wanted: &Wanted, namespace: &str) -> Answer
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_alias_fits_however_long_the_names_are() {
+        assert_eq!(alias(&PodKey::new("ns", "p")), "ovnkube ns/p");
+        assert_eq!(alias(&PodKey::new(&"n".repeat(63), &"p".repeat(253))).len(), LONGEST_ALIAS);
+    }
 
     #[test]
     fn ends_on_the_host_have_short_names_of_their_own() {

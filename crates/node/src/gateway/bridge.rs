@@ -148,7 +148,7 @@ impl External {
         let uplink = port.number.ok_or_else(|| {
             format!("the port {} of bridge {name} has no number yet: is ovs-vswitchd running?", port.name)
         })?;
-        if host.device(&port.name).is_none() && matches!(port.kind.as_str(), "" | "system") {
+        if host.device(&port.name).is_none() && port.is_of_kernel() {
             return Err(format!("the device {} of bridge {name} is gone: connect it again", port.name));
         }
         let device =
@@ -185,7 +185,7 @@ impl External {
             mtu: device.mtu,
             uplink,
             patch,
-            shielded: bridge.external_ids.get(MADE_OF).filter(|_| bridge.userspace).cloned(),
+            shielded: (bridge.userspace && port.is_of_kernel()).then(|| port.name.clone()),
             addresses,
             next_hops,
             host_cidrs: host.host_cidrs(ours),

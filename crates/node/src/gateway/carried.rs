@@ -1,14 +1,15 @@
 //! One look at everything, and what differs carried.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use gateway::{Bridge, Exposed, Facts, Mode, Network};
 use kubernetes::Recorder;
 use netmodel::Prefix;
-use ovsdb::client::{Client, Subscription};
+use ovsdb::client::{Client, Remote, Subscription};
 use ovsdb::transaction::Transaction;
+use ovsdb::uuid::Uuid;
 use tokio::sync::watch;
 
 use super::GatewayReport;
@@ -38,7 +39,9 @@ pub(super) struct Carried {
     options: Arc<Options>,
     recorder: Recorder,
     netlink: Netlink,
-    openflow: Option<(OpenFlow, FlowChanges)>,
+    bound: Option<Bound>,
+    /// Bridges that were the external one before, whose flows of ours are still to be removed.
+    former: BTreeSet<String>,
     filter: PacketFilter,
     pub(super) health: HealthServers,
     /// What the switch's database said when it was looked at last.
@@ -49,6 +52,27 @@ pub(super) struct Carried {
     facts: Option<Facts>,
     /// Whether they still are as they were made, as far as is known.
     settled: bool,
+}
+
+/// The external bridge whose flows are kept. Another one may take its place: br-ex may appear later, or be recreated.
+#[derive(Debug)]
+struct Bound {
+    name: String,
+    uuid: Uuid,
+    flows: OpenFlow,
+    changes: FlowChanges,
+}
+
+impl Bound {
+    fn to(bridge: &BridgeView, switch: &Remote) -> Self {
+        let flows = OpenFlow::of(&bridge.name, switch);
+        let changes = FlowChanges::listen(flows.socket().to_path_buf());
+        Self { name: bridge.name.clone(), uuid: bridge.uuid, flows, changes }
+    }
+
+    fn is_to(&self, bridge: &BridgeView) -> bool {
+        (&self.name, self.uuid) == (&bridge.name, bridge.uuid)
+    }
 }
 
 /// The networks whose addresses are ours rather than the host's.
@@ -64,7 +88,8 @@ impl Carried {
             options,
             recorder,
             netlink,
-            openflow: None,
+            bound: None,
+            former: BTreeSet::new(),
             filter: PacketFilter::default(),
             health: HealthServers::default(),
             seen: Vec::new(),
@@ -84,8 +109,8 @@ impl Carried {
     pub(super) fn forget(&mut self) {
         self.settled = false;
         self.filter.forget();
-        if let Some((flows, _)) = &mut self.openflow {
-            flows.forget();
+        if let Some(bound) = &mut self.bound {
+            bound.flows.forget();
         }
     }
 
@@ -107,7 +132,7 @@ impl Carried {
                 }
             }
         };
-        let Some((flows, changes)) = &mut self.openflow else { return concern.await };
+        let Some(Bound { flows, changes, .. }) = &mut self.bound else { return concern.await };
         tokio::select! {
             () = concern => {}
             () = changes.next() => {
@@ -167,11 +192,13 @@ impl Carried {
         if changed {
             tracing::info!(bridge = name, "addresses and routes of the host were set");
         }
-        if complete && self.settled && self.facts.as_ref() == Some(&facts) {
+        let bound = self.former.is_empty() && self.bound.as_ref().is_some_and(|bound| bound.is_to(bridge));
+        if complete && self.settled && bound && self.facts.as_ref() == Some(&facts) {
             return Ok(());
         }
         self.settled = false;
-        self.flows_and_filter(&facts, external.patch, complete).await?;
+        self.flows_and_filter(&facts, bridge, external.patch, complete).await?;
+        self.clear_former(&bridges).await;
         self.facts = Some(facts);
         self.settled = true;
         Ok(())
@@ -217,7 +244,30 @@ impl Carried {
         Err(format!("bridge {name} was just made of {}: is ovs-vswitchd running?", device.name))
     }
 
-    async fn flows_and_filter(&mut self, facts: &Facts, patch: Option<u32>, complete: bool) -> State {
+    /// Removes flows of ours from bridges that are not the external one any more; what fails is tried again by the next look.
+    async fn clear_former(&mut self, bridges: &BTreeMap<String, BridgeView>) {
+        for bridge in std::mem::take(&mut self.former) {
+            // With a bridge its flows went.
+            if !bridges.contains_key(&bridge) {
+                continue;
+            }
+            match OpenFlow::of(&bridge, &self.options.switch).carry(&[], true).await {
+                Ok(lines) => tracing::info!(bridge, lines, "removed our flows: this is no longer the external bridge"),
+                Err(error) => {
+                    tracing::warn!(bridge, error, "cannot remove our flows from the former external bridge; retrying");
+                    self.former.insert(bridge);
+                }
+            }
+        }
+    }
+
+    async fn flows_and_filter(
+        &mut self,
+        facts: &Facts,
+        bridge: &BridgeView,
+        patch: Option<u32>,
+        complete: bool,
+    ) -> State {
         let name = &facts.bridge.name;
         // Until all Services are known, what an earlier one of us left is better than what we know.
         let changed = self.filter.carry(facts, complete).await?;
@@ -236,12 +286,15 @@ impl Carried {
                 interface_id(name, &self.options.node)
             ));
         }
-        let (openflow, _) = self.openflow.get_or_insert_with(|| {
-            let openflow = OpenFlow::of(name, &self.options.switch);
-            let changes = FlowChanges::listen(openflow.socket().to_path_buf());
-            (openflow, changes)
-        });
-        let lines = openflow.carry(&gateway::flows(facts), complete).await?;
+        if let Some(before) = self.bound.take_if(|bound| !bound.is_to(bridge)) {
+            tracing::info!(bridge = name, before = before.name, "the external bridge is another one now");
+            if before.name != *name {
+                self.former.insert(before.name);
+            }
+        }
+        self.former.remove(name);
+        let bound = self.bound.get_or_insert_with(|| Bound::to(bridge, &self.options.switch));
+        let lines = bound.flows.carry(&gateway::flows(facts), complete).await?;
         if lines > 0 && put_back {
             tracing::warn!(bridge = name, lines, "flows of ours were gone or changed; they were set again");
         } else if lines > 0 {

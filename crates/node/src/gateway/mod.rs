@@ -39,7 +39,7 @@ use self::services::Services;
 use crate::host_settings::HostFacts;
 use crate::kernel::Netlink;
 use crate::kernel::changes::HostChanges;
-use crate::kernel::filter_changes::FilterChanges;
+use crate::kernel::filter_changes::{Concern, FilterChanges};
 use crate::options::Options;
 use crate::own_node::OwnNode;
 use crate::pod_mtu::PodMtu;
@@ -55,6 +55,8 @@ const SETTLING: Duration = Duration::from_millis(10);
 /// How soon something that failed is tried again.
 const SOON: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(30);
+/// The name of our tables in nftables, in every family.
+const TABLES: &str = "ovnkube";
 
 /// A port of the host that leads to a pod of this node.
 fn exposed(addresses: &[IpAddr], port: &HostPort) -> impl Iterator<Item = Exposed> {
@@ -80,6 +82,15 @@ fn exposed(addresses: &[IpAddr], port: &HostPort) -> impl Iterator<Item = Expose
     })
 }
 
+/// Ports of the host that lead to pods of this node.
+#[derive(Debug)]
+pub struct HostPorts {
+    /// Those that pods ask for.
+    pub wanted: watch::Receiver<Option<Published>>,
+    /// Those that flows and packet filter have.
+    pub open: watch::Sender<Option<Published>>,
+}
+
 /// What others have to know of the gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GatewayReport {
@@ -100,7 +111,7 @@ pub struct Gateway {
     recorder: Recorder,
     switch: Arc<Switch>,
     node: watch::Receiver<Option<Arc<OwnNode>>>,
-    host_ports: watch::Receiver<Option<Published>>,
+    host_ports: HostPorts,
     report: watch::Sender<GatewayReport>,
 }
 
@@ -113,7 +124,7 @@ impl Gateway {
         recorder: Recorder,
         switch: Arc<Switch>,
         node: watch::Receiver<Option<Arc<OwnNode>>>,
-        host_ports: watch::Receiver<Option<Published>>,
+        host_ports: HostPorts,
     ) -> (Self, watch::Receiver<GatewayReport>) {
         let state = Err("not begun yet".to_owned());
         let (report, told) = watch::channel(GatewayReport { state, annotations: Annotations::new(), host: None });
@@ -142,7 +153,7 @@ impl Gateway {
         let client = self.switch.client().clone();
         let (mut status, mut switch) = (client.status(), client.subscribe());
         let mut carried = Carried::new(self.options.clone(), self.recorder.clone(), netlink);
-        let mut filter = FilterChanges::listen()
+        let mut filter = FilterChanges::listen(Concern::Table(TABLES))
             .inspect_err(|error| tracing::warn!(%error, "what others do to the packet filter is noticed late"))
             .ok();
         let mut pause = SOON;
@@ -151,7 +162,7 @@ impl Gateway {
             let node = self.node.borrow_and_update().clone();
             let mut exposed = services.exposed(&self.options.cluster);
             // Of two the first counts: what a Service has is no pod's, here as in the controller.
-            let host_ports = self.host_ports.borrow_and_update().clone();
+            let host_ports = self.host_ports.wanted.borrow_and_update().clone();
             let doors = host_ports.iter().flat_map(|ports| ports.iter());
             exposed.extend(doors.flat_map(|(_, addresses, port)| self::exposed(addresses, port)));
             // What an earlier one of us left for those who are not known yet stays.
@@ -161,6 +172,9 @@ impl Gateway {
             } else {
                 Err("Open vSwitch's database cannot be reached".to_owned())
             };
+            if state.is_ok() {
+                self.host_ports.open.send_replace(host_ports);
+            }
             changes.only_devices(carried.devices());
             if services.complete() {
                 carried.health.carry(services.health()).await;
@@ -177,7 +191,7 @@ impl Gateway {
                     () = next_deletion(&mut filter) => carried.forget_filter(),
                     () = next_service(&mut services) => {}
                     changed = self.node.changed() => if changed.is_err() { std::future::pending().await },
-                    changed = self.host_ports.changed() => if changed.is_err() { std::future::pending().await },
+                    changed = self.host_ports.wanted.changed() => if changed.is_err() { std::future::pending().await },
                 }
                 true
             };

@@ -32,6 +32,11 @@ pub(super) struct InterfaceView {
 }
 
 impl InterfaceView {
+    /// Whether it is a device of the kernel, which sees its frames beside a switch in userspace.
+    pub(super) fn is_of_kernel(&self) -> bool {
+        matches!(self.kind.as_str(), "" | "system")
+    }
+
     /// Whether it is a device of the host that may lead outside.
     pub(super) fn is_device(&self) -> bool {
         matches!(self.kind.as_str(), "" | "system" | "dpdk" | "afxdp" | "afxdp-nonpmd")

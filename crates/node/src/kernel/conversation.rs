@@ -18,6 +18,9 @@ const HEADER: usize = 16;
 const ENDED: u16 = 2;
 /// The type of a message that ends a list.
 const DONE: u16 = 3;
+/// The types of the messages around a batch of changes of netfilter.
+const BATCH_BEGIN: u16 = 16;
+const BATCH_END: u16 = 17;
 
 /// A socket of the network that it was opened in.
 #[derive(Debug)]
@@ -36,6 +39,11 @@ impl Conversation {
     /// With the families that have no protocol of their own.
     pub(crate) fn generic() -> io::Result<Self> {
         Self::open(SockProtocol::NetlinkGeneric)
+    }
+
+    /// With netfilter.
+    pub(crate) fn netfilter() -> io::Result<Self> {
+        Self::open(SockProtocol::NetlinkNetFilter)
     }
 
     fn open(protocol: SockProtocol) -> io::Result<Self> {
@@ -70,6 +78,35 @@ impl Conversation {
 
     /// Asks by the bytes of a message behind its header, and takes what is answered, without headers.
     pub(crate) fn ask_raw(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+        let bytes = self.raw(kind, flags, body)?;
+        let mut answers = Vec::new();
+        self.exchange(&bytes, |part| {
+            answers.push(part[HEADER..].to_vec());
+            Ok(())
+        })?;
+        Ok(answers)
+    }
+
+    /// Asks a part of netfilter for several changes, which happen together or not at all. After an error the answers to the
+    /// other messages are still unread: the conversation is over.
+    pub(crate) fn tell_batch(mut self, subsystem: u16, messages: &[(u16, u16, Vec<u8>)]) -> io::Result<()> {
+        // The end of a batch is not answered itself: the last change is what is acknowledged.
+        let whole = [&[0, 0][..], &subsystem.to_be_bytes()].concat();
+        let mut bytes = self.raw(BATCH_BEGIN, 0, &whole)?;
+        let mut last = 0;
+        for (place, (kind, flags, body)) in messages.iter().enumerate() {
+            let acknowledged = if place + 1 == messages.len() { NLM_F_ACK } else { 0 };
+            bytes.extend(self.raw(*kind, flags | acknowledged, body)?);
+            last = self.sequence;
+        }
+        bytes.extend(self.raw(BATCH_END, 0, &whole)?);
+        // What is read belongs to the last change, or is the error of one before it.
+        self.sequence = last;
+        self.send_and_read(&bytes, false, |_| Ok(()))
+    }
+
+    /// A message by its bytes.
+    fn raw(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<u8>> {
         let sequence = self.next_sequence();
         let length = u32::try_from(HEADER + body.len()).map_err(Error::other)?;
         let mut bytes = Vec::with_capacity(HEADER + body.len());
@@ -79,12 +116,8 @@ impl Conversation {
         bytes.extend_from_slice(&sequence.to_ne_bytes());
         bytes.extend_from_slice(&0_u32.to_ne_bytes());
         bytes.extend_from_slice(body);
-        let mut answers = Vec::new();
-        self.exchange(&bytes, |part| {
-            answers.push(part[HEADER..].to_vec());
-            Ok(())
-        })?;
-        Ok(answers)
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        Ok(bytes)
     }
 
     fn next_sequence(&mut self) -> u32 {
@@ -93,9 +126,19 @@ impl Conversation {
     }
 
     /// Sends, and reads up to the end of the answer: a list's end, an acknowledgement, or the one message that was asked for.
-    fn exchange(&mut self, bytes: &[u8], mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
-        send(self.socket.as_raw_fd(), bytes, MsgFlags::empty())?;
+    fn exchange(&mut self, bytes: &[u8], take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         let whole = u16_at(bytes, 6)? & NLM_F_ACK == 0;
+        self.send_and_read(bytes, whole, take)
+    }
+
+    /// `whole`: a message that is no part of a list is the end of the answer, as no acknowledgement was asked for.
+    fn send_and_read(
+        &mut self,
+        bytes: &[u8],
+        whole: bool,
+        mut take: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        send(self.socket.as_raw_fd(), bytes, MsgFlags::empty())?;
         loop {
             let length = match recv(self.socket.as_raw_fd(), &mut self.room, MsgFlags::empty()) {
                 Ok(length) => length,

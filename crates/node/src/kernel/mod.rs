@@ -1,6 +1,7 @@
 //! The kernel's network, by netlink: no process is started for it.
 
 pub mod address;
+mod attributes;
 pub mod changes;
 mod conversation;
 pub mod device;
@@ -9,6 +10,7 @@ pub mod filter_changes;
 pub mod namespace;
 pub mod neighbour;
 mod offload;
+pub mod pod_filter;
 pub mod pod_link;
 pub mod route;
 

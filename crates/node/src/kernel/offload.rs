@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use netlink_packet_core::NLM_F_ACK;
 
+use super::attributes::{NESTED, attribute, text};
 use super::conversation::{Conversation, u16_at};
 
 /// The family that names all others, and how it is asked for one.
@@ -20,7 +21,6 @@ const HEADER_NAME: u16 = 2;
 const BITSET_BITS: u16 = 3;
 const BIT: u16 = 1;
 const BIT_NAME: u16 = 2;
-const NESTED: u16 = 1 << 15;
 
 /// What `ethtool -K tx off` takes away. What needs checksums, such as segmentation, goes with them.
 const CHECKSUMS: [&str; 4] = ["tx-checksum-ipv4", "tx-checksum-ip-generic", "tx-checksum-ipv6", "tx-checksum-sctp"];
@@ -59,22 +59,4 @@ fn family(conversation: &mut Conversation) -> io::Result<u16> {
         rest = rest.get(length.max(4).next_multiple_of(4)..).unwrap_or_default();
     }
     Err(Error::new(ErrorKind::Unsupported, "the kernel has no ethtool by netlink (it is of Linux 5.6 and later)"))
-}
-
-/// An attribute with its padding.
-fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
-    let mut bytes = Vec::with_capacity(value.len() + 8);
-    bytes.extend_from_slice(&length.to_ne_bytes());
-    bytes.extend_from_slice(&kind.to_ne_bytes());
-    bytes.extend_from_slice(value);
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-    bytes
-}
-
-/// As the kernel reads texts.
-fn text(text: &str) -> Vec<u8> {
-    let mut bytes = text.as_bytes().to_vec();
-    bytes.push(0);
-    bytes
 }

@@ -22,7 +22,7 @@ use netmodel::{InterfaceAddress, Mac};
 use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 
 use super::conversation::Conversation;
-use super::{namespace, offload};
+use super::{namespace, offload, pod_filter};
 
 /// The loopback device is the first of every network.
 const LOOPBACK: u32 = 1;
@@ -44,8 +44,9 @@ pub struct PodLink {
     pub addresses: Vec<InterfaceAddress>,
     /// The pod's routes.
     pub routes: Vec<Route>,
-    /// Whether the pod computes all checksums itself: a switch in userspace needs it.
-    pub whole_frames: bool,
+    /// Whether the switch forwards in userspace: then the pod computes all checksums itself, and its frames are kept from the
+    /// host's stack, which would receive them as well.
+    pub userspace: bool,
 }
 
 /// What did not work.
@@ -111,7 +112,7 @@ impl PodLink {
             LinkAttribute::Mtu(self.mtu),
             LinkAttribute::NetNsFd(namespace.as_raw_fd()),
         ]);
-        let mut pair = named(&self.host);
+        let mut pair = quiet(&self.host);
         pair.attributes.extend([
             LinkAttribute::Mtu(self.mtu),
             LinkAttribute::LinkInfo(vec![
@@ -122,14 +123,12 @@ impl PodLink {
         RouteNetlinkMessage::NewLink(pair)
     }
 
-    /// The end on the host: without addresses of its own, so that the host says nothing into the pod's network.
+    /// The end on the host. It is down until nothing that the pod sends can reach the host's own stack.
     fn finish(&self, host: &mut Conversation) -> Result<(), LinkError> {
-        let mut quiet = named(&self.host);
-        let mode = vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)];
-        quiet.attributes.push(LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(mode)]));
-        if let Err(error) = host.tell(RouteNetlinkMessage::SetLink(quiet), 0) {
-            // A host without IPv6 has nothing to be quiet about.
-            tracing::debug!(interface = self.host, %error, "IPv6 of the end on the host is left as it is");
+        seclude(host, &self.host);
+        if self.userspace {
+            pod_filter::protect(&self.host)
+                .map_err(trying(format!("an nftables chain (family netdev) that drops what {} receives", self.host)))?;
         }
         let mut link = named(&self.host);
         link.attributes.push(LinkAttribute::IfAlias(self.alias.clone()));
@@ -143,7 +142,7 @@ impl PodLink {
         loopback.header.index = LOOPBACK;
         inside.tell(RouteNetlinkMessage::SetLink(up(loopback)), 0).map_err(trying("interface lo up"))?;
         let name = &self.inside;
-        if self.whole_frames {
+        if self.userspace {
             offload::no_transmit_offload(name).map_err(trying(format!("no transmit offload on {name}")))?;
         }
         if self.addresses.iter().any(|address| address.address().is_ipv6()) {
@@ -177,6 +176,16 @@ impl PodLink {
             None => wrong.push(format!("interface {} of the host is gone", self.host)),
             Some(link) if !is_up(&link) => wrong.push(format!("interface {} of the host is down", self.host)),
             Some(_) => {}
+        }
+        if self.userspace {
+            let chains = pod_filter::chains().map_err(trying("the chains of nftables"))?;
+            if !chains.iter().any(|chain| chain.name == self.host && chain.intact) {
+                let table = pod_filter::TABLE;
+                wrong.push(format!(
+                    "no chain of nftables table netdev {table} keeps frames of {} from the host",
+                    self.host
+                ));
+            }
         }
         let found = namespace::within(namespace, || self.check_inside()).map_err(of_namespace(namespace))?;
         wrong.extend(found?);
@@ -243,9 +252,29 @@ fn open(namespace: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// Whether a path is a network namespace that exists.
+pub fn is_namespace(path: &Path) -> bool {
+    open(path).is_ok()
+}
+
 /// Removes a pair by its end on the host; false if there is none.
 pub fn remove_pair(host: &str) -> io::Result<bool> {
     remove(&mut Conversation::route()?, host)
+}
+
+/// Keeps what a pod sends from the host's stack, for a pair that is there already: the end on the host of a pod that another
+/// version or another implementation wired. False if the pair is gone.
+pub fn isolate(host: &str) -> io::Result<bool> {
+    let mut conversation = Conversation::route()?;
+    if look(&mut conversation, host)?.is_none() {
+        return Ok(false);
+    }
+    pod_filter::protect(host)?;
+    if let Err(error) = conversation.tell(RouteNetlinkMessage::SetLink(quiet(host)), 0) {
+        tracing::debug!(interface = host, %error, "cannot switch off ARP; the nftables chain drops it anyway");
+    }
+    seclude(&mut conversation, host);
+    Ok(true)
 }
 
 /// The pairs of the host, by the names and aliases of their ends here.
@@ -269,11 +298,47 @@ fn pair_of(message: &RouteNetlinkMessage) -> Option<(String, String)> {
 }
 
 fn remove(host: &mut Conversation, name: &str) -> io::Result<bool> {
-    match host.tell(RouteNetlinkMessage::DelLink(named(name)), 0) {
+    let removed = match host.tell(RouteNetlinkMessage::DelLink(named(name)), 0) {
         Ok(()) => Ok(true),
         Err(error) if is_absent(&error) => Ok(false),
         Err(error) => Err(error),
+    };
+    // Last, so that the pod never speaks to the host. Linux removes it with the device before 6.16.
+    if removed.is_ok()
+        && let Err(error) = pod_filter::unprotect(name)
+    {
+        tracing::debug!(interface = name, %error, "nftables chain not removed; the agent's next resync removes it");
     }
+    removed
+}
+
+/// Leaves the kernel as little as possible to do on the end on the host. The switch takes the frames, so this matters only
+/// where the kernel gets to see them: while the switch does not have the port, or somebody deletes the nftables chain.
+fn seclude(host: &mut Conversation, name: &str) {
+    let mut link = named(name);
+    let mode = vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)];
+    link.attributes.push(LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(mode)]));
+    if let Err(error) = host.tell(RouteNetlinkMessage::SetLink(link), 0) {
+        // A host without IPv6 has nothing to be quiet about.
+        tracing::debug!(interface = name, %error, "IPv6 of the end on the host is left as it is");
+    }
+    // Without IPv6 at all; and as no route leads there, no IPv4 source is believed.
+    for (file, value) in [("ipv6", "disable_ipv6"), ("ipv4", "rp_filter")]
+        .map(|(family, setting)| (format!("/proc/sys/net/{family}/conf/{name}/{setting}"), "1"))
+    {
+        match std::fs::write(&file, value) {
+            Err(error) if error.kind() != ErrorKind::NotFound => tracing::debug!(file, %error, "cannot be set"),
+            _ => {}
+        }
+    }
+}
+
+/// The end on the host, which neither asks nor answers ARP.
+fn quiet(name: &str) -> LinkMessage {
+    let mut message = named(name);
+    message.header.flags |= LinkFlags::Noarp;
+    message.header.change_mask |= LinkFlags::Noarp;
+    message
 }
 
 /// `ENODEV` has no kind of its own.

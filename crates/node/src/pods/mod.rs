@@ -58,6 +58,20 @@ pub struct Wanted {
     pub uid: Box<str>,
     /// Its network.
     pub network: Arc<PodNetwork>,
+    /// The ports of the host that lead to it.
+    pub host_ports: Box<[HostPort]>,
+}
+
+impl Wanted {
+    /// Whether all its host ports are among those that are open.
+    pub fn has_open_host_ports(&self, open: &Published) -> bool {
+        self.host_ports.iter().all(|wanted| {
+            open.iter().any(|(key, addresses, port)| {
+                let own = self.network.addresses.iter().map(|address| address.address());
+                *key == self.key && port == wanted && own.eq(addresses.iter().copied())
+            })
+        })
+    }
 }
 
 impl Pods {
@@ -189,7 +203,8 @@ impl Pods {
         match &facts.network {
             Annotated::Absent => Ok(None),
             Annotated::Valid(network) => {
-                Ok(Some(Wanted { key: key.clone(), uid: facts.uid.clone(), network: network.clone() }))
+                let host_ports = facts.host_ports.clone();
+                Ok(Some(Wanted { key: key.clone(), uid: facts.uid.clone(), network: network.clone(), host_ports }))
             }
             Annotated::Broken(why) => Err(Failure::new(
                 Code::InvalidConfiguration,

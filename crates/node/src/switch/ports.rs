@@ -129,10 +129,15 @@ impl Ports {
         Uuid::from_bytes(bytes)
     }
 
-    /// Whether the bridge switches in userspace.
-    pub fn in_userspace(&self) -> bool {
+    /// Whether the bridge forwards in userspace; none while there is no bridge.
+    pub fn userspace(&self) -> Option<bool> {
         let snapshot = self.client.snapshot();
-        rows::bridge(&snapshot).and_then(|row| row.text("datapath_type")).is_some_and(|kind| kind == "netdev")
+        rows::bridge(&snapshot).map(|row| row.text("datapath_type").is_some_and(|kind| kind == "netdev"))
+    }
+
+    /// Told whenever the database changes.
+    pub fn subscribe(&self) -> Subscription {
+        self.client.subscribe()
     }
 
     /// The database as it is.

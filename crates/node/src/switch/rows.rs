@@ -20,6 +20,11 @@ const INSIDE: &str = "k8s.ovn.org/interface";
 /// The sandbox's network namespace.
 const NAMESPACE: &str = "k8s.ovn.org/netns";
 
+/// The pod's MAC.
+const MAC: &str = "attached_mac";
+/// The pod's addresses, with commas.
+const ADDRESSES: &str = "ip_addresses";
+
 /// A pod's port, as it shall be.
 #[derive(Debug, Clone)]
 pub struct PodPort {
@@ -62,6 +67,10 @@ pub struct FoundPort {
     pub inside: Option<String>,
     /// The path of its network namespace; none if another implementation made it.
     pub namespace: Option<String>,
+    /// The pod's MAC.
+    pub mac: Option<String>,
+    /// The pod's addresses, with commas.
+    pub addresses: Option<String>,
     /// Whether ovn-controller has installed it.
     pub installed: bool,
     /// What ovs-vswitchd says against it.
@@ -142,6 +151,8 @@ pub fn pod_ports(snapshot: &Snapshot, sandbox: Option<&str>) -> Vec<FoundPort> {
             uid: external_id(&row, "iface-id-ver").unwrap_or_default(),
             inside: external_id(&row, INSIDE),
             namespace: external_id(&row, NAMESPACE),
+            mac: external_id(&row, MAC),
+            addresses: external_id(&row, ADDRESSES),
             installed: external_id(&row, "ovn-installed").as_deref() == Some("true"),
             error: row.text("error").filter(|error| !error.is_empty()),
         })
@@ -158,8 +169,8 @@ pub(crate) fn insert(transaction: &mut Transaction, port: &PodPort) {
     let ids = [
         (LOGICAL, port.logical.as_str()),
         ("iface-id-ver", &port.uid),
-        ("attached_mac", &port.mac),
-        ("ip_addresses", &port.addresses),
+        (MAC, &port.mac),
+        (ADDRESSES, &port.addresses),
         (SANDBOX, &port.sandbox),
         (INSIDE, &port.inside),
         (NAMESPACE, &port.namespace),

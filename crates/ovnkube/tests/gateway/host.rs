@@ -98,7 +98,7 @@ fn cleaning_up_leaves_the_host_as_it_was_local() {
 }
 
 /// The lab's own bridge is taken away: an ordinary host with its address on its device.
-fn plain_host(machine: &Machine) {
+pub(crate) fn plain_host(machine: &Machine) {
     for words in [
         &["ovs-vsctl", "--timeout=30", "del-br", "br-ex"][..],
         &["nft", "delete", "table", "netdev", "lab"],

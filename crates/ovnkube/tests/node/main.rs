@@ -8,12 +8,16 @@ mod bad_input;
 #[path = "../controller/cluster.rs"]
 mod cluster;
 mod crowd;
+mod frames;
+mod host_ports;
+mod isolation;
 mod leftovers;
 #[allow(dead_code)]
 #[path = "../controller/looking.rs"]
 mod looking;
 mod networks;
 mod remote;
+mod repair;
 mod sandbox;
 mod site;
 mod trouble;

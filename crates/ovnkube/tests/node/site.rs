@@ -68,10 +68,16 @@ impl Site {
 
     /// Starts a node's agent; it answers when this returns.
     pub(crate) fn agent(&self, node: u32, more: &[&str]) {
+        self.agent_finding(node, "/usr/sbin:/usr/bin:/sbin:/bin", more);
+    }
+
+    /// The same, with other folders in which it finds programs.
+    pub(crate) fn agent_finding(&self, node: u32, programs: &str, more: &[&str]) {
         let family = self.cluster.lab.record().spec.family;
         let southbound = self.cluster.lab.record().endpoints.southbound.unwrap();
         let program = Program::new(format!("agent-n{node}"), PathBuf::from(env!("CARGO_BIN_EXE_ovnkube")))
             .on(&format!("n{node}"))
+            .environment("PATH", programs)
             .arguments(["node", "--node", &format!("n{node}"), "--log-level", "info"])
             .arguments(["--sb-address", &southbound, "--metrics-bind-address", METRICS])
             .arguments(["--cni-shim", "/opt/ovnkube/ovn-k8s-cni-overlay", "--cni-bin-dir", "/opt/cni/bin"])

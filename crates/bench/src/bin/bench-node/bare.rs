@@ -24,7 +24,7 @@ pub(crate) fn wire(machine: &Machine, sight: &Sight, sandbox: &Sandbox) -> Resul
         mtu: 1400,
         addresses: vec![text("ip_address")?.parse()?],
         routes: vec![cni::Route { to: "0.0.0.0/0".parse()?, by: Some(gateway.parse()?) }],
-        whole_frames: true,
+        userspace: true,
     };
     let namespace: PathBuf = format!("/proc/{}/root{}", machine.init().pid, sandbox.path()).into();
     let ids = json!(["map", [["iface-id", sandbox.port()], ["iface-id-ver", sandbox.uid]]]);

@@ -1,0 +1,89 @@
+//! Ports and interfaces of running pods that somebody deletes: what can be recreated is, the rest is reported.
+
+use lab::Family;
+
+use crate::cluster::until;
+use crate::sandbox::{Sandbox, addresses};
+use crate::site::Site;
+
+struct Wired {
+    sandbox: Sandbox,
+    /// The end on the host, which is the port's name.
+    end: String,
+    address: std::net::IpAddr,
+}
+
+fn wire(site: &Site, name: &str) -> Wired {
+    let sandbox = site.sandbox(name, 1);
+    let answer = sandbox.add();
+    let end = answer["interfaces"][0]["name"].as_str().unwrap().to_owned();
+    Wired { sandbox, end, address: addresses(&answer)[0] }
+}
+
+fn vsctl(site: &Site, words: &[&str]) -> String {
+    site.machine(1).run(&[&["ovs-vsctl", "--timeout=30"], words].concat()).unwrap()
+}
+
+/// The identity of a port's row, if there is one.
+fn row(site: &Site, end: &str) -> Option<String> {
+    let found = vsctl(site, &["--bare", "--columns=_uuid", "find", "Port", &format!("name={end}")]);
+    Some(found.trim().to_owned()).filter(|row| !row.is_empty())
+}
+
+/// Does something to a port and waits until there is another one in its place.
+fn is_recreated(site: &Site, pod: &Wired, what: &[&str]) {
+    let before = row(site, &pod.end).unwrap();
+    vsctl(site, what);
+    until(&format!("the port is recreated after {what:?}"), || row(site, &pod.end).filter(|row| *row != before));
+    until("it is whole again", || pod.sandbox.ask("CHECK").ok());
+}
+
+#[test]
+fn a_deleted_port_is_recreated_and_a_deleted_interface_is_reported() {
+    let site = Site::start("cni-repair", 1, Family::V4);
+    site.agents(&[]);
+    let (one, two, lost) = (wire(&site, "one"), wire(&site, "two"), wire(&site, "lost"));
+    for what in [
+        &["del-port", "br-int", &one.end][..],
+        &["set", "Interface", &one.end, "external_ids:iface-id=default_nobody"],
+        &["remove", "Interface", &one.end, "external_ids", "sandbox"],
+    ] {
+        is_recreated(&site, &one, what);
+        two.sandbox.reaches(one.address);
+    }
+    site.cluster.event_in("default", "one", "PodPortRecreated", &[&one.end, "br-int"]);
+    assert!(site.metric(1, "ovnkube_node_pod_ports_recreated_total") >= 3.0);
+    assert!(site.cluster.lab.log("agent-n1").unwrap().contains("deleted or changed; recreated"));
+
+    // While nobody looks: the next agent knows of the sandbox, and leaves its interface alone.
+    site.cluster.lab.kill("agent-n1").unwrap();
+    vsctl(&site, &["del-port", "br-int", &one.end]);
+    site.cluster.lab.restart("agent-n1").unwrap();
+    until("the port is recreated", || row(&site, &one.end));
+    until("it is whole again", || one.sandbox.ask("CHECK").ok());
+    two.sandbox.reaches(one.address);
+
+    // Without its interface a pod has no network, and is not given another.
+    site.machine(1).run(&["ip", "link", "del", &lost.end]).unwrap();
+    site.cluster.event_in("default", "lost", "PodNetworkLost", &["eth0", "delete the pod"]);
+    let error = lost.sandbox.ask("CHECK").unwrap_err();
+    assert!(error["code"] == 102 && error.to_string().contains("is gone"), "{error}");
+    let without = || site.metric(1, "ovnkube_node_pods_without_network");
+    until("it is counted", || (without() > 0.0).then_some(()));
+    lost.sandbox.delete();
+    until("it is not counted any more", || (without() == 0.0).then_some(()));
+
+    // A sandbox that is being removed gets no port back: the flows of the new one never come, and DEL ends the repair.
+    let before = row(&site, &one.end).unwrap();
+    let paused = site.cluster.lab.pause("n1-ovn-controller").unwrap();
+    vsctl(&site, &["--no-wait", "del-port", "br-int", &one.end]);
+    until("the port is recreated", || row(&site, &one.end).filter(|row| *row != before));
+    one.sandbox.delete();
+    assert_eq!((row(&site, &one.end), site.ports(1)), (None, vec!["default_two".to_owned()]));
+    paused.resume().unwrap();
+    // The agent has looked again when the next damage is repaired.
+    is_recreated(&site, &two, &["del-port", "br-int", &two.end]);
+    assert_eq!((row(&site, &one.end), site.ports(1)), (None, vec!["default_two".to_owned()]));
+    two.sandbox.delete();
+    site.assert_empty(1);
+}
