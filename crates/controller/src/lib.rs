@@ -16,6 +16,7 @@ mod databases;
 mod error;
 mod link;
 mod metrics;
+mod node_watch;
 mod northd;
 mod options;
 mod outlet;

@@ -23,7 +23,8 @@ use crate::databases;
 use crate::error::ControllerError;
 use crate::link::Link;
 use crate::metrics::Metrics;
-use crate::northd::Northd;
+use crate::node_watch::NodeWatch;
+use crate::northd::{self, Northd};
 use crate::options::Options;
 use crate::outlet::Outlet;
 use crate::patches::{Answer, Patches};
@@ -89,6 +90,7 @@ struct Pilot {
     campaign: Campaign,
     answers: mpsc::UnboundedReceiver<Answer>,
     outlet: Outlet,
+    node_watch: NodeWatch,
     metrics: Metrics,
     northd: Option<Northd>,
     /// Rows of the transaction that was sent last: what changes in others was somebody else.
@@ -117,6 +119,7 @@ impl Pilot {
         let (patches, answers) = Patches::new(api);
         let metrics = Metrics::register(telemetry, api);
         let recorder = Recorder::new(api, "ovnkube-controller", &options.election.lease.identity);
+        let node_watch = NodeWatch::new(api, recorder.clone());
         let outlet = Outlet { patches, recorder, metrics: metrics.clone(), southbound: sb.clone() };
         let health = telemetry.health();
         let conditions = Conditions {
@@ -140,6 +143,7 @@ impl Pilot {
             campaign: Campaign::start(elector, telemetry.shutdown()),
             answers,
             outlet,
+            node_watch,
             metrics,
             northd: None,
             expected: BTreeSet::new(),
@@ -249,6 +253,7 @@ impl Pilot {
                 self.check_foreign(&snapshot)?;
                 self.engine.promote(&snapshot, self.options.adopt, now)?;
                 self.progress(&self.sb.snapshot());
+                northd::set_probe_interval(&self.nb);
                 self.northd = Northd::start(&self.options);
                 self.metrics.leader.set(1);
                 tracing::info!(sequence = committer.sequence(), "leading");
@@ -470,7 +475,10 @@ impl Pilot {
             let last = self.nb.status().borrow().last_error.clone().unwrap_or_default();
             self.resign(&format!("the northbound database cannot be reached: {last}"));
         }
-        self.metrics.survey(&self.engine, self.now());
+        let southbound = self.sb.status().borrow().connected.then(|| self.sb.snapshot());
+        let now = self.now();
+        self.node_watch.look(&self.engine, southbound.as_ref(), now);
+        self.metrics.survey(&self.engine, now);
         Ok(())
     }
 }

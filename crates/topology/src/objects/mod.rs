@@ -24,7 +24,10 @@ pub use annotation::{Annotated, POD_NETWORKS, default_network, node_annotations,
 pub use container::{ContainerPort, Containers, HostAddress, HostPort, host_ports, standing_ports};
 pub use labels::{LabelSelector, Labels};
 pub use namespace::{AclLogging, NamespaceFacts};
-pub use node::{GatewayFacts, GatewayMode, MANAGEMENT_MACS, NODE_ID, NODE_SUBNETS, NodeFacts};
+pub use node::{
+    AgentReport, EXPECTED_NB_CFG, GatewayFacts, GatewayMode, MANAGEMENT_MACS, NETWORK_READY, NODE_ID, NODE_SUBNETS,
+    NodeFacts,
+};
 pub use pod::{PodFacts, PodNetwork, one_or_many};
 pub use policy::{PolicyFacts, PolicySpec};
 pub use protocol::Protocol;
