@@ -17,6 +17,7 @@ mod error;
 mod leader_lock;
 mod link;
 mod metrics;
+mod node_watch;
 mod northd;
 mod northd_watch;
 mod options;

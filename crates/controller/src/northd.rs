@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use ovsdb::client::TlsFiles;
+use ovsdb::client::{Client, TlsFiles};
+use ovsdb::datum::{Atom, Datum};
+use ovsdb::operation::{Mutation, Mutator};
+use ovsdb::transaction::Transaction;
 use tokio::process::Command;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
@@ -15,6 +18,24 @@ use crate::options::{DatabaseAccess, Options};
 /// A northd that ends is started again after this time; longer each time if it ends at once, or cannot be started.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// northd's inactivity probe of both databases, in milliseconds: it leaves a hung server after two of these. Its own default
+/// is 5 s. There is one active northd, whatever the size of the cluster.
+const PROBE: &str = "2000";
+
+/// Sets northd's inactivity probe where nobody has set one: inserting a key that is there changes nothing.
+pub(crate) fn set_probe_interval(northbound: &Client) {
+    let client = northbound.clone();
+    tokio::spawn(async move {
+        let pair = (Atom::String("northd_probe_interval".into()), Atom::String(PROBE.into()));
+        let mutations = vec![Mutation::new("options", Mutator::Insert, Datum::map([pair]))];
+        let mut transaction = Transaction::new();
+        transaction.mutate("NB_Global", Vec::new(), mutations);
+        if let Err(error) = client.transact(&transaction).await {
+            tracing::warn!(%error, "cannot set northd_probe_interval; northd keeps its default until the next take-over");
+        }
+    });
+}
 
 /// A northd that runs as long as this is held.
 #[derive(Debug)]

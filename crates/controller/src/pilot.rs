@@ -22,7 +22,8 @@ use crate::error::ControllerError;
 use crate::leader_lock::{LeaderLock, Want};
 use crate::link::Link;
 use crate::metrics::Metrics;
-use crate::northd::Northd;
+use crate::node_watch::NodeWatch;
+use crate::northd::{self, Northd};
 use crate::northd_watch::NorthdWatch;
 use crate::options::Options;
 use crate::outlet::Outlet;
@@ -74,6 +75,7 @@ struct Pilot {
     campaign: Campaign,
     answers: mpsc::UnboundedReceiver<Answer>,
     outlet: Outlet,
+    node_watch: NodeWatch,
     metrics: Metrics,
     northd: Option<Northd>,
     northd_watch: NorthdWatch,
@@ -105,6 +107,7 @@ impl Pilot {
         let metrics = Metrics::register(telemetry, api);
         let recorder = Recorder::new(api, "ovnkube-controller", &options.election.lease.identity);
         let (southbound, repairs) = (sb.clone(), Repairs::default());
+        let node_watch = NodeWatch::new(api, recorder.clone());
         let outlet = Outlet { patches, recorder, metrics: metrics.clone(), southbound, repairs };
         let health = telemetry.health();
         let conditions = Conditions {
@@ -130,6 +133,7 @@ impl Pilot {
             campaign: Campaign::start(elector, leader_gone, telemetry.shutdown()),
             answers,
             outlet,
+            node_watch,
             metrics,
             northd: None,
             northd_watch: NorthdWatch::new(options.northd_control.clone()),
@@ -240,6 +244,7 @@ impl Pilot {
                 self.check_foreign(&snapshot)?;
                 self.engine.promote(&snapshot, self.options.adopt, now)?;
                 self.progress(&self.sb.snapshot());
+                northd::set_probe_interval(&self.nb);
                 self.northd = Northd::start(&self.options);
                 self.metrics.leader.set(1);
                 tracing::info!(sequence = committer.sequence(), "leading");
@@ -472,14 +477,17 @@ impl Pilot {
             let last = self.nb.status().borrow().last_error.clone().unwrap_or_default();
             self.resign(&format!("the northbound database cannot be reached: {last}"));
         }
+        let now = self.now();
         let replacements = self.nb.status().borrow().replacements + self.sb.status().borrow().replacements;
-        let behind = self.engine.northd_behind_since().filter(|_| self.sb.status().borrow().connected);
-        let behind = behind.map_or(Duration::ZERO, |since| self.now().saturating_sub(since));
+        let southbound = self.sb.status().borrow().connected.then(|| self.sb.snapshot());
+        let behind = self.engine.northd_behind_since().filter(|_| southbound.is_some());
+        let behind = behind.map_or(Duration::ZERO, |since| now.saturating_sub(since));
         self.northd_watch.look(behind, replacements, &self.options.election.lease, &self.outlet);
         self.outlet.repairs.flush();
         let renewed = *self.campaign.renewals.borrow();
         self.metrics.lease_unrenewed.set(renewed.map_or(0.0, |renewed| renewed.elapsed().as_secs_f64()));
-        self.metrics.survey(&self.engine, self.now());
+        self.node_watch.look(&self.engine, southbound.as_ref(), now);
+        self.metrics.survey(&self.engine, now);
         Ok(())
     }
 }

@@ -44,6 +44,11 @@ pub fn timestamp() -> String {
     format!("{:.0}", jiff::Timestamp::now())
 }
 
+/// A moment, as Kubernetes writes times; nothing if there is none so far from now.
+pub fn timestamp_of_milliseconds(since_1970: i64) -> Option<String> {
+    jiff::Timestamp::from_millisecond(since_1970).ok().map(|moment| format!("{moment:.0}"))
+}
+
 /// Nanoseconds since 1970, for names that nobody has used before.
 pub fn timestamp_nanoseconds() -> i128 {
     jiff::Timestamp::now().as_nanosecond()

@@ -6,7 +6,7 @@ use crate::own_node::Stated;
 use crate::readiness::State;
 
 /// The condition's type.
-pub const CONDITION: &str = "k8s.ovn.org/NodeNetworkReady";
+pub const CONDITION: &str = topology::objects::NETWORK_READY;
 
 /// Kubernetes allows more, but nobody reads more.
 const LONGEST_MESSAGE: usize = 1000;

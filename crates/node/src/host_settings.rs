@@ -16,12 +16,13 @@ const PHYSICAL_NETWORK: &str = "physnet";
 const MAPPINGS: &str = "ovn-bridge-mappings";
 /// Who the chassis is: it outlives us, for the controller may know it.
 const SYSTEM_ID: &str = "system-id";
+const PROBE: &str = "ovn-remote-probe-interval";
 /// What we may have written and take away again; the chassis keeps its name.
 const OURS: [&str; 9] = [
     "ovn-remote",
     "ovn-encap-ip",
     "ovn-encap-type",
-    "ovn-remote-probe-interval",
+    PROBE,
     "ovn-bridge-remote-probe-interval",
     "ovn-ofctrl-wait-before-clear",
     "ovn-enable-lflow-cache",
@@ -40,10 +41,22 @@ pub struct HostFacts {
     pub userspace: bool,
 }
 
+/// ovn-controller's inactivity probe, in milliseconds: what the administrator says, else by the number of nodes. While
+/// nobody has counted them, what stands there stays.
+fn probe(options: &Options, nodes: Option<usize>, current: &BTreeMap<String, String>) -> String {
+    let counted = |nodes| topology::pacing::southbound_probe(nodes).as_millis().to_string();
+    match (options.ovn_controller.inactivity_probe, nodes) {
+        (Some(milliseconds), _) => milliseconds.to_string(),
+        (None, Some(nodes)) => counted(nodes),
+        (None, None) => current.get(PROBE).cloned().unwrap_or_else(|| counted(usize::MAX)),
+    }
+}
+
 /// What the keys shall be, given what stands there.
 fn wanted(
     options: &Options,
     facts: Option<&HostFacts>,
+    nodes: Option<usize>,
     current: &BTreeMap<String, String>,
 ) -> BTreeMap<&'static str, String> {
     let told = &options.ovn_controller;
@@ -51,7 +64,7 @@ fn wanted(
         ("hostname", options.node.clone()),
         ("ovn-remote", told.southbound.clone()),
         ("ovn-encap-type", "geneve".to_owned()),
-        ("ovn-remote-probe-interval", told.inactivity_probe.to_string()),
+        (PROBE, probe(options, nodes, current)),
         // The switch is on this host: it is there, or the connection is not.
         ("ovn-bridge-remote-probe-interval", "0".to_owned()),
         ("ovn-ofctrl-wait-before-clear", told.wait_before_clear.to_string()),
@@ -86,9 +99,14 @@ fn with_mapping(current: &str, bridge: Option<&str>) -> String {
 }
 
 /// The transaction that makes the keys what they shall be; nothing if they are, or the switch is not seen yet.
-pub(crate) fn plan(options: &Options, facts: Option<&HostFacts>, snapshot: &Snapshot) -> Option<Transaction> {
+pub(crate) fn plan(
+    options: &Options,
+    facts: Option<&HostFacts>,
+    nodes: Option<usize>,
+    snapshot: &Snapshot,
+) -> Option<Transaction> {
     let (root, current) = current(snapshot)?;
-    let wanted = wanted(options, facts, &current);
+    let wanted = wanted(options, facts, nodes, &current);
     let mut transaction = Transaction::new();
     for (key, value) in &wanted {
         if current.get(*key) != Some(value) {

@@ -7,12 +7,16 @@
 //!  annotations, conditions, CNI's files ◀── report
 //! ```
 
+mod cluster_size;
 pub mod cni;
 pub mod condition;
+mod daemon;
 mod error;
 pub mod gateway;
 pub mod host_settings;
+mod integration;
 pub mod kernel;
+mod openflow_wire;
 mod options;
 mod ovn_controller;
 pub mod own_node;

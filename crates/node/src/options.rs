@@ -42,8 +42,9 @@ pub struct LiveSettings {
 pub struct OvnController {
     /// Where it finds the southbound database, as it reads it.
     pub southbound: String,
-    /// After how many milliseconds it asks a silent database whether it is there; 0 is never.
-    pub inactivity_probe: u32,
+    /// After how many milliseconds it probes a silent database, and gives it up after as many again; 0 is never, none
+    /// follows from the number of nodes.
+    pub inactivity_probe: Option<u32>,
     /// For how many milliseconds a new one keeps the flows of the one before it.
     pub wait_before_clear: u32,
     /// Whether it follows the whole database.

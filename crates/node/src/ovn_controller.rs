@@ -1,71 +1,136 @@
-//! Whether ovn-controller runs and has its database: asked by its control socket, without starting a process.
+//! Whether ovn-controller provably applies what the southbound database has.
+//!
+//! | link | evidence | at most so old |
+//! |---|---|---|
+//! | ovn-controller's main loop | it answers on its control socket | [`PERIOD`] + 3 s |
+//! | southbound server | `connection-status`: the server answered an inactivity probe | two probes |
+//! | what is in SB reaches the flows | `ovn-nb-cfg` of br-int, against the number that the controller expects | [`PERIOD`] |
+//!
+//! `connection-status` alone proves only that the server's socket is served. The controller sees which chassis have not
+//! repeated an `nb_cfg` that northd has passed on, and writes it onto those Nodes (decision 0021).
 
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
+use ovsdb::client::Client;
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
+use topology::objects::EXPECTED_NB_CFG;
 
+use crate::daemon::Daemon;
+use crate::own_node::OwnNode;
 use crate::readiness::{Part, State};
+use crate::switch::rows;
 
-/// It answers at once, or hangs.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// How soon it is asked again: soon while something waits for it, seldom while all is well.
+/// How often it is asked while all is well; sooner while something waits for it.
+const PERIOD: Duration = Duration::from_secs(3);
 const SOON: Duration = Duration::from_millis(200);
-const SELDOM: Duration = Duration::from_secs(15);
-/// An answer of one word is not longer.
-const LONGEST: usize = 4096;
+const LATER: Duration = Duration::from_secs(2);
+/// Keys of br-int that ovn-controller writes: the `nb_cfg` that its flows have, and when that was, in milliseconds.
+const NB_CFG: &str = "ovn-nb-cfg";
+const NB_CFG_TIME: &str = "ovn-nb-cfg-ts";
 
-/// Keeps a part of the readiness as ovn-controller is. Never ends.
-pub(crate) async fn follow(part: Part, southbound: String) {
-    let mut pause = SOON;
-    loop {
-        let state = look(&folder(), &southbound).await;
-        pause = if state.is_ok() { SELDOM } else { (pause * 2).clamp(SOON, Duration::from_secs(2)) };
-        part.say(&state);
-        sleep(pause).await;
+/// What ovn-controller has applied last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Applied {
+    number: i64,
+    /// When, in milliseconds since 1970.
+    at: Option<i64>,
+}
+
+impl Applied {
+    fn read(switch: &Client) -> Self {
+        let snapshot = switch.snapshot();
+        let Some(bridge) = rows::bridge(&snapshot) else { return Self::default() };
+        let number = |key: &str| rows::external_id(&bridge, key)?.parse().ok();
+        Self { number: number(NB_CFG).unwrap_or(0), at: number(NB_CFG_TIME) }
     }
 }
 
-/// Where OVN's programs have their sockets.
-fn folder() -> PathBuf {
-    std::env::var_os("OVN_RUNDIR").map_or_else(|| "/var/run/ovn".into(), Into::into)
+impl std::fmt::Display for Applied {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.at.and_then(kubernetes::timestamp_of_milliseconds) {
+            // A time and not an age: a message that grows older would be written again and again.
+            Some(at) => write!(f, "it last applied a change (nb_cfg {}) at {at}", self.number),
+            None => write!(f, "it has applied no change yet"),
+        }
+    }
 }
 
-async fn look(folder: &std::path::Path, southbound: &str) -> State {
-    let file = folder.join("ovn-controller.pid");
-    let process = tokio::fs::read_to_string(&file).await.map_err(|error| {
-        format!("ovn-controller does not run: {} cannot be read ({error}); start it", file.display())
-    })?;
-    let socket = folder.join(format!("ovn-controller.{}.ctl", process.trim()));
-    let answer = timeout(PATIENCE, ask(&socket, "connection-status")).await;
-    let answer = answer.map_err(|_| "ovn-controller does not answer; look at its log".to_owned())?;
-    let answer = answer.map_err(|error| format!("ovn-controller cannot be asked by {}: {error}", socket.display()))?;
-    match answer.trim() {
-        "connected" => Ok(()),
-        other => Err(format!(
-            "ovn-controller says {other:?} of its connection to the southbound database {southbound}; is that its address \
-             ([ovnsouth] address, OvnSouth of ovn-config), does it answer? Look at ovn-controller's log"
+/// Follows this node's ovn-controller.
+#[derive(Debug)]
+pub(crate) struct OvnController {
+    pub(crate) part: Part,
+    pub(crate) southbound: String,
+    pub(crate) switch: Client,
+    pub(crate) node: watch::Receiver<Option<Arc<OwnNode>>>,
+}
+
+impl OvnController {
+    /// Keeps a part of the readiness as ovn-controller is. Never ends.
+    pub(crate) async fn follow(mut self) {
+        let daemon = Daemon::ovn_controller();
+        let mut pause = SOON;
+        loop {
+            let answer = daemon.ask("connection-status", &[]).await;
+            let expected = self.node.borrow_and_update().as_deref().and_then(expected);
+            let state = judge(answer, Applied::read(&self.switch), expected, &self.southbound);
+            pause = if state.is_ok() { PERIOD } else { (pause * 2).clamp(SOON, LATER) };
+            self.part.say(&state);
+            // What the controller writes on the node is looked at at once.
+            if timeout(pause, self.node.changed()).await.is_ok_and(|changed| changed.is_err()) {
+                sleep(pause).await;
+            }
+        }
+    }
+}
+
+fn expected(node: &OwnNode) -> Option<i64> {
+    node.annotations.get(EXPECTED_NB_CFG)?.parse().ok()
+}
+
+/// Names the broken link, the last evidence and the remedy.
+fn judge(connection: Result<String, String>, applied: Applied, expected: Option<i64>, southbound: &str) -> State {
+    let connection = connection.map_err(|why| format!("{why}; {applied}"))?;
+    match connection.trim() {
+        "connected" => {}
+        other => {
+            return Err(format!(
+                "ovn-controller has lost the southbound database {southbound} (it says {other:?}); {applied}; check that the \
+                 address is right ([ovnsouth] address) and that this node reaches it; see ovn-controller's log"
+            ));
+        }
+    }
+    match expected.filter(|expected| *expected > applied.number) {
+        None => Ok(()),
+        Some(expected) => Err(format!(
+            "ovn-controller is connected to the southbound database but has not applied nb_cfg {expected}; {applied}; see its \
+             log and ovn-appctl -t ovn-controller inc-engine/show-stats; restart it if it does not catch up"
         )),
     }
 }
 
-/// One question by the control protocol: JSON-RPC over a unix socket.
-async fn ask(socket: &std::path::Path, command: &str) -> std::io::Result<String> {
-    let mut stream = UnixStream::connect(socket).await?;
-    let question = serde_json::json!({"id": 0, "method": command, "params": []}).to_string();
-    stream.write_all(question.as_bytes()).await?;
-    let mut answer = Vec::new();
-    loop {
-        if stream.read_buf(&mut answer).await? == 0 || answer.len() > LONGEST {
-            return Err(std::io::Error::other("it gave no answer"));
-        }
-        // The answer has no end but its own.
-        if let Ok(serde_json::Value::Object(object)) = serde_json::from_slice(&answer) {
-            let text = |key: &str| object.get(key).and_then(serde_json::Value::as_str);
-            let text = text("result").or(text("error"));
-            return text.map(str::to_owned).ok_or_else(|| std::io::Error::other("its answer is no text"));
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_broken_link_is_named_with_the_last_evidence() {
+        let applied = Applied { number: 112, at: Some(1_794_841_073_357) };
+        let judge = |answer: Result<&str, &str>, expected| {
+            let answer = answer.map(str::to_owned).map_err(str::to_owned);
+            judge(answer, applied, expected, "tcp:192.0.2.1:6642")
+        };
+        assert_eq!(judge(Ok("connected\n"), None), Ok(()));
+        assert_eq!(judge(Ok("connected\n"), Some(112)), Ok(()));
+        let evidence = "it last applied a change (nb_cfg 112) at 2026-11-16T14:57:53Z";
+        for (answer, expected, link) in [
+            (Ok("connected"), Some(113), "has not applied nb_cfg 113"),
+            (Ok("not connected"), None, "has lost the southbound database tcp:192.0.2.1:6642"),
+            (Err("ovn-controller (process 7) is hung"), Some(1), "is hung"),
+        ] {
+            let why = judge(answer, expected).unwrap_err();
+            assert!(why.contains(link) && why.contains(evidence), "{why}");
         }
     }
 }

@@ -4,14 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubernetes::{Api, Recorder};
+use prometheus_client::metrics::counter::Counter;
 use telemetry::Telemetry;
 use tokio::sync::watch;
 
 use crate::error::NodeError;
 use crate::gateway::{self, Gateway, GatewayReport, HostPorts};
 use crate::host_settings::{self, HostFacts};
+use crate::integration::Integration;
 use crate::kernel::Netlink;
 use crate::options::{LiveSettings, MANAGEMENT_PORT, Options};
+use crate::ovn_controller::OvnController;
 use crate::own_node::OwnNode;
 use crate::pod_mtu::PodMtu;
 use crate::pods::Pods;
@@ -19,7 +22,7 @@ use crate::readiness::{Part, Readiness};
 use crate::report::{Annotations, Report};
 use crate::switch::Switch;
 use crate::switch::ports::Ports;
-use crate::{cni, ovn_controller, own_node, report};
+use crate::{cluster_size, cni, own_node, report};
 
 /// Runs the agent until it is told to stop.
 pub async fn run(
@@ -31,14 +34,21 @@ pub async fn run(
     let api = Api::from_kubeconfig(options.kubeconfig.as_deref(), None).await?;
     let switch = Arc::new(Switch::start(options.switch.clone()));
     let readiness = Readiness::new(telemetry.health());
+    let deletions = Counter::default();
     telemetry.registry(|registry| {
         let own = registry.sub_registry_with_prefix("ovnkube_node");
         own.register("ready", "1 if pods can be wired on this node, else 0", readiness.gauge());
+        own.register(
+            "flow_deletions",
+            "How often flows of br-int were deleted by a client other than ovn-controller, and reinstalled",
+            deletions.clone(),
+        );
     });
     let node = own_node::follow(&api, &options.node);
     let annotations = watch::Sender::new(Annotations::new());
     let mtu = PodMtu::new(live.clone(), mtu_before().await);
     let facts = watch::Sender::new(None::<HostFacts>);
+    let nodes = watch::Sender::new(None::<usize>);
 
     let recorder = Recorder::new(&api, "ovnkube-node", &options.node);
     let report = Report {
@@ -48,8 +58,10 @@ pub async fn run(
         node: node.clone(),
         annotations: annotations.subscribe(),
         state: readiness.follow(),
+        nodes: nodes.subscribe(),
     };
-    let settings = keep_settings(options.clone(), switch.clone(), facts.subscribe(), &readiness, &annotations);
+    let known = Known { facts: facts.subscribe(), nodes: nodes.subscribe() };
+    let settings = keep_settings(options.clone(), switch.clone(), known, &readiness, &annotations);
     let pods = Pods::start(&api, &options.node);
     let host_ports = HostPorts { wanted: pods.published(), open: watch::Sender::new(None) };
     let service = cni::Service::new(
@@ -71,8 +83,22 @@ pub async fn run(
             tracing::warn!(why, "the runtime's files are not as they should be");
         }
     });
-    let controller =
-        ovn_controller::follow(readiness.part("ovn-controller"), options.ovn_controller.southbound.clone());
+    let controller = OvnController {
+        part: readiness.part("ovn-controller"),
+        southbound: options.ovn_controller.southbound.clone(),
+        switch: switch.client().clone(),
+        node: node.clone(),
+    };
+    let integration = Integration {
+        part: readiness.part("integration bridge"),
+        switch: options.switch.clone(),
+        wait_before_clear: Duration::from_millis(options.ovn_controller.wait_before_clear.into()),
+        recorder: recorder.clone(),
+        name: options.node.clone(),
+        node: node.clone(),
+        deletions,
+    };
+    let counting = cluster_size::follow(api.clone(), &nodes);
     let shutdown = telemetry.shutdown();
     let problems = tell_problems(live, node.clone(), recorder.clone(), &options.node);
     let (gateway, told) = Gateway::new(options.clone(), mtu, &api, recorder, switch.clone(), node.clone(), host_ports);
@@ -87,7 +113,9 @@ pub async fn run(
         () = settings => Err(NodeError::Ended("the switch's settings")),
         () = gateway.run(shutdown.clone()) => Ok(()),
         () = tell_gateway => Err(NodeError::Ended("the gateway")),
-        () = controller => Err(NodeError::Ended("the look at ovn-controller")),
+        () = controller.follow() => Err(NodeError::Ended("the look at ovn-controller")),
+        () = integration.run() => Err(NodeError::Ended("the look after the integration bridge")),
+        () = counting => Err(NodeError::Ended("the count of nodes")),
     }
 }
 
@@ -157,11 +185,17 @@ async fn tell_gateway(
     }
 }
 
+/// What ovn-controller's settings depend on.
+struct Known {
+    facts: watch::Receiver<Option<HostFacts>>,
+    nodes: watch::Receiver<Option<usize>>,
+}
+
 /// Keeps our keys in the switch's database, and tells the chassis' name. Never ends.
 async fn keep_settings(
     options: Arc<Options>,
     switch: Arc<Switch>,
-    mut facts: watch::Receiver<Option<HostFacts>>,
+    mut known: Known,
     readiness: &Readiness,
     annotations: &watch::Sender<Annotations>,
 ) {
@@ -173,8 +207,9 @@ async fn keep_settings(
             part.ready();
             let snapshot = client.snapshot();
             // Not looked at within the condition: who tells facts would wait for the end of what is written here.
-            let known = facts.borrow_and_update().clone();
-            if let Some(transaction) = host_settings::plan(&options, known.as_ref(), &snapshot)
+            let facts = known.facts.borrow_and_update().clone();
+            let nodes = *known.nodes.borrow_and_update();
+            if let Some(transaction) = host_settings::plan(&options, facts.as_ref(), nodes, &snapshot)
                 && let Err(error) = client.transact(&transaction).await
             {
                 part.not_ready(format!("its settings cannot be written: {error}"));
@@ -190,7 +225,8 @@ async fn keep_settings(
         }
         tokio::select! {
             changed = status.changed() => if changed.is_err() { return },
-            changed = facts.changed() => if changed.is_err() { return },
+            changed = known.facts.changed() => if changed.is_err() { return },
+            changed = known.nodes.changed() => if changed.is_err() { return },
             _ = changes.next() => {}
         }
     }

@@ -16,6 +16,7 @@
 //! - [`reach`]: where a packet ends, read off those rows.
 //! - [`can`]: whether one may talk to another, and what decides it.
 //! - [`preview`]: what objects would make of a database, found out in memory.
+//! - [`watchdog`]: nodes whose agent went silent, chassis that lag behind; [`pacing`]: intervals by cluster size.
 //! - [`adopt`]: rows of another controller, taken over by their names.
 
 pub mod adopt;
@@ -30,6 +31,7 @@ pub mod ledger;
 mod levels;
 pub mod maps;
 pub mod objects;
+pub mod pacing;
 pub mod plan;
 pub mod preview;
 pub mod reach;
@@ -39,6 +41,7 @@ pub mod selector;
 mod service_index;
 pub mod settings;
 pub mod store;
+pub mod watchdog;
 
 pub use engine::{Effect, Engine, Observed};
 pub use settings::ClusterSettings;

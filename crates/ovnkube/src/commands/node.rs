@@ -116,7 +116,10 @@ fn options(role: &Node, config: &Config) -> anyhow::Result<Options> {
         switch: text(&own::SWITCH_ADDRESS)?.parse()?,
         ovn_controller: OvnController {
             southbound: text(&settings::SB_ADDRESS)?.to_owned(),
-            inactivity_probe: text(&own::INACTIVITY_PROBE)?.parse()?,
+            inactivity_probe: match text(&own::INACTIVITY_PROBE)? {
+                "" => None,
+                milliseconds => Some(milliseconds.parse()?),
+            },
             wait_before_clear: text(&own::WAIT_BEFORE_CLEAR)?.parse()?,
             monitor_all: text(&own::MONITOR_ALL)?.parse()?,
         },

@@ -38,11 +38,11 @@ pub(crate) const INACTIVITY_PROBE: Setting = Setting {
     section: "default",
     key: "inactivity-probe",
     flag: "inactivity-probe",
-    default: "100000",
+    default: "",
     placeholder: "MILLISECONDS",
-    allowed: "a number of milliseconds; 0 is never",
-    help: "After how long ovn-controller asks a silent southbound database whether it is there",
-    check: milliseconds,
+    allowed: "a number of milliseconds; 0 is never, empty follows from the number of nodes (2 s up to 10 s)",
+    help: "ovn-controller's southbound inactivity probe: a silent server is given up after two of these",
+    check: |value| if value.is_empty() { Ok(()) } else { milliseconds(value) },
 };
 
 pub(crate) const WAIT_BEFORE_CLEAR: Setting = Setting {

@@ -15,16 +15,16 @@ use crate::site::Site;
 const CONDITION: &str = "k8s.ovn.org/NodeNetworkReady";
 const CONFIGURATION: &str = "/etc/cni/net.d/10-ovn-kubernetes.conf";
 
-fn node(site: &Site, number: u32) -> Value {
+pub(crate) fn node(site: &Site, number: u32) -> Value {
     site.cluster.get(&["node", &format!("n{number}")])
 }
 
-fn condition(node: &Value) -> Option<Value> {
+pub(crate) fn condition(node: &Value) -> Option<Value> {
     node["status"]["conditions"].as_array()?.iter().find(|one| one["type"] == CONDITION).cloned()
 }
 
 /// Waits until the node's condition has a status, and a message that contains a text.
-fn says(site: &Site, number: u32, status: &str, text: &str) {
+pub(crate) fn says(site: &Site, number: u32, status: &str, text: &str) {
     until(&format!("n{number} says {status} because of {text:?}"), || {
         let condition = condition(&node(site, number))?;
         (condition["status"] == status && condition["message"].as_str()?.contains(text)).then_some(())

@@ -8,6 +8,7 @@ mod bad_input;
 #[path = "../controller/cluster.rs"]
 mod cluster;
 mod crowd;
+mod evidence;
 mod frames;
 mod host_ports;
 mod isolation;

@@ -17,6 +17,8 @@ const METRICS: &str = "127.0.0.1:9410";
 
 pub(crate) struct Site {
     pub(crate) cluster: Cluster,
+    /// Where agents and ovn-controllers find the southbound database.
+    southbound: String,
 }
 
 /// The plugin, as it is installed.
@@ -35,7 +37,19 @@ pub(crate) fn shim() -> PathBuf {
 impl Site {
     /// A controller that leads and nodes that have their networks; no agents yet.
     pub(crate) fn start(purpose: &'static str, nodes: u32, family: Family) -> Self {
-        let mut wish = Wish::new(purpose).nodes(nodes).arguments(&networks(family));
+        Self::on(Wish::new(purpose), nodes, family)
+    }
+
+    /// With databases of three members each, which nodes reach over the network, as they do elsewhere.
+    pub(crate) fn start_raft(purpose: &'static str, nodes: u32) -> Self {
+        let mut site = Self::on(Wish::new(purpose).raft(), nodes, Family::V4);
+        let members: Vec<String> = (2..=4).map(|member| format!("tcp:10.99.0.{member}:6642")).collect();
+        site.southbound = members.join(",");
+        site
+    }
+
+    fn on(wish: Wish, nodes: u32, family: Family) -> Self {
+        let mut wish = wish.nodes(nodes).arguments(&networks(family));
         wish.family = family;
         let cluster = wish.start();
         cluster.controller("c1");
@@ -43,7 +57,8 @@ impl Site {
         for node in 1..=nodes {
             cluster.add_node(node);
         }
-        let site = Self { cluster };
+        let southbound = cluster.lab.record().endpoints.southbound.unwrap();
+        let site = Self { cluster, southbound };
         for node in 1..=nodes {
             site.bring(node);
         }
@@ -74,12 +89,11 @@ impl Site {
     /// The same, with other folders in which it finds programs.
     pub(crate) fn agent_finding(&self, node: u32, programs: &str, more: &[&str]) {
         let family = self.cluster.lab.record().spec.family;
-        let southbound = self.cluster.lab.record().endpoints.southbound.unwrap();
         let program = Program::new(format!("agent-n{node}"), PathBuf::from(env!("CARGO_BIN_EXE_ovnkube")))
             .on(&format!("n{node}"))
             .environment("PATH", programs)
             .arguments(["node", "--node", &format!("n{node}"), "--log-level", "info"])
-            .arguments(["--sb-address", &southbound, "--metrics-bind-address", METRICS])
+            .arguments(["--sb-address", &self.southbound, "--metrics-bind-address", METRICS])
             .arguments(["--cni-shim", "/opt/ovnkube/ovn-k8s-cni-overlay", "--cni-bin-dir", "/opt/cni/bin"])
             .arguments(networks(family))
             .arguments(more.iter().copied())

@@ -25,7 +25,10 @@ pub use annotation::{Annotated, POD_NETWORKS, default_network, node_annotations,
 pub use container::{ContainerPort, Containers, HostAddress, HostPort, host_ports, standing_ports};
 pub use labels::{LabelSelector, Labels};
 pub use namespace::{AclLogging, NamespaceFacts};
-pub use node::{GatewayFacts, GatewayMode, MANAGEMENT_MACS, NODE_ID, NODE_SUBNETS, NodeFacts};
+pub use node::{
+    AgentReport, EXPECTED_NB_CFG, GatewayFacts, GatewayMode, MANAGEMENT_MACS, NETWORK_READY, NODE_ID, NODE_SUBNETS,
+    NodeFacts,
+};
 pub use pod::{PodFacts, PodNetwork, one_or_many};
 pub use pod_record::{Mirror, NETWORK_ALLOCATED, PodStatus, network_condition, record_network};
 pub use policy::{PolicyFacts, PolicySpec};

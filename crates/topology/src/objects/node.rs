@@ -25,6 +25,12 @@ pub const MANAGEMENT_MACS: &str = "k8s.ovn.org/node-mgmt-port-mac-addresses";
 /// What the one above was called before.
 const MANAGEMENT_MAC: &str = "k8s.ovn.org/node-mgmt-port-mac-address";
 
+/// The `nb_cfg` that the node's chassis must have applied: written by the controller for a chassis that lags behind, read by
+/// the node's agent.
+pub const EXPECTED_NB_CFG: &str = "k8s.ovn.org/expected-nb-cfg";
+/// The condition that the node's agent maintains.
+pub const NETWORK_READY: &str = "k8s.ovn.org/NodeNetworkReady";
+
 const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// What we need to know of a Node.
@@ -56,7 +62,29 @@ pub struct NodeFacts {
     pub labels: Labels,
     /// The zone that it stands in, if its labels say so.
     pub zone: Option<Name>,
+    /// What its agent reports about itself.
+    pub agent: AgentReport,
 }
+
+/// What a node's agent reports about itself. It never makes two [`NodeFacts`] differ: no row depends on it, and a heartbeat
+/// must not reconcile the node.
+#[derive(Debug, Clone, Default)]
+pub struct AgentReport {
+    /// Whether the condition [`NETWORK_READY`] is `True`.
+    pub ready: bool,
+    /// Its `lastHeartbeatTime`, as it was written.
+    pub heartbeat: Box<str>,
+    /// The annotation [`EXPECTED_NB_CFG`].
+    pub expected: Option<i64>,
+}
+
+impl PartialEq for AgentReport {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for AgentReport {}
 
 /// How a node's pods reach the outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,6 +134,8 @@ struct Condition<'a> {
     kind: Cow<'a, str>,
     #[serde(borrow)]
     status: Cow<'a, str>,
+    #[serde(borrow, rename = "lastHeartbeatTime")]
+    heartbeat: Option<Cow<'a, str>>,
 }
 
 impl NodeFacts {
@@ -116,6 +146,12 @@ impl NodeFacts {
         let conditions = status.conditions.unwrap_or_default();
         let condition =
             |kind: &str| conditions.iter().find(|condition| condition.kind == kind).map(|condition| &*condition.status);
+        let reported = conditions.iter().find(|condition| condition.kind == NETWORK_READY);
+        let agent = AgentReport {
+            ready: reported.is_some_and(|condition| condition.status == "True"),
+            heartbeat: reported.and_then(|condition| condition.heartbeat.as_deref()).unwrap_or_default().into(),
+            expected: metadata.annotation(EXPECTED_NB_CFG).and_then(|text| text.parse().ok()),
+        };
         let host = metadata.annotated(HOST_CIDRS, read_addresses);
         let primary = metadata.annotated(PRIMARY, read_primary);
         Ok(Self {
@@ -143,6 +179,7 @@ impl NodeFacts {
             ready: condition("Ready").is_none_or(|status| status == "True"),
             zone: metadata.label(ZONE).map(Into::into),
             labels: metadata.labels,
+            agent,
         })
     }
 

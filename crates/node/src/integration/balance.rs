@@ -1,0 +1,91 @@
+//! Flows of br-int that somebody else deleted, told from those that ovn-controller deletes itself.
+//!
+//! ovn-controller deletes each flow by a message of its own, so in any span of time the flows that disappear are no more than
+//! the messages that it sends. More of them are somebody else's doing (`ovs-ofctl del-flows br-int` is one message for all).
+//! The other way round proves nothing: ovn-controller also sends other messages, so that a few flows deleted while it is busy
+//! can go unnoticed.
+
+/// Compares what was deleted with what ovn-controller sent.
+#[derive(Debug, Default)]
+pub(super) struct Balance {
+    /// What ovn-controller had sent two samples ago, and one ago. The older one counts: what was sent just before a sample
+    /// may be carried out after it.
+    sent: Option<[u64; 2]>,
+    /// Flows deleted since.
+    deleted: u64,
+    /// Whether the last sample left some unexplained: the counter lags behind by up to a second.
+    doubtful: bool,
+}
+
+impl Balance {
+    /// Flows were deleted.
+    pub(super) fn deleted(&mut self, count: u64) {
+        self.deleted = self.deleted.saturating_add(count);
+    }
+
+    /// Whether a sample should follow soon.
+    pub(super) fn is_open(&self) -> bool {
+        self.deleted > 0
+    }
+
+    /// ovn-controller has sent so many messages; returns how many flows somebody else deleted, at least.
+    pub(super) fn sample(&mut self, sent: u64) -> Option<u64> {
+        let [older, newer] = self.sent.unwrap_or([sent; 2]);
+        // A counter that went back is another process's: what it did cannot be known.
+        let own = sent.checked_sub(older).unwrap_or(u64::MAX);
+        let foreign = self.deleted.saturating_sub(own);
+        if foreign > 0 && !self.doubtful {
+            self.sent = Some([older, newer]);
+            self.doubtful = true;
+            return None;
+        }
+        *self = Self { sent: Some([newer, sent]), ..Self::default() };
+        (foreign > 0).then_some(foreign)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ovn_controller_deletes_itself_is_no_news() {
+        let mut balance = Balance::default();
+        assert_eq!(balance.sample(500), None);
+        for round in 1..100 {
+            // Thirty flows go, forty come; the last ones of a round are carried out in the next.
+            balance.deleted(if round == 1 { 20 } else { 30 });
+            assert_eq!(balance.sample(500 + round * 70), None);
+        }
+        // It was counted before it was carried out.
+        assert_eq!(balance.sample(9000), None);
+        balance.deleted(1500);
+        assert_eq!(balance.sample(9000), None);
+        assert!(!balance.doubtful);
+    }
+
+    #[test]
+    fn more_than_it_could_have_deleted_was_somebody_else() {
+        let mut balance = Balance::default();
+        for _ in 0..3 {
+            assert_eq!(balance.sample(500), None);
+        }
+        balance.deleted(1300);
+        assert!(balance.is_open());
+        assert_eq!(balance.sample(515), None);
+        assert_eq!(balance.sample(515), Some(1285));
+        assert_eq!(balance.sample(515), None);
+        balance.deleted(1);
+        assert_eq!((balance.sample(516), balance.sample(520)), (None, None));
+    }
+
+    #[test]
+    fn a_counter_that_lags_behind_is_waited_for() {
+        let mut balance = Balance::default();
+        assert_eq!((balance.sample(500), balance.sample(500)), (None, None));
+        balance.deleted(40);
+        assert_eq!(balance.sample(500), None);
+        assert_eq!(balance.sample(545), None);
+        assert!(!balance.is_open());
+    }
+}

@@ -1,0 +1,125 @@
+//! The few messages of OpenFlow 1.4 that are spoken to ovs-vswitchd: to see that it lives, and which flows are removed. 1.4 is
+//! the first version that has monitors in its standard.
+
+use std::io;
+
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+
+const VERSION: u8 = 5;
+const HELLO: u8 = 0;
+pub(crate) const ECHO_REQUEST: u8 = 2;
+pub(crate) const ECHO_REPLY: u8 = 3;
+const MULTIPART_REQUEST: u8 = 18;
+const MULTIPART_REPLY: u8 = 19;
+const FLOW_MONITOR: u16 = 16;
+/// An update: a flow was removed.
+const REMOVED: u16 = 2;
+/// Why: a request to delete it, rather than a time-out or the end of its group.
+const DELETED: u8 = 2;
+
+/// A message as it came.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) kind: u8,
+    id: [u8; 4],
+    body: Vec<u8>,
+}
+
+impl Message {
+    /// Reads the next one.
+    pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Self> {
+        let mut header = [0; 8];
+        stream.read_exact(&mut header).await?;
+        let length = usize::from(u16::from_be_bytes([header[2], header[3]]));
+        let mut body = vec![0; length.saturating_sub(header.len())];
+        stream.read_exact(&mut body).await?;
+        Ok(Self { kind: header[1], id: [header[4], header[5], header[6], header[7]], body })
+    }
+
+    /// The reply to an echo request.
+    pub(crate) fn echo(&self) -> Vec<u8> {
+        message(ECHO_REPLY, self.id, &self.body)
+    }
+
+    /// The updates of a flow monitor in it, if it is of one.
+    fn updates(&self) -> Option<&[u8]> {
+        let body = self.body.strip_prefix(&FLOW_MONITOR.to_be_bytes())?;
+        (self.kind == MULTIPART_REPLY).then_some(body)?.get(6..)
+    }
+
+    /// Whether it tells of flows that were removed.
+    pub(crate) fn is_removal(&self) -> bool {
+        self.updates().is_some()
+    }
+
+    /// How many flows were deleted on request. Those that have a time-out are not counted: they are made and removed by
+    /// other flows.
+    pub(crate) fn deletions(&self) -> u64 {
+        let mut rest = self.updates().unwrap_or_default();
+        let mut count = 0;
+        while let Some([a, b, event @ .., _table, reason, idle_a, idle_b, hard_a, hard_b]) = rest.first_chunk::<10>() {
+            let length = usize::from(u16::from_be_bytes([*a, *b]));
+            let lasting = [idle_a, idle_b, hard_a, hard_b].iter().all(|byte| **byte == 0);
+            count += u64::from(u16::from_be_bytes(*event) == REMOVED && *reason == DELETED && lasting);
+            rest = rest.get(length.max(8)..).unwrap_or_default();
+        }
+        count
+    }
+}
+
+fn message(kind: u8, id: [u8; 4], body: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(body.len() + 8).unwrap_or(u16::MAX);
+    [&[VERSION, kind], &length.to_be_bytes()[..], &id, body].concat()
+}
+
+/// What a connection begins with.
+pub(crate) fn hello() -> Vec<u8> {
+    message(HELLO, [0, 0, 0, 1], &[])
+}
+
+/// A question that every switch answers at once.
+pub(crate) fn echo_request() -> Vec<u8> {
+    message(ECHO_REQUEST, [0, 0, 0, 3], &[])
+}
+
+/// The request to be told when a flow is removed, from whichever table by whomever.
+pub(crate) fn monitor_removals() -> Vec<u8> {
+    const WHEN_REMOVED: u16 = 1 << 2;
+    const ANY: u32 = u32::MAX;
+    // Number, port, group, when to tell, all tables, a new monitor; then what a flow must match: nothing.
+    let own =
+        [&1_u32.to_be_bytes()[..], &ANY.to_be_bytes(), &ANY.to_be_bytes(), &WHEN_REMOVED.to_be_bytes(), &[0xff, 0]];
+    let anything = [0, 1, 0, 4, 0, 0, 0, 0];
+    let body = [&FLOW_MONITOR.to_be_bytes()[..], &[0; 6], &own.concat(), &anything].concat();
+    message(MULTIPART_REQUEST, [0, 0, 0, 2], &body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_request_is_as_long_as_it_says() {
+        let request = monitor_removals();
+        assert_eq!((request.len(), request[3]), (40, 40));
+    }
+
+    #[test]
+    fn deletions_are_counted_and_timeouts_are_not() {
+        let update = |event: u8, reason: u8, idle: u8| {
+            let mut update = vec![0, 32, 0, event, 7, reason, 0, idle, 0, 0];
+            update.resize(32, 0);
+            update
+        };
+        let (deleted, expired, learned) = (update(2, DELETED, 0), update(2, 0, 60), update(2, DELETED, 60));
+        let paused = vec![0, 8, 0, 5, 0, 0, 0, 0];
+        let body = [vec![0, 16, 0, 0, 0, 0, 0, 0], deleted.clone(), expired, paused, learned, update(1, 0, 0), deleted];
+        let mut message = Message { kind: MULTIPART_REPLY, id: [0; 4], body: body.concat() };
+        assert!(message.is_removal());
+        assert_eq!(message.deletions(), 2);
+        message.body.truncate(20);
+        assert_eq!(message.deletions(), 1);
+        message.kind = ECHO_REPLY;
+        assert_eq!((message.is_removal(), message.deletions()), (false, 0));
+    }
+}
