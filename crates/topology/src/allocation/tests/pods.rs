@@ -83,6 +83,23 @@ fn what_somebody_wrote_on_a_pod_is_no_record() {
 }
 
 #[test]
+fn a_running_pod_of_an_older_controller_keeps_its_address_without_a_database() {
+    let mut allocator = v4();
+    let said = network("0a:58:0a:80:00:09", &["10.128.0.9/28"]);
+    let running = |address: &str| {
+        let object = json!({"metadata": {"name": "web", "namespace": "ns", "uid": "u", "annotations": {NETWORK: said}},
+            "spec": {"nodeName": "n1"}, "status": {"phase": "Running", "podIPs": [{"ip": address}]}});
+        PodFacts::parse(&object.to_string()).unwrap()
+    };
+    allocator.settle_pod(&running("10.128.0.9"), None).unwrap();
+    assert_eq!(of_pod(&allocator, &running("10.128.0.9"))[0], "10.128.0.9");
+    // Kubelet reports another address: then the annotation was edited.
+    let mut allocator = v4();
+    allocator.settle_pod(&running("10.128.0.4"), None).unwrap();
+    assert_eq!(of_pod(&allocator, &running("10.128.0.4"))[0], "10.128.0.3");
+}
+
+#[test]
 fn what_is_recorded_and_cannot_be_is_refused_by_name() {
     let mut allocator = v4();
     allocator.settle_pod(&pod("first", &[]), None).unwrap();
