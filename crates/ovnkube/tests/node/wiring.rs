@@ -55,6 +55,9 @@ fn pods_talk(purpose: &'static str, family: Family, count: usize) {
     for node in 1..=2 {
         site.assert_empty(node);
     }
+    // Each sandbox was removed once, however often the runtime asked.
+    let log = site.cluster.lab.log("agent-n1").unwrap();
+    assert_eq!(log.matches(r#""message":"removed""#).count(), 2, "{log}");
     assert!(site.metric(1, "ovnkube_node_cni_request_duration_seconds_count{command=\"ADD\",err=\"false\"}") >= 2.0);
 }
 
