@@ -1,6 +1,6 @@
 //! `ovnkube plan` beside a controller: where its work is done nothing is left to plan, and what is planned comes true.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, Wish, pod, until};
 
@@ -31,6 +31,19 @@ fn what_is_planned_comes_true_and_then_nothing_is_left_to_plan() {
         until(&format!("nothing is left to plan {what}"), || (plan(&cluster, &[]).1 == Some(0)).then_some(()));
     };
     done("at the beginning");
+
+    let notes = |what: &str| {
+        let (planned, _) = plan(&cluster, &[]);
+        assert!(planned["notes"][0].as_str().is_some_and(|note| note.contains(what)), "{planned}");
+    };
+    notes("there is no ConfigMap ovn-config in any namespace: assuming the default cluster-subnets=10.128.0.0/14/23");
+    cluster.apply(
+        &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ovn-config", "namespace": "default"},
+        "data": {"net_cidr": "10.128.0.0/14/23", "svc_cidr": "172.30.0.0/16"}}),
+    );
+    notes(
+        "cluster-subnets=10.128.0.0/14/23 service-cidrs=172.30.0.0/16 from the cluster's ConfigMap default/ovn-config",
+    );
 
     let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("plan-p2.json");
     std::fs::write(&file, pod("default", "p2", "n1").to_string()).unwrap();

@@ -62,9 +62,14 @@ pub(super) struct Found {
     pub(super) chain: Vec<Step>,
 }
 
+/// The object and field that decide.
+type Decisive<'a> = (&'a str, &'a str);
+/// Labels, the numbers of both sides' parts, and whether it is a no.
+type Apart<'a> = (Vec<&'a str>, [usize; 2], bool);
+
 impl Found {
     /// What decides it: the object and the field, but not what is said there of this very address.
-    fn decisive(&self) -> (&str, &str) {
+    fn decisive(&self) -> Decisive<'_> {
         self.chain.last().map(|step| (&*step.object, &*step.field)).unwrap_or_default()
     }
 
@@ -101,7 +106,7 @@ fn common(one: &[Step], two: &[Step]) -> usize {
 
 /// All steps, each once. Of parts of a network that the same field decides, the first one is told for all.
 fn together<'a>(found: impl Iterator<Item = &'a Found>) -> Vec<Step> {
-    let mut told: HashMap<(bool, (&str, &str)), (usize, usize)> = HashMap::new();
+    let mut told: HashMap<(bool, Decisive<'_>), (usize, usize)> = HashMap::new();
     let mut known: HashSet<&Step> = HashSet::new();
     let mut chain: Vec<Step> = Vec::new();
     let mut left_out: HashSet<&Step> = HashSet::new();
@@ -112,7 +117,7 @@ fn together<'a>(found: impl Iterator<Item = &'a Found>) -> Vec<Step> {
             left_out.extend(one.chain.last());
         }
     }
-    let others: HashSet<(&str, &str)> = left_out.difference(&known).map(|step| (&*step.object, &*step.field)).collect();
+    let others: HashSet<Decisive<'_>> = left_out.difference(&known).map(|step| (&*step.object, &*step.field)).collect();
     for step in &mut chain {
         if others.contains(&(&*step.object, &*step.field)) {
             step.says.push_str("; likewise for other addresses");
@@ -130,7 +135,7 @@ struct Group<'a> {
     doors: Option<String>,
     yes: bool,
     /// What decides, of all its packets.
-    decisive: BTreeSet<(&'a str, &'a str)>,
+    decisive: BTreeSet<Decisive<'a>>,
     found: Vec<&'a Found>,
 }
 
@@ -148,7 +153,7 @@ impl Group<'_> {
 /// What was found, in as few groups as say yes or no for sure. Parts of networks are in one group if the same decides them.
 fn groups(found: &[Found]) -> Vec<Group<'_>> {
     let chosen = dimensions(found);
-    let mut apart: BTreeMap<(Vec<&str>, [usize; 2], bool), Vec<&Found>> = BTreeMap::new();
+    let mut apart: BTreeMap<Apart<'_>, Vec<&Found>> = BTreeMap::new();
     for one in found {
         let labels = (FAMILY..=TARGET).filter(|of| chosen[*of]).filter_map(|of| one.labels[of].as_deref()).collect();
         let (from, to) = one.parts();

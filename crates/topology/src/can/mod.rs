@@ -23,7 +23,7 @@ mod way;
 mod words;
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -277,7 +277,7 @@ impl<'a> Judge<'a> {
                     .spec
                     .iter()
                     .flat_map(|spec| [&spec.cluster_ips, &spec.external_ips, &spec.ingress_ips].into_iter().flatten());
-                for address in addresses.copied().collect::<std::collections::BTreeSet<_>>() {
+                for address in addresses.copied().collect::<BTreeSet<_>>() {
                     index.entry(address).or_default().push(service);
                 }
             }

@@ -46,10 +46,13 @@ pub(super) struct Policies<'a> {
     network: BTreeMap<Name, Vec<Policy>>,
     baseline: Vec<Policy>,
     /// What is about a pod, found once.
-    rules: RefCell<BTreeMap<(Tier, Direction, Arc<PodKey>), Rc<Rules>>>,
+    rules: RefCell<BTreeMap<About, Rc<Rules>>>,
     /// Whether the rules of a namespace are known, found once.
     known: RefCell<BTreeMap<Name, Result<(), CannotTell>>>,
 }
+
+/// What rules are found for.
+type About = (Tier, Direction, Arc<PodKey>);
 
 /// The tiers, in the order in which they are asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
