@@ -17,6 +17,7 @@
 //! - [`can`]: whether one may talk to another, and what decides it.
 //! - [`preview`]: what objects would make of a database, found out in memory.
 //! - [`adopt`]: rows of another controller, taken over by their names.
+//! - [`release`]: the database is left to another controller.
 
 pub mod adopt;
 pub mod allocation;
@@ -34,6 +35,7 @@ pub mod plan;
 pub mod preview;
 pub mod reach;
 pub mod refusal;
+pub mod release;
 pub mod rules;
 pub mod selector;
 mod service_index;
