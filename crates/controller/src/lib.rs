@@ -21,8 +21,10 @@ mod options;
 mod outlet;
 mod patches;
 mod pilot;
+mod release;
 mod watches;
 
 pub use error::ControllerError;
 pub use options::{DatabaseAccess, ElectionOptions, Options};
 pub use pilot::run;
+pub use release::{ReleaseError, ReleaseOptions, release_database};
