@@ -48,6 +48,11 @@ impl Outlet {
                 reason,
                 "what was wrong with it is over"
             ),
+            Effect::LeftoversKept { rows, waiting_for } => tracing::warn!(
+                rows,
+                waiting_for,
+                "rows of the previous controller are kept: what replaces them is parked; they go when it is served"
+            ),
             Effect::ForgetChassis { name } => {
                 self.patches.forget_chassis(self.southbound.clone(), name);
             }

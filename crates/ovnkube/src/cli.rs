@@ -4,6 +4,7 @@ mod controller;
 mod node;
 mod ovsdb;
 mod plan;
+mod release;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ pub(crate) use controller::Controller;
 pub(crate) use node::Node;
 pub(crate) use ovsdb::{Dump, OvsdbVerb, Server, Transact, Watch};
 pub(crate) use plan::Plan;
+pub(crate) use release::Release;
 
 /// OVN networking for Kubernetes.
 #[derive(Debug, Parser)]
@@ -34,9 +36,11 @@ Examples:
   ovnkube log-level debug                   more logs from it, without a restart
   ovnkube ovsdb dump unix:/run/ovn/ovnnb_db.sock     what is in a database
   ovnkube plan -f manifests/                what manifests would make of the network
+  ovnkube release --dry-run                 what it takes to leave the database to OVN-Kubernetes (Go)
 
 Exit status: 0 success; 1 failure, or not healthy; 2 wrong usage, settings that cannot
-work, or the role cannot be asked; plan also has 3: something would change.")]
+work, or the role cannot be asked; plan also has 3: something would change;
+release has 3: the other controller has not everything in place yet.")]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Verb,
@@ -114,6 +118,10 @@ Exit status: 0 done; 1 the role refused; 2 the role cannot be asked.")]
     /// Show what manifests would make of the network, and who could talk to whom
     #[command(after_help = plan::EXAMPLES)]
     Plan(Plan),
+
+    /// Leave the northbound database to OVN-Kubernetes (Go), with nothing of ours in force
+    #[command(after_help = release::EXAMPLES)]
+    Release(Release),
 
     /// Print the version and the commit it was built from
     Version {

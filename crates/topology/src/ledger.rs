@@ -137,6 +137,30 @@ impl Ledger {
         Some(before)
     }
 
+    /// Takes some of an owner's rows away, with their members and what they are members of; returns what it had.
+    pub fn remove_rows(&mut self, owner: &Owner, gone: &BTreeSet<RowId>, touched: &mut Touched) -> Entry {
+        let before = self.owners.get(owner).cloned().unwrap_or_default();
+        let uuids: BTreeSet<Atom> = gone.iter().map(|id| Atom::Uuid(id.uuid)).collect();
+        let goes = |member: &Member| gone.contains(&member.column.row) || uuids.contains(&member.atom);
+        for member in before.members.iter().filter(|member| goes(member)) {
+            self.count_down(member, Some(touched));
+        }
+        for id in before.rows.iter().filter(|id| gone.contains(id)) {
+            // One that somebody else has from now on stays.
+            touched.rows.entry(*id).or_insert(None);
+        }
+        let entry = Entry {
+            rows: before.rows.iter().filter(|id| !gone.contains(id)).copied().collect(),
+            members: before.members.iter().filter(|member| !goes(member)).cloned().collect(),
+            names: before.names.clone(),
+        };
+        match entry.is_empty() {
+            true => drop(self.owners.remove(owner)),
+            false => drop(self.owners.insert(owner.clone(), entry)),
+        }
+        before
+    }
+
     fn count_down(&mut self, member: &Member, touched: Option<&mut Touched>) {
         let Some(members) = self.sets.get_mut(&member.column) else { return };
         let Some(count) = members.get_mut(&member.atom) else { return };

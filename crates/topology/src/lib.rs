@@ -18,6 +18,7 @@
 //! - [`preview`]: what objects would make of a database, found out in memory.
 //! - [`watchdog`]: nodes whose agent went silent, chassis that lag behind; [`pacing`]: intervals by cluster size.
 //! - [`adopt`]: rows of another controller, taken over by their names.
+//! - [`release`]: the database is left to another controller.
 
 pub mod adopt;
 pub mod allocation;
@@ -36,6 +37,7 @@ pub mod plan;
 pub mod preview;
 pub mod reach;
 pub mod refusal;
+pub mod release;
 pub mod rules;
 pub mod selector;
 mod service_index;

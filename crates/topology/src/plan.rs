@@ -187,7 +187,9 @@ fn mutate(
             }
             continue;
         }
-        for (mutator, atoms) in [(Mutator::Delete, removed), (Mutator::Insert, added)] {
+        // Insert before delete: the server checks a set's size after each mutation, and a set that must not be empty (the
+        // bands of a meter) is never empty in between.
+        for (mutator, atoms) in [(Mutator::Insert, added), (Mutator::Delete, removed)] {
             if !atoms.is_empty() {
                 let mutation = Mutation::new(column.column, mutator, Datum::set(atoms));
                 rows.entry(column.row).or_default().push(mutation);

@@ -8,6 +8,7 @@ mod log_level;
 mod node;
 mod ovsdb;
 mod plan;
+mod release;
 mod role;
 mod version;
 
@@ -38,6 +39,7 @@ pub(crate) fn run(cli: &Cli) -> ExitCode {
         Verb::LogLevel { level, target } => (log_level::run(level.as_deref(), target, &cli.given()), CANNOT_ASK),
         Verb::Ovsdb(verb) => (ovsdb::run(verb, &cli.given()), FAILED),
         Verb::Plan(plan) => (plan::run(plan, &cli.given()), FAILED),
+        Verb::Release(release) => (release::run(release, &cli.given()), FAILED),
         Verb::Version { output } => (version::run(output.is_some()), FAILED),
         Verb::Completions { shell } => (completions(*shell), FAILED),
     };

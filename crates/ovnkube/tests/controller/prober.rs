@@ -16,6 +16,10 @@ use crate::cluster::{PATIENCE, until};
 /// Where ears listen.
 pub(crate) const PORT: u16 = 7000;
 const PACE: Duration = Duration::from_millis(1);
+/// Where every single datagram counts, few enough that a busy machine loses none by itself.
+const CALM_PACE: Duration = Duration::from_millis(5);
+/// After so many datagrams a calm way goes on with a new socket: another connection.
+const ONE_CONNECTION: u64 = 20;
 /// How many datagrams in a row have to be lost until a way counts as closed: flows are in force a moment after the
 /// node says that they are, when what is in its cache was looked at again.
 const SILENCE: u64 = 100;
@@ -66,26 +70,54 @@ impl Prober {
     /// Sends from a pod to an address, whether somebody is there or not, from now on.
     pub(crate) fn send(&self, from: &Pod, to: std::net::IpAddr) -> WayId {
         let socket = socket(from, 0);
-        socket.set_nonblocking(true).unwrap();
         let name = format!("{} to {to}", from.name);
+        self.start(name, move || socket.try_clone().unwrap(), SocketAddr::new(to, PORT), PACE)
+    }
+
+    /// Sends to any address and port, at a pace at which each datagram counts, with a new socket now and then.
+    pub(crate) fn send_calmly(
+        &self,
+        name: &str,
+        socket: impl Fn() -> UdpSocket + Send + 'static,
+        to: SocketAddr,
+    ) -> WayId {
+        self.start(name.to_owned(), socket, to, CALM_PACE)
+    }
+
+    fn start(
+        &self,
+        name: String,
+        socket: impl Fn() -> UdpSocket + Send + 'static,
+        target: SocketAddr,
+        pace: Duration,
+    ) -> WayId {
         let way = Arc::new(Way { name, sent: AtomicU64::new(0), arrived: Mutex::default() });
         let id = {
             let mut ways = self.ways.lock().unwrap();
             ways.push(way.clone());
             ways.len() - 1
         };
-        let (stop, target) = (self.stop.clone(), SocketAddr::new(to, PORT));
+        let stop = self.stop.clone();
         let mouth = move || {
+            let fresh = || {
+                let socket = socket();
+                socket.set_nonblocking(true).unwrap();
+                socket
+            };
+            let mut current = fresh();
             let mut datagram = [0; 16];
             datagram[..8].copy_from_slice(&(id as u64).to_be_bytes());
             while !stop.load(Ordering::Relaxed) {
                 let number = way.sent.load(Ordering::Acquire);
                 datagram[8..].copy_from_slice(&number.to_be_bytes());
                 // What cannot be sent now (nobody has answered for the address yet) is not counted.
-                if socket.send_to(&datagram, target).is_ok() {
+                if current.send_to(&datagram, target).is_ok() {
                     way.sent.store(number + 1, Ordering::Release);
+                    if pace == CALM_PACE && number % ONE_CONNECTION == 0 {
+                        current = fresh();
+                    }
                 }
-                std::thread::sleep(PACE);
+                std::thread::sleep(pace);
             }
         };
         self.threads.lock().unwrap().push(std::thread::spawn(mouth));

@@ -45,7 +45,7 @@ const POLICED: [&str; 9] =
     ["arp", "arp-resolve", "bfd", "event-elb", "icmp4-error", "icmp6-error", "reject", "svc-monitor", "tcp-reset"];
 const POLICED_RATE: i64 = 25;
 /// What limits the log of policies' rules.
-pub(super) const LOGGING_METER: &str = "acl-logging";
+pub(crate) const LOGGING_METER: &str = "acl-logging";
 const LOGGING_RATE: i64 = 20;
 /// Priorities of multicast rules.
 pub(super) const MULTICAST_ALLOW: i64 = 1012;

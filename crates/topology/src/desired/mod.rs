@@ -16,7 +16,7 @@ mod service;
 mod template;
 
 pub(crate) use admin_policy::{LEVELS_MARK, PRIORITY_MARK, SHARED, UID_MARK};
-pub(crate) use cluster::{CLUSTER_GROUP, LOAD_BALANCER_GROUPS, ROUTER, ROUTER_GROUP, SWITCH_GROUP};
+pub(crate) use cluster::{CLUSTER_GROUP, LOAD_BALANCER_GROUPS, LOGGING_METER, ROUTER, ROUTER_GROUP, SWITCH_GROUP};
 pub(crate) use host_port::target as host_port_target;
 pub(crate) use node::{NODE_ID_MARK, SUBNET, SUBNET_V6, SWITCH_KEY, check as check_node, holder_of_chassis};
 pub(crate) use pod::PORT_KEY;

@@ -42,6 +42,10 @@ pub(super) struct Batch {
     mends: Disturbed,
     /// Which rows it therefore writes.
     repairs: Repairs,
+    /// Owners that have all they want once it is committed; noted only while another controller's rows are left.
+    done: BTreeSet<Owner>,
+    /// Rows of another controller that it removes.
+    replaced: BTreeSet<RowId>,
 }
 
 /// What somebody else changed: there the ledger does not tell what the database holds.
@@ -110,7 +114,14 @@ impl Engine {
             let mut touched = Touched::default();
             let mut before = Vec::with_capacity(turns.len());
             let mut stays = BTreeSet::new();
+            let (mut done, mut replaced) = (BTreeSet::new(), BTreeSet::new());
             for Turn { owner, .. } in &turns {
+                if *owner == Owner::Adopted {
+                    // It is the last one: whoever replaces these rows in this very transaction has had its turn.
+                    replaced = leading.leftovers.free(&done);
+                    before.push((owner.clone(), leading.ledger.remove_rows(owner, &replaced, &mut touched)));
+                    continue;
+                }
                 let contribution = {
                     let mut context = Context { leading, store: &self.store, effects: &mut self.effects, now };
                     context.contribution(owner, &self.settings, snapshot)
@@ -119,6 +130,10 @@ impl Engine {
                     stays.insert(owner.clone());
                 }
                 if let Some(contribution) = contribution {
+                    let refused = leading.parked.contains_key(owner) && contribution.refusal.is_none();
+                    if !leading.leftovers.is_empty() && !refused && !leading.is_waiting(owner, &self.store) {
+                        done.insert(owner.clone());
+                    }
                     let was = leading.ledger.put(owner, contribution, &mut touched);
                     if self.store.is_lingering(owner) {
                         // What was in its way is gone.
@@ -146,7 +161,8 @@ impl Engine {
                 };
                 let repairs = repair::repairs(&mends.rows, &touched, &plan.transaction, snapshot);
                 let (asks, freed) = (false, Vec::new());
-                leading.in_flight = Some(Batch { turns, before, stays, asks, freed, record, mends, repairs });
+                let batch = Batch { turns, before, stays, asks, freed, record, mends, repairs, done, replaced };
+                leading.in_flight = Some(batch);
                 return plan.transaction;
             }
             // Somebody refers to a row that is not there, because its owner is parked: it has to wait.
@@ -197,6 +213,7 @@ impl Engine {
             let number = leading.progress.asked(snapshot, now);
             leading.allocator.quarantine_mut().asked(number);
         }
+        leading.replaced(batch.done, &batch.replaced, &mut self.effects, now);
         // A policy that went with its namespace goes for good when the last of its ports is gone.
         if batch.turns.iter().any(|turn| matches!(turn.owner, Owner::Pod(_))) {
             for owner in self.store.lingering() {

@@ -77,6 +77,13 @@ pub enum Effect {
         /// What was wrong, in one word.
         reason: &'static str,
     },
+    /// Rows of another controller stay, because what replaces them is parked or waits.
+    LeftoversKept {
+        /// How many.
+        rows: usize,
+        /// A few of the objects that they wait for.
+        waiting_for: String,
+    },
     /// A chassis that no node has any more can be removed; [`crate::Engine::chassis_removed`] takes the outcome.
     ForgetChassis {
         /// Its name.

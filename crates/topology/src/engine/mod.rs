@@ -15,6 +15,7 @@ mod effect;
 mod farewell;
 mod follow_up;
 mod host_ports;
+mod leftovers;
 mod node_network;
 mod observe;
 mod progress;
@@ -36,10 +37,12 @@ use ovsdb::replica::Snapshot;
 pub use batch::Next;
 pub use effect::{Effect, Measure, ObjectRef, PatchOutcome, RestoredRow, Stage};
 pub use observe::Observed;
+pub(crate) use seed::RESTING;
 
 use self::batch::{Batch, Disturbed};
 use self::farewell::Question;
 use self::follow_up::Patching;
+use self::leftovers::Leftovers;
 use self::node_network::NodeNetworks;
 use self::progress::Progress;
 use self::queue::Queue;
@@ -77,6 +80,8 @@ struct Leading {
     allocator: Allocator,
     ledger: Ledger,
     aliases: Aliases,
+    /// Rows of another controller that go when ours replace them.
+    leftovers: Leftovers,
     queue: Queue,
     in_flight: Option<Batch>,
     disturbed: Disturbed,
@@ -203,6 +208,7 @@ impl Engine {
             allocator,
             ledger,
             aliases,
+            leftovers: Leftovers::new(adopted.map(crate::adopt::Adopted::into_leftovers).unwrap_or_default()),
             queue,
             in_flight: None,
             disturbed: Disturbed::default(),

@@ -180,6 +180,8 @@ pub(super) fn ledger(snapshot: &Snapshot, adopted: Option<&crate::adopt::Adopted
                 }
                 for atom in datum.atoms() {
                     let whose = match &atom {
+                        // What another controller put into a set of its own stays there as long as the set.
+                        _ if *of_set == Owner::Adopted => Some(Owner::Adopted),
                         // The groups are the cluster's, but that a switch or router has them is its own node's wish: as
                         // the cluster's, they would be taken from every node that has its turn in a later batch.
                         Atom::Uuid(uuid) if set == LogicalSwitch::load_balancer_group.name() => {

@@ -1,0 +1,179 @@
+//! Leaves the northbound database to another controller: what `topology::release` decides, in one transaction behind the
+//! fence.
+//!
+//! The transaction requires the sequence value that was read and removes it: whatever a leader of ours commits before it
+//! makes it fail (it is decided anew), and whatever one commits after it fails.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use kubernetes::{Api, ApiError};
+use ovsdb::client::{CallError, Client, SequenceCell};
+use ovsdb::datum::{Atom, Datum};
+use ovsdb::operation::{Condition, Function, Mutation, Mutator};
+use ovsdb::replica::Snapshot;
+use ovsdb::transaction::Transaction;
+use topology::release::{Release, release};
+
+use crate::databases;
+use crate::options::DatabaseAccess;
+
+/// How long the database may take to answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often the decision is made anew because a leader committed meanwhile.
+const ATTEMPTS: usize = 5;
+/// How often the Lease is read while it is found out whether its holder is alive.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What a release is told.
+#[derive(Debug, Clone)]
+pub struct ReleaseOptions {
+    /// Where the northbound database is.
+    pub northbound: DatabaseAccess,
+    /// How to reach the API that has the Lease.
+    pub kubeconfig: Option<PathBuf>,
+    /// The Lease's namespace and name.
+    pub lease: (String, String),
+    /// Only say what would be done.
+    pub dry_run: bool,
+    /// Do it although a controller of ours leads.
+    pub force: bool,
+    /// Remove also what the other controller has nothing in place for.
+    pub remove_unreplaced: bool,
+}
+
+/// Why the database was not released.
+#[derive(Debug, thiserror::Error)]
+pub enum ReleaseError {
+    /// The API cannot be used.
+    #[error(transparent)]
+    Kubernetes(#[from] kubernetes::ConfigError),
+    /// The Lease cannot be read.
+    #[error(
+        "cannot read Lease {lease}: {error}; without it, nobody knows whether a controller leads; hint: make the API \
+         reachable, or stop all controllers and use --force"
+    )]
+    Lease {
+        /// Its namespace and name.
+        lease: String,
+        /// What went wrong.
+        error: String,
+    },
+    /// A controller of ours leads.
+    #[error(
+        "controller {0} leads and would write its rows again; hint: stop all ovnkube controllers first, or use --force to \
+         fence it off: it then ends, because the network is not its own any more"
+    )]
+    Leads(String),
+    /// The database cannot be reached.
+    #[error("the northbound database cannot be reached: {0}")]
+    Unreachable(String),
+    /// The database refused it.
+    #[error("the northbound database refused the release: {0}")]
+    Refused(String),
+    /// Somebody commits all the time.
+    #[error(
+        "a controller committed while the release was decided, {ATTEMPTS} times; hint: stop all ovnkube controllers"
+    )]
+    Busy,
+}
+
+/// Releases the database, or says what that would take. Nothing is done if the other controller has nothing in place for
+/// something of ours (`unreplaced`), unless that is to be removed as well.
+pub async fn release_database(options: &ReleaseOptions) -> Result<Release, ReleaseError> {
+    let client = databases::northbound(&options.northbound);
+    connected(&client).await?;
+    if !options.force && !options.dry_run {
+        check_leader(options, &client.snapshot()).await?;
+    }
+    for _ in 0..ATTEMPTS {
+        let snapshot = client.snapshot();
+        let release = release(&snapshot);
+        if options.dry_run || !release.unreplaced.is_empty() && !options.remove_unreplaced {
+            return Ok(release);
+        }
+        let (transaction, guard) = guarded(&release.transaction, databases::cell(&snapshot), &snapshot);
+        if transaction.is_empty() {
+            return Ok(release);
+        }
+        let mut changes = client.subscribe();
+        match client.transact_within(&transaction, PATIENCE).await {
+            Ok(_) => return Ok(release),
+            Err(CallError::Refused(refusal)) if guard.is_some() && refusal.place == guard => {
+                // A leader committed meanwhile: the replica shows it soon.
+                let _ = tokio::time::timeout(LOOK, changes.next()).await;
+            }
+            Err(CallError::Refused(refusal)) => return Err(ReleaseError::Refused(refusal.to_string())),
+            Err(error) => return Err(ReleaseError::Unreachable(error.to_string())),
+        }
+    }
+    Err(ReleaseError::Busy)
+}
+
+async fn connected(client: &Client) -> Result<(), ReleaseError> {
+    let mut status = client.status();
+    let wait = async { status.wait_for(|status| status.connected).await.is_ok() };
+    match tokio::time::timeout(PATIENCE, wait).await {
+        Ok(true) => Ok(()),
+        _ => {
+            let why = client.status().borrow().last_error.clone();
+            Err(ReleaseError::Unreachable(why.unwrap_or_else(|| format!("no answer within {PATIENCE:?}"))))
+        }
+    }
+}
+
+/// The transaction with its guard and the removal of the sequence value; and the guard's place.
+fn guarded(transaction: &Transaction, cell: Option<SequenceCell>, snapshot: &Snapshot) -> (Transaction, Option<usize>) {
+    let mut guarded = Transaction::new();
+    let value = cell.as_ref().and_then(|cell| cell.value_in(snapshot));
+    let (Some(cell), Some(value)) = (cell, value) else {
+        guarded.append(transaction);
+        return (guarded, None);
+    };
+    let pair = Datum::map([(Atom::String(cell.key.as_str().into()), Atom::String(value.as_str().into()))]);
+    let condition = Condition::new(&cell.column, Function::Includes, pair.clone());
+    let guard = guarded.require(&cell.table, cell.uuid, vec![condition]);
+    guarded.append(transaction);
+    let forget = vec![Mutation::new(&cell.column, Mutator::Delete, pair)];
+    guarded.owned_by_nobody().mutate(&cell.table, vec![Condition::uuid(cell.uuid)], forget);
+    (guarded, Some(guard))
+}
+
+/// An error if the writer of the last sequence value holds the Lease and renews it. The other controller may hold a Lease of
+/// that name as well, so a holder who is not that writer does not count. Whether it renews is observed, not read off
+/// clocks.
+async fn check_leader(options: &ReleaseOptions, snapshot: &Snapshot) -> Result<(), ReleaseError> {
+    let value = databases::cell(snapshot).and_then(|cell| cell.value_in(snapshot));
+    let Some(writer) = value.as_deref().and_then(|value| value.split('/').next()) else { return Ok(()) };
+    let api = Api::from_kubeconfig(options.kubeconfig.as_deref(), None).await?;
+    let (namespace, name) = &options.lease;
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}");
+    let mut renewed: Option<String> = None;
+    let mut since = tokio::time::Instant::now();
+    loop {
+        let failed = |error: String| ReleaseError::Lease { lease: format!("{namespace}/{name}"), error };
+        let text = match api.get(&path).await {
+            Ok(text) => text,
+            Err(ApiError::NotFound(_)) => return Ok(()),
+            Err(error) => return Err(failed(error.to_string())),
+        };
+        let lease: serde_json::Value = serde_json::from_slice(&text).map_err(|error| failed(error.to_string()))?;
+        let spec = &lease["spec"];
+        if spec["holderIdentity"].as_str() != Some(writer) {
+            return Ok(());
+        }
+        let now = spec["renewTime"].as_str().unwrap_or_default().to_owned();
+        if renewed.as_ref().is_some_and(|before| *before != now) {
+            return Err(ReleaseError::Leads(writer.to_owned()));
+        }
+        if renewed.is_none() {
+            since = tokio::time::Instant::now();
+        }
+        renewed = Some(now);
+        let duration = Duration::from_secs(spec["leaseDurationSeconds"].as_u64().unwrap_or(1));
+        if since.elapsed() > duration {
+            return Ok(());
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}

@@ -1,0 +1,56 @@
+//! `ovnkube release`: the northbound database is left to another controller.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use controller::{ReleaseOptions, release_database};
+
+use super::CHANGES;
+use super::agreement::{kubeconfig, northbound};
+use crate::cli::Release;
+use crate::config::{Config, Given};
+
+pub(super) fn run(command: &Release, given: &Given) -> anyhow::Result<ExitCode> {
+    let config = Config::load(given)?;
+    let own = kubeconfig(&config)?;
+    let options = ReleaseOptions {
+        northbound: northbound(&config)?,
+        kubeconfig: command.leader_election_kubeconfig.clone().or(own),
+        lease: (command.leader_election_namespace.clone(), command.leader_election_lease.clone()),
+        dry_run: command.dry_run,
+        force: command.force,
+        remove_unreplaced: command.remove_unreplaced,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let release = runtime.block_on(release_database(&options))?;
+    let held_back = !release.unreplaced.is_empty() && !command.remove_unreplaced;
+    let mut text = String::new();
+    for (rows, done, would) in [
+        (&release.removed, "removed", "would be removed"),
+        (&release.handed_over, "left to the other controller", "would be left to the other controller"),
+    ] {
+        let what = if command.dry_run || held_back { would } else { done };
+        write!(text, "{}", listing(what, rows))?;
+    }
+    for object in &release.unreplaced {
+        writeln!(text, "not in place at the other controller: {object}")?;
+    }
+    console::print(&text)?;
+    if held_back {
+        let many = release.unreplaced.len();
+        eprintln!(
+            "error: nothing was released: the other controller has no rows in place for {many} objects; hint: start it and \
+             run this again when it has synced; for objects that do not exist any more, use --remove-unreplaced"
+        );
+        return Ok(ExitCode::from(CHANGES));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn listing(what: &str, rows: &BTreeMap<&'static str, usize>) -> String {
+    let total: usize = rows.values().sum();
+    let tables: Vec<String> = rows.iter().map(|(table, count)| format!("{count} {table}")).collect();
+    let tables = if tables.is_empty() { String::new() } else { format!(" ({})", tables.join(", ")) };
+    format!("{total} rows {what}{tables}\n")
+}
