@@ -5,21 +5,20 @@ use std::time::Duration;
 
 use ovn_schema::TableRow;
 use ovn_schema::northbound::LogicalSwitchPort;
-use ovsdb::datum::Atom;
 use ovsdb::replica::Snapshot;
 use ovsdb::transaction::Transaction;
 
 use super::effect::{Effect, Measure, Stage};
 use super::queue::Turn;
 use super::record::Record;
-use super::repair::{self, Repairs};
+use super::repair::{self, Disturbed, Repairs};
 use super::{BATCH, Engine, Leading};
 use super::{seed, selectors};
 use crate::allocation::{PodState, Thing};
-use crate::contribution::{Contribution, Member};
+use crate::contribution::Contribution;
 use crate::desired::{Given, check_node, desired, holder_of_chassis, service_needs};
-use crate::identity::{ColumnRef, Name, Owner, RowId};
-use crate::ledger::{Entry, Ledger, Touched};
+use crate::identity::{Name, Owner, RowId};
+use crate::ledger::{Entry, Touched};
 use crate::objects::NodeFacts;
 use crate::plan::plan;
 use crate::refusal::Refusal;
@@ -46,13 +45,6 @@ pub(super) struct Batch {
     done: BTreeSet<Owner>,
     /// Rows of another controller that it removes.
     replaced: BTreeSet<RowId>,
-}
-
-/// What somebody else changed: there the ledger does not tell what the database holds.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Disturbed {
-    owners: BTreeSet<Owner>,
-    rows: BTreeSet<RowId>,
 }
 
 /// What to do next.
@@ -269,46 +261,6 @@ impl Engine {
                 leading.queue.push(owner.clone(), now);
             }
             leading.disturbed.add(Disturbed { owners, rows });
-        }
-    }
-}
-
-impl Disturbed {
-    fn add(&mut self, more: Self) {
-        self.owners.extend(more.owners);
-        self.rows.extend(more.rows);
-    }
-
-    /// Members that are wanted are compared with the database, also those that came long ago.
-    fn touch(&self, ledger: &Ledger, snapshot: &Snapshot, touched: &mut Touched) {
-        let mut wanted: Vec<Member> = Vec::new();
-        // Where the owner's rows are members: a port that was deleted was also taken from its switch.
-        for entry in self.owners.iter().filter_map(|owner| ledger.entry(owner)) {
-            wanted.extend(entry.members().iter().cloned());
-        }
-        // What others have in the row. A member whose own row is gone comes back with its owner.
-        for id in &self.rows {
-            let Some(view) = crate::plan::row(snapshot, *id) else { continue };
-            for (column, members) in ledger.sets_of(*id) {
-                let kind = view.schema.column(column).map(|column| &column.kind.key.refers_to);
-                let target = kind.and_then(Option::as_ref).and_then(|reference| snapshot.table(&reference.table));
-                let there = |atom: &&Atom| match (atom, target) {
-                    (Atom::Uuid(uuid), Some(target)) => target.get(*uuid).is_some(),
-                    _ => true,
-                };
-                let column = ColumnRef { row: *id, column };
-                wanted.extend(members.filter(there).map(|atom| Member { column, atom: atom.clone() }));
-            }
-        }
-        for Member { column, atom } in wanted {
-            let comes = || matches!(touched.rows.get(&column.row), Some(Some(_)));
-            if crate::plan::row(snapshot, column.row).is_none() && !comes() {
-                continue;
-            }
-            let change = touched.columns.entry(column).or_default();
-            if !change.removed.contains(&atom) {
-                change.added.insert(atom);
-            }
         }
     }
 }

@@ -39,13 +39,14 @@ pub use effect::{Effect, Measure, ObjectRef, PatchOutcome, RestoredRow, Stage};
 pub use observe::Observed;
 pub(crate) use seed::RESTING;
 
-use self::batch::{Batch, Disturbed};
+use self::batch::Batch;
 use self::farewell::Question;
 use self::follow_up::Patching;
 use self::leftovers::Leftovers;
 use self::node_network::NodeNetworks;
 use self::progress::Progress;
 use self::queue::Queue;
+use self::repair::Disturbed;
 use self::services::NodeBound;
 use crate::allocation::{Allocator, KnownNode};
 use crate::contribution::Aliases;

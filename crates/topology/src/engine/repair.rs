@@ -2,15 +2,64 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ovsdb::datum::Atom;
 use ovsdb::replica::Snapshot;
 use ovsdb::transaction::Transaction;
 
 use super::effect::{Effect, RestoredRow};
 use super::follow_up::object_of;
-use crate::identity::{Owner, RowId};
-use crate::ledger::Touched;
+use crate::contribution::Member;
+use crate::identity::{ColumnRef, Owner, RowId};
+use crate::ledger::{Ledger, Touched};
 use crate::plan::{owner_of, row, rows_of};
 use crate::store::Store;
+
+/// What somebody else changed: there the ledger does not tell what the database holds.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Disturbed {
+    pub(super) owners: BTreeSet<Owner>,
+    pub(super) rows: BTreeSet<RowId>,
+}
+
+impl Disturbed {
+    pub(super) fn add(&mut self, more: Self) {
+        self.owners.extend(more.owners);
+        self.rows.extend(more.rows);
+    }
+
+    /// Members that are wanted are compared with the database, also those that came long ago.
+    pub(super) fn touch(&self, ledger: &Ledger, snapshot: &Snapshot, touched: &mut Touched) {
+        let mut wanted: Vec<Member> = Vec::new();
+        // Where the owner's rows are members: a port that was deleted was also taken from its switch.
+        for entry in self.owners.iter().filter_map(|owner| ledger.entry(owner)) {
+            wanted.extend(entry.members().iter().cloned());
+        }
+        // What others have in the row. A member whose own row is gone comes back with its owner.
+        for id in &self.rows {
+            let Some(view) = crate::plan::row(snapshot, *id) else { continue };
+            for (column, members) in ledger.sets_of(*id) {
+                let kind = view.schema.column(column).map(|column| &column.kind.key.refers_to);
+                let target = kind.and_then(Option::as_ref).and_then(|reference| snapshot.table(&reference.table));
+                let there = |atom: &&Atom| match (atom, target) {
+                    (Atom::Uuid(uuid), Some(target)) => target.get(*uuid).is_some(),
+                    _ => true,
+                };
+                let column = ColumnRef { row: *id, column };
+                wanted.extend(members.filter(there).map(|atom| Member { column, atom: atom.clone() }));
+            }
+        }
+        for Member { column, atom } in wanted {
+            let comes = || matches!(touched.rows.get(&column.row), Some(Some(_)));
+            if crate::plan::row(snapshot, column.row).is_none() && !comes() {
+                continue;
+            }
+            let change = touched.columns.entry(column).or_default();
+            if !change.removed.contains(&atom) {
+                change.added.insert(atom);
+            }
+        }
+    }
+}
 
 /// Rows that a transaction restores, by owner.
 pub(super) type Repairs = BTreeMap<Owner, Vec<RestoredRow>>;
