@@ -15,7 +15,7 @@ fn objects(folder: &str) -> Vec<Value> {
         if path.extension().is_some_and(|extension| extension == "yaml") {
             let text = std::fs::read_to_string(&path).unwrap();
             let documents = text.split("\n---\n").map(|document| serde_saphyr::from_str::<Value>(document).unwrap());
-            objects.extend(documents.filter(|object| object.is_object()));
+            objects.extend(documents.filter(Value::is_object));
         }
     }
     assert!(!objects.is_empty(), "{}", folder.display());
