@@ -13,12 +13,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cni::{Code, Failure};
 use futures_util::future::join_all;
 use kubernetes::{Note, ObjectReference, Severity};
 use tokio::time::{Instant, timeout_at};
 
+use super::Inner;
 use super::records::Record;
-use super::{Inner, wiring};
 use crate::kernel::pod_link;
 use crate::switch::rows::{FoundPort, pod_ports};
 
@@ -39,14 +40,11 @@ enum Damage {
     Interface,
 }
 
-/// What is wrong, if anything. `ends`: the ends on the host that exist.
-fn damage(record: &Record, ports: &BTreeMap<&str, &FoundPort>, ends: &BTreeSet<String>) -> Option<Damage> {
-    let host_end = record.host_end();
-    if !ends.contains(&host_end) {
-        return Some(Damage::Interface);
-    }
-    let whole = ports.get(host_end.as_str()).is_some_and(|port| Record::found(port).as_ref() == Some(record));
-    (!whole).then_some(Damage::Port)
+/// Whether the switch has the port as it was wired, and can use it. ovs-vswitchd says so when the interface is gone, and
+/// so the kernel has to be asked only about attachments that are damaged.
+fn is_whole(record: &Record, ports: &BTreeMap<&str, &FoundPort>) -> bool {
+    let port = ports.get(record.host_end().as_str()).copied();
+    port.is_some_and(|port| port.error.is_none() && Record::found(port).as_ref() == Some(record))
 }
 
 /// Whether another sandbox of the same pod has the logical port.
@@ -86,15 +84,22 @@ impl Inner {
     /// Looks at all attachments; false if one has to be tried again. `lost` are those that were reported already.
     async fn repair(&self, lost: &mut BTreeSet<String>) -> bool {
         let records = self.records.all();
-        let Ok(ends) = self.host_ends().await else { return false };
         let found = pod_ports(&self.parts.ports.snapshot(), None);
         let ports: BTreeMap<&str, &FoundPort> = found.iter().map(|port| (port.name.as_str(), port)).collect();
         let is_of_a_pod = |record: &Record| self.parts.pods.is_known(&record.key(), &record.uid);
-        let damaged: Vec<_> = records
+        let suspects = records
             .iter()
-            .filter(|record| is_of_a_pod(record) && !is_superseded(record, &ports))
-            .filter_map(|record| damage(record, &ports, &ends).map(|damage| (record, damage)))
-            .collect();
+            .filter(|record| !is_whole(record, &ports) && !is_superseded(record, &ports) && is_of_a_pod(record));
+        let mut damaged = Vec::new();
+        for record in suspects {
+            match self.damage(record).await {
+                Ok(damage) => damaged.extend(damage.map(|damage| (record, damage))),
+                Err(failure) => {
+                    tracing::warn!(pod = %record.key(), error = %failure, "cannot look at a damaged attachment; retrying");
+                    return false;
+                }
+            }
+        }
         let mut gone = BTreeSet::new();
         let mut recreating = Vec::new();
         for (record, damage) in damaged {
@@ -115,17 +120,26 @@ impl Inner {
         all
     }
 
-    async fn host_ends(&self) -> Result<BTreeSet<String>, cni::Failure> {
-        let pairs = self.pairs().await?.into_iter();
-        Ok(pairs.filter(|(name, alias)| wiring::is_host_end(name, alias)).map(|(name, _)| name).collect())
+    /// What is wrong with an attachment now, if anything.
+    async fn damage(&self, record: &Record) -> Result<Option<Damage>, Failure> {
+        let host_end = record.host_end();
+        let exists = self.beside(move || pod_link::exists(&host_end)).await?;
+        if !exists.map_err(|error| Failure::new(Code::Io, "netlink refused").with_details(error.to_string()))? {
+            return Ok(Some(Damage::Interface));
+        }
+        let found = pod_ports(&self.parts.ports.snapshot(), None);
+        let port = found.iter().find(|port| port.name == record.host_end()).and_then(Record::found);
+        // What else ovs-vswitchd has against a port, another one would have as well.
+        Ok((port.as_ref() != Some(record)).then_some(Damage::Port))
     }
 
     /// Whether an attachment is damaged, now that nobody else works on it.
     async fn is_still(&self, record: &Record, expected: Damage) -> bool {
-        let Ok(ends) = self.host_ends().await else { return false };
         let found = pod_ports(&self.parts.ports.snapshot(), None);
         let ports: BTreeMap<&str, &FoundPort> = found.iter().map(|port| (port.name.as_str(), port)).collect();
-        self.records.has(record) && !is_superseded(record, &ports) && damage(record, &ports, &ends) == Some(expected)
+        self.records.has(record)
+            && !is_superseded(record, &ports)
+            && self.damage(record).await.is_ok_and(|damage| damage == Some(expected))
     }
 
     /// Recreates a port; false if that has to be tried again.
@@ -228,7 +242,7 @@ mod tests {
         let text = |text: &str| text.to_owned();
         let found = FoundPort {
             port_row: Uuid::from_bytes([0; 16]),
-            name: wiring::host_end(&cni::Attachment { container: text("s-1"), interface: text("eth0") }),
+            name: crate::cni::wiring::host_end(&cni::Attachment { container: text("s-1"), interface: text("eth0") }),
             logical: text("ns_p"),
             uid: text("u-1"),
             sandbox: text("s-1"),
@@ -240,14 +254,10 @@ mod tests {
             error: None,
         };
         let record = Record::found(&found).unwrap();
-        let ends = BTreeSet::from([found.name.clone()]);
-        let with =
-            |port: &FoundPort, ends: &BTreeSet<String>| damage(&record, &BTreeMap::from([(&*port.name, port)]), ends);
-        assert_eq!(with(&found, &ends), None);
-        assert_eq!(with(&found, &BTreeSet::new()), Some(Damage::Interface));
-        assert_eq!(damage(&record, &BTreeMap::new(), &ends), Some(Damage::Port));
-        let changed = FoundPort { addresses: None, ..found.clone() };
-        assert_eq!(with(&changed, &ends), Some(Damage::Port));
+        let whole = |port: &FoundPort| is_whole(&record, &BTreeMap::from([(&*port.name, port)]));
+        assert!(whole(&found) && !is_whole(&record, &BTreeMap::new()));
+        assert!(!whole(&FoundPort { addresses: None, ..found.clone() }));
+        assert!(!whole(&FoundPort { error: Some(text("could not open network device")), ..found.clone() }));
         let newer = FoundPort { name: text("pod0"), sandbox: text("s-2"), ..found.clone() };
         let superseded = |port: &FoundPort| is_superseded(&record, &BTreeMap::from([(&*port.name, port)]));
         assert_eq!((superseded(&newer), superseded(&found)), (true, false));

@@ -59,21 +59,31 @@ impl Conversation {
 
     /// Asks, and takes all that is answered.
     pub(crate) fn ask(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
+        let mut answers = Vec::new();
+        self.ask_each(message, flags, |answer| answers.push(answer))?;
+        Ok(answers)
+    }
+
+    /// Asks, and hands over each answer as it is read: a list of all links of a host is large.
+    pub(crate) fn ask_each(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+        mut take: impl FnMut(RouteNetlinkMessage),
+    ) -> io::Result<()> {
         let mut message = NetlinkMessage::new(NetlinkHeader::default(), NetlinkPayload::from(message));
         message.header.flags = NLM_F_REQUEST | flags;
         message.header.sequence_number = self.next_sequence();
         message.finalize();
         let mut bytes = vec![0; message.buffer_len()];
         message.serialize(&mut bytes);
-        let mut answers = Vec::new();
         self.exchange(&bytes, |part| {
             let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(part).map_err(Error::other)?;
             if let NetlinkPayload::InnerMessage(message) = message.payload {
-                answers.push(message);
+                take(message);
             }
             Ok(())
-        })?;
-        Ok(answers)
+        })
     }
 
     /// Asks by the bytes of a message behind its header, and takes what is answered, without headers.

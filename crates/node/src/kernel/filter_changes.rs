@@ -7,7 +7,8 @@ use netlink_sys::{AsyncSocket as _, AsyncSocketExt as _, SocketAddr, TokioSocket
 use tokio::time::Instant;
 
 use super::attributes::{find_text, find_u32};
-use super::pod_filter::{self, CHAIN_POLICY, DROP, NETDEV, NEW_CHAIN, TABLE_NAME};
+use super::pod_filter::{self, CHAIN_NAME, CHAIN_POLICY, DELETE_CHAIN, DROP, NETDEV, NEW_CHAIN, TABLE_NAME};
+use super::pod_link;
 
 /// The group in which the kernel tells changes of nftables.
 const GROUP: u32 = 7;
@@ -38,8 +39,7 @@ impl Concern {
             Self::PodChains => {
                 change.family == NETDEV
                     && find_text(change.attributes, TABLE_NAME) == Some(pod_filter::TABLE)
-                    // Those that drop are our own: one for each pod that comes.
-                    && !(change.message == NEW_CHAIN && find_u32(change.attributes, CHAIN_POLICY) == Some(DROP))
+                    && !is_our_own(change)
             }
         }
     }
@@ -49,6 +49,18 @@ impl Concern {
             Self::Table(_) => SETTLING,
             Self::PodChains => AT_ONCE,
         }
+    }
+}
+
+/// Whether a change is what a pod that comes or goes causes: a chain that drops, or the end of one without a device.
+fn is_our_own(change: &Change<'_>) -> bool {
+    match change.message {
+        NEW_CHAIN => find_u32(change.attributes, CHAIN_POLICY) == Some(DROP),
+        DELETE_CHAIN => {
+            let device = find_text(change.attributes, CHAIN_NAME);
+            device.is_some_and(|device| matches!(pod_link::exists(device), Ok(false)))
+        }
+        _ => false,
     }
 }
 

@@ -28,12 +28,12 @@ pub(super) const NEW_TABLE: u8 = 0;
 const DELETE_TABLE: u8 = 2;
 pub(super) const NEW_CHAIN: u8 = 3;
 const GET_CHAIN: u8 = 4;
-const DELETE_CHAIN: u8 = 5;
+pub(super) const DELETE_CHAIN: u8 = 5;
 const DELETE_RULE: u8 = 8;
 /// Of tables, chains and rules alike.
 pub(super) const TABLE_NAME: u16 = 1;
 const TABLE_FLAGS: u16 = 2;
-const CHAIN_NAME: u16 = 3;
+pub(super) const CHAIN_NAME: u16 = 3;
 const CHAIN_HOOK: u16 = 4;
 pub(super) const CHAIN_POLICY: u16 = 5;
 const CHAIN_USE: u16 = 6;

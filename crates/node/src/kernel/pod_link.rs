@@ -262,6 +262,11 @@ pub fn remove_pair(host: &str) -> io::Result<bool> {
     remove(&mut Conversation::route()?, host)
 }
 
+/// Whether the host has an interface of this name.
+pub fn exists(host: &str) -> io::Result<bool> {
+    Ok(look(&mut Conversation::route()?, host)?.is_some())
+}
+
 /// Keeps what a pod sends from the host's stack, for a pair that is there already: the end on the host of a pod that another
 /// version or another implementation wired. False if the pair is gone.
 pub fn isolate(host: &str) -> io::Result<bool> {
@@ -279,8 +284,10 @@ pub fn isolate(host: &str) -> io::Result<bool> {
 
 /// The pairs of the host, by the names and aliases of their ends here.
 pub fn pairs() -> io::Result<Vec<(String, String)>> {
-    let links = Conversation::route()?.ask(RouteNetlinkMessage::GetLink(LinkMessage::default()), NLM_F_DUMP)?;
-    Ok(links.iter().filter_map(pair_of).collect())
+    let mut pairs = Vec::new();
+    let all = RouteNetlinkMessage::GetLink(LinkMessage::default());
+    Conversation::route()?.ask_each(all, NLM_F_DUMP, |link| pairs.extend(pair_of(&link)))?;
+    Ok(pairs)
 }
 
 fn pair_of(message: &RouteNetlinkMessage) -> Option<(String, String)> {

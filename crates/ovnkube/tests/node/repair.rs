@@ -63,6 +63,16 @@ fn a_deleted_port_is_recreated_and_a_deleted_interface_is_reported() {
     until("it is whole again", || one.sandbox.ask("CHECK").ok());
     two.sandbox.reaches(one.address);
 
+    // An agent that kept no records wired these: the next one takes them from the switch.
+    site.cluster.lab.kill("agent-n1").unwrap();
+    let records = site.path(1, "/run/ovn-kubernetes/cni/attachments");
+    std::fs::remove_dir_all(&records).unwrap();
+    site.cluster.lab.restart("agent-n1").unwrap();
+    until("there are records again", || {
+        [&one, &two, &lost].iter().all(|pod| records.join(&pod.end).exists()).then_some(())
+    });
+    is_recreated(&site, &two, &["del-port", "br-int", &two.end]);
+
     // Without its interface a pod has no network, and is not given another.
     site.machine(1).run(&["ip", "link", "del", &lost.end]).unwrap();
     site.cluster.event_in("default", "lost", "PodNetworkLost", &["eth0", "delete the pod"]);
