@@ -475,9 +475,8 @@ impl Pilot {
             let last = self.nb.status().borrow().last_error.clone().unwrap_or_default();
             self.resign(&format!("the northbound database cannot be reached: {last}"));
         }
-        let southbound = self.sb.status().borrow().connected.then(|| self.sb.snapshot());
         let now = self.now();
-        self.node_watch.look(&self.engine, southbound.as_ref(), now);
+        self.node_watch.look(&self.engine, &self.sb, now);
         self.metrics.survey(&self.engine, now);
         Ok(())
     }
