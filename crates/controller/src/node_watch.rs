@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kubernetes::{Api, Note, ObjectReference, Patch, Recorder, Severity};
-use ovsdb::replica::Snapshot;
+use ovsdb::client::Client;
 use serde_json::{Value, json};
 use topology::Engine;
 use topology::engine::ObjectRef;
@@ -24,13 +24,15 @@ impl NodeWatch {
         Self { watchdog: Watchdog::default(), api: api.clone(), recorder }
     }
 
-    /// Looks at all nodes; to be called once a second. `southbound` is a snapshot of a database that is connected.
-    pub(crate) fn look(&mut self, engine: &Engine, southbound: Option<&Snapshot>, now: Duration) {
+    /// Looks at all nodes; to be called once a second.
+    pub(crate) fn look(&mut self, engine: &Engine, southbound: &Client, now: Duration) {
         if !engine.is_leading() {
             self.watchdog.clear();
             return;
         }
-        let progress = southbound.and_then(databases::progress);
+        // A replica that is not kept up to date would accuse nodes of what only we have missed.
+        let connected = southbound.status().borrow().connected;
+        let progress = connected.then(|| southbound.snapshot()).as_ref().and_then(databases::progress);
         let applied = progress.as_ref().map(|(chassis, southbound)| Applied { southbound: *southbound, chassis });
         let nodes: Vec<_> = engine.store().nodes().collect();
         for finding in self.watchdog.look(&nodes, applied, now) {

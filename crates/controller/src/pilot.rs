@@ -479,14 +479,13 @@ impl Pilot {
         }
         let now = self.now();
         let replacements = self.nb.status().borrow().replacements + self.sb.status().borrow().replacements;
-        let southbound = self.sb.status().borrow().connected.then(|| self.sb.snapshot());
-        let behind = self.engine.northd_behind_since().filter(|_| southbound.is_some());
+        let behind = self.engine.northd_behind_since().filter(|_| self.sb.status().borrow().connected);
         let behind = behind.map_or(Duration::ZERO, |since| now.saturating_sub(since));
         self.northd_watch.look(behind, replacements, &self.options.election.lease, &self.outlet);
         self.outlet.repairs.flush();
         let renewed = *self.campaign.renewals.borrow();
         self.metrics.lease_unrenewed.set(renewed.map_or(0.0, |renewed| renewed.elapsed().as_secs_f64()));
-        self.node_watch.look(&self.engine, southbound.as_ref(), now);
+        self.node_watch.look(&self.engine, &self.sb, now);
         self.metrics.survey(&self.engine, now);
         Ok(())
     }

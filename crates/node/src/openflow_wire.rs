@@ -11,6 +11,7 @@ pub(crate) const ECHO_REQUEST: u8 = 2;
 pub(crate) const ECHO_REPLY: u8 = 3;
 const MULTIPART_REQUEST: u8 = 18;
 const MULTIPART_REPLY: u8 = 19;
+const AGGREGATE: u16 = 2;
 const FLOW_MONITOR: u16 = 16;
 /// An update: a flow was removed.
 const REMOVED: u16 = 2;
@@ -41,10 +42,21 @@ impl Message {
         message(ECHO_REPLY, self.id, &self.body)
     }
 
+    /// What it answers to a request of a kind, if it does.
+    fn answer(&self, request: u16) -> Option<&[u8]> {
+        let body = self.body.strip_prefix(&request.to_be_bytes())?;
+        (self.kind == MULTIPART_REPLY).then_some(body)?.get(6..)
+    }
+
     /// The updates of a flow monitor in it, if it is of one.
     fn updates(&self) -> Option<&[u8]> {
-        let body = self.body.strip_prefix(&FLOW_MONITOR.to_be_bytes())?;
-        (self.kind == MULTIPART_REPLY).then_some(body)?.get(6..)
+        self.answer(FLOW_MONITOR)
+    }
+
+    /// The answer to [`count_flows`].
+    pub(crate) fn flows(&self) -> Option<u64> {
+        // Packets and bytes, 8 bytes each, come first.
+        self.answer(AGGREGATE)?.get(16..)?.first_chunk().map(|count| u32::from_be_bytes(*count).into())
     }
 
     /// Whether it tells of flows that were removed.
@@ -80,6 +92,14 @@ pub(crate) fn hello() -> Vec<u8> {
 /// A question that every switch answers at once.
 pub(crate) fn echo_request() -> Vec<u8> {
     message(ECHO_REQUEST, [0, 0, 0, 3], &[])
+}
+
+/// The question how many flows there are.
+pub(crate) fn count_flows() -> Vec<u8> {
+    let any = u32::MAX.to_be_bytes();
+    // All tables; any port, any group; any cookie; then what a flow must match: nothing.
+    let own = [&[0xff, 0, 0, 0][..], &any, &any, &[0; 4], &[0; 16], &[0, 1, 0, 4, 0, 0, 0, 0]].concat();
+    message(MULTIPART_REQUEST, [0, 0, 0, 4], &[&AGGREGATE.to_be_bytes()[..], &[0; 6], &own].concat())
 }
 
 /// The request to be told when a flow is removed, from whichever table by whomever.
@@ -119,6 +139,9 @@ mod tests {
         assert_eq!(message.deletions(), 2);
         message.body.truncate(20);
         assert_eq!(message.deletions(), 1);
+        message.body = [vec![0, 2, 0, 0, 0, 0, 0, 0], vec![0; 16], vec![0, 0, 1, 2, 0, 0, 0, 0]].concat();
+        assert_eq!((message.flows(), message.deletions()), (Some(258), 0));
+        message.body[1] = 16;
         message.kind = ECHO_REPLY;
         assert_eq!((message.is_removal(), message.deletions()), (false, 0));
     }

@@ -6,7 +6,8 @@
 //!  ovn-controller ──control socket──▶ messages that it sent ──────┴─▶ Balance ──▶ bridge/reconnect br-int
 //! ```
 //!
-//! One connection and one question every few seconds; nothing is dumped. After a reconnect ovn-controller deletes all flows
+//! One connection and one question every few seconds; nothing is dumped. Flows are counted once for each ovn-controller, for
+//! those that were deleted while nobody watched. After a reconnect ovn-controller deletes all flows
 //! of the bridge and installs its own, at once.
 
 mod balance;
@@ -25,9 +26,9 @@ use tokio::net::unix::OwnedReadHalf;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use self::balance::Balance;
+use self::balance::{Balance, missing};
 use crate::daemon::{Daemon, switch_folder};
-use crate::openflow_wire::{ECHO_REPLY, ECHO_REQUEST, Message, echo_request, hello, monitor_removals};
+use crate::openflow_wire::{ECHO_REPLY, ECHO_REQUEST, Message, count_flows, echo_request, hello, monitor_removals};
 use crate::options::INTEGRATION_BRIDGE;
 use crate::own_node::OwnNode;
 use crate::readiness::Part;
@@ -132,6 +133,11 @@ impl Integration {
                         look = look.or_else(|| Some(Instant::now() + SETTLING));
                         Ok(())
                     }
+                    // Flows may have been deleted before this connection.
+                    Some(Heard::Count(there)) => match installed().await.and_then(|kib| missing(there, kib)) {
+                        Some(flows) => return End::Deleted(flows),
+                        None => Ok(()),
+                    },
                 },
                 _ = ticks.tick() => {
                     if answered.elapsed() > HUNG + PERIOD {
@@ -145,13 +151,14 @@ impl Integration {
                 }
                 () = sampling => {
                     look = None;
+                    let new = !known.trusted;
                     if let Some(flows) = self.sample(&mut balance, &mut known).await {
                         return End::Deleted(flows);
                     }
                     if balance.is_open() {
                         look = Some(Instant::now() + SETTLING);
                     }
-                    Ok(())
+                    if new && known.trusted { writer.write_all(&count_flows()).await } else { Ok(()) }
                 }
             };
             if let Err(error) = wrote {
@@ -182,7 +189,7 @@ impl Integration {
     /// Makes ovn-controller install its flows anew, until it has.
     async fn repair(&self, flows: u64) {
         let why = format!(
-            "{flows} flows of bridge {INTEGRATION_BRIDGE} were deleted by a client other than ovn-controller (such as \
+            "at least {flows} flows of bridge {INTEGRATION_BRIDGE} were deleted by a client other than ovn-controller (such as \
              ovs-ofctl); ovn-controller is made to reinstall them; find out what deletes them"
         );
         tracing::warn!(
@@ -242,9 +249,18 @@ async fn sent(controller: &Daemon) -> Option<u64> {
     controller.ask("coverage/read-counter", &["rconn_sent"]).await.ok()?.trim().parse().ok()
 }
 
+/// How much memory ovn-controller needs for the flows that it believes are there, in KiB.
+async fn installed() -> Option<u64> {
+    let usage = Daemon::ovn_controller().ask("memory/show", &[]).await.ok()?;
+    let mut words = usage.split_whitespace();
+    words.find_map(|word| word.strip_prefix("ofctrl_installed_flow_usage-KB:")?.parse().ok())
+}
+
 /// What ovs-vswitchd said.
 enum Heard {
     Echo,
+    /// So many flows there are.
+    Count(u64),
     /// It asks, and this is the reply.
     Reply(Vec<u8>),
     Deleted(u64),
@@ -256,9 +272,10 @@ async fn read(mut reader: OwnedReadHalf, heard: mpsc::Sender<Heard>) -> io::Resu
         let said = match message.kind {
             ECHO_REPLY => Heard::Echo,
             ECHO_REQUEST => Heard::Reply(message.echo()),
-            _ => match message.deletions() {
-                0 => continue,
-                flows => Heard::Deleted(flows),
+            _ => match (message.flows(), message.deletions()) {
+                (Some(count), _) => Heard::Count(count),
+                (None, 0) => continue,
+                (None, flows) => Heard::Deleted(flows),
             },
         };
         if heard.send(said).await.is_err() {

@@ -102,6 +102,13 @@ fn whatever_hangs_is_named_and_flows_that_others_delete_come_back() {
     site.cluster.event_in("default", "n1", "IntegrationFlowsDeleted", &["ovs-ofctl"]);
     until("the agent is ready", || request(&site, 1, "STATUS", &json!({})).ok());
 
+    // The same while nobody watches: the next agent finds hardly a flow.
+    lab.kill("agent-n1").unwrap();
+    site.machine(1).run(&["ovs-ofctl", "del-flows", "br-int"]).unwrap();
+    lab.restart("agent-n1").unwrap();
+    until("flows are back", || (flows(&site) >= all).then_some(()));
+    until("the agent is ready", || request(&site, 1, "STATUS", &json!({})).ok());
+
     until("the heartbeat was renewed", || (heartbeat(&site) != first).then_some(()));
     let silent = || condition(&site.cluster.get(&["node", "silent"])).unwrap();
     let unknown = || (silent()["status"] == "Unknown").then_some(());
