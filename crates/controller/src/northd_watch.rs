@@ -93,7 +93,7 @@ async fn reset(control: PathBuf, behind: Duration) {
         for command in RESETS {
             match timeout(PATIENCE, send(&socket, command)).await {
                 Ok(Ok(())) => {
-                    tracing::warn!(seconds, socket = %socket.display(), command, "told ovn-northd to start over")
+                    tracing::warn!(seconds, socket = %socket.display(), command, "told ovn-northd to start over");
                 }
                 Ok(Err(error)) => {
                     tracing::warn!(%error, socket = %socket.display(), command, "cannot reach ovn-northd; retrying");
