@@ -43,9 +43,11 @@ impl NorthdWatch {
         Self { control, reset: None, reported: false, replacements: 0 }
     }
 
-    /// Looks once; `behind` is for how long northd has owed an answer, `replacements` how often either database was
-    /// replaced by a new cluster so far.
-    pub(crate) fn look(&mut self, behind: Duration, replacements: u64, lease: &LeaseSettings, outlet: &Outlet) {
+    /// Looks once; `behind` is for how long northd has owed an answer, if that is known, and `replacements` how often
+    /// either database was replaced by a new cluster so far.
+    pub(crate) fn look(&mut self, behind: Option<Duration>, replacements: u64, lease: &LeaseSettings, outlet: &Outlet) {
+        let follows = behind == Some(Duration::ZERO);
+        let behind = behind.unwrap_or_default();
         let replaced = std::mem::replace(&mut self.replacements, replacements) != replacements;
         let again = self.reset.is_none_or(|reset| reset.elapsed() >= SUSPECTED);
         if replaced || behind >= SUSPECTED && again {
@@ -53,7 +55,7 @@ impl NorthdWatch {
             outlet.metrics.northd_resets.inc();
             tokio::spawn(reset(self.control.clone(), behind));
         }
-        if behind.is_zero() && std::mem::take(&mut self.reported) {
+        if follows && std::mem::take(&mut self.reported) {
             tracing::info!("ovn-northd follows the northbound database again");
         }
         if behind >= REPORTED && !std::mem::replace(&mut self.reported, true) {
@@ -91,7 +93,7 @@ async fn reset(control: PathBuf, behind: Duration) {
         for command in RESETS {
             match timeout(PATIENCE, send(&socket, command)).await {
                 Ok(Ok(())) => {
-                    tracing::warn!(seconds, socket = %socket.display(), command, "told ovn-northd to start over")
+                    tracing::warn!(seconds, socket = %socket.display(), command, "told ovn-northd to start over");
                 }
                 Ok(Err(error)) => {
                     tracing::warn!(%error, socket = %socket.display(), command, "cannot reach ovn-northd; retrying");

@@ -479,8 +479,9 @@ impl Pilot {
         }
         let now = self.now();
         let replacements = self.nb.status().borrow().replacements + self.sb.status().borrow().replacements;
-        let behind = self.engine.northd_behind_since().filter(|_| self.sb.status().borrow().connected);
-        let behind = behind.map_or(Duration::ZERO, |since| now.saturating_sub(since));
+        let visible = self.engine.is_leading() && self.sb.status().borrow().connected;
+        let behind = self.engine.northd_behind_since().map(|since| now.saturating_sub(since));
+        let behind = visible.then(|| behind.unwrap_or_default());
         self.northd_watch.look(behind, replacements, &self.options.election.lease, &self.outlet);
         self.outlet.repairs.flush();
         let renewed = *self.campaign.renewals.borrow();

@@ -14,6 +14,7 @@ use topology::{ClusterSettings, Effect, Engine};
 use crate::support::api::{KINDS, Key, Watches};
 use crate::support::controller::TURNS;
 use crate::support::database::{Chassis, Follower};
+use crate::support::faults::Fault;
 use crate::support::quiet::Quiet;
 use crate::support::schema;
 
@@ -156,6 +157,57 @@ fn a_chassis_that_its_node_has_no_more_is_removed() {
     world.set_chassis("n1", "");
     world.settle();
     assert_eq!(world.chassis(), ["chassis-n2", "third"]);
+}
+
+/// A node's condition that cannot be written is written later, though nothing else happens to the node.
+#[test]
+fn a_condition_that_cannot_be_written_is_tried_again() {
+    let mut world = world("10.128.0.0/14/23");
+    world.add_node("n1", 11);
+    world.settle();
+    let unavailable = |world: &Quiet| world.api.objects[&key("n1")]["status"]["conditions"][1]["status"] == "True";
+    let failed = |world: &Quiet| world.faults.count.contains_key(&Fault::NodeConditionFails);
+    for _ in 0..20 {
+        let conditions = json!([
+            {"type": "Ready", "status": "True"}, {"type": "NetworkUnavailable", "status": "True"}]);
+        world.api.change(&key("n1"), |node| node["status"]["conditions"] = conditions);
+        world.faults.over = false;
+        for _ in 0..4 {
+            world.round();
+        }
+        world.faults.over = true;
+        if failed(&world) && unavailable(&world) {
+            break;
+        }
+    }
+    assert!(failed(&world) && unavailable(&world), "it never failed");
+    world.settle();
+    assert!(!unavailable(&world));
+}
+
+/// A database that was created anew counts from the beginning, while the nodes stand where the former one was: what is
+/// released rests until they have really answered.
+#[test]
+fn numbers_of_a_former_database_answer_nothing() {
+    let mut world = world("10.128.0.0/22/26");
+    world.add_node("n1", 11);
+    world.add_pod("ns", "web", "n1");
+    world.settle();
+    world.nb.chassis.get_mut("chassis-n1").unwrap().nb_cfg = 112;
+    let mut world = world.anew(&schema::schema());
+    world.nb.chassis.get_mut("chassis-n1").unwrap().stuck = true;
+    for _ in 0..10 {
+        world.round();
+    }
+    world.api.delete(&(ObjectKind::Pod, "ns".to_owned(), "web".to_owned()));
+    for _ in 0..10 {
+        world.round();
+    }
+    assert_eq!(world.resting(), 1);
+    assert!(world.nb.nb_cfg() > 112, "{}", world.nb.nb_cfg());
+    world.nb.chassis.get_mut("chassis-n1").unwrap().stuck = false;
+    world.settle();
+    assert_eq!(world.resting(), 0);
 }
 
 /// How long a node has owed an answer is known though others are asked and answered meanwhile.

@@ -23,9 +23,6 @@ impl Cluster {
 
 /// The controller finds the new cluster by itself, everything comes back with its addresses, northd goes on, and no number
 /// below what the nodes have already reached is asked.
-///
-/// Seen to fail without each of: the client's new beginning (the controller never leads again within the limit), the
-/// reset of northd (nothing reaches the southbound database), the raised number (`nb_cfg` is 1).
 pub(crate) fn northbound_is_lost(cluster: &Cluster) {
     let network = cluster.network_of("default", "first");
     // A chassis that has seen much of the former database.

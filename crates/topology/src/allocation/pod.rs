@@ -64,7 +64,7 @@ impl Trouble {
     }
 
     /// Another pod has it.
-    fn taken(what: String, holder: &PodKey, pod: &PodFacts) -> Self {
+    fn taken(what: &str, holder: &PodKey, pod: &PodFacts) -> Self {
         let InTheWay { shown, detail } = in_the_way("pod", &holder.namespace, holder, &pod.key.namespace);
         Self::No(Why { text: format!("{what} {shown}"), detail })
     }
@@ -230,7 +230,7 @@ impl Allocator {
             ClaimError::Taken { .. } => {
                 let holder = self.pods.iter().find(|(_, own)| own.addresses().any(|other| other == address));
                 match holder {
-                    Some((key, _)) => Trouble::taken(format!("{address} is the address of"), key, pod),
+                    Some((key, _)) => Trouble::taken(&format!("{address} is the address of"), key, pod),
                     None => Trouble::no(error.to_string()),
                 }
             }
@@ -254,7 +254,7 @@ impl Allocator {
         }
         let place = (node.clone(), mac);
         if let Some(holder) = self.odd_macs.get(&place).filter(|holder| **holder != pod.key) {
-            return Err(Trouble::taken(format!("{mac} is the MAC of"), holder, pod));
+            return Err(Trouble::taken(&format!("{mac} is the MAC of"), holder, pod));
         }
         self.odd_macs.insert(place, pod.key.clone());
         Ok(())

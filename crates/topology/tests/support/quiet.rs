@@ -28,7 +28,7 @@ pub(crate) struct Quiet {
     now: Duration,
     incarnations: u64,
     rng: Rng,
-    faults: Faults,
+    pub(crate) faults: Faults,
 }
 
 impl Quiet {
