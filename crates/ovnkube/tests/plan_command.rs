@@ -340,7 +340,7 @@ fn manifests_are_laid_over_a_cluster() {
 }
 
 /// A cluster that is not configured like the defaults: its only Service is refused with any other setting.
-fn cluster_with_other_networks(path: &str, data: Value) -> Value {
+fn cluster_with_other_networks(path: &str, data: &Value) -> Value {
     let mut cluster = cluster();
     cluster["services"] = json!([{"metadata": {"name": "web", "namespace": "shop", "uid": "service-1"},
         "spec": {"type": "ClusterIP", "clusterIP": "10.96.0.10", "clusterIPs": ["10.96.0.10"], "ports": [{"port": 80}]}}]);
@@ -358,7 +358,7 @@ fn the_clusters_own_config_map_says_its_networks() {
         json!({"net_cidr": "10.244.0.0/16/24", "svc_cidr": "10.96.0.0/16", "ovn_k8s.conf": "[default]\nmtu=1300\n"});
     // In its usual namespace, and in another one.
     for path in [CONFIG_MAP, "configmaps"] {
-        let kubeconfig = api(cluster_with_other_networks(path, data.clone()));
+        let kubeconfig = api(cluster_with_other_networks(path, &data));
         let asked = ["-f", &manifest("smallest.yaml"), "--kubeconfig", &kubeconfig];
         let (plan, status) = planned(&asked);
         assert_eq!((status, &plan["refused"]), (Some(3), &json!([])), "{plan}");
@@ -367,7 +367,7 @@ fn the_clusters_own_config_map_says_its_networks() {
             ovn-kubernetes/ovn-config";
         assert_eq!(plan["notes"], json!([used]), "{plan}");
     }
-    let kubeconfig = api(cluster_with_other_networks(CONFIG_MAP, data));
+    let kubeconfig = api(cluster_with_other_networks(CONFIG_MAP, &data));
     let table = plan(&["--kubeconfig", &kubeconfig]);
     assert_eq!((table.status, table.stdout.as_str()), (Some(0), "Nothing would change.\n"), "{table:?}");
     assert!(table.stderr.starts_with("note: cluster-subnets=10.244.0.0/16/24 "), "{table:?}");
@@ -382,7 +382,7 @@ fn the_clusters_own_config_map_says_its_networks() {
     assert_eq!(nowhere.status, Some(1), "{nowhere:?}");
     assert!(nowhere.stderr.contains("there is no ConfigMap elsewhere/ovn-config"), "{nowhere:?}");
 
-    let broken = api(cluster_with_other_networks(CONFIG_MAP, json!({"net_cidr": "everything"})));
+    let broken = api(cluster_with_other_networks(CONFIG_MAP, &json!({"net_cidr": "everything"})));
     let outcome = run(&["plan", "--kubeconfig", &broken], &[]);
     assert_eq!(outcome.status, Some(1), "{outcome:?}");
     assert!(outcome.stderr.contains("ConfigMap ovn-kubernetes/ovn-config: net_cidr: \"everything\""), "{outcome:?}");
