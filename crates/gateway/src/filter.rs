@@ -173,6 +173,9 @@ fn to_endpoints(bridge: &str, exposed: &Exposed, endpoints: &[&(IpAddr, u16)]) -
     Some(format!("iifname \"{bridge}\" {} dnat {ip} to {target}", asked(exposed)))
 }
 
+/// The ports under which pods' connections leave, as with the gateway router's translations.
+const SNAT_PORTS: &str = "32768-60999";
+
 /// Under which address packets leave.
 fn leaving(facts: &Facts) -> Vec<String> {
     let management = &facts.network.management;
@@ -182,7 +185,12 @@ fn leaving(facts: &Facts) -> Vec<String> {
         for v6 in facts.families() {
             let Some(subnet) = facts.subnet(v6) else { continue };
             let Words { ip, .. } = words(v6);
-            rules.push(format!("{ip} saddr {subnet} oifname != \"{management}\" masquerade"));
+            let leaves = format!("{ip} saddr {subnet} oifname != \"{management}\"");
+            // Under ports at which nobody listens on the host: a pod must not get what is sent to the host's servers.
+            for protocol in ["tcp", "udp", "sctp"] {
+                rules.push(format!("{leaves} meta l4proto {protocol} masquerade to :{SNAT_PORTS}"));
+            }
+            rules.push(format!("{leaves} masquerade"));
         }
     }
     rules

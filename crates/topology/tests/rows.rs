@@ -14,7 +14,7 @@
 //! - Limits of a pod are rules of the database, not queues of its interface: they work on every datapath. A port of the node
 //!   that leads to a pod is a load balancer of that node alone.
 //! - Nothing writes a timestamp: time is asked for by `nb_cfg`, and only when somebody needs the answer.
-//! - Translations have no port range: that of the controller's own host would be the wrong one.
+//! - Translations have a fixed port range, not that of the controller's own host.
 //! - Every row names its owner in `external_ids` where the table has room for it (`of …` below); `Load_Balancer_Group` and
 //!   `Static_MAC_Binding` have none and are known by their computed identities.
 #![allow(clippy::unwrap_used, clippy::panic)]

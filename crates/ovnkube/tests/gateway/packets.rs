@@ -1,8 +1,9 @@
 //! Everybody reaches everybody, in both modes and all families; and who keeps an address keeps it.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
 
-use lab::Family;
+use lab::{Family, Machine, Pod};
 use serde_json::json;
 
 use crate::site::{Client, Site, underlay, until};
@@ -11,6 +12,34 @@ const OUTSIDE: u8 = 254;
 
 fn host(node: u8, v6: bool) -> IpAddr {
     underlay(10 + node, v6)
+}
+
+/// A pod that sends from the port of a server of its host leaves by another port; otherwise it would get what is sent to that
+/// server from the place that it talked to.
+fn takes_no_port_of_the_host(pod: &Pod, node: &Machine, outside: &Machine, v6: bool) {
+    const SERVER: u16 = 10250;
+    let any = if v6 { "[::]" } else { "0.0.0.0" };
+    let bind = |port: u16| {
+        let socket = UdpSocket::bind(format!("{any}:{port}")).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        socket
+    };
+    let server = node.with_network(|| bind(SERVER)).unwrap();
+    let client = outside.with_network(|| bind(0)).unwrap();
+    let of_pod = pod.with_network(|| bind(SERVER)).unwrap();
+    let target = SocketAddr::new(underlay(OUTSIDE, v6), client.local_addr().unwrap().port());
+    let mut buffer = [0; 16];
+    let seen = until("the outside hears the pod", || {
+        of_pod.send_to(b"pod", target).ok()?;
+        client.recv_from(&mut buffer).ok()
+    });
+    assert_eq!(seen.1.ip().to_canonical(), host(1, v6));
+    assert!((32768..=60999).contains(&seen.1.port()), "{seen:?}");
+    let host = SocketAddr::new(host(1, v6), SERVER);
+    until("the host's server hears the outside", || {
+        client.send_to(b"outside", host).ok()?;
+        server.recv_from(&mut buffer).ok().filter(|_| &buffer[..7] == b"outside")
+    });
 }
 
 /// An address that somebody sends to n1.
@@ -111,6 +140,7 @@ fn everybody_reaches_everybody(purpose: &str, family: Family, mode: &'static str
             }
         }
         assert_eq!(any_of(&["n1"], from_outside, at(host(1, v6), 30083)), underlay(OUTSIDE, v6));
+        takes_no_port_of_the_host(&one, &n1, &outside, v6);
         // A pod's port of the host.
         assert_eq!(any_of(&["web-1"], from_outside, at(host(1, v6), 7070)), underlay(OUTSIDE, v6));
         any_of(&["web-1"], from_n1, at(host(1, v6), 7070));

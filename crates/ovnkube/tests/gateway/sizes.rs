@@ -78,10 +78,15 @@ fn datagrams_pass(purpose: &str, mode: &'static str) {
             "ports": [{"port": 53, "nodePort": 30054, "protocol": "UDP"}]}),
         &near_only,
     );
+    // By n1 to a pod of n2: the cluster's router finds what is too large for the tunnel (`gateway_mtu` of `rtos-`), so the
+    // gateway router need not (OVN-Kubernetes in Go sets it on `rtoj-GR_` as well).
+    let far_only: Vec<_> = endpoints.iter().copied().filter(|(_, node, _)| *node == 2).collect();
+    let ports = json!([{"port": 53, "nodePort": 30055, "protocol": "UDP"}]);
+    site.datagram_service("far", json!({"type": "NodePort", "ports": ports}), &far_only);
     site.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
     for v6 in [false, true] {
         let of = |addresses: &[IpAddr]| *addresses.iter().find(|address| address.is_ipv6() == v6).unwrap();
-        for node_port in [30053, 30054] {
+        for node_port in [30053, 30054, 30055] {
             // Who sends more by IPv6 is told an MTU of 1136 instead of 1400 by OVN 25.03 over the userspace datapath, and
             // takes no notice of what IPv6 does not have. The host's kernel tells the right one.
             let by_kernel = mode == "local" && node_port == 30054;

@@ -20,10 +20,20 @@ use crate::objects::{GatewayFacts, GatewayMode, NodeFacts};
 use crate::settings::Masquerade;
 
 const GATEWAY_ROUTER_KEY: &str = "gateway router";
+/// The ports under which translated connections leave. Host and router share an address: a pod that chose the port of a
+/// host's server (10250) would get what that server's clients send from the port that the pod talked to. Nobody listens
+/// in this range, which is Linux's own for clients; node ports and host ports are below it.
+const SNAT_PORTS: &str = "32768-60999";
 
 /// A node's gateway, if it has one.
 pub(super) fn of(node: &NodeFacts) -> Option<&GatewayFacts> {
     node.gateway.valid()?.as_ref()
+}
+
+/// The ports of a translation, if the server knows such ranges.
+pub(super) fn snat_ports(given: Given<'_>) -> String {
+    let known = given.settings.features.has(Feature::NatPortRanges);
+    if known { SNAT_PORTS.to_owned() } else { String::new() }
 }
 
 /// A node's gateway router, as others refer to it.
@@ -254,6 +264,7 @@ fn translations(draft: &mut Draft<'_>, gateway: &GatewayFacts, router: Uuid, joi
             kind: "snat".into(),
             external_ip: outside.to_string(),
             logical_ip: logical.clone(),
+            external_port_range: snat_ports(given),
             external_ids: draft.mark(&[]),
             ..Default::default()
         };

@@ -67,6 +67,7 @@ pub(super) fn desired(key: &PodKey, given: Given<'_>) -> Contribution {
                 kind: "snat".into(),
                 external_ip: outside.address().to_string(),
                 logical_ip: text.clone(),
+                external_port_range: gateway::snat_ports(given),
                 external_ids: draft.mark(&[]),
                 ..Default::default()
             };
