@@ -113,7 +113,7 @@ impl Prober {
                 // What cannot be sent now (nobody has answered for the address yet) is not counted.
                 if current.send_to(&datagram, target).is_ok() {
                     way.sent.store(number + 1, Ordering::Release);
-                    if pace == CALM_PACE && number % ONE_CONNECTION == 0 {
+                    if pace == CALM_PACE && number.is_multiple_of(ONE_CONNECTION) {
                         current = fresh();
                     }
                 }

@@ -3,6 +3,7 @@
 //!
 //! Like the real one it looks each row up (by name, by its primary ID or by content), updates the columns that it knows
 //! and leaves the others, and creates what is missing; it removes load balancers of Services that it does not want.
+#![allow(clippy::needless_pass_by_value, reason = "rows that are written down on the spot are passed as they are")]
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -31,8 +31,9 @@ fn annotated(name: &str, node: u32, number: u32) -> Value {
 
 /// A cluster of the Go controller, and packets on their way.
 struct Switching {
-    cluster: Cluster,
+    /// Before the cluster: it stops sending before there is no network to send on.
     prober: Prober,
+    cluster: Cluster,
     allowed: Vec<WayId>,
     denied: Vec<WayId>,
     /// Since when nothing that is denied passes.
