@@ -2,10 +2,12 @@
 
 mod admin;
 mod host_ports;
+mod hosts;
 mod namespaces;
 mod selectors;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ pub use crate::kind::ObjectKind;
 use crate::objects::{
     AdminPolicyFacts, Labels, NamespaceFacts, NodeFacts, PodFacts, PolicyFacts, ServiceFacts, SliceFacts,
 };
-use crate::service_index::{Claim, ServiceIndex};
+use crate::services::{Claim, ServiceIndex};
 
 /// Objects of one kind, with what a list needs to find the ones that are gone.
 #[derive(Debug, Clone)]
@@ -91,6 +93,7 @@ impl<K: Ord + Clone, T: Identified> Kind<K, T> {
 #[derive(Debug, Clone, Default)]
 pub struct Store {
     nodes: Kind<Name, NodeFacts>,
+    hosts: hosts::Hosts,
     namespaces: Kind<Name, NamespaceFacts>,
     leaving: namespaces::Leaving,
     pods: Kind<Arc<PodKey>, PodFacts>,
@@ -271,12 +274,19 @@ impl Store {
 
     /// Puts a node; returns what it was.
     pub fn put_node(&mut self, node: NodeFacts) -> Option<NodeFacts> {
-        self.nodes.put(node.name.clone(), node)
+        self.hosts.add(&node);
+        let before = self.nodes.put(node.name.clone(), node);
+        if let Some(before) = &before {
+            self.hosts.remove(before);
+        }
+        before
     }
 
     /// Removes a node, unless it is another one of the same name.
     pub fn remove_node(&mut self, name: &str, uid: Option<&str>) -> Option<NodeFacts> {
-        self.nodes.remove(name, uid)
+        let node = self.nodes.remove(name, uid)?;
+        self.hosts.remove(&node);
+        Some(node)
     }
 
     /// The EndpointSlices of a Service.
@@ -289,6 +299,11 @@ impl Store {
         self.slices.objects.values()
     }
 
+    /// An EndpointSlice.
+    pub(crate) fn slice(&self, key: &ObjectKey) -> Option<&SliceFacts> {
+        self.slices.objects.get(key)
+    }
+
     /// Whether an EndpointSlice is what it was.
     pub(crate) fn has_slice(&self, key: &ObjectKey, slice: &SliceFacts) -> bool {
         self.slices.objects.get(key) == Some(slice)
@@ -297,6 +312,11 @@ impl Store {
     /// The Services that claim an address and port, the one that has it first.
     pub(crate) fn claimants(&self, claim: Claim) -> impl Iterator<Item = &Arc<ObjectKey>> {
         self.service_index.claimants(claim)
+    }
+
+    /// The Services that claim any port of an address.
+    pub(crate) fn claimants_of(&self, address: IpAddr) -> impl Iterator<Item = &Arc<ObjectKey>> {
+        self.service_index.claimants_of(address)
     }
 
     /// Puts a Service; returns what it was. Of one that cannot be used what was good last stays, and so do its claims.
