@@ -12,7 +12,13 @@ use crate::store::ObjectKind;
 /// Two nodes with gateways; pods `a` and `b` on the first, `c` on the second, `h` on the first one's own network, `lost`
 /// nowhere.
 fn world(more: &[(ObjectKind, Value)]) -> Preview {
-    let settings = ClusterSettings::new(vec!["10.128.0.0/14/23".parse().unwrap()], Vec::new());
+    world_with(&[], more)
+}
+
+/// The same, with networks of Services.
+fn world_with(services: &[&str], more: &[(ObjectKind, Value)]) -> Preview {
+    let services = services.iter().map(|network| network.parse().unwrap()).collect();
+    let settings = ClusterSettings::new(vec!["10.128.0.0/14/23".parse().unwrap()], services);
     let mut preview = Preview::new(settings).unwrap();
     for number in 1..=2 {
         let gateway = json!({"default": {"mode": "shared", "interface-id": "br-ex", "mac-address": "52:54:00:00:00:01",
