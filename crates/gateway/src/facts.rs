@@ -127,7 +127,7 @@ pub struct Exposed {
     pub inside: Option<(IpAddr, u16)>,
     /// Clients keep their address and get endpoints of this node alone.
     pub keeps_source: bool,
-    /// The endpoints on this node; needed where clients keep their address.
+    /// The endpoints on this node; needed where clients keep their address. Without one, clients outside are dropped.
     pub endpoints: Vec<(IpAddr, u16)>,
     /// From where it may be used; empty is from everywhere.
     pub ranges: Vec<Prefix>,

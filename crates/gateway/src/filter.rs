@@ -73,11 +73,16 @@ fn body(facts: &Facts) -> String {
     chain(&mut text, "guard", "filter hook prerouting priority -110", guards);
     let to_endpoints = by_kernel().filter_map(|(exposed, endpoints)| to_endpoints(bridge, exposed, &endpoints));
     chain(&mut text, "prerouting", "nat hook prerouting priority -100", to_endpoints);
-    // Without an endpoint here: what is no address of the host must not travel back to where it came from.
-    let nowhere =
-        by_kernel().filter(|(exposed, endpoints)| endpoints.is_empty() && matches!(exposed.place, Place::Address(_)));
-    let nowhere = nowhere.map(|(exposed, _)| format!("iifname \"{bridge}\" {} reject", asked(exposed)));
-    chain(&mut text, "forward", "filter hook forward priority 0", nowhere);
+    // Without an endpoint here clients are dropped, as kube-proxy does: their retries may find one. What is no address of
+    // the host would travel back to where it came from, and the host itself must not answer for a Service. Connections
+    // that are established have their endpoint's address here, and go on.
+    let nowhere = |own: bool| {
+        let none = by_kernel().filter(|(_, endpoints)| endpoints.is_empty()).map(|(exposed, _)| exposed);
+        let none = none.filter(move |exposed| matches!(exposed.place, Place::Node { .. }) == own);
+        none.map(move |exposed| format!("iifname \"{bridge}\" {} drop", asked(exposed)))
+    };
+    chain(&mut text, "input", "filter hook input priority 0", nowhere(true));
+    chain(&mut text, "forward", "filter hook forward priority 0", nowhere(false));
     chain(&mut text, "postrouting", "nat hook postrouting priority 100", leaving(facts).into_iter());
     text
 }

@@ -69,6 +69,7 @@ fn facts(mode: Mode) -> Facts {
             near(v6, 30081, &[("fd01:0:0:2::3", 8080)]),
             Exposed { affinity: true, ..near(v4, 30084, &[("10.128.2.3", 8080), ("10.128.2.4", 8080)]) },
             Exposed { ranges: parsed(&["198.51.100.0/24", "fd00:5::/64"]), ..near(address("192.0.2.9"), 80, &[]) },
+            near(v4, 30085, &[]),
             // An endpoint on the host itself.
             near(v4, 30082, &[("10.0.0.5", 9090)]),
             // A port of the host for a pod.

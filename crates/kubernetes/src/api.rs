@@ -138,13 +138,16 @@ impl Api {
     }
 
     /// Reads a page of a list.
-    pub(crate) async fn list(&self, path: &str) -> Result<Vec<u8>, ApiError> {
-        self.call(Verb::List, Method::GET, path, None, Vec::new()).await
+    pub(crate) async fn list(&self, path: &str, accept: &'static str) -> Result<Vec<u8>, ApiError> {
+        let mut request = request(Method::GET, path, None, Vec::new())?;
+        request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
+        self.within(Verb::List, async { read(self.send(request).await?.into_body(), LONGEST_ANSWER).await }).await
     }
 
     /// Opens a stream; the limit is for its beginning.
-    pub(crate) async fn open(&self, path: &str) -> Result<Incoming, ApiError> {
-        let request = request(Method::GET, path, None, Vec::new())?;
+    pub(crate) async fn open(&self, path: &str, accept: &'static str) -> Result<Incoming, ApiError> {
+        let mut request = request(Method::GET, path, None, Vec::new())?;
+        request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
         self.within(Verb::Watch, async { Ok(self.send(request).await?.into_body()) }).await
     }
 

@@ -16,6 +16,7 @@ pub struct Resource {
     page: u32,
     absent_retry: Duration,
     silence: Duration,
+    metadata_only: bool,
 }
 
 impl Resource {
@@ -37,6 +38,7 @@ impl Resource {
             page: 500,
             absent_retry: Duration::from_secs(30),
             silence: Duration::from_secs(95),
+            metadata_only: false,
         }
     }
 
@@ -60,6 +62,27 @@ impl Resource {
         self.query.push('=');
         self.query.extend(utf8_percent_encode(value, IN_QUERY));
         self
+    }
+
+    /// The objects' metadata alone, without spec and status (`PartialObjectMetadata`): of a Node that is a small part.
+    #[must_use]
+    pub fn metadata_only(mut self) -> Self {
+        self.metadata_only = true;
+        self
+    }
+
+    pub(crate) fn list_accept(&self) -> &'static str {
+        match self.metadata_only {
+            true => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+            false => "application/json",
+        }
+    }
+
+    pub(crate) fn watch_accept(&self) -> &'static str {
+        match self.metadata_only {
+            true => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
+            false => "application/json",
+        }
     }
 
     /// How many objects a page of a list holds: 500 unless said otherwise.

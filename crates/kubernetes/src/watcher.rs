@@ -136,7 +136,11 @@ impl<T: Send + 'static> Watcher<T> {
     async fn list(&mut self) -> Result<(), End> {
         let mut next: Option<String> = None;
         loop {
-            let answer = self.api.with_timeout(LIST_WITHIN).list(&self.resource.list_path(next.as_deref())).await?;
+            let answer = self
+                .api
+                .with_timeout(LIST_WITHIN)
+                .list(&self.resource.list_path(next.as_deref()), self.resource.list_accept())
+                .await?;
             if next.is_none() {
                 self.tell(Observed::Relisting).await?;
             }
@@ -175,7 +179,7 @@ impl<T: Send + 'static> Watcher<T> {
             let lasting = self.backoff.between(LASTING.0, LASTING.1);
             let before = self.version.clone();
             let path = self.resource.watch_path(&self.version, lasting);
-            let ended = match self.api.with_timeout(OPEN_WITHIN).open(&path).await {
+            let ended = match self.api.with_timeout(OPEN_WITHIN).open(&path, self.resource.watch_accept()).await {
                 Ok(body) => {
                     let opened = Instant::now();
                     let Err(ended) = self.stream(body, opened).await;

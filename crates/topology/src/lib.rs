@@ -11,6 +11,7 @@
 //! - [`desired`]: what the network owes each object; a module for each kind of owner.
 //! - [`selector`], [`rules`]: whom policies speak of, and what they say, as clauses.
 //! - [`contribution`], [`ledger`]: rows of one owner, members of sets that many share.
+//! - [`services`]: what each Service gets where, for the controller and the agents alike.
 //! - [`plan`]: differences to the database as operations.
 //! - [`engine`]: the one writer's mind: queue, batches, follow-ups.
 //! - [`reach`]: where a packet ends, read off those rows.
@@ -40,7 +41,7 @@ pub mod refusal;
 pub mod release;
 pub mod rules;
 pub mod selector;
-mod service_index;
+pub mod services;
 pub mod settings;
 pub mod store;
 pub mod watchdog;

@@ -77,6 +77,8 @@ pub enum Masquerade {
     NextHop,
     /// A pod that reaches itself through a Service.
     Hairpin,
+    /// Nobody: every bridge drops what is sent there. It stands for the endpoints of a node that has none.
+    Nowhere,
 }
 
 /// What the administrator calls the helper networks of each family.
@@ -183,6 +185,7 @@ impl ClusterSettings {
             Masquerade::HostLocal => 3,
             Masquerade::NextHop => 4,
             Masquerade::Hairpin => 5,
+            Masquerade::Nowhere => 6,
         };
         self.masquerade_of(v6)?.nth(place)
     }

@@ -3,10 +3,12 @@
 mod admin;
 mod chassis;
 mod host_ports;
+mod hosts;
 mod namespaces;
 mod selectors;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -17,7 +19,7 @@ pub use crate::kind::ObjectKind;
 use crate::objects::{
     AdminPolicyFacts, Labels, NamespaceFacts, NodeFacts, PodFacts, PolicyFacts, ServiceFacts, SliceFacts,
 };
-use crate::service_index::{Claim, ServiceIndex};
+use crate::services::{Claim, ServiceIndex};
 
 /// Objects of one kind, with what a list needs to find the ones that are gone.
 #[derive(Debug, Clone)]
@@ -93,6 +95,7 @@ impl<K: Ord + Clone, T: Identified> Kind<K, T> {
 pub struct Store {
     nodes: Kind<Name, NodeFacts>,
     chassis: chassis::Holders,
+    hosts: hosts::Hosts,
     namespaces: Kind<Name, NamespaceFacts>,
     leaving: namespaces::Leaving,
     pods: Kind<Arc<PodKey>, PodFacts>,
@@ -273,8 +276,12 @@ impl Store {
 
     /// Puts a node; returns what it was.
     pub fn put_node(&mut self, node: NodeFacts) -> Option<NodeFacts> {
+        self.hosts.add(&node);
         let (name, after) = (node.name.clone(), node.chassis.clone());
         let before = self.nodes.put(name.clone(), node);
+        if let Some(before) = &before {
+            self.hosts.remove(before);
+        }
         self.claim_chassis(&name, before.as_ref().and_then(|before| before.chassis.as_deref()), after.as_deref());
         before
     }
@@ -282,6 +289,7 @@ impl Store {
     /// Removes a node, unless it is another one of the same name.
     pub fn remove_node(&mut self, name: &str, uid: Option<&str>) -> Option<NodeFacts> {
         let gone = self.nodes.remove(name, uid)?;
+        self.hosts.remove(&gone);
         self.claim_chassis(&gone.name, gone.chassis.as_deref(), None);
         Some(gone)
     }
@@ -296,6 +304,11 @@ impl Store {
         self.slices.objects.values()
     }
 
+    /// An EndpointSlice.
+    pub(crate) fn slice(&self, key: &ObjectKey) -> Option<&SliceFacts> {
+        self.slices.objects.get(key)
+    }
+
     /// Whether an EndpointSlice is what it was.
     pub(crate) fn has_slice(&self, key: &ObjectKey, slice: &SliceFacts) -> bool {
         self.slices.objects.get(key) == Some(slice)
@@ -304,6 +317,11 @@ impl Store {
     /// The Services that claim an address and port, the one that has it first.
     pub(crate) fn claimants(&self, claim: Claim) -> impl Iterator<Item = &Arc<ObjectKey>> {
         self.service_index.claimants(claim)
+    }
+
+    /// The Services that claim any port of an address.
+    pub(crate) fn claimants_of(&self, address: IpAddr) -> impl Iterator<Item = &Arc<ObjectKey>> {
+        self.service_index.claimants_of(address)
     }
 
     /// Puts a Service; returns what it was. Of one that cannot be used what was good last stays, and so do its claims.

@@ -75,6 +75,8 @@ enum Step {
         endpoints: u16,
     },
     DeleteSlice(u8),
+    /// API servers get another address.
+    ApiServer(u8),
     /// All objects of a kind are told once more.
     Again(ObjectKind),
     /// Another controller takes over.
@@ -129,6 +131,7 @@ fn step() -> impl Strategy<Value = Step> {
             Step::Slice { slice, service, endpoints }
         }),
         2 => (0..6_u8).prop_map(Step::DeleteSlice),
+        1 => (0..3_u8).prop_map(Step::ApiServer),
         1 => kind.prop_map(Step::Again),
         1 => Just(Step::Restart),
         6 => (1..6_u8).prop_map(Step::Rounds),
@@ -236,6 +239,7 @@ fn happen(world: &mut Quiet, step: &Step) {
             services::put_slice(&mut world.api, "ns0", slice, service, endpoints);
         }
         Step::DeleteSlice(slice) => world.api.delete(&services::slice_key("ns0", slice)),
+        Step::ApiServer(last) => services::move_api_server(&mut world.api, last),
         Step::Again(kind) => world.list(kind),
         Step::Restart => world.restart(),
         Step::Rounds(rounds) => {

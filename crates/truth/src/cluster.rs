@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::address::Cidr;
 use crate::admin::{AdminPolicy, BaselinePolicy};
 use crate::error::Error;
 use crate::network_policy::NetworkPolicy;
@@ -25,6 +26,7 @@ pub struct Cluster {
     pub(crate) slices: Vec<EndpointSlice>,
     pub(crate) egress_to_own_node_is_filtered: bool,
     pub(crate) speaking: BTreeMap<String, Vec<IpAddr>>,
+    pub(crate) service_networks: Vec<Cidr>,
 }
 
 impl Cluster {
@@ -65,6 +67,18 @@ impl Cluster {
     pub fn node_speaks_from(mut self, node: &str, addresses: &[IpAddr]) -> Self {
         self.speaking.insert(node.to_owned(), addresses.to_vec());
         self
+    }
+
+    /// Says which networks the API server allocates Services' addresses from, as in `10.96.0.0/16`: nobody else is there.
+    pub fn service_networks(mut self, networks: &[&str]) -> Result<Self, String> {
+        let networks = networks.iter().map(|network| Cidr::try_from((*network).to_owned()));
+        self.service_networks = networks.collect::<Result<_, _>>()?;
+        Ok(self)
+    }
+
+    /// Could nobody but a Service have this address?
+    pub(crate) fn is_service_address(&self, address: IpAddr) -> bool {
+        self.service_networks.iter().any(|network| network.contains(address))
     }
 
     pub(crate) fn pod(&self, namespace: &str, name: &str) -> Option<&Pod> {

@@ -74,6 +74,9 @@ impl Cluster {
         if from.address == to.address {
             return Verdict { allowed: true, why: vec![format!("{from} always reaches itself")] };
         }
+        if self.is_service_address(to.address) {
+            return Verdict { allowed: false, why: vec![format!("no Service has {} with this port", to.address)] };
+        }
         let traffic = Traffic { from: self.speaking(from), to, protocol, port };
         let mut why = Vec::new();
         let allowed =

@@ -4,7 +4,7 @@
 //! ```text
 //!  Open vSwitch's database ─┐                         ┌─▶ ovs-ofctl (one bundle), nft (one transaction)
 //!  the kernel (netlink) ────┼─▶ facts ──▶ gateway:: ──┼─▶ addresses, routes, neighbours, settings of the kernel
-//!  Services, slices, node ──┘                         └─▶ the management port
+//!  Services, slices, nodes ─┘                         └─▶ the management port
 //! ```
 //!
 //! Everything that is told wakes one loop, which looks at all and carries what differs. So a restart over an unchanged host
@@ -161,9 +161,9 @@ impl Gateway {
             let connected = status.borrow_and_update().connected;
             let node = self.node.borrow_and_update().clone();
             let mut exposed = services.exposed(&self.options.cluster);
-            // Of two the first counts: what a Service has is no pod's, here as in the controller.
+            // What a Service has is no pod's, here as in the controller.
             let host_ports = self.host_ports.wanted.borrow_and_update().clone();
-            let doors = host_ports.iter().flat_map(|ports| ports.iter());
+            let doors = host_ports.iter().flat_map(|ports| ports.iter()).filter(|(.., port)| !services.has(port));
             exposed.extend(doors.flat_map(|(_, addresses, port)| self::exposed(addresses, port)));
             // What an earlier one of us left for those who are not known yet stays.
             let complete = services.complete() && host_ports.is_some();
@@ -177,7 +177,7 @@ impl Gateway {
             }
             changes.only_devices(carried.devices());
             if services.complete() {
-                carried.health.carry(services.health()).await;
+                carried.health.carry(services.health(&self.options.cluster)).await;
             }
             let again = if state.is_ok() { LONGEST * 20 } else { pause };
             pause = if state.is_ok() { SOON } else { (pause * 2).min(LONGEST) };

@@ -134,6 +134,7 @@ fn the_rows_of_a_node_and_a_pod_are_those_that_tools_know() {
         rows(&[
             ["10.128.0.0/14", "100.64.0.1", "", ""],
             ["169.254.169.0/29", "169.254.169.4", "", "rtoe-GR_n1"],
+            ["172.30.0.0/16", "169.254.169.4", "", "rtoe-GR_n1"],
             ["0.0.0.0/0", "10.99.0.254", "", "rtoe-GR_n1"],
         ])
     );
@@ -159,13 +160,17 @@ fn the_rows_of_a_node_and_a_pod_are_those_that_tools_know() {
     let from = "ip4.src == 169.254.169.5";
     assert_eq!(
         hairpins,
-        rows(&[["1001", "to-lport", from, "allow-related", "2"], ["1001", "from-lport", from, "allow-related", "2"]])
+        rows(&[
+            ["1001", "to-lport", from, "allow-related", "2"],
+            ["1001", "from-lport", from, "allow-related", "2"],
+            ["32000", "from-lport", "ip4.dst == {172.30.0.0/16}", "reject", "0"],
+        ])
     );
     let managed = cluster.members("Port_Group", "clusterPortGroup", "ports", "Logical_Switch_Port", &["name"]);
     assert_eq!(managed, rows(&[["k8s-n1"]]));
     let probes = cluster.members("Logical_Switch", "n1", "acls", "ACL", &columns);
     assert_eq!(probes, rows(&[["1001", "to-lport", "ip4.src == 10.128.0.2", "allow-related", "2"]]));
-    assert_eq!(cluster.raw("ACL").len(), 3);
+    assert_eq!(cluster.raw("ACL").len(), 5);
 }
 
 /// A local gateway, new addresses, a new machine under the old name: rows follow, pods keep what they have.

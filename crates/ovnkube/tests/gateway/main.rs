@@ -10,6 +10,7 @@ mod host;
 #[path = "../node/networks.rs"]
 mod networks;
 mod packets;
+mod refused;
 mod restart;
 mod site;
 mod sizes;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use lab::{Family, Machine, Pod};
 use serde_json::json;
 
+use crate::refused;
 use crate::site::{Client, Site, underlay, until};
 
 const OUTSIDE: u8 = 254;
@@ -73,9 +74,10 @@ fn everybody_reaches_everybody(purpose: &str, family: Family, mode: &'static str
         json!({"type": "NodePort", "externalIPs": external_of(8), "ports": [{"port": 80, "nodePort": 30080}]}),
         &pods,
     );
+    let near: Vec<String> = [external_of(9), external_of(10)].concat();
     site.service(
         "near",
-        json!({"type": "NodePort", "externalTrafficPolicy": "Local", "externalIPs": external_of(9),
+        json!({"type": "NodePort", "externalTrafficPolicy": "Local", "externalIPs": near,
             "ports": [{"port": 80, "nodePort": 30081}]}),
         &of_one,
     );
@@ -86,6 +88,12 @@ fn everybody_reaches_everybody(purpose: &str, family: Family, mode: &'static str
         json!({"type": "NodePort", "externalTrafficPolicy": "Local", "ports": [{"port": 80, "nodePort": 30083}]}),
         &hosts(9090),
     );
+    let own: Vec<IpAddr> = families.iter().flat_map(|v6| [host(1, *v6), host(2, *v6)]).collect();
+    let api_server = refused::thieves(&site, &web, &own);
+    for node in [&n1, &n2] {
+        site.serve_on(node, refused::KUBELET);
+    }
+    refused::watch_leaks(&outside);
     site.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
     let (from_outside, from_n1, from_n2) = (Client::Machine(&outside), Client::Machine(&n1), Client::Machine(&n2));
     let (from_one, from_two) = (Client::Pod(&one), Client::Pod(&two));
@@ -97,8 +105,8 @@ fn everybody_reaches_everybody(purpose: &str, family: Family, mode: &'static str
     for v6 in families.iter().copied() {
         let of = |addresses: &[IpAddr]| *addresses.iter().find(|address| address.is_ipv6() == v6).unwrap();
         let at = |address: IpAddr, port: u16| SocketAddr::new(address, port);
-        for number in [8, 9] {
-            let (target, hop) = (external(number, v6).to_string(), host(1, v6).to_string());
+        for (number, node) in [(8, 1), (9, 1), (10, 2)] {
+            let (target, hop) = (external(number, v6).to_string(), host(node, v6).to_string());
             outside.run(&["ip", "route", "add", &target, "via", &hop]).unwrap();
         }
         // Pods leave under their node's address, whatever the mode; other hosts are outside too.
@@ -127,7 +135,11 @@ fn everybody_reaches_everybody(purpose: &str, family: Family, mode: &'static str
         for target in [at(host(1, v6), 30081), at(external(9, v6), 80)] {
             assert_eq!(any_of(&["web-1"], from_outside, target), underlay(OUTSIDE, v6));
         }
-        assert!(from_outside.ask(at(host(2, v6), 30081)).is_err(), "n2 has no endpoint");
+        for target in [at(host(2, v6), 30081), at(external(10, v6), 80)] {
+            // Dropped, as kube-proxy does, whatever it is reached by.
+            let error = from_outside.ask(target).expect_err("n2 has no endpoint");
+            assert!(error.contains("timed out"), "{target}: {error}");
+        }
         any_of(&["web-1"], from_n1, at(host(1, v6), 30081));
         any_of(&["web-1"], from_n2, at(host(2, v6), 30081));
         // Endpoints on a host: from outside by both nodes, from both hosts, from pods, and with the client's address.
@@ -146,7 +158,20 @@ fn everybody_reaches_everybody(purpose: &str, family: Family, mode: &'static str
         any_of(&["web-1"], from_n1, at(host(1, v6), 7070));
         any_of(&["web-1"], from_n2, at(host(1, v6), 7070));
         assert!(from_outside.ask(at(host(2, v6), 7070)).is_err(), "n2 has no such port");
+        // No Service takes a host's own port from it.
+        for client in [from_n1, from_n2, from_outside, from_two] {
+            any_of(&["n1"], client, at(host(1, v6), refused::KUBELET));
+        }
+        for target in [at(refused::unallocated(v6), 80), at(of(&web), 81)] {
+            refused::assert_refused("a pod", from_one, target);
+            refused::assert_refused("a host", from_n1, target);
+        }
     }
+    for node in [&n1, &n2] {
+        refused::assert_not_redirected(node, &[&api_server[..], &web[..], &own[..]].concat());
+    }
+    refused::assert_no_leaks(&outside);
+    refused::assert_no_template_warnings(&site);
 }
 
 #[test]

@@ -16,6 +16,7 @@ use crate::desired::{CLUSTER_GROUP, Given, ROUTER_GROUP, SWITCH_GROUP, VARIABLES
 use crate::identity::{ObjectKey, Owner, row_uuid};
 use crate::maps;
 use crate::objects::{NodeFacts, Protocol};
+use crate::settings::Masquerade;
 
 /// Who looks a packet's destination up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,7 +104,9 @@ impl<'a> Balancers<'a> {
                     continue;
                 }
                 let backends = resolve(backends).unwrap_or_default();
-                let backends = backends.split(',').filter_map(|text| text.parse().ok()).collect();
+                let nowhere = self.given.settings.masquerade_address(Masquerade::Nowhere, vip.is_ipv6());
+                let backends = backends.split(',').filter_map(|text| text.parse().ok());
+                let backends = backends.filter(|backend: &SocketAddr| Some(backend.ip()) != nowhere).collect();
                 return Some(Entry { backends, keeps_source: balancer.keeps_source });
             }
         }

@@ -17,7 +17,7 @@ use crate::desired::host_addresses;
 use crate::identity::ObjectKey;
 use crate::objects::{NodeFacts, Protocol, ServiceFacts, ServicePort, ServiceSpec};
 use crate::reach::Exit;
-use crate::service_index::Claim;
+use crate::services::{Claim, Inputs, decide};
 use crate::settings::Masquerade;
 
 /// How many endpoints are named.
@@ -198,19 +198,19 @@ impl<'a> Judge<'a> {
             let all = [(CLUSTER, &spec.cluster_ips), (EXTERNAL, &spec.external_ips), (INGRESS, &spec.ingress_ips)];
             all.into_iter().find(|(_, addresses)| addresses.contains(&address)).map(|(field, _)| field)
         };
-        let holds = |port: &ServicePort, service: &ServiceFacts| {
-            let claim = Claim { address: Some(address), port: port.port, protocol: port.protocol };
-            store.claimants(claim).next() == Some(&service.key)
-        };
         let mut known = None;
         let mut vips = Vec::new();
         for service in self.services_at(address) {
             let Some(spec) = service.spec.as_deref() else { continue };
             let Some(field) = fields(spec) else { continue };
-            if field == CLUSTER {
-                known = Some(service);
-            }
-            for port in spec.ports.iter().filter(|port| holds(port, service)) {
+            // What was refused is not the Service's: whoever really has the address gets it.
+            let decision = decide(service, Inputs { settings: self.given.settings, store });
+            let served =
+                decision.ports.iter().filter(|port| port.vips.iter().any(|one| one.vip.address() == Some(address)));
+            for port in served.map(|served| served.port) {
+                if field == CLUSTER {
+                    known = Some(service);
+                }
                 if to.port.is_none_or(|asked| port.port == asked && port.protocol == to.protocol) {
                     let socket = SocketAddr::new(address, port.port);
                     let protocol = port.protocol;
@@ -388,7 +388,10 @@ impl<'a> Judge<'a> {
             chain.push(step(vip.object(), field, format!("Local: only endpoints of node {} count", node.name)));
         }
         if entry.backends.is_empty() {
-            let says = format!("{door} has no endpoint that works: connections are refused");
+            let says = match entry.keeps_source {
+                true => format!("{door} has no endpoint that works on this node: packets are dropped"),
+                false => format!("{door} has no endpoint that works: connections are refused"),
+            };
             chain.push(step(vip.object(), vip.field, says));
             return flights.push(Leg { chain, ..way.clone() }.dead());
         }

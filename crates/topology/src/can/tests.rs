@@ -13,7 +13,13 @@ use crate::store::ObjectKind;
 /// Two nodes with gateways; pods `a` and `b` on the first, `c` on the second, `h` on the first one's own network, `lost`
 /// nowhere.
 fn world(more: &[(ObjectKind, Value)]) -> Preview {
-    world_of(ClusterSettings::new(vec!["10.128.0.0/14/23".parse().unwrap()], Vec::new()), more)
+    world_with(&[], more)
+}
+
+/// The same, with networks of Services.
+fn world_with(services: &[&str], more: &[(ObjectKind, Value)]) -> Preview {
+    let services = services.iter().map(|network| network.parse().unwrap()).collect();
+    world_of(ClusterSettings::new(vec!["10.128.0.0/14/23".parse().unwrap()], services), more)
 }
 
 fn world_of(settings: ClusterSettings, more: &[(ObjectKind, Value)]) -> Preview {

@@ -9,6 +9,8 @@ use crate::identity::PodKey;
 use crate::objects::{NodeFacts, PodFacts};
 use crate::reach::Exit;
 
+const UNSERVED: &str = "no Service has this address and port: connections are refused";
+
 impl<'a> Judge<'a> {
     /// The packets from one to the other, with nothing between them.
     pub(super) fn direct(
@@ -58,6 +60,10 @@ impl<'a> Judge<'a> {
                 Ok(true)
             }
             (Who::Outside, Who::Pod(pod)) => Ok(self.outside_to_pod(pod, to.address, chain)),
+            (Who::Node(_), Who::Outside) if self.is_unserved(to.address) => {
+                chain.push(step(to.address.to_string(), "service-cidrs", UNSERVED));
+                Ok(false)
+            }
             (Who::Node(_) | Who::Outside, Who::Node(_) | Who::Outside) => {
                 let (from, to) = (name_of(from), name_of(to));
                 Err(CannotTell(format!("{from} to {to} does not pass the cluster's network: nothing here decides it")))
@@ -102,12 +108,17 @@ impl<'a> Judge<'a> {
         self.exit(&from.key, address, chain).is_some()
     }
 
+    /// Whether nobody but a Service could have an address: such packets are rejected on their node.
+    fn is_unserved(&self, address: IpAddr) -> bool {
+        self.given.settings.services.iter().any(|services| services.contains(address))
+    }
+
     fn pod_to_outside(&self, from: &PodFacts, to: IpAddr, chain: &mut Vec<Step>) -> bool {
         let settings = self.given.settings;
         let nobody = if settings.cluster_of(to.is_ipv6()).any(|own| own.contains(to)) {
             Some(("cluster-subnets", "it is an address of the cluster that no pod has"))
-        } else if settings.services.iter().any(|services| services.contains(to)) {
-            Some(("service-cidrs", "it is an address of Services that none of them has with this port"))
+        } else if self.is_unserved(to) {
+            Some(("service-cidrs", UNSERVED))
         } else {
             None
         };

@@ -50,6 +50,10 @@ const LOGGING_RATE: i64 = 20;
 /// Priorities of multicast rules.
 pub(super) const MULTICAST_ALLOW: i64 = 1012;
 const MULTICAST_DENY: i64 = 1011;
+/// Above every policy, in the first tier: no policy can open what no Service has.
+const UNSERVED: i64 = 32_000;
+/// One port of every switch that clients of Services come in by.
+const SERVICE_PORTS_GROUP: &str = "clusterServicePortGroup";
 
 pub(super) fn desired(given: Given<'_>) -> Contribution {
     let owner = Owner::Cluster;
@@ -111,8 +115,9 @@ pub(super) fn desired(given: Given<'_>) -> Contribution {
     }
     hairpins(&mut draft, given);
     // One port of every switch that clients of Services come in by: what is attached to it is attached to them all.
-    let name = "clusterServicePortGroup".to_owned();
+    let name = SERVICE_PORTS_GROUP.to_owned();
     draft.row(SERVICE_PORTS_KEY, &PortGroup { name, external_ids: draft.mark(&[]), ..Default::default() });
+    service_networks(&mut draft, given);
     if given.store.namespaces().any(|namespace| namespace.logs().is_some()) {
         logging(&mut draft, given);
     }
@@ -184,6 +189,39 @@ fn hairpins(draft: &mut Draft<'_>, given: Given<'_>) {
                 ..Default::default()
             };
             draft.child(PortGroup::acls, group, &format!("hairpin {direction} {v6}"), &acl);
+        }
+    }
+}
+
+/// Packets to Services' networks that no load balancer took are rejected, and never leave the node.
+///
+/// Pods' packets are looked at on their node's switch, behind its load balancers. Hosts' packets come to their gateway
+/// router, whose load balancers take what is a Service's; it routes the rest back to the external switch, which has the
+/// rule for what comes from a router. So two rules of each family do for the whole cluster, whatever Services there are.
+fn service_networks(draft: &mut Draft<'_>, given: Given<'_>) {
+    for v6 in given.settings.families() {
+        let networks = given.settings.services.iter().filter(|network| network.is_ipv6() == v6);
+        let networks: Vec<String> = networks.map(ToString::to_string).collect();
+        if networks.is_empty() {
+            continue;
+        }
+        let to = format!("{}.dst == {{{}}}", ip_word(v6), networks.join(", "));
+        let from_router = format!("inport == @{SERVICE_PORTS_GROUP} && {to}");
+        for (group, key, matching, options) in [
+            (MANAGEMENT_PORTS_KEY, "pods", to, after_load_balancing("from-lport")),
+            (SERVICE_PORTS_KEY, "hosts", from_router, ovn_schema::StringMap::new()),
+        ] {
+            let group = draft.of_cluster::<PortGroup>(group);
+            let acl = Acl {
+                direction: "from-lport".into(),
+                priority: UNSERVED,
+                matching,
+                action: "reject".into(),
+                options,
+                external_ids: draft.mark(&[]),
+                ..Default::default()
+            };
+            draft.child(PortGroup::acls, group, &format!("unserved {key} {v6}"), &acl);
         }
     }
 }

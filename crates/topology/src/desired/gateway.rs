@@ -210,6 +210,12 @@ fn routes(
     {
         let row = route(network.to_string(), hop, outside.clone(), false, draft);
         draft.child(LogicalRouter::static_routes, router, &format!("masquerade {v6}"), &row);
+        // Behind its load balancers nothing is left that is a Service's: the external switch rejects the rest, without
+        // asking for a next hop outside first.
+        for services in settings.services.iter().filter(|services| services.is_ipv6() == v6) {
+            let row = route(services.to_string(), hop, outside.clone(), false, draft);
+            draft.child(LogicalRouter::static_routes, router, &format!("services {services}"), &row);
+        }
     }
     for hop in gateway.next_hops.iter().copied().filter(|hop| hop.is_ipv6() == v6) {
         let row = route(everything(v6).to_owned(), hop, outside.clone(), false, draft);

@@ -14,7 +14,7 @@ use crate::contribution::Draft;
 use crate::identity::PodKey;
 use crate::objects::{HostAddress, HostPort, NodeFacts, PodFacts, Protocol};
 use crate::refusal::{InTheWay, Refusal, in_the_way};
-use crate::service_index::Claim;
+use crate::services::Claim;
 use crate::store::Door;
 
 /// Which sockets of the node lead to which of the pod.
@@ -104,9 +104,9 @@ fn meant(port: &HostPort, node: &NodeFacts, given: Given<'_>) -> Result<Vec<IpAd
 /// Who else has an address and port: a Service, which every node serves, or an older pod.
 fn holder(pod: &PodFacts, port: &HostPort, address: IpAddr, node: &NodeFacts, given: Given<'_>) -> Option<InTheWay> {
     let HostPort { protocol, host, .. } = *port;
-    let claim = |address| Claim { address, port: host, protocol };
-    let mut services = given.store.claimants(claim(None)).chain(given.store.claimants(claim(Some(address))));
-    if let Some(service) = services.next() {
+    // By a node port alone: no Service has an address of a node.
+    let claim = Claim { address: None, port: host, protocol };
+    if let Some(service) = given.store.claimants(claim).next() {
         return Some(in_the_way("Service", &service.namespace, service, &pod.key.namespace));
     }
     let door = Door { port: host, protocol, node: node.name.clone() };

@@ -23,7 +23,7 @@ pub(crate) use pod::PORT_KEY;
 pub(crate) use policy::denials;
 pub(crate) use selector::{join, rows as selector_rows};
 pub(crate) use service::{Needs, needs as service_needs, variable_prefix};
-pub(crate) use template::{ROW_KEY as VARIABLES_KEY, host_addresses, most_addresses};
+pub(crate) use template::{ROW_KEY as VARIABLES_KEY, host_addresses};
 
 use crate::allocation::Allocator;
 use crate::contribution::{Aliases, Contribution};

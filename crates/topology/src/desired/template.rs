@@ -1,6 +1,6 @@
 //! template: what a node says for the `^variables` of load balancers: its own addresses, and what Services add.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ovn_schema::Feature;
 use ovn_schema::northbound::ChassisTemplateVar;
@@ -10,7 +10,6 @@ use super::Given;
 use crate::contribution::Draft;
 use crate::objects::NodeFacts;
 use crate::settings::Masquerade;
-use crate::store::Store;
 
 /// The host's addresses of a family, in an order of their own.
 pub(crate) fn host_addresses(node: &NodeFacts, v6: bool) -> Vec<IpAddr> {
@@ -21,11 +20,6 @@ pub(crate) fn host_addresses(node: &NodeFacts, v6: bool) -> Vec<IpAddr> {
     addresses.sort_unstable();
     addresses.dedup();
     addresses
-}
-
-/// How many addresses of a family a node has at most.
-pub(crate) fn most_addresses(store: &Store, v6: bool) -> usize {
-    store.nodes().map(|node| host_addresses(node, v6).len()).max().unwrap_or(0)
 }
 
 /// The variable of a node's n-th address.
@@ -40,6 +34,11 @@ pub(super) fn host_local_variable(v6: bool) -> String {
 
 pub(super) fn family(v6: bool) -> &'static str {
     if v6 { "IPv6" } else { "IPv4" }
+}
+
+/// The value of an address that a chassis does not have: no packet is sent there.
+pub(super) fn unused(v6: bool) -> IpAddr {
+    if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() }
 }
 
 /// The row of a node's variables, if it can have one.
@@ -60,7 +59,10 @@ pub(super) fn add(draft: &mut Draft<'_>, node: &NodeFacts, given: Given<'_>) {
     // By the chassis' name: whichever node has it keeps the row.
     let uuid = draft.row_as(chassis, ROW_KEY, &row);
     for v6 in given.settings.families() {
-        for (n, address) in host_addresses(node, v6).iter().enumerate() {
+        let own = host_addresses(node, v6);
+        // As many as any node has: ovn-controller warns of variables without a value.
+        for n in 0..given.store.most_addresses(v6) {
+            let address = own.get(n).copied().unwrap_or_else(|| unused(v6));
             draft.pair(ChassisTemplateVar::variables, uuid, &address_variable(n, v6), &address.to_string());
         }
         if let Some(host) = given.settings.masquerade_address(Masquerade::HostLocal, v6) {

@@ -8,7 +8,7 @@ use super::Engine;
 use crate::desired::host_addresses;
 use crate::identity::{Owner, PodKey};
 use crate::objects::PodFacts;
-use crate::service_index::Claim;
+use crate::services::Claim;
 use crate::store::{Door, doors};
 
 impl Engine {

@@ -1,5 +1,6 @@
 //! Objects come and go: facts are stored, and whom it concerns is queued.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -148,6 +149,7 @@ impl Engine {
         let for_policies = |node: &NodeFacts| (node.labels.clone(), node.host_addresses.clone());
         let selected = before.as_ref().is_none_or(|before| for_policies(before) != for_policies(node));
         let concerns_services = before.as_ref().is_none_or(|before| for_services(before) != for_services(node));
+        let hosts: Vec<IpAddr> = before.iter().chain([node]).flat_map(|node| for_services(node).3).collect();
         self.queue(Owner::Node(name.clone()), now);
         if concerns_pods {
             self.queue_pods_on(&name, now);
@@ -157,6 +159,7 @@ impl Engine {
         }
         if concerns_services {
             self.queue_node_bound(node_ports, now);
+            self.queue_claimants_of(&hosts, now);
         }
         if selected {
             self.selected_nodes_changed(now);
@@ -188,6 +191,7 @@ impl Engine {
         self.selected_nodes_changed(now);
         self.queue_chassis_claimants(node.chassis.as_slice(), name, now);
         self.queue_node_bound(node_ports, now);
+        self.queue_claimants_of(&for_services(&node).3, now);
     }
 
     fn namespace_changed(&mut self, namespace: NamespaceFacts, now: Duration) {

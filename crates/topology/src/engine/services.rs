@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Engine;
-use crate::desired::{Needs, host_addresses, most_addresses};
+use crate::desired::{Needs, host_addresses};
 use crate::identity::{Name, ObjectKey, Owner};
 use crate::objects::{NodeFacts, ServiceFacts, SliceFacts};
-use crate::service_index::{Claim, claims};
+use crate::services::{Claim, claims, is_api_server};
 use crate::store::Store;
 
 /// Services whose rows depend on nodes.
@@ -40,7 +40,7 @@ pub(super) struct NodePorts([usize; 2]);
 
 impl NodePorts {
     pub(super) fn of(store: &Store) -> Self {
-        Self([most_addresses(store, false), most_addresses(store, true)])
+        Self([store.most_addresses(false), store.most_addresses(true)])
     }
 }
 
@@ -48,6 +48,12 @@ impl NodePorts {
 pub(super) fn for_services(node: &NodeFacts) -> (Name, Option<Box<str>>, Option<Name>, Vec<IpAddr>) {
     let addresses = host_addresses(node, false).into_iter().chain(host_addresses(node, true)).collect();
     (node.uid.clone(), node.chassis.clone(), node.zone.clone(), addresses)
+}
+
+/// The addresses of API servers that a slice names: no Service has one of these.
+fn api_servers(slice: &SliceFacts) -> impl Iterator<Item = IpAddr> + '_ {
+    let own = slice.service.as_ref().is_some_and(|service| is_api_server(service));
+    slice.spec.endpoints.iter().filter(move |_| own).map(|endpoint| endpoint.address)
 }
 
 impl Engine {
@@ -91,6 +97,8 @@ impl Engine {
         if !changed {
             return;
         }
+        let hosts: Vec<IpAddr> = before.iter().chain(self.store.slice(&key)).flat_map(api_servers).collect();
+        self.queue_claimants_of(&hosts, now);
         let former = before.and_then(|before| before.service).filter(|former| Some(former) != after.as_ref());
         for service in after.into_iter().chain(former) {
             self.queue(Owner::Service(service), now);
@@ -98,8 +106,18 @@ impl Engine {
     }
 
     pub(super) fn slice_gone(&mut self, key: &ObjectKey, uid: Option<&str>, now: Duration) {
-        if let Some(service) = self.store.remove_slice(key, uid).and_then(|slice| slice.service) {
+        let Some(slice) = self.store.remove_slice(key, uid) else { return };
+        self.queue_claimants_of(&api_servers(&slice).collect::<Vec<_>>(), now);
+        if let Some(service) = slice.service {
             self.queue(Owner::Service(service), now);
+        }
+    }
+
+    /// Addresses became, or are no longer, those of a host: no Service has one of these.
+    pub(super) fn queue_claimants_of(&mut self, addresses: &[IpAddr], now: Duration) {
+        let Some(leading) = &mut self.leading else { return };
+        for key in addresses.iter().flat_map(|address| self.store.claimants_of(*address)) {
+            leading.queue.push(Owner::Service(key.clone()), now);
         }
     }
 
@@ -107,6 +125,10 @@ impl Engine {
     pub(super) fn queue_node_bound(&mut self, before: NodePorts, now: Duration) {
         let ports = NodePorts::of(&self.store) != before;
         let Some(leading) = &mut self.leading else { return };
+        for node in self.store.nodes().filter(|_| ports) {
+            // Each has a variable for as many addresses.
+            leading.queue.push(Owner::Node(node.name.clone()), now);
+        }
         for key in leading.node_bound.each.iter().chain(leading.node_bound.ports.iter().filter(|_| ports)) {
             leading.queue.push(Owner::Service(key.clone()), now);
         }

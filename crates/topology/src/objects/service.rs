@@ -57,6 +57,8 @@ pub struct ServiceSpec {
     pub external_local: bool,
     /// Endpoints count before they are ready.
     pub publish_not_ready: bool,
+    /// Where load balancers ask whether a node has endpoints of it.
+    pub health_check_node_port: Option<u16>,
 }
 
 /// What a Service is reached by.
@@ -120,6 +122,7 @@ struct Spec<'a> {
     #[serde(borrow)]
     external_traffic_policy: Option<Word<'a>>,
     publish_not_ready_addresses: Option<bool>,
+    health_check_node_port: Option<i64>,
 }
 
 #[derive(Default, Deserialize)]
@@ -233,6 +236,10 @@ impl Spec<'_> {
             internal_local: local("internalTrafficPolicy", &self.internal_traffic_policy)?,
             external_local: local("externalTrafficPolicy", &self.external_traffic_policy)?,
             publish_not_ready: self.publish_not_ready_addresses.unwrap_or_default(),
+            health_check_node_port: match self.health_check_node_port {
+                None | Some(0) => None,
+                Some(port) => Some(number(format_args!("spec.healthCheckNodePort"), port)?),
+            },
         }))
     }
 

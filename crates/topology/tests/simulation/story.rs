@@ -369,6 +369,7 @@ impl Story {
             2 if self.rng.percent(20) => self.api.change(&services::service_key(namespace, service), |object| {
                 object["spec"]["ports"][0]["port"] = json!(70_000);
             }),
+            7 if self.rng.percent(30) => services::move_api_server(&mut self.api, self.rng.below(3) as u8),
             2..=6 => services::put_service(&mut self.api, namespace, service, like),
             _ => services::put_slice(&mut self.api, namespace, slice, service, like),
         }

@@ -17,7 +17,8 @@ use crate::support::rng::Rng;
 /// Whether what is refused follows from the objects alone, and the rest of the object works: of two that claim the same
 /// address one does without, two policies of one priority are both in force, a limit that cannot be read is none.
 pub(crate) fn follows(refusal: &Refusal) -> bool {
-    ["AddressTaken", "PriorityShared", "BandwidthRefused", "HostPortRefused"].contains(&refusal.reason)
+    ["AddressTaken", "AddressRefused", "PriorityShared", "BandwidthRefused", "HostPortRefused"]
+        .contains(&refusal.reason)
 }
 
 pub(crate) struct Quiet {

@@ -42,7 +42,10 @@ pub(crate) fn put_service(api: &mut Api, namespace: &str, service: u8, like: u16
         spec["clusterIPs"] = json!(["None"]);
     }
     if bit(like, 10) {
-        spec["externalIPs"] = json!([format!("198.51.100.{}", service / 2)]);
+        // Some are a host's, or another Service's.
+        let clash = if bit(like, 0) { "192.0.2.10".to_owned() } else { format!("172.30.0.{}", service / 2 + 1) };
+        let own = format!("198.51.100.{}", service / 2);
+        spec["externalIPs"] = if bit(like, 15) { json!([own, clash]) } else { json!([own]) };
     }
     if bit(like, 11) {
         spec["sessionAffinity"] = json!("ClientIP");
@@ -95,6 +98,14 @@ pub(crate) fn put_slice(api: &mut Api, namespace: &str, slice: u8, service: u8, 
     let family = if v6 { "IPv6" } else { "IPv4" };
     let object = json!({"metadata": {"labels": labels}, "addressType": family, "ports": ports, "endpoints": list});
     put(api, &slice_key(namespace, slice), &object);
+}
+
+/// The API servers move to an address, which Services may ask for as well.
+pub(crate) fn move_api_server(api: &mut Api, last: u8) {
+    let key = (ObjectKind::EndpointSlice, "default".to_owned(), "kubernetes".to_owned());
+    let object = json!({"metadata": {"labels": {"kubernetes.io/service-name": "kubernetes"}}, "addressType": "IPv4",
+        "ports": [{"name": "https", "port": 6443}], "endpoints": [{"addresses": [format!("198.51.100.{last}")]}]});
+    put(api, &key, &object);
 }
 
 /// Makes an object, or another one of the one that is there.

@@ -63,7 +63,9 @@ impl World {
         }
         preview.settle().unwrap();
         objects.extend(more);
-        let mut documented = Cluster::from_objects(&objects).unwrap().filter_egress_to_own_node();
+        let networks: Vec<&str> = wanted().map(|(.., services)| *services).collect();
+        let documented = Cluster::from_objects(&objects).unwrap().filter_egress_to_own_node();
+        let mut documented = documented.service_networks(&networks).unwrap();
         for (name, own) in preview.engine().allocator().unwrap().nodes() {
             let hosts: Vec<IpAddr> = own.subnets().filter_map(|subnet| subnet.nth(2)).collect();
             documented = documented.node_speaks_from(name, &hosts);

@@ -9,6 +9,7 @@
 
 mod admin_policies;
 mod blocks;
+mod exposed;
 mod network_policies;
 mod pods;
 mod rng;
@@ -20,6 +21,7 @@ use serde_json::Value;
 
 use crate::address::Family;
 
+pub use exposed::{api_server_slice, expose};
 pub use network_policies::network_policies;
 pub use pods::pods;
 pub use rng::Rng;

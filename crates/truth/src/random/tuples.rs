@@ -1,7 +1,7 @@
 //! Random questions.
 
 use super::rng::Rng;
-use super::vocabulary::{PORTS, STRANGERS};
+use super::vocabulary::{PORTS, STRANGERS, UNSERVED};
 use crate::address::Family;
 use crate::cluster::Cluster;
 use crate::end::Place;
@@ -95,7 +95,15 @@ fn other_end(cluster: &Cluster, rng: &mut Rng, pods: &[&Pod], family: Family) ->
     match rng.below(100) {
         0..6 if !cluster.nodes.is_empty() => Place::node(&rng.pick(&cluster.nodes).metadata.name),
         6..10 if !hosts.is_empty() => place(rng.pick::<&Pod>(&hosts)),
-        10..25 => {
+        10..13 => {
+            // An address that the API server may give to a Service, and did not.
+            let unserved = UNSERVED.iter().filter_map(|text| text.parse().ok());
+            let mut unserved = unserved.filter(|address| Family::of(*address) == family);
+            unserved
+                .find(|address| cluster.is_service_address(*address))
+                .map_or_else(|| place(rng.pick::<&Pod>(pods)), Place::External)
+        }
+        13..25 => {
             let strangers = STRANGERS.iter().filter_map(|text| text.parse().ok());
             let strangers: Vec<_> = strangers.filter(|address| Family::of(*address) == family).collect();
             Place::External(*rng.pick(&strangers))

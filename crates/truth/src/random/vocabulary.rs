@@ -27,6 +27,9 @@ pub(super) const STRANGERS: &[&str] = &[
     "2001:db8:2::7",
 ];
 
+/// Addresses of the Services' networks that tests use, which no Service has.
+pub(super) const UNSERVED: &[&str] = &["10.96.200.99", "fd96::c899"];
+
 /// Labels: each key may be missing.
 pub(super) fn labels(rng: &mut Rng, words: &Words) -> Value {
     let mut labels = json!({});

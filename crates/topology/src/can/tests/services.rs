@@ -119,3 +119,39 @@ fn a_pod_behind_the_service_that_it_asks_reaches_itself() {
     assert_eq!(ask(&preview, "ns/b", "ns/web:80").unwrap().verdict, Verdict::Yes);
     assert_eq!(ask(&preview, "n2", "ns/web:80").unwrap().verdict, Verdict::No, "it comes from the router");
 }
+
+#[test]
+fn what_no_service_has_is_refused_to_pods_and_hosts() {
+    let preview = world_with(&["172.30.0.0/16"], &[service("web", cluster_ip()), slice(&BOTH)]);
+    for from in ["ns/a", "n1", "ns/h"] {
+        for to in ["172.30.0.8:80", "172.30.0.7:81"] {
+            let no = ask(&preview, from, to).unwrap();
+            assert_eq!(no.verdict, Verdict::No, "{from} {to}: {no:?}");
+        }
+        assert_eq!(ask(&preview, from, "172.30.0.7:80").unwrap().verdict, Verdict::Yes, "{from}");
+    }
+}
+
+#[test]
+fn a_refused_address_stays_whose_it_is() {
+    let mut thief = cluster_ip();
+    thief["externalIPs"] = json!(["192.0.2.1"]);
+    thief["ports"] = json!([{"port": 10250}]);
+    let preview = world(&[service("web", thief)]);
+    let yes = ask(&preview, "ns/a", "192.0.2.1:10250").unwrap();
+    assert!(yes.verdict == Verdict::Yes && yes.chain.last().unwrap().says.contains("own host"), "{yes:?}");
+}
+
+#[test]
+fn without_an_endpoint_on_the_node_clients_outside_are_dropped() {
+    let spec = json!({"type": "NodePort", "externalTrafficPolicy": "Local", "clusterIP": "172.30.0.7",
+        "externalIPs": ["203.0.113.7"], "ports": [{"port": 80, "nodePort": 30080}]});
+    let preview = world(&[service("web", spec), slice(&BOTH[..1])]);
+    let no = ask(&preview, "198.51.100.7", "192.0.2.2:30080").unwrap();
+    assert!(no.verdict == Verdict::No && no.chain.last().unwrap().says.contains("packets are dropped"), "{no:?}");
+    let some = ask(&preview, "198.51.100.7", "203.0.113.7:80").unwrap();
+    let dropped = some.cases.iter().find(|case| !case.yes).unwrap();
+    assert!(dropped.chain.last().unwrap().says.contains("packets are dropped"), "{dropped:?}");
+    // Pods get all endpoints.
+    assert_eq!(ask(&preview, "ns/c", "203.0.113.7:80").unwrap().verdict, Verdict::Yes);
+}

@@ -5,11 +5,13 @@
 //!                            ──▶ where nodes differ: `^variables`, with a value in each node's Chassis_Template_Var
 //! ```
 //!
-//! So the number of rows does not grow with nodes. An address whose endpoints differ from node to node is itself a
-//! variable, of two: one that nodes with endpoints have, and one that nodes without have, and which rejects.
+//! So the number of rows does not grow with nodes. Every chassis has a value for every variable: ovn-controller warns of
+//! flows whose variables have none. Where only endpoints of a node count and it has none, clients from outside are sent to an
+//! address that bridges drop. Pods are refused: the address is one of two variables, with and without endpoints, of which
+//! each chassis has one that no packet matches.
 
-mod addresses;
-mod endpoints;
+#[cfg(test)]
+mod kube_proxy_tests;
 mod ranges;
 #[cfg(test)]
 // What is written down on the spot is passed as it is.
@@ -23,17 +25,16 @@ use ovn_schema::Feature;
 use ovn_schema::StringMap;
 use ovn_schema::northbound::{ChassisTemplateVar, LoadBalancer, LoadBalancerGroup};
 
-use self::endpoints::{Choice, Endpoints};
 use self::ranges::Guarded;
 use super::Given;
 use super::balancer::{self, socket};
 use super::cluster::{CLUSTER_GROUP, ROUTER_GROUP, SWITCH_GROUP};
-use super::template::{self, address_variable, family, host_local_variable, most_addresses};
+use super::template::{self, address_variable, family, host_addresses, host_local_variable, unused};
 use crate::contribution::{Contribution, Draft};
 use crate::identity::{ObjectKey, Owner, hashed_name};
 use crate::objects::{NodeFacts, Protocol, ServiceFacts, ServicePort, ServiceSpec};
-use crate::refusal::{InTheWay, Refusal, in_the_way};
-use crate::service_index::Claim;
+use crate::refusal::Refusal;
+use crate::services::{Choice, Decision, Endpoints, Inputs, Served, Target, Vip, decide};
 use crate::settings::Masquerade;
 
 /// What the names of a Service's variables begin with; they say whose a variable is.
@@ -108,23 +109,6 @@ impl Kind {
     }
 }
 
-/// An address that a Service has.
-#[derive(Debug, Clone, Copy)]
-enum Vip {
-    Cluster(IpAddr),
-    External(IpAddr),
-    NodePort { v6: bool, port: u16 },
-}
-
-impl Vip {
-    fn is_ipv6(self) -> bool {
-        match self {
-            Self::Cluster(address) | Self::External(address) => address.is_ipv6(),
-            Self::NodePort { v6, .. } => v6,
-        }
-    }
-}
-
 pub(super) fn desired(key: &ObjectKey, given: Given<'_>) -> Result<Contribution, Refusal> {
     let Some(service) = given.store.service(key) else { return Ok(Contribution::default()) };
     if let Some(why) = &service.broken {
@@ -146,9 +130,16 @@ pub(super) fn desired(key: &ObjectKey, given: Given<'_>) -> Result<Contribution,
     let draft = Draft::new(&owner, &service.uid, given.aliases);
     let prefix = variable_prefix(key);
     let mut maker = Maker { service, spec, given, draft, balancers: BTreeMap::new(), guarded: BTreeMap::new(), prefix };
-    for port in &spec.ports {
-        for v6 in given.settings.families() {
-            maker.port(port, v6);
+    let Decision { ports, refusals } = decide(service, Inputs { settings: given.settings, store: given.store });
+    for refusal in refusals {
+        maker.draft.refuse(refusal);
+    }
+    for served in &ports {
+        for one in &served.vips {
+            maker.vip(*one, served.port, &served.endpoints);
+            if let Some(address) = one.vip.address().filter(|_| one.guarded) {
+                maker.guarded.entry((address, served.port.protocol)).or_default().insert(served.port.port);
+            }
         }
     }
     Ok(maker.finish())
@@ -166,84 +157,9 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    /// The addresses of a family.
-    fn vips(&self, port: &ServicePort, v6: bool) -> Vec<(&'static str, Vip)> {
-        let spec = self.spec;
-        let cluster = spec.cluster_ips.iter().map(|ip| ("spec.clusterIPs", Vip::Cluster(*ip)));
-        let external = spec.external_ips.iter().map(|ip| ("spec.externalIPs", Vip::External(*ip)));
-        let ingress = spec.ingress_ips.iter().map(|ip| ("status.loadBalancer.ingress.ip", Vip::External(*ip)));
-        let node = port.node_port.map(|port| ("spec.ports.nodePort", Vip::NodePort { v6, port }));
-        // A node has ports for the families that the Service has.
-        let node = node.filter(|_| spec.cluster_ips.iter().any(|ip| ip.is_ipv6() == v6));
-        cluster.chain(external).chain(ingress).chain(node).filter(|(_, vip)| vip.is_ipv6() == v6).collect()
-    }
-
-    fn port(&mut self, port: &ServicePort, v6: bool) {
-        let vips = self.vips(port, v6);
-        if vips.is_empty() {
-            return;
-        }
-        let endpoints = Endpoints::of(&self.service.key, port, v6, self.spec.publish_not_ready, self.given);
-        let mut seen: Vec<IpAddr> = Vec::new();
-        for (field, vip) in vips {
-            if let Vip::Cluster(address) | Vip::External(address) = vip {
-                if seen.contains(&address) {
-                    continue;
-                }
-                seen.push(address);
-                if let Some(refusal) = addresses::refused(field, address, self.given.settings) {
-                    self.draft.refuse(refusal);
-                    continue;
-                }
-            }
-            if self.is_taken(field, vip, port) {
-                continue;
-            }
-            self.vip(vip, port, &endpoints);
-            if let Vip::Cluster(address) = vip
-                && let Some(doubt) = addresses::unknown(field, address, self.given.settings)
-            {
-                self.draft.refuse(doubt);
-            }
-            if let Vip::Cluster(address) | Vip::External(address) = vip
-                && self.spec.ingress_ips.contains(&address)
-            {
-                self.guarded.entry((address, port.protocol)).or_default().insert(port.port);
-            }
-        }
-    }
-
-    /// Whether an older Service has what this one asks for: then somebody is told.
-    fn is_taken(&mut self, field: &str, vip: Vip, port: &ServicePort) -> bool {
-        let (address, number) = match vip {
-            Vip::Cluster(address) | Vip::External(address) => (Some(address), port.port),
-            Vip::NodePort { port, .. } => (None, port),
-        };
-        let protocol = port.protocol;
-        let mut claimants = self.given.store.claimants(Claim { address, port: number, protocol });
-        let Some(holder) = claimants.next().filter(|holder| **holder != self.service.key) else { return false };
-        let what = address.map_or_else(|| number.to_string(), |address| socket(address, number));
-        let InTheWay { shown, detail } = in_the_way("Service", &holder.namespace, holder, &self.service.key.namespace);
-        let message = format!(
-            "{field}: {what}/{} is taken by {shown}, which is older: use another, or delete that Service",
-            protocol.name()
-        );
-        self.draft.refuse(Refusal::new("AddressTaken", message).with_detail(detail));
-        true
-    }
-
-    fn vip(&mut self, vip: Vip, port: &ServicePort, endpoints: &Endpoints<'_>) {
-        let hinted = if endpoints.are_hinted() { Choice::Hinted } else { Choice::All };
-        let none = endpoints.is_empty();
-        let (switches, routers) = match vip {
-            _ if none => (Choice::All, Choice::All),
-            Vip::Cluster(_) if self.spec.internal_local => (Choice::Local, Choice::Local),
-            // Pods are no clients from outside: they get everything, as they would by the cluster's own address.
-            Vip::External(_) | Vip::NodePort { .. } if self.spec.external_local => (hinted, Choice::Local),
-            _ => (hinted, hinted),
-        };
-        let keeps_source = routers == Choice::Local && !matches!(vip, Vip::Cluster(_));
-        let on_hosts = endpoints.on_hosts() && !none;
+    fn vip(&mut self, served: Served, port: &ServicePort, endpoints: &Endpoints<'_>) {
+        let Served { vip, switches, routers, keeps_source, .. } = served;
+        let on_hosts = endpoints.on_hosts() && !endpoints.is_empty();
         let mut add = |place, choice, router: bool, keeps_source| {
             self.entry(Entry { vip, port, place, choice, router: router && on_hosts, keeps_source }, endpoints);
         };
@@ -269,10 +185,11 @@ impl Maker<'_> {
         if template.is_some() && !self.has_templates(vip) {
             return;
         }
-        let backends = if plain { endpoints.all() } else { format!("^{}", self.variable(port, v6, choice, router)) };
+        let backends =
+            if plain { written(&endpoints.all()) } else { format!("^{}", self.variable(port, v6, choice, router)) };
         match vip {
             Vip::NodePort { v6, port: number } => {
-                for n in 0..most_addresses(self.given.store, v6) {
+                for n in 0..self.given.store.most_addresses(v6) {
                     self.put(kind, format!("^{}:{number}", address_variable(n, v6)), &backends);
                 }
             }
@@ -283,13 +200,17 @@ impl Maker<'_> {
                 let name = address_word(address);
                 let words = format!("{}_{}_{}", self.prefix, self.suffix(port, v6, choice, router), name);
                 self.put(kind, format!("^{words}:{}", port.port), &backends);
-                if choice == Choice::Local {
+                let refuses = choice == Choice::Local && !keeps_source;
+                if refuses {
                     self.put(kind, format!("^{words}_NONE:{}", port.port), "");
                 }
                 for node in self.given.store.nodes() {
-                    let some = !endpoints.of_node(choice, node, router, self.given).is_empty();
-                    let variable = if some { words.clone() } else { format!("{words}_NONE") };
-                    self.set(node, &variable, &address.to_string());
+                    let some = !refuses || !endpoints.of_node(choice, node).is_empty();
+                    let (own, none) = if some { (address, unused(v6)) } else { (unused(v6), address) };
+                    self.set(node, &words, &own.to_string());
+                    if refuses {
+                        self.set(node, &format!("{words}_NONE"), &none.to_string());
+                    }
                 }
             }
         }
@@ -352,12 +273,26 @@ impl Maker<'_> {
     /// The endpoints of each node, as its variable.
     fn fill(&mut self, port: &ServicePort, v6: bool, choice: Choice, router: bool, endpoints: &Endpoints<'_>) {
         let variable = self.variable(port, v6, choice, router);
+        let nowhere = self.given.settings.masquerade_address(Masquerade::Nowhere, v6);
+        let nowhere = nowhere.map(|nowhere| socket(nowhere, port.port)).unwrap_or_default();
         for node in self.given.store.nodes() {
-            let backends = endpoints.of_node(choice, node, router, self.given);
-            if !backends.is_empty() {
-                self.set(node, &variable, &backends);
+            let backends = self.of_node(choice, node, router, endpoints);
+            self.set(node, &variable, if backends.is_empty() { &nowhere } else { &backends });
+        }
+    }
+
+    /// What clients of a node get; `router` is what its gateway router has to write.
+    fn of_node(&self, choice: Choice, node: &NodeFacts, router: bool, endpoints: &Endpoints<'_>) -> String {
+        let mut chosen = endpoints.of_node(choice, node);
+        if router && endpoints.is_host(node) {
+            for (address, _) in &mut chosen {
+                let v6 = address.is_ipv6();
+                if host_addresses(node, v6).contains(address) {
+                    *address = self.given.settings.masquerade_address(Masquerade::Host, v6).unwrap_or(*address);
+                }
             }
         }
+        written(&chosen)
     }
 
     fn set(&mut self, node: &NodeFacts, variable: &str, value: &str) {
@@ -404,6 +339,11 @@ impl Maker<'_> {
         }
         options
     }
+}
+
+fn written(targets: &[Target]) -> String {
+    let targets: Vec<String> = targets.iter().map(|(address, port)| socket(*address, *port)).collect();
+    targets.join(",")
 }
 
 /// An address as it stands in a variable's name.

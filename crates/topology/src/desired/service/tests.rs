@@ -12,9 +12,9 @@ use crate::settings::ClusterSettings;
 use crate::store::Store;
 
 /// A cluster of two nodes, `n1` in zone `a` and `n2` in zone `b`, and whatever Services it is given.
-struct World {
-    settings: ClusterSettings,
-    store: Store,
+pub(super) struct World {
+    pub(super) settings: ClusterSettings,
+    pub(super) store: Store,
     clock: u32,
 }
 
@@ -31,15 +31,15 @@ impl World {
         Self { settings: ClusterSettings::new(cluster, vec!["172.30.0.0/16".parse().unwrap()]), store, clock: 0 }
     }
 
-    fn v4() -> Self {
+    pub(super) fn v4() -> Self {
         Self::new(&["10.128.0.0/14/23"])
     }
 
-    fn dual() -> Self {
+    pub(super) fn dual() -> Self {
         Self::new(&["10.128.0.0/14/23", "fd01::/48/64"])
     }
 
-    fn service(&mut self, name: &str, spec: Value) -> &mut Self {
+    pub(super) fn service(&mut self, name: &str, spec: Value) -> &mut Self {
         self.clock += 1;
         let metadata =
             json!({"name": name, "namespace": "d", "uid": name, "creationTimestamp": format!("{:03}", self.clock)});
@@ -54,7 +54,7 @@ impl World {
 
     /// Endpoints of port 8080, each as `address@node` and what stands behind a space: `terminating`, `not-ready`, or
     /// the zone that it is meant for.
-    fn slice(&mut self, name: &str, service: &str, endpoints: &[&str]) -> &mut Self {
+    pub(super) fn slice(&mut self, name: &str, service: &str, endpoints: &[&str]) -> &mut Self {
         let read = |text: &&str| {
             let (place, more) = text.split_once(' ').unwrap_or((text, ""));
             let (address, node) = place.split_once('@').unwrap_or((place, ""));
@@ -78,7 +78,7 @@ impl World {
         self
     }
 
-    fn made(&self, name: &str) -> Result<Contribution, Refusal> {
+    pub(super) fn made(&self, name: &str) -> Result<Contribution, Refusal> {
         let allocator = Allocator::new(&self.settings).unwrap();
         let aliases = Aliases::default();
         let given = Given { settings: &self.settings, store: &self.store, allocator: &allocator, aliases: &aliases };
@@ -87,7 +87,7 @@ impl World {
 
     /// What is made of a Service, to be read: `name vip → backends`, and `node variable = value`. The names of variables
     /// lose what only makes them unique.
-    fn told(&self, name: &str) -> Vec<String> {
+    pub(super) fn told(&self, name: &str) -> Vec<String> {
         let made = self.made(name).unwrap();
         let prefix = format!("{}_", variable_prefix(&ObjectKey::new("d", name)));
         let mut told = Vec::new();
@@ -227,13 +227,14 @@ fn external_traffic_stays_on_its_node() {
             "web_TCP_cluster 172.30.0.7:80 → 10.128.0.5:8080",
             "web_TCP_node_router_local_template_IPv4 ^NODEIP_IPv4_0:30080 → ^TCP_80_IPv4_LOCAL",
             "web_TCP_node_router_local_template_IPv4 ^TCP_80_IPv4_LOCAL_192_0_2_100:80 → ^TCP_80_IPv4_LOCAL",
-            "web_TCP_node_router_local_template_IPv4 ^TCP_80_IPv4_LOCAL_192_0_2_100_NONE:80 → ",
             "web_TCP_node_switch 192.0.2.100:80 → 10.128.0.5:8080",
             "web_TCP_node_switch_template_IPv4 ^HOSTLOCAL_IPv4:30080 → ^TCP_80_IPv4_LOCAL",
             "web_TCP_node_switch_template_IPv4 ^NODEIP_IPv4_0:30080 → 10.128.0.5:8080",
             "n1 TCP_80_IPv4_LOCAL = 10.128.0.5:8080",
             "n1 TCP_80_IPv4_LOCAL_192_0_2_100 = 192.0.2.100",
-            "n2 TCP_80_IPv4_LOCAL_192_0_2_100_NONE = 192.0.2.100",
+            // Nobody is there: bridges drop it.
+            "n2 TCP_80_IPv4_LOCAL = 169.254.169.6:80",
+            "n2 TCP_80_IPv4_LOCAL_192_0_2_100 = 192.0.2.100",
         ]
     );
     let made = world.made("web").unwrap();
@@ -255,9 +256,12 @@ fn internal_traffic_stays_on_its_node_and_is_rejected_where_nobody_is() {
             "web_TCP_cluster 172.30.0.7:80 → ",
             "web_TCP_node_router+switch_template_IPv6 ^TCP_80_IPv6_LOCAL_fd02__7:80 → ^TCP_80_IPv6_LOCAL",
             "web_TCP_node_router+switch_template_IPv6 ^TCP_80_IPv6_LOCAL_fd02__7_NONE:80 → ",
+            "n1 TCP_80_IPv6_LOCAL = [fd69::6]:80",
+            "n1 TCP_80_IPv6_LOCAL_fd02__7 = ::",
             "n1 TCP_80_IPv6_LOCAL_fd02__7_NONE = fd02::7",
             "n2 TCP_80_IPv6_LOCAL = [fd01::5]:8080",
             "n2 TCP_80_IPv6_LOCAL_fd02__7 = fd02::7",
+            "n2 TCP_80_IPv6_LOCAL_fd02__7_NONE = ::",
         ]
     );
 }
@@ -405,6 +409,8 @@ fn addresses_that_are_ours_or_nobodys() {
         ("172.30.0.7", "10.129.1.1", 1, "AddressRefused", "spec.externalIPs: 10.129.1.1 is in 10.128.0.0/14"),
         ("172.30.0.7", "100.64.0.2", 1, "AddressRefused", "spec.externalIPs: 100.64.0.2 is in 100.64.0.0/16"),
         ("172.30.0.7", "169.254.169.2", 1, "AddressRefused", "spec.externalIPs: 169.254.169.2 is in 169.254.169.0/29"),
+        ("172.30.0.7", "192.0.2.1", 1, "AddressRefused", "spec.externalIPs: 192.0.2.1 is a node's own address"),
+        ("172.30.0.7", "172.30.0.10", 1, "AddressRefused", "spec.externalIPs: 172.30.0.10 is in 172.30.0.0/16"),
         ("10.96.0.9", "192.0.2.100", 2, "AddressUnknown", "spec.clusterIPs: 10.96.0.9 is in none"),
     ] {
         let (served, refusal) = made(&mut world, cluster, external);

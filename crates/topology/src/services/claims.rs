@@ -1,4 +1,4 @@
-//! What stands behind Services, and who claims which address: the reverse indexes of the store.
+//! Which Services claim which address and port, and which slices belong to which Service: the store's indexes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,8 +18,14 @@ pub(crate) struct Claim {
     pub(crate) protocol: Protocol,
 }
 
-/// A Service that claims something, behind those that are older.
-type Claimant = (Box<str>, Arc<ObjectKey>);
+/// A claimant's rank, best first. A cluster IP outranks an external one of any age: the API server allocated it, while
+/// anybody may write anything into `externalIPs`. Then the older Service wins.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Claimant {
+    external: bool,
+    created: Box<str>,
+    key: Arc<ObjectKey>,
+}
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ServiceIndex {
@@ -29,12 +35,21 @@ pub(crate) struct ServiceIndex {
 
 /// Everything that a Service claims.
 pub(crate) fn claims(service: &ServiceFacts) -> impl Iterator<Item = Claim> + '_ {
+    ranked(service).map(|(claim, _)| claim)
+}
+
+/// Everything that a Service claims, and whether it does so by an address that the API server did not allocate.
+fn ranked(service: &ServiceFacts) -> impl Iterator<Item = (Claim, bool)> + '_ {
     service.spec.iter().flat_map(|spec| {
         spec.ports.iter().flat_map(move |port| {
-            let addresses = spec.cluster_ips.iter().chain(&spec.external_ips).chain(&spec.ingress_ips);
-            let own = addresses.map(|address| (Some(*address), port.port));
-            let nodes = port.node_port.map(|node_port| (None, node_port));
-            own.chain(nodes).map(|(address, number)| Claim { address, port: number, protocol: port.protocol })
+            let external = spec.external_ips.iter().chain(&spec.ingress_ips);
+            let external = external.filter(|address| !spec.cluster_ips.contains(address));
+            let addresses = spec.cluster_ips.iter().map(|address| (address, false));
+            let own = addresses.chain(external.map(|address| (address, true)));
+            let own = own.map(|(address, external)| (Some(*address), port.port, external));
+            let nodes = port.node_port.map(|node_port| (None, node_port, false));
+            own.chain(nodes)
+                .map(|(address, number, external)| (Claim { address, port: number, protocol: port.protocol }, external))
         })
     })
 }
@@ -62,14 +77,22 @@ impl ServiceIndex {
         }
     }
 
+    /// The Services that claim this, the one that has it first.
     pub(crate) fn claimants(&self, claim: Claim) -> impl Iterator<Item = &Arc<ObjectKey>> {
-        self.claims.get(&claim).into_iter().flatten().map(|(_, key)| key)
+        self.claims.get(&claim).into_iter().flatten().map(|claimant| &claimant.key)
+    }
+
+    /// The Services that claim any port of an address.
+    pub(crate) fn claimants_of(&self, address: IpAddr) -> impl Iterator<Item = &Arc<ObjectKey>> {
+        let first = Claim { address: Some(address), port: 0, protocol: Protocol::Tcp };
+        let range = self.claims.range(first..).take_while(move |(claim, _)| claim.address == Some(address));
+        range.flat_map(|(_, claimants)| claimants).map(|claimant| &claimant.key)
     }
 
     pub(crate) fn claim(&mut self, service: &ServiceFacts) {
-        for claim in claims(service) {
+        for (claim, external) in ranked(service) {
             let claimants = self.claims.entry(claim).or_default();
-            let one = (service.created.clone(), service.key.clone());
+            let one = Claimant { external, created: service.created.clone(), key: service.key.clone() };
             if let Err(place) = claimants.binary_search(&one) {
                 claimants.insert(place, one);
             }
@@ -79,7 +102,7 @@ impl ServiceIndex {
     pub(crate) fn release(&mut self, service: &ServiceFacts) {
         for claim in claims(service) {
             if let Some(claimants) = self.claims.get_mut(&claim) {
-                claimants.retain(|(_, key)| *key != service.key);
+                claimants.retain(|claimant| claimant.key != service.key);
                 if claimants.is_empty() {
                     self.claims.remove(&claim);
                 }

@@ -1,0 +1,99 @@
+//! What no Service has: addresses of others stay theirs, and packets to the Services' networks that no Service serves are
+//! rejected on their node.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use lab::Machine;
+use serde_json::{Value, json};
+
+use crate::site::{Client, Site};
+
+/// How long a refusal may take at most; it takes milliseconds.
+const REFUSAL: Duration = Duration::from_secs(5);
+
+/// The kubelet's port.
+pub(crate) const KUBELET: u16 = 10_250;
+
+/// Services without endpoints that ask for addresses of others: another Service's, hosts', the API server's. Whoever
+/// redirected one of them would cut it off.
+pub(crate) fn thieves(site: &Site, web: &[IpAddr], hosts: &[IpAddr]) -> Vec<IpAddr> {
+    let external = |addresses: &[IpAddr]| addresses.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let api = api_server(site);
+    for (name, addresses, ports) in [
+        ("thief-web", web, json!([{"port": 80}])),
+        ("thief-host", hosts, json!([{"port": KUBELET}])),
+        ("thief-api", &api[..], json!([{"name": "a", "port": 443}, {"name": "b", "port": 6443}])),
+    ] {
+        site.service(name, json!({"externalIPs": external(addresses), "ports": ports}), &[]);
+    }
+    api
+}
+
+/// The API server's addresses, as a Service and as a host.
+fn api_server(site: &Site) -> Vec<IpAddr> {
+    let addresses = |list: &Value| -> Vec<IpAddr> {
+        let list = list.as_array().into_iter().flatten();
+        list.filter_map(|address| address.as_str()?.parse().ok()).collect()
+    };
+    let mut found = addresses(&site.get(&["service", "kubernetes"])["spec"]["clusterIPs"]);
+    for endpoint in site.get(&["endpointslice", "kubernetes"])["endpoints"].as_array().unwrap() {
+        found.extend(addresses(&endpoint["addresses"]));
+    }
+    assert!(found.len() > 1, "{found:?}");
+    found
+}
+
+/// Neither the packet filter nor the bridge of a node redirects an address.
+pub(crate) fn assert_not_redirected(node: &Machine, addresses: &[IpAddr]) {
+    let filter = node.run(&["nft", "list", "table", "inet", "ovnkube"]).unwrap();
+    for address in addresses {
+        assert!(!filter.contains(&format!("{address} . tcp . ")), "{address} is redirected:\n{filter}");
+    }
+}
+
+/// A counter outside of the cluster of what was sent to Services' networks.
+pub(crate) fn watch_leaks(outside: &Machine) {
+    let table = "table inet leaks { chain seen { type filter hook prerouting priority -400; \
+                 ip daddr 10.96.0.0/16 counter; ip6 daddr fd96::/112 counter; } }";
+    outside.run_with_input(&["nft", "-f", "-"], table).unwrap();
+}
+
+pub(crate) fn assert_no_leaks(outside: &Machine) {
+    let table = outside.run(&["nft", "list", "table", "inet", "leaks"]).unwrap();
+    let counts: Vec<&str> = table.lines().filter(|line| line.contains("counter packets")).collect();
+    assert!(counts.len() == 2 && counts.iter().all(|line| line.contains("packets 0 ")), "packets left:\n{table}");
+}
+
+/// An address of the Services' networks that no Service has.
+pub(crate) fn unallocated(v6: bool) -> IpAddr {
+    if v6 { "fd96::fff0".parse().unwrap() } else { IpAddr::from([10, 96, 255, 240]) }
+}
+
+/// A client is told at once that nobody serves an address and port, by TCP and by UDP.
+pub(crate) fn assert_refused(who: &str, client: Client<'_>, target: SocketAddr) {
+    let error = client.connect(target).map(drop).unwrap_err();
+    assert!(error.contains("refused"), "TCP from {who} to {target}: {error}");
+    let ask = || -> std::io::Result<usize> {
+        let socket = UdpSocket::bind(if target.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" })?;
+        socket.connect(target)?;
+        socket.set_read_timeout(Some(REFUSAL))?;
+        socket.send(b"?")?;
+        socket.recv(&mut [0; 16])
+    };
+    let answer = match client {
+        Client::Machine(machine) => machine.with_network(ask).unwrap(),
+        Client::Pod(pod) => pod.with_network(ask).unwrap(),
+    };
+    let error = answer.unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused, "UDP from {who} to {target}: {error}");
+}
+
+/// ovn-controller warns of flows with variables that have no value on its chassis.
+pub(crate) fn assert_no_template_warnings(site: &Site) {
+    for node in 1..=2 {
+        let log = site.lab.log(&format!("n{node}-ovn-controller")).unwrap();
+        let warnings: Vec<&str> = log.lines().filter(|line| line.contains("error parsing")).collect();
+        assert!(warnings.is_empty(), "ovn-controller of n{node}: {warnings:#?}");
+    }
+}

@@ -1,0 +1,104 @@
+//! Behaviours that follow kube-proxy and the API's documentation where other implementations did not.
+
+use serde_json::{Value, json};
+
+use super::tests::World;
+use crate::identity::ObjectKey;
+use crate::objects::{ServiceFacts, SliceFacts};
+
+/// A Service of two named ports.
+fn put_web(world: &mut World, status: &Value) {
+    let object = json!({"metadata": {"name": "web", "namespace": "d", "uid": "web"}, "status": status,
+        "spec": {"type": "LoadBalancer", "clusterIP": "172.30.0.7", "loadBalancerSourceRanges": ["198.51.100.0/24"],
+            "ports": [{"name": "http", "port": 80, "targetPort": "web"}, {"name": "metrics", "port": 90}]}});
+    world.store.put_service(ServiceFacts::parse(&object.to_string()).unwrap());
+}
+
+fn put_slice(world: &mut World, name: &str, ports: &Value, addresses: &[&str]) {
+    let endpoints: Vec<Value> = addresses.iter().map(|address| json!({"addresses": [address]})).collect();
+    let object = json!({"metadata": {"name": name, "namespace": "d", "uid": name,
+        "labels": {"kubernetes.io/service-name": "web"}}, "addressType": "IPv4", "ports": ports, "endpoints": endpoints});
+    world.store.put_slice(SliceFacts::parse(&object.to_string()).unwrap());
+}
+
+/// A named target port is another number on each pod: each slice says which, and endpoints keep their own.
+#[test]
+fn named_target_ports_may_differ_between_slices() {
+    let mut world = World::v4();
+    put_web(&mut world, &json!({}));
+    put_slice(
+        &mut world,
+        "a",
+        &json!([{"name": "http", "port": 8080}, {"name": "metrics", "port": 9090}]),
+        &["10.128.0.5"],
+    );
+    put_slice(&mut world, "b", &json!([{"name": "http", "port": 8081}]), &["10.128.0.6", "10.128.0.5"]);
+    assert_eq!(
+        world.told("web"),
+        [
+            "web_TCP_cluster 172.30.0.7:80 → 10.128.0.5:8080,10.128.0.5:8081,10.128.0.6:8081",
+            "web_TCP_cluster 172.30.0.7:90 → 10.128.0.5:9090",
+        ]
+    );
+    // A port of another name, or of another protocol, is not this Service's.
+    put_slice(
+        &mut world,
+        "b",
+        &json!([{"name": "other", "port": 1}, {"name": "http", "port": 2, "protocol": "UDP"}]),
+        &["10.128.0.6"],
+    );
+    assert_eq!(world.told("web")[0], "web_TCP_cluster 172.30.0.7:80 → 10.128.0.5:8080");
+}
+
+/// A load balancer that terminates connections itself (`ipMode: Proxy`) is reached as it is, by pods as well: neither an
+/// entry nor source ranges apply to its address.
+#[test]
+fn addresses_of_proxies_are_not_served() {
+    let mut world = World::v4();
+    put_slice(&mut world, "a", &json!([{"name": "http", "port": 8080}]), &["10.128.0.5"]);
+    let status = |mode: &str| json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.100", "ipMode": mode}]}});
+    let guards = |world: &World| {
+        let made = world.made("web").unwrap();
+        made.rows.iter().filter(|row| row.id.table == "ACL").count()
+    };
+    put_web(&mut world, &status("Proxy"));
+    assert!(!world.told("web").iter().any(|line| line.contains("192.0.2.100")), "{:?}", world.told("web"));
+    assert_eq!(guards(&world), 0);
+    put_web(&mut world, &status("VIP"));
+    assert!(world.told("web").contains(&"web_TCP_cluster 192.0.2.100:80 → 10.128.0.5:8080".to_owned()));
+    assert_eq!(guards(&world), 2);
+}
+
+/// The API server allocates cluster IPs; an external IP is what anybody wrote. So age does not help the latter, even in a
+/// network that the settings do not know.
+#[test]
+fn a_cluster_ip_is_never_taken_by_an_external_one() {
+    let mut world = World::v4();
+    world.service("thief", json!({"clusterIP": "172.30.0.66", "externalIPs": ["10.96.0.10"], "ports": [{"port": 80}]}));
+    assert_eq!(world.told("thief").len(), 2);
+    world.service("dns", json!({"clusterIP": "10.96.0.10", "ports": [{"port": 80}]}));
+    assert_eq!(world.told("dns"), ["dns_TCP_cluster 10.96.0.10:80 → "]);
+    assert_eq!(world.told("thief"), ["thief_TCP_cluster 172.30.0.66:80 → "]);
+    let refusal = world.made("thief").unwrap().refusal.unwrap();
+    assert_eq!(refusal.reason, "AddressTaken");
+    // It gets the address when the other one goes.
+    world.store.remove_service(&ObjectKey::new("d", "dns"), None);
+    assert_eq!(world.told("thief").len(), 2);
+}
+
+/// API servers may run on machines that are no nodes.
+#[test]
+fn the_api_servers_address_is_no_services() {
+    let mut world = World::v4();
+    let object = json!({"metadata": {"name": "kubernetes", "namespace": "default", "uid": "k",
+        "labels": {"kubernetes.io/service-name": "kubernetes"}}, "addressType": "IPv4",
+        "ports": [{"name": "https", "port": 6443}], "endpoints": [{"addresses": ["203.0.113.5"]}]});
+    world.store.put_slice(SliceFacts::parse(&object.to_string()).unwrap());
+    world.service(
+        "thief",
+        json!({"clusterIP": "172.30.0.66", "externalIPs": ["203.0.113.5"], "ports": [{"port": 6443}]}),
+    );
+    assert_eq!(world.told("thief").len(), 1);
+    let refusal = world.made("thief").unwrap().refusal.unwrap();
+    assert!(refusal.message.starts_with("spec.externalIPs: 203.0.113.5 is the API server's own address"), "{refusal}");
+}

@@ -1,0 +1,61 @@
+//! Which addresses a Service cannot have, and which only deserve a warning.
+
+use std::net::IpAddr;
+
+use super::Inputs;
+use crate::identity::ObjectKey;
+use crate::refusal::Refusal;
+
+/// The Service whose endpoints are the API servers themselves.
+const API_SERVER: (&str, &str) = ("default", "kubernetes");
+
+/// The Service whose endpoints are the API servers themselves.
+pub(crate) fn is_api_server(service: &ObjectKey) -> bool {
+    (&*service.namespace, &*service.name) == API_SERVER
+}
+
+/// Why a Service cannot have an address: packets to pods, routers, hosts or another Service would go to its endpoints
+/// instead.
+pub(super) fn refused(field: &str, address: IpAddr, cluster_ip: bool, inputs: Inputs<'_>) -> Option<Refusal> {
+    let Inputs { settings, store } = inputs;
+    let v6 = address.is_ipv6();
+    let refuse = |whose: String| {
+        let message = format!("{field}: {address} is {whose}: use another address");
+        Some(Refusal::new("AddressRefused", message))
+    };
+    let pods = settings.cluster_of(v6).map(|network| (network, "the pods' network (cluster-subnets)"));
+    let join = settings.join_of(v6).map(|network| (network, "the routers' network (join-subnet)"));
+    let masquerade = settings.masquerade_of(v6).map(|network| (network, "the hosts' network (masquerade-subnet)"));
+    // The API server allocates these: whoever else names one takes it from the Service that gets it next.
+    let services = settings.services.iter().filter(|_| !cluster_ip);
+    let services = services.map(|network| (*network, "the Services' network (service-cidrs)"));
+    let ours = pods.chain(join).chain(masquerade).chain(services).find(|(network, _)| network.contains(address));
+    if let Some((network, whose)) = ours {
+        return refuse(format!("in {network}, which is {whose}"));
+    }
+    if store.is_host(address) {
+        return refuse("a node's own address".to_owned());
+    }
+    let api_server = ObjectKey::new(API_SERVER.0, API_SERVER.1);
+    let mut endpoints = store.slices_of(&api_server).flat_map(|slice| slice.spec.endpoints.iter());
+    if endpoints.any(|endpoint| endpoint.address == address) {
+        return refuse("the API server's own address".to_owned());
+    }
+    None
+}
+
+/// A cluster IP outside of the known networks works, but pods with a default route of their own have no route to it.
+pub(super) fn unknown(field: &str, address: IpAddr, inputs: Inputs<'_>) -> Option<Refusal> {
+    let networks = inputs.settings.services.iter().filter(|network| network.is_ipv6() == address.is_ipv6());
+    let networks: Vec<_> = networks.collect();
+    if networks.is_empty() || networks.iter().any(|network| network.contains(address)) {
+        return None;
+    }
+    let known: Vec<String> = networks.iter().map(ToString::to_string).collect();
+    let message = format!(
+        "{field}: {address} is in none of the Services' networks ({}): it works, but pods with a default route of their own are \
+         not told the way to it; add its network to the setting service-cidrs",
+        known.join(", ")
+    );
+    Some(Refusal::new("AddressUnknown", message))
+}
