@@ -40,8 +40,7 @@ enum Damage {
     Interface,
 }
 
-/// Whether the switch has the port as it was wired, and can use it. ovs-vswitchd says so when the interface is gone, and
-/// so the kernel has to be asked only about attachments that are damaged.
+/// Whether the switch has the port as it was wired, and has nothing against it.
 fn is_whole(record: &Record, ports: &BTreeMap<&str, &FoundPort>) -> bool {
     let port = ports.get(record.host_end().as_str()).copied();
     port.is_some_and(|port| port.error.is_none() && Record::found(port).as_ref() == Some(record))
@@ -87,9 +86,12 @@ impl Inner {
         let found = pod_ports(&self.parts.ports.snapshot(), None);
         let ports: BTreeMap<&str, &FoundPort> = found.iter().map(|port| (port.name.as_str(), port)).collect();
         let is_of_a_pod = |record: &Record| self.parts.pods.is_known(&record.key(), &record.uid);
-        let suspects = records
-            .iter()
-            .filter(|record| !is_whole(record, &ports) && !is_superseded(record, &ports) && is_of_a_pod(record));
+        // ovs-vswitchd need not say that an interface is gone.
+        let Ok(pairs) = self.pairs().await else { return false };
+        let ends: BTreeSet<&str> = pairs.iter().map(|(name, _)| name.as_str()).collect();
+        let is_whole = |record: &Record| is_whole(record, &ports) && ends.contains(record.host_end().as_str());
+        let suspects =
+            records.iter().filter(|record| !is_whole(record) && !is_superseded(record, &ports) && is_of_a_pod(record));
         let mut damaged = Vec::new();
         for record in suspects {
             match self.damage(record).await {
