@@ -1,5 +1,7 @@
 //! What has broken systems like this one: states that refer to what is not there, and databases whose leader changes.
 
+mod lost_database;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use lab::{Database, Lab, LabSpec, Ovn};
@@ -162,7 +164,7 @@ fn lesson_2_a_raft_leadership_transfer_is_a_non_event() {
         }
     }
     assert_eq!(cluster.sequence().0, writer, "it did not keep its lease");
-    crate::lost_database::northbound_is_lost(&cluster);
+    lost_database::northbound_is_lost(&cluster);
 }
 
 impl Cluster {

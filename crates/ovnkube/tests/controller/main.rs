@@ -18,7 +18,6 @@ mod lessons_objects;
 mod lessons_policies;
 mod local_gateway;
 mod looking;
-mod lost_database;
 mod migration;
 mod nodes;
 mod packets;

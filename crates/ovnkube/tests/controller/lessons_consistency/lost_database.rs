@@ -23,7 +23,7 @@ impl Cluster {
 
 /// The controller finds the new cluster by itself, everything comes back with its addresses, northd goes on, and no number
 /// below what the nodes have already reached is asked.
-pub(crate) fn northbound_is_lost(cluster: &Cluster) {
+pub(super) fn northbound_is_lost(cluster: &Cluster) {
     let network = cluster.network_of("default", "first");
     // A chassis that has seen much of the former database.
     let number = format!("nb_cfg={FORMER}");
