@@ -8,6 +8,7 @@
 mod support;
 
 mod admin;
+mod drift;
 mod labels;
 mod seeds;
 mod story;

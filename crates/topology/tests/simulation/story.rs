@@ -6,7 +6,6 @@ use std::time::Duration;
 use ovsdb::operation::Condition;
 use ovsdb::schema::DatabaseSchema;
 use ovsdb::transaction::Transaction;
-use ovsdb::uuid::Uuid;
 use serde_json::{Value, json};
 use topology::ClusterSettings;
 use topology::store::ObjectKind;
@@ -205,43 +204,6 @@ impl Story {
             }
             _ => {}
         }
-    }
-
-    /// Somebody knows better than the controller.
-    fn change_rows_by_hand(&mut self) {
-        self.faults.strike(Fault::RowsChangedByHand, &mut self.rng);
-        let ours = |values: &ovsdb::operation::RowValues| {
-            values.get("external_ids").is_some_and(|ids| ids.get_str("k8s.ovn.org/owner-controller").is_some())
-        };
-        let rows: Vec<(String, Uuid)> = self
-            .nb
-            .database
-            .tables()
-            .filter(|(_, _, values)| ours(values))
-            .map(|(table, uuid, _)| (table.to_owned(), uuid))
-            .collect();
-        let Some((table, uuid)) = self.rng.pick(&rows).cloned() else { return };
-        let (column, root) = match table.as_str() {
-            "Logical_Switch_Port" => ("port_security", false),
-            "Address_Set" => ("addresses", true),
-            "Logical_Switch" => ("ports", true),
-            "Logical_Router" => ("static_routes", true),
-            "Port_Group" => ("ports", true),
-            "NAT" => ("options", false),
-            "QoS" => ("bandwidth", false),
-            "Load_Balancer" => ("vips", true),
-            "Chassis_Template_Var" => ("variables", true),
-            _ => return,
-        };
-        let mut change = Transaction::new();
-        if root && self.rng.percent(30) {
-            change.delete(&table, vec![Condition::uuid(uuid)]);
-        } else {
-            let map = ["options", "vips", "variables", "bandwidth"].contains(&column);
-            let empty = if map { ovsdb::datum::Datum::map([]) } else { ovsdb::datum::Datum::Empty };
-            change.update(&table, vec![Condition::uuid(uuid)], ovsdb::transaction::Row::new().set(column, empty));
-        }
-        self.nb.tamper(&change);
     }
 
     fn new_node(&mut self) {
@@ -500,5 +462,5 @@ fn old_led(engine: &topology::Engine) -> bool {
 }
 
 fn foreign_switch() -> ovsdb::datum::Atom {
-    ovsdb::datum::Atom::Uuid(Uuid::from_bytes([8; 16]))
+    ovsdb::datum::Atom::Uuid(ovsdb::uuid::Uuid::from_bytes([8; 16]))
 }
