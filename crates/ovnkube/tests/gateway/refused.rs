@@ -54,8 +54,8 @@ pub(crate) fn assert_not_redirected(node: &Machine, addresses: &[IpAddr]) {
 
 /// A counter outside of the cluster of what was sent to Services' networks.
 pub(crate) fn watch_leaks(outside: &Machine) {
-    let table = "table inet leaks { chain seen { type filter hook prerouting priority -400; \
-                 ip daddr 10.96.0.0/16 counter; ip6 daddr fd96::/112 counter; } }";
+    let table = "table inet leaks {\n\tchain seen {\n\t\ttype filter hook prerouting priority -400;\n\
+                 \t\tip daddr 10.96.0.0/16 counter\n\t\tip6 daddr fd96::/112 counter\n\t}\n}\n";
     outside.run_with_input(&["nft", "-f", "-"], table).unwrap();
 }
 
