@@ -128,7 +128,7 @@ mod tests {
         r#"{"default":{"ip_addresses":["10.128.0.5/23","fd01::5/64"],"mac_address":"0a:58:0a:80:00:05"}}"#;
     const FORGED: &str = r#"{"default":{"ip_addresses":["10.128.0.9/23"],"mac_address":"0a:58:0a:80:00:09"}}"#;
 
-    fn recorded(status: Value, annotation: Option<&str>) -> (Option<String>, Mirror) {
+    fn recorded(status: &Value, annotation: Option<&str>) -> (Option<String>, Mirror) {
         let status = status.to_string();
         let status: PodStatus<'_> = serde_json::from_str(&status).unwrap();
         let (text, mirror) = status.recorded(annotation);
@@ -144,7 +144,7 @@ mod tests {
             (Some(FORGED), Mirror::Differs),
             (Some("x"), Mirror::Differs),
         ] {
-            assert_eq!(recorded(status.clone(), annotation), (Some(OURS.to_owned()), mirror), "{annotation:?}");
+            assert_eq!(recorded(&status, annotation), (Some(OURS.to_owned()), mirror), "{annotation:?}");
         }
     }
 
@@ -152,7 +152,7 @@ mod tests {
     fn an_annotation_alone_is_believed_only_if_the_pod_runs_with_its_addresses() {
         let running = json!({ "podIP": "10.128.0.5", "podIPs": [{"ip": "10.128.0.5"}, {"ip": "fd01:0::5"}] });
         let believed = (Some(OURS.to_owned()), Mirror::Unrecorded);
-        assert_eq!(recorded(running.clone(), Some(OURS)), believed);
+        assert_eq!(recorded(&running, Some(OURS)), believed);
         for (status, annotation) in [
             (running.clone(), FORGED),
             (running, "x"),
@@ -163,8 +163,8 @@ mod tests {
             (json!({ "conditions": [{"type": NETWORK_ALLOCATED, "status": "False", "message": OURS}] }), OURS),
             (json!({ "conditions": [{"type": NETWORK_ALLOCATED, "status": "True", "message": "x"}] }), OURS),
         ] {
-            assert_eq!(recorded(status.clone(), Some(annotation)), (None, Mirror::Unrecorded), "{status} {annotation}");
+            assert_eq!(recorded(&status, Some(annotation)), (None, Mirror::Unrecorded), "{status} {annotation}");
         }
-        assert_eq!(recorded(json!({}), None), (None, Mirror::Absent));
+        assert_eq!(recorded(&json!({}), None), (None, Mirror::Absent));
     }
 }
