@@ -67,6 +67,9 @@ pub struct Engine {
     store: Store,
     /// Since when a new pod waits for its network.
     pending_pods: BTreeMap<Arc<PodKey>, Duration>,
+    /// Chassis whose removal was requested and did not succeed yet. Kept while another instance leads: the northbound
+    /// database may have forgotten them meanwhile.
+    unremoved: BTreeSet<Box<str>>,
     leading: Option<Leading>,
     effects: Vec<Effect>,
     /// How often a namespace was asked about.
@@ -117,6 +120,7 @@ impl Engine {
             settings: Arc::new(settings),
             store: Store::default(),
             pending_pods: BTreeMap::new(),
+            unremoved: BTreeSet::new(),
             leading: None,
             effects: Vec::new(),
             asked: 0,
@@ -229,11 +233,16 @@ impl Engine {
         };
         leaving.extend(seed::chassis_of_the_gone(&leading.ledger, &self.store, snapshot));
         leaving.extend(progress::former_chassis(&leading.ledger, &self.store, snapshot));
-        for name in leaving {
-            leading.progress.chassis_leaves(name, now);
+        for (name, replaced) in progress::without_node(&self.store, snapshot) {
+            // A former leader may have failed to remove it, and nobody else would try again.
+            if replaced {
+                leaving.insert(name);
+            } else {
+                leading.progress.chassis_fades(name, now);
+            }
         }
-        for name in progress::without_node(&self.store, snapshot) {
-            leading.progress.chassis_fades(name, now);
+        for name in leaving.into_iter().chain(self.unremoved.iter().cloned()) {
+            leading.progress.chassis_leaves(name, now);
         }
         self.claim_what_stands(&mut leading, snapshot, &ports);
         self.leading = Some(leading);

@@ -79,12 +79,21 @@ pub(super) fn former_chassis<'a>(
     })
 }
 
-/// The chassis that have variables and no node.
-pub(super) fn without_node<'a>(store: &'a Store, snapshot: &'a Snapshot) -> impl Iterator<Item = Box<str>> + 'a {
+/// The chassis that have variables and no node, and whether their node is gone or has another chassis. One whose node only
+/// does not say its chassis at the moment is not replaced.
+pub(super) fn without_node<'a>(
+    store: &'a Store,
+    snapshot: &'a Snapshot,
+) -> impl Iterator<Item = (Box<str>, bool)> + 'a {
     let rows = snapshot.table(ChassisTemplateVar::TABLE).into_iter().flat_map(ovsdb::replica::Table::iter);
-    let ours = rows.filter(|view| matches!(owner_of(*view), Some(Owner::Node(_))));
-    let names = ours.filter_map(|view| view.text(ChassisTemplateVar::chassis.name()));
-    names.map(String::into_boxed_str).filter(|name| !has_node(store, name))
+    let ours = rows.filter_map(|view| match owner_of(view) {
+        Some(Owner::Node(node)) => Some((view.text(ChassisTemplateVar::chassis.name())?.into_boxed_str(), node)),
+        _ => None,
+    });
+    ours.filter(|(name, _)| !has_node(store, name)).map(|(name, node)| {
+        let replaced = store.node(&node).is_none_or(|node| node.chassis.is_some());
+        (name, replaced)
+    })
 }
 
 fn has_node(store: &Store, chassis: &str) -> bool {
@@ -317,10 +326,12 @@ impl Engine {
             leading.progress.leaving.remove(&name);
             if has_node(&self.store, &name) {
                 leading.progress.failed_removals.remove(&name);
+                self.unremoved.remove(&name);
             } else {
                 let there = leading.progress.chassis.as_ref().is_none_or(|chassis| chassis.contains_key(&name));
                 let due = if there { now + FORGET_CHASSIS } else { now };
                 leading.progress.fading.insert(name.clone(), Some(due));
+                self.unremoved.insert(name.clone());
                 self.effects.push(Effect::ForgetChassis { name });
             }
         }
@@ -329,6 +340,9 @@ impl Engine {
 
     /// Whether a chassis could be removed. If not, it is tried again for as long as no node has it.
     pub fn chassis_removed(&mut self, name: &str, removed: bool, now: Duration) {
+        if removed {
+            self.unremoved.remove(name);
+        }
         let Some(progress) = self.leading.as_mut().map(|leading| &mut leading.progress) else { return };
         if removed {
             progress.failed_removals.remove(name);
