@@ -201,6 +201,8 @@ impl Story {
                 let row = row.set("nb_cfg", ovsdb::datum::Atom::Integer(0));
                 empty.update("NB_Global", vec![Condition::uuid(GLOBAL)], row);
                 self.nb.tamper(&empty);
+                // The list of quarantined addresses is lost with the database (decision 24).
+                self.nb.forget_removals();
             }
             _ => {}
         }

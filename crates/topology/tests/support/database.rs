@@ -102,6 +102,11 @@ impl Nb {
         }
     }
 
+    /// Nobody can know any more which addresses were removed, and when.
+    pub(crate) fn forget_removals(&mut self) {
+        self.removed.clear();
+    }
+
     pub(crate) fn sequence(&self) -> Option<String> {
         self.global("external_ids").and_then(|ids| ids.get_str(SEQUENCE))
     }
