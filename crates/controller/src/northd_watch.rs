@@ -5,13 +5,11 @@
 //! stale data`. Its command `nb-cluster-state-reset` makes it forget that. The command does no harm to a northd that is
 //! well, so it is sent on suspicion, to every northd whose control socket is within reach.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kubernetes::{LeaseSettings, Note, ObjectReference, Severity};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
+use ovsdb::client::control_command;
 use tokio::time::{Instant, timeout};
 
 use crate::outlet::Outlet;
@@ -23,8 +21,6 @@ const REPORTED: Duration = Duration::from_secs(30);
 /// One that computes answers late.
 const PATIENCE: Duration = Duration::from_secs(30);
 const RESETS: [&str; 2] = ["nb-cluster-state-reset", "sb-cluster-state-reset"];
-/// An answer is not longer.
-const LONGEST: usize = 4096;
 
 /// Watches northd from the databases' side.
 #[derive(Debug)]
@@ -91,8 +87,8 @@ async fn reset(control: PathBuf, behind: Duration) {
     }
     for socket in sockets {
         for command in RESETS {
-            match timeout(PATIENCE, send(&socket, command)).await {
-                Ok(Ok(())) => {
+            match timeout(PATIENCE, control_command(&socket, command, &[])).await {
+                Ok(Ok(_)) => {
                     tracing::warn!(seconds, socket = %socket.display(), command, "told ovn-northd to start over");
                 }
                 Ok(Err(error)) => {
@@ -116,26 +112,6 @@ fn sockets(control: &Path) -> Vec<PathBuf> {
         .collect();
     found.sort();
     found
-}
-
-/// One command by the control protocol of Open vSwitch: JSON-RPC over a unix socket.
-async fn send(socket: &Path, command: &str) -> io::Result<()> {
-    let mut stream = UnixStream::connect(socket).await?;
-    let request = serde_json::json!({"id": 0, "method": command, "params": []}).to_string();
-    stream.write_all(request.as_bytes()).await?;
-    let mut answer = Vec::new();
-    loop {
-        if stream.read_buf(&mut answer).await? == 0 || answer.len() > LONGEST {
-            return Err(io::Error::other("no answer"));
-        }
-        // The answer has no end but its own.
-        if let Ok(answer) = serde_json::from_slice::<serde_json::Value>(&answer) {
-            return match answer["error"].as_str() {
-                Some(error) => Err(io::Error::other(error.trim().to_owned())),
-                None => Ok(()),
-            };
-        }
-    }
 }
 
 #[cfg(test)]

@@ -358,7 +358,7 @@ fn settings_that_cannot_work() {
             ["cluster-subnets 10.0.0.0/14", "cluster-subnets 10.1.0.0/16"],
         ),
         (vec!["--gateway-v4-join-subnet", "100.64.0.0/31"], ["v4-join-subnet 100.64.0.0/31", "too small"]),
-        (vec!["--cluster-subnets", "10.128.0.0/14/8"], ["--cluster-subnets", "from 14 to 30"]),
+        (vec!["--cluster-subnets", "10.128.0.0/14/8"], ["--cluster-subnets", "from 14 to 29"]),
         (vec!["--mtu", "9"], ["--mtu", "from 576 to 65535"]),
         (vec!["--cluster-subnet", "10.128.0.0/14/23"], ["'--cluster-subnet'", "'--cluster-subnets'"]),
         (vec!["--ha-election-renew-deadline", "20"], ["renew deadline (20s)", "duration (15s)"]),

@@ -43,8 +43,7 @@ impl Site {
     /// With databases of three members each, which nodes reach over the network, as they do elsewhere.
     pub(crate) fn start_raft(purpose: &'static str, nodes: u32) -> Self {
         let mut site = Self::on(Wish::new(purpose).raft(), nodes, Family::V4);
-        let members: Vec<String> = (2..=4).map(|member| format!("tcp:10.99.0.{member}:6642")).collect();
-        site.southbound = members.join(",");
+        site.southbound = site.cluster.lab.record().endpoints.southbound_remote.unwrap();
         site
     }
 

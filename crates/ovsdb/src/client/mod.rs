@@ -9,6 +9,7 @@
 mod backoff;
 mod commit;
 mod config;
+mod control;
 mod end;
 mod error;
 mod greeting;
@@ -25,6 +26,7 @@ mod wire;
 pub use backoff::Backoff;
 pub use commit::{CommitError, Committed, Committer, Fate};
 pub use config::{Config, IndexSpec, TableMonitor};
+pub use control::control_command;
 pub use error::CallError;
 pub use handle::Client;
 pub use plan::Missing;

@@ -1,5 +1,5 @@
 //! Adoption: rows of another controller that match rows of ours, by name or content, become ours and keep their UUIDs: a
-//! datapath that keeps its UUID keeps its flows. The rest is left over ([`leftovers`]): each row goes when the rows that
+//! datapath that keeps its UUID keeps its flows. The rest is left over (`leftovers`): each row goes when the rows that
 //! replace it are committed, and not before. Only on request, for a migration.
 
 mod leftovers;

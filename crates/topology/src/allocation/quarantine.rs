@@ -119,11 +119,16 @@ impl Quarantine {
         self.gone.insert(thing);
     }
 
-    /// Ends a thing's rest, because its owner came back.
+    /// Ends a thing's rest, because its owner came back. If its rows are out of the database, the database goes on listing
+    /// the thing until they are back: the owner may be deleted before that, while nodes still have the old port.
     pub(super) fn take_back(&mut self, thing: Thing) {
-        if self.things.remove(&thing).is_some() {
-            self.freed.insert(thing);
-            self.gone.remove(&thing);
+        if let Some(resting) = self.things.remove(&thing) {
+            if resting.stage == Stage::Leaving {
+                self.freed.insert(thing);
+                self.gone.remove(&thing);
+            } else {
+                self.absent.insert(thing, resting);
+            }
             self.leaving.retain(|_, things| {
                 things.remove(&thing);
                 !things.is_empty()

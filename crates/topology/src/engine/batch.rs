@@ -19,7 +19,7 @@ use crate::contribution::Contribution;
 use crate::desired::{Given, check_node, desired, holder_of_chassis, service_needs};
 use crate::identity::{Name, Owner, RowId};
 use crate::ledger::{Entry, Touched};
-use crate::objects::NodeFacts;
+use crate::objects::{NodeFacts, PodFacts};
 use crate::plan::plan;
 use crate::refusal::Refusal;
 
@@ -101,6 +101,8 @@ impl Engine {
     /// What the turns change, as operations; the batch is noted as in flight.
     fn changes(&mut self, mut turns: Vec<Turn>, snapshot: &Snapshot, now: Duration) -> Transaction {
         let mends = self.leading.as_mut().map(|leading| leading.take_disturbed(&turns)).unwrap_or_default();
+        // Owners that wait and have nothing of their own yet: what a former object of the same name left goes meanwhile.
+        let mut cleared: BTreeSet<Owner> = BTreeSet::new();
         loop {
             let Some(leading) = &mut self.leading else { return Transaction::new() };
             let mut touched = Touched::default();
@@ -114,7 +116,9 @@ impl Engine {
                     before.push((owner.clone(), leading.ledger.remove_rows(owner, &replaced, &mut touched)));
                     continue;
                 }
-                let contribution = {
+                let contribution = if cleared.contains(owner) {
+                    Some(Contribution::default())
+                } else {
                     let mut context = Context { leading, store: &self.store, effects: &mut self.effects, now };
                     context.contribution(owner, &self.settings, snapshot)
                 };
@@ -171,6 +175,11 @@ impl Engine {
                     format!("{owner} needs rows of an object that is parked itself: see the Events of its node");
                 leading.park(&owner, Refusal::new("WaitingForParked", message), &self.store, &mut self.effects);
                 leading.wait(&owner, &self.store);
+                let context = Context { leading, store: &self.store, effects: &mut self.effects, now };
+                if !context.has_rows_of_its_own(&owner) && leading.ledger.entry(&owner).is_some() {
+                    cleared.insert(owner.clone());
+                    turns.push(Turn { owner, since: now });
+                }
             }
         }
     }
@@ -342,13 +351,21 @@ impl Context<'_> {
         // Nearly no node is: the rest is not looked at then.
         let parked = self.leading.parked.contains_key(&Owner::Node(node.name.clone()))
             && (self.leading.allocator.node(&node.name).is_none() || holder_of_chassis(node, self.store).is_some());
-        let port = RowId { table: LogicalSwitchPort::TABLE, uuid: seed::port_of(pod, &self.leading.aliases) };
-        parked && self.leading.ledger.entry(owner).is_some_and(|entry| entry.rows().contains(&port))
+        parked && self.has_port(owner, pod)
     }
 
     fn has_rows_of_its_own(&self, owner: &Owner) -> bool {
-        let Owner::Node(name) = owner else { return true };
-        self.store.node(name).is_some_and(|node| has_switch(self.leading, node))
+        match owner {
+            Owner::Node(name) => self.store.node(name).is_some_and(|node| has_switch(self.leading, node)),
+            Owner::Pod(key) => self.store.pod(key).is_none_or(|pod| self.has_port(owner, pod)),
+            _ => true,
+        }
+    }
+
+    /// Whether a pod, this very one, has a port.
+    fn has_port(&self, owner: &Owner, pod: &PodFacts) -> bool {
+        let port = RowId { table: LogicalSwitchPort::TABLE, uuid: seed::port_of(pod, &self.leading.aliases) };
+        self.leading.ledger.entry(owner).is_some_and(|entry| entry.rows().contains(&port))
     }
 
     fn settle(&mut self, owner: &Owner, snapshot: &Snapshot) -> Result<(), Refusal> {
