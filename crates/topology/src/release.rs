@@ -11,7 +11,9 @@
 //! in between a policy would be open, or a Service cut off.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
+use netmodel::Prefix;
 use ovn_schema::TableRow;
 use ovn_schema::northbound::{Acl, AddressSet, ChassisTemplateVar, LoadBalancer, LogicalSwitchPort, PortGroup};
 use ovsdb::datum::{Atom, Datum};
@@ -97,10 +99,21 @@ fn is_found_by_name(id: RowId, view: RowView<'_>) -> bool {
         // These are the parts of the way for packets that were sent again (`desired::retry`).
         "NAT" => !is_set("match"),
         "Logical_Router_Policy" => view.get("options").is_none_or(|options| options.is_empty()),
+        "Logical_Router_Static_Route" => !is_route_of_services(view),
         PortGroup::TABLE => view.text("name").is_some_and(|name| SHARED_GROUPS.contains(&&*name)),
         LoadBalancer::TABLE => view.text("name").is_some_and(|name| name.ends_with("_cluster")),
         table => ![Acl::TABLE, AddressSet::TABLE, "QoS", ChassisTemplateVar::TABLE].contains(&table),
     }
+}
+
+/// Whether a route of a gateway router leads packets to addresses that no Service serves to their rejection
+/// (`desired::gateway`): it leaves by the external port, with a next hop outside of its own prefix.
+fn is_route_of_services(view: RowView<'_>) -> bool {
+    let text = |column: &str| view.text(column).filter(|text| !text.is_empty());
+    let prefix = text("ip_prefix").and_then(|prefix| prefix.parse::<Prefix>().ok());
+    let next_hop = text("nexthop").and_then(|next_hop| next_hop.parse::<IpAddr>().ok());
+    let (Some(prefix), Some(next_hop)) = (prefix, next_hop) else { return false };
+    text("output_port").is_some() && !prefix.contains(next_hop)
 }
 
 /// Where a row is a member.

@@ -134,7 +134,7 @@ fn the_rows_of_a_node_and_a_pod_are_those_that_tools_know() {
         rows(&[
             ["10.128.0.0/14", "100.64.0.1", "", ""],
             ["169.254.169.0/29", "169.254.169.4", "", "rtoe-GR_n1"],
-            ["172.30.0.0/16", "169.254.169.4", "", "rtoe-GR_n1"],
+            ["10.96.0.0/16", "169.254.169.4", "", "rtoe-GR_n1"],
             ["0.0.0.0/0", "10.99.0.254", "", "rtoe-GR_n1"],
         ])
     );
@@ -163,7 +163,7 @@ fn the_rows_of_a_node_and_a_pod_are_those_that_tools_know() {
         rows(&[
             ["1001", "to-lport", from, "allow-related", "2"],
             ["1001", "from-lport", from, "allow-related", "2"],
-            ["32000", "from-lport", "ip4.dst == {172.30.0.0/16}", "reject", "0"],
+            ["32000", "from-lport", "ip4.dst == {10.96.0.0/16}", "reject", "0"],
         ])
     );
     let managed = cluster.members("Port_Group", "clusterPortGroup", "ports", "Logical_Switch_Port", &["name"]);

@@ -21,7 +21,7 @@ fn plan(cluster: &Cluster, more: &[&str]) -> (Value, Option<i32>) {
 
 #[test]
 fn what_is_planned_comes_true_and_then_nothing_is_left_to_plan() {
-    let cluster = Wish::new("plan").nodes(1).start();
+    let cluster = Wish::new("plan").nodes(1).arguments(&["--k8s-service-cidrs", "172.30.0.0/16"]).start();
     cluster.controller("c1");
     cluster.wait_leader("c1");
     cluster.add_node(1);
