@@ -178,9 +178,9 @@ fn the_outside_reaches_pods(family: Family) {
         (connected && last_client(&listener) == Some(places.outside)).then_some(())
     });
 
-    // An address that is nobody's own is refused by a node without endpoints, and served by the other.
+    // An address that is nobody's own is dropped by a node without endpoints, as kube-proxy does, and served by the other.
     let external = SocketAddr::new(places.external, 80);
-    for (node, end) in [(0, End::Refused), (1, End::Connected)] {
+    for (node, end) in [(0, End::Nothing), (1, End::Connected)] {
         let (target, via) = (places.external.to_string(), places.nodes[node].ip().to_string());
         let way = if places.external.is_ipv6() { "-6" } else { "-4" };
         outside.run(&["ip", way, "route", "replace", &target, "via", &via]).unwrap();
