@@ -49,7 +49,7 @@ fn three_hundred_at_once() {
         });
     };
     let (mut sizes, mut fewest) = (vec![memory], f64::MAX);
-    for round in 1..=3 {
+    for round in 1..=5 {
         let before = transactions();
         at_once("ADD");
         let added = transactions();
@@ -64,6 +64,7 @@ fn three_hundred_at_once() {
     // What waits is written together. The slower the machine, the less waits at a time: the best round counts.
     assert!(fewest < 150.0, "{fewest} transactions for {PODS} pods");
     // What three hundred at once need is needed once, and is not much.
-    assert!(sizes[2] < sizes[1] + 1024 || sizes[3] < sizes[2] + 1024, "it grows with each round: {sizes:?}");
-    assert!(sizes[3] < sizes[0] + 16 * 1024, "{sizes:?}");
+    // The resident size of one round differs from the next one's by a megabyte or two: what leaks grows in every round.
+    assert!(sizes[1..].windows(2).any(|pair| pair[1] < pair[0] + 1024), "it grows with each round: {sizes:?}");
+    assert!(sizes[5] < sizes[0] + 16 * 1024, "{sizes:?}");
 }
