@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use kubernetes::{Api, Note, ObjectReference, Patch, Recorder, Severity};
-use ovsdb::client::Client;
+use kubernetes::{Api, Patch};
 use serde_json::{Value, json};
 use topology::Engine;
 use topology::engine::ObjectRef;
@@ -11,36 +10,36 @@ use topology::objects::{EXPECTED_NB_CFG, NETWORK_READY};
 use topology::watchdog::{Applied, Finding, Watchdog};
 
 use crate::databases;
+use crate::outlet::Outlet;
 
 /// The watchdog, and where its findings go.
 pub(crate) struct NodeWatch {
     watchdog: Watchdog,
     api: Api,
-    recorder: Recorder,
 }
 
 impl NodeWatch {
-    pub(crate) fn new(api: &Api, recorder: Recorder) -> Self {
-        Self { watchdog: Watchdog::default(), api: api.clone(), recorder }
+    pub(crate) fn new(api: &Api) -> Self {
+        Self { watchdog: Watchdog::default(), api: api.clone() }
     }
 
     /// Looks at all nodes; to be called once a second.
-    pub(crate) fn look(&mut self, engine: &Engine, southbound: &Client, now: Duration) {
+    pub(crate) fn look(&mut self, engine: &Engine, outlet: &Outlet, now: Duration) {
         if !engine.is_leading() {
             self.watchdog.clear();
             return;
         }
         // A replica that is not kept up to date would accuse nodes of what only we have missed.
-        let connected = southbound.status().borrow().connected;
-        let progress = connected.then(|| southbound.snapshot()).as_ref().and_then(databases::progress);
+        let connected = outlet.southbound.status().borrow().connected;
+        let progress = connected.then(|| outlet.southbound.snapshot()).as_ref().and_then(databases::progress);
         let applied = progress.as_ref().map(|(chassis, southbound)| Applied { southbound: *southbound, chassis });
         let nodes: Vec<_> = engine.store().nodes().collect();
         for finding in self.watchdog.look(&nodes, applied, now) {
-            self.carry_out(finding);
+            self.carry_out(finding, outlet);
         }
     }
 
-    fn carry_out(&self, finding: Finding) {
+    fn carry_out(&self, finding: Finding, outlet: &Outlet) {
         match finding {
             Finding::Silent { node, heartbeat, silent } => {
                 let message = format!(
@@ -49,7 +48,7 @@ impl NodeWatch {
                 );
                 let seconds = silent.as_secs();
                 tracing::warn!(node = &*node.name, heartbeat = &*heartbeat, seconds, "node agent is silent");
-                self.recorder.record(warning(&node, "NodeAgentSilent", &message));
+                outlet.record(node.clone(), "NodeAgentSilent", message.clone());
                 // The heartbeat stays: it is the agent's.
                 let condition = json!({"type": NETWORK_READY, "status": "Unknown", "reason": "NodeAgentSilent",
                     "message": message, "lastTransitionTime": kubernetes::timestamp()});
@@ -78,15 +77,4 @@ impl NodeWatch {
             }
         });
     }
-}
-
-fn warning(node: &ObjectRef, reason: &str, message: &str) -> Note {
-    let object = ObjectReference {
-        api_version: "v1".into(),
-        kind: "Node".into(),
-        namespace: String::new(),
-        name: node.name.to_string(),
-        uid: node.uid.to_string(),
-    };
-    Note { object, severity: Severity::Warning, reason: reason.into(), message: message.into() }
 }

@@ -107,7 +107,7 @@ impl Pilot {
         let metrics = Metrics::register(telemetry, api);
         let recorder = Recorder::new(api, "ovnkube-controller", &options.election.lease.identity);
         let (southbound, repairs) = (sb.clone(), Repairs::default());
-        let node_watch = NodeWatch::new(api, recorder.clone());
+        let node_watch = NodeWatch::new(api);
         let outlet = Outlet { patches, recorder, metrics: metrics.clone(), southbound, repairs };
         let health = telemetry.health();
         let conditions = Conditions {
@@ -486,7 +486,7 @@ impl Pilot {
         self.outlet.repairs.flush();
         let renewed = *self.campaign.renewals.borrow();
         self.metrics.lease_unrenewed.set(renewed.map_or(0.0, |renewed| renewed.elapsed().as_secs_f64()));
-        self.node_watch.look(&self.engine, &self.sb, now);
+        self.node_watch.look(&self.engine, &self.outlet, now);
         self.metrics.survey(&self.engine, now);
         Ok(())
     }

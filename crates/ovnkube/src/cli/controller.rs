@@ -16,9 +16,9 @@ Run as many as you like: one leads, the others stay warm and take over within se
 
 Exit status: 0 stopped when asked to; 1 it cannot start or go on; 2 wrong usage, or settings that cannot work.";
 
-/// What only this role is told.
+/// Where the controllers' Lease is.
 #[derive(Debug, Args)]
-pub(crate) struct Controller {
+pub(crate) struct LeaseArgs {
     /// The cluster that holds the Lease, if it is not the one that is served
     #[arg(long, value_name = "FILE", env = "OVNKUBE_LEADER_ELECTION_KUBECONFIG")]
     pub(crate) leader_election_kubeconfig: Option<PathBuf>,
@@ -30,6 +30,13 @@ pub(crate) struct Controller {
     /// The Lease's name
     #[arg(long, value_name = "NAME", default_value = "ovn-kubernetes-master")]
     pub(crate) leader_election_lease: String,
+}
+
+/// What only this role is told.
+#[derive(Debug, Args)]
+pub(crate) struct Controller {
+    #[command(flatten)]
+    pub(crate) lease: LeaseArgs,
 
     /// Our name in the Lease, which nobody else may have [default: POD_NAME or the host's name, and the process]
     #[arg(long, value_name = "NAME")]

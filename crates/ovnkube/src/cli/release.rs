@@ -1,8 +1,8 @@
 //! `ovnkube release`.
 
-use std::path::PathBuf;
-
 use clap::Args;
+
+use super::controller::LeaseArgs;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -31,15 +31,6 @@ pub(crate) struct Release {
     #[arg(long)]
     pub(crate) remove_unreplaced: bool,
 
-    /// The cluster that holds the controllers' Lease, if it is not the one that is served
-    #[arg(long, value_name = "FILE", env = "OVNKUBE_LEADER_ELECTION_KUBECONFIG")]
-    pub(crate) leader_election_kubeconfig: Option<PathBuf>,
-
-    /// The namespace of the controllers' Lease
-    #[arg(long, value_name = "NAMESPACE", default_value = "kube-system", env = "OVNKUBE_LEADER_ELECTION_NAMESPACE")]
-    pub(crate) leader_election_namespace: String,
-
-    /// The name of the controllers' Lease
-    #[arg(long, value_name = "NAME", default_value = "ovn-kubernetes-master")]
-    pub(crate) leader_election_lease: String,
+    #[command(flatten)]
+    pub(crate) lease: LeaseArgs,
 }

@@ -35,17 +35,17 @@ pub(super) fn run(role: &Controller, given: &Given) -> anyhow::Result<ExitCode> 
 
 fn options(role: &Controller, config: &Config) -> anyhow::Result<Options> {
     let Agreement { cluster, northbound, southbound, kubeconfig, pace } = agree(config)?;
-    let lease = pace.lease(&role.leader_election_namespace, &role.leader_election_lease, &identity(role)?);
+    let lease = pace.lease(&role.lease.leader_election_namespace, &role.lease.leader_election_lease, &identity(role)?);
     lease.check().map_err(|error| Problems(vec![error.to_string()]))?;
     if role.run_northd.is_some() && northbound.uses_tls() && southbound.uses_tls() && northbound.tls != southbound.tls {
         let problem = "--run-northd: ovn-northd takes one private key, certificate and authority for both databases: give \
                        [ovnnorth] and [ovnsouth] the same files, or run ovn-northd yourself";
         return Err(Problems(vec![problem.into()]).into());
     }
-    if let Some(file) = &role.leader_election_kubeconfig {
+    if let Some(file) = &role.lease.leader_election_kubeconfig {
         check_kubeconfig(file).map_err(|error| Problems(vec![error.to_string()]))?;
     }
-    let election = ElectionOptions { kubeconfig: role.leader_election_kubeconfig.clone(), lease };
+    let election = ElectionOptions { kubeconfig: role.lease.leader_election_kubeconfig.clone(), lease };
     Ok(Options {
         cluster,
         northbound,

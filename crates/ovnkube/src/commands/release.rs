@@ -16,8 +16,8 @@ pub(super) fn run(command: &Release, given: &Given) -> anyhow::Result<ExitCode> 
     let own = kubeconfig(&config)?;
     let options = ReleaseOptions {
         northbound: northbound(&config)?,
-        kubeconfig: command.leader_election_kubeconfig.clone().or(own),
-        lease: (command.leader_election_namespace.clone(), command.leader_election_lease.clone()),
+        kubeconfig: command.lease.leader_election_kubeconfig.clone().or(own),
+        lease: (command.lease.leader_election_namespace.clone(), command.lease.leader_election_lease.clone()),
         dry_run: command.dry_run,
         force: command.force,
         remove_unreplaced: command.remove_unreplaced,
