@@ -67,6 +67,8 @@ fn arguments(northbound: &DatabaseAccess, southbound: &DatabaseAccess) -> Vec<St
         format!("--ovnsb-db={}", list(southbound)),
         "-vconsole:warn".into(),
         "--log-file=/dev/null".into(),
+        // `ovn-appctl -t ovn-northd` finds it.
+        "--pidfile".into(),
     ];
     if let Some(tls) = tls(northbound, southbound) {
         let path = |path: &Path| path.display().to_string();

@@ -5,6 +5,7 @@
 //! stale data`. Its command `nb-cluster-state-reset` makes it forget that. The command does no harm to a northd that is
 //! well, so it is sent on suspicion, to every northd whose control socket is within reach.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -91,6 +92,8 @@ async fn reset(control: PathBuf, behind: Duration) {
                 Ok(Ok(_)) => {
                     tracing::warn!(seconds, socket = %socket.display(), command, "told ovn-northd to start over");
                 }
+                // Whoever is killed leaves its socket behind.
+                Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => {}
                 Ok(Err(error)) => {
                     tracing::warn!(%error, socket = %socket.display(), command, "cannot reach ovn-northd; retrying");
                 }

@@ -17,6 +17,7 @@ const TOOLS: &[&str] = &[
     "usr/bin/ovn-controller",
     "usr/bin/ovn-appctl",
     "usr/bin/ovn-nbctl",
+    "usr/bin/ovn-northd",
     "usr/bin/ovn-sbctl",
     "usr/bin/ovn-trace",
     "usr/bin/ovs-appctl",

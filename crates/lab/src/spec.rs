@@ -259,7 +259,8 @@ impl LabSpec {
     /// With our network from `deploy/`: Kubernetes with kubelets, and OVN as it was asked for or as it usually is.
     #[must_use]
     pub fn product(mut self, product: Product) -> Self {
-        self.ovn.get_or_insert_default();
+        // The controller that leads runs ovn-northd.
+        self.ovn.get_or_insert_default().northds = 0;
         self.kubernetes.get_or_insert_default().kubelets = true;
         self.product = Some(product);
         self
@@ -279,9 +280,10 @@ impl LabSpec {
 
     fn check_product(&self, product: &Product) -> Result<()> {
         let kubelets = self.kubernetes.as_ref().is_some_and(|it| it.kubelets && it.cni == Cni::None);
-        if self.nodes == 0 || !kubelets || self.ovn.as_ref().is_none_or(|ovn| ovn.northds == 0) {
+        if self.nodes == 0 || !kubelets || self.ovn.as_ref().is_none_or(|ovn| ovn.northds > 0) {
             return Err(Error::Invalid(
-                "our network needs a cluster without one: at least one node with a kubelet, --cni none, OVN and a northd"
+                "our network needs a cluster without one: at least one node with a kubelet, --cni none, OVN's databases, and no \
+                 northd of the lab's, because its controller runs one"
                     .into(),
             ));
         }

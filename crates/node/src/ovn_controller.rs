@@ -8,13 +8,16 @@
 //!
 //! `connection-status` alone proves only that the server's socket is served. The controller sees which chassis have not
 //! repeated an `nb_cfg` that northd has passed on, and writes it onto those Nodes (decision 0021).
+//!
+//! An ovn-controller that stays disconnected may refuse a southbound database that was created anew, because it remembers
+//! how far the former cluster was. It is made to forget that (decision 0024).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use ovsdb::client::Client;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use topology::objects::EXPECTED_NB_CFG;
 
 use crate::daemon::Daemon;
@@ -26,6 +29,10 @@ use crate::switch::rows;
 const PERIOD: Duration = Duration::from_secs(3);
 const SOON: Duration = Duration::from_millis(200);
 const LATER: Duration = Duration::from_secs(2);
+/// An ovn-controller that has been disconnected for so long forgets the cluster that it knew, and again after as long. The
+/// command does no harm where the database is only out of reach.
+const FORGETS_CLUSTER: Duration = Duration::from_secs(10);
+const RESET: &str = "sb-cluster-state-reset";
 /// Keys of br-int that ovn-controller writes: the `nb_cfg` that its flows have, and when that was, in milliseconds.
 const NB_CFG: &str = "ovn-nb-cfg";
 const NB_CFG_TIME: &str = "ovn-nb-cfg-ts";
@@ -57,6 +64,28 @@ impl std::fmt::Display for Applied {
     }
 }
 
+/// For how long ovn-controller has been disconnected, since the last reset if there was one.
+#[derive(Debug, Default)]
+struct Disconnected(Option<Instant>);
+
+impl Disconnected {
+    /// Whether its cluster state is to be reset now.
+    fn is_reset_due(&mut self, connection: &Result<String, String>, now: Instant) -> bool {
+        // One that does not answer cannot be reset either, and says nothing of its connection.
+        let Ok(connection) = connection else { return false };
+        if connection.trim() == "connected" {
+            self.0 = None;
+            return false;
+        }
+        let since = self.0.get_or_insert(now);
+        let due = now.duration_since(*since) >= FORGETS_CLUSTER;
+        if due {
+            *since = now;
+        }
+        due
+    }
+}
+
 /// Follows this node's ovn-controller.
 #[derive(Debug)]
 pub(crate) struct OvnController {
@@ -71,8 +100,19 @@ impl OvnController {
     pub(crate) async fn follow(mut self) {
         let daemon = Daemon::ovn_controller();
         let mut pause = SOON;
+        let mut disconnected = Disconnected::default();
         loop {
             let answer = daemon.ask("connection-status", &[]).await;
+            if disconnected.is_reset_due(&answer, Instant::now()) {
+                match daemon.ask(RESET, &[]).await {
+                    Ok(_) => tracing::info!(
+                        seconds = FORGETS_CLUSTER.as_secs(),
+                        "ovn-controller stays disconnected from the southbound database; it will also accept one that was \
+                         created anew ({RESET})"
+                    ),
+                    Err(error) => tracing::warn!(error, "cannot reset ovn-controller's cluster state; retrying"),
+                }
+            }
             let expected = self.node.borrow_and_update().as_deref().and_then(expected);
             let state = judge(answer, Applied::read(&self.switch), expected, &self.southbound);
             pause = if state.is_ok() { PERIOD } else { (pause * 2).clamp(SOON, LATER) };
@@ -113,6 +153,20 @@ fn judge(connection: Result<String, String>, applied: Applied, expected: Option<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_that_stays_disconnected_is_reset_again_and_again() {
+        let mut disconnected = Disconnected::default();
+        let (start, answer) = (Instant::now(), |text: &str| Ok(text.to_owned()));
+        let mut due = |answer: Result<String, String>, second| {
+            disconnected.is_reset_due(&answer, start + Duration::from_secs(second))
+        };
+        assert!(!due(answer("connected"), 0) && !due(answer("not connected"), 50));
+        assert!(!due(answer("not connected"), 59) && !due(Err("hung".into()), 60));
+        assert!(due(answer("not connected\n"), 61) && !due(answer("not connected"), 62));
+        assert!(due(answer("not connected"), 71) && !due(answer("connected\n"), 90));
+        assert!(!due(answer("not connected"), 91));
+    }
 
     #[test]
     fn the_broken_link_is_named_with_the_last_evidence() {

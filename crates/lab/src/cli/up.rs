@@ -50,7 +50,8 @@ pub(super) struct Options {
     /// Mutual TLS on every database connection: the default
     #[arg(long, hide = true, conflicts_with = "plaintext")]
     tls: bool,
-    /// How many ovn-northd; with 0 nothing fills SB and `--wait` hangs, until you start one of your own
+    /// How many ovn-northd; with 0 nothing fills SB and `--wait` hangs, until you start one of your own. Our network brings
+    /// its own, and the lab then starts none
     #[arg(long, default_value_t = 1)]
     northds: u32,
     /// The address families of underlay and cluster

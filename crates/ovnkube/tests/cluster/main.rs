@@ -3,6 +3,7 @@
 
 mod common;
 mod intruder;
+mod lost_databases;
 mod manifests;
 mod matrix;
 #[path = "../../../lab/tests/lab/remains.rs"]

@@ -1,0 +1,42 @@
+//! All files of both databases are lost, on all raft members. Everything comes back without anybody's help: rows and
+//! addresses from Kubernetes, and ovn-northd and the ovn-controllers follow clusters that they have never seen before.
+
+use std::time::{Duration, Instant};
+
+use lab::matrix::Matrix;
+use lab::{Database, Databases, Family, Gateway, Lab};
+
+use crate::common::cluster_with;
+
+const LIMIT: Duration = Duration::from_secs(180);
+
+fn addresses(lab: &Lab) -> String {
+    let path = "jsonpath={range .items[*]}{.metadata.name} {.status.podIPs}{\"\\n\"}{end}";
+    lab.kubectl(&["-n", "shop", "get", "pods", "--sort-by=.metadata.name", "-o", path]).unwrap()
+}
+
+/// New pods of the example application: they are ready when their node's kubelet reaches them.
+fn scale(lab: &Lab, replicas: u32) {
+    let replicas = format!("--replicas={replicas}");
+    lab.kubectl(&["-n", "shop", "scale", "deployment/web", &replicas]).unwrap();
+    let status = ["kubectl", "-n", "shop", "rollout", "status", "deployment/web", "--timeout=170s"];
+    lab.machine("control").unwrap().run_within(LIMIT, &status).unwrap();
+}
+
+#[test]
+fn lost_databases_come_back_without_help() {
+    let lab = cluster_with("lost", Family::V4, Gateway::Shared, Databases::Raft);
+    let before = addresses(&lab);
+    for (database, replicas) in [(Database::Northbound, 3), (Database::Southbound, 4)] {
+        lab.recreate_database(database).unwrap();
+        let began = Instant::now();
+        scale(&lab, replicas);
+        println!("{database:?}: a new pod was ready {:?} after the new database", began.elapsed());
+    }
+    let after = addresses(&lab);
+    for line in before.lines() {
+        assert!(after.lines().any(|now| now == line), "{line} is gone from\n{after}");
+    }
+    let matrix = Matrix::measure(&lab.record()).unwrap();
+    assert!(matrix.wrong().is_empty(), "\n{}", matrix.table(false));
+}
