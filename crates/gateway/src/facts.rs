@@ -110,6 +110,11 @@ impl Place {
             Self::Address(address) => address.is_ipv6(),
         }
     }
+
+    /// Whether the host alone may reach it.
+    pub(crate) fn is_loopback(self) -> bool {
+        matches!(self, Self::Address(address) if address.is_loopback())
+    }
 }
 
 /// One port that clients outside of the cluster and the host itself reach: of a Service, or of a pod that asked for a port
@@ -160,7 +165,7 @@ impl Facts {
     /// With the local gateway, pods answer through the host, which then has to know what was translated. And where an
     /// endpoint is the host itself, answers never pass the gateway router.
     pub(crate) fn by_kernel<'a>(&self, exposed: &'a Exposed) -> Option<Vec<&'a (IpAddr, u16)>> {
-        if !exposed.keeps_source {
+        if !exposed.keeps_source || exposed.place.is_loopback() {
             return None;
         }
         if self.mode == Mode::Local {
@@ -169,6 +174,12 @@ impl Facts {
         let own = |(address, _): &&(IpAddr, u16)| self.addresses(address.is_ipv6()).any(|host| host == *address);
         let own: Vec<_> = exposed.endpoints.iter().filter(own).collect();
         (!own.is_empty()).then_some(own)
+    }
+
+    /// Whether something is exposed under a loopback address of IPv4, for which packets from there have to leave by the
+    /// management port. The kernel offers no such way for `::1`.
+    pub(crate) fn routes_loopback(&self) -> bool {
+        self.exposed.iter().any(|exposed| exposed.place.is_loopback() && !exposed.place.is_ipv6())
     }
 
     /// What is exposed in the families that there are, in one order and without repetition.

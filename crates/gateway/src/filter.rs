@@ -65,6 +65,9 @@ fn body(facts: &Facts) -> String {
     for v6 in &families {
         maps(&mut text, &exposed, *v6);
     }
+    if families.contains(&false) {
+        chain(&mut text, "loopback", "filter hook prerouting priority -300", not_from_loopback(facts).into_iter());
+    }
     chain(&mut text, "output", "nat hook output priority -100", families.iter().flat_map(|v6| to_inside(*v6)));
     let by_kernel = || exposed.iter().filter_map(|exposed| Some((*exposed, facts.by_kernel(exposed)?)));
     let bridge = &facts.bridge.name;
@@ -136,6 +139,13 @@ fn to_inside(v6: bool) -> [String; 2] {
              map @node_ports_{suffix}"
         ),
     ]
+}
+
+/// With `route_localnet` the kernel would take packets for and from its loopback addresses also from the network: a pod could
+/// reach what listens there. Answers to the host's own come by before they are translated back, and pass.
+fn not_from_loopback(facts: &Facts) -> [String; 2] {
+    let (management, Words { ip, loopback, .. }) = (&facts.network.management, words(false));
+    ["daddr", "saddr"].map(|end| format!("iifname \"{management}\" {ip} {end} {loopback} drop"))
 }
 
 /// What clients ask for.

@@ -222,7 +222,7 @@ impl Maker<'_> {
 
     /// What clients outside ask for goes to the gateway router, and its answers out, without connection tracking.
     fn exposed(&mut self, exposed: &Exposed) {
-        if self.facts.by_kernel(exposed).is_some() {
+        if exposed.place.is_loopback() || self.facts.by_kernel(exposed).is_some() {
             return;
         }
         let v6 = exposed.place.is_ipv6();

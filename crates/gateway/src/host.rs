@@ -91,7 +91,7 @@ pub fn host(facts: &Facts) -> HostPlan {
                 mtu: None,
             });
         }
-        settings(&mut plan, facts.mode, v6);
+        settings(&mut plan, facts, v6);
     }
     plan.management_mac = Mac::for_addresses(&management);
     plan
@@ -115,13 +115,18 @@ fn services(plan: &mut HostPlan, facts: &Facts, v6: bool, masquerade: Masquerade
 }
 
 /// Forwarding only where pods leave through the host, and the paths there and back may differ.
-fn settings(plan: &mut HostPlan, mode: Mode, v6: bool) {
+fn settings(plan: &mut HostPlan, facts: &Facts, v6: bool) {
     for device in [Device::Bridge, Device::Management] {
-        if mode == Mode::Local {
+        if facts.mode == Mode::Local {
             plan.sysctls.push(Sysctl { device, v6, name: "forwarding", value: "1" });
         }
         if !v6 {
             plan.sysctls.push(Sysctl { device, v6, name: "rp_filter", value: "2" });
         }
+    }
+    if !v6 {
+        // Packets from 127.0.0.1 reach pods, and their answers come back (the packet filter keeps all others out).
+        let value = if facts.routes_loopback() { "1" } else { "0" };
+        plan.sysctls.push(Sysctl { device: Device::Management, v6, name: "route_localnet", value });
     }
 }

@@ -1,16 +1,20 @@
 //! Host ports: a pod that runs is reached through them from its first moment.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use lab::Family;
+use serde_json::Value;
 
 use crate::cluster::{pod, until};
+use crate::frames::{BROADCAST, SCRIPT, arp, hexadecimal, mac, udp};
 use crate::sandbox::Sandbox;
 use crate::site::Site;
 
 const PORT: u16 = 7071;
+/// A port of the host at which the test itself listens.
+const HEARD: u16 = 7072;
 
 #[test]
 fn add_returns_when_host_ports_lead_to_the_pod() {
@@ -50,4 +54,52 @@ fn add_returns_when_host_ports_lead_to_the_pod() {
     let target = SocketAddr::from(([10, 99, 0, 11], PORT));
     site.machine(1).connect(target, Duration::from_secs(10)).unwrap();
     drop(listener);
+    a_port_on_loopback_is_for_the_host_alone(&site);
+}
+
+/// The host reaches it from 127.0.0.1 too, for which the kernel must route loopback addresses; no pod may use that.
+fn a_port_on_loopback_is_for_the_host_alone(site: &Site) {
+    let (host, patience) = (site.machine(1), Duration::from_secs(10));
+    let setting = || host.run(&["cat", "/proc/sys/net/ipv4/conf/ovn-k8s-mp0/route_localnet"]).unwrap();
+    assert_eq!(setting().trim(), "0", "nobody needs it yet");
+    let mut object = pod("default", "inner", "n1");
+    let ports = serde_json::json!([{"containerPort": 8080, "hostPort": PORT, "hostIP": "127.0.0.1"}]);
+    object["spec"]["containers"][0]["ports"] = ports;
+    site.cluster.apply_all(&[object]);
+    let inner = Sandbox::make(site, 1, "sandbox-of-inner", "inner", &site.uid("inner"));
+    let answer = inner.add();
+    assert_eq!(setting().trim(), "1");
+    let listener = inner.within(|| TcpListener::bind(("0.0.0.0", 8080)).unwrap());
+    host.connect(SocketAddr::from(([127, 0, 0, 1], PORT)), patience).unwrap();
+    drop(listener);
+
+    // To the management port's MAC: OVN's port security looks at who sends, not where to.
+    let show = |name: &str, text: String| {
+        let links: Value = serde_json::from_str(&text).unwrap();
+        (mac(links[0]["address"].as_str().unwrap_or_else(|| panic!("{name}"))), links[0]["ifindex"].to_string())
+    };
+    let (management, _) = show("mp0", host.run(&["ip", "-j", "link", "show", "dev", "ovn-k8s-mp0"]).unwrap());
+    let (own, index) = show("eth0", inner.run(&["ip", "-j", "link", "show", "dev", "eth0"]));
+    let addresses: Value =
+        serde_json::from_str(&host.run(&["ip", "-j", "-4", "address", "show", "dev", "ovn-k8s-mp0"]).unwrap()).unwrap();
+    let open: IpAddr = addresses[0]["addr_info"][0]["local"].as_str().unwrap().parse().unwrap();
+    let gateway: Ipv4Addr = answer["ips"][0]["gateway"].as_str().unwrap().parse().unwrap();
+    let from = crate::sandbox::addresses(&answer)[0];
+    let IpAddr::V4(address) = from else { panic!("{from}") };
+    let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, HEARD));
+    let heard = host.with_network(|| UdpSocket::bind(any)).unwrap().unwrap();
+    heard.set_read_timeout(Some(patience)).unwrap();
+    let loopback = IpAddr::from(Ipv4Addr::LOCALHOST);
+    let frames = [
+        udp((management, own), from, loopback, HEARD, "to loopback"),
+        // What shows that such a frame comes through at all, and that the first one did not.
+        udp((management, own), from, open, HEARD, "to the management port"),
+        arp((BROADCAST, own), address, gateway),
+    ];
+    let lines: String = frames.iter().map(|frame| hexadecimal(frame) + "\n").collect();
+    let words = ["ip", "netns", "exec", &inner.name, "perl", "-e", SCRIPT, &index, &hexadecimal(&gateway.octets())];
+    host.run_with_input(&words, &lines).unwrap();
+    let mut text = [0; 64];
+    let length = heard.recv(&mut text).unwrap();
+    assert_eq!(String::from_utf8_lossy(&text[..length]), "to the management port");
 }

@@ -15,6 +15,8 @@ use crate::identity::{Name, ObjectKey};
 
 /// Whoever is named here serves the Service instead of us.
 const FOREIGN_PROXY: &str = "service.kubernetes.io/service-proxy-name";
+/// Whatever has this label, Service or EndpointSlice, is not proxied, as with kube-proxy.
+pub(super) const HEADLESS: &str = "service.kubernetes.io/headless";
 
 /// How long a client stays with its endpoint where nothing is said, and the longest that the API allows.
 const LONGEST_AFFINITY: i64 = 86_400;
@@ -178,7 +180,7 @@ impl ServiceFacts {
     pub fn parse(json: &str) -> Result<Self, String> {
         let Object { metadata, spec, status } = serde_json::from_str(json).map_err(|error| error.to_string())?;
         metadata.check("Service")?;
-        let foreign = metadata.label(FOREIGN_PROXY).is_some();
+        let foreign = [FOREIGN_PROXY, HEADLESS].iter().any(|label| metadata.label(label).is_some());
         let read = if foreign { Ok(None) } else { spec.read(&status) };
         let (spec, broken) = match read {
             Ok(spec) => (spec.map(Box::new), None),
@@ -399,9 +401,11 @@ mod tests {
             let read = service(spec, json!({}));
             assert_eq!((read.spec, read.broken), (None, None));
         }
-        let foreign = json!({"metadata": {"name": "web", "namespace": "default", "uid": "u",
-            "labels": {FOREIGN_PROXY: "other"}}, "spec": {"clusterIP": "172.30.0.7", "ports": [{"port": 80}]}});
-        assert_eq!(ServiceFacts::parse(&foreign.to_string()).unwrap().spec, None);
+        for label in [FOREIGN_PROXY, HEADLESS] {
+            let foreign = json!({"metadata": {"name": "web", "namespace": "default", "uid": "u", "labels": {label: ""}},
+                "spec": {"clusterIP": "172.30.0.7", "ports": [{"port": 80}]}});
+            assert_eq!(ServiceFacts::parse(&foreign.to_string()).unwrap().spec, None);
+        }
     }
 
     #[test]

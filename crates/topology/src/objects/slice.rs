@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::Metadata;
 use super::Protocol;
 use super::annotation::shortened;
-use super::service::{address, number};
+use super::service::{HEADLESS, address, number};
 use crate::identity::{Name, ObjectKey};
 
 const SERVICE: &str = "kubernetes.io/service-name";
@@ -145,12 +145,14 @@ impl SliceFacts {
     pub fn parse(json: &str) -> Result<Self, String> {
         let object: Object<'_> = serde_json::from_str(json).map_err(|error| error.to_string())?;
         object.metadata.check("EndpointSlice")?;
-        let (spec, broken) = match object.read() {
+        // Of a Service without an address, or of one that is to be treated so: nobody's to proxy, and there may be many.
+        let headless = object.metadata.label(HEADLESS).is_some();
+        let (spec, broken) = match if headless { Ok(SliceSpec::default()) } else { object.read() } {
             Ok(spec) => (spec, None),
             Err(why) => (SliceSpec::default(), Some(why.into())),
         };
         let key = Arc::new(ObjectKey::new(&object.metadata.namespace, &object.metadata.name));
-        let service = object.metadata.label(SERVICE).filter(|name| !name.is_empty());
+        let service = object.metadata.label(SERVICE).filter(|name| !headless && !name.is_empty());
         Ok(Self {
             uid: object.metadata.uid.as_ref().into(),
             created: object.metadata.created(),
@@ -246,6 +248,14 @@ mod tests {
         assert_eq!((one.ready, one.serving, one.terminating, one.node.as_deref()), (false, true, true, Some("n1")));
         assert_eq!(one.hints.as_ref().unwrap().zones.len(), 1);
         assert_eq!((two.ready, two.serving, two.terminating, &two.hints), (true, true, false, &None));
+    }
+
+    #[test]
+    fn one_with_the_headless_label_is_no_services() {
+        let metadata = json!({"name": "web-1", "namespace": "default", "uid": "u",
+            "labels": {SERVICE: "web", HEADLESS: ""}});
+        let read = slice(json!({"metadata": metadata, "endpoints": [{"addresses": ["10.128.0.6"]}]}));
+        assert_eq!((read.service, read.spec, read.broken), (None, SliceSpec::default(), None));
     }
 
     #[test]
