@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
 /// The lock's name; the same for all controllers of a database.
-const LOCK: &str = "ovnkube_controller_leader";
+pub(crate) const LOCK: &str = "ovnkube_controller_leader";
 /// A request that failed is repeated after this time.
 const RETRY: Duration = Duration::from_secs(1);
 

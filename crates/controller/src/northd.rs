@@ -5,19 +5,24 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use ovsdb::client::{Client, TlsFiles};
+use ovsdb::client::{Client, TlsFiles, control_command};
 use ovsdb::datum::{Atom, Datum};
 use ovsdb::operation::{Mutation, Mutator};
 use ovsdb::transaction::Transaction;
-use tokio::process::Command;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, ChildStderr, Command};
 use tokio::task::AbortHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::options::{DatabaseAccess, Options};
 
 /// A northd that ends is started again after this time; longer each time if it ends at once, or cannot be started.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// How often it is asked whether it is alive, and how long it may be silent without using any CPU.
+const LOOK: Duration = Duration::from_secs(5);
+const HANGS: Duration = Duration::from_secs(10);
 
 /// northd's inactivity probe of both databases, in milliseconds: it leaves a hung server after two of these. Its own default
 /// is 5 s. There is one active northd, whatever the size of the cluster.
@@ -53,7 +58,8 @@ impl Northd {
     pub(crate) fn start(options: &Options) -> Option<Self> {
         let program = options.northd.clone()?;
         let arguments = arguments(&options.northbound, &options.southbound);
-        Some(Self(tokio::spawn(keep(program, arguments)).abort_handle()))
+        let keep = keep(program, arguments, options.northd_control.clone());
+        Some(Self(tokio::spawn(keep).abort_handle()))
     }
 }
 
@@ -117,14 +123,15 @@ impl Trouble {
     }
 }
 
-async fn keep(program: PathBuf, arguments: Vec<String>) {
+async fn keep(program: PathBuf, arguments: Vec<String>, run_directory: PathBuf) {
     let mut trouble = Trouble::new();
     loop {
         let began = Instant::now();
-        match Command::new(&program).args(&arguments).stdin(Stdio::null()).kill_on_drop(true).spawn() {
+        let mut command = Command::new(&program);
+        match command.args(&arguments).stdin(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true).spawn() {
             Ok(mut child) => {
                 tracing::info!(program = %program.display(), pid = child.id(), "ovn-northd started");
-                let ended = child.wait().await.map_or_else(|error| error.to_string(), |status| status.to_string());
+                let ended = supervise(&mut child, &run_directory).await;
                 trouble.ran(began.elapsed());
                 tracing::error!(ended, "ovn-northd ended; starting it again");
             }
@@ -146,6 +153,65 @@ async fn keep(program: PathBuf, arguments: Vec<String>) {
         }
         sleep(trouble.next_pause()).await;
     }
+}
+
+/// Waits for its end, and kills it when it hangs. What it logs becomes part of our log.
+async fn supervise(child: &mut Child, run_directory: &Path) -> String {
+    let log = child.stderr.take().map(|stderr| tokio::spawn(copy_log(stderr)));
+    let process = child.id().unwrap_or_default();
+    let socket = run_directory.join(format!("ovn-northd.{process}.ctl"));
+    let ended = tokio::select! {
+        ended = child.wait() => ended,
+        () = hangs(process, &socket) => {
+            tracing::error!(process, "ovn-northd answers nothing and uses no CPU; killing it");
+            let _ = child.start_kill();
+            child.wait().await
+        }
+    };
+    // A killed one leaves its socket behind.
+    let _ = std::fs::remove_file(&socket);
+    if let Some(log) = log {
+        // It ends with the pipe.
+        let _ = log.await;
+    }
+    ended.map_or_else(|error| error.to_string(), |status| status.to_string())
+}
+
+async fn copy_log(stderr: ChildStderr) {
+    let mut lines = BufReader::new(stderr).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        tracing::warn!(target: "ovn_northd", "{line}");
+    }
+}
+
+/// Returns when it hangs. One that computes does not answer either, for minutes in a large cluster, but uses CPU.
+async fn hangs(process: u32, socket: &Path) {
+    let mut silent: Option<(Instant, String)> = None;
+    loop {
+        sleep(LOOK).await;
+        let answers = timeout(LOOK, control_command(socket, "version", &[])).await.is_ok_and(|answer| answer.is_ok());
+        if answers || !socket.exists() {
+            silent = None;
+            continue;
+        }
+        let used = cpu_time(process);
+        match &silent {
+            Some((since, before)) if *before == used => {
+                if since.elapsed() >= HANGS {
+                    return;
+                }
+            }
+            _ => silent = Some((Instant::now(), used)),
+        }
+    }
+}
+
+/// The CPU time that a process has used, as the kernel writes it.
+fn cpu_time(process: u32) -> String {
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // Behind the name, which may hold anything: the state is the first word, user and system time the 12th and 13th.
+    let words = text.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().skip(11).take(2).collect::<Vec<_>>());
+    words.unwrap_or_default().join(" ")
 }
 
 #[cfg(test)]
@@ -174,6 +240,14 @@ mod tests {
         assert_eq!(key(&access(unix, Some("nb")), &access(tls, Some("sb"))).as_deref(), Some("/sb/key"));
         assert_eq!(key(&access(tls, Some("nb")), &access(unix, Some("sb"))).as_deref(), Some("/nb/key"));
         assert_eq!(key(&access(unix, None), &access(tls, Some("sb"))).as_deref(), Some("/sb/key"));
+    }
+
+    #[test]
+    fn cpu_time_is_read() {
+        let own = cpu_time(std::process::id());
+        let numbers: Vec<u64> = own.split(' ').map(|word| word.parse().unwrap()).collect();
+        assert_eq!(numbers.len(), 2, "{own}");
+        assert_eq!(cpu_time(0), "");
     }
 
     #[test]

@@ -15,8 +15,8 @@ use ovsdb::replica::Snapshot;
 use ovsdb::transaction::Transaction;
 use topology::release::{Release, release};
 
-use crate::databases;
 use crate::options::DatabaseAccess;
+use crate::{databases, leader_lock};
 
 /// How long the database may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -79,13 +79,19 @@ pub enum ReleaseError {
 }
 
 /// Releases the database, or says what that would take. Nothing is done if the other controller has nothing in place for
-/// something of ours (`unreplaced`), unless that is to be removed as well.
-pub async fn release_database(options: &ReleaseOptions) -> Result<Release, ReleaseError> {
+/// something of ours (`unreplaced`), unless that is to be removed as well. A dry run also says who would refuse it.
+pub async fn release_database(options: &ReleaseOptions) -> Result<(Release, Option<ReleaseError>), ReleaseError> {
     let client = databases::northbound(&options.northbound);
     connected(&client).await?;
-    if !options.force && !options.dry_run {
-        check_leader(options, &client.snapshot()).await?;
-    }
+    let leader = if options.force { Ok(()) } else { check_leader(options, &client).await };
+    let in_the_way = match leader {
+        Err(error) if !options.dry_run => return Err(error),
+        leader => leader.err(),
+    };
+    release_now(options, &client).await.map(|release| (release, in_the_way))
+}
+
+async fn release_now(options: &ReleaseOptions, client: &Client) -> Result<Release, ReleaseError> {
     for _ in 0..ATTEMPTS {
         let snapshot = client.snapshot();
         let release = release(&snapshot);
@@ -139,12 +145,20 @@ fn guarded(transaction: &Transaction, cell: Option<SequenceCell>, snapshot: &Sna
     (guarded, Some(guard))
 }
 
-/// An error if the writer of the last sequence value holds the Lease and renews it. The other controller may hold a Lease of
-/// that name as well, so a holder who is not that writer does not count. Whether it renews is observed, not read off
-/// clocks.
-async fn check_leader(options: &ReleaseOptions, snapshot: &Snapshot) -> Result<(), ReleaseError> {
-    let value = databases::cell(snapshot).and_then(|cell| cell.value_in(snapshot));
+/// An error if a controller of ours leads. Its session holds a lock in this very database; and it is the writer of the last
+/// sequence value, and holds the Lease and renews it. The second is for one that has just lost its session, and needs the
+/// Lease's right name. The other controller may hold a Lease of that name as well, so a holder who is not that writer does
+/// not count. Whether it renews is observed, not read off clocks.
+async fn check_leader(options: &ReleaseOptions, client: &Client) -> Result<(), ReleaseError> {
+    let snapshot = client.snapshot();
+    let value = databases::cell(&snapshot).and_then(|cell| cell.value_in(&snapshot));
     let Some(writer) = value.as_deref().and_then(|value| value.split('/').next()) else { return Ok(()) };
+    let free = client.lock(leader_lock::LOCK).await.map_err(|error| ReleaseError::Unreachable(error.to_string()))?;
+    if !free {
+        return Err(ReleaseError::Leads(writer.to_owned()));
+    }
+    // Not kept: who starts to lead now is fenced off by the transaction itself.
+    client.unlock(leader_lock::LOCK).await.map_err(|error| ReleaseError::Unreachable(error.to_string()))?;
     let api = Api::from_kubeconfig(options.kubeconfig.as_deref(), None).await?;
     let (namespace, name) = &options.lease;
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}");

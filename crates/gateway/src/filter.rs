@@ -85,7 +85,8 @@ fn body(facts: &Facts) -> String {
         none.map(move |exposed| format!("iifname \"{bridge}\" {} drop", asked(exposed)))
     };
     chain(&mut text, "input", "filter hook input priority 0", nowhere(true));
-    chain(&mut text, "forward", "filter hook forward priority 0", nowhere(false));
+    let forward = std::iter::once(not_into_tunnels(facts)).chain(nowhere(false));
+    chain(&mut text, "forward", "filter hook forward priority 0", forward);
     chain(&mut text, "postrouting", "nat hook postrouting priority 100", leaving(facts).into_iter());
     text
 }
@@ -141,6 +142,11 @@ fn to_inside(v6: bool) -> [String; 2] {
     ]
 }
 
+/// Pods that leave through the host do so under its address, which other nodes take for a tunnel's (see the same in flows).
+fn not_into_tunnels(facts: &Facts) -> String {
+    format!("iifname \"{}\" udp dport {} drop", facts.network.management, facts.network.tunnel_port)
+}
+
 /// With `route_localnet` the kernel would take packets for and from its loopback addresses also from the network: a pod could
 /// reach what listens there. Answers to the host's own come by before they are translated back, and pass.
 fn not_from_loopback(facts: &Facts) -> [String; 2] {
@@ -170,6 +176,9 @@ fn guard(bridge: &str, exposed: &Exposed) -> Option<String> {
     Some(format!("iifname \"{bridge}\" {}{from} drop", asked(exposed)))
 }
 
+/// Without one the kernel takes another with each new table, and clients would move.
+const SEED: &str = "0x6f766e6b";
+
 fn to_endpoints(bridge: &str, exposed: &Exposed, endpoints: &[&(IpAddr, u16)]) -> Option<String> {
     let Words { ip, .. } = words(exposed.place.is_ipv6());
     let target = match endpoints {
@@ -179,10 +188,15 @@ fn to_endpoints(bridge: &str, exposed: &Exposed, endpoints: &[&(IpAddr, u16)]) -
             IpAddr::V6(address) => format!("[{address}]:{port}"),
         },
         many => {
-            let choice = if exposed.affinity { format!("jhash {ip} saddr") } else { "numgen random".to_owned() };
+            let count = many.len();
+            let choice = if exposed.affinity {
+                format!("jhash {ip} saddr mod {count} seed {SEED}")
+            } else {
+                format!("numgen random mod {count}")
+            };
             let ways = many.iter().enumerate().map(|(place, (address, port))| format!("{place} : {address} . {port}"));
             let ways: Vec<String> = ways.collect();
-            format!("{choice} mod {} map {{ {} }}", many.len(), ways.join(", "))
+            format!("{choice} map {{ {} }}", ways.join(", "))
         }
     };
     Some(format!("iifname \"{bridge}\" {} dnat {ip} to {target}", asked(exposed)))

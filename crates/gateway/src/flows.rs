@@ -208,6 +208,9 @@ impl Maker<'_> {
         for Words { udp, .. } in &WORDS {
             self.add(FIRST, TUNNELS, format!("{udp},in_port={uplink},dl_dst={mac},tp_dst={port}"), "LOCAL");
             self.add(FIRST, TUNNELS, format!("{udp},in_port=LOCAL,tp_dst={port}"), format!("output:{uplink}"));
+            // Pods leave under this host's address, which other nodes take for a tunnel's: a pod that writes its own tunnel
+            // headers would put frames onto any switch, past all policies.
+            self.add(FIRST, TUNNELS, format!("{udp},in_port={patch},tp_dst={port}"), "drop");
         }
         // Its MAC is the host's: no bridge may learn it here, nor send back what it knows of.
         self.add(FIRST, STRAY, format!("in_port={patch}"), "drop");

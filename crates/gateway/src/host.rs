@@ -93,6 +93,8 @@ pub fn host(facts: &Facts) -> HostPlan {
         }
         settings(&mut plan, facts, v6);
     }
+    // Any pod of the node can send advertisements there, whatever the cluster's families and policies.
+    plan.sysctls.push(Sysctl { device: Device::Management, v6: true, name: "accept_ra", value: "0" });
     plan.management_mac = Mac::for_addresses(&management);
     plan
 }

@@ -50,6 +50,11 @@ impl Mac {
         Self([COMPUTED[0], COMPUTED[1], a, b, c, d])
     }
 
+    /// Whether it looks like one that goes with an address.
+    pub fn is_computed(self) -> bool {
+        self.0.starts_with(&COMPUTED)
+    }
+
     /// The MAC of an interface with these addresses: that of its first IPv4 address, else of its first address;
     /// `None` without any.
     pub fn for_addresses(addresses: &[IpAddr]) -> Option<Self> {

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// So many problems of one object are told at once: an Event has no room for more.
+const MOST_TOLD: usize = 5;
+
 /// Why an object is parked: what it has stays as it is, and somebody is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
@@ -18,6 +21,26 @@ impl Refusal {
     /// A refusal.
     pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
         Self { reason, message: message.into(), detail: None }
+    }
+
+    /// All of them in one, under the first one's reason: each of an object's problems is to be seen at once.
+    pub(crate) fn of_all(refusals: Vec<Self>) -> Option<Self> {
+        let mut known: Vec<Self> = Vec::new();
+        for refusal in refusals {
+            if !known.contains(&refusal) {
+                known.push(refusal);
+            }
+        }
+        let more = known.len().saturating_sub(MOST_TOLD);
+        known.truncate(MOST_TOLD);
+        let details: Vec<String> = known.iter().filter_map(|refusal| refusal.detail.clone()).collect();
+        let mut messages: Vec<String> = known.iter().map(|refusal| refusal.message.clone()).collect();
+        if more > 0 {
+            messages.push(format!("and {more} more"));
+        }
+        let first = known.first()?;
+        let detail = (!details.is_empty()).then(|| details.join("; "));
+        Some(Self::new(first.reason, messages.join("; ")).with_detail(detail))
     }
 
     /// With something for administrators only.
@@ -59,6 +82,18 @@ pub(crate) fn in_the_way(kind: &str, namespace: &str, name: &dyn fmt::Display, r
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn several_are_told_at_once() {
+        let refusals: Vec<Refusal> = [1, 2, 1, 3, 4, 5, 6, 7]
+            .map(|number| {
+                Refusal::new("AddressTaken", number.to_string()).with_detail((number < 3).then(|| "x".into()))
+            })
+            .into();
+        let all = Refusal::of_all(refusals).unwrap();
+        assert_eq!((all.message.as_str(), all.detail.as_deref()), ("1; 2; 3; 4; 5; and 2 more", Some("x; x")));
+        assert_eq!(Refusal::of_all(Vec::new()), None);
+    }
 
     #[test]
     fn objects_of_other_namespaces_are_named_to_administrators_only() {

@@ -22,6 +22,8 @@ pub struct ClusterSettings {
     pub snat_per_pod: bool,
     /// Packets that leave a node's switch are not larger than this.
     pub gateway_mtu: u32,
+    /// Where the databases are reached: no Service may have these addresses.
+    pub databases: Vec<IpAddr>,
     /// What the northbound server can do.
     pub features: Features,
 }
@@ -99,6 +101,7 @@ impl ClusterSettings {
             multicast: false,
             snat_per_pod: false,
             gateway_mtu: 1400,
+            databases: Vec::new(),
             features: Features::default(),
         }
     }

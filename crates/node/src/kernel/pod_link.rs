@@ -148,6 +148,7 @@ impl PodLink {
         if self.addresses.iter().any(|address| address.address().is_ipv6()) {
             allow_ipv6(name).map_err(trying(format!("IPv6 on {name}")))?;
         }
+        ignore_advertisements(name).map_err(trying(format!("no router advertisements on {name}")))?;
         let index = index_of(&mut inside, name).map_err(trying(format!("interface {name}")))?;
         for address in &self.addresses {
             let message = RouteNetlinkMessage::NewAddress(address_message(*address, index));
@@ -424,6 +425,14 @@ fn route_message(Route { to, by }: Route, index: u32) -> RouteMessage {
     }
     message.attributes.push(RouteAttribute::Oif(index));
     message
+}
+
+/// All routes are ours to give: an advertisement comes from another pod of the node, and OVN lets those pass.
+fn ignore_advertisements(interface: &str) -> io::Result<()> {
+    match std::fs::write(format!("/proc/sys/net/ipv6/conf/{interface}/accept_ra"), "0") {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// A runtime may make namespaces in which IPv6 is off until somebody needs it.

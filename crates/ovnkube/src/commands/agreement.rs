@@ -83,6 +83,12 @@ pub(super) fn cluster(config: &Config) -> anyhow::Result<ClusterSettings> {
     cluster.multicast = parsed(config, &settings::MULTICAST)?;
     cluster.snat_per_pod = parsed(config, &settings::SNAT_PER_POD)?;
     cluster.gateway_mtu = parsed(config, &settings::MTU)?;
+    cluster.databases = [&settings::NB_ADDRESS, &settings::SB_ADDRESS]
+        .iter()
+        .filter_map(|setting| Remote::parse_list(config.value(setting).ok()?).ok())
+        .flatten()
+        .filter_map(|remote| remote.endpoint()?.host.parse().ok())
+        .collect();
     cluster.check()?;
     let (v6, mtu) = (cluster.has_family(true), cluster.gateway_mtu);
     anyhow::ensure!(!v6 || mtu >= 1280, "mtu: {mtu} is too small for IPv6 pods, which need 1280 at least");

@@ -23,7 +23,7 @@ pub(super) fn run(command: &Release, given: &Given) -> anyhow::Result<ExitCode> 
         remove_unreplaced: command.remove_unreplaced,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let release = runtime.block_on(release_database(&options))?;
+    let (release, in_the_way) = runtime.block_on(release_database(&options))?;
     let held_back = !release.unreplaced.is_empty() && !command.remove_unreplaced;
     let mut text = String::new();
     for (rows, done, would) in [
@@ -37,11 +37,15 @@ pub(super) fn run(command: &Release, given: &Given) -> anyhow::Result<ExitCode> 
         writeln!(text, "not in place at the other controller: {object}")?;
     }
     console::print(&text)?;
+    if let Some(error) = in_the_way {
+        anyhow::bail!("this release would be refused: {error}");
+    }
     if held_back {
         let many = release.unreplaced.len();
         eprintln!(
             "error: nothing was released: the other controller has no rows in place for {many} objects; hint: start it and \
-             run this again when it has synced; for objects that do not exist any more, use --remove-unreplaced"
+             run this again when it has synced; --remove-unreplaced removes their rows all the same, which opens policies and cuts \
+             Services off: only for objects that do not exist any more"
         );
         return Ok(ExitCode::from(CHANGES));
     }

@@ -231,6 +231,12 @@ fn northd_comes_with_the_leader() {
     until("another northd runs", || northds_of(&cluster, "c1").iter().any(|pid| *pid != first[0]).then_some(()));
     cluster.apply(&node("n2"));
     reaches_southbound("n2");
+    // One that hangs is killed: it neither answers nor works.
+    let hung = northds_of(&cluster, "c1");
+    assert!(Command::new("kill").args(["-STOP", &hung[0].to_string()]).status().unwrap().success());
+    until("the hung northd is replaced", || {
+        northds_of(&cluster, "c1").first().filter(|pid| **pid != hung[0]).map(|_| ())
+    });
     assert!(cluster.lab.terminate("c1", PATIENCE).unwrap().success());
     cluster.wait_leader("c2");
     cluster.apply(&node("n3"));

@@ -2,6 +2,7 @@
 //! node agent made.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod affinity;
 mod another_bridge;
 #[allow(dead_code)]
 #[path = "../controller/cluster.rs"]

@@ -43,6 +43,28 @@ fn takes_no_port_of_the_host(pod: &Pod, node: &Machine, outside: &Machine, v6: b
     });
 }
 
+/// Pods leave under their node's address, which other nodes take for a tunnel's: what a pod sends to the tunnels' port stays.
+fn writes_into_no_tunnel(pod: &Pod, outside: &Machine, v6: bool) {
+    const TUNNELS: u16 = 6081;
+    let any = if v6 { "[::]" } else { "0.0.0.0" };
+    let bind = |port: u16| {
+        let socket = UdpSocket::bind(format!("{any}:{port}")).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        socket
+    };
+    let (tunnels, other) = outside.with_network(|| (bind(TUNNELS), bind(TUNNELS + 1))).unwrap();
+    let of_pod = pod.with_network(|| bind(0)).unwrap();
+    let target = |port: u16| SocketAddr::new(underlay(OUTSIDE, v6), port);
+    let mut buffer = [0; 16];
+    until("the outside hears the pod at another port", || {
+        of_pod.send_to(b"tunnel", target(TUNNELS)).ok()?;
+        of_pod.send_to(b"other", target(TUNNELS + 1)).ok()?;
+        other.recv_from(&mut buffer).ok()
+    });
+    let heard = tunnels.recv_from(&mut buffer);
+    assert!(heard.is_err(), "a pod's own tunnel header left its node: {heard:?}");
+}
+
 /// An address that somebody sends to n1.
 fn external(number: u8, v6: bool) -> IpAddr {
     if v6 { format!("2001:db8:2::{number}").parse().unwrap() } else { IpAddr::from([192, 0, 2, number]) }
@@ -113,6 +135,7 @@ fn everybody_reaches_everybody(purpose: &str, family: Family, mode: &'static str
         assert_eq!(any_of(&["outside"], from_one, at(underlay(OUTSIDE, v6), 9090)), host(1, v6));
         assert_eq!(any_of(&["outside"], from_two, at(underlay(OUTSIDE, v6), 9090)), host(2, v6));
         assert_eq!(any_of(&["n2"], from_one, at(host(2, v6), 9090)), host(1, v6));
+        writes_into_no_tunnel(&one, &outside, v6);
         // To their own host they are who they are, and so is the host to them.
         assert_eq!(any_of(&["n1"], from_one, at(host(1, v6), 9090)), of(&one_addresses));
         any_of(&["web-1"], from_n1, at(of(&one_addresses), 8080));

@@ -34,6 +34,10 @@ fn pods_talk(purpose: &'static str, family: Family, count: usize) {
     assert!(!one.run(&["ip", "address", "show", "dev", "eth0", "scope", "global"]).contains("tentative"));
     assert!(one.run(&["ip", "link", "show", "lo"]).contains("UP"));
     assert!(one.run(&["ethtool", "-k", "eth0"]).contains("tx-checksumming: off"));
+    // Whatever another pod advertises, nobody takes its routes from it.
+    let advertisements = |device: &str| format!("/proc/sys/net/ipv6/conf/{device}/accept_ra");
+    assert_eq!(one.run(&["cat", &advertisements("eth0")]).trim(), "0");
+    assert_eq!(site.machine(1).run(&["cat", &advertisements("ovn-k8s-mp0")]).unwrap().trim(), "0");
     if family.has_v4() {
         assert!(one.run(&["ip", "route", "show", "default"]).contains("dev eth0"));
         assert!(one.run(&["ip", "route", "show", "10.96.0.0/16"]).contains("via"));

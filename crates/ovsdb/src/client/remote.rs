@@ -34,6 +34,14 @@ pub struct RemoteError {
 }
 
 impl Remote {
+    /// The host and port; a socket of this machine has none.
+    pub fn endpoint(&self) -> Option<&Endpoint> {
+        match self {
+            Self::Unix(_) => None,
+            Self::Tcp(endpoint) | Self::Ssl(endpoint) => Some(endpoint),
+        }
+    }
+
     /// Reads several, separated by commas.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, RemoteError> {
         let remotes: Vec<Self> = text.split(',').map(|part| part.trim().parse()).collect::<Result<_, _>>()?;

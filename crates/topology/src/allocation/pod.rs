@@ -245,6 +245,13 @@ impl Allocator {
         if !mac.is_usable() {
             return Err(Trouble::no(format!("{mac} is no interface's MAC: it is empty, or stands for a group")));
         }
+        // The MACs of a network of IPv6 alone are sums of addresses: whose this is cannot be told.
+        let mut known = self.nodes.get(node).into_iter().flat_map(NodeAllocation::subnets);
+        if mac.is_computed() && known.all(|subnet| subnet.is_ipv6()) {
+            let why =
+                format!("{mac} begins as MACs that go with addresses do, and may be another's: use another prefix");
+            return Err(Trouble::no(why));
+        }
         // Somebody has, or may get, the address that this MAC is computed from.
         let subnets = self.nodes.get(node).into_iter().flat_map(NodeAllocation::subnets);
         let [_, _, a, b, c, d] = mac.bytes();

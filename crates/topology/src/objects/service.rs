@@ -18,6 +18,9 @@ const FOREIGN_PROXY: &str = "service.kubernetes.io/service-proxy-name";
 /// Whatever has this label, Service or EndpointSlice, is not proxied, as with kube-proxy.
 pub(super) const HEADLESS: &str = "service.kubernetes.io/headless";
 
+/// Each is a flow on every node and several in OVN; a thousand of them cost northd a second.
+const MOST_EXTERNAL: usize = 4096;
+
 /// How long a client stays with its endpoint where nothing is said, and the longest that the API allows.
 const LONGEST_AFFINITY: i64 = 86_400;
 
@@ -220,7 +223,7 @@ impl Spec<'_> {
             Some("Local") => Ok(true),
             Some(other) => Err(format!("spec.{field}: {} is neither Cluster nor Local", shortened(other))),
         };
-        Ok(Some(ServiceSpec {
+        let spec = ServiceSpec {
             kind,
             cluster_ips: addresses("spec.clusterIPs", cluster_ips.into_iter())?,
             ports: self.read_ports(kind)?,
@@ -242,7 +245,16 @@ impl Spec<'_> {
                 None | Some(0) => None,
                 Some(port) => Some(number(format_args!("spec.healthCheckNodePort"), port)?),
             },
-        }))
+        };
+        let (addresses, ports) = (spec.external_ips.len() + spec.ingress_ips.len(), spec.ports.len());
+        if addresses * ports > MOST_EXTERNAL {
+            return Err(format!(
+                "spec.externalIPs: {addresses} external and ingress addresses with {ports} ports are {} load-balancer entries: a \
+                 Service may have {MOST_EXTERNAL}, or all nodes would be busy with it alone",
+                addresses * ports
+            ));
+        }
+        Ok(Some(spec))
     }
 
     fn read_ports(&self, kind: ServiceType) -> Result<Box<[ServicePort]>, String> {
@@ -408,6 +420,10 @@ mod tests {
         }
     }
 
+    fn many_addresses(count: usize) -> Value {
+        (0..count).map(|number| format!("192.0.{}.{}", number / 250, number % 250)).collect::<Vec<_>>().into()
+    }
+
     #[test]
     fn what_is_broken_is_named() {
         let good = json!({"clusterIP": "172.30.0.7", "ports": [{"port": 80}]});
@@ -417,6 +433,7 @@ mod tests {
             ("type", json!("Odd"), "spec.type"),
             ("clusterIPs", json!(["172.30.0.7", "x"]), "spec.clusterIPs[1]"),
             ("externalIPs", json!(["x"]), "spec.externalIPs[0]"),
+            ("externalIPs", many_addresses(MOST_EXTERNAL + 1), "spec.externalIPs"),
             ("ports", json!([{"port": 0}]), "spec.ports[0].port"),
             ("ports", json!([{"port": 70_000}]), "spec.ports[0].port"),
             ("ports", json!([{"port": 80, "nodePort": -1}]), "spec.ports[0].nodePort"),

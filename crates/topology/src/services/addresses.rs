@@ -33,8 +33,15 @@ pub(super) fn refused(field: &str, address: IpAddr, cluster_ip: bool, inputs: In
     if let Some((network, whose)) = ours {
         return refuse(format!("in {network}, which is {whose}"));
     }
+    // The API server allocates a cluster IP and knows its own; what a node says of its addresses takes nothing from Services.
+    if cluster_ip {
+        return None;
+    }
     if store.is_host(address) {
         return refuse("a node's own address".to_owned());
+    }
+    if settings.databases.contains(&address) {
+        return refuse("the address of OVN's databases".to_owned());
     }
     let api_server = ObjectKey::new(API_SERVER.0, API_SERVER.1);
     let mut endpoints = store.slices_of(&api_server).flat_map(|slice| slice.spec.endpoints.iter());

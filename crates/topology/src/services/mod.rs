@@ -11,6 +11,7 @@
 //! from objects alone; the order of events does not matter.
 
 mod addresses;
+mod affinity;
 mod claims;
 mod endpoints;
 mod node;
@@ -18,6 +19,7 @@ mod node;
 use std::net::{IpAddr, SocketAddr};
 
 pub(crate) use self::addresses::is_api_server;
+pub(crate) use self::affinity::places;
 pub(crate) use self::claims::{Claim, ServiceIndex, claims};
 pub use self::endpoints::{Choice, Endpoints, Target};
 pub use self::node::{Exposure, NodeServices, Place};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use netmodel::Prefix;
 
-use super::{Choice, Claim, Inputs, Target, Vip, decide, is_api_server};
+use super::{Choice, Claim, Inputs, Target, Vip, decide, is_api_server, places};
 use crate::identity::{Name, ObjectKey};
 use crate::objects::{Annotated, Endpoint, Labels, NodeFacts, Protocol, ServiceFacts, SliceFacts};
 use crate::settings::ClusterSettings;
@@ -188,13 +188,14 @@ impl NodeServices {
                         Vip::NodePort { v6, port } => (Place::Node { v6 }, port),
                     };
                     let local = one.keeps_source && one.routers == Choice::Local;
+                    let endpoints = if local { served.endpoints.local(&self.node) } else { Vec::new() };
                     exposures.push(Exposure {
                         place,
                         protocol: served.port.protocol,
                         port,
                         inside,
                         keeps_source: one.keeps_source,
-                        endpoints: if local { served.endpoints.local(&self.node) } else { Vec::new() },
+                        endpoints: if spec.affinity { places(&endpoints) } else { endpoints },
                         ranges: if one.guarded { spec.source_ranges.to_vec() } else { Vec::new() },
                         affinity: spec.affinity,
                     });

@@ -181,6 +181,14 @@ fn no_packet_is_lost_from_go_to_ours_and_back() {
     let leads = cluster.release(&[]);
     let words = String::from_utf8_lossy(&leads.stderr).into_owned();
     assert!(leads.status.code() == Some(1) && words.contains("controller c1 leads"), "{words}");
+    // Also where its Lease is looked for in the wrong place, and whatever may be removed.
+    let elsewhere = ["--leader-election-namespace", "default"];
+    for more in [&["--remove-unreplaced"][..], &["--dry-run"]] {
+        let leads = cluster.release(&[&elsewhere, more].concat());
+        let words = String::from_utf8_lossy(&leads.stderr).into_owned();
+        assert!(leads.status.code() == Some(1) && words.contains("controller c1 leads"), "{more:?}: {words}");
+    }
+    assert_eq!(ours, cluster.whole());
     assert!(cluster.lab.terminate("c1", PATIENCE).unwrap().success());
     let early = cluster.release(&[]);
     let words = String::from_utf8_lossy(&early.stdout).into_owned();

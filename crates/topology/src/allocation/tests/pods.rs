@@ -43,6 +43,20 @@ fn ipv6_pods_have_a_mac_from_the_hash_of_their_address() {
 }
 
 #[test]
+fn a_mac_of_anothers_ipv6_address_cannot_be_asked_for() {
+    let mut allocator = ready(&["fd01::/48/64"]);
+    for whose in ["fd01::1", "fd01::9"] {
+        let wish = json!({"mac": netmodel::Mac::for_address(address(whose)).to_string()});
+        let thief = pod("thief", &[(REQUEST, &request(&wish))]);
+        refused(
+            allocator.settle_pod(&thief, None),
+            "StaticAddressRefused",
+            &["may be another's", "use another prefix"],
+        );
+    }
+}
+
+#[test]
 fn a_pod_waits_for_its_node() {
     let mut allocator = small();
     let web = pod("web", &[]);

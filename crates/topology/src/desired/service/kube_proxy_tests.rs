@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::tests::World;
 use crate::identity::ObjectKey;
-use crate::objects::{ServiceFacts, SliceFacts};
+use crate::objects::{NodeFacts, ServiceFacts, SliceFacts};
 
 /// A Service of two named ports.
 fn put_web(world: &mut World, status: &Value) {
@@ -101,4 +101,32 @@ fn the_api_servers_address_is_no_services() {
     assert_eq!(world.told("thief").len(), 1);
     let refusal = world.made("thief").unwrap().refusal.unwrap();
     assert!(refusal.message.starts_with("spec.externalIPs: 203.0.113.5 is the API server's own address"), "{refusal}");
+}
+
+/// What a node says of its addresses takes no cluster IP away: the API server allocates those.
+#[test]
+fn a_node_cannot_claim_a_cluster_ip() {
+    let mut world = World::v4();
+    let node = json!({"metadata": {"name": "n1", "uid": "n1", "annotations":
+        {"k8s.ovn.org/host-cidrs": "[\"192.0.2.10/24\",\"172.30.0.7/32\"]"}}});
+    world.store.put_node(NodeFacts::parse(&node.to_string()).unwrap());
+    world.service("web", json!({"clusterIP": "172.30.0.7", "externalIPs": ["192.0.2.10"], "ports": [{"port": 80}]}));
+    assert_eq!(world.told("web"), ["web_TCP_cluster 172.30.0.7:80 → "]);
+    let refusal = world.made("web").unwrap().refusal.unwrap();
+    assert!(refusal.message.contains("192.0.2.10 is a node's own address"), "{refusal}");
+}
+
+/// A Service with the databases' addresses would cut all nodes off; and all of its problems are told at once.
+#[test]
+fn the_databases_addresses_are_no_services() {
+    let mut world = World::v4();
+    world.settings.databases = vec!["203.0.113.6".parse().unwrap()];
+    let spec =
+        json!({"clusterIP": "172.30.0.66", "externalIPs": ["203.0.113.6", "10.128.0.9"], "ports": [{"port": 6642}]});
+    world.service("thief", spec);
+    assert_eq!(world.told("thief").len(), 1);
+    let refusal = world.made("thief").unwrap().refusal.unwrap();
+    for problem in ["203.0.113.6 is the address of OVN's databases", "10.128.0.9 is in 10.128.0.0/14"] {
+        assert!(refusal.message.contains(problem), "{refusal}");
+    }
 }

@@ -34,7 +34,7 @@ use crate::contribution::{Contribution, Draft};
 use crate::identity::{ObjectKey, Owner, hashed_name};
 use crate::objects::{NodeFacts, Protocol, ServiceFacts, ServicePort, ServiceSpec};
 use crate::refusal::Refusal;
-use crate::services::{Choice, Decision, Endpoints, Inputs, Served, Target, Vip, decide};
+use crate::services::{Choice, Decision, Endpoints, Inputs, Served, Target, Vip, decide, places};
 use crate::settings::Masquerade;
 
 /// What the names of a Service's variables begin with; they say whose a variable is.
@@ -131,7 +131,7 @@ pub(super) fn desired(key: &ObjectKey, given: Given<'_>) -> Result<Contribution,
     let prefix = variable_prefix(key);
     let mut maker = Maker { service, spec, given, draft, balancers: BTreeMap::new(), guarded: BTreeMap::new(), prefix };
     let Decision { ports, refusals } = decide(service, Inputs { settings: given.settings, store: given.store });
-    for refusal in refusals {
+    if let Some(refusal) = Refusal::of_all(refusals) {
         maker.draft.refuse(refusal);
     }
     for served in &ports {
@@ -185,8 +185,11 @@ impl Maker<'_> {
         if template.is_some() && !self.has_templates(vip) {
             return;
         }
-        let backends =
-            if plain { written(&endpoints.all()) } else { format!("^{}", self.variable(port, v6, choice, router)) };
+        let backends = if plain {
+            written(&self.placed(endpoints.all()))
+        } else {
+            format!("^{}", self.variable(port, v6, choice, router))
+        };
         match vip {
             Vip::NodePort { v6, port: number } => {
                 for n in 0..self.given.store.most_addresses(v6) {
@@ -283,7 +286,7 @@ impl Maker<'_> {
 
     /// What clients of a node get; `router` is what its gateway router has to write.
     fn of_node(&self, choice: Choice, node: &NodeFacts, router: bool, endpoints: &Endpoints<'_>) -> String {
-        let mut chosen = endpoints.of_node(choice, node);
+        let mut chosen = self.placed(endpoints.of_node(choice, node));
         if router && endpoints.is_host(node) {
             for (address, _) in &mut chosen {
                 let v6 = address.is_ipv6();
@@ -327,8 +330,16 @@ impl Maker<'_> {
     /// its endpoint as long as that is there. OVN's own `affinity_timeout` drops the first packet of each client, and
     /// the datapath in userspace all that follow (decision 15).
     fn chooses_by(&self) -> BTreeSet<String> {
-        let affinity = self.spec.affinity && self.given.settings.features.has(Feature::SessionAffinity);
-        if affinity { ["ip_dst", "ip_src"].map(String::from).into() } else { BTreeSet::new() }
+        if self.has_affinity() { ["ip_dst", "ip_src"].map(String::from).into() } else { BTreeSet::new() }
+    }
+
+    fn has_affinity(&self) -> bool {
+        self.spec.affinity && self.given.settings.features.has(Feature::SessionAffinity)
+    }
+
+    /// Endpoints as the load balancer lists them.
+    fn placed(&self, endpoints: Vec<Target>) -> Vec<Target> {
+        if self.has_affinity() { places(&endpoints) } else { endpoints }
     }
 
     fn options(&self, kind: Kind) -> StringMap {
