@@ -1,4 +1,5 @@
-//! A pod with its own tools against the databases: it reaches their ports, and they do not talk to it.
+//! A pod with its own tools against the databases: it reaches their ports, and they do not talk to it. And the token of a
+//! node's agent against the objects of other nodes.
 
 use lab::matrix::sandbox_network;
 use lab::pki::Authority;
@@ -74,4 +75,47 @@ pub(crate) fn cannot_write_the_databases(lab: &Lab) {
         let marks = marks(lab, database);
         assert!(marks.contains("shown-to-be-reachable") && !marks.contains("intruder"), "{marks}");
     }
+}
+
+/// The token of n2's agent, as whoever broke into n2 finds it, writes the object of n2 and of no other node; a token of the
+/// same account that no node is bound to writes none. (`kubectl patch` reads first, which agents may not.)
+pub(crate) fn cannot_write_other_nodes(lab: &Lab) {
+    let ours = |words: &[&str]| lab.kubectl(&[&["-n", "ovn-kubernetes"], words].concat()).unwrap();
+    let api = ours(&["get", "configmap", "ovn-config", "-o", "jsonpath={.data.k8s_apiserver}"]);
+    let on_n2 = ["get", "pods", "-l", "app=ovnkube", "--field-selector", "spec.nodeName=n2"];
+    let agent = ours(&[&on_n2[..], &["-o", "jsonpath={.items[0].metadata.name}"]].concat());
+    let file = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+    let own = ours(&["exec", agent.trim(), "-c", "ovnkube-node", "--", "cat", file]);
+    let bind = ["--bound-object-kind", "Pod", "--bound-object-name", agent.trim()];
+    let bound = ours(&[&["create", "token", "ovnkube-node"], &bind[..]].concat());
+    let unbound = ours(&["create", "token", "ovnkube-node"]);
+
+    let machine = lab.machine("n2").unwrap();
+    let patch = |token: &str, node: &str, body: &Value| -> Value {
+        let address = format!("{}/api/v1/nodes/{node}/status", api.trim());
+        let bearer = format!("Authorization: Bearer {}", token.trim());
+        let kind = "Content-Type: application/strategic-merge-patch+json";
+        let body = body.to_string();
+        let words = ["curl", "-gsSk", "-X", "PATCH", "-H", &bearer, "-H", kind, "-d", &body, &address];
+        serde_json::from_str(&machine.run(&words).unwrap()).unwrap()
+    };
+    let annotation = json!({"metadata": {"annotations": {"example.com/intruder": "yes"}}});
+    let condition = json!({"status": {"conditions": [{"type": "example.com/Intruder", "status": "True"}]}});
+    let refused = |answer: &Value, why: &str| {
+        assert_eq!((&answer["kind"], &answer["code"]), (&json!("Status"), &json!(403)), "{answer}");
+        assert!(answer["message"].as_str().is_some_and(|message| message.contains(why)), "{answer}");
+    };
+    for body in [&annotation, &condition] {
+        for token in [&own, &bound] {
+            refused(&patch(token, "n1", body), "bound to node n2, the request is for node n1");
+            let answer = patch(token, "n2", body);
+            assert_eq!(answer["kind"], "Node", "{answer}");
+        }
+        refused(&patch(&unbound, "n2", body), "bound to no node");
+    }
+    // That would bring it a pod of the control plane, with a token that writes all nodes.
+    let label = json!({"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}});
+    refused(&patch(&own, "n2", &label), "may not change the labels");
+    let n1 = lab.kubectl(&["get", "node", "n1", "-o", "json"]).unwrap();
+    assert!(!n1.to_lowercase().contains("intruder"), "{n1}");
 }

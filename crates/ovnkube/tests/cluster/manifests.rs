@@ -1,5 +1,5 @@
 //! What the manifests of `deploy/` promise: no container without a seccomp profile, none of the network's without probes,
-//! mutual TLS, and no account that nothing uses.
+//! mutual TLS, no account that nothing uses, and admission policies that are in force for the accounts there are.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -105,4 +105,32 @@ fn the_annotations_that_we_read_are_reserved() {
     for annotation in read.into_iter().chain([topology::objects::POD_NETWORKS]) {
         assert!(policy.contains(&format!("'{annotation}'")), "{annotation}");
     }
+}
+
+/// A policy without a binding does nothing, and one that may fail open refuses nothing.
+#[test]
+fn every_admission_policy_is_in_force() {
+    let objects = objects("ovnkube");
+    let bindings: Vec<&Value> = named(&objects, "ValidatingAdmissionPolicyBinding").collect();
+    assert_eq!(bindings.len(), named(&objects, "ValidatingAdmissionPolicy").count());
+    for policy in named(&objects, "ValidatingAdmissionPolicy") {
+        let binding =
+            bindings.iter().find(|binding| binding["spec"]["policyName"] == policy["metadata"]["name"]).unwrap();
+        assert_eq!(binding["spec"]["validationActions"], serde_json::json!(["Deny"]), "{binding}");
+        assert_eq!(policy["spec"]["failurePolicy"], "Fail", "{policy}");
+    }
+}
+
+/// The policy that binds agents to their nodes is about the account that the agents' pods have.
+#[test]
+fn agents_are_bound_to_their_own_nodes() {
+    let objects = objects("ovnkube");
+    let (_, agents) = pods(&objects).into_iter().find(|(name, _)| *name == "ovnkube").unwrap();
+    let account = agents["serviceAccountName"].as_str().unwrap();
+    let mut policies = named(&objects, "ValidatingAdmissionPolicy");
+    let policy = policies.find(|policy| policy["metadata"]["name"] == "ovnkube-agent-own-node").unwrap();
+    let expected = format!("request.userInfo.username == 'system:serviceaccount:ovn-kubernetes:{account}'");
+    assert_eq!(policy["spec"]["matchConditions"][0]["expression"], expected.as_str());
+    let resources = &policy["spec"]["matchConstraints"]["resourceRules"][0]["resources"];
+    assert_eq!(*resources, serde_json::json!(["nodes", "nodes/status"]));
 }

@@ -55,6 +55,7 @@ fn everything_is_as_the_api_says(lab: Lab, families: &[&str]) {
     }
     tools_work_in_pods(&lab);
     intruder::cannot_write_the_databases(&lab);
+    intruder::cannot_write_other_nodes(&lab);
     // Removing the cluster leaves nothing of it: pods, their mounts, networks and cgroups.
     let record = lab.record();
     drop(lab);
