@@ -29,9 +29,20 @@ fn key(name: &str) -> Key {
 
 impl Quiet {
     fn pod(&mut self, name: &str, node: &str, port: &Value) {
+        self.pod_in("ns", name, node, port);
+    }
+
+    fn pod_in(&mut self, namespace: &str, name: &str, node: &str, port: &Value) {
         let spec = json!({"nodeName": node, "containers": [{"ports": [port]}]});
-        self.api.create(ObjectKind::Pod, "ns", name, json!({"metadata": {"annotations": {}}, "spec": spec}));
+        self.api.create(ObjectKind::Pod, namespace, name, json!({"metadata": {"annotations": {}}, "spec": spec}));
         self.rest();
+    }
+
+    /// What somebody in `ns` is told, and what only administrators read.
+    fn told(&self, name: &str) -> (String, String) {
+        let mut parked = self.controller.engine.parked();
+        let (_, why) = parked.find(|(owner, _)| owner.name() == format!("ns/{name}")).unwrap();
+        (why.message.clone(), why.detail.clone().unwrap_or_default())
     }
 
     /// What a column of the rows of a table says.
@@ -98,6 +109,26 @@ fn a_node_port_of_a_service_comes_first() {
     world.api.delete(&(ObjectKind::Service, "ns".into(), "web".into()));
     world.rest();
     assert_eq!((balancers(&world).len(), world.refusal("web")), (1, None));
+}
+
+/// Whoever has a port in another namespace is for administrators to know.
+#[test]
+fn holders_of_ports_in_other_namespaces_are_not_named() {
+    let mut world = world();
+    world.pod_in("bank", "vault", "n1", &json!({"containerPort": 80, "hostPort": 9080}));
+    world.pod("late", "n1", &json!({"containerPort": 80, "hostPort": 9080}));
+    let ports = json!([{"port": 80, "nodePort": 30080}]);
+    let service = json!({"metadata": {}, "spec": {"type": "NodePort", "clusterIP": "172.30.0.7", "ports": ports}});
+    world.api.create(ObjectKind::Service, "bank", "teller", service);
+    world.pod("web", "n1", &json!({"containerPort": 80, "hostPort": 30080}));
+    for (pod, shown, detail) in [
+        ("late", "taken by a Pod of another namespace, which is older", "it is Pod bank/vault"),
+        ("web", "taken by a Service of another namespace", "it is Service bank/teller"),
+    ] {
+        let (message, own) = world.told(pod);
+        assert!(message.contains(shown) && !message.contains("bank"), "{message}");
+        assert_eq!(own, detail);
+    }
 }
 
 #[test]

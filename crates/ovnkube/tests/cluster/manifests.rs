@@ -8,7 +8,12 @@ use serde_json::Value;
 
 /// All objects of the manifests in a folder of `deploy/`.
 fn objects(folder: &str) -> Vec<Value> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(folder);
+    objects_in(&format!("deploy/{folder}"))
+}
+
+/// All objects of the manifests in a folder.
+fn objects_in(folder: &str) -> Vec<Value> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder);
     let mut objects = Vec::new();
     for entry in std::fs::read_dir(&folder).unwrap() {
         let path = entry.unwrap().path();
@@ -35,9 +40,9 @@ fn pods(objects: &[Value]) -> Vec<(&str, &Value)> {
 
 #[test]
 fn every_container_has_a_seccomp_profile_and_ours_have_probes() {
-    let (ours, examples) = (objects("ovnkube"), objects("examples"));
-    assert!(pods(&ours).len() >= 2 && !pods(&examples).is_empty());
-    for (name, pod) in pods(&ours).into_iter().chain(pods(&examples)) {
+    let (ours, examples, names) = (objects("ovnkube"), objects("examples"), objects_in("lab/coredns"));
+    assert!(pods(&ours).len() >= 2 && !pods(&examples).is_empty() && !pods(&names).is_empty());
+    for (name, pod) in pods(&ours).into_iter().chain(pods(&examples)).chain(pods(&names)) {
         for list in ["containers", "initContainers"] {
             for container in pod[list].as_array().into_iter().flatten() {
                 let own = &container["securityContext"]["seccompProfile"]["type"];

@@ -9,7 +9,8 @@ use lab::{Kubernetes, Lab, LabSpec};
 use serde_json::json;
 
 use crate::api_door::ApiDoor;
-use crate::cluster::{Cluster, LONG_LEASE, PATIENCE, SHORT_LEASE, Wish, node, pod, until};
+use crate::cluster::{Cluster, LONG_LEASE, PATIENCE, SHORT_LEASE, Wish, node, pod, until, until_within};
+use crate::looking::METRICS;
 
 impl Cluster {
     /// How often a controller began to lead.
@@ -83,7 +84,8 @@ fn handed_over(cluster: &Cluster) {
     assert!(cluster.lab.terminate("c2", PATIENCE).unwrap().success());
 }
 
-/// The lease would run for a minute: that the leader's session with the database has ended explains the take-over.
+/// The lease runs for a minute, and its end is not waited for: that the leader's session with the database has ended
+/// explains the take-over.
 fn killed(cluster: &Cluster) {
     cluster.controller_with("c3", &LONG_LEASE);
     cluster.wait_leader("c3");
@@ -92,7 +94,7 @@ fn killed(cluster: &Cluster) {
     cluster.lab.kill("c3").unwrap();
     let killed = Instant::now();
     cluster.apply(&pod("default", "p3", "n1"));
-    cluster.wait_leader("c4");
+    until_within(PATIENCE / 2, "c4 leads", || (cluster.leaderships("c4") > 0).then_some(()));
     println!("a killed leader was replaced after {:?}", killed.elapsed());
     cluster.network_of("default", "p3");
     assert_eq!(cluster.holder(), "c4");
@@ -145,7 +147,7 @@ fn slow_api(cluster: &Cluster) {
     let door = ApiDoor::open_for_all(cluster);
     let kubeconfig = door.kubeconfig.display().to_string();
     let arguments = [&["--kubeconfig", &kubeconfig][..], &SHORT_LEASE[..]].concat();
-    cluster.controller_with("c7", &arguments);
+    cluster.controller_with("c7", &[&arguments[..], &["--metrics-bind-address", METRICS]].concat());
     cluster.wait_leader("c7");
     cluster.controller_with("c8", &arguments);
     cluster.wait_logged("c8", "standing by");
@@ -172,10 +174,11 @@ fn slow_api(cluster: &Cluster) {
 }
 
 impl Cluster {
-    /// Drift is no secret: the log names table, row and owner, and the pod has an Event.
+    /// Drift is no secret: the log names table, row and owner, the pod has an Event, and a metric counts.
     fn restored_rows_are_reported(&self, leader: &str) {
         self.wait_logged(leader, "another client changed northbound rows of ours; restored them");
         self.wait_logged(leader, "Logical_Switch_Port default_p8");
+        assert!(self.metric("ovnkube_controller_nb_rows_restored_total{table=\"Logical_Switch_Port\"}") >= 1.0);
         until("the pod has an Event", || {
             let events = self.get(&["events", "-n", "default"]);
             let mut events = events["items"].as_array()?.iter();

@@ -160,6 +160,16 @@ fn ports_of_a_node_lead_to_pods(family: Family) {
     let clients = [cluster.bind(1, "default", "near"), cluster.bind(2, "default", "far")];
     let (listener, other) = (web.listen(8080).unwrap(), late.listen(8080).unwrap());
     cluster.event("second", "AddressTaken", &["9080/TCP", "Pod default/first"]);
+    // To another namespace the Event does not say whose it is; the log does.
+    cluster.lab.kubectl(&["create", "namespace", "elsewhere"]).unwrap();
+    let mut stranger = opened("third", "n1", &json!({"containerPort": 8080, "hostPort": 9080}));
+    stranger["metadata"]["namespace"] = json!("elsewhere");
+    cluster.apply(&stranger);
+    let told = cluster.event_in("elsewhere", "third", "AddressTaken", &["9080/TCP", "a Pod of another namespace"]);
+    assert!(!told.contains("default") && !told.contains("first"), "{told}");
+    until("the log names the holder", || {
+        cluster.lab.log("c1").unwrap().contains("it is Pod default/first").then_some(())
+    });
 
     // From outside, and the pod sees who it is; from pods of its own node and of another one; from itself.
     ends(&outside, near, &End::Connected);

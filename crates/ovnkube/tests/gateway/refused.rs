@@ -89,6 +89,17 @@ pub(crate) fn assert_refused(who: &str, client: Client<'_>, target: SocketAddr) 
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused, "UDP from {who} to {target}: {error}");
 }
 
+/// A host is told so also when no router outside answers its gateway router's questions for a next hop. Nothing else works
+/// afterwards.
+pub(crate) fn assert_refused_without_router(site: &Site, node: &Machine, outside: &Machine) {
+    outside.run(&["ip", "link", "set", "dev", "eth0", "down"]).unwrap();
+    site.lab.sbctl(&["--all", "destroy", "MAC_Binding"]).unwrap();
+    site.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
+    for v6 in site.families() {
+        assert_refused("a host without a router", Client::Machine(node), SocketAddr::new(unallocated(v6), 80));
+    }
+}
+
 /// ovn-controller warns of flows with variables that have no value on its chassis.
 pub(crate) fn assert_no_template_warnings(site: &Site) {
     for node in 1..=2 {

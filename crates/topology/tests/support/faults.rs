@@ -65,11 +65,13 @@ pub(crate) struct Faults {
     pub(crate) count: BTreeMap<Fault, usize>,
     /// At the end nothing goes wrong any more.
     pub(crate) over: bool,
+    /// What goes wrong every time, even then.
+    pub(crate) always: Option<Fault>,
 }
 
 impl Faults {
     pub(crate) fn strike(&mut self, fault: Fault, rng: &mut Rng) -> bool {
-        let strikes = !self.over && rng.percent(fault.chance());
+        let strikes = self.always == Some(fault) || !self.over && rng.percent(fault.chance());
         if strikes {
             *self.count.entry(fault).or_default() += 1;
         }

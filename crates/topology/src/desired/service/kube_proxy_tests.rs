@@ -2,8 +2,12 @@
 
 use serde_json::{Value, json};
 
+use super::super::{Given, template};
 use super::tests::World;
-use crate::identity::ObjectKey;
+use crate::allocation::Allocator;
+use crate::contribution::{Aliases, Draft};
+use crate::identity::{ObjectKey, Owner};
+use crate::maps;
 use crate::objects::{NodeFacts, ServiceFacts, SliceFacts};
 
 /// A Service of two named ports.
@@ -129,4 +133,48 @@ fn the_databases_addresses_are_no_services() {
     for problem in ["203.0.113.6 is the address of OVN's databases", "10.128.0.9 is in 10.128.0.0/14"] {
         assert!(refusal.message.contains(problem), "{refusal}");
     }
+}
+
+/// Whose an address is in another namespace is for administrators to know.
+#[test]
+fn a_service_of_another_namespace_is_not_named() {
+    let mut world = World::v4();
+    let metadata = json!({"name": "teller", "namespace": "bank", "uid": "t", "creationTimestamp": "000"});
+    let spec = json!({"clusterIP": "172.30.0.66", "externalIPs": ["192.0.2.100"], "ports": [{"port": 80}]});
+    let older = json!({"metadata": metadata, "spec": spec});
+    world.store.put_service(ServiceFacts::parse(&older.to_string()).unwrap());
+    world.service("web", json!({"clusterIP": "172.30.0.7", "externalIPs": ["192.0.2.100"], "ports": [{"port": 80}]}));
+    let refusal = world.made("web").unwrap().refusal.unwrap();
+    assert!(refusal.message.contains("192.0.2.100:80/TCP is taken by a Service of another namespace"), "{refusal}");
+    assert!(!refusal.message.contains("bank"), "{refusal}");
+    assert_eq!(refusal.detail.as_deref(), Some("it is Service bank/teller"));
+}
+
+/// ovn-controller warns of every variable that has no value on its chassis: a node with fewer addresses than another has a
+/// value for each of them all the same.
+#[test]
+fn every_chassis_has_a_value_for_each_address_variable() {
+    let mut world = World::v4();
+    let hosts = json!(["192.0.2.3/24", "192.0.2.4/24", "192.0.2.5/24"]).to_string();
+    let third = json!({"metadata": {"name": "n3", "uid": "n3", "annotations":
+        {"k8s.ovn.org/node-chassis-id": "c-n3", "k8s.ovn.org/host-cidrs": hosts}}});
+    world.store.put_node(NodeFacts::parse(&third.to_string()).unwrap());
+    let (allocator, aliases) = (Allocator::new(&world.settings).unwrap(), Aliases::default());
+    let given = Given { settings: &world.settings, store: &world.store, allocator: &allocator, aliases: &aliases };
+    let values = |name: &str| -> Vec<String> {
+        let node = world.store.node(name).unwrap();
+        let owner = Owner::Node(node.name.clone());
+        let mut draft = Draft::new(&owner, &node.uid, &aliases);
+        template::add(&mut draft, node, given);
+        let members = draft.finish().members;
+        let pairs = members.iter().map(|member| maps::pair(&member.atom));
+        let mut values: Vec<String> = pairs.map(|(key, value)| format!("{key} = {value}")).collect();
+        values.retain(|value| value.starts_with("NODEIP_"));
+        values.sort();
+        values
+    };
+    // No packet is sent to 0.0.0.0.
+    let one = ["NODEIP_IPv4_0 = 192.0.2.1", "NODEIP_IPv4_1 = 0.0.0.0", "NODEIP_IPv4_2 = 0.0.0.0"];
+    assert_eq!(values("n1"), one);
+    assert_eq!(values("n3"), ["NODEIP_IPv4_0 = 192.0.2.3", "NODEIP_IPv4_1 = 192.0.2.4", "NODEIP_IPv4_2 = 192.0.2.5"]);
 }
