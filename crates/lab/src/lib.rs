@@ -37,6 +37,7 @@ pub mod ownership;
 pub mod pki;
 pub mod place;
 pub mod pod;
+mod pod_routes;
 pub mod process;
 mod product_image;
 pub mod program;
