@@ -15,6 +15,7 @@
 pub mod central;
 mod cgroup;
 pub mod cli;
+pub mod conformance;
 pub mod container_image;
 pub mod control_plane;
 mod deployment;
