@@ -19,10 +19,15 @@ fn binaries() -> &'static Path {
 
 /// Two nodes with our network, the name service and the example application; returns when all of it is ready.
 pub(crate) fn cluster(purpose: &str, family: Family, gateway: Gateway) -> Lab {
+    cluster_of(2, purpose, family, gateway)
+}
+
+/// The same with so many nodes.
+pub(crate) fn cluster_of(nodes: u32, purpose: &str, family: Family, gateway: Gateway) -> Lab {
     let product = Product { binaries: binaries().to_owned(), gateway };
     // With mutual TLS, as `make up` and the manifests have it.
     let ovn = Ovn { databases: Databases::Standalone, ..Ovn::default() };
     assert!(ovn.tls);
-    let spec = LabSpec::for_test(purpose).unwrap().nodes(2).family(family).ovn(ovn).product(product);
+    let spec = LabSpec::for_test(purpose).unwrap().nodes(nodes).family(family).ovn(ovn).product(product);
     Lab::start(spec).unwrap()
 }
