@@ -10,6 +10,7 @@ import (
 	_ "github.com/coredns/coredns/plugin/errors"
 	_ "github.com/coredns/coredns/plugin/forward"
 	_ "github.com/coredns/coredns/plugin/health"
+	_ "github.com/coredns/coredns/plugin/hosts"
 	_ "github.com/coredns/coredns/plugin/kubernetes"
 	_ "github.com/coredns/coredns/plugin/log"
 	_ "github.com/coredns/coredns/plugin/loop"
@@ -20,7 +21,7 @@ import (
 func main() {
 	// The order in which a question passes the plugins, as CoreDNS's own list has it.
 	dnsserver.Directives = []string{
-		"reload", "ready", "health", "errors", "log", "cache", "kubernetes", "loop", "forward",
+		"reload", "ready", "health", "errors", "log", "cache", "hosts", "kubernetes", "loop", "forward",
 	}
 	coremain.Run()
 }

@@ -80,27 +80,44 @@ fn ensure_one(
     entries: &[Entry],
 ) -> Result<PathBuf> {
     let folder = place.cache().join("container-images");
-    // Size and time tell whether an input changed; hashing 60 MB at every start would cost more than it brings.
-    let mut hash = Sha256::new().chain_update(format!("{reference} {entrypoint:?} {arguments:?} {entries:?}"));
+    let (inputs, bytes) = inputs(reference, entries)?;
+    let name = format!("{reference} {entrypoint:?} {arguments:?} {inputs}");
+    ensure_file(&folder, reference, &name, bytes, |file| write_archive(file, reference, entrypoint, arguments, entries))
+}
+
+/// What tells whether an image's inputs changed, and their size. Hashing 60 MB at every start would cost more than it
+/// brings, so size and time stand for the content.
+pub(crate) fn inputs(reference: &str, entries: &[Entry]) -> Result<(String, u64)> {
+    let mut text = format!("{entries:?}");
     let mut bytes = 0;
     for entry in entries {
         if let Entry::File(_, path) = entry {
             let meta = std::fs::metadata(path)
                 .map_err(Error::io(format!("cannot find {} for {reference}", path.display())))?;
-            hash.update(format!("{} {} {:?}", path.display(), meta.len(), meta.modified().ok()));
+            text.push_str(&format!("{} {} {:?}", path.display(), meta.len(), meta.modified().ok()));
             bytes += meta.len();
         }
     }
-    let name: String = hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+    Ok((text, bytes))
+}
+
+/// The tar file of these inputs in the cache, written now if need be.
+pub(crate) fn ensure_file(
+    folder: &Path,
+    what: &str,
+    inputs: &str,
+    bytes: u64,
+    write: impl FnOnce(&Path) -> std::io::Result<()>,
+) -> Result<PathBuf> {
+    let name: String = hex(inputs.as_bytes()).chars().take(12).collect();
     let file = folder.join(format!("{name}.tar"));
     if file.exists() {
         return Ok(file);
     }
-    require_space(&folder, reference, (bytes * 2) >> 20, CACHE_VARIABLE)?;
-    make_dir(&folder)?;
+    require_space(folder, what, (bytes * 2) >> 20, CACHE_VARIABLE)?;
+    make_dir(folder)?;
     let unfinished = folder.join(format!("{name}.unfinished-{}", std::process::id()));
-    write_archive(&unfinished, reference, entrypoint, arguments, entries)
-        .map_err(Error::io(format!("cannot write the container image {}", unfinished.display())))?;
+    write(&unfinished).map_err(Error::io(format!("cannot write the container image {}", unfinished.display())))?;
     std::fs::rename(&unfinished, &file).map_err(Error::io("cannot finish the container image"))?;
     Ok(file)
 }
@@ -113,10 +130,10 @@ pub(crate) fn write_archive(
     arguments: &[&str],
     entries: &[Entry],
 ) -> std::io::Result<()> {
-    let layer = layer(entries)?;
+    let layer = layer(&["bin/", "tmp/", "etc/"], entries)?;
     let digest = hex(&layer);
     let config = json!({
-        "architecture": match std::env::consts::ARCH { "aarch64" => "arm64", _ => "amd64" },
+        "architecture": architecture(),
         "os": "linux",
         "config": { "Entrypoint": entrypoint, "Cmd": arguments, "Env": ["PATH=/bin:/usr/bin:/usr/sbin:/"] },
         "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{digest}")] },
@@ -132,9 +149,18 @@ pub(crate) fn write_archive(
     archive.into_inner()?.sync_all()
 }
 
-fn layer(entries: &[Entry]) -> std::io::Result<Vec<u8>> {
+/// This machine's architecture, as images say it.
+pub(crate) fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "aarch64" => "arm64",
+        _ => "amd64",
+    }
+}
+
+/// A layer with these folders, writable for all, and these files.
+pub(crate) fn layer(folders: &[&str], entries: &[Entry]) -> std::io::Result<Vec<u8>> {
     let mut layer = tar::Builder::new(Vec::new());
-    for folder in ["bin/", "tmp/", "etc/"] {
+    for folder in folders {
         let mut header = header(tar::EntryType::Directory, 0o1777, 0);
         layer.append_data(&mut header, folder, std::io::empty())?;
     }
@@ -150,7 +176,7 @@ fn layer(entries: &[Entry]) -> std::io::Result<Vec<u8>> {
     layer.into_inner()
 }
 
-fn header(kind: tar::EntryType, mode: u32, size: u64) -> tar::Header {
+pub(crate) fn header(kind: tar::EntryType, mode: u32, size: u64) -> tar::Header {
     let mut header = tar::Header::new_gnu();
     header.set_entry_type(kind);
     header.set_mode(mode);
@@ -158,7 +184,7 @@ fn header(kind: tar::EntryType, mode: u32, size: u64) -> tar::Header {
     header
 }
 
-fn append<W: std::io::Write>(
+pub(crate) fn append<W: std::io::Write>(
     archive: &mut tar::Builder<W>,
     name: &str,
     content: &[u8],
@@ -167,6 +193,7 @@ fn append<W: std::io::Write>(
     archive.append_data(&mut header(tar::EntryType::Regular, mode, content.len() as u64), name, content)
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// The digest of some bytes.
+pub(crate) fn hex(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }

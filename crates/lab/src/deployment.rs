@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::control_plane::{API_PORT, name_service_addresses, service_ranges};
 use crate::error::{Error, Result, make_dir, read_file};
 use crate::machine::Machine;
+use crate::pod_routes;
 use crate::product_image;
 use crate::site::Site;
 use crate::spec::{Family, Product};
@@ -66,9 +67,8 @@ pub(crate) fn start(site: &Site, product: &Product) -> Result<()> {
             rollout(&control, NAMESPACE, &format!("daemonset/{daemonset}"))?;
         }
         // A kubelet tells the node's state when it finds a network, and every few seconds.
-        control
-            .run_within(LIMIT, &["kubectl", "wait", "--for=condition=Ready", "node", "--all", "--timeout=180s"])
-            .map(|_| ())
+        control.run_within(LIMIT, &["kubectl", "wait", "--for=condition=Ready", "node", "--all", "--timeout=180s"])?;
+        pod_routes::start(site)
     })?;
     site.progress.step("name service and application", || {
         apply(&control, &name_service(site.spec.family))?;

@@ -28,6 +28,8 @@ pub(crate) struct GoModule {
     pub(crate) files: &'static [(&'static str, &'static str)],
     /// What `go build` is asked for.
     pub(crate) targets: &'static [&'static str],
+    /// Programs that `go test -c` makes, and their packages.
+    pub(crate) test_programs: &'static [(&'static str, &'static str)],
     /// What must come of it.
     pub(crate) programs: &'static [&'static str],
     /// Variables of the program that are told its version.
@@ -102,34 +104,9 @@ impl GoModule {
         let _ = std::fs::remove_dir_all(&unfinished);
         crate::error::make_dir(&unfinished)?;
 
-        let mut go = Command::new("go");
-        go.args(["build", "-v", "-trimpath", "-buildvcs=false", "-ldflags", &self.linker_flags(), "-o"])
-            .arg(&unfinished)
-            .args(self.targets)
-            .current_dir(&source)
-            .env("CGO_ENABLED", "0")
-            .envs(self.toolchain()?)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
-        let mut child = go.spawn().map_err(|error| self.go_missing(error))?;
-        let mut said = Vec::new();
-        let mut packages = 0_u32;
-        if let Some(stderr) = child.stderr.take() {
-            for line in lines_of(stderr) {
-                if line.contains(' ') {
-                    said.push(line);
-                } else {
-                    packages += 1;
-                    if packages.is_multiple_of(100) {
-                        note(&format!("{packages} packages compiled, now {line}"));
-                    }
-                }
-            }
-        }
-        let status = child.wait().map_err(Error::io("cannot wait for go"))?;
-        if !status.success() {
-            return Err(self.explain(base, &said));
+        self.go(base, &["build"], &unfinished, self.targets, &note)?;
+        for (program, package) in self.test_programs {
+            self.go(base, &["test", "-c", "-vet=off"], &unfinished.join(program), &[package], &note)?;
         }
         for program in self.programs {
             if !unfinished.join(program).is_file() {
@@ -141,6 +118,38 @@ impl GoModule {
         }
         std::fs::rename(&unfinished, folder)
             .map_err(Error::io(format!("cannot move the programs to {}", folder.display())))
+    }
+
+    /// One run of go; tells from time to time how far it is.
+    fn go(&self, base: &Path, verb: &[&str], output: &Path, packages: &[&str], note: &impl Fn(&str)) -> Result<()> {
+        let mut go = Command::new("go");
+        go.args(verb)
+            .args(["-v", "-trimpath", "-buildvcs=false", "-ldflags", &self.linker_flags(), "-o"])
+            .arg(output)
+            .args(packages)
+            .current_dir(base.join("source"))
+            .env("CGO_ENABLED", "0")
+            .envs(self.toolchain()?)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut child = go.spawn().map_err(|error| self.go_missing(error))?;
+        let mut said = Vec::new();
+        let mut compiled = 0_u32;
+        if let Some(stderr) = child.stderr.take() {
+            for line in lines_of(stderr) {
+                if line.contains(' ') {
+                    said.push(line);
+                } else {
+                    compiled += 1;
+                    if compiled.is_multiple_of(100) {
+                        note(&format!("{compiled} packages compiled, now {line}"));
+                    }
+                }
+            }
+        }
+        let status = child.wait().map_err(Error::io("cannot wait for go"))?;
+        if status.success() { Ok(()) } else { Err(self.explain(base, &said)) }
     }
 
     fn linker_flags(&self) -> String {
@@ -237,6 +246,7 @@ mod tests {
         folder: "small",
         files: &[("go.mod", "module x\n\ngo 1.25.0\n\nrequire example.org/small v1.2.3\n")],
         targets: &["."],
+        test_programs: &[],
         programs: &["small"],
         version_variables: |version| vec![("example.org/small.Version", version.to_owned())],
         space_mib: 1,

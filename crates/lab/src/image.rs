@@ -108,6 +108,23 @@ fn build(suite: Suite, images: &Path, image: &Path, note: impl Fn(&str) + Sync) 
     let unfinished = images.join(format!("{}.unfinished", suite.as_str()));
     remove_tree(&unfinished)?;
     make_dir(&unfinished)?;
+    let made = bootstrap(&format!("the node image ({})", suite.as_str()), suite, PACKAGES, &[], &unfinished, note);
+    if made.is_err() {
+        let _ = remove_tree(&unfinished);
+    }
+    made?;
+    std::fs::rename(&unfinished, image).map_err(Error::io(format!("cannot move the image to {}", image.display())))
+}
+
+/// Debian with these packages, into a folder or, where the target's name ends so, a tar file.
+pub(crate) fn bootstrap(
+    what: &str,
+    suite: Suite,
+    packages: &[&str],
+    more_options: &[&str],
+    target: &Path,
+    note: impl Fn(&str) + Sync,
+) -> Result<()> {
     // mmdebstrap mounts things below the folder. In namespaces of its own they go with it, whatever ends it; and it
     // ends with this thread, so that an interrupted start leaves no builder behind.
     let (status, said) = in_own_thread(|| {
@@ -115,23 +132,26 @@ fn build(suite: Suite, images: &Path, image: &Path, note: impl Fn(&str) + Sync) 
             .map_err(Error::errno("cannot make namespaces for mmdebstrap"))?;
         mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
             .map_err(Error::errno("cannot keep mounts private"))?;
-        run_mmdebstrap(suite, &unfinished, &note)
+        run_mmdebstrap(suite, packages, more_options, target, &note)
     })?;
-    if !status.success() {
-        let _ = remove_tree(&unfinished);
-        return Err(explain(suite, images, &said));
-    }
-    std::fs::rename(&unfinished, image).map_err(Error::io(format!("cannot move the image to {}", image.display())))
+    if status.success() { Ok(()) } else { Err(explain(what, suite, target.parent().unwrap_or(target), &said)) }
 }
 
-fn run_mmdebstrap(suite: Suite, folder: &Path, note: &impl Fn(&str)) -> Result<(ExitStatus, Vec<String>)> {
+fn run_mmdebstrap(
+    suite: Suite,
+    packages: &[&str],
+    more_options: &[&str],
+    target: &Path,
+    note: &impl Fn(&str),
+) -> Result<(ExitStatus, Vec<String>)> {
     require_mmdebstrap()?;
     let mut child = Command::new("setpriv")
         .args(["--pdeathsig", "KILL", "mmdebstrap"])
         .args(options(suite))
-        .arg(format!("--include={}", PACKAGES.join(",")))
+        .args(more_options)
+        .arg(format!("--include={}", packages.join(",")))
         .arg(suite.as_str())
-        .arg(folder)
+        .arg(target)
         .env("LC_ALL", "C")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -156,7 +176,7 @@ fn require_mmdebstrap() -> Result<()> {
         if !std::env::split_paths(&path).any(|folder| folder.join(program).is_file()) {
             return Err(Error::MissingTool {
                 program: program.into(),
-                purpose: "it makes the node image".into(),
+                purpose: "it makes Debian images".into(),
                 remedy: format!("apt-get install {package}, or `make prerequisites`"),
             });
         }
@@ -165,8 +185,8 @@ fn require_mmdebstrap() -> Result<()> {
 }
 
 /// Turns mmdebstrap's many lines into the one that matters.
-fn explain(suite: Suite, images: &Path, said: &[String]) -> Error {
-    let what = format!("the packages of the node image ({})", suite.as_str());
+fn explain(what: &str, suite: Suite, images: &Path, said: &[String]) -> Error {
+    let what = format!("the packages of {what}");
     let find = |words: &[&str]| said.iter().find(|line| words.iter().any(|word| line.contains(word))).cloned();
     if let Some(cause) = find(&["No space left on device", "not enough free space", "You don't have enough free space"])
     {
@@ -220,7 +240,7 @@ mod tests {
 
     fn message(lines: &[&str]) -> String {
         let said: Vec<String> = lines.iter().map(ToString::to_string).collect();
-        explain(Suite::Trixie, &std::env::temp_dir(), &said).to_string()
+        explain("the node image", Suite::Trixie, &std::env::temp_dir(), &said).to_string()
     }
 
     #[test]

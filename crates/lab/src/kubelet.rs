@@ -40,7 +40,7 @@ pub(crate) fn start(
     }
     site.start(Component::new(format!("{name}-containerd"), name, Ready::Notify, &["containerd"]))?;
     for image in images {
-        import(site, node, image)?;
+        import(&site.machine_dir(name), node, image)?;
     }
 
     let kubeconfig = plane.kubelet_kubeconfig(name)?;
@@ -59,7 +59,7 @@ pub(crate) fn start(
          failSwapOn: false\ncontainerRuntimeEndpoint: unix:///run/containerd/containerd.sock\n\
          tlsCertFile: {}\ntlsPrivateKeyFile: {}\n\
          authentication: {{anonymous: {{enabled: false}}, webhook: {{enabled: false}}, x509: {{clientCAFile: {}}}}}\n\
-         authorization: {{mode: AlwaysAllow}}\nresolvConf: \"\"\nlocalStorageCapacityIsolation: false\n\
+         authorization: {{mode: AlwaysAllow}}\nresolvConf: \"\"\n\
          evictionHard: {{memory.available: 100Mi}}\nimageGCHighThresholdPercent: 100\nregisterWithTaints: []\n",
         serving.certificate.display(),
         serving.key.display(),
@@ -74,6 +74,8 @@ pub(crate) fn start(
         &format!("--kubeconfig={}", kubeconfig.display()),
         &format!("--hostname-override={name}"),
         &format!("--node-ip={node_ip}"),
+        // A zone of its own: Services may then prefer what is near.
+        &format!("--node-labels=topology.kubernetes.io/region=lab,topology.kubernetes.io/zone=zone-{index}"),
         "--v=2",
     ];
     site.start(Component::new(format!("{name}-kubelet"), name, Ready::Notify, &words))?;
@@ -90,10 +92,11 @@ fn name_service(site: &Site) -> String {
     format!("clusterDomain: {CLUSTER_DOMAIN}\nclusterDNS: {addresses:?}\n")
 }
 
-fn import(site: &Site, node: &Machine, image: &std::path::Path) -> Result<()> {
+/// Gives a node the images of a tar file, given the node's folder on the host.
+pub(crate) fn import(machine_dir: &std::path::Path, node: &Machine, image: &std::path::Path) -> Result<()> {
     // The cache is not visible on the machine; its `/run` is, from both sides.
     let name = image.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let shared = site.machine_dir(&node.name).join("run").join(&name);
+    let shared = machine_dir.join("run").join(&name);
     std::fs::hard_link(image, &shared)
         .or_else(|_| std::fs::copy(image, &shared).map(|_| ()))
         .map_err(Error::io(format!("cannot hand {} to {}", image.display(), node.name)))?;

@@ -24,9 +24,30 @@ const KUBERNETES: GoModule = GoModule {
         ("pause/main.go", include_str!("../../../lab/kubernetes/pause/main.go")),
     ],
     targets: &["tool", "./pause"],
+    test_programs: &[],
     programs: PROGRAMS,
     version_variables: kubernetes_variables,
     space_mib: 4000,
+};
+
+/// Kubernetes' own tests, their runner, and programs of the images that they run; of the same module.
+const KUBERNETES_TESTS: GoModule = GoModule {
+    name: "Kubernetes' tests",
+    pinned: "k8s.io/kubernetes",
+    folder: "kubernetes-tests",
+    files: &[
+        ("go.mod", include_str!("../../../lab/kubernetes/go.mod")),
+        ("go.sum", include_str!("../../../lab/kubernetes/go.sum")),
+    ],
+    targets: &[
+        "github.com/onsi/ginkgo/v2/ginkgo",
+        "k8s.io/kubernetes/test/images/regression-issue-74839",
+        "k8s.io/sample-apiserver",
+    ],
+    test_programs: &[("e2e.test", "k8s.io/kubernetes/test/e2e")],
+    programs: &["e2e.test", "ginkgo", "regression-issue-74839", "sample-apiserver"],
+    version_variables: kubernetes_variables,
+    space_mib: 3000,
 };
 
 const COREDNS: GoModule = GoModule {
@@ -39,6 +60,7 @@ const COREDNS: GoModule = GoModule {
         ("main.go", include_str!("../../../lab/coredns/main.go")),
     ],
     targets: &["."],
+    test_programs: &[],
     programs: &["coredns"],
     version_variables: |_| Vec::new(),
     space_mib: 1000,
@@ -65,6 +87,12 @@ pub fn ensure(place: &Place, progress: &Progress) -> Result<PathBuf> {
         Some(folder) => KUBERNETES.given(folder),
         None => KUBERNETES.ensure(place, progress),
     }
+}
+
+/// The folder of Kubernetes' own tests, built now if need be.
+pub(crate) fn ensure_tests(place: &Place, progress: &Progress) -> Result<PathBuf> {
+    let given = given_folder().filter(|folder| KUBERNETES_TESTS.given(folder.clone()).is_ok());
+    given.map_or_else(|| KUBERNETES_TESTS.ensure(place, progress), Ok)
 }
 
 /// The program of CoreDNS, built now if need be.

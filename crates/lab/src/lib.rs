@@ -15,6 +15,7 @@
 pub mod central;
 mod cgroup;
 pub mod cli;
+pub mod conformance;
 pub mod container_image;
 pub mod control_plane;
 mod deployment;
@@ -37,6 +38,7 @@ pub mod ownership;
 pub mod pki;
 pub mod place;
 pub mod pod;
+mod pod_routes;
 pub mod process;
 mod product_image;
 pub mod program;

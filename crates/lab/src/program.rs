@@ -93,7 +93,7 @@ impl Program {
 }
 
 /// Copies a binary once for each build of it: one that was built anew is another file, and one that runs stays as it is.
-fn bring(binary: &Path, folder: &Path) -> Result<PathBuf> {
+pub(crate) fn bring(binary: &Path, folder: &Path) -> Result<PathBuf> {
     let cannot = |what: &str| Error::io(format!("cannot {what} {}", binary.display()));
     let meta = std::fs::metadata(binary).map_err(cannot("find the program"))?;
     let name = binary.file_name().filter(|_| meta.is_file());

@@ -1,5 +1,6 @@
 //! The `lab` command: `up`, `down`, `status`, `exec`, `logs`, `fault` for people at a terminal.
 
+mod conformance;
 mod enter;
 mod faults;
 mod light_chassis;
@@ -83,6 +84,8 @@ enum Verb {
     },
     /// Measure who reaches whom by real packets, beside what the API says; status 1 if they differ
     Matrix(show::Output),
+    /// Run Kubernetes' own tests on a lab with our network
+    Conformance(conformance::Options),
     /// Start a component again, as after a crash
     Restart {
         /// The component
@@ -139,6 +142,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
             say(&format!("{component} runs again\n"))?;
         }
         Verb::Matrix(output) => return show::matrix(&running(&place, &name)?, output),
+        Verb::Conformance(options) => return conformance::run(&place, &name, &options),
         Verb::LightChassis(options) => light_chassis::run(&place, &name, &options)?,
         Verb::Completions { shell } => {
             let mut script = Vec::new();

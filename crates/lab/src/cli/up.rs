@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{say, show};
+use crate::conformance;
 use crate::error::{Error, Result};
 use crate::keeper::{self, Message};
 use crate::lab::Supplies;
@@ -121,7 +122,7 @@ impl Options {
 }
 
 /// `target/image`, when this program is `target/debug/lab`.
-fn usual_binaries() -> Result<PathBuf> {
+pub(super) fn usual_binaries() -> Result<PathBuf> {
     let program = std::env::current_exe().map_err(Error::io("cannot find this program"))?;
     Ok(program.ancestors().nth(2).unwrap_or(Path::new("/")).join("image"))
 }
@@ -131,7 +132,9 @@ pub(super) fn prepare(place: &Place, options: &PrepareOptions) -> Result<()> {
     let product = Product { binaries: PathBuf::new(), gateway: Gateway::default() };
     let mut spec = LabSpec::new("prepare").product(product);
     spec.suite = options.suite;
-    let supplies = Supplies::ensure(place, &spec, &Progress::for_people())?;
+    let progress = Progress::for_people();
+    let supplies = Supplies::ensure(place, &spec, &progress)?;
+    conformance::Supplies::ensure(place, options.suite, &progress)?;
     let shown = |path: &Option<PathBuf>| path.as_deref().unwrap_or(Path::new("none")).display().to_string();
     say(&format!(
         "node image  {}\nkubernetes  {}\ncoredns     {}\n",

@@ -19,14 +19,15 @@ fn binaries() -> &'static Path {
 
 /// Two nodes with our network, the name service and the example application; returns when all of it is ready.
 pub(crate) fn cluster(purpose: &str, family: Family, gateway: Gateway) -> Lab {
-    cluster_with(purpose, family, gateway, Databases::Standalone)
+    cluster_of(2, purpose, family, gateway, Databases::Standalone)
 }
 
-pub(crate) fn cluster_with(purpose: &str, family: Family, gateway: Gateway, databases: Databases) -> Lab {
+/// The same with so many nodes, and databases of a kind.
+pub(crate) fn cluster_of(nodes: u32, purpose: &str, family: Family, gateway: Gateway, databases: Databases) -> Lab {
     let product = Product { binaries: binaries().to_owned(), gateway };
     // With mutual TLS, as `make up` and the manifests have it.
     let ovn = Ovn { databases, ..Ovn::default() };
     assert!(ovn.tls);
-    let spec = LabSpec::for_test(purpose).unwrap().nodes(2).family(family).ovn(ovn).product(product);
+    let spec = LabSpec::for_test(purpose).unwrap().nodes(nodes).family(family).ovn(ovn).product(product);
     Lab::start(spec).unwrap()
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use lab::matrix::Matrix;
 use lab::{Database, Databases, Family, Gateway, Lab};
 
-use crate::common::cluster_with;
+use crate::common::cluster_of;
 
 const LIMIT: Duration = Duration::from_secs(180);
 
@@ -25,7 +25,7 @@ fn scale(lab: &Lab, replicas: u32) {
 
 #[test]
 fn lost_databases_come_back_without_help() {
-    let lab = cluster_with("lost", Family::V4, Gateway::Shared, Databases::Raft);
+    let lab = cluster_of(2, "lost", Family::V4, Gateway::Shared, Databases::Raft);
     let before = addresses(&lab);
     for (database, replicas) in [(Database::Northbound, 3), (Database::Southbound, 4)] {
         lab.recreate_database(database).unwrap();

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
+mod conformance;
 mod intruder;
 mod lost_databases;
 mod manifests;

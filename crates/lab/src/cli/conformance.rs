@@ -1,0 +1,84 @@
+//! `lab conformance`: Kubernetes' own tests on a lab with our network.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::say;
+use super::up::usual_binaries;
+use crate::conformance::{self, Options as RunOptions, Selection, Supplies, Which};
+use crate::error::Result;
+use crate::lab::Lab;
+use crate::ownership::has_owner;
+use crate::place::{Place, require_root};
+use crate::progress::Progress;
+use crate::record::Record;
+use crate::spec::{Family, Gateway, LabSpec, Product, Suite};
+
+/// So many specs want three nodes, each in a zone of its own.
+const NODES: u32 = 3;
+
+#[derive(Debug, Args)]
+#[command(after_help = "A lab of the given name that runs is used as it is; else one is started, and removed at the \
+    end.\nstatus 1 if a spec failed. No spec is repeated.\n\n\
+    Examples:\n  \
+    lab conformance --name conformance\n  \
+    lab conformance --name conformance --which all --family dual --gateway local\n  \
+    lab conformance --focus 'Services should serve'")]
+pub(super) struct Options {
+    /// Which specs
+    #[arg(long, value_enum, default_value = "network")]
+    which: Which,
+    /// Only specs whose full name matches this regular expression; all if empty
+    #[arg(long)]
+    focus: Option<String>,
+    /// How many specs at the same time
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    processes: u32,
+    /// Where the reports go
+    #[arg(long, default_value = "target/conformance")]
+    output: PathBuf,
+    /// The address families of a lab that is started
+    #[arg(long, value_enum, default_value = "v4")]
+    family: Family,
+    /// How its pods reach the outside
+    #[arg(long, value_enum, default_value = "shared")]
+    gateway: Gateway,
+    /// The folder of our binaries (deploy/image/build.sh fills it); target/image beside this program's if not given
+    #[arg(long)]
+    binaries: Option<PathBuf>,
+    /// The Debian suite of its node image
+    #[arg(long, value_enum, env = crate::place::SUITE_VARIABLE, default_value = "trixie")]
+    suite: Suite,
+}
+
+pub(super) fn run(place: &Place, name: &str, options: &Options) -> Result<ExitCode> {
+    require_root("lab conformance")?;
+    let progress = Progress::for_people();
+    let supplies = Supplies::ensure(place, options.suite, &progress)?;
+    let run_options = RunOptions {
+        selection: Selection { which: options.which, focus: options.focus.clone().filter(|focus| !focus.is_empty()) },
+        processes: options.processes,
+        output: options.output.clone(),
+    };
+    let mut own = None;
+    let record = if has_owner(place, name) {
+        Record::load(place, name)?
+    } else {
+        let product =
+            Product { binaries: options.binaries.clone().map_or_else(usual_binaries, Ok)?, gateway: options.gateway };
+        let mut spec = LabSpec::new(name).nodes(NODES).family(options.family).product(product);
+        spec.suite = options.suite;
+        own.insert(Lab::start_in(place.clone(), spec, progress.clone())?).record()
+    };
+    let report = conformance::run(place, &record, &supplies, &run_options, &progress)?;
+    drop(own);
+    say(&format!(
+        "\n{}\n{} ({})\n",
+        report.table(console::table::colour()),
+        report.summary(),
+        options.output.display()
+    ))?;
+    Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

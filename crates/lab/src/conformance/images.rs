@@ -1,0 +1,231 @@
+//! The images that Kubernetes' specs run, under their own names and tags, from Debian packages and Go programs: no
+//! registry is asked. The suite itself says which names and tags those are (`e2e.test --list-images`).
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::Programs;
+use super::archive::{self, Image, Layer};
+use crate::container_image::{self, Entry};
+use crate::error::{Error, Result, make_dir};
+use crate::pki::Authority;
+use crate::place::{CACHE_VARIABLE, Place, require_space};
+use crate::progress::Progress;
+use crate::spec::Suite;
+
+/// What specs run inside the images beside their main program.
+const PACKAGES: &[&str] = &[
+    "bash",
+    "bind9-dnsutils",
+    "busybox-static",
+    "ca-certificates",
+    "conntrack",
+    "curl",
+    "iperf",
+    "iproute2",
+    "iptables",
+    "iputils-ping",
+    "netcat-openbsd",
+    "nginx",
+    "procps",
+];
+
+/// The runtime brings its own devices; specs look for a user and a group that only the image knows.
+const OPTIONS: &[&str] = &[
+    "--skip=output/dev",
+    "--customize-hook=chroot \"$1\" useradd --uid 1000 user-defined-in-image",
+    "--customize-hook=chroot \"$1\" groupadd --gid 50000 group-defined-in-image",
+    "--customize-hook=chroot \"$1\" usermod --append --groups group-defined-in-image user-defined-in-image",
+];
+
+const SPACE_MIB: u64 = 600;
+
+/// As the upstream image has it: the page below `/usr/share/nginx/html`.
+const NGINX_SITE: &str = "server {\n  listen 80 default_server;\n  listen [::]:80 default_server;\n  root /usr/share/nginx/html;\n  index index.html;\n}\n";
+
+/// The layers of the archive, by position.
+const DEBIAN: usize = 0;
+const BUSYBOX: usize = 1;
+const AGNHOST: usize = 2;
+const NGINX: usize = 3;
+const KITTEN: usize = 4;
+const NAUTILUS: usize = 5;
+const PAUSE: usize = 6;
+const ETCD: usize = 7;
+const SAMPLE_APISERVER: usize = 8;
+const CONNTRACK_BUG: usize = 9;
+
+/// The tar file that holds all of them, made now if need be.
+pub(super) fn ensure(place: &Place, node_image: &Path, programs: &Programs, progress: &Progress) -> Result<PathBuf> {
+    let folder = place.cache().join("container-images");
+    let debian = ensure_debian(&folder, progress)?;
+    let entries = entries(&folder, node_image, programs)?;
+    let references = references(&programs.tests)?;
+    let images: Vec<Image> = references.iter().filter_map(|reference| image(reference)).collect();
+    if !images.iter().any(|image| image.layers.contains(&AGNHOST)) {
+        return Err(Error::Invalid(format!("e2e.test --list-images names no agnhost: {}", references.join(" "))));
+    }
+    let mut text = format!("{} {images:?}", debian.display());
+    let mut bytes = 0;
+    for layer in &entries {
+        let (inputs, size) = container_image::inputs("the specs' images", layer)?;
+        text.push_str(&inputs);
+        bytes += size;
+    }
+    progress.step("images of Kubernetes' specs", || {
+        container_image::ensure_file(&folder, "the specs' images", &text, bytes, |file| {
+            let mut layers = vec![Layer::File(debian)];
+            for (position, layer) in entries.iter().enumerate() {
+                let folders: &[&str] = if position + 1 == BUSYBOX { &["bin/", "tmp/", "etc/"] } else { &[] };
+                layers.push(Layer::Bytes(container_image::layer(folders, layer)?));
+            }
+            archive::write(file, &layers, &images)
+        })
+    })
+}
+
+/// Debian with the specs' tools, as a tar file.
+fn ensure_debian(folder: &Path, progress: &Progress) -> Result<PathBuf> {
+    let recipe = format!("{PACKAGES:?} {OPTIONS:?}");
+    let name: String = container_image::hex(recipe.as_bytes()).chars().take(12).collect();
+    let file = folder.join(format!("debian-{name}.tar"));
+    make_dir(folder)?;
+    let lock_path = folder.join("debian.lock");
+    let lock = std::fs::File::create(&lock_path).map_err(Error::io(format!("cannot write {}", lock_path.display())))?;
+    lock.lock().map_err(Error::io(format!("cannot lock {}", lock_path.display())))?;
+    if file.exists() {
+        return Ok(file);
+    }
+    require_space(folder, "Debian for the specs' images", SPACE_MIB, CACHE_VARIABLE)?;
+    let unfinished = folder.join("debian-unfinished.tar");
+    let step = "Debian for the specs' images";
+    progress.step(step, || {
+        let note = |line: &str| progress.note(step, line);
+        crate::image::bootstrap("the specs' images", Suite::Trixie, PACKAGES, OPTIONS, &unfinished, note)
+    })?;
+    std::fs::rename(&unfinished, &file).map_err(Error::io(format!("cannot write {}", file.display())))?;
+    Ok(file)
+}
+
+/// What the layers above Debian hold, in the order of their positions.
+fn entries(folder: &Path, node_image: &Path, programs: &Programs) -> Result<Vec<Vec<Entry>>> {
+    let (kubernetes, tests) = (&programs.kubernetes, &programs.tests);
+    let certificate = ensure_certificate(&folder.join("localhost"))?;
+    let busybox = node_image.join("usr/bin/busybox");
+    let mut busybox_entries = container_image::shell(node_image);
+    let known: Vec<String> = busybox_entries.iter().map(|entry| entry.name().to_owned()).collect();
+    let applets = applets(&busybox)?.into_iter().map(|applet| format!("bin/{applet}"));
+    busybox_entries
+        .extend(applets.filter(|applet| !known.contains(applet)).map(|applet| Entry::Link(applet, "busybox")));
+    let mut agnhost = vec![
+        Entry::file("agnhost", kubernetes.join("agnhost")),
+        // Specs tell by it whether their own entry point was taken.
+        Entry::Link("agnhost-2".into(), "agnhost"),
+        Entry::file("coredns", &programs.coredns),
+        Entry::file("localhost.crt", &certificate.certificate),
+        Entry::file("localhost.key", &certificate.key),
+        Entry::Text("uploads/.keep", ""),
+        Entry::Link("usr/local/bin/iperf".into(), "/usr/bin/iperf"),
+    ];
+    agnhost.extend(
+        ["wget", "traceroute", "ifconfig", "telnet"]
+            .map(|applet| Entry::Link(format!("usr/local/bin/{applet}"), "/bin/busybox")),
+    );
+    let nginx = vec![
+        Entry::Text("etc/nginx/sites-available/default", NGINX_SITE),
+        Entry::Link("var/log/nginx/access.log".into(), "/dev/stdout"),
+        Entry::Link("var/log/nginx/error.log".into(), "/dev/stderr"),
+    ];
+    Ok(vec![
+        busybox_entries,
+        agnhost,
+        nginx,
+        vec![Entry::Text("data.json", "{\n  \"image\": \"kitten.jpg\"\n}\n")],
+        vec![Entry::Text("data.json", "{\n  \"image\": \"nautilus.jpg\"\n}\n")],
+        vec![Entry::file("pause", kubernetes.join("pause"))],
+        vec![Entry::file("usr/local/bin/etcd", node_image.join("usr/bin/etcd"))],
+        vec![Entry::file("sample-apiserver", tests.join("sample-apiserver"))],
+        vec![Entry::file("regression-issue-74839", tests.join("regression-issue-74839"))],
+    ])
+}
+
+/// What an image of this name is made of; `None` for those that no spec here needs.
+fn image(reference: &str) -> Option<Image> {
+    let (_registry, path) = reference.split_once('/')?;
+    let (name, _tag) = path.rsplit_once(':')?;
+    let (layers, entrypoint, arguments, user): (&[usize], &[&str], &[&str], _) = match name {
+        "e2e-test-images/agnhost" => (&[DEBIAN, AGNHOST], &["/agnhost"], &["pause"], ""),
+        "e2e-test-images/kitten" => (&[DEBIAN, AGNHOST, KITTEN], &["/agnhost"], &["test-webserver"], ""),
+        "e2e-test-images/nautilus" => (&[DEBIAN, AGNHOST, NAUTILUS], &["/agnhost"], &["test-webserver"], ""),
+        "e2e-test-images/busybox" => (&[BUSYBOX], &[], &["sh"], ""),
+        "e2e-test-images/nginx" => (&[DEBIAN, NGINX], &[], &["nginx", "-g", "daemon off;"], ""),
+        "e2e-test-images/nonroot" => (&[DEBIAN], &[], &["bash"], "1234"),
+        "e2e-test-images/sample-apiserver" => (&[DEBIAN, SAMPLE_APISERVER], &["/sample-apiserver"], &[], ""),
+        "e2e-test-images/regression-issue-74839" => (&[CONNTRACK_BUG], &["/regression-issue-74839"], &[], ""),
+        "e2e-test-images/glibc-dns-testing"
+        | "e2e-test-images/perl"
+        | "e2e-test-images/ipc-utils"
+        | "build-image/distroless-iptables" => (&[DEBIAN], &[], &["bash"], ""),
+        "pause" => (&[PAUSE], &["/pause"], &[], ""),
+        "etcd" => (&[DEBIAN, ETCD], &[], &["etcd"], ""),
+        _ => return None,
+    };
+    Some(Image {
+        reference: reference.to_owned(),
+        layers: layers.to_vec(),
+        entrypoint: entrypoint.to_vec(),
+        arguments: arguments.to_vec(),
+        user,
+    })
+}
+
+/// The names and tags that the suite uses.
+fn references(tests: &Path) -> Result<Vec<String>> {
+    let mut references: Vec<String> =
+        output(Command::new(tests.join("e2e.test")).arg("--list-images"))?.lines().map(str::to_owned).collect();
+    // The suite prints a map: in another order each time.
+    references.sort();
+    Ok(references)
+}
+
+fn applets(busybox: &Path) -> Result<Vec<String>> {
+    let listed = output(Command::new(busybox).arg("--list"))?;
+    Ok(listed.lines().filter(|applet| *applet != "busybox").map(str::to_owned).collect())
+}
+
+fn output(command: &mut Command) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(Error::io(format!("cannot run {name}")))?;
+    if !output.status.success() {
+        return Err(Error::Invalid(format!("{name} failed: {}", String::from_utf8_lossy(&output.stderr).trim())));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// agnhost's web servers with TLS show it; nobody checks it.
+fn ensure_certificate(folder: &Path) -> Result<crate::pki::Identity> {
+    let identity =
+        crate::pki::Identity { certificate: folder.join("localhost.crt"), key: folder.join("localhost.key") };
+    if identity.certificate.exists() && identity.key.exists() {
+        return Ok(identity);
+    }
+    let addresses = [std::net::Ipv4Addr::LOCALHOST.into(), std::net::Ipv6Addr::LOCALHOST.into()];
+    Authority::create(folder, "conformance")?.issue("localhost", "localhost", None, &["localhost"], &addresses)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_public_images_that_specs_need_are_made() {
+        let agnhost = image("example.org/e2e-test-images/agnhost:2.63.0").unwrap();
+        assert_eq!((agnhost.layers, agnhost.entrypoint), (vec![DEBIAN, AGNHOST], vec!["/agnhost"]));
+        assert_eq!(image("example.org/e2e-test-images/nonroot:1.5").unwrap().user, "1234");
+        assert_eq!(image("example.org/pause:3.10").unwrap().layers, [PAUSE]);
+        // What needs a secret to be pulled must not be there without one.
+        assert_eq!(image("example.org/k8s-authenticated-test/agnhost:2.6"), None);
+        assert_eq!(image("example.org/sig-storage/csi-attacher:v4.8.1"), None);
+        assert_eq!(image("odd"), None);
+    }
+}

@@ -1,0 +1,58 @@
+//! Kubernetes' own tests on a lab with our network: which specs, how they are run, what came of them.
+//!
+//! ```text
+//!  e2e.test, ginkgo (built) ─┐
+//!  images (Debian, built) ───┴─▶ the nodes' containerd ─▶ ginkgo on the control machine ─▶ JSON, JUnit ─▶ Report
+//! ```
+//!
+//! Nothing is fetched from a registry, and no spec is repeated: one that fails once has failed.
+
+mod archive;
+mod images;
+mod report;
+mod run;
+mod selection;
+
+use std::path::PathBuf;
+
+pub use report::{Outcome, Report, SpecResult};
+pub use run::{Options, run};
+pub use selection::{Selection, Which};
+
+use crate::error::Result;
+use crate::image;
+use crate::kubernetes_programs;
+use crate::place::Place;
+use crate::progress::Progress;
+use crate::spec::Suite;
+
+/// The programs that a run needs.
+#[derive(Debug, Clone)]
+pub(crate) struct Programs {
+    /// The folder of Kubernetes.
+    kubernetes: PathBuf,
+    /// The folder of its tests.
+    tests: PathBuf,
+    coredns: PathBuf,
+}
+
+/// What a run needs beside a lab: the long part, done before anything starts.
+#[derive(Debug, Clone)]
+pub struct Supplies {
+    programs: Programs,
+    images: PathBuf,
+}
+
+impl Supplies {
+    /// Finds or makes them.
+    pub fn ensure(place: &Place, suite: Suite, progress: &Progress) -> Result<Self> {
+        let programs = Programs {
+            kubernetes: kubernetes_programs::ensure(place, progress)?,
+            tests: kubernetes_programs::ensure_tests(place, progress)?,
+            coredns: kubernetes_programs::ensure_coredns(place, progress)?,
+        };
+        let node_image = image::ensure(place, suite, progress)?;
+        let images = images::ensure(place, &node_image, &programs, progress)?;
+        Ok(Self { programs, images })
+    }
+}
