@@ -247,7 +247,7 @@ impl Allocator {
         }
         // The MACs of a network of IPv6 alone are sums of addresses: whose this is cannot be told.
         let mut known = self.nodes.get(node).into_iter().flat_map(NodeAllocation::subnets);
-        if mac.is_computed() && known.all(|subnet| subnet.is_ipv6()) {
+        if mac.is_computed() && known.all(netmodel::Prefix::is_ipv6) {
             let why =
                 format!("{mac} begins as MACs that go with addresses do, and may be another's: use another prefix");
             return Err(Trouble::no(why));

@@ -246,12 +246,11 @@ impl Spec<'_> {
                 Some(port) => Some(number(format_args!("spec.healthCheckNodePort"), port)?),
             },
         };
-        let (addresses, ports) = (spec.external_ips.len() + spec.ingress_ips.len(), spec.ports.len());
-        if addresses * ports > MOST_EXTERNAL {
+        let entries = (spec.external_ips.len() + spec.ingress_ips.len()) * spec.ports.len();
+        if entries > MOST_EXTERNAL {
             return Err(format!(
-                "spec.externalIPs: {addresses} external and ingress addresses with {ports} ports are {} load-balancer entries: a \
-                 Service may have {MOST_EXTERNAL}, or all nodes would be busy with it alone",
-                addresses * ports
+                "spec.externalIPs: with ingress addresses and all ports these are {entries} load-balancer entries: a Service may \
+                 have {MOST_EXTERNAL}, or all nodes would be busy with it alone"
             ));
         }
         Ok(Some(spec))
