@@ -15,7 +15,7 @@ use crate::options::DatabaseAccess;
 
 /// The key of `NB_Global.external_ids` that holds the sequence value. northd does not read that column, so a new value
 /// makes it compute nothing.
-const SEQUENCE: &str = "k8s.ovn.org/controller-sequence";
+pub(crate) const SEQUENCE: &str = "k8s.ovn.org/controller-sequence";
 /// A server that is silent for so long is given up; it is asked half-way.
 const PROBE: Duration = Duration::from_secs(5);
 

@@ -10,6 +10,7 @@
 //! One task owns the engine. It waits for whatever happens first and holds no lock over I/O; API writes run beside it,
 //! many at a time, and a slow one keeps nobody waiting.
 
+mod authorship;
 mod campaign;
 mod commit;
 mod databases;

@@ -1,6 +1,5 @@
 //! The pilot: the one task that owns the engine, and waits for whatever happens first.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kubernetes::{Api, Elector, LossReason, Recorder};
@@ -11,10 +10,9 @@ use telemetry::{Condition, Heartbeat, Telemetry};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use topology::engine::Next;
-use topology::identity::RowId;
-use topology::plan::owner_of;
 use topology::{Engine, Observed};
 
+use crate::authorship::Authorship;
 use crate::campaign::{Campaign, LeaseNews};
 use crate::commit::{COMMIT_DEADLINE, Verdict, commit, take_over};
 use crate::databases;
@@ -79,10 +77,7 @@ struct Pilot {
     metrics: Metrics,
     northd: Option<Northd>,
     northd_watch: NorthdWatch,
-    /// Rows of the transaction that was sent last: what changes in others was somebody else.
-    expected: BTreeSet<RowId>,
-    /// The session with the northbound database whose changes were seen last.
-    session: u64,
+    authorship: Authorship,
     /// Since when the northbound database is not there.
     without_nb: Option<Instant>,
     /// Whether the server's features are known.
@@ -137,8 +132,7 @@ impl Pilot {
             metrics,
             northd: None,
             northd_watch: NorthdWatch::new(options.northd_control.clone()),
-            expected: BTreeSet::new(),
-            session: 0,
+            authorship: Authorship::default(),
             without_nb: Some(Instant::now()),
             featured: false,
             conditions,
@@ -192,16 +186,17 @@ impl Pilot {
 
     /// Does what can be done at once; says whether there is more of it, after everybody else had a turn.
     fn work(&mut self) -> Result<bool, ControllerError> {
-        // Before the next transaction is planned: else its rows would be expected, and those of the last one, which are
-        // shown only now, would be taken for somebody else's changes.
-        if let Some(changes) = self.nb_changes.take() {
+        // Before the next transaction is planned: else those rows of the last one that are shown only now would be taken
+        // for somebody else's changes. For the same reason the replica itself is not asked: it may show more by now.
+        let (changes, snapshot) = self.nb_changes.look();
+        if let Some(changes) = changes {
             self.database_changed(&changes);
         }
-        self.arrive()?;
+        self.arrive(&snapshot)?;
         let mut more = false;
         if let Role::Leading(_) = &self.role {
             let now = self.now();
-            match self.engine.next(&self.nb.snapshot(), now) {
+            match self.engine.next(&snapshot, now) {
                 Next::Idle => {}
                 Next::Again => more = true,
                 Next::Commit(transaction) => self.send(transaction),
@@ -215,7 +210,7 @@ impl Pilot {
 
     fn send(&mut self, transaction: Transaction) {
         self.metrics.operations.inc_by(transaction.operations().len() as u64);
-        self.expected = topology::plan::rows_of(&transaction);
+        self.authorship.sent(&transaction, self.session());
         match std::mem::replace(&mut self.role, Role::Standby) {
             Role::Leading(committer) => {
                 self.role = Role::Committing(Box::pin(commit(committer, transaction)), Instant::now());
@@ -225,10 +220,9 @@ impl Pilot {
     }
 
     /// Goes on when the replica shows what was committed last.
-    fn arrive(&mut self) -> Result<(), ControllerError> {
+    fn arrive(&mut self, snapshot: &Snapshot) -> Result<(), ControllerError> {
         let (Role::Arriving(committer, _) | Role::Settling(committer, ..)) = &self.role else { return Ok(()) };
-        let snapshot = self.nb.snapshot();
-        let shown = databases::cell(&snapshot).and_then(|cell| cell.value_in(&snapshot));
+        let shown = databases::cell(snapshot).and_then(|cell| cell.value_in(snapshot));
         if shown.is_none() || shown.as_deref() != committer.sequence() {
             return Ok(());
         }
@@ -236,13 +230,13 @@ impl Pilot {
         match std::mem::replace(&mut self.role, Role::Standby) {
             Role::Settling(committer, happened, _) => {
                 if happened {
-                    self.engine.committed(&snapshot, now);
+                    self.engine.committed(snapshot, now);
                 }
                 self.role = Role::Leading(committer);
             }
             Role::Arriving(committer, _) => {
-                self.check_foreign(&snapshot)?;
-                self.engine.promote(&snapshot, self.options.adopt, now)?;
+                self.check_foreign(snapshot)?;
+                self.engine.promote(snapshot, self.options.adopt, now)?;
                 self.progress(&self.sb.snapshot());
                 northd::set_probe_interval(&self.nb);
                 self.northd = Northd::start(&self.options);
@@ -333,11 +327,13 @@ impl Pilot {
                 Role::Settling(committer, true, Instant::now())
             }
             Verdict::DidNot => {
+                self.authorship.never_happened();
                 self.engine.abandoned();
                 Role::Settling(committer, false, Instant::now())
             }
             Verdict::Refused { owner, why } => {
                 self.metrics.refused.inc();
+                self.authorship.never_happened();
                 tracing::warn!(owner, why, "the northbound database refused a transaction");
                 self.engine.refused(owner.as_deref(), &why, now);
                 Role::Leading(committer)
@@ -360,37 +356,17 @@ impl Pilot {
             tracing::warn!(writer, "another controller has taken over the northbound database; stepping down");
             return self.step_down();
         }
-        let (connected, sessions) = {
-            let status = self.nb.status();
-            let status = status.borrow();
-            (status.connected, status.sessions)
-        };
-        // A new session tells what changed meanwhile, whoever did it; and without a new value nothing was ours.
-        let same = std::mem::replace(&mut self.session, sessions) == sessions && connected;
-        if !same || !databases::has_new_sequence(changes) {
-            self.expected.clear();
-        }
-        let (mut owners, mut rows) = (BTreeSet::new(), BTreeSet::new());
-        for change in &changes.changes {
-            let Some(table) = changes.snapshot.table_at(change.table) else { continue };
-            let schema = table.schema();
-            let Some(table) = topology::plan::table_name(&schema.name).filter(|name| *name != "NB_Global") else {
-                continue;
-            };
-            let id = RowId { table, uuid: change.uuid };
-            if self.expected.contains(&id) {
-                continue;
-            }
-            for row in [&change.before, &change.after].into_iter().flatten() {
-                let owner = owner_of(ovsdb::replica::RowView { uuid: change.uuid, row, schema });
-                rows.extend(owner.is_some().then_some(id));
-                owners.extend(owner);
-            }
-        }
-        if !owners.is_empty() {
-            let now = self.now();
-            self.engine.disturbed(owners, rows, now);
-        }
+        let (foreign, doubtful) = self.authorship.judge(changes, self.session());
+        let now = self.now();
+        self.engine.disturbed(foreign.owners, foreign.rows, now);
+        self.engine.doubted(doubtful.owners, doubtful.rows, now);
+    }
+
+    /// The session with the northbound database; none if there is none.
+    fn session(&self) -> Option<u64> {
+        let status = self.nb.status();
+        let status = status.borrow();
+        status.connected.then_some(status.sessions)
     }
 
     fn saw(&mut self, seen: Option<Seen>) -> Result<(), ControllerError> {

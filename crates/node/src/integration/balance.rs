@@ -26,8 +26,35 @@ const SAMPLES: u8 = 3;
 const LARGEST_FLOW: u64 = 10;
 
 /// How many flows are missing at least, if there are so few that ovn-controller's memory of them cannot be true.
-pub(super) fn missing(there: u64, installed_kib: u64) -> Option<u64> {
+fn missing(there: u64, installed_kib: u64) -> Option<u64> {
     (installed_kib / LARGEST_FLOW).checked_sub(there).filter(|missing| *missing > 0)
+}
+
+/// What a count of the flows shows.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Finding {
+    /// They may well be all there.
+    Fine,
+    /// They should be counted again.
+    Doubtful,
+    /// At least so many are missing.
+    Missing(u64),
+}
+
+/// Looks for a bridge that was wiped while nobody watched. ovn-controller takes flows for installed as soon as it has sent
+/// them, and ovs-vswitchd may need a while for them: only a bridge that stays empty was wiped.
+#[derive(Debug, Default)]
+pub(super) struct Census {
+    doubts: u8,
+}
+
+impl Census {
+    /// So many flows were there, after ovn-controller had told how much memory those take that it has installed.
+    pub(super) fn counted(&mut self, there: u64, installed_kib: u64) -> Finding {
+        let Some(missing) = missing(there, installed_kib) else { return Finding::Fine };
+        self.doubts += 1;
+        if self.doubts < SAMPLES { Finding::Doubtful } else { Finding::Missing(missing) }
+    }
 }
 
 impl Balance {
@@ -41,9 +68,21 @@ impl Balance {
         self.deleted > 0
     }
 
+    /// What was deleted so far is not judged. What ovn-controller has sent counts all the same, for what is carried out
+    /// later.
+    pub(super) fn excuse(&mut self, sent: Option<u64>) {
+        let known = self.sent.map(|[_, newer]| newer);
+        let history = sent.map(|sent| [known.unwrap_or(sent), sent]);
+        *self = Self { sent: history.or(self.sent), ..Self::default() };
+    }
+
     /// ovn-controller has sent so many messages; returns how many flows somebody else deleted, at least.
     pub(super) fn sample(&mut self, sent: u64) -> Option<u64> {
-        let [older, newer] = self.sent.unwrap_or([sent; 2]);
+        // Without an earlier number nobody knows what was sent while these flows were deleted.
+        let Some([older, newer]) = self.sent else {
+            self.excuse(Some(sent));
+            return None;
+        };
         // A counter that went back is another process's: what it did cannot be known.
         let own = sent.checked_sub(older).unwrap_or(u64::MAX);
         let foreign = self.deleted.saturating_sub(own);
@@ -100,6 +139,34 @@ mod tests {
         assert_eq!((balance.sample(500), balance.sample(500)), (None, None));
         assert_eq!(balance.sample(545), None);
         assert!(!balance.is_open());
+    }
+
+    #[test]
+    fn deletions_of_the_start_are_weighed_against_what_was_sent_at_the_start() {
+        // The last look of the start, and a moment later ovn-controller replaces flows.
+        let mut balance = Balance::default();
+        for sent in [400, 480] {
+            balance.deleted(5);
+            balance.excuse(Some(sent));
+        }
+        balance.deleted(30);
+        assert_eq!([balance.sample(545), balance.sample(545), balance.sample(545)], [None; 3]);
+        // It did not answer at the start: nothing can be said of what was deleted then, but of what is deleted later.
+        let mut balance = Balance::default();
+        balance.excuse(None);
+        balance.deleted(30);
+        assert_eq!([balance.sample(545), balance.sample(545), balance.sample(545)], [None; 3]);
+        balance.deleted(40);
+        assert_eq!((balance.sample(545), balance.sample(545), balance.sample(545)), (None, None, Some(40)));
+    }
+
+    #[test]
+    fn flows_that_are_still_on_their_way_are_not_missing() {
+        let mut census = Census::default();
+        assert_eq!((census.counted(2, 155), census.counted(310, 162)), (Finding::Doubtful, Finding::Fine));
+        let mut census = Census::default();
+        assert_eq!((census.counted(2, 162), census.counted(2, 162)), (Finding::Doubtful, Finding::Doubtful));
+        assert_eq!(census.counted(3, 162), Finding::Missing(13));
     }
 
     #[test]

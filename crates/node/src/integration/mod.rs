@@ -6,8 +6,8 @@
 //!  ovn-controller ──control socket──▶ messages that it sent ──────┴─▶ Balance ──▶ bridge/reconnect br-int
 //! ```
 //!
-//! One connection and one question every few seconds; nothing is dumped. Flows are counted once for each ovn-controller, for
-//! those that were deleted while nobody watched. After a reconnect ovn-controller deletes all flows
+//! One connection and one question every few seconds; nothing is dumped. Flows are counted for each new ovn-controller, once
+//! if they are there, for those that were deleted while nobody watched. After a reconnect ovn-controller deletes all flows
 //! of the bridge and installs its own, at once.
 
 mod balance;
@@ -26,7 +26,7 @@ use tokio::net::unix::OwnedReadHalf;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use self::balance::{Balance, missing};
+use self::balance::{Balance, Census, Finding};
 use crate::daemon::{Daemon, switch_folder};
 use crate::openflow_wire::{ECHO_REPLY, ECHO_REQUEST, Message, count_flows, echo_request, hello, monitor_removals};
 use crate::options::INTEGRATION_BRIDGE;
@@ -110,6 +110,8 @@ impl Integration {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut balance = Balance::default();
         let mut look: Option<Instant> = None;
+        // How much memory ovn-controller had for its flows before they were counted, and whether to count them again.
+        let (mut census, mut believed, mut recount) = (Census::default(), None, false);
         loop {
             let sampling = async {
                 match look {
@@ -134,9 +136,14 @@ impl Integration {
                         Ok(())
                     }
                     // Flows may have been deleted before this connection.
-                    Some(Heard::Count(there)) => match installed().await.and_then(|kib| missing(there, kib)) {
-                        Some(flows) => return End::Deleted(flows),
-                        None => Ok(()),
+                    Some(Heard::Count(there)) => match believed.map(|kib| census.counted(there, kib)) {
+                        Some(Finding::Missing(flows)) => return End::Deleted(flows),
+                        Some(Finding::Doubtful) => {
+                            recount = true;
+                            look = Some(Instant::now() + SETTLING);
+                            Ok(())
+                        }
+                        Some(Finding::Fine) | None => Ok(()),
                     },
                 },
                 _ = ticks.tick() => {
@@ -158,7 +165,16 @@ impl Integration {
                     if balance.is_open() {
                         look = Some(Instant::now() + SETTLING);
                     }
-                    if new && known.trusted { writer.write_all(&count_flows()).await } else { Ok(()) }
+                    if new {
+                        (census, recount) = (Census::default(), known.trusted);
+                    }
+                    if std::mem::take(&mut recount) {
+                        // First what it believes: what it installs after that may be counted, and harms nothing.
+                        believed = installed().await;
+                        writer.write_all(&count_flows()).await
+                    } else {
+                        Ok(())
+                    }
                 }
             };
             if let Err(error) = wrote {
@@ -173,10 +189,11 @@ impl Integration {
         let process = daemon.process().await.ok()?;
         if known.process != Some(process) {
             *known = Sender { process: Some(process), since: Some(Instant::now()), trusted: false };
+            *balance = Balance::default();
         }
         let starting = self.wait_before_clear + STARTING;
         if known.since.is_none_or(|since| since.elapsed() < starting) {
-            *balance = Balance::default();
+            balance.excuse(sent(&daemon).await);
             return None;
         }
         if !std::mem::replace(&mut known.trusted, true) {

@@ -178,12 +178,55 @@ impl Subscription {
 
     /// Takes the changes there are, without waiting.
     pub fn take(&mut self) -> Option<Changes> {
+        self.look().0
+    }
+
+    /// Takes the changes there are, without waiting, and says how the tables are after them: they show no change that was
+    /// not told, which [`Client::snapshot`](crate::client::Client::snapshot) a moment later may.
+    pub fn look(&mut self) -> (Option<Changes>, Snapshot) {
         let store = self.state.read();
         let mut pending = lock(&self.reader.pending);
+        let snapshot = store.replica.snapshot();
         if pending.is_empty() {
-            return None;
+            return (None, snapshot);
         }
-        let changes = pending.take(store.replica.snapshot());
-        (!changes.changes.is_empty()).then_some(changes)
+        let changes = pending.take(snapshot.clone());
+        ((!changes.changes.is_empty()).then_some(changes), snapshot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::client::config::TableMonitor;
+    use crate::replica::Row;
+    use crate::update::RowUpdate;
+    use crate::uuid::Uuid;
+
+    /// Whoever plans with a snapshot must have been told of all that it shows.
+    #[test]
+    fn a_look_shows_what_was_told_and_no_more() {
+        let schema = json!({"name": "T", "tables": {"A": {"columns": {"name": {"type": "string"}}}}});
+        let schema = Arc::new(DatabaseSchema::parse(&schema).unwrap());
+        let plan = Plan::new(&schema, &[TableMonitor::new("A")]);
+        let state = Arc::new(SharedState::new(vec![None]));
+        state.adopt(schema, &plan);
+        let insert = |number: u8| {
+            let row = Row::from_fields(&mut Default::default(), &plan.tables[0]);
+            let rows = vec![(Uuid::from_bytes([number; 16]), RowUpdate::Whole(row))];
+            state.apply(vec![TableUpdate { table: 0, rows }], false).unwrap();
+        };
+        let mut subscription = state.subscribe();
+        insert(1);
+        let (told, shown) = subscription.look();
+        insert(2);
+        assert_eq!((told.unwrap().changes.len(), shown.table("A").unwrap().len()), (1, 1));
+        assert_eq!(state.snapshot().table("A").unwrap().len(), 2);
+        let (told, shown) = subscription.look();
+        assert_eq!((told.unwrap().changes.len(), shown.table("A").unwrap().len()), (1, 2));
+        let (told, shown) = subscription.look();
+        assert_eq!((told.is_none(), shown.table("A").unwrap().len()), (true, 2));
     }
 }

@@ -155,7 +155,7 @@ impl Engine {
                     true => Record::default(),
                     false => Record::of(&touched, &before, snapshot),
                 };
-                let repairs = repair::repairs(&mends.rows, &touched, &plan.transaction, snapshot);
+                let repairs = repair::repairs(&mends.foreign, &touched, &plan.transaction, snapshot);
                 let (asks, freed) = (false, Vec::new());
                 let batch = Batch { turns, before, stays, asks, freed, record, mends, repairs, done, replaced };
                 leading.in_flight = Some(batch);
@@ -265,11 +265,20 @@ impl Engine {
 
     /// Somebody else changed rows of ours: their owners are looked at again, and what the rows hold is counted again.
     pub fn disturbed(&mut self, owners: BTreeSet<Owner>, rows: BTreeSet<RowId>, now: Duration) {
+        self.look_again(Disturbed { owners, foreign: rows.clone(), rows }, now);
+    }
+
+    /// Perhaps somebody else changed rows of ours that we have written ourselves: the same, but nobody is blamed.
+    pub fn doubted(&mut self, owners: BTreeSet<Owner>, rows: BTreeSet<RowId>, now: Duration) {
+        self.look_again(Disturbed { owners, rows, foreign: BTreeSet::new() }, now);
+    }
+
+    fn look_again(&mut self, disturbed: Disturbed, now: Duration) {
         if let Some(leading) = &mut self.leading {
-            for owner in &owners {
+            for owner in &disturbed.owners {
                 leading.queue.push(owner.clone(), now);
             }
-            leading.disturbed.add(Disturbed { owners, rows });
+            leading.disturbed.add(disturbed);
         }
     }
 }
@@ -426,7 +435,8 @@ impl Leading {
     /// What was disturbed and is put right with these turns: every row, and the owners among them.
     fn take_disturbed(&mut self, turns: &[Turn]) -> Disturbed {
         let owners = turns.iter().filter_map(|turn| self.disturbed.owners.take(&turn.owner)).collect();
-        Disturbed { owners, rows: std::mem::take(&mut self.disturbed.rows) }
+        let Disturbed { rows, foreign, .. } = &mut self.disturbed;
+        Disturbed { owners, rows: std::mem::take(rows), foreign: std::mem::take(foreign) }
     }
 
     /// A row that was inserted into what somebody else deleted in the same moment is gone again, and no change tells of

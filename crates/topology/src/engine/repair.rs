@@ -19,12 +19,15 @@ use crate::store::Store;
 pub(super) struct Disturbed {
     pub(super) owners: BTreeSet<Owner>,
     pub(super) rows: BTreeSet<RowId>,
+    /// Those of the rows that certainly somebody else changed: their repair is reported.
+    pub(super) foreign: BTreeSet<RowId>,
 }
 
 impl Disturbed {
     pub(super) fn add(&mut self, more: Self) {
         self.owners.extend(more.owners);
         self.rows.extend(more.rows);
+        self.foreign.extend(more.foreign);
     }
 
     /// Members that are wanted are compared with the database, also those that came long ago.
