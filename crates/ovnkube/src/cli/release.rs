@@ -9,6 +9,9 @@ Examples:
   ovnkube release --dry-run                what would be removed, and what would be left to the other controller
   ovnkube release                          do it, in one transaction
 
+It refuses while a controller of ours leads, by its lock in the database and by its Lease. The manifests have the Lease in
+another namespace than the default: --leader-election-namespace ovn-kubernetes.
+
 The order of a switch to OVN-Kubernetes (Go): stop all ovnkube controllers; start the other controller and wait until it
 has synced; then release. If the other controller has nothing in place for something of ours, nothing is done: that would
 open a policy or cut a Service off. See docs/migration.md.
@@ -27,7 +30,8 @@ pub(crate) struct Release {
     #[arg(long)]
     pub(crate) force: bool,
 
-    /// Remove also rules and load balancers that the other controller has nothing in place for
+    /// Remove also rules and load balancers that the other controller has nothing in place for: opens policies and cuts
+    /// Services off, so only for objects that do not exist any more
     #[arg(long)]
     pub(crate) remove_unreplaced: bool,
 

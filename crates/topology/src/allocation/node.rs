@@ -171,7 +171,9 @@ impl Allocator {
                 return Err(Refusal::new(
                     BAD_SUBNETS,
                     format!(
-                        "annotation k8s.ovn.org/node-subnets: {subnet}: {why}: correct the annotation, or remove it"
+                        "annotation k8s.ovn.org/node-subnets: {subnet}: {why}: if the setting cluster-subnets was changed, set \
+                         it back; otherwise correct the annotation, or remove it, which gives the node another subnet and \
+                         needs new pods there"
                     ),
                 ));
             }
