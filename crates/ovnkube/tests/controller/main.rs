@@ -10,6 +10,7 @@ mod churn;
 mod cluster;
 mod crowd;
 mod door;
+mod established;
 mod guarded;
 mod leadership;
 mod lessons_connection;

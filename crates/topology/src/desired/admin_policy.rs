@@ -10,13 +10,14 @@ use ovn_schema::Feature;
 use ovn_schema::northbound::Acl;
 
 use super::policy::add;
-use super::{Given, selector};
+use super::{Given, blocked, selector};
 use crate::contribution::{Contribution, Draft};
 use crate::identity::Owner;
 use crate::levels::{self, BASELINE};
 use crate::objects::{AdminPolicySpec, Rule};
 use crate::refusal::Refusal;
 use crate::rules::{Direction, of_admin_policy};
+use crate::selector::group_name;
 
 const ADMIN_TIER: i64 = 1;
 const BASELINE_TIER: i64 = 3;
@@ -76,6 +77,10 @@ pub(super) fn desired(owner: &Owner, given: Given<'_>) -> Contribution {
         let external_ids = marks.into_iter().flatten().map(|(key, value)| (key.to_owned(), value)).collect();
         let row = Acl { priority: i64::from(top - level), tier, external_ids, ..Default::default() };
         add(&mut draft, group, clause, &row, given);
+    }
+    let ingress = compiled.clauses.iter().any(|clause| clause.direction == Direction::Ingress);
+    if tier == BASELINE_TIER && ingress {
+        blocked::pass_to_baseline(&mut draft, group, &group_name(&compiled.target));
     }
     if !compiled.clauses.is_empty() {
         for words in compiled.selectors.into_keys() {

@@ -12,7 +12,7 @@ use ovn_schema::northbound::{
     PortGroup,
 };
 
-use super::{Given, ip_word, retry};
+use super::{Given, blocked, ip_word, retry};
 use crate::contribution::{Contribution, Draft};
 use crate::identity::Owner;
 use crate::settings::Masquerade;
@@ -175,6 +175,7 @@ fn hairpins(draft: &mut Draft<'_>, given: Given<'_>) {
     let name = "clusterPortGroup".to_owned();
     let group =
         draft.row(MANAGEMENT_PORTS_KEY, &PortGroup { name, external_ids: draft.mark(&[]), ..Default::default() });
+    blocked::pass_to_policies(draft, group, given);
     for v6 in given.settings.families() {
         let Some(hairpin) = given.settings.masquerade_address(Masquerade::Hairpin, v6) else { continue };
         for direction in ["to-lport", "from-lport"] {

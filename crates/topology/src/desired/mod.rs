@@ -3,6 +3,7 @@
 mod admin_policy;
 mod balancer;
 mod bandwidth;
+mod blocked;
 mod cluster;
 mod gateway;
 mod host_port;
