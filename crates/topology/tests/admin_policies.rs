@@ -139,10 +139,11 @@ fn rules(world: &Quiet, name: &str) -> BTreeMap<String, String> {
             && mark("k8s.ovn.org/owner-type").ends_with("AdminNetworkPolicy")
             && mark("k8s.ovn.org/name") == name
     });
-    let told = of_policy.map(|(_, values)| {
-        let field = values["external_ids"].get_str("field").unwrap();
+    // The ACL for connections that were cut comes from no field.
+    let told = of_policy.filter_map(|(_, values)| {
+        let field = values["external_ids"].get_str("field")?;
         let words = ["direction", "tier", "priority", "action", "match"].map(|column| values[column].to_string());
-        (field.to_string(), words.join(" "))
+        Some((field.to_string(), words.join(" ")))
     });
     told.collect()
 }

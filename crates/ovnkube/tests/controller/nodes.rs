@@ -158,9 +158,12 @@ fn the_rows_of_a_node_and_a_pod_are_those_that_tools_know() {
     let columns = ["priority", "direction", "match", "action", "tier"];
     let hairpins = cluster.members("Port_Group", "clusterPortGroup", "acls", "ACL", &columns);
     let from = "ip4.src == 169.254.169.5";
+    let blocked = "ct.est && !ct.rpl && ct_mark.blocked == 1";
     assert_eq!(
         hairpins,
         rows(&[
+            ["0", "to-lport", blocked, "pass", "0"],
+            ["0", "to-lport", blocked, "pass", "1"],
             ["1001", "to-lport", from, "allow-related", "2"],
             ["1001", "from-lport", from, "allow-related", "2"],
             ["32000", "from-lport", "ip4.dst == {10.96.0.0/16}", "reject", "0"],
@@ -170,7 +173,7 @@ fn the_rows_of_a_node_and_a_pod_are_those_that_tools_know() {
     assert_eq!(managed, rows(&[["k8s-n1"]]));
     let probes = cluster.members("Logical_Switch", "n1", "acls", "ACL", &columns);
     assert_eq!(probes, rows(&[["1001", "to-lport", "ip4.src == 10.128.0.2", "allow-related", "2"]]));
-    assert_eq!(cluster.raw("ACL").len(), 5);
+    assert_eq!(cluster.raw("ACL").len(), 7);
 }
 
 /// A local gateway, new addresses, a new machine under the old name: rows follow, pods keep what they have.
