@@ -66,7 +66,7 @@ fn pods_use_the_cluster_ip(site: &Site, pod: &lab::Pod, cluster: SocketAddr) {
         for size in SIZES {
             let fresh = || pod.with_network(bind).unwrap();
             until(&format!("{size} bytes to {cluster}, the first of a connection"), || {
-                let (client, word) = (fresh(), vec![7; size]);
+                let (client, word) = (fresh(), vec![7_u8; size]);
                 client.send_to(&word, mapped(cluster)).ok()?;
                 let mut back = vec![0u8; 65536];
                 let (count, _) = client.recv_from(&mut back).ok()?;
