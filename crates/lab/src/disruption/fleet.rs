@@ -39,6 +39,7 @@ impl Fleet {
             to,
             server: Server::Netexec,
             sources: Vec::new(),
+            reference: false,
         };
         let client = workload.client();
         Ok(vec![

@@ -75,6 +75,9 @@ pub struct PathSpec {
     pub server: Server,
     /// The client addresses that the server may see; any if empty.
     pub sources: Vec<Prefix>,
+    /// Whether it shares machines and switches with the others but not what is measured. What other paths lose while it has
+    /// trouble is the machine's doing.
+    pub reference: bool,
 }
 
 impl PathSpec {

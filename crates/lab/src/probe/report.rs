@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::Prober;
 use super::client::LOST_AFTER;
 use super::ledger::Entry;
-use super::plan::Protocol;
+use super::plan::{PathSpec, Protocol};
 use super::rounds::{Kind, Mark, Window};
 
 /// An answer that takes longer is late. TCP sends a lost segment again after 200 ms at the earliest, unless later ones tell
@@ -146,6 +146,8 @@ pub struct Happening {
     /// The address that should not be there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<std::net::IpAddr>,
+    /// A reference path had trouble at the same time: the machine or its switches stood still.
+    pub shared: bool,
 }
 
 /// One path.
@@ -155,6 +157,8 @@ pub struct PathReport {
     pub route: String,
     /// How it was used.
     pub protocol: Protocol,
+    /// Whether the others are held against it.
+    pub reference: bool,
     /// From which network.
     pub from: String,
     /// To which address.
@@ -178,6 +182,12 @@ impl PathReport {
     /// By how much the fault exceeds the control.
     pub fn excess(&self, incident: Incident) -> u64 {
         self.fault.of(incident).saturating_sub(self.control.of(incident))
+    }
+
+    /// How many there were in a kind of window while the reference paths had no trouble.
+    pub fn alone(&self, incident: Incident, window: Kind) -> u64 {
+        let is_one = |one: &&Happening| one.what == incident && one.window == window && !one.shared;
+        self.happenings.iter().filter(is_one).count() as u64
     }
 }
 
@@ -204,13 +214,15 @@ pub struct Report {
 
 impl Report {
     pub(super) fn of(title: &str, prober: &Prober, windows: Vec<Window>, marks: Vec<Mark>) -> Self {
-        let paths: Vec<PathReport> = prober
-            .paths()
-            .zip(prober.entries())
+        let all: Vec<(&PathSpec, Vec<Entry>)> = prober.paths().zip(prober.entries()).collect();
+        let trouble = Trouble::of(all.iter().filter(|(spec, _)| spec.reference).flat_map(|(_, entries)| entries));
+        let paths: Vec<PathReport> = all
+            .iter()
             .map(|(spec, entries)| {
                 let mut path = PathReport {
                     route: spec.route.clone(),
                     protocol: spec.protocol,
+                    reference: spec.reference,
                     from: spec.from.name.clone(),
                     to: spec.to.to_string(),
                     control: Counts::default(),
@@ -218,7 +230,7 @@ impl Report {
                     ok: true,
                     happenings: Vec::new(),
                 };
-                path.take(&entries, &windows);
+                path.take(entries, &windows, &trouble);
                 path
             })
             .collect();
@@ -248,7 +260,7 @@ impl Report {
 }
 
 impl PathReport {
-    fn take(&mut self, entries: &[Entry], windows: &[Window]) {
+    fn take(&mut self, entries: &[Entry], windows: &[Window], trouble: &Trouble) {
         for (number, entry) in (0..).zip(entries) {
             let Some(window) = windows.iter().find(|window| window.holds(entry.sent)) else { continue };
             let counts = match window.kind {
@@ -263,9 +275,38 @@ impl PathReport {
                 what,
                 delay_us: delay(entry),
                 source: entry.wrong_source.filter(|_| what == Incident::WrongSource),
+                shared: trouble.is_near(entry.sent, self.protocol),
             }));
         }
         self.ok = Incident::ALL.iter().all(|incident| self.excess(*incident) == 0);
+    }
+}
+
+/// An answer of a reference path that takes longer shows that the machine or its switches stood still.
+const STALL_US: u64 = 50_000;
+/// Datagrams that are lost so shortly before or after such a moment are lost to it.
+const NEAR_US: u64 = 500_000;
+/// TCP waits ever longer before it sends a lost segment again, so it suffers for longer.
+const NEAR_TCP_US: u64 = 6_000_000;
+
+/// When reference paths had trouble, in order.
+struct Trouble(Vec<u64>);
+
+impl Trouble {
+    fn of<'a>(entries: impl Iterator<Item = &'a Entry>) -> Self {
+        let stalls = |entry: &&Entry| delay(entry).is_none_or(|delay| delay > STALL_US);
+        let mut times: Vec<u64> = entries.filter(stalls).map(|entry| entry.sent).collect();
+        times.sort_unstable();
+        Self(times)
+    }
+
+    fn is_near(&self, at: u64, protocol: Protocol) -> bool {
+        let near = match protocol {
+            Protocol::TcpEstablished | Protocol::TcpNew => NEAR_TCP_US,
+            Protocol::Udp | Protocol::Icmp => NEAR_US,
+        };
+        let first = self.0.partition_point(|time| *time < at.saturating_sub(near));
+        self.0.get(first).is_some_and(|time| *time <= at + near)
     }
 }
 
@@ -308,6 +349,7 @@ mod tests {
             let mut path = PathReport {
                 route: "pod → pod".into(),
                 protocol: Protocol::Udp,
+                reference: false,
                 from: "client".into(),
                 to: "10.128.0.5:7007".into(),
                 control: Counts::default(),
@@ -315,7 +357,7 @@ mod tests {
                 ok: true,
                 happenings: Vec::new(),
             };
-            path.take(entries, &windows);
+            path.take(entries, &windows, &Trouble(vec![700_000]));
             path
         };
         let good = judge(&[at(5, 1), at(6, 0), at(15_000, 0), at(25_000, 0), at(26_000, 1)]);
@@ -323,7 +365,19 @@ mod tests {
         assert_eq!((good.control.sent, good.fault.sent, good.happenings.len()), (2, 2, 2));
         let bad = judge(&[at(5, 1), at(6, 0), at(25_000, 0), at(26_000, 0)]);
         assert!(!bad.ok && bad.excess(Incident::Lost) == 1, "{bad:?}");
+        assert_eq!(bad.alone(Incident::Lost, Kind::Fault), 2, "the reference path's trouble was later: {bad:?}");
         let twice = judge(&[at(5, 1), at(25_000, 2)]);
         assert!(!twice.ok && twice.excess(Incident::Duplicated) == 1, "{twice:?}");
+    }
+
+    #[test]
+    fn what_is_lost_beside_a_reference_path_is_shared() {
+        let silent = Entry { sent: 2_000_000, ..Entry::default() };
+        let slow = Entry { sent: 9_000_000, answered: Some(9_060_000), answers: 1, ..Entry::default() };
+        let trouble = Trouble::of([&silent, &slow, &entry(Some(500))].into_iter());
+        assert_eq!(trouble.0, [2_000_000, 9_000_000]);
+        assert!(trouble.is_near(2_400_000, Protocol::Udp) && trouble.is_near(8_600_000, Protocol::Icmp));
+        assert!(!trouble.is_near(3_000_000, Protocol::Udp));
+        assert!(trouble.is_near(7_500_000, Protocol::TcpNew) && !trouble.is_near(16_000_000, Protocol::TcpEstablished));
     }
 }

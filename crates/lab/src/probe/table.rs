@@ -44,8 +44,14 @@ impl Report {
         for path in self.paths.iter().filter(|path| !path.ok) {
             for incident in Incident::ALL.into_iter().filter(|incident| path.excess(*incident) > 0) {
                 let (control, fault) = (path.control.of(incident), path.fault.of(incident));
+                let shared = fault - path.alone(incident, Kind::Fault);
+                let shared = if shared > 0 {
+                    format!(" ({shared} while host → host stood still, too)")
+                } else {
+                    String::new()
+                };
                 text.push_str(&format!(
-                    "more than the control: {}: {fault} {}, control {control}, of {}\n",
+                    "more than the control: {}: {fault} {}, control {control}, of {}{shared}\n",
                     path.name(),
                     incident.as_str(),
                     path.fault.sent

@@ -19,6 +19,7 @@ fn path(protocol: Protocol, to: SocketAddr, source: &str) -> PathSpec {
         to,
         server: Server::Echo,
         sources: vec![source.parse().unwrap()],
+        reference: false,
     }
 }
 

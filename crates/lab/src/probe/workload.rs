@@ -20,6 +20,8 @@ use crate::view;
 const NAMESPACE: &str = "probe";
 /// The port of the echo servers.
 const PORT: u16 = 7007;
+/// Through the same switches as everything else, but through no flow of OVN.
+const REFERENCE: &str = "host → host";
 /// How long pods may take to become ready, or to go. Generous: it only ends what would hang for ever.
 const LIMIT: Duration = Duration::from_secs(200);
 
@@ -40,6 +42,8 @@ impl Workload {
     /// Creates it on the first two nodes that are ready; returns when its pods have their networks.
     pub fn create(record: &Record) -> Result<Self> {
         let control = view::machine(record, CONTROL)?;
+        // A node may be on its way back; one that stays away is left out.
+        let _ = control.run(&["kubectl", "wait", "--for=condition=Ready", "node", "--all", "--timeout=60s"]);
         let nodes = ready_nodes(&control)?;
         let (first, second) = match nodes.as_slice() {
             [first, second, ..] => (first, second),
@@ -89,6 +93,7 @@ impl Workload {
                 to,
                 server: Server::Echo,
                 sources: sources.to_vec(),
+                reference: route == REFERENCE,
             }));
         };
         let own = vec![exactly(self.client_address)?];
@@ -108,6 +113,11 @@ impl Workload {
             add(&route, &outside, to, &inside, &[TcpEstablished, TcpNew, Udp]);
         }
         add("host → Service", &host, service, &inside, &[TcpEstablished, TcpNew, Udp]);
+        if let [_, second] = self.nodes.as_slice() {
+            let to = SocketAddr::new(self.address(second, v6)?, PORT);
+            servers.push((machine_network(&self.record, second)?, to));
+            add(REFERENCE, &host, to, &node, &[Udp, Icmp]);
+        }
         Ok(Plan { paths, servers, rate })
     }
 

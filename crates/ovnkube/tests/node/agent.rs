@@ -1,6 +1,7 @@
 //! The agent as a whole: what the node says of itself, why it is not ready, and that nothing is lost while parts restart.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use lab::Family;
@@ -110,20 +111,30 @@ fn why_a_node_is_not_ready_is_told_where_people_look() {
     }
 }
 
-/// Paths from one sandbox to another, of all protocols.
-fn paths(from: &Sandbox, to: &Sandbox, own: IpAddr, address: IpAddr) -> Plan {
+/// Paths from a sandbox on n1 to one on n2, of all protocols; the nodes' own addresses are the reference.
+fn paths(site: &Site, from: (&Sandbox, IpAddr), to: (&Sandbox, IpAddr)) -> Plan {
     let network = |sandbox: &Sandbox| Network { name: sandbox.name.clone(), file: sandbox.network(), own: true };
-    let server = SocketAddr::new(address, 9000);
-    let path = |protocol| PathSpec {
-        route: format!("{} → {}", from.name, to.name),
-        protocol,
-        from: network(from),
-        to: server,
-        server: Server::Echo,
-        sources: vec![format!("{own}/32").parse().unwrap()],
+    let node = |number: u32| {
+        let file = PathBuf::from(format!("/proc/{}/ns/net", site.machine(number).init().pid));
+        (Network { name: format!("n{number}"), file, own: false }, IpAddr::from([10, 99, 0, 10 + number as u8]))
     };
-    let protocols = [Protocol::TcpEstablished, Protocol::TcpNew, Protocol::Udp, Protocol::Icmp];
-    Plan { paths: protocols.map(path).to_vec(), servers: vec![(network(to), server)], rate: 400 }
+    let mut paths = Vec::new();
+    let mut add = |from: &Network, own: IpAddr, to: SocketAddr, reference, protocols: &[Protocol]| {
+        paths.extend(protocols.iter().map(|protocol| PathSpec {
+            route: if reference { "host → host" } else { "pod → pod" }.into(),
+            protocol: *protocol,
+            from: from.clone(),
+            to,
+            server: Server::Echo,
+            sources: vec![format!("{own}/32").parse().unwrap()],
+            reference,
+        }));
+    };
+    let (of_pod, of_node) = (SocketAddr::new(to.1, 9000), SocketAddr::new(node(2).1, 9000));
+    let all = [Protocol::TcpEstablished, Protocol::TcpNew, Protocol::Udp, Protocol::Icmp];
+    add(&network(from.0), from.1, of_pod, false, &all);
+    add(&node(1).0, node(1).1, of_node, true, &[Protocol::Udp, Protocol::Icmp]);
+    Plan { paths, servers: vec![(network(to.0), of_pod), (node(2).0, of_node)], rate: 400 }
 }
 
 /// Nothing is lost, reset, duplicated or seen from elsewhere beyond what a control of the same length has.
@@ -150,7 +161,7 @@ fn lesson_13_nothing_is_lost_while_the_agent_or_ovn_controller_restarts() {
     let own = addresses(&one.add())[0];
     let address = addresses(&two.add())[0];
     one.reaches(address);
-    let prober = Prober::start(&paths(&one, &two, own, address)).unwrap();
+    let prober = Prober::start(&paths(&site, (&one, own), (&two, address))).unwrap();
     let lab = &site.cluster.lab;
     carries_on(&prober, "the agents restart", || {
         for number in 1..=2 {
