@@ -72,6 +72,14 @@ conformance: prerequisites ## Kubernetes' own tests on a lab of three nodes, int
 	@deploy/image/build.sh
 	@$(LAB) --name conformance conformance --which $(CONFORMANCE) --family $(FAMILY) --gateway $(GATEWAY) --focus "$$FOCUS"
 
+# DISRUPTION_ARGS="--only agent-restart,northd-restart --short" for a quick look at parts of it.
+DISRUPTION_ARGS ?= --write docs/disruption.md
+.PHONY: disruption
+disruption: prerequisites ## what restarts, fail-overs and changes cost in packets, beside a control: docs/disruption.md, target/disruption
+	@$(CARGO) build --locked --quiet --package lab
+	@deploy/image/build.sh
+	@$(LAB) --name disruption disruption $(DISRUPTION_ARGS)
+
 # How many rounds. A failure prints the variable that replays it.
 SOAK ?= 10
 .PHONY: soak

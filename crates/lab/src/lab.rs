@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::central::{self, Database};
 use crate::container_image;
@@ -26,7 +26,7 @@ use crate::progress::Progress;
 use crate::record::{Endpoints, Ledger, Phase, Record};
 use crate::relay::Relay;
 use crate::site::{Extras, Site, side_by_side};
-use crate::spec::{Databases, LabSpec};
+use crate::spec::LabSpec;
 use crate::teardown;
 use crate::underlay::{CONTROL, FABRIC, build_switch, node_name};
 use crate::view;
@@ -249,25 +249,7 @@ impl Lab {
 
     /// The component that leads a database's raft now, as one of its members sees it.
     pub fn raft_leader(&self, database: Database) -> Result<String> {
-        if self.site.spec.ovn.as_ref().is_none_or(|ovn| ovn.databases != Databases::Raft) {
-            return Err(Error::Invalid("this lab's databases are not clustered".into()));
-        }
-        let deadline = Instant::now() + Duration::from_secs(30);
-        // During an election there is none for a moment.
-        for member in (1..=central::MEMBERS).cycle().take_while(|_| Instant::now() < deadline) {
-            let machine = self.machine(&crate::underlay::database_name(member))?;
-            let status = machine.output(&[
-                "ovn-appctl",
-                "-t",
-                &database.control_socket(),
-                "cluster/status",
-                database.schema(),
-            ])?;
-            if status.status.success() && String::from_utf8_lossy(&status.stdout).contains("Role: leader") {
-                return Ok(database.component(member));
-            }
-        }
-        Err(Error::Invalid(format!("{} has had no leader for 30 s", database.schema())))
+        view::raft_leader(&self.record(), database)
     }
 
     /// Loses all files of a database and creates it anew, empty, at the same addresses.

@@ -47,12 +47,17 @@ pub(crate) fn enter<T: Send>(init: ProcessId, work: impl FnOnce() -> T + Send) -
 
 /// Runs `work` in the network whose namespace is bound to this file: sockets that it opens live there.
 pub(crate) fn enter_network<T: Send>(path: &Path, work: impl FnOnce() -> T + Send) -> Result<T> {
-    let doing = format!("cannot join the network {}", path.display());
-    let file = File::open(path).map_err(Error::io(doing.clone()))?;
     in_own_thread(move || {
-        setns(&file, CloneFlags::CLONE_NEWNET).map_err(Error::errno(doing))?;
+        join_network(path)?;
         Ok(work())
     })
+}
+
+/// Moves the calling thread into a network for the rest of its life.
+pub(crate) fn join_network(path: &Path) -> Result<()> {
+    let doing = format!("cannot join the network {}", path.display());
+    let file = File::open(path).map_err(Error::io(doing.clone()))?;
+    setns(&file, CloneFlags::CLONE_NEWNET).map_err(Error::errno(doing))
 }
 
 /// Runs `work` in a thread of its own, which may change its namespaces without a trace left in this one.

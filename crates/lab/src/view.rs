@@ -1,10 +1,14 @@
 //! Looking at a lab: for its owner, and for anyone who reads the record of one that another process owns.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use crate::central::{Database, MEMBERS};
 use crate::error::{Error, Result};
 use crate::machine::{Machine, base_environment};
 use crate::record::Record;
+use crate::spec::Databases;
+use crate::underlay::database_name;
 
 /// A machine's folder on the host. Its `run` is the machine's `/run`.
 pub fn machine_dir(lab: &Path, machine: &str) -> PathBuf {
@@ -20,6 +24,24 @@ pub fn machine(record: &Record, name: &str) -> Result<Machine> {
     set("OVN_SB_DB", record.endpoints.southbound.clone());
     set("KUBECONFIG", record.endpoints.machine_kubeconfig.as_ref().map(|path| path.display().to_string()));
     Ok(Machine::new(found, environment))
+}
+
+/// The component that leads a database's raft now, as one of its members sees it.
+pub fn raft_leader(record: &Record, database: Database) -> Result<String> {
+    if record.spec.ovn.as_ref().is_none_or(|ovn| ovn.databases != Databases::Raft) {
+        return Err(Error::Invalid("this lab's databases are not clustered".into()));
+    }
+    let deadline = Instant::now() + Duration::from_secs(30);
+    // During an election there is none for a moment.
+    for member in (1..=MEMBERS).cycle().take_while(|_| Instant::now() < deadline) {
+        let machine = machine(record, &database_name(member))?;
+        let words = ["ovn-appctl", "-t", &database.control_socket(), "cluster/status", database.schema()];
+        let status = machine.output(&words)?;
+        if status.status.success() && String::from_utf8_lossy(&status.stdout).contains("Role: leader") {
+            return Ok(database.component(member));
+        }
+    }
+    Err(Error::Invalid(format!("{} has had no leader for 30 s", database.schema())))
 }
 
 /// The last lines of a log.

@@ -1,9 +1,11 @@
 //! The `lab` command: `up`, `down`, `status`, `exec`, `logs`, `fault` for people at a terminal.
 
 mod conformance;
+mod disruption;
 mod enter;
 mod faults;
 mod light_chassis;
+mod probe;
 mod show;
 mod up;
 
@@ -30,6 +32,7 @@ const DEFAULT_NAME: &str = "default";
         lab up --network ovnkube           two nodes, OVN on three raft members, our network, an application\n  \
         lab up --kubelets                  the same without a network\n  \
         lab matrix                         who reaches whom, measured\n  \
+        lab probe --fault 'lab restart nb-1'   what a fault costs, packet by packet\n  \
         lab status                         what runs where\n  \
         lab exec n1 ovs-vsctl show         a command on node n1\n  \
         lab kubectl get nodes              kubectl as administrator\n  \
@@ -84,6 +87,10 @@ enum Verb {
     },
     /// Measure who reaches whom by real packets, beside what the API says; status 1 if they differ
     Matrix(show::Output),
+    /// Measure what a fault costs, packet by packet, beside a control; status 1 if it is more
+    Probe(probe::Options),
+    /// Measure what restarts, fail-overs and changes of the cluster cost, beside a control
+    Disruption(disruption::Options),
     /// Run Kubernetes' own tests on a lab with our network
     Conformance(conformance::Options),
     /// Start a component again, as after a crash
@@ -142,6 +149,8 @@ fn run(cli: Cli) -> Result<ExitCode> {
             say(&format!("{component} runs again\n"))?;
         }
         Verb::Matrix(output) => return show::matrix(&running(&place, &name)?, output),
+        Verb::Probe(options) => return probe::run(&running(&place, &name)?, &options),
+        Verb::Disruption(options) => return disruption::run(&place, &name, &options),
         Verb::Conformance(options) => return conformance::run(&place, &name, &options),
         Verb::LightChassis(options) => light_chassis::run(&place, &name, &options)?,
         Verb::Completions { shell } => {

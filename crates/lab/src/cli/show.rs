@@ -28,6 +28,12 @@ pub(super) struct Output {
     output: Format,
 }
 
+impl Output {
+    pub(super) fn is_json(self) -> bool {
+        self.output == Format::Json
+    }
+}
+
 #[derive(Debug, Args)]
 pub(super) struct LogOptions {
     /// The component; `keeper` is the lab's own process

@@ -91,7 +91,7 @@ fn processes_come_and_go(watch: &mut Watch) {
     });
     watch.over("another controller leads", |cluster| {
         cluster.controller("c2");
-        until("c2 stands by", || (!cluster.lab.log("c2").unwrap().is_empty()).then_some(()));
+        until("c2 stands by", || cluster.lab.log("c2").unwrap().contains("standing by").then_some(()));
         assert!(cluster.lab.terminate("c1", PATIENCE).unwrap().success());
         cluster.wait_leader("c2");
         remove(cluster, &["networkpolicy", "-n", "shop", "missed"]);

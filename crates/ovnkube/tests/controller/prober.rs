@@ -27,6 +27,8 @@ const SILENCE: u64 = 100;
 struct Way {
     name: String,
     sent: AtomicU64,
+    /// When each was sent.
+    times: Mutex<Vec<Instant>>,
     arrived: Mutex<BTreeSet<u64>>,
 }
 
@@ -91,7 +93,7 @@ impl Prober {
         target: SocketAddr,
         pace: Duration,
     ) -> WayId {
-        let way = Arc::new(Way { name, sent: AtomicU64::new(0), arrived: Mutex::default() });
+        let way = Arc::new(Way { name, sent: AtomicU64::new(0), times: Mutex::default(), arrived: Mutex::default() });
         let id = {
             let mut ways = self.ways.lock().unwrap();
             ways.push(way.clone());
@@ -112,6 +114,7 @@ impl Prober {
                 datagram[8..].copy_from_slice(&number.to_be_bytes());
                 // What cannot be sent now (nobody has answered for the address yet) is not counted.
                 if current.send_to(&datagram, target).is_ok() {
+                    way.times.lock().unwrap().push(Instant::now());
                     way.sent.store(number + 1, Ordering::Release);
                     if pace == CALM_PACE && number.is_multiple_of(ONE_CONNECTION) {
                         current = fresh();
@@ -201,6 +204,26 @@ impl Prober {
         let last = arrived.last().copied().unwrap_or(begin);
         let arrived: BTreeSet<u64> = arrived.into_iter().collect();
         (begin..last).filter(|number| !arrived.contains(number)).collect()
+    }
+}
+
+/// Two losses that are no farther apart have one cause.
+const TOGETHER: Duration = Duration::from_millis(250);
+
+impl Prober {
+    /// When those were sent that were lost since a moment.
+    fn lost_at(&self, id: WayId, since: &Moment) -> Vec<Instant> {
+        let (way, lost) = (self.way(id), self.lost(id, since));
+        let times = way.times.lock().unwrap();
+        lost.into_iter().map(|number| times[usize::try_from(number).unwrap()]).collect()
+    }
+
+    /// How many were lost on a way since a moment while nothing was lost on the others: a datapath that stands still for a
+    /// moment loses what is on all of them.
+    pub(crate) fn lost_alone(&self, id: WayId, others: &[WayId], since: &Moment) -> usize {
+        let elsewhere: Vec<Instant> = others.iter().flat_map(|other| self.lost_at(*other, since)).collect();
+        let near = |one: &Instant, other: &Instant| one.max(other).duration_since(*one.min(other)) <= TOGETHER;
+        self.lost_at(id, since).iter().filter(|at| !elsewhere.iter().any(|other| near(at, other))).count()
     }
 }
 

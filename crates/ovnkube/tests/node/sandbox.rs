@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -120,8 +120,12 @@ impl Sandbox {
 
     /// Runs a piece of this program in the sandbox's network.
     pub(crate) fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        let path = format!("/proc/{}/root/run/netns/{}", self.machine.init().pid, self.name);
-        node::kernel::namespace::within(Path::new(&path), work).unwrap()
+        node::kernel::namespace::within(&self.network(), work).unwrap()
+    }
+
+    /// The file of its network namespace, as this process sees it.
+    pub(crate) fn network(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root/run/netns/{}", self.machine.init().pid, self.name))
     }
 
     /// Whether the sandbox reaches an address; what is sent before neighbours are known may be lost.

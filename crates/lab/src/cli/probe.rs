@@ -1,0 +1,130 @@
+//! `lab probe`: what a fault costs, packet by packet, beside a control.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use clap::Args;
+
+use super::say;
+use super::show::Output;
+use crate::error::{Error, Result, write_file};
+use crate::probe::{self, Marks, Prober, RATE, Rounds, Workload};
+use crate::progress::Progress;
+use crate::record::Record;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Sends numbered packets on about twenty paths at once: TCP (one connection that stays, and new ones), UDP and \
+    ICMP;\npod to pod on one and on two nodes, pod to Service, pod to outside, outside to NodePort, host to Service. Client and \
+    server are\nsockets of this command in the networks of pods, nodes and the outside; the pods are in namespace `probe` and are \
+    deleted\nat the end.\n\n\
+    Each round has a control window without the fault and a window with it, of the same length. A path passes if the\n\
+    fault cost not more than the control; status 1 if one does not. Without --fault both windows are controls: what the\n\
+    machine loses by itself.\n\n\
+    A fault is a shell command; `lab` in it is this program and means this lab. It ends before the window does: what\n\
+    breaks something should mend it, too.\n\n\
+    Examples:\n  \
+    lab probe --duration 20s\n  \
+    lab probe --fault 'lab restart nb-1' --rounds 3 --svg nb-1.svg\n  \
+    lab probe --fault 'lab fault kill nb-1' --fault 'sleep 5' --fault 'lab restart nb-1' -o json > nb-1.json\n  \
+    lab probe --fault 'lab kubectl -n ovn-kubernetes rollout restart daemonset/ovnkube && \
+    lab kubectl -n ovn-kubernetes rollout status daemonset/ovnkube'"
+)]
+pub(super) struct Options {
+    /// The length of one window: 30s, 500ms, 2m
+    #[arg(long, default_value = "30s", value_parser = duration)]
+    duration: Duration,
+    /// A shell command that breaks something; several are run one after the other in each fault window
+    #[arg(long, value_name = "COMMAND")]
+    fault: Vec<String>,
+    /// How many control and fault windows, each
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Packets per second, all paths together
+    #[arg(long, default_value_t = RATE, value_parser = clap::value_parser!(u32).range(20..=20_000))]
+    rate: u32,
+    /// Draw what happened over time
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
+}
+
+pub(super) fn run(record: &Record, options: &Options) -> Result<ExitCode> {
+    crate::place::require_root("lab probe")?;
+    if record.spec.product.is_none() {
+        return Err(Error::Invalid(format!(
+            "lab {:?} has no network to probe; `lab up --network ovnkube` starts one that has",
+            record.name
+        )));
+    }
+    let progress = Progress::for_people();
+    let workload = progress.step("pods to probe", || Workload::create(record))?;
+    let title = if options.fault.is_empty() { "nothing is done".to_owned() } else { options.fault.join("; ") };
+    let rounds = Rounds { title: title.clone(), rounds: options.rounds, window: options.duration };
+    let measured = progress.step(&title, || {
+        let prober = Prober::start(&workload.plan(options.rate)?)?;
+        probe::run(&prober, &rounds, &progress, |marks| break_it(record, &options.fault, marks))
+    });
+    let removed = progress.step("removal of the pods", || workload.remove());
+    let report = measured?;
+    if let Some(path) = &options.svg {
+        write_file(path, report.svg())?;
+    }
+    if options.output.is_json() {
+        console::print_json(&report).map_err(|error| Error::Invalid(error.to_string()))?;
+    } else {
+        say(&report.table(console::table::colour()))?;
+    }
+    removed?;
+    Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs the commands of a fault. What they print goes to standard error: standard output is the report's.
+fn break_it(record: &Record, commands: &[String], marks: &Marks<'_>) -> Result<()> {
+    let program = std::env::current_exe().map_err(Error::io("cannot find this program"))?;
+    let own = program.parent().map(|folder| folder.display().to_string()).unwrap_or_default();
+    let path = format!("{own}:{}", std::env::var("PATH").unwrap_or_default());
+    for command in commands {
+        marks.mark(command);
+        let mut child = Command::new("sh");
+        child.args(["-c", command]).env("PATH", &path).env("OVNKUBE_LAB_NAME", &record.name).stdout(std::io::stderr());
+        let status = child.status().map_err(Error::io("cannot run sh"))?;
+        if !status.success() {
+            return Err(Error::Invalid(format!("the fault failed ({status}), so nothing was measured: {command}")));
+        }
+    }
+    Ok(())
+}
+
+fn duration(text: &str) -> std::result::Result<Duration, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let number: u64 = number.parse().map_err(|_| format!("{text:?} is no duration; write 30s, 500ms or 2m"))?;
+    let milliseconds = match unit {
+        "ms" => number,
+        "s" | "" => number * 1000,
+        "m" => number * 60_000,
+        _ => return Err(format!("{unit:?} is no unit of time; use ms, s or m")),
+    };
+    if !(100..=86_400_000).contains(&milliseconds) {
+        return Err("a window lasts at least 100ms and at most a day".to_owned());
+    }
+    Ok(Duration::from_millis(milliseconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read() {
+        assert_eq!(duration("30s"), Ok(Duration::from_secs(30)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        for bad in ["", "s", "5h", "1ms", "-1s", "99999999999999999999s"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+}

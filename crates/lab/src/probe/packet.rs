@@ -1,0 +1,130 @@
+//! The wire format: a request carries its path, its number and its send time; the reply repeats it and adds the client's
+//! address as the server saw it.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+/// Tells our packets from those of others that reach the same port.
+const MAGIC: u32 = 0x6f76_6e70;
+/// Bytes of a request.
+pub(super) const REQUEST: usize = 22;
+/// Bytes of a reply.
+pub(super) const REPLY: usize = REQUEST + 18;
+
+/// A numbered request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Request {
+    /// The path's index in the plan.
+    pub(super) path: u16,
+    /// Its number on that path, from 0.
+    pub(super) number: u64,
+    /// When it was sent, in microseconds since the prober started.
+    pub(super) sent: u64,
+}
+
+impl Request {
+    pub(super) fn encode(self) -> [u8; REQUEST] {
+        let mut bytes = [0; REQUEST];
+        bytes[..4].copy_from_slice(&MAGIC.to_be_bytes());
+        bytes[4..6].copy_from_slice(&self.path.to_be_bytes());
+        bytes[6..14].copy_from_slice(&self.number.to_be_bytes());
+        bytes[14..22].copy_from_slice(&self.sent.to_be_bytes());
+        bytes
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        if word(bytes, 0)? != MAGIC {
+            return None;
+        }
+        Some(Self {
+            path: u16::from_be_bytes(bytes.get(4..6)?.try_into().ok()?),
+            number: u64::from_be_bytes(bytes.get(6..14)?.try_into().ok()?),
+            sent: u64::from_be_bytes(bytes.get(14..22)?.try_into().ok()?),
+        })
+    }
+}
+
+/// The answer to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reply {
+    pub(super) request: Request,
+    /// The client's address as the server saw it.
+    pub(super) client: SocketAddr,
+}
+
+impl Reply {
+    pub(super) fn encode(self) -> [u8; REPLY] {
+        let mut bytes = [0; REPLY];
+        bytes[..REQUEST].copy_from_slice(&self.request.encode());
+        let address = match self.client.ip() {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+            IpAddr::V6(v6) => v6,
+        };
+        bytes[REQUEST..REQUEST + 16].copy_from_slice(&address.octets());
+        bytes[REQUEST + 16..].copy_from_slice(&self.client.port().to_be_bytes());
+        bytes
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let request = Request::decode(bytes)?;
+        let address: [u8; 16] = bytes.get(REQUEST..REQUEST + 16)?.try_into().ok()?;
+        let port = u16::from_be_bytes(bytes.get(REQUEST + 16..REPLY)?.try_into().ok()?);
+        Some(Self { request, client: SocketAddr::new(Ipv6Addr::from(address).to_canonical(), port) })
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+/// Bytes of an ICMP echo header.
+const ICMP_HEADER: usize = 8;
+
+/// An ICMP echo request with a request as its payload. The kernel fills in identifier and checksum (ping sockets).
+pub(super) fn echo_request(request: Request, v6: bool) -> Vec<u8> {
+    let kind = if v6 { 128 } else { 8 };
+    let sequence = u16::try_from(request.number & 0xffff).unwrap_or_default().to_be_bytes();
+    let mut bytes = vec![kind, 0, 0, 0, 0, 0, sequence[0], sequence[1]];
+    bytes.extend(request.encode());
+    bytes
+}
+
+/// The request that an ICMP echo reply repeats.
+pub(super) fn echo_reply(bytes: &[u8], v6: bool) -> Option<Request> {
+    let kind = if v6 { 129 } else { 0 };
+    if *bytes.first()? != kind {
+        return None;
+    }
+    Request::decode(bytes.get(ICMP_HEADER..)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REQUEST_7: Request = Request { path: 3, number: 7, sent: 1_000_001 };
+
+    #[test]
+    fn requests_and_replies_survive_the_wire() {
+        assert_eq!(Request::decode(&REQUEST_7.encode()), Some(REQUEST_7));
+        for client in ["10.128.0.5:40000", "[fd01::5]:40000"] {
+            let reply = Reply { request: REQUEST_7, client: client.parse().unwrap() };
+            assert_eq!(Reply::decode(&reply.encode()), Some(reply));
+        }
+    }
+
+    #[test]
+    fn foreign_and_short_packets_are_not_ours() {
+        assert_eq!(Request::decode(b"GET / HTTP/1.0\r\n\r\n......"), None);
+        assert_eq!(Request::decode(&REQUEST_7.encode()[..20]), None);
+        assert_eq!(Reply::decode(&REQUEST_7.encode()), None);
+    }
+
+    #[test]
+    fn only_echo_replies_answer_echo_requests() {
+        let mut frame = echo_request(REQUEST_7, false);
+        assert_eq!(echo_reply(&frame, false), None, "our own request is no reply");
+        frame[0] = 0;
+        assert_eq!(echo_reply(&frame, false), Some(REQUEST_7));
+        assert_eq!(echo_reply(&frame, true), None);
+    }
+}

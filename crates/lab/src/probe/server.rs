@@ -1,0 +1,52 @@
+//! Echo servers: they repeat each request and add the address that it came from.
+
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+
+use super::packet::{REQUEST, Reply, Request};
+use super::station::Station;
+use crate::error::{Error, Result};
+
+/// Serves TCP and UDP at an address. Returns when both listen.
+pub(super) fn start(station: &Station, name: &str, address: SocketAddr) -> Result<()> {
+    let bound = station.run(async move {
+        std::io::Result::Ok((TcpListener::bind(address).await?, UdpSocket::bind(address).await?))
+    })?;
+    let (listener, socket) = bound.map_err(Error::io(format!("cannot listen at {address} in {name}")))?;
+    station.spawn(datagrams(socket));
+    station.spawn(connections(listener));
+    Ok(())
+}
+
+async fn datagrams(socket: UdpSocket) {
+    let mut bytes = [0; 2048];
+    loop {
+        // Errors are those of replies that came back refused; the next request is not concerned.
+        let Ok((length, client)) = socket.recv_from(&mut bytes).await else { continue };
+        if let Some(request) = Request::decode(&bytes[..length]) {
+            let _ = socket.send_to(&Reply { request, client }.encode(), client).await;
+        }
+    }
+}
+
+async fn connections(listener: TcpListener) {
+    loop {
+        if let Ok((stream, client)) = listener.accept().await {
+            tokio::spawn(connection(stream, client));
+        }
+    }
+}
+
+/// Answers until the client closes.
+async fn connection(mut stream: TcpStream, client: SocketAddr) {
+    let _ = stream.set_nodelay(true);
+    let mut bytes = [0; REQUEST];
+    while stream.read_exact(&mut bytes).await.is_ok() {
+        let Some(request) = Request::decode(&bytes) else { return };
+        if stream.write_all(&Reply { request, client }.encode()).await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The report for people: a line for each path, control and fault side by side.
+
+use console::table::{self, Cell, Tone};
+
+use super::report::{Counts, Incident, PathReport, Report};
+use super::rounds::Kind;
+
+impl Report {
+    /// The table, and below it what was worse than the control.
+    pub fn table(&self, colour: bool) -> String {
+        let mut rows: Vec<[Cell; 9]> = self.paths.iter().map(row).collect();
+        let [control, fault] = self.total();
+        let mut sum = [Cell::plain("all paths"), Cell::plain(""), Cell::plain(pair(control.sent, fault.sent))].to_vec();
+        sum.extend(Incident::ALL.map(|incident| Cell::plain(pair(control.of(incident), fault.of(incident)))));
+        sum.push(Cell::plain(slowest(&control, &fault)));
+        rows.extend(<[Cell; 9]>::try_from(sum));
+        let headings =
+            ["PATH", "PROTOCOL", "SENT", "LOST", "RESET", "LATE", "DUPLICATED", "WRONG SOURCE", "SLOWEST ms"];
+        let mut text = table::render(headings, rows, colour);
+        text.push_str(&format!("\n{}\n", self.summary()));
+        text
+    }
+
+    /// What was found, in a few lines.
+    pub fn summary(&self) -> String {
+        let seconds = |kind: Kind| -> f64 {
+            self.windows.iter().filter(|window| window.kind == kind).map(|window| window.length().as_secs_f64()).sum()
+        };
+        let mut text = format!(
+            "{}: each figure is control/fault; {:.0} s of control, {:.0} s with the fault, {} packets a second\n",
+            self.title,
+            seconds(Kind::Control),
+            seconds(Kind::Fault),
+            self.rate
+        );
+        let again: Vec<String> =
+            self.retransmitted.iter().map(|(name, [control, fault])| format!("{name} {control}/{fault}")).collect();
+        if !again.is_empty() {
+            text.push_str(&format!("TCP segments sent again: {}\n", again.join(", ")));
+        }
+        for path in &self.unrecovered {
+            text.push_str(&format!("no answers for a minute after the fault: {path}\n"));
+        }
+        for path in self.paths.iter().filter(|path| !path.ok) {
+            for incident in Incident::ALL.into_iter().filter(|incident| path.excess(*incident) > 0) {
+                let (control, fault) = (path.control.of(incident), path.fault.of(incident));
+                let shared = fault - path.alone(incident, Kind::Fault);
+                let shared = if shared > 0 {
+                    format!(" ({shared} while host → host stood still, too)")
+                } else {
+                    String::new()
+                };
+                text.push_str(&format!(
+                    "more than the control: {}: {fault} {}, control {control}, of {}{shared}\n",
+                    path.name(),
+                    incident.as_str(),
+                    path.fault.sent
+                ));
+            }
+        }
+        if self.ok {
+            text.push_str("not more than the control on any path\n");
+        }
+        text
+    }
+}
+
+fn pair(control: u64, fault: u64) -> String {
+    format!("{control}/{fault}")
+}
+
+fn slowest(control: &Counts, fault: &Counts) -> String {
+    pair(control.slowest_us.div_ceil(1000), fault.slowest_us.div_ceil(1000))
+}
+
+fn row(path: &PathReport) -> [Cell; 9] {
+    let cell = |incident: Incident| {
+        let (control, fault) = (path.control.of(incident), path.fault.of(incident));
+        let text = pair(control, fault);
+        match (control, fault) {
+            (0, 0) => Cell::plain(text),
+            _ if fault > control => Cell::new(text, Tone::Bad),
+            _ => Cell::new(text, Tone::Good),
+        }
+    };
+    let [lost, reset, late, duplicated, wrong] = Incident::ALL.map(cell);
+    [
+        Cell::plain(&path.route),
+        Cell::plain(path.protocol.as_str()),
+        Cell::plain(pair(path.control.sent, path.fault.sent)),
+        lost,
+        reset,
+        late,
+        duplicated,
+        wrong,
+        Cell::plain(slowest(&path.control, &path.fault)),
+    ]
+}

@@ -1,0 +1,255 @@
+//! The workload that is probed: a few pods and a Service in a namespace of their own, and the paths between them, the nodes and
+//! the outside. The pods only wait; client and server are sockets of the prober in their networks.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use netmodel::Prefix;
+use serde_json::Value;
+
+use super::plan::{Network, PathSpec, Plan, Protocol, Server};
+use crate::error::{Error, Result};
+use crate::machine::Machine;
+use crate::matrix::sandbox_network;
+use crate::record::Record;
+use crate::underlay::{BEYOND, CONTROL, OUTSIDE};
+use crate::view;
+
+/// Its namespace.
+const NAMESPACE: &str = "probe";
+/// The port of the echo servers.
+const PORT: u16 = 7007;
+/// Through the same switches as everything else, but through no flow of OVN.
+const REFERENCE: &str = "host → host";
+/// How long pods may take to become ready, or to go. Generous: it only ends what would hang for ever.
+const LIMIT: Duration = Duration::from_secs(200);
+
+/// The workload on a cluster. [`Workload::remove`] takes it away.
+#[derive(Debug)]
+pub struct Workload {
+    control: Machine,
+    record: Record,
+    nodes: Vec<String>,
+    client: Network,
+    client_address: IpAddr,
+    servers: Vec<(Network, IpAddr, String)>,
+    service: IpAddr,
+    node_port: u16,
+}
+
+impl Workload {
+    /// Creates it on the first two nodes that are ready; returns when its pods have their networks.
+    pub fn create(record: &Record) -> Result<Self> {
+        let control = view::machine(record, CONTROL)?;
+        // A node may be on its way back; one that stays away is left out.
+        let _ = control.run(&["kubectl", "wait", "--for=condition=Ready", "node", "--all", "--timeout=60s"]);
+        let nodes = ready_nodes(&control)?;
+        let (first, second) = match nodes.as_slice() {
+            [first, second, ..] => (first, second),
+            [only] => (only, only),
+            [] => return Err(Error::Invalid("no node is Ready; `lab kubectl describe nodes` says why".into())),
+        };
+        control.run_with_input(&["kubectl", "apply", "-f", "-"], &manifest(first, second))?;
+        let wait = ["kubectl", "-n", NAMESPACE, "wait", "--for=condition=Ready", "pod", "--all", "--timeout=180s"];
+        control.run_within(LIMIT, &wait)?;
+        let (client, client_address, _) = pod(record, &control, "client")?;
+        let servers =
+            ["near", "far"].map(|name| pod(record, &control, name)).into_iter().collect::<Result<Vec<_>>>()?;
+        let service = get(&control, &["service", "echo"])?;
+        let invalid = || Error::Invalid(format!("Service {NAMESPACE}/echo has no ClusterIP or no NodePort"));
+        Ok(Self {
+            record: record.clone(),
+            service: service["spec"]["clusterIP"].as_str().and_then(|ip| ip.parse().ok()).ok_or_else(invalid)?,
+            node_port: node_port(&service).ok_or_else(invalid)?,
+            nodes: nodes.into_iter().take(2).collect(),
+            client,
+            client_address,
+            servers,
+            control,
+        })
+    }
+
+    /// All paths.
+    pub fn plan(&self, rate: u32) -> Result<Plan> {
+        use Protocol::{Icmp, TcpEstablished, TcpNew, Udp};
+        let v6 = self.client_address.is_ipv6();
+        let beyond: IpAddr =
+            BEYOND[usize::from(v6)].parse().map_err(|_| Error::Invalid("no outside address".into()))?;
+        let outside = machine_network(&self.record, OUTSIDE)?;
+        let host = machine_network(&self.record, &self.nodes[0])?;
+        let mut servers: Vec<(Network, SocketAddr)> = self
+            .servers
+            .iter()
+            .map(|(network, address, _)| (network.clone(), SocketAddr::new(*address, PORT)))
+            .collect();
+        servers.push((outside.clone(), SocketAddr::new(beyond, PORT)));
+        let mut paths = Vec::new();
+        let mut add = |route: &str, from: &Network, to: SocketAddr, sources: &[Prefix], protocols: &[Protocol]| {
+            paths.extend(protocols.iter().map(|protocol| PathSpec {
+                route: route.to_owned(),
+                protocol: *protocol,
+                from: from.clone(),
+                to,
+                server: Server::Echo,
+                sources: sources.to_vec(),
+                reference: route == REFERENCE,
+            }));
+        };
+        let own = vec![exactly(self.client_address)?];
+        for (network, address, node) in &self.servers {
+            let route = if *node == self.nodes[0] { "pod → pod, same node" } else { "pod → pod, other node" };
+            debug_assert!(network.own);
+            add(route, &self.client, SocketAddr::new(*address, PORT), &own, &[TcpEstablished, TcpNew, Udp, Icmp]);
+        }
+        let service = SocketAddr::new(self.service, PORT);
+        add("pod → Service", &self.client, service, &own, &[TcpEstablished, TcpNew, Udp]);
+        let node = [exactly(self.address(&self.nodes[0], v6)?)?];
+        add("pod → outside", &self.client, SocketAddr::new(beyond, PORT), &node, &[TcpEstablished, TcpNew, Udp, Icmp]);
+        let inside = self.inside(v6)?;
+        for name in &self.nodes {
+            let to = SocketAddr::new(self.address(name, v6)?, self.node_port);
+            let route = format!("outside → NodePort of {name}");
+            add(&route, &outside, to, &inside, &[TcpEstablished, TcpNew, Udp]);
+        }
+        add("host → Service", &host, service, &inside, &[TcpEstablished, TcpNew, Udp]);
+        if let [_, second] = self.nodes.as_slice() {
+            let to = SocketAddr::new(self.address(second, v6)?, PORT);
+            servers.push((machine_network(&self.record, second)?, to));
+            add(REFERENCE, &host, to, &node, &[Udp, Icmp]);
+        }
+        Ok(Plan { paths, servers, rate })
+    }
+
+    /// What a Service's endpoint sees of clients that are no pods, with externalTrafficPolicy Cluster: the join address of a
+    /// gateway router, or a node's own address (on br-ex or on its management port).
+    fn inside(&self, v6: bool) -> Result<Vec<Prefix>> {
+        let mut sources = vec![if v6 { "fd98::/64" } else { "100.64.0.0/16" }.parse().map_err(wrong)?];
+        for name in &self.nodes {
+            sources.push(exactly(self.address(name, v6)?)?);
+            let node = get(&self.control, &["node", name])?;
+            let subnets = node["metadata"]["annotations"]["k8s.ovn.org/node-subnets"].as_str().unwrap_or("{}");
+            let subnets: Value = serde_json::from_str(subnets).unwrap_or_default();
+            let listed = match &subnets["default"] {
+                Value::Array(all) => all.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+                Value::String(one) => vec![one.clone()],
+                _ => Vec::new(),
+            };
+            for subnet in listed.iter().filter_map(|subnet| subnet.parse::<Prefix>().ok()) {
+                if let Some(management) = subnet.nth(2).filter(|address| address.is_ipv6() == v6) {
+                    sources.push(exactly(management)?);
+                }
+            }
+        }
+        Ok(sources)
+    }
+
+    fn address(&self, machine: &str, v6: bool) -> Result<IpAddr> {
+        let record = self.record.machine(machine)?;
+        let addresses = record.addresses.iter().filter_map(|text| text.split('/').next()?.parse::<IpAddr>().ok());
+        addresses
+            .into_iter()
+            .find(|address| address.is_ipv6() == v6)
+            .ok_or_else(|| Error::Invalid(format!("machine {machine} has no address of the pods' family")))
+    }
+
+    /// A node's address of the pods' family.
+    pub fn node_address(&self, node: &str) -> Result<IpAddr> {
+        self.address(node, self.client_address.is_ipv6())
+    }
+
+    /// The network of the pod that all paths from pods begin in.
+    pub fn client(&self) -> &Network {
+        &self.client
+    }
+
+    /// The nodes: clients are on the first.
+    pub fn nodes(&self) -> &[String] {
+        &self.nodes
+    }
+
+    /// Deletes its namespace; returns when the pods are gone.
+    pub fn remove(self) -> Result<()> {
+        let words = ["kubectl", "delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=180s"];
+        self.control.run_within(LIMIT, &words).map(|_| ())
+    }
+}
+
+fn wrong(error: impl std::fmt::Display) -> Error {
+    Error::Invalid(format!("the prober's own plan is wrong: {error}"))
+}
+
+fn exactly(address: IpAddr) -> Result<Prefix> {
+    Prefix::new(address, if address.is_ipv6() { 128 } else { 32 }).map_err(wrong)
+}
+
+fn get(control: &Machine, words: &[&str]) -> Result<Value> {
+    let text = control.run(&[&["kubectl", "-n", NAMESPACE, "get", "-o", "json"], words].concat())?;
+    serde_json::from_str(&text)
+        .map_err(|error| Error::Invalid(format!("`kubectl get {}` gave no JSON: {error}", words.join(" "))))
+}
+
+/// Nodes on which pods can run, by name.
+fn ready_nodes(control: &Machine) -> Result<Vec<String>> {
+    let list = get(control, &["nodes"])?;
+    let ready = |node: &&Value| {
+        let conditions = node["status"]["conditions"].as_array().into_iter().flatten();
+        let is_ready = conditions.into_iter().any(|one| one["type"] == "Ready" && one["status"] == "True");
+        is_ready && node["spec"]["unschedulable"] != true
+    };
+    let nodes = list["items"].as_array().into_iter().flatten().filter(ready);
+    Ok(nodes.filter_map(|node| node["metadata"]["name"].as_str().map(str::to_owned)).collect())
+}
+
+fn machine_network(record: &Record, name: &str) -> Result<Network> {
+    Ok(Network { name: name.to_owned(), file: view::machine(record, name)?.network(), own: false })
+}
+
+/// A pod's network, address and node.
+fn pod(record: &Record, control: &Machine, name: &str) -> Result<(Network, IpAddr, String)> {
+    let pod = get(control, &["pod", name])?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let node = text(&pod["spec"]["nodeName"]);
+    let missing = || {
+        Error::Invalid(format!(
+            "pod {NAMESPACE}/{name} has no network yet: `lab kubectl -n {NAMESPACE} describe pod {name}` says why"
+        ))
+    };
+    let machine = view::machine(record, &node)?;
+    let path = sandbox_network(&machine, &text(&pod["metadata"]["uid"]))?.ok_or_else(missing)?;
+    let file = PathBuf::from(format!("/proc/{}/root{path}", record.machine(&node)?.init.pid));
+    let address = text(&pod["status"]["podIP"]).parse().map_err(|_| missing())?;
+    Ok((Network { name: format!("pod {name} on {node}"), file, own: true }, address, node))
+}
+
+fn node_port(service: &Value) -> Option<u16> {
+    u16::try_from(service["spec"]["ports"][0]["nodePort"].as_u64()?).ok()
+}
+
+fn manifest(first: &str, second: &str) -> String {
+    let mut text = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {NAMESPACE}}}\n");
+    for (name, node, app) in [("client", first, "client"), ("near", first, "echo"), ("far", second, "echo")] {
+        text.push_str(&format!(
+            "---\napiVersion: v1\nkind: Pod\n\
+             metadata: {{name: {name}, namespace: {NAMESPACE}, labels: {{app: {app}}}}}\n\
+             spec:\n  nodeName: {node}\n  terminationGracePeriodSeconds: 1\n  tolerations: [{{operator: Exists}}]\n  \
+             securityContext: {{seccompProfile: {{type: RuntimeDefault}}}}\n  \
+             containers: [{{name: wait, image: \"localhost/agnhost:lab\", args: [pause]}}]\n"
+        ));
+    }
+    text.push_str(&format!(
+        "---\napiVersion: v1\nkind: Service\nmetadata: {{name: echo, namespace: {NAMESPACE}}}\n\
+         spec:\n  type: NodePort\n  selector: {{app: echo}}\n  ports:\n"
+    ));
+    for protocol in ["TCP", "UDP"] {
+        let node_port = NODE_PORT;
+        text.push_str(&format!(
+            "    - {{name: {}, protocol: {protocol}, port: {PORT}, targetPort: {PORT}, nodePort: {node_port}}}\n",
+            protocol.to_lowercase()
+        ));
+    }
+    text
+}
+
+/// The same port for TCP and UDP, outside the band that the API server hands out by itself first.
+const NODE_PORT: u16 = 30077;

@@ -1,0 +1,49 @@
+//! Restarts and fail-overs under the prober, briefly: `make disruption` measures all of it and for longer.
+
+use std::time::Duration;
+
+use lab::disruption::{Form, Scenario, Testbed};
+use lab::probe::{self, Incident, Kind, Prober, Rounds, Workload};
+use lab::progress::Progress;
+use lab::{Databases, Family, Gateway};
+
+use crate::common::cluster_of;
+
+const RATE: u32 = 300;
+
+#[test]
+fn restarts_and_fail_overs_cost_no_packet_and_the_prober_would_see_it() {
+    let lab = cluster_of(2, "disruption", Family::V4, Gateway::Shared, Databases::Standalone);
+    let testbed = Testbed::of(&lab);
+    testbed.prepare().unwrap();
+    let workload = Workload::create(&lab.record()).unwrap();
+    let prober = Prober::start(&workload.plan(RATE).unwrap()).unwrap();
+    for name in ["agent-restart", "ovn-controller-restart", "controller-failover"] {
+        let scenario = Scenario::named(name).unwrap();
+        let rounds = Rounds { title: name.into(), rounds: 1, window: Duration::from_secs(10) };
+        let (worse, report) =
+            probe::confirmed(&prober, &rounds, |marks| scenario.fault(&testbed, marks, Form::Short)).unwrap();
+        println!("{}", report.table(false));
+        assert_eq!(worse, Vec::<String>::new(), "{name}:\n{}", report.table(false));
+    }
+    // What the underlay loses between the nodes is found, on the paths that it is on and with its numbers.
+    let rounds = Rounds { title: "loss".into(), rounds: 1, window: Duration::from_secs(5) };
+    let lossy = probe::run(&prober, &rounds, &Progress::silent(), |marks| {
+        marks.mark("a tenth is lost");
+        let drops = lab.lose("n2", 10)?;
+        std::thread::sleep(Duration::from_secs(3));
+        assert!(drops.dropped()? > 0);
+        drops.heal()
+    })
+    .unwrap();
+    assert!(!lossy.ok, "{}", lossy.table(false));
+    let path = |route: &str, protocol: &str| {
+        lossy.paths.iter().find(|path| path.name() == format!("{route}, {protocol}")).unwrap()
+    };
+    let far = path("pod → pod, other node", "UDP");
+    assert!(far.excess(Incident::Lost) > 0, "{}", lossy.table(false));
+    let lost: Vec<_> = far.happenings.iter().filter(|one| one.window == Kind::Fault).collect();
+    assert!(lost.len() as u64 >= far.fault.lost && lossy.svg().contains("a tenth is lost"));
+    // TCP makes up for it, and that is seen, too.
+    assert!(lossy.retransmitted.values().any(|[control, fault]| fault > control), "{:?}", lossy.retransmitted);
+}
