@@ -66,9 +66,10 @@ pub(super) fn ensure(place: &Place, node_image: &Path, programs: &Programs, prog
     let entries = entries(&folder, node_image, programs)?;
     let references = references(&programs.tests)?;
     let mut images: Vec<Image> = references.iter().filter_map(|reference| image(reference)).collect();
-    let policy_api = images.iter().find_map(policy_api_image).ok_or_else(|| {
-        Error::Invalid(format!("e2e.test --list-images names no agnhost: {}", references.join(" ")))
-    })?;
+    let policy_api = images
+        .iter()
+        .find_map(policy_api_image)
+        .ok_or_else(|| Error::Invalid(format!("e2e.test --list-images names no agnhost: {}", references.join(" "))))?;
     images.push(policy_api);
     let mut text = format!("{} {images:?}", debian.display());
     let mut bytes = 0;

@@ -174,7 +174,10 @@ impl Run {
     }
 
     fn below<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Test> {
-        self.tests.range(prefix.to_owned()..).take_while(move |(name, _)| name.starts_with(prefix)).map(|(_, test)| test)
+        self.tests
+            .range(prefix.to_owned()..)
+            .take_while(move |(name, _)| name.starts_with(prefix))
+            .map(|(_, test)| test)
     }
 
     /// What came of all; tests that did not end have failed.
@@ -190,7 +193,9 @@ impl Run {
             Some(root) if root.outcome == Some(Outcome::Failed) && !explained => {
                 trouble.push(format!("network-policy-api's setup: {}", last_line(&root.said)));
             }
-            None if specs.is_empty() => trouble.push(format!("network-policy-api's tests did not start: {}", last_line(&self.said))),
+            None if specs.is_empty() => {
+                trouble.push(format!("network-policy-api's tests did not start: {}", last_line(&self.said)))
+            }
             _ => {}
         }
         Report { specs, trouble }
@@ -237,10 +242,7 @@ mod tests {
 
     #[test]
     fn failures_outside_of_sub_tests_are_seen() {
-        let report = run(&[
-            ("output", "TestConformance", "pods are not ready\n"),
-            ("fail", "TestConformance", ""),
-        ]);
+        let report = run(&[("output", "TestConformance", "pods are not ready\n"), ("fail", "TestConformance", "")]);
         assert_eq!(report.trouble, ["network-policy-api's setup: pods are not ready"]);
         assert!(!report.is_good());
         // The policy could not be removed.

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use super::report::Report;
-use super::{Supplies, policy_api};
 use super::selection::Selection;
+use super::{Supplies, policy_api};
 use crate::control_plane::CLUSTER_DOMAIN;
 use crate::error::{Error, Result, make_dir, read_file};
 use crate::place::Place;
