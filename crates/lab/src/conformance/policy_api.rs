@@ -49,11 +49,12 @@ pub(super) fn run(
         ["test2json", "policy-api.test"].map(|program| bring(&programs.join(program), &folder.join("programs")));
     let words = [
         converter?.display().to_string(),
+        // Without it no event says how long a test took.
+        "-t".into(),
         suite?.display().to_string(),
         "-test.v=test2json".into(),
         format!("-test.timeout={TIMEOUT}"),
         format!("-test.run={}", pattern(options.selection.focus.as_deref())),
-        "-all-features".into(),
     ];
     let create = |name: &str| {
         let path = options.output.join(name);
