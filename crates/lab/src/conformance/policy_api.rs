@@ -79,7 +79,7 @@ pub(super) fn run(
     if !status.success() && report.trouble.is_empty() && report.with(Outcome::Failed).count() == 0 {
         report.trouble.push(format!("network-policy-api's tests ended ({status}); {LOG} and {EVENTS} say why"));
     }
-    write_file(&options.output.join(JUNIT), &junit::render(POLICY_API, &report))?;
+    write_file(&options.output.join(JUNIT), junit::render(POLICY_API, &report))?;
     Ok(report)
 }
 
@@ -195,7 +195,7 @@ impl Run {
                 trouble.push(format!("network-policy-api's setup: {}", last_line(&root.said)));
             }
             None if specs.is_empty() => {
-                trouble.push(format!("network-policy-api's tests did not start: {}", last_line(&self.said)))
+                trouble.push(format!("network-policy-api's tests did not start: {}", last_line(&self.said)));
             }
             _ => {}
         }
