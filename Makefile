@@ -59,15 +59,16 @@ TEST_LIMIT := ['timeout', '--foreground', '--verbose', '1800']
 test: check supplies ## everything: the checks, all tests, real components in the lab
 	$(CARGO) test --workspace --locked --config "target.'cfg(unix)'.runner = $(TEST_LIMIT)"
 
-# Kubernetes' own tests. CONFORMANCE: network (SIG Network), or all (the conformance specs of every SIG as well);
-# FAMILY: v4, v6, dual; GATEWAY: shared, local; FOCUS: a regular expression that specs' names must match.
+# Kubernetes' own tests. CONFORMANCE: network (SIG Network), policy-api (network-policy-api's suite), or all (both, and the
+# conformance specs of every other SIG); FAMILY: v4, v6, dual; GATEWAY: shared, local; FOCUS: a regular expression that
+# specs' names must match.
 CONFORMANCE ?= network
 FAMILY ?= v4
 GATEWAY ?= shared
 FOCUS ?=
 export FOCUS
 .PHONY: conformance
-conformance: prerequisites ## Kubernetes' own tests on a lab of three nodes, into target/conformance: CONFORMANCE=network|all FAMILY= GATEWAY= FOCUS=
+conformance: prerequisites ## Kubernetes' own tests on a lab of three nodes, into target/conformance: CONFORMANCE=network|policy-api|all FAMILY= GATEWAY= FOCUS=
 	@$(CARGO) build --locked --quiet --package lab
 	@deploy/image/build.sh
 	@$(LAB) --name conformance conformance --which $(CONFORMANCE) --family $(FAMILY) --gateway $(GATEWAY) --focus "$$FOCUS"

@@ -1,7 +1,9 @@
-//! Kubernetes' own programs, and the cluster's name service: built from Go modules once, then from the cache.
+//! Kubernetes' own programs, the cluster's name service and conformance suites: built from Go modules once, then from
+//! the cache.
 //!
-//! `lab/kubernetes/go.mod` pins Kubernetes (`lab/kubernetes/pin VERSION`), `lab/coredns/go.mod` pins CoreDNS, whose
-//! libraries are of another release. A folder that the user names may hold them instead.
+//! `lab/kubernetes/go.mod` pins Kubernetes (`lab/kubernetes/pin VERSION`); `lab/coredns/go.mod` and
+//! `lab/network-policy-api/go.mod` pin CoreDNS and network-policy-api, whose libraries are of other releases. A folder
+//! that the user names may hold them instead.
 
 use std::path::PathBuf;
 
@@ -66,6 +68,26 @@ const COREDNS: GoModule = GoModule {
     space_mib: 1000,
 };
 
+/// The conformance suite of AdminNetworkPolicy and BaselineAdminNetworkPolicy, what turns its output into JSON, and
+/// the agnhost of its pods.
+const POLICY_API_TESTS: GoModule = GoModule {
+    name: "network-policy-api's tests",
+    pinned: "sigs.k8s.io/network-policy-api",
+    folder: "network-policy-api",
+    files: &[
+        ("go.mod", include_str!("../../../lab/network-policy-api/go.mod")),
+        ("go.sum", include_str!("../../../lab/network-policy-api/go.sum")),
+        ("agnhost-sctp/main.go", include_str!("../../../lab/network-policy-api/agnhost-sctp/main.go")),
+        ("agnhost-sctp/packet.go", include_str!("../../../lab/network-policy-api/agnhost-sctp/packet.go")),
+        ("suite/suite_test.go", include_str!("../../../lab/network-policy-api/suite/suite_test.go")),
+    ],
+    targets: &["./agnhost-sctp", "cmd/test2json"],
+    test_programs: &[("policy-api.test", "./suite")],
+    programs: &["agnhost-sctp", "policy-api.test", "test2json"],
+    version_variables: |_| Vec::new(),
+    space_mib: 1000,
+};
+
 fn kubernetes_variables(version: &str) -> Vec<(&'static str, String)> {
     let mut numbers = version.trim_start_matches('v').split('.').map(str::to_owned);
     let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
@@ -95,6 +117,12 @@ pub(crate) fn ensure_tests(place: &Place, progress: &Progress) -> Result<PathBuf
     given.map_or_else(|| KUBERNETES_TESTS.ensure(place, progress), Ok)
 }
 
+/// The folder of network-policy-api's conformance suite, built now if need be.
+pub(crate) fn ensure_policy_api_tests(place: &Place, progress: &Progress) -> Result<PathBuf> {
+    let given = given_folder().filter(|folder| POLICY_API_TESTS.given(folder.clone()).is_ok());
+    given.map_or_else(|| POLICY_API_TESTS.ensure(place, progress), Ok)
+}
+
 /// The program of CoreDNS, built now if need be.
 pub(crate) fn ensure_coredns(place: &Place, progress: &Progress) -> Result<PathBuf> {
     let given = given_folder().map(|folder| folder.join("coredns")).filter(|program| program.is_file());
@@ -113,6 +141,7 @@ mod tests {
     fn the_versions_come_from_the_modules() {
         assert!(version().starts_with("v1."), "{}", version());
         assert!(COREDNS.version().starts_with("v1."), "{}", COREDNS.version());
+        assert!(POLICY_API_TESTS.version().starts_with("v0.1."), "{}", POLICY_API_TESTS.version());
     }
 
     #[test]

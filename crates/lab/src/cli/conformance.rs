@@ -1,4 +1,4 @@
-//! `lab conformance`: Kubernetes' own tests on a lab with our network.
+//! `lab conformance`: Kubernetes' own tests, and network-policy-api's, on a lab with our network.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::say;
-use super::up::usual_binaries;
+use super::up;
 use crate::conformance::{self, Options as RunOptions, Selection, Supplies, Which};
 use crate::error::Result;
 use crate::lab::Lab;
@@ -25,15 +25,17 @@ const NODES: u32 = 3;
     Examples:\n  \
     lab conformance --name conformance\n  \
     lab conformance --name conformance --which all --family dual --gateway local\n  \
-    lab conformance --focus 'Services should serve'")]
+    lab conformance --focus 'Services should serve'\n  \
+    lab conformance --which policy-api --focus 'AdminNetworkPolicyGress/allow-gress'")]
 pub(super) struct Options {
     /// Which specs
     #[arg(long, value_enum, default_value = "network")]
     which: Which,
-    /// Only specs whose full name matches this regular expression; all if empty
+    /// Only specs whose full name matches this regular expression; all if empty. With policy-api as Go's -run takes it:
+    /// one for the test and, after a slash, one for its sub-tests. With all, only Kubernetes' specs are run then
     #[arg(long)]
     focus: Option<String>,
-    /// How many specs at the same time
+    /// How many specs at the same time; those of policy-api run one by one
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     processes: u32,
     /// Where the reports go
@@ -66,8 +68,7 @@ pub(super) fn run(place: &Place, name: &str, options: &Options) -> Result<ExitCo
     let record = if has_owner(place, name) {
         Record::load(place, name)?
     } else {
-        let product =
-            Product { binaries: options.binaries.clone().map_or_else(usual_binaries, Ok)?, gateway: options.gateway };
+        let product = Product { binaries: up::binaries(options.binaries.as_deref())?, gateway: options.gateway };
         let mut spec = LabSpec::new(name).nodes(NODES).family(options.family).product(product);
         spec.suite = options.suite;
         own.insert(Lab::start_in(place.clone(), spec, progress.clone())?).record()

@@ -114,15 +114,19 @@ impl Options {
             spec = spec.kubernetes(Kubernetes { kubelets: self.kubelets, cni: self.cni, api_port: self.api_port });
         }
         if self.network == Network::Ovnkube {
-            let binaries = self.binaries.clone().map_or_else(usual_binaries, Ok)?;
+            let binaries = binaries(self.binaries.as_deref())?;
             spec = spec.product(Product { binaries, gateway: self.gateway });
         }
         Ok(spec)
     }
 }
 
-/// `target/image`, when this program is `target/debug/lab`.
-pub(super) fn usual_binaries() -> Result<PathBuf> {
+/// The folder of our binaries: the given one, absolute because the keeper works in another folder; else `target/image`
+/// when this program is `target/debug/lab`.
+pub(super) fn binaries(given: Option<&Path>) -> Result<PathBuf> {
+    if let Some(folder) = given {
+        return std::path::absolute(folder).map_err(Error::io(format!("cannot find {}", folder.display())));
+    }
     let program = std::env::current_exe().map_err(Error::io("cannot find this program"))?;
     Ok(program.ancestors().nth(2).unwrap_or(Path::new("/")).join("image"))
 }

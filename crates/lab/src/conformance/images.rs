@@ -54,6 +54,10 @@ const PAUSE: usize = 6;
 const ETCD: usize = 7;
 const SAMPLE_APISERVER: usize = 8;
 const CONNTRACK_BUG: usize = 9;
+const AGNHOST_SCTP: usize = 10;
+
+/// The tag of agnhost in the base manifests of network-policy-api's suite.
+const POLICY_API_AGNHOST: &str = "2.45";
 
 /// The tar file that holds all of them, made now if need be.
 pub(super) fn ensure(place: &Place, node_image: &Path, programs: &Programs, progress: &Progress) -> Result<PathBuf> {
@@ -61,10 +65,12 @@ pub(super) fn ensure(place: &Place, node_image: &Path, programs: &Programs, prog
     let debian = ensure_debian(&folder, progress)?;
     let entries = entries(&folder, node_image, programs)?;
     let references = references(&programs.tests)?;
-    let images: Vec<Image> = references.iter().filter_map(|reference| image(reference)).collect();
-    if !images.iter().any(|image| image.layers.contains(&AGNHOST)) {
-        return Err(Error::Invalid(format!("e2e.test --list-images names no agnhost: {}", references.join(" "))));
-    }
+    let mut images: Vec<Image> = references.iter().filter_map(|reference| image(reference)).collect();
+    let policy_api = images
+        .iter()
+        .find_map(policy_api_image)
+        .ok_or_else(|| Error::Invalid(format!("e2e.test --list-images names no agnhost: {}", references.join(" "))))?;
+    images.push(policy_api);
     let mut text = format!("{} {images:?}", debian.display());
     let mut bytes = 0;
     for layer in &entries {
@@ -118,7 +124,9 @@ fn entries(folder: &Path, node_image: &Path, programs: &Programs) -> Result<Vec<
     busybox_entries
         .extend(applets.filter(|applet| !known.contains(applet)).map(|applet| Entry::Link(applet, "busybox")));
     let mut agnhost = vec![
-        Entry::file("agnhost", kubernetes.join("agnhost")),
+        // Behind a link, so that an image above can put a program before it.
+        Entry::file("usr/local/bin/agnhost", kubernetes.join("agnhost")),
+        Entry::Link("agnhost".into(), "/usr/local/bin/agnhost"),
         // Specs tell by it whether their own entry point was taken.
         Entry::Link("agnhost-2".into(), "agnhost"),
         Entry::file("coredns", &programs.coredns),
@@ -146,6 +154,7 @@ fn entries(folder: &Path, node_image: &Path, programs: &Programs) -> Result<Vec<
         vec![Entry::file("usr/local/bin/etcd", node_image.join("usr/bin/etcd"))],
         vec![Entry::file("sample-apiserver", tests.join("sample-apiserver"))],
         vec![Entry::file("regression-issue-74839", tests.join("regression-issue-74839"))],
+        vec![Entry::file("agnhost", programs.policy_api.join("agnhost-sctp"))],
     ])
 }
 
@@ -177,6 +186,16 @@ fn image(reference: &str) -> Option<Image> {
         arguments: arguments.to_vec(),
         user,
     })
+}
+
+/// The agnhost of network-policy-api's pods, made from that of Kubernetes' specs: one that does without the kernel's
+/// SCTP.
+fn policy_api_image(agnhost: &Image) -> Option<Image> {
+    let (name, _tag) = agnhost.reference.rsplit_once(':').filter(|(name, _)| name.ends_with("/agnhost"))?;
+    let mut image = agnhost.clone();
+    image.reference = format!("{name}:{POLICY_API_AGNHOST}");
+    image.layers.push(AGNHOST_SCTP);
+    Some(image)
 }
 
 /// The names and tags that the suite uses.
@@ -227,5 +246,14 @@ mod tests {
         assert_eq!(image("example.org/k8s-authenticated-test/agnhost:2.6"), None);
         assert_eq!(image("example.org/sig-storage/csi-attacher:v4.8.1"), None);
         assert_eq!(image("odd"), None);
+    }
+
+    #[test]
+    fn the_other_suite_has_its_own_agnhost() {
+        let agnhost = image("example.org/e2e-test-images/agnhost:2.63.0").unwrap();
+        let own = policy_api_image(&agnhost).unwrap();
+        assert_eq!(own.reference, format!("example.org/e2e-test-images/agnhost:{POLICY_API_AGNHOST}"));
+        assert_eq!(own.layers, [DEBIAN, AGNHOST, AGNHOST_SCTP]);
+        assert_eq!(policy_api_image(&image("example.org/pause:3.10").unwrap()), None);
     }
 }

@@ -1,14 +1,18 @@
-//! Kubernetes' own tests on a lab with our network: which specs, how they are run, what came of them.
+//! Kubernetes' own tests on a lab with our network: which specs, how they are run, what came of them. The conformance
+//! suite of network-policy-api (AdminNetworkPolicy, BaselineAdminNetworkPolicy) is run and reported with them.
 //!
 //! ```text
-//!  e2e.test, ginkgo (built) ─┐
-//!  images (Debian, built) ───┴─▶ the nodes' containerd ─▶ ginkgo on the control machine ─▶ JSON, JUnit ─▶ Report
+//!  images (Debian, built) ──▶ the nodes' containerd ◀──┐
+//!  e2e.test, ginkgo (built) ────────────────▶ ginkgo ──┤ on the control machine ─▶ JSON, JUnit ─▶ Report
+//!  policy-api.test, test2json (built) ─▶ policy-api ───┘
 //! ```
 //!
 //! Nothing is fetched from a registry, and no spec is repeated: one that fails once has failed.
 
 mod archive;
 mod images;
+mod junit;
+mod policy_api;
 mod report;
 mod run;
 mod selection;
@@ -34,6 +38,8 @@ pub(crate) struct Programs {
     /// The folder of its tests.
     tests: PathBuf,
     coredns: PathBuf,
+    /// The folder of network-policy-api's tests.
+    policy_api: PathBuf,
 }
 
 /// What a run needs beside a lab: the long part, done before anything starts.
@@ -50,6 +56,7 @@ impl Supplies {
             kubernetes: kubernetes_programs::ensure(place, progress)?,
             tests: kubernetes_programs::ensure_tests(place, progress)?,
             coredns: kubernetes_programs::ensure_coredns(place, progress)?,
+            policy_api: kubernetes_programs::ensure_policy_api_tests(place, progress)?,
         };
         let node_image = image::ensure(place, suite, progress)?;
         let images = images::ensure(place, &node_image, &programs, progress)?;

@@ -1,4 +1,5 @@
-//! What came of the specs: ginkgo's JSON report, as one line, a table by group, and the failures by name.
+//! What came of the specs: ginkgo's JSON report, as one line, a table by group, and the failures by name. Results of
+//! the other suite are added to it.
 
 use console::table::{self, Cell, Tone};
 use serde::Deserialize;
@@ -33,7 +34,7 @@ pub struct SpecResult {
 }
 
 /// What came of a run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Report {
     /// The specs that were selected; others are not mentioned.
     pub specs: Vec<SpecResult>,
@@ -90,6 +91,12 @@ impl Report {
             }
         }
         Ok(report)
+    }
+
+    /// Adds what came of another suite.
+    pub(super) fn merge(&mut self, other: Self) {
+        self.specs.extend(other.specs);
+        self.trouble.extend(other.trouble);
     }
 
     fn add(&mut self, spec: SpecReport) {

@@ -1,13 +1,13 @@
-//! One run of ginkgo on the control machine of a lab.
+//! One run on the control machine of a lab: ginkgo, and the suite of network-policy-api.
 
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use super::Supplies;
 use super::report::Report;
 use super::selection::Selection;
+use super::{Supplies, policy_api};
 use crate::control_plane::CLUSTER_DOMAIN;
 use crate::error::{Error, Result, make_dir, read_file};
 use crate::place::Place;
@@ -29,7 +29,8 @@ pub struct Options {
     pub selection: Selection,
     /// How many at the same time.
     pub processes: u32,
-    /// The folder that gets `report.json`, `junit.xml` and `ginkgo.log`.
+    /// The folder that gets `report.json`, `junit.xml` and `ginkgo.log`; for network-policy-api `policy-api.json`,
+    /// `junit-policy-api.xml` and `policy-api.log`.
     pub output: PathBuf,
 }
 
@@ -49,7 +50,16 @@ pub fn run(
     }
     let folder = place.lab(&record.name);
     progress.step("images on the nodes", || import(&folder, record, &supplies.images))?;
-    progress.step("specs", || ginkgo(&folder, record, supplies, options, progress))
+    let mut report = Report::default();
+    if options.selection.has_specs() {
+        report = progress.step("specs", || ginkgo(&folder, record, supplies, options, progress))?;
+    }
+    if options.selection.has_policy_api() {
+        report.merge(progress.step(policy_api::STEP, || {
+            policy_api::run(&folder, record, &supplies.programs.policy_api, options, progress)
+        })?);
+    }
+    Ok(report)
 }
 
 fn import(folder: &Path, record: &Record, archive: &Path) -> Result<()> {

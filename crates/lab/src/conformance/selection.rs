@@ -8,8 +8,10 @@ pub enum Which {
     /// Everything of SIG Network that can run here.
     #[default]
     Network,
-    /// That, and the conformance specs of every SIG.
+    /// That, the conformance specs of every SIG, and `policy-api`.
     All,
+    /// network-policy-api's conformance suite: AdminNetworkPolicy and BaselineAdminNetworkPolicy.
+    PolicyApi,
 }
 
 /// The specs of one run.
@@ -17,7 +19,8 @@ pub enum Which {
 pub struct Selection {
     /// How much.
     pub which: Which,
-    /// Of these only those whose full name matches this regular expression.
+    /// Of these only those whose full name matches this regular expression. With `PolicyApi` one regular expression
+    /// for the test and, after a slash, one for its sub-tests, as Go's `-run` takes them.
     pub focus: Option<String>,
 }
 
@@ -48,6 +51,21 @@ impl Selection {
         format!(" ({})$", names.iter().map(literal).collect::<Vec<_>>().join("|"))
     }
 
+    /// Whether specs of Kubernetes' suite may be among them.
+    pub(super) fn has_specs(&self) -> bool {
+        self.which != Which::PolicyApi
+    }
+
+    /// Whether tests of network-policy-api are among them. A focus names specs of one suite, Kubernetes' with `All`:
+    /// the other's would set up its 70 containers for nothing.
+    pub(super) fn has_policy_api(&self) -> bool {
+        match self.which {
+            Which::Network => false,
+            Which::All => self.focus.is_none(),
+            Which::PolicyApi => true,
+        }
+    }
+
     /// The filter of labels, as ginkgo takes it, for a cluster of these address families.
     pub(super) fn filter(&self, family: Family) -> String {
         let mut network = String::from("sig-network");
@@ -58,15 +76,18 @@ impl Selection {
             network.push_str(&format!(" && !({DUAL_STACK})"));
         }
         match self.which {
-            Which::Network => network,
+            Which::Network | Which::PolicyApi => network,
             Which::All => format!("(Conformance && !Disruptive) || ({network})"),
         }
     }
 }
 
 /// The groups of the report, in its order.
-pub(super) const GROUPS: [&str; 4] =
-    ["sig-network [Conformance]", "NetworkPolicy", "sig-network, other", "other SIGs [Conformance]"];
+pub(super) const GROUPS: [&str; 5] =
+    ["sig-network [Conformance]", "NetworkPolicy", "sig-network, other", "other SIGs [Conformance]", POLICY_API];
+
+/// The group of network-policy-api's tests.
+pub(super) const POLICY_API: &str = "network-policy-api";
 
 /// The group of a spec with this name and these labels.
 pub(super) fn group(name: &str, labels: &[String]) -> &'static str {
@@ -92,6 +113,16 @@ mod tests {
         assert!(selection.filter(Family::V4).starts_with("sig-network && !(Disruptive)"));
         let all = Selection { which: Which::All, focus: None };
         assert!(all.filter(Family::V4).starts_with("(Conformance && !Disruptive) || (sig-network"));
+    }
+
+    #[test]
+    fn a_focus_means_one_suite() {
+        let with = |which, focus: Option<&str>| Selection { which, focus: focus.map(str::to_owned) };
+        assert!(with(Which::All, None).has_policy_api() && with(Which::All, None).has_specs());
+        assert!(!with(Which::All, Some("DNS")).has_policy_api());
+        assert!(!with(Which::Network, None).has_policy_api());
+        let policies = with(Which::PolicyApi, Some("Gress"));
+        assert!(policies.has_policy_api() && !policies.has_specs());
     }
 
     #[test]
