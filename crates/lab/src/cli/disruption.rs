@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::say;
-use super::up::usual_binaries;
+use super::up;
 use crate::disruption::{self, Form, Scenario, Testbed};
 use crate::error::{Error, Result, make_dir, write_file};
 use crate::lab::Lab;
@@ -78,7 +78,7 @@ pub(super) fn run(place: &Place, name: &str, options: &Options) -> Result<ExitCo
     let testbed = if has_owner(place, name) {
         Testbed::kept(place, Record::load(place, name)?)
     } else {
-        let binaries = options.binaries.clone().map_or_else(usual_binaries, Ok)?;
+        let binaries = up::binaries(options.binaries.as_deref())?;
         let product = Product { binaries, gateway: options.gateway };
         let mut spec = LabSpec::new(name).nodes(NODES).product(product);
         spec.suite = options.suite;

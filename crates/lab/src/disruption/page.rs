@@ -42,7 +42,7 @@ impl Row {
         let [control, fault] = report.total();
         let seconds = |kind: Kind| -> u64 {
             let windows = report.windows.iter().filter(|window| window.kind == kind);
-            windows.map(|window| window.length()).sum::<std::time::Duration>().as_secs()
+            windows.map(crate::probe::Window::length).sum::<std::time::Duration>().as_secs()
         };
         Self {
             name: scenario.name.to_owned(),

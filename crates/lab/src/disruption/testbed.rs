@@ -111,10 +111,14 @@ impl<'a> Testbed<'a> {
         Ok(())
     }
 
-    /// The process on a node whose command line begins with some words.
+    /// The process on a node whose command line begins with some words; the program's folder does not matter.
     pub fn process(&self, node: &str, command: &str) -> Option<u32> {
-        let script = "for p in /proc/[0-9]*; do c=$(tr '\\0' ' ' < $p/cmdline 2>/dev/null); \
-                      case \"$c\" in \"$1\"*) echo ${p#/proc/}; exit;; esac; done";
+        let script = r#"
+            for p in /proc/[0-9]*; do
+                words=$(tr '\0' ' ' < $p/cmdline 2>/dev/null)
+                program=${words%% *}
+                case "${program##*/} ${words#* }" in "$1"*) echo ${p#/proc/}; exit;; esac
+            done"#;
         self.machine(node).ok()?.run(&["sh", "-c", script, "find", command]).ok()?.trim().parse().ok()
     }
 

@@ -1,6 +1,9 @@
 //! Policies of all tiers by packets: all connections of a crowd are tried under each of these policies, and come about where
 //! the objects say so and nowhere else. Before and after each, everything works.
 
+mod edges;
+mod established;
+
 use serde_json::{Value, json};
 use truth::Family;
 

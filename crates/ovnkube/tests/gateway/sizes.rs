@@ -29,17 +29,12 @@ fn echo(socket: UdpSocket) {
 /// What fits into the pods' MTU by IPv6.
 const LARGEST_V6: usize = 1352;
 
-/// As a socket of both families names it.
-fn mapped(target: SocketAddr) -> SocketAddr {
-    match target.ip() {
-        IpAddr::V4(v4) => SocketAddr::new(v4.to_ipv6_mapped().into(), target.port()),
-        IpAddr::V6(_) => target,
-    }
-}
-
 /// A datagram of each size comes back, if not at once then when its sender has learned what fits.
 fn all_sizes_pass(client: &UdpSocket, target: SocketAddr, largest: usize) {
-    let target = mapped(target);
+    let target = match target.ip() {
+        IpAddr::V4(v4) => SocketAddr::new(v4.to_ipv6_mapped().into(), target.port()),
+        IpAddr::V6(_) => target,
+    };
     for size in SIZES.into_iter().filter(|size| *size <= largest) {
         until(&format!("{size} bytes to {target}"), || {
             // Each try has a face of its own: a late answer to an earlier one is not taken for it.
@@ -49,30 +44,6 @@ fn all_sizes_pass(client: &UdpSocket, target: SocketAddr, largest: usize) {
             let (count, _) = client.recv_from(&mut back).ok()?;
             (back[..count] == word[..]).then_some(())
         });
-    }
-}
-
-/// Whether load balancers of switches take ports from connection tracking, as in OVN 26.03: fragments on the userspace
-/// datapath have none of their own.
-fn balances_fragments(lab: &lab::Lab) -> bool {
-    let stage = "external_ids:stage-name=ls_in_ct_extract";
-    !lab.sbctl(&["--bare", "--columns=_uuid", "find", "Logical_Flow", stage]).unwrap().trim().is_empty()
-}
-
-/// Pods use a cluster IP: with large datagrams after a small one of the same connection, and, where OVN can, from the first on.
-fn pods_use_the_cluster_ip(site: &Site, pod: &lab::Pod, cluster: SocketAddr) {
-    all_sizes_pass(&pod.with_network(bind).unwrap(), cluster, usize::MAX);
-    if balances_fragments(&site.lab) {
-        for size in SIZES {
-            let fresh = || pod.with_network(bind).unwrap();
-            until(&format!("{size} bytes to {cluster}, the first of a connection"), || {
-                let (client, word) = (fresh(), vec![7_u8; size]);
-                client.send_to(&word, mapped(cluster)).ok()?;
-                let mut back = vec![0u8; 65536];
-                let (count, _) = client.recv_from(&mut back).ok()?;
-                (back[..count] == word[..]).then_some(())
-            });
-        }
     }
 }
 
@@ -124,7 +95,6 @@ fn datagrams_pass(purpose: &str, mode: &'static str) {
         }
         all_sizes_pass(&on(&n1), SocketAddr::new(of(&cluster), 53), usize::MAX);
         all_sizes_pass(&on(&n1), SocketAddr::new(of(&near_addresses), 5353), usize::MAX);
-        pods_use_the_cluster_ip(&site, &near, SocketAddr::new(of(&cluster), 53));
         let largest = if v6 && mode == "shared" { LARGEST_V6 } else { usize::MAX };
         all_sizes_pass(&near.with_network(bind).unwrap(), SocketAddr::new(underlay(254, v6), 5353), largest);
     }
