@@ -16,6 +16,9 @@ mkdir -p "$folder"
 # Several may be building at once: each sees files of one build only.
 exec 9>"$folder/.lock"
 flock --wait 900 9 || { echo "deploy/image/build.sh: another build holds $folder/.lock for 15 minutes" >&2; exit 1; }
+# Started by `cargo test`, this would inherit variables that build scripts depend on (ring's), and build them again each time.
+mapfile -t inherited < <(compgen -e | grep -E '^CARGO_(PKG|MANIFEST|BIN|CRATE|PRIMARY)' || true)
+if [ "${#inherited[@]}" -gt 0 ]; then unset "${inherited[@]}"; fi
 # Only the program itself is compiled for this: its libraries are the ones of every other build.
 "$cargo" rustc --quiet --locked --package ovnkube --bin ovnkube --profile "$profile" -- -C target-feature=+crt-static 9>&-
 install_if_changed() { # install_if_changed FROM NAME

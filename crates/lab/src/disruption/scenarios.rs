@@ -162,7 +162,7 @@ fn northd_restart(testbed: &Testbed<'_>, marks: &Marks<'_>, _: Form) -> Result<(
     let leader = testbed.leading_node()?;
     marks.mark("kill northd");
     testbed.kill_process(&leader, "ovn-northd")?;
-    testbed.machine("control")?.run(&["ovn-nbctl", "--timeout=60", "--wait=sb", "sync"]).map(|_| ())
+    testbed.await_nodes_in_step()
 }
 
 fn nb_leader_loss(testbed: &Testbed<'_>, marks: &Marks<'_>, _: Form) -> Result<()> {
@@ -178,7 +178,7 @@ fn leader_loss(testbed: &Testbed<'_>, marks: &Marks<'_>, database: Database) -> 
     let leader = testbed.raft_leader(database)?;
     marks.mark(format!("kill {leader}"));
     testbed.kill(&leader)?;
-    testbed.machine("control")?.run(&["ovn-nbctl", "--timeout=100", "--wait=hv", "sync"])?;
+    testbed.await_nodes_in_step()?;
     marks.mark(format!("{leader} back"));
     testbed.restart(&leader)
 }
@@ -189,7 +189,7 @@ fn ovn_controller_restart(testbed: &Testbed<'_>, marks: &Marks<'_>, _: Form) -> 
         testbed.kill_process(&node, "ovn-controller ")?;
         testbed.await_ovn_controller(&node)?;
     }
-    testbed.machine("control")?.run(&["ovn-nbctl", "--timeout=100", "--wait=hv", "sync"]).map(|_| ())
+    testbed.await_nodes_in_step()
 }
 
 fn api_server_away(testbed: &Testbed<'_>, marks: &Marks<'_>, form: Form) -> Result<()> {

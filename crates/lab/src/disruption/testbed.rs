@@ -165,6 +165,14 @@ impl<'a> Testbed<'a> {
         })
     }
 
+    /// Waits until a change of the northbound database has reached every node. ovn-nbctl gives up at the first member that
+    /// refuses it, so it is tried again.
+    pub fn await_nodes_in_step(&self) -> Result<()> {
+        let control = self.machine(CONTROL)?;
+        let words = ["ovn-nbctl", "--timeout=30", "--wait=hv", "sync"];
+        self.until("every node has applied a change of the northbound database", || control.run(&words).is_ok())
+    }
+
     /// The node of the controller that leads, by its Lease.
     pub fn leading_node(&self) -> Result<String> {
         let lease = self.get(&["-n", OURS, "lease", "ovn-kubernetes-master"])?;
