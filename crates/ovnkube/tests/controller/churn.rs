@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use lab::{Pod, Wiring};
 use serde_json::{Value, json};
 
-use crate::cluster::{PATIENCE, until};
+use crate::cluster::{Cluster, PATIENCE, until};
 use crate::crowd::{labelled_pod, namespace, policy, two_nodes};
 use crate::guarded::{Watch, addresses, bound, guard, remove, settled, stands};
 use crate::prober::Prober;
@@ -68,7 +68,7 @@ fn labels_and_pods_change(watch: &mut Watch) {
             }
         }
     });
-    watch.over("pods come and go on the same nodes", |cluster| {
+    let pods = |cluster: &Cluster| {
         for round in 0..2 {
             for (namespace, node) in [("shop", 1), ("yard", 2)] {
                 let name = format!("{namespace}-{round}");
@@ -78,7 +78,17 @@ fn labels_and_pods_change(watch: &mut Watch) {
                 pod.remove().unwrap();
             }
         }
-    });
+    };
+    // Open vSwitch's userspace datapath stands still for a moment when any port comes or goes.
+    let ports = |cluster: &Cluster| {
+        for node in [1, 2, 1, 2] {
+            let machine = cluster.lab.node(node).unwrap();
+            let add = ["ovs-vsctl", "--timeout=30", "add-port", "br-int", "unrelated", "--", "set", "Interface"];
+            machine.run(&[&add[..], &["unrelated", "type=internal"]].concat()).unwrap();
+            machine.run(&["ovs-vsctl", "--timeout=30", "del-port", "br-int", "unrelated"]).unwrap();
+        }
+    };
+    watch.over_beside("pods come and go on the same nodes", pods, ports);
 }
 
 fn processes_come_and_go(watch: &mut Watch) {
