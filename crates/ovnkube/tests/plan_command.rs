@@ -213,12 +213,15 @@ fn admin_policies_have_rules_in_their_tiers_or_are_told() {
         let rows = object["rows"].as_array().unwrap().iter().filter(|row| row["table"] == "ACL");
         rows.map(|row| (row["name"].as_str().unwrap().to_owned(), row["columns"]["tier"]["new"].clone())).collect()
     };
-    for (kind, words, tier) in [
-        ("AdminNetworkPolicy", "to-lport 31871 allow-related ", 1),
-        ("BaselineAdminNetworkPolicy", "to-lport 32767 drop ", 3),
+    for (kind, expected) in [
+        ("AdminNetworkPolicy", &[("to-lport 31871 allow-related ", 1)][..]),
+        // Connections that were cut are passed on to the tier of the rule.
+        ("BaselineAdminNetworkPolicy", &[("to-lport 0 pass ", 2), ("to-lport 32767 drop ", 3)]),
     ] {
         let rows = rows_of(kind);
-        assert!(rows.len() == 1 && rows[0].0.starts_with(words) && rows[0].1 == json!(tier), "{rows:?}");
+        let is =
+            |(row, (words, tier)): (&(String, Value), &(&str, i64))| row.0.starts_with(words) && row.1 == json!(tier);
+        assert!(rows.len() == expected.len() && rows.iter().zip(expected).all(is), "{rows:?}");
     }
     let refused = &plan["refused"][0];
     assert_eq!((&refused["kind"], &refused["name"]), (&json!("AdminNetworkPolicy"), &json!("out-of-range")));
