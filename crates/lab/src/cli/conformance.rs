@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use super::own_lab::OwnLab;
 use super::say;
-use super::up;
 use crate::conformance::{self, Options as RunOptions, Selection, Supplies, Which};
 use crate::error::Result;
 use crate::lab::Lab;
@@ -14,7 +14,7 @@ use crate::ownership::has_owner;
 use crate::place::{Place, require_root};
 use crate::progress::Progress;
 use crate::record::Record;
-use crate::spec::{Family, Gateway, LabSpec, Product, Suite};
+use crate::spec::Family;
 
 /// So many specs want three nodes, each in a zone of its own.
 const NODES: u32 = 3;
@@ -44,21 +44,14 @@ pub(super) struct Options {
     /// The address families of a lab that is started
     #[arg(long, value_enum, default_value = "v4")]
     family: Family,
-    /// How its pods reach the outside
-    #[arg(long, value_enum, default_value = "shared")]
-    gateway: Gateway,
-    /// The folder of our binaries (deploy/image/build.sh fills it); target/image beside this program's if not given
-    #[arg(long)]
-    binaries: Option<PathBuf>,
-    /// The Debian suite of its node image
-    #[arg(long, value_enum, env = crate::place::SUITE_VARIABLE, default_value = "trixie")]
-    suite: Suite,
+    #[command(flatten)]
+    own: OwnLab,
 }
 
 pub(super) fn run(place: &Place, name: &str, options: &Options) -> Result<ExitCode> {
     require_root("lab conformance")?;
     let progress = Progress::for_people();
-    let supplies = Supplies::ensure(place, options.suite, &progress)?;
+    let supplies = Supplies::ensure(place, options.own.suite, &progress)?;
     let run_options = RunOptions {
         selection: Selection { which: options.which, focus: options.focus.clone().filter(|focus| !focus.is_empty()) },
         processes: options.processes,
@@ -68,9 +61,7 @@ pub(super) fn run(place: &Place, name: &str, options: &Options) -> Result<ExitCo
     let record = if has_owner(place, name) {
         Record::load(place, name)?
     } else {
-        let product = Product { binaries: up::binaries(options.binaries.as_deref())?, gateway: options.gateway };
-        let mut spec = LabSpec::new(name).nodes(NODES).family(options.family).product(product);
-        spec.suite = options.suite;
+        let spec = options.own.spec(name, NODES)?.family(options.family);
         own.insert(Lab::start_in(place.clone(), spec, progress.clone())?).record()
     };
     let report = conformance::run(place, &record, &supplies, &run_options, &progress)?;

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use super::own_lab::OwnLab;
 use super::say;
-use super::up;
 use crate::disruption::{self, Form, Scenario, Testbed};
 use crate::error::{Error, Result, make_dir, write_file};
 use crate::lab::Lab;
@@ -15,7 +15,6 @@ use crate::place::{Place, require_root};
 use crate::probe::RATE;
 use crate::progress::Progress;
 use crate::record::Record;
-use crate::spec::{Gateway, LabSpec, Product, Suite};
 
 /// The prober's pods are on two of them; the third is deleted and added.
 const NODES: u32 = 3;
@@ -49,15 +48,8 @@ pub(super) struct Options {
     /// A page that gets table and pictures, between two comments that it has
     #[arg(long, value_name = "PAGE")]
     write: Option<PathBuf>,
-    /// How pods of a lab that is started reach the outside
-    #[arg(long, value_enum, default_value = "shared")]
-    gateway: Gateway,
-    /// The folder of our binaries (deploy/image/build.sh fills it); target/image beside this program's if not given
-    #[arg(long)]
-    binaries: Option<PathBuf>,
-    /// The Debian suite of its node image
-    #[arg(long, value_enum, env = crate::place::SUITE_VARIABLE, default_value = "trixie")]
-    suite: Suite,
+    #[command(flatten)]
+    own: OwnLab,
 }
 
 pub(super) fn run(place: &Place, name: &str, options: &Options) -> Result<ExitCode> {
@@ -78,11 +70,7 @@ pub(super) fn run(place: &Place, name: &str, options: &Options) -> Result<ExitCo
     let testbed = if has_owner(place, name) {
         Testbed::kept(place, Record::load(place, name)?)
     } else {
-        let binaries = up::binaries(options.binaries.as_deref())?;
-        let product = Product { binaries, gateway: options.gateway };
-        let mut spec = LabSpec::new(name).nodes(NODES).product(product);
-        spec.suite = options.suite;
-        own = Lab::start_in(place.clone(), spec, progress.clone())?;
+        own = Lab::start_in(place.clone(), options.own.spec(name, NODES)?, progress.clone())?;
         Testbed::of(&own)
     };
     progress.step("a second controller", || testbed.prepare())?;

@@ -5,6 +5,7 @@ mod disruption;
 mod enter;
 mod faults;
 mod light_chassis;
+mod own_lab;
 mod probe;
 mod show;
 mod up;

@@ -101,12 +101,12 @@ fn break_it(record: &Record, commands: &[String], marks: &Marks<'_>) -> Result<(
 fn duration(text: &str) -> std::result::Result<Duration, String> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
-    let number: u64 = number.parse().map_err(|_| format!("{text:?} is no duration; write 30s, 500ms or 2m"))?;
+    let number: u64 = number.parse().map_err(|_| format!("invalid duration {text:?}: write 30s, 500ms or 2m"))?;
     let milliseconds = match unit {
         "ms" => number,
         "s" | "" => number * 1000,
         "m" => number * 60_000,
-        _ => return Err(format!("{unit:?} is no unit of time; use ms, s or m")),
+        _ => return Err(format!("invalid unit of time {unit:?}: use ms, s or m")),
     };
     if !(100..=86_400_000).contains(&milliseconds) {
         return Err("a window lasts at least 100ms and at most a day".to_owned());

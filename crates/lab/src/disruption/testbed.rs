@@ -182,7 +182,9 @@ impl<'a> Testbed<'a> {
         let leads = |pod: &&Value| pod["metadata"]["name"].as_str().is_some_and(|name| holder.contains(name));
         let node = pods.iter().find(leads).and_then(|pod| pod["spec"]["nodeName"].as_str());
         node.map(str::to_owned).ok_or_else(|| {
-            Error::Invalid(format!("the Lease {OURS}/ovn-kubernetes-master names {holder:?}, which is no pod of ours"))
+            Error::Invalid(format!(
+                "the Lease {OURS}/ovn-kubernetes-master is held by {holder:?}: no pod of ovnkube-master has that name"
+            ))
         })
     }
 
