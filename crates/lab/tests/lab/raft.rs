@@ -1,5 +1,7 @@
 //! Three raft members: what they survive.
 
+use std::time::{Duration, Instant};
+
 use lab::{Database, Lab, LabSpec, Ovn};
 
 fn cluster(purpose: &str, tls: bool) -> Lab {
@@ -46,13 +48,16 @@ fn a_leader_that_is_cut_off_is_replaced_and_catches_up() {
 fn await_switches(lab: &Lab, member: &str, switches: &[&str]) {
     let machine = lab.machine(&machine_of(member)).unwrap();
     let socket = "unix:/run/ovn/ovnnb_db.sock";
-    machine.run(&["ovsdb-client", "--timeout=60", "wait", socket, "OVN_Northbound", "connected"]).unwrap();
     let own = format!("--db={socket}");
+    let deadline = Instant::now() + Duration::from_secs(60);
     for switch in switches {
-        let words = ["ovn-nbctl", &own, "--no-leader-only", "--timeout=60", "wait-until", "Logical_Switch", switch];
-        // A member that takes its new role closes its connections, and ovn-nbctl does not connect again.
-        let tried = (0..5).map(|_| machine.run(&words)).find_map(Result::ok);
-        assert!(tried.is_some(), "{member} does not have {switch}");
+        let connected = ["ovsdb-client", "--timeout=60", "wait", socket, "OVN_Northbound", "connected"];
+        let present = ["ovn-nbctl", &own, "--no-leader-only", "--timeout=60", "wait-until", "Logical_Switch", switch];
+        // A member that loses its cluster or changes its role closes its connections, and ovn-nbctl does not connect
+        // again. Right after a partition it may do so several times.
+        while let Err(error) = machine.run(&connected).and_then(|_| machine.run(&present)) {
+            assert!(Instant::now() < deadline, "{member} does not have {switch}: {error}");
+        }
     }
 }
 
