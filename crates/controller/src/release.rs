@@ -1,7 +1,7 @@
 //! Leaves the northbound database to another controller: what `topology::release` decides, in one transaction behind the
-//! fence.
+//! fence, or in two: the second when every node has carried the first out and forgotten the packets before it.
 //!
-//! The transaction requires the sequence value that was read and removes it: whatever a leader of ours commits before it
+//! Each requires the sequence value that was read, and the last removes it: whatever a leader of ours commits before it
 //! makes it fail (it is decided anew), and whatever one commits after it fails.
 
 use std::path::PathBuf;
@@ -24,6 +24,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const ATTEMPTS: usize = 5;
 /// How often the Lease is read while it is found out whether its holder is alive.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// How long all nodes may take to carry the first transaction out. One that takes longer is most likely down.
+const NODES: Duration = Duration::from_secs(60);
+/// Open vSwitch keeps a cached flow for ten seconds after its last packet (`other_config:max-idle`), and looks twice a second.
+const CACHED: Duration = Duration::from_secs(12);
 
 /// What a release is told.
 #[derive(Debug, Clone)]
@@ -79,8 +84,12 @@ pub enum ReleaseError {
 }
 
 /// Releases the database, or says what that would take. Nothing is done if the other controller has nothing in place for
-/// something of ours (`unreplaced`), unless that is to be removed as well. A dry run also says who would refuse it.
-pub async fn release_database(options: &ReleaseOptions) -> Result<(Release, Option<ReleaseError>), ReleaseError> {
+/// something of ours (`unreplaced`), unless that is to be removed as well. A dry run also says who would refuse it. What takes
+/// long is said to `progress`.
+pub async fn release_database(
+    options: &ReleaseOptions,
+    progress: impl Fn(&str),
+) -> Result<(Release, Option<ReleaseError>), ReleaseError> {
     let client = databases::northbound(&options.northbound);
     connected(&client).await?;
     let leader = if options.force { Ok(()) } else { check_leader(options, &client).await };
@@ -88,32 +97,75 @@ pub async fn release_database(options: &ReleaseOptions) -> Result<(Release, Opti
         Err(error) if !options.dry_run => return Err(error),
         leader => leader.err(),
     };
-    release_now(options, &client).await.map(|release| (release, in_the_way))
+    release_now(options, &client, &progress).await.map(|release| (release, in_the_way))
 }
 
-async fn release_now(options: &ReleaseOptions, client: &Client) -> Result<Release, ReleaseError> {
+async fn release_now(
+    options: &ReleaseOptions,
+    client: &Client,
+    progress: &impl Fn(&str),
+) -> Result<Release, ReleaseError> {
+    let mut whole: Option<Release> = None;
     for _ in 0..ATTEMPTS {
         let snapshot = client.snapshot();
         let release = release(&snapshot);
         if options.dry_run || !release.unreplaced.is_empty() && !options.remove_unreplaced {
             return Ok(release);
         }
-        let (transaction, guard) = guarded(&release.transaction, databases::cell(&snapshot), &snapshot);
+        let is_last = release.first.is_empty();
+        let step = if is_last { &release.transaction } else { &release.first };
+        let (transaction, guard) = guarded(step, is_last, databases::cell(&snapshot), &snapshot);
         if transaction.is_empty() {
-            return Ok(release);
+            return Ok(whole.unwrap_or(release));
         }
         let mut changes = client.subscribe();
         match client.transact_within(&transaction, PATIENCE).await {
-            Ok(_) => return Ok(release),
+            Ok(_) if is_last => return Ok(whole.unwrap_or(release)),
+            Ok(_) => {
+                whole.get_or_insert(release);
+                out_of_force(client, &snapshot, progress).await?;
+            }
             Err(CallError::Refused(refusal)) if guard.is_some() && refusal.place == guard => {
                 // A leader committed meanwhile: the replica shows it soon.
                 let _ = tokio::time::timeout(LOOK, changes.next()).await;
             }
-            Err(CallError::Refused(refusal)) => return Err(ReleaseError::Refused(refusal.to_string())),
-            Err(error) => return Err(ReleaseError::Unreachable(error.to_string())),
+            Err(error) => return Err(failed(error)),
         }
     }
     Err(ReleaseError::Busy)
+}
+
+fn failed(error: CallError) -> ReleaseError {
+    match error {
+        CallError::Refused(refusal) => ReleaseError::Refused(refusal.to_string()),
+        error => ReleaseError::Unreachable(error.to_string()),
+    }
+}
+
+/// Waits until what was committed last is in force on every node, and no node has a cached flow of before.
+async fn out_of_force(client: &Client, snapshot: &Snapshot, progress: &impl Fn(&str)) -> Result<(), ReleaseError> {
+    let Some(global) = snapshot.table("NB_Global").and_then(|table| table.iter().next()) else { return Ok(()) };
+    let mut next = Transaction::new();
+    let by_one = Mutation::new("nb_cfg", Mutator::Add, Datum::from(Atom::Integer(1)));
+    next.mutate("NB_Global", vec![Condition::uuid(global.uuid)], vec![by_one]);
+    let read = next.select("NB_Global", vec![Condition::uuid(global.uuid)], &["nb_cfg"]);
+    let outcome = client.transact_within(&next, PATIENCE).await.map_err(failed)?;
+    let number = outcome.rows(read).and_then(|rows| rows.first()?.get("nb_cfg")?.as_i64()).unwrap_or_default();
+    progress("removed the policies that mark retransmissions; waiting until every node has carried that out");
+    let mut reached = Transaction::new();
+    let at_least = Condition::new("hv_cfg", Function::GreaterOrEqual, Datum::from(Atom::Integer(number)));
+    reached.require_within("NB_Global", global.uuid, vec![at_least], NODES);
+    match client.transact_within(&reached, NODES + PATIENCE).await {
+        Ok(_) => {}
+        Err(CallError::Refused(_)) => progress(&format!(
+            "warning: some node did not within {NODES:?}, so its ovn-controller is most likely down; the release goes on, and \
+             that node's node ports may lose packets for some seconds when its ovn-controller is back"
+        )),
+        Err(error) => return Err(failed(error)),
+    }
+    progress(&format!("waiting {CACHED:?} more until Open vSwitch has forgotten flows that it cached before"));
+    tokio::time::sleep(CACHED).await;
+    Ok(())
 }
 
 async fn connected(client: &Client) -> Result<(), ReleaseError> {
@@ -128,8 +180,13 @@ async fn connected(client: &Client) -> Result<(), ReleaseError> {
     }
 }
 
-/// The transaction with its guard and the removal of the sequence value; and the guard's place.
-fn guarded(transaction: &Transaction, cell: Option<SequenceCell>, snapshot: &Snapshot) -> (Transaction, Option<usize>) {
+/// The transaction with its guard and, if it is the last, the removal of the sequence value; and the guard's place.
+fn guarded(
+    transaction: &Transaction,
+    is_last: bool,
+    cell: Option<SequenceCell>,
+    snapshot: &Snapshot,
+) -> (Transaction, Option<usize>) {
     let mut guarded = Transaction::new();
     let value = cell.as_ref().and_then(|cell| cell.value_in(snapshot));
     let (Some(cell), Some(value)) = (cell, value) else {
@@ -140,8 +197,10 @@ fn guarded(transaction: &Transaction, cell: Option<SequenceCell>, snapshot: &Sna
     let condition = Condition::new(&cell.column, Function::Includes, pair.clone());
     let guard = guarded.require(&cell.table, cell.uuid, vec![condition]);
     guarded.append(transaction);
-    let forget = vec![Mutation::new(&cell.column, Mutator::Delete, pair)];
-    guarded.owned_by_nobody().mutate(&cell.table, vec![Condition::uuid(cell.uuid)], forget);
+    if is_last {
+        let forget = vec![Mutation::new(&cell.column, Mutator::Delete, pair)];
+        guarded.owned_by_nobody().mutate(&cell.table, vec![Condition::uuid(cell.uuid)], forget);
+    }
     (guarded, Some(guard))
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -93,8 +94,19 @@ impl Transaction {
         self.push(Operation::Select { table: table.into(), conditions, columns })
     }
 
-    /// Fails the transaction unless at least one row meets all conditions, at once.
-    pub fn require(&mut self, table: &str, uuid: Uuid, mut conditions: Vec<Condition>) -> usize {
+    /// Fails the transaction unless the row meets all conditions, at once.
+    pub fn require(&mut self, table: &str, uuid: Uuid, conditions: Vec<Condition>) -> usize {
+        self.require_within(table, uuid, conditions, Duration::ZERO)
+    }
+
+    /// The server waits until the row meets all conditions, and fails the transaction if it does not within a time.
+    pub fn require_within(
+        &mut self,
+        table: &str,
+        uuid: Uuid,
+        mut conditions: Vec<Condition>,
+        limit: Duration,
+    ) -> usize {
         conditions.push(Condition::uuid(uuid));
         self.push(Operation::Wait {
             table: table.into(),
@@ -102,7 +114,7 @@ impl Transaction {
             columns: Some(vec!["_uuid".into()]),
             equal: true,
             rows: vec![RowValues::from([("_uuid".to_owned(), Datum::One(Atom::Uuid(uuid)))])],
-            timeout: Some(0),
+            timeout: Some(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
         })
     }
 

@@ -7,7 +7,7 @@ use super::controller::LeaseArgs;
 pub(super) const EXAMPLES: &str = "\
 Examples:
   ovnkube release --dry-run                what would be removed, and what would be left to the other controller
-  ovnkube release                          do it, in one transaction
+  ovnkube release                          do it; takes about 15 seconds, so that no packet is lost
 
 It refuses while a controller of ours leads, by its lock in the database and by its Lease. The manifests have the Lease in
 another namespace than the default: --leader-election-namespace ovn-kubernetes.

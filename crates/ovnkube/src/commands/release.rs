@@ -23,7 +23,7 @@ pub(super) fn run(command: &Release, given: &Given) -> anyhow::Result<ExitCode> 
         remove_unreplaced: command.remove_unreplaced,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (release, in_the_way) = runtime.block_on(release_database(&options))?;
+    let (release, in_the_way) = runtime.block_on(release_database(&options, |what| eprintln!("{what}")))?;
     let held_back = !release.unreplaced.is_empty() && !command.remove_unreplaced;
     let mut text = String::new();
     for (rows, done, would) in [
