@@ -1,8 +1,8 @@
 //! Leaves the northbound database to another controller: what `topology::release` decides, in one transaction behind the
-//! fence, or in two: the second when every node has carried the first out and forgotten the packets before it.
+//! fence, and what goes last in a second one, when every node has carried the first out and forgotten the packets before it.
 //!
-//! Each requires the sequence value that was read, and the last removes it: whatever a leader of ours commits before it
-//! makes it fail (it is decided anew), and whatever one commits after it fails.
+//! The first requires the sequence value that was read and removes it: whatever a leader of ours commits before it makes
+//! it fail (it is decided anew), and whatever one commits after it fails.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -76,6 +76,12 @@ pub enum ReleaseError {
     /// The database refused it.
     #[error("the northbound database refused the release: {0}")]
     Refused(String),
+    /// A controller of ours adopted the database before the release was complete.
+    #[error(
+        "controller {0} has taken the database back before its last rules were removed; hint: stop all ovnkube controllers and \
+         run this again"
+    )]
+    TakenBack(String),
     /// Somebody commits all the time.
     #[error(
         "a controller committed while the release was decided, {ATTEMPTS} times; hint: stop all ovnkube controllers"
@@ -105,25 +111,23 @@ async fn release_now(
     client: &Client,
     progress: &impl Fn(&str),
 ) -> Result<Release, ReleaseError> {
-    let mut whole: Option<Release> = None;
     for _ in 0..ATTEMPTS {
         let snapshot = client.snapshot();
         let release = release(&snapshot);
         if options.dry_run || !release.unreplaced.is_empty() && !options.remove_unreplaced {
             return Ok(release);
         }
-        let is_last = release.first.is_empty();
-        let step = if is_last { &release.transaction } else { &release.first };
-        let (transaction, guard) = guarded(step, is_last, databases::cell(&snapshot), &snapshot);
-        if transaction.is_empty() {
-            return Ok(whole.unwrap_or(release));
+        let (transaction, guard) = guarded(&release.transaction, databases::cell(&snapshot), &snapshot);
+        if transaction.is_empty() && release.last.is_empty() {
+            return Ok(release);
         }
         let mut changes = client.subscribe();
         match client.transact_within(&transaction, PATIENCE).await {
-            Ok(_) if is_last => return Ok(whole.unwrap_or(release)),
             Ok(_) => {
-                whole.get_or_insert(release);
-                out_of_force(client, &snapshot, progress).await?;
+                if !release.last.is_empty() {
+                    remove_last(&release.last, client, &snapshot, progress).await?;
+                }
+                return Ok(release);
             }
             Err(CallError::Refused(refusal)) if guard.is_some() && refusal.place == guard => {
                 // A leader committed meanwhile: the replica shows it soon.
@@ -133,6 +137,21 @@ async fn release_now(
         }
     }
     Err(ReleaseError::Busy)
+}
+
+/// The second transaction, unless a controller of ours has taken the database back meanwhile: then the rows are its own.
+async fn remove_last(
+    last: &Transaction,
+    client: &Client,
+    snapshot: &Snapshot,
+    progress: &impl Fn(&str),
+) -> Result<(), ReleaseError> {
+    out_of_force(client, snapshot, progress).await?;
+    if let Some(writer) = databases::writer(&client.snapshot()) {
+        return Err(ReleaseError::TakenBack(writer));
+    }
+    client.transact_within(last, PATIENCE).await.map_err(failed)?;
+    Ok(())
 }
 
 fn failed(error: CallError) -> ReleaseError {
@@ -151,7 +170,7 @@ async fn out_of_force(client: &Client, snapshot: &Snapshot, progress: &impl Fn(&
     let read = next.select("NB_Global", vec![Condition::uuid(global.uuid)], &["nb_cfg"]);
     let outcome = client.transact_within(&next, PATIENCE).await.map_err(failed)?;
     let number = outcome.rows(read).and_then(|rows| rows.first()?.get("nb_cfg")?.as_i64()).unwrap_or_default();
-    progress("removed the policies that mark retransmissions; waiting until every node has carried that out");
+    progress("removed all but rules of QoS; waiting until every node has carried that out");
     let mut reached = Transaction::new();
     let at_least = Condition::new("hv_cfg", Function::GreaterOrEqual, Datum::from(Atom::Integer(number)));
     reached.require_within("NB_Global", global.uuid, vec![at_least], NODES);
@@ -180,13 +199,8 @@ async fn connected(client: &Client) -> Result<(), ReleaseError> {
     }
 }
 
-/// The transaction with its guard and, if it is the last, the removal of the sequence value; and the guard's place.
-fn guarded(
-    transaction: &Transaction,
-    is_last: bool,
-    cell: Option<SequenceCell>,
-    snapshot: &Snapshot,
-) -> (Transaction, Option<usize>) {
+/// The transaction with its guard and the removal of the sequence value; and the guard's place.
+fn guarded(transaction: &Transaction, cell: Option<SequenceCell>, snapshot: &Snapshot) -> (Transaction, Option<usize>) {
     let mut guarded = Transaction::new();
     let value = cell.as_ref().and_then(|cell| cell.value_in(snapshot));
     let (Some(cell), Some(value)) = (cell, value) else {
@@ -197,10 +211,8 @@ fn guarded(
     let condition = Condition::new(&cell.column, Function::Includes, pair.clone());
     let guard = guarded.require(&cell.table, cell.uuid, vec![condition]);
     guarded.append(transaction);
-    if is_last {
-        let forget = vec![Mutation::new(&cell.column, Mutator::Delete, pair)];
-        guarded.owned_by_nobody().mutate(&cell.table, vec![Condition::uuid(cell.uuid)], forget);
-    }
+    let forget = vec![Mutation::new(&cell.column, Mutator::Delete, pair)];
+    guarded.owned_by_nobody().mutate(&cell.table, vec![Condition::uuid(cell.uuid)], forget);
     (guarded, Some(guard))
 }
 

@@ -177,7 +177,7 @@ impl Facts {
     }
 
     /// Whether something is exposed under a loopback address of IPv4, for which packets from there have to leave by the
-    /// management port. The kernel offers no such way for `::1`.
+    /// management port. The kernel has no such setting for IPv6.
     pub(crate) fn routes_loopback(&self) -> bool {
         self.exposed.iter().any(|exposed| exposed.place.is_loopback() && !exposed.place.is_ipv6())
     }

@@ -131,9 +131,12 @@ fn maps(text: &mut String, exposed: &[&Exposed], v6: bool) {
 
 fn to_inside(v6: bool) -> [String; 2] {
     let Words { ip, suffix, loopback, .. } = words(v6);
+    // The kernel has no route back to `::1` from a device: who comes from there is refused at once, rather than left waiting.
+    let from = if v6 { "ip6 saddr != ::1 " } else { "" };
     [
         format!(
-            "meta l4proto {{ tcp, udp, sctp }} dnat {ip} to {ip} daddr . meta l4proto . th dport map @addresses_{suffix}"
+            "{from}meta l4proto {{ tcp, udp, sctp }} dnat {ip} to {ip} daddr . meta l4proto . th dport map \
+             @addresses_{suffix}"
         ),
         format!(
             "{ip} daddr != {loopback} meta l4proto {{ tcp, udp, sctp }} fib daddr type local dnat {ip} to meta l4proto . th dport \

@@ -10,8 +10,8 @@
 //! the same ports and at least the same addresses, for a Service its load balancers. Otherwise nothing is released at all:
 //! in between a policy would be open, or a Service cut off.
 //!
-//! Policies that mark retransmissions go first, and the rest when no packet is marked any more: Open vSwitch looks up a
-//! tunnel's route by the packet's mark, finds none for ours, and caches the drop without the mark as part of its match
+//! QoS rules go last, when nothing marks packets any more: Open vSwitch looks up a tunnel's route by the packet's mark,
+//! finds none for that of retransmissions (`desired::retry`), and caches the drop without the mark as part of its match
 //! (userspace datapath, 3.5). Without the rule that takes the mark off, one marked packet on its way at that moment would
 //! have had all later ones dropped, for as long as there are any.
 
@@ -21,7 +21,7 @@ use std::net::IpAddr;
 use netmodel::Prefix;
 use ovn_schema::TableRow;
 use ovn_schema::northbound::{
-    Acl, AddressSet, ChassisTemplateVar, LoadBalancer, LogicalRouter, LogicalSwitchPort, PortGroup,
+    Acl, AddressSet, ChassisTemplateVar, LoadBalancer, LogicalSwitch, LogicalSwitchPort, PortGroup,
 };
 use ovsdb::datum::{Atom, Datum};
 use ovsdb::operation::{Condition, Mutation, Mutator};
@@ -44,10 +44,10 @@ const MARKS: [&str; 5] = [OWNER_CONTROLLER, OWNER_TYPE, OWNER_NAME, STANDS_FOR, 
 /// What a release does.
 #[derive(Debug, Default)]
 pub struct Release {
-    /// What has to be out of force on all nodes before the rest goes; empty when there is no such thing (any more).
-    pub first: Transaction,
-    /// All of it.
+    /// All of it but what goes last.
     pub transaction: Transaction,
+    /// What goes when the rest is out of force on all nodes.
+    pub last: Transaction,
     /// Rows that go, by table.
     pub removed: BTreeMap<&'static str, usize>,
     /// Rows that stay without our marks, by table.
@@ -95,11 +95,9 @@ pub fn release(snapshot: &Snapshot) -> Release {
     }
     for (ColumnRef { row, column }, atoms) in sets {
         let mutation = Mutation::new(column, Mutator::Delete, Datum::set(atoms));
-        let of_row = vec![Condition::uuid(row.uuid)];
-        if column == LogicalRouter::policies.name() {
-            release.first.mutate(row.table, of_row.clone(), vec![mutation.clone()]);
-        }
-        release.transaction.mutate(row.table, of_row, vec![mutation]);
+        let is_last = column == LogicalSwitch::qos_rules.name();
+        let step = if is_last { &mut release.last } else { &mut release.transaction };
+        step.mutate(row.table, vec![Condition::uuid(row.uuid)], vec![mutation]);
     }
     release.forget_resting(snapshot);
     release

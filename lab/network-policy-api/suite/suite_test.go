@@ -4,9 +4,13 @@
 package suite
 
 import (
+	"context"
+	"strings"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
@@ -44,6 +48,26 @@ func TestConformance(t *testing.T) {
 			GetTimeout:    5 * time.Minute,
 		},
 	})
+	awaitFormerRun(t, clientSet)
 	conformance.Setup(t)
 	conformance.Run(t, tests.ConformanceTests)
+}
+
+// awaitFormerRun waits until the namespaces of a former run are gone: the suite deletes them at its end and does not wait.
+func awaitFormerRun(t *testing.T, clientSet kubernetes.Interface) {
+	isGone := func(ctx context.Context) (bool, error) {
+		namespaces, err := clientSet.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err
+		}
+		for _, namespace := range namespaces.Items {
+			if strings.HasPrefix(namespace.Name, "network-policy-conformance-") && namespace.DeletionTimestamp != nil {
+				return false, nil
+			}
+		}
+		return true, nil
+	}
+	if err := wait.PollUntilContextTimeout(context.Background(), time.Second, 5*time.Minute, true, isGone); err != nil {
+		t.Fatalf("namespaces of a former run are still being deleted: %v", err)
+	}
 }

@@ -24,7 +24,7 @@ mod services;
 mod settings;
 mod view;
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,8 +67,7 @@ fn exposed(addresses: &[IpAddr], port: &HostPort) -> impl Iterator<Item = Expose
         match opened? {
             HostAddress::All => Some(Place::Node { v6 }),
             HostAddress::Family { v6: own } => (own == v6).then_some(Place::Node { v6 }),
-            // The controller refuses `::1`.
-            HostAddress::One(own) => (own.is_ipv6() == v6 && own != Ipv6Addr::LOCALHOST).then_some(Place::Address(own)),
+            HostAddress::One(own) => (own.is_ipv6() == v6).then_some(Place::Address(own)),
         }
     };
     addresses.iter().filter_map(move |pod| Some((pod, place(pod)?))).map(move |(pod, place)| Exposed {

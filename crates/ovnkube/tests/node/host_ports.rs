@@ -1,6 +1,6 @@
 //! Host ports: a pod that runs is reached through them from its first moment.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
@@ -55,6 +55,36 @@ fn add_returns_when_host_ports_lead_to_the_pod() {
     site.machine(1).connect(target, Duration::from_secs(10)).unwrap();
     drop(listener);
     a_port_on_loopback_is_for_the_host_alone(&site);
+}
+
+/// The kernel has no way back to `::1`: from the host's other addresses it works, and from there it is refused, not ignored.
+#[test]
+fn a_port_on_the_loopback_of_ipv6_is_reached_from_other_addresses() {
+    let site = Site::start("cni-loopback6", 1, Family::Dual);
+    site.agents(&[]);
+    let mut object = pod("default", "inner", "n1");
+    let ports = serde_json::json!([{"containerPort": 8080, "hostPort": PORT, "hostIP": "::1", "protocol": "UDP"}]);
+    object["spec"]["containers"][0]["ports"] = ports;
+    site.cluster.apply_all(&[object]);
+    let inner = Sandbox::make(&site, 1, "sandbox-of-inner", "inner", &site.uid("inner"));
+    inner.add();
+    let server = inner.within(|| UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 8080)).unwrap());
+    server.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let from = |address: &str| {
+        let address: Ipv6Addr = address.parse().unwrap();
+        let socket = site.machine(1).with_network(|| UdpSocket::bind((address, 0))).unwrap().unwrap();
+        socket.connect((Ipv6Addr::LOCALHOST, PORT)).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        socket.send(b"asked").unwrap();
+        socket
+    };
+    let client = from("fd99::b");
+    let mut text = [0; 16];
+    let (length, peer) = server.recv_from(&mut text).unwrap();
+    server.send_to(&text[..length], peer).unwrap();
+    assert_eq!(client.recv(&mut text).unwrap(), length);
+    let refused = from("::1").recv(&mut text).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
 }
 
 /// The host reaches it from 127.0.0.1 too, for which the kernel must route loopback addresses; no pod may use that.

@@ -91,10 +91,7 @@ fn meant(port: &HostPort, node: &NodeFacts, given: Given<'_>) -> Result<Vec<IpAd
         Ok(HostAddress::All) => Ok(all),
         Ok(HostAddress::Family { v6 }) => Ok(all.into_iter().filter(|own| own.is_ipv6() == v6).collect()),
         // The node's agent opens it for the host alone, which OVN has no part in.
-        Ok(HostAddress::One(address)) if address.is_ipv4() && address.is_loopback() => Ok(Vec::new()),
-        Ok(HostAddress::One(address)) if address.is_loopback() => refused(format!(
-            "{address} leads nowhere, because the kernel does not route it; use 127.0.0.1 or a node's address"
-        )),
+        Ok(HostAddress::One(address)) if address.is_loopback() => Ok(Vec::new()),
         // Nobody has told yet which addresses there are.
         Ok(HostAddress::One(address)) if all.contains(&address) || all.is_empty() => {
             Ok(all.into_iter().filter(|own| *own == address).collect())
