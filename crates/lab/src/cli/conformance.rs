@@ -8,7 +8,7 @@ use clap::Args;
 use super::own_lab::OwnLab;
 use super::say;
 use crate::conformance::{self, Options as RunOptions, Selection, Supplies, Which};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::lab::Lab;
 use crate::ownership::has_owner;
 use crate::place::{Place, require_root};
@@ -72,5 +72,11 @@ pub(super) fn run(place: &Place, name: &str, options: &Options) -> Result<ExitCo
         report.summary(),
         options.output.display()
     ))?;
+    if report.ran_nothing() {
+        let focus = options.focus.as_deref().filter(|focus| !focus.is_empty());
+        let focus = focus.map_or_else(String::new, |focus| format!(" whose name matches {focus:?}"));
+        let message = format!("no spec{focus} was run; the logs in {} say why", options.output.display());
+        return Err(Error::Invalid(message));
+    }
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

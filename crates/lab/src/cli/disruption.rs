@@ -65,6 +65,11 @@ pub(super) fn run(place: &Place, name: &str, options: &Options) -> Result<ExitCo
         options.only.iter().map(|name| Scenario::named(name)).collect::<Result<Vec<_>>>()?
     };
     require_root("lab disruption")?;
+    // What cannot be written is known before an hour of measuring.
+    make_dir(&options.output)?;
+    if let Some(page) = &options.write {
+        disruption::check_page(page)?;
+    }
     let progress = Progress::for_people();
     let own;
     let testbed = if has_owner(place, name) {

@@ -104,8 +104,8 @@ fn duration(text: &str) -> std::result::Result<Duration, String> {
     let number: u64 = number.parse().map_err(|_| format!("invalid duration {text:?}: write 30s, 500ms or 2m"))?;
     let milliseconds = match unit {
         "ms" => number,
-        "s" | "" => number * 1000,
-        "m" => number * 60_000,
+        "s" | "" => number.saturating_mul(1000),
+        "m" => number.saturating_mul(60_000),
         _ => return Err(format!("invalid unit of time {unit:?}: use ms, s or m")),
     };
     if !(100..=86_400_000).contains(&milliseconds) {
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(duration("30s"), Ok(Duration::from_secs(30)));
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
-        for bad in ["", "s", "5h", "1ms", "-1s", "99999999999999999999s"] {
+        for bad in ["", "s", "5h", "1ms", "-1s", "99999999999999999999s", "99999999999999999s", "99999999999999999m"] {
             assert!(duration(bad).is_err(), "{bad}");
         }
     }

@@ -141,6 +141,11 @@ impl Report {
         self.trouble.is_empty() && self.with(Outcome::Failed).count() == 0 && self.with(Outcome::Passed).count() > 0
     }
 
+    /// Whether no spec passed or failed: none was selected, or the suite did not start.
+    pub fn ran_nothing(&self) -> bool {
+        [Outcome::Passed, Outcome::Failed].into_iter().all(|outcome| self.with(outcome).count() == 0)
+    }
+
     /// `N passed, M failed, K skipped`.
     pub fn summary(&self) -> String {
         let [passed, failed, skipped] =

@@ -18,7 +18,7 @@ use crate::error::{Error, Result, make_dir, write_file};
 use crate::probe::{self, Prober, Report, Rounds, Workload};
 use crate::progress::Progress;
 use fleet::Fleet;
-pub use page::{Row, figures, write_page};
+pub use page::{Row, check_page, figures, write_page};
 pub use testbed::Testbed;
 
 /// Pods that a scenario needs beside the prober's own.
@@ -115,9 +115,26 @@ pub fn run(
 ) -> Result<Vec<(Scenario, Report)>> {
     make_dir(folder)?;
     let workload = progress.step("pods to probe", || Workload::create(testbed.record()))?;
+    let reports = measure_all(testbed, &workload, scenarios, rate, form, folder, progress);
+    // Also when a report could not be written: the lab may be a kept one.
+    let removed = workload.remove();
+    let reports = reports?;
+    removed?;
+    Ok(reports)
+}
+
+fn measure_all(
+    testbed: &Testbed<'_>,
+    workload: &Workload,
+    scenarios: &[Scenario],
+    rate: u32,
+    form: Form,
+    folder: &Path,
+    progress: &Progress,
+) -> Result<Vec<(Scenario, Report)>> {
     let mut reports = Vec::new();
     for scenario in scenarios {
-        let measured = progress.step(scenario.title, || scenario.measure(testbed, &workload, rate, form, progress));
+        let measured = progress.step(scenario.title, || scenario.measure(testbed, workload, rate, form, progress));
         let report = match measured {
             Ok(report) => report,
             // The others are measured all the same; the caller sees that this one is missing.
@@ -131,7 +148,6 @@ pub fn run(
         write_file(&folder.join(format!("{}.svg", scenario.name)), report.svg())?;
         reports.push((*scenario, report));
     }
-    workload.remove()?;
     Ok(reports)
 }
 

@@ -113,7 +113,7 @@ pub fn figures(rows: &[Row]) -> serde_json::Value {
 
 /// Writes table and pictures into the page; the pictures of `folder` are copied into a folder beside it that is named like it.
 pub fn write_page(page: &Path, folder: &Path, rows: &[Row]) -> Result<()> {
-    let text = read_file(page)?;
+    let text = check_page(page)?;
     let pictures = page.with_extension("");
     make_dir(&pictures)?;
     let name = pictures.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -122,10 +122,17 @@ pub fn write_page(page: &Path, folder: &Path, rows: &[Row]) -> Result<()> {
         let from = folder.join(&picture);
         std::fs::copy(&from, pictures.join(&picture)).map_err(Error::io(format!("cannot copy {}", from.display())))?;
     }
-    let replaced = replace(&text, &results(rows, &name)).ok_or_else(|| {
-        Error::Invalid(format!("{} has no place for results: it needs the lines {BEGIN:?} and {END:?}", page.display()))
-    })?;
-    write_file(page, replaced)
+    write_file(page, replace(&text, &results(rows, &name)).unwrap_or(text))
+}
+
+/// Reads a page; an error if results cannot be written into it. A run of an hour asks before it begins.
+pub fn check_page(page: &Path) -> Result<String> {
+    let text = read_file(page)?;
+    if replace(&text, "").is_none() {
+        let message = format!("{} has no place for results: it needs the lines {BEGIN:?} and {END:?}", page.display());
+        return Err(Error::Invalid(message));
+    }
+    Ok(text)
 }
 
 fn replace(text: &str, results: &str) -> Option<String> {
