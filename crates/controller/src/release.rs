@@ -169,7 +169,9 @@ async fn out_of_force(client: &Client, snapshot: &Snapshot, progress: &impl Fn(&
     next.mutate("NB_Global", vec![Condition::uuid(global.uuid)], vec![by_one]);
     let read = next.select("NB_Global", vec![Condition::uuid(global.uuid)], &["nb_cfg"]);
     let outcome = client.transact_within(&next, PATIENCE).await.map_err(failed)?;
-    let number = outcome.rows(read).and_then(|rows| rows.first()?.get("nb_cfg")?.as_i64()).unwrap_or_default();
+    let number = outcome.rows(read).and_then(|rows| rows.first()?.get("nb_cfg")?.as_i64());
+    let number =
+        number.ok_or_else(|| ReleaseError::Refused("the server did not return NB_Global.nb_cfg".to_owned()))?;
     progress("removed all but rules of QoS; waiting until every node has carried that out");
     let mut reached = Transaction::new();
     let at_least = Condition::new("hv_cfg", Function::GreaterOrEqual, Datum::from(Atom::Integer(number)));

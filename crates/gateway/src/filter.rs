@@ -131,7 +131,7 @@ fn maps(text: &mut String, exposed: &[&Exposed], v6: bool) {
 
 fn to_inside(v6: bool) -> [String; 2] {
     let Words { ip, suffix, loopback, .. } = words(v6);
-    // The kernel has no route back to `::1` from a device: who comes from there is refused at once, rather than left waiting.
+    // The kernel has no route back to `::1` from a device: connections from there are refused instead of timing out.
     let from = if v6 { "ip6 saddr != ::1 " } else { "" };
     [
         format!(

@@ -115,39 +115,26 @@ pub fn run(
 ) -> Result<Vec<(Scenario, Report)>> {
     make_dir(folder)?;
     let workload = progress.step("pods to probe", || Workload::create(testbed.record()))?;
-    let reports = measure_all(testbed, &workload, scenarios, rate, form, folder, progress);
-    // Also when a report could not be written: the lab may be a kept one.
-    let removed = workload.remove();
-    let reports = reports?;
-    removed?;
-    Ok(reports)
-}
-
-fn measure_all(
-    testbed: &Testbed<'_>,
-    workload: &Workload,
-    scenarios: &[Scenario],
-    rate: u32,
-    form: Form,
-    folder: &Path,
-    progress: &Progress,
-) -> Result<Vec<(Scenario, Report)>> {
-    let mut reports = Vec::new();
-    for scenario in scenarios {
-        let measured = progress.step(scenario.title, || scenario.measure(testbed, workload, rate, form, progress));
+    let measure = |scenario: &Scenario| -> Result<Option<(Scenario, Report)>> {
+        let measured = progress.step(scenario.title, || scenario.measure(testbed, &workload, rate, form, progress));
         let report = match measured {
             Ok(report) => report,
             // The others are measured all the same; the caller sees that this one is missing.
             Err(error) => {
                 eprintln!("lab: {}: {error}", scenario.name);
-                continue;
+                return Ok(None);
             }
         };
         let json = serde_json::to_string_pretty(&report).map_err(|error| Error::Invalid(error.to_string()))?;
         write_file(&folder.join(format!("{}.json", scenario.name)), json)?;
         write_file(&folder.join(format!("{}.svg", scenario.name)), report.svg())?;
-        reports.push((*scenario, report));
-    }
+        Ok(Some((*scenario, report)))
+    };
+    let reports: Result<Vec<_>> = scenarios.iter().filter_map(|scenario| measure(scenario).transpose()).collect();
+    // Also when a report could not be written: the lab may be a kept one.
+    let removed = workload.remove();
+    let reports = reports?;
+    removed?;
     Ok(reports)
 }
 
