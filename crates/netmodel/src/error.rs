@@ -43,6 +43,12 @@ pub enum AddressError {
         /// The network that the address is in.
         meant: Prefix,
     },
+    /// The text is neither `IPv4` nor `IPv6`.
+    #[error("unknown IP family {text:?}: expected IPv4 or IPv6")]
+    NotAFamily {
+        /// The text as it was given.
+        text: String,
+    },
 }
 
 /// Why a text is no [`ClusterCidr`](crate::ClusterCidr), or its node length does not fit.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AddressError, InterfaceAddress};
+use crate::{AddressError, Family, InterfaceAddress};
 
 /// A network: an address whose host bits are all zero, and the length of its prefix.
 ///
@@ -39,6 +39,11 @@ impl Prefix {
         Ok(Self { network, length })
     }
 
+    /// `0.0.0.0/0` or `::/0`.
+    pub(crate) fn default_route(family: Family) -> Self {
+        Self { network: family.unspecified(), length: 0 }
+    }
+
     /// The network address: the first of the prefix.
     pub fn network(self) -> IpAddr {
         self.network
@@ -54,6 +59,11 @@ impl Prefix {
         self.length
     }
 
+    /// IPv4 or IPv6.
+    pub fn family(self) -> Family {
+        Family::of(self.network)
+    }
+
     /// Is this an IPv6 network?
     pub fn is_ipv6(self) -> bool {
         self.network.is_ipv6()
@@ -67,7 +77,7 @@ impl Prefix {
 
     /// Is `address` of this family and in this network?
     pub fn contains(self, address: IpAddr) -> bool {
-        self.is_ipv6() == address.is_ipv6() && to_bits(address) & !self.host_mask() == to_bits(self.network)
+        self.family().matches(address) && to_bits(address) & !self.host_mask() == to_bits(self.network)
     }
 
     /// Is every address of `other` in this network? A network contains itself.
@@ -193,7 +203,7 @@ pub(crate) fn split(text: &str) -> Result<(IpAddr, u8), AddressError> {
 
 /// Bits of an address of this family.
 fn width(address: IpAddr) -> u8 {
-    if address.is_ipv6() { 128 } else { 32 }
+    Family::of(address).bits()
 }
 
 /// Ones where a network of this length has host bits.
