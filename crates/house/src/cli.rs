@@ -1,4 +1,4 @@
-//! The command line, and which checks it asks for.
+//! The command line, and the checks that it selects.
 
 use std::path::PathBuf;
 
@@ -9,35 +9,35 @@ use crate::policy::Policy;
 use crate::workspace::Workspace;
 use crate::{HouseError, layout, purity};
 
-/// Check that the workspace keeps to its architecture. Without a command, run every check.
+/// Check the rules of the repository. Without a command, run every check.
 #[derive(Debug, Parser)]
 #[command(
     name = "house",
     version,
-    after_help = "Exit code: 0 all checks hold, 1 some do not, 2 they could not be run."
+    after_help = "Exit code: 0 all checks pass, 1 a check failed, 2 the checks could not run."
 )]
 pub struct Cli {
-    /// The check to run; all of them without one.
+    /// The check to run (default: all).
     #[command(subcommand)]
     pub check: Option<Check>,
-    /// The workspace's Cargo.toml; by default the one that cargo finds from here.
+    /// The workspace's Cargo.toml (default: the one that cargo finds from the current directory).
     #[arg(long, global = true, value_name = "PATH")]
     pub manifest_path: Option<PathBuf>,
-    /// How to print the findings.
+    /// Output format.
     #[arg(short, long, global = true, value_enum, default_value_t = Output::Human)]
     pub output: Output,
 }
 
-/// One of the checks.
+/// The checks that can be run alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Subcommand)]
 pub enum Check {
-    /// Pure crates stand only on what house.toml allows them.
+    /// Pure crates depend only on what house.toml allows.
     Purity,
-    /// Files are small, crates say what they are for, nothing names one machine.
+    /// Files are small; crates open with their purpose, and share lints and license.
     Layout,
 }
 
-/// Runs the checks that were asked for.
+/// Runs the selected checks. Blocks: it starts `cargo` and `git`.
 pub fn run(cli: &Cli) -> Result<Report, HouseError> {
     let workspace = Workspace::load(cli.manifest_path.as_deref())?;
     let mut report = Report::default();

@@ -1,30 +1,30 @@
-//! What the checks found, and how it is printed.
+//! Findings of the checks, and how they are printed.
 
 use std::fmt::Write as _;
 
 use clap::ValueEnum;
 use serde::Serialize;
 
-/// Does a finding fail the run?
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// It fails the run.
+    /// Fails the run.
     Error,
-    /// It is worth tidying, and fails nothing.
+    /// Reported only; the run still passes.
     Warning,
 }
 
-/// One thing that a check found.
+/// One violation of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Does it fail the run?
+    /// Whether it fails the run.
     pub level: Level,
-    /// The crate, file or line that it is about.
+    /// Crate, file or `file:line`.
     pub place: String,
-    /// What is wrong there.
+    /// What is wrong.
     pub problem: String,
-    /// What to do about it.
+    /// How to fix it.
     pub remedy: String,
 }
 
@@ -38,12 +38,12 @@ impl Finding {
     }
 }
 
-/// How to print a report.
+/// Format of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Output {
-    /// Lines for people.
+    /// Text, one finding in two lines.
     Human,
-    /// One JSON object for tools.
+    /// One JSON object.
     Json,
 }
 
@@ -72,12 +72,12 @@ impl Report {
         self.checks.push((check, findings));
     }
 
-    /// Does everything hold? Warnings do not count.
+    /// True if no finding is an error.
     pub fn ok(&self) -> bool {
         self.count(Level::Error) == 0
     }
 
-    /// The report as text, with its last newline.
+    /// The report as text, ending with a newline.
     pub fn render(&self, output: Output) -> String {
         match output {
             Output::Human => self.human(),
@@ -116,7 +116,7 @@ impl Report {
             checks: self.checks.iter().map(|(check, _)| *check).collect(),
             findings: self.findings().map(|(check, finding)| JsonFinding { check, finding }).collect(),
         };
-        // Strings and booleans always serialize; an empty line would be the honest answer if that ever changed.
+        // Strings and booleans always serialize.
         let mut text = serde_json::to_string_pretty(&report).unwrap_or_default();
         text.push('\n');
         text
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn warnings_are_told_and_fail_nothing() {
+    fn warnings_are_printed_and_do_not_fail_the_run() {
         let mut report = Report::default();
         report.add("purity", vec![Finding::warning("netmodel", "x is unused", "remove it")]);
         assert!(report.ok());
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn json_carries_every_finding() {
+    fn json_contains_every_finding() {
         let mut report = Report::default();
         report.add("purity", vec![]);
         report.add("layout", vec![Finding::error("a.rs", "is long", "split it")]);

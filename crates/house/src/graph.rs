@@ -1,30 +1,30 @@
-//! The dependency graph of one crate, as `cargo tree` resolves it, and how a package came into it.
+//! The dependency graph of one crate, as `cargo tree` resolves it, and the chain that leads to a package.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A package as `cargo tree` writes it: name and version. Two versions of one crate are two packages.
 type Package = (String, String);
 
-/// Who depends on whom.
+/// Packages, each with its direct dependencies.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
     edges: BTreeMap<Package, BTreeSet<Package>>,
 }
 
-/// A package that is not allowed, although whatever brought it in is.
+/// A package that is not allowed, although its dependent is.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Intruder {
-    /// The crate's name.
+pub(crate) struct Disallowed {
+    /// Without its version.
     pub(crate) name: String,
-    /// From the pure crate to the intruder.
+    /// From the pure crate to this package.
     pub(crate) chain: Vec<String>,
-    /// What else that is not allowed comes with it.
+    /// Its own dependencies that are not allowed either.
     pub(crate) brings: BTreeSet<String>,
 }
 
 impl Graph {
     /// Reads `cargo tree --prefix depth --format ' {p}'`: one line `<depth> <name> v<version> …` for each edge. Several
-    /// trees in a row, one for each target, are one graph. The error is the line that is not understood.
+    /// trees in a row, one for each target, are one graph. The error is the line that cannot be parsed.
     pub(crate) fn parse(tree: &str) -> Result<Self, String> {
         let mut graph = Self::default();
         let mut path: Vec<Package> = Vec::new();
@@ -55,9 +55,9 @@ impl Graph {
 
     /// The packages that are not allowed and that an allowed one (or `root`) depends on, nearest first.
     ///
-    /// Only these are told apart: what an intruder brings along goes away with it.
-    pub(crate) fn intruders(&self, root: &str, allowed: impl Fn(&str) -> bool) -> Vec<Intruder> {
-        let mut intruders: Vec<Intruder> = Vec::new();
+    /// Only these are returned: what one of them brings in goes away with it.
+    pub(crate) fn disallowed(&self, root: &str, allowed: impl Fn(&str) -> bool) -> Vec<Disallowed> {
+        let mut disallowed: Vec<Disallowed> = Vec::new();
         let mut seen: BTreeSet<&Package> = BTreeSet::new();
         let mut queue: VecDeque<(&Package, Vec<String>)> = VecDeque::new();
         for package in self.edges.keys().filter(|(name, _)| name == root) {
@@ -70,16 +70,16 @@ impl Graph {
                 chain.push(dependency.0.clone());
                 if allowed(&dependency.0) {
                     queue.push_back((dependency, chain));
-                } else if !intruders.iter().any(|known| known.name == dependency.0) {
+                } else if !disallowed.iter().any(|known| known.name == dependency.0) {
                     let brings = self.reachable(dependency).into_iter().filter(|name| !allowed(name)).collect();
-                    intruders.push(Intruder { name: dependency.0.clone(), chain, brings });
+                    disallowed.push(Disallowed { name: dependency.0.clone(), chain, brings });
                 }
             }
         }
-        intruders
+        disallowed
     }
 
-    /// The names of everything below `from`.
+    /// Names of all direct and indirect dependencies of `from`.
     fn reachable(&self, from: &Package) -> BTreeSet<String> {
         let mut seen = BTreeSet::from([from]);
         let mut stack = vec![from];
@@ -108,38 +108,38 @@ mod tests {
 1 libc v0.2.0
 ";
 
-    fn intruders(allowed: &[&str]) -> Vec<Intruder> {
-        Graph::parse(TREE).expect("a tree").intruders("core", |name| allowed.contains(&name))
+    fn disallowed(allowed: &[&str]) -> Vec<Disallowed> {
+        Graph::parse(TREE).expect("a tree").disallowed("core", |name| allowed.contains(&name))
     }
 
     #[test]
     fn the_chain_leads_to_the_first_package_that_is_not_allowed() {
-        let found = intruders(&["clean", "macros", "tiny", "libc"]);
+        let found = disallowed(&["clean", "macros", "tiny", "libc"]);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].chain, ["core", "clean", "tokio"]);
         assert_eq!(found[0].brings, BTreeSet::from(["mio".to_owned()]));
     }
 
     #[test]
-    fn every_target_counts() {
-        let found = intruders(&["clean", "tokio", "mio", "tiny", "macros"]);
-        assert_eq!(found.iter().map(|intruder| intruder.name.as_str()).collect::<Vec<_>>(), ["libc"]);
+    fn packages_of_every_target_are_checked() {
+        let found = disallowed(&["clean", "tokio", "mio", "tiny", "macros"]);
+        assert_eq!(found.iter().map(|disallowed| disallowed.name.as_str()).collect::<Vec<_>>(), ["libc"]);
     }
 
     #[test]
-    fn a_package_behind_an_intruder_and_beside_it_is_told_by_its_own_chain() {
-        let found = intruders(&["clean", "macros", "libc"]);
-        let chains: Vec<_> = found.iter().map(|intruder| intruder.chain.join(" ")).collect();
+    fn a_package_reached_by_two_chains_is_reported_with_the_allowed_one() {
+        let found = disallowed(&["clean", "macros", "libc"]);
+        let chains: Vec<_> = found.iter().map(|disallowed| disallowed.chain.join(" ")).collect();
         assert_eq!(chains, ["core clean tokio", "core macros tiny"]);
     }
 
     #[test]
-    fn all_allowed_is_quiet() {
-        assert_eq!(intruders(&["clean", "tokio", "mio", "tiny", "macros", "libc"]), []);
+    fn no_finding_if_everything_is_allowed() {
+        assert_eq!(disallowed(&["clean", "tokio", "mio", "tiny", "macros", "libc"]), []);
     }
 
     #[test]
-    fn what_is_no_tree_is_refused() {
+    fn a_malformed_tree_is_rejected() {
         assert_eq!(Graph::parse("0 core v1\n└── x v1").expect_err("not a depth"), "└── x v1");
         assert_eq!(Graph::parse("0 core v1\n2 x v1").expect_err("a level is missing"), "2 x v1");
     }

@@ -1,4 +1,4 @@
-//! Layout: small files, crates that say what they are for, the same lints and license everywhere.
+//! Layout: small files, crates that open with their purpose, the same lints and license everywhere.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,6 @@ use toml::{Table, Value};
 use crate::HouseError;
 use crate::finding::Finding;
 use crate::policy::describe;
-use crate::wording;
 use crate::workspace::{Member, Workspace};
 
 const LONGEST_SOURCE: usize = 500;
@@ -16,16 +15,13 @@ const LONGEST_MAIN: usize = 40;
 const SOURCES: [&str; 4] = ["rs", "go", "py", "sh"];
 const LICENSE: &str = "Apache-2.0";
 const ARCHITECTURE: &str = "docs/architecture.md";
-/// Written by tools, and full of hosts by nature.
-const LOCK_FILES: [&str; 2] = ["Cargo.lock", "go.sum"];
 
 pub(crate) fn check(workspace: &Workspace) -> Result<Vec<Finding>, HouseError> {
     let mut findings = Vec::new();
     for file in workspace.files()? {
-        // What is not text has no lines and no words.
+        // Binary files have no lines.
         if let Ok(text) = String::from_utf8(read(&workspace.root.join(&file))?) {
             findings.extend(check_size(&file, &text));
-            findings.extend(check_words(&file, &text));
         }
     }
     findings.extend(check_license(&table(&workspace.root.join("Cargo.toml"))?));
@@ -51,20 +47,12 @@ fn check_size(file: &Path, text: &str) -> Option<Finding> {
     }
     let lines = text.lines().count();
     let (longest, remedy) = if file.file_name().is_some_and(|name| name == "main.rs") {
-        (LONGEST_MAIN, "move what it does to a module that can be tested")
+        (LONGEST_MAIN, "move the code to a module that can be tested")
     } else {
-        (LONGEST_SOURCE, "split it: one idea for each file")
+        (LONGEST_SOURCE, "split it: one idea per file")
     };
     let place = file.display().to_string();
     (lines > longest).then(|| Finding::error(place, format!("has {lines} lines, {longest} at most"), remedy))
-}
-
-fn check_words(file: &Path, text: &str) -> Vec<Finding> {
-    if file.file_name().is_some_and(|name| LOCK_FILES.iter().any(|lock| name == *lock)) {
-        return Vec::new();
-    }
-    let place = |line| format!("{}:{line}", file.display());
-    wording::slips(text).into_iter().map(|slip| Finding::error(place(slip.line), slip.problem, slip.remedy)).collect()
 }
 
 fn check_license(root: &Table) -> Option<Finding> {
@@ -81,21 +69,21 @@ fn check_manifest(name: &str, manifest: &Table) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !inherits(&["lints", "workspace"]) {
         let remedy = "add `workspace = true` under [lints] in its Cargo.toml";
-        findings.push(Finding::error(name, "does not keep to the workspace's lints", remedy));
+        findings.push(Finding::error(name, "does not use the workspace's lints", remedy));
     }
     if !inherits(&["package", "license", "workspace"]) {
         let remedy = "write `license.workspace = true` under [package] in its Cargo.toml";
-        findings.push(Finding::error(name, "does not take the workspace's license", remedy));
+        findings.push(Finding::error(name, "does not use the workspace's license", remedy));
     }
     findings
 }
 
 fn check_opening(place: &str, text: &str) -> Option<Finding> {
     let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
-    let says_something = first.strip_prefix("//!").is_some_and(|rest| !rest.trim().is_empty());
-    (!says_something).then(|| {
-        let remedy = "open it with `//!` and a sentence on what it is for";
-        Finding::error(place, "does not say what it is for", remedy)
+    let has_purpose = first.strip_prefix("//!").is_some_and(|rest| !rest.trim().is_empty());
+    (!has_purpose).then(|| {
+        let remedy = "start the file with `//!` and a sentence that states its purpose";
+        Finding::error(place, "does not state its purpose", remedy)
     })
 }
 
@@ -105,7 +93,7 @@ fn check_architecture(members: &[Member], text: &str) -> Vec<Finding> {
     let missing = members.iter().filter(|member| !words.contains(&member.name.as_str()));
     let finding = |member: &Member| {
         let problem = format!("does not mention the crate {}", member.name);
-        Finding::error(ARCHITECTURE, problem, "say there which room it is and what it does")
+        Finding::error(ARCHITECTURE, problem, "add the crate and its purpose to the table of crates")
     };
     missing.map(finding).collect()
 }
@@ -117,8 +105,8 @@ fn at<'a>(table: &'a Table, path: &[&str]) -> Option<&'a Value> {
 
 fn table(path: &Path) -> Result<Table, HouseError> {
     let text = String::from_utf8_lossy(&read(path)?).into_owned();
-    let understood = toml::from_str(&text);
-    understood.map_err(|error| HouseError::Toml { path: path.to_owned(), problem: describe(&text, &error) })
+    let parsed = toml::from_str(&text);
+    parsed.map_err(|error| HouseError::Toml { path: path.to_owned(), problem: describe(&text, &error) })
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, HouseError> {
@@ -130,20 +118,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limits_are_exact() {
+    fn a_file_at_the_limit_passes_and_one_line_more_fails() {
         let size = |file: &str, lines: usize| check_size(Path::new(file), &"x\n".repeat(lines));
         assert_eq!(size("src/a.rs", 500), None);
         assert!(size("src/a.rs", 501).is_some());
         assert_eq!(size("src/main.rs", 40), None);
         assert!(size("src/main.rs", 41).is_some());
         assert_eq!(size("docs/a.md", 5000), None);
-    }
-
-    #[test]
-    fn lock_files_may_name_hosts() {
-        let text = format!("registry+https://github.com/rust-lang/crates{}io-index\n\"crates{}io\"", '.', '.');
-        assert_eq!(check_words(Path::new("Cargo.lock"), &text), []);
-        assert_eq!(check_words(Path::new("README.md"), &text).len(), 2);
     }
 
     #[test]
@@ -156,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn an_opening_says_something() {
+    fn an_opening_must_state_a_purpose() {
         assert_eq!(check_opening("lib.rs", "\n//! The core.\n"), None);
         for text in ["", "mod a;", "// The core.", "//!\n", "#![allow(x)]\n//! Late."] {
             assert!(check_opening("lib.rs", text).is_some(), "{text:?}");

@@ -1,4 +1,4 @@
-//! The checks that keep the architecture true, so that it cannot erode one commit at a time.
+//! Checks of the repository's rules, run by `make check`: dependencies of pure crates, layout of the workspace.
 //!
 //! ```text
 //!  house.toml ──Policy──┐
@@ -8,12 +8,11 @@
 //! ```
 //!
 //! *Purity*: the core has no runtime, no socket, no Kubernetes client. Each pure crate has a list of everything it may
-//! stand on; whatever else turns up in its dependency graph is an error, with the chain by which it came in.
+//! depend on; anything else in its dependency graph is an error, reported with the chain that brought it in.
 //!
-//! *Layout*: small files, a small `main.rs`, crates that say what they are for, one set of lints, one license, and no
-//! names that belong to one machine.
+//! *Layout*: small files, a small `main.rs`, crates that open with their purpose, one set of lints and one license.
 //!
-//! A check never stops at the first finding, and every finding names a place and a remedy.
+//! A check never stops at the first finding; every finding names its location and a remedy.
 
 mod cli;
 mod error;
@@ -22,7 +21,6 @@ mod graph;
 mod layout;
 mod policy;
 mod purity;
-mod wording;
 mod workspace;
 
 pub use cli::{Check, Cli, run};

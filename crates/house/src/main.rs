@@ -1,4 +1,4 @@
-//! `house`: runs the checks of the workspace. Exit code 0: all hold; 1: one does not; 2: they could not be run.
+//! `house`: runs the workspace checks. Exit code 0: all pass; 1: a check failed; 2: the checks could not run.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `house.toml`: which crates are pure, and what they may stand on.
+//! `house.toml`: which crates are pure, and what they may depend on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,30 +11,30 @@ use crate::HouseError;
 /// The policy file's name, at the root of the workspace.
 pub(crate) const FILE: &str = "house.toml";
 
-/// The whole policy.
+/// Contents of `house.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Policy {
     /// The targets whose dependency graphs count.
     pub(crate) targets: BTreeSet<String>,
-    /// Crates that shall be pure once they exist.
+    /// Crates that will be pure once they exist.
     #[serde(default)]
     pub(crate) planned: BTreeSet<String>,
-    /// The pure crates.
+    /// By crate name.
     #[serde(default)]
     pub(crate) pure: BTreeMap<String, PureCrate>,
 }
 
-/// What one pure crate may stand on.
+/// What one pure crate may depend on.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct PureCrate {
-    /// What may be linked into it.
+    /// Crates that may be linked into it.
     pub(crate) allow: BTreeSet<String>,
-    /// What may run in the compiler for it, beyond `allow`.
+    /// Crates that may run in the compiler for it, in addition to `allow`.
     #[serde(default)]
     pub(crate) build_time: BTreeSet<String>,
-    /// Does the pure part include the default features?
+    /// Whether the pure part includes the default features.
     #[serde(default = "yes")]
     pub(crate) default_features: bool,
     /// The features of the pure part.
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_policy_says_which_part_of_a_crate_is_pure() {
+    fn a_policy_names_the_features_of_the_pure_part() {
         let text = "targets = ['t']\n[pure.ovsdb]\nallow = ['serde']\ndefault-features = false\nfeatures = ['wire']";
         let policy = Policy::parse(text).expect("a policy");
         assert!(!policy.pure["ovsdb"].default_features);

@@ -1,4 +1,4 @@
-//! Purity: a pure crate stands only on what its allow-list names.
+//! Purity: a pure crate depends only on what its allow-list names.
 //!
 //! An allow-list, not a deny-list: nobody can list every crate that opens a socket. The graph is cargo's own, for the
 //! features of that one crate alone, since within a build of the whole workspace other members' features would leak in.
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::HouseError;
 use crate::finding::Finding;
-use crate::graph::{Graph, Intruder};
+use crate::graph::{Disallowed, Graph};
 use crate::policy::{FILE, Policy, PureCrate};
 use crate::workspace::{Workspace, cargo, display, output};
 
@@ -16,7 +16,7 @@ pub(crate) fn check(workspace: &Workspace, policy: &Policy) -> Result<Vec<Findin
     let mut findings = check_plan(workspace, policy);
     for (name, pure) in &policy.pure {
         if workspace.member(name).is_some() {
-            // What is linked in, and that together with what runs in the compiler.
+            // What is linked in; and the same plus what runs in the compiler.
             let linked = graph(&workspace.root, name, pure, policy, "normal,no-proc-macro")?;
             let whole = graph(&workspace.root, name, pure, policy, "normal,build")?;
             findings.extend(check_crate(name, pure, &linked, &whole));
@@ -25,7 +25,7 @@ pub(crate) fn check(workspace: &Workspace, policy: &Policy) -> Result<Vec<Findin
     Ok(findings)
 }
 
-/// Do policy and workspace speak of the same crates?
+/// Checks that policy and workspace name the same crates.
 fn check_plan(workspace: &Workspace, policy: &Policy) -> Vec<Finding> {
     let mut findings = Vec::new();
     for name in policy.pure.keys() {
@@ -44,25 +44,25 @@ fn check_plan(workspace: &Workspace, policy: &Policy) -> Vec<Finding> {
             Finding::error(
                 FILE,
                 format!("{name} is planned as a pure crate, exists now, and has no policy"),
-                format!("add [pure.{name}] with what it may stand on, and remove it from `planned`"),
+                format!("add [pure.{name}] with what it may depend on, and remove it from `planned`"),
             )
         });
     }
     findings
 }
 
-/// Is everything that the crate stands on allowed, and everything allowed stood on?
+/// Checks that all dependencies are allowed, and that no entry of the lists is unused.
 fn check_crate(name: &str, pure: &PureCrate, linked: &Graph, whole: &Graph) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let linked_intruders = linked.intruders(name, |package| pure.allow.contains(package));
-    let known: BTreeSet<&str> = linked_intruders.iter().map(|intruder| intruder.name.as_str()).collect();
-    findings.extend(linked_intruders.iter().map(|intruder| intrusion(name, intruder, "allow", "is not allowed")));
+    let linked = linked.disallowed(name, |package| pure.allow.contains(package));
+    let known: BTreeSet<&str> = linked.iter().map(|disallowed| disallowed.name.as_str()).collect();
+    findings.extend(linked.iter().map(|disallowed| violation(name, disallowed, "allow", "is not allowed")));
 
     let at_build_time = |package: &str| pure.allow.contains(package) || pure.build_time.contains(package);
-    let build_intruders = whole.intruders(name, at_build_time);
-    // A package that is linked in and not allowed has been told already.
-    for intruder in build_intruders.iter().filter(|intruder| !known.contains(intruder.name.as_str())) {
-        findings.push(intrusion(name, intruder, "build-time", "is not allowed, not even at build time"));
+    let at_build_time = whole.disallowed(name, at_build_time);
+    // A linked package that is not allowed has been reported already.
+    for disallowed in at_build_time.iter().filter(|disallowed| !known.contains(disallowed.name.as_str())) {
+        findings.push(violation(name, disallowed, "build-time", "is not allowed, not even at build time"));
     }
 
     let used = whole.names();
@@ -82,9 +82,9 @@ fn check_crate(name: &str, pure: &PureCrate, linked: &Graph, whole: &Graph) -> V
     findings
 }
 
-fn intrusion(pure: &str, intruder: &Intruder, list: &str, verdict: &str) -> Finding {
-    let Intruder { name, chain, brings } = intruder;
-    let mut problem = format!("{name} {verdict}; it came in by {}", chain.join(" → "));
+fn violation(pure: &str, disallowed: &Disallowed, list: &str, problem: &str) -> Finding {
+    let Disallowed { name, chain, brings } = disallowed;
+    let mut problem = format!("{name} {problem}; brought in by {}", chain.join(" → "));
     if !brings.is_empty() {
         let brings: Vec<&str> = brings.iter().map(String::as_str).collect();
         problem.push_str(&format!(" and brings {}", brings.join(", ")));
@@ -113,7 +113,7 @@ fn graph(root: &Path, name: &str, pure: &PureCrate, policy: &Policy, edges: &str
     }
     command.arg("--manifest-path").arg(root.join("Cargo.toml"));
     let tree = output(&mut command)?;
-    Graph::parse(&tree).map_err(|line| HouseError::Answer { command: display(&command), problem: line })
+    Graph::parse(&tree).map_err(|line| HouseError::UnexpectedOutput { command: display(&command), problem: line })
 }
 
 #[cfg(test)]
@@ -142,11 +142,11 @@ mod tests {
     fn a_build_time_entry_does_not_allow_linking() {
         let found = findings(&[], &["serde", "derive", "syn"]);
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].problem.contains("serde is not allowed; it came in by core → serde"), "{found:?}");
+        assert!(found[0].problem.contains("serde is not allowed; brought in by core → serde"), "{found:?}");
     }
 
     #[test]
-    fn a_macro_outside_the_lists_is_told_once_with_what_it_brings() {
+    fn a_disallowed_macro_is_reported_once_with_its_dependencies() {
         let found = findings(&["serde"], &[]);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].problem.contains("core → serde → derive and brings syn"), "{found:?}");

@@ -1,4 +1,4 @@
-//! What is on disk: the workspace's crates as cargo sees them, and its files as git sees them.
+//! The workspace's crates as cargo lists them, and its files as git lists them.
 
 use std::env;
 use std::fs;
@@ -12,9 +12,9 @@ use crate::HouseError;
 /// The workspace that is checked.
 #[derive(Debug)]
 pub(crate) struct Workspace {
-    /// Its root folder.
+    /// Absolute path of its root directory.
     pub(crate) root: PathBuf,
-    /// Its crates.
+    /// In cargo's order.
     pub(crate) members: Vec<Member>,
 }
 
@@ -57,7 +57,7 @@ impl Workspace {
             command.arg("--manifest-path").arg(path);
         }
         let metadata: Metadata = serde_json::from_str(&output(&mut command)?)
-            .map_err(|error| HouseError::Answer { command: display(&command), problem: error.to_string() })?;
+            .map_err(|error| HouseError::UnexpectedOutput { command: display(&command), problem: error.to_string() })?;
         let members = metadata.packages.into_iter().map(Member::from).collect();
         Ok(Self { root: metadata.workspace_root, members })
     }
@@ -87,15 +87,15 @@ impl Workspace {
         Ok(files)
     }
 
-    /// The path as people write it: relative to the root.
+    /// The path relative to the root.
     pub(crate) fn relative(&self, path: &Path) -> String {
         path.strip_prefix(&self.root).unwrap_or(path).display().to_string()
     }
 
-    /// Stands in for git in an unpacked source archive: everything but hidden and build folders.
-    fn walk(&self, folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), HouseError> {
-        let unreadable = |source| HouseError::Read { path: folder.to_owned(), source };
-        for entry in fs::read_dir(folder).map_err(unreadable)? {
+    /// Replaces git in an unpacked source archive: all files outside hidden and build directories.
+    fn walk(&self, directory: &Path, found: &mut Vec<PathBuf>) -> Result<(), HouseError> {
+        let unreadable = |source| HouseError::Read { path: directory.to_owned(), source };
+        for entry in fs::read_dir(directory).map_err(unreadable)? {
             let path = entry.map_err(unreadable)?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             if path.is_dir() && !path.is_symlink() {
@@ -124,21 +124,21 @@ pub(crate) fn cargo() -> Command {
     Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// What the command prints; its failure as one line.
+/// Runs the command and returns its standard output; its failure as one line.
 pub(crate) fn output(command: &mut Command) -> Result<String, HouseError> {
-    let answer = command.output().map_err(|source| HouseError::Start {
+    let result = command.output().map_err(|source| HouseError::Start {
         program: command.get_program().to_string_lossy().into_owned(),
         source,
     })?;
-    if answer.status.success() {
-        return Ok(String::from_utf8_lossy(&answer.stdout).into_owned());
+    if result.status.success() {
+        return Ok(String::from_utf8_lossy(&result.stdout).into_owned());
     }
-    let said = String::from_utf8_lossy(&answer.stderr);
-    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let message = String::from_utf8_lossy(&result.stderr);
+    let lines: Vec<&str> = message.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     Err(HouseError::Failed { command: display(command), problem: lines.join("; ") })
 }
 
-/// The command as one would type it.
+/// The command line, for messages.
 pub(crate) fn display(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or_default();
     let words = std::iter::once(program).chain(command.get_args());
