@@ -93,7 +93,7 @@ soak: supplies ## what the tests play from fixed seeds, from new ones and for lo
 	  PROPTEST_RNG_SEED=$$OVSDB_SEED PROPTEST_CASES=5000 $(CARGO) test --quiet --locked --package ovsdb --lib; \
 	done
 	SIMULATION_SEEDS=$$((10000 * $(SOAK))) $(CARGO) test --locked --package topology --test simulation
-	TRUTH_CLUSTERS=$$((1000 * $(SOAK))) $(CARGO) test --locked --package topology --test truth_table
+	TRUTH_CLUSTERS=$$((1000 * $(SOAK))) $(CARGO) test --locked --package reachability --test truth_table
 
 .PHONY: supplies
 supplies: prerequisites

@@ -23,20 +23,16 @@
 
 pub mod adopt;
 pub mod allocation;
-pub mod can;
+mod annotations;
 pub mod contribution;
 pub mod desired;
 pub mod engine;
 pub mod identity;
-mod kind;
 pub mod ledger;
 mod levels;
 pub mod maps;
-pub mod objects;
 pub mod pacing;
 pub mod plan;
-pub mod preview;
-pub mod reach;
 pub mod refusal;
 pub mod release;
 pub mod rules;

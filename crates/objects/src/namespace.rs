@@ -1,0 +1,116 @@
+//! What we need to know of a Namespace.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+use super::annotation::shortened;
+use super::{Annotated, Labels, Metadata};
+use crate::Name;
+
+/// Says that pods of the namespace may send to each other by multicast.
+const MULTICAST: &str = "k8s.ovn.org/multicast-enabled";
+
+/// Says which rules of its policies are logged, and how severe that is: `{"deny":"alert","allow":"notice"}`.
+const LOGGING: &str = "k8s.ovn.org/acl-logging";
+const SEVERITIES: [&str; 5] = ["alert", "warning", "notice", "info", "debug"];
+
+/// Which rules of policies are logged, and how severe that is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AclLogging {
+    /// What is dropped.
+    pub deny: Option<&'static str>,
+    /// What is allowed.
+    pub allow: Option<&'static str>,
+}
+
+/// What we need to know of a Namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamespaceFacts {
+    /// Its name.
+    pub name: Name,
+    /// Its identity.
+    pub uid: Box<str>,
+    /// Whether its pods may use multicast among themselves.
+    pub multicast: bool,
+    /// Its labels.
+    pub labels: Labels,
+    /// Whether it is being deleted, with everything in it.
+    pub terminating: bool,
+    /// What is logged of its policies.
+    pub logging: Annotated<AclLogging>,
+}
+
+#[derive(Deserialize)]
+struct Object<'a> {
+    #[serde(borrow)]
+    metadata: Metadata<'a>,
+    #[serde(borrow, default)]
+    status: Status<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Status<'a> {
+    #[serde(borrow)]
+    phase: Cow<'a, str>,
+}
+
+impl NamespaceFacts {
+    /// Reads the object's JSON.
+    pub fn parse(json: &str) -> Result<Self, String> {
+        let Object { metadata, status } = serde_json::from_str(json).map_err(|error| error.to_string())?;
+        metadata.check("Namespace")?;
+        Ok(Self {
+            name: metadata.name.as_ref().into(),
+            uid: metadata.uid.as_ref().into(),
+            multicast: metadata.annotation(MULTICAST) == Some("true"),
+            terminating: metadata.deletion_timestamp.is_some() || status.phase == "Terminating",
+            logging: metadata.annotated(LOGGING, read_logging),
+            labels: metadata.labels,
+        })
+    }
+
+    /// What is logged, if anything is.
+    pub fn logs(&self) -> Option<AclLogging> {
+        let logging = self.logging.valid().copied();
+        logging.filter(|logging| logging.deny.is_some() || logging.allow.is_some())
+    }
+}
+
+fn read_logging(text: &str) -> Result<AclLogging, String> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Words {
+        deny: String,
+        allow: String,
+    }
+    if text.is_empty() {
+        return Ok(AclLogging::default());
+    }
+    let words: Words =
+        serde_json::from_str(text).map_err(|error| format!("{} is not JSON: {error}", shortened(text)))?;
+    let severity = |word: &str| match word {
+        "" => Ok(None),
+        _ => SEVERITIES
+            .into_iter()
+            .find(|known| *known == word)
+            .map(Some)
+            .ok_or_else(|| format!("{} is none of alert, warning, notice, info, debug", shortened(word))),
+    };
+    Ok(AclLogging { deny: severity(&words.deny)?, allow: severity(&words.allow)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logging_is_read_or_told() {
+        let both = AclLogging { deny: Some("alert"), allow: Some("notice") };
+        assert_eq!(read_logging(r#"{"deny":"alert","allow":"notice"}"#), Ok(both));
+        assert_eq!(read_logging("{}"), Ok(AclLogging::default()));
+        assert!(read_logging(r#"{"deny":"loud"}"#).unwrap_err().contains("\"loud\""));
+        assert!(read_logging("alert").is_err());
+    }
+}

@@ -1,0 +1,258 @@
+//! cases: one answer of many packets. Where they differ, on what it depends.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::rc::Rc;
+
+use objects::Protocol;
+
+use super::ends::Side;
+use super::networks::Ranges;
+use super::{Answer, Case, Step, Verdict};
+
+/// What tells packets of one question apart, but for the parts of networks and the ports: family, the Service's address, the
+/// node that they come to, the endpoint.
+pub(super) type Labels = [Option<String>; 4];
+
+pub(super) const FAMILY: usize = 0;
+pub(super) const ADDRESS: usize = 1;
+pub(super) const ENTRANCE: usize = 2;
+pub(super) const TARGET: usize = 3;
+/// Behind the labels come the parts of networks, and the ports.
+const SOURCE: usize = 4;
+const DESTINATION: usize = 5;
+const DOOR: usize = 6;
+const DIMENSIONS: usize = 7;
+
+/// Ports that no rule tells apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Door {
+    pub(super) protocol: Protocol,
+    pub(super) first: u16,
+    pub(super) last: u16,
+}
+
+impl Door {
+    pub(super) fn single(protocol: Protocol, port: u16) -> Self {
+        Self { protocol, first: port, last: port }
+    }
+
+    /// All ports, cut where ranges begin and end.
+    pub(super) fn all(protocol: Protocol, ranges: impl Iterator<Item = (u16, u16)>) -> Vec<Self> {
+        let mut starts = vec![1];
+        for (first, last) in ranges {
+            starts.push(first.max(1));
+            starts.extend(last.checked_add(1));
+        }
+        starts.sort_unstable();
+        starts.dedup();
+        let last = |place: usize| starts.get(place + 1).map_or(u16::MAX, |next: &u16| next - 1);
+        starts.iter().enumerate().map(|(place, first)| Self { protocol, first: *first, last: last(place) }).collect()
+    }
+}
+
+/// What was found of one packet.
+#[derive(Debug, Clone)]
+pub(super) struct Found {
+    pub(super) labels: Labels,
+    /// The part of the source's network, if one was asked for.
+    pub(super) from: Option<Rc<Ranges>>,
+    /// The part of the destination's network.
+    pub(super) to: Option<Rc<Ranges>>,
+    pub(super) door: Door,
+    pub(super) yes: bool,
+    pub(super) chain: Vec<Step>,
+}
+
+/// The object and field that decide.
+type Decisive<'a> = (&'a str, &'a str);
+/// Labels, the numbers of both sides' parts, and whether it is a no.
+type Apart<'a> = (Vec<&'a str>, [usize; 2], bool);
+
+impl Found {
+    /// What decides it: the object and the field, but not what is said there of this very address.
+    fn decisive(&self) -> Decisive<'_> {
+        self.chain.last().map(|step| (&*step.object, &*step.field)).unwrap_or_default()
+    }
+
+    fn parts(&self) -> (usize, usize) {
+        let number = |part: &Option<Rc<Ranges>>| part.as_ref().map_or(0, |part| part.number);
+        (number(&self.from), number(&self.to))
+    }
+}
+
+/// Puts everything together.
+pub(super) fn combine(found: &[Found]) -> Answer {
+    let verdict = match (found.iter().any(|one| one.yes), found.iter().all(|one| one.yes)) {
+        (true, true) => Verdict::Yes,
+        (true, false) => Verdict::Some,
+        (false, _) => Verdict::No,
+    };
+    if verdict != Verdict::Some {
+        return Answer { verdict, chain: together(found.iter()), cases: Vec::new() };
+    }
+    let common = found.iter().map(|one| common(&found[0].chain, &one.chain)).min().unwrap_or(0);
+    let cases = groups(found).into_iter().map(|group| {
+        let what = group.what();
+        let mut chain = together(group.found.into_iter());
+        chain.drain(..common.min(chain.len()));
+        Case { what, yes: group.yes, chain }
+    });
+    Answer { verdict, cases: cases.collect(), chain: found[0].chain[..common].to_vec() }
+}
+
+/// How many steps two chains begin with alike.
+fn common(one: &[Step], two: &[Step]) -> usize {
+    one.iter().zip(two).take_while(|(one, two)| one == two).count()
+}
+
+/// All steps, each once. Of parts of a network that the same field decides, the first one is told for all.
+fn together<'a>(found: impl Iterator<Item = &'a Found>) -> Vec<Step> {
+    let mut told: HashMap<(bool, Decisive<'_>), (usize, usize)> = HashMap::new();
+    let mut known: HashSet<&Step> = HashSet::new();
+    let mut chain: Vec<Step> = Vec::new();
+    let mut left_out: HashSet<&Step> = HashSet::new();
+    for one in found {
+        if *told.entry((one.yes, one.decisive())).or_insert(one.parts()) == one.parts() {
+            chain.extend(one.chain.iter().filter(|step| known.insert(*step)).cloned());
+        } else {
+            left_out.extend(one.chain.last());
+        }
+    }
+    let others: HashSet<Decisive<'_>> = left_out.difference(&known).map(|step| (&*step.object, &*step.field)).collect();
+    for step in &mut chain {
+        if others.contains(&(&*step.object, &*step.field)) {
+            step.says.push_str("; likewise for other addresses");
+        }
+    }
+    chain
+}
+
+/// Packets that one case speaks of.
+struct Group<'a> {
+    labels: Vec<&'a str>,
+    from: Vec<&'a Rc<Ranges>>,
+    to: Vec<&'a Rc<Ranges>>,
+    /// The ports, if it depends on them.
+    doors: Option<String>,
+    yes: bool,
+    /// What decides, of all its packets.
+    decisive: BTreeSet<Decisive<'a>>,
+    found: Vec<&'a Found>,
+}
+
+impl Group<'_> {
+    fn what(&self) -> String {
+        let ranges = |word: &str, parts: &[&Rc<Ranges>]| {
+            (!parts.is_empty()).then(|| format!("{word} {}", Ranges::shown(parts.iter().map(|part| &***part))))
+        };
+        let labels = self.labels.iter().map(|label| (*label).to_owned());
+        let parts = ranges("from", &self.from).into_iter().chain(ranges("to", &self.to));
+        parts.chain(labels).chain(self.doors.clone()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// What was found, in as few groups as say yes or no for sure. Parts of networks are in one group if the same decides them.
+fn groups(found: &[Found]) -> Vec<Group<'_>> {
+    let chosen = dimensions(found);
+    let mut apart: BTreeMap<Apart<'_>, Vec<&Found>> = BTreeMap::new();
+    for one in found {
+        let labels = (FAMILY..=TARGET).filter(|of| chosen[*of]).filter_map(|of| one.labels[of].as_deref()).collect();
+        let (from, to) = one.parts();
+        let parts = [if chosen[SOURCE] { from } else { 0 }, if chosen[DESTINATION] { to } else { 0 }];
+        apart.entry((labels, parts, !one.yes)).or_default().push(one);
+    }
+    let groups = apart.into_iter().map(|((labels, _, no), found)| Group {
+        labels,
+        from: found[0].from.iter().filter(|_| chosen[SOURCE]).collect(),
+        to: found[0].to.iter().filter(|_| chosen[DESTINATION]).collect(),
+        doors: chosen[DOOR].then(|| doors(found.iter().map(|one| one.door).collect())),
+        yes: !no,
+        decisive: found.iter().map(|one| one.decisive()).collect(),
+        found,
+    });
+    merge(merge(groups, Side::Destination), Side::Source)
+}
+
+/// Joins groups that differ only in the parts of one side's network.
+fn merge<'a>(groups: impl IntoIterator<Item = Group<'a>>, over: Side) -> Vec<Group<'a>> {
+    let mut places = HashMap::new();
+    let mut merged: Vec<Group<'a>> = Vec::new();
+    for mut group in groups {
+        let other = match over {
+            Side::Source => &group.to,
+            Side::Destination => &group.from,
+        };
+        let other: Vec<usize> = other.iter().map(|part| part.number).collect();
+        let key = (other, group.labels.clone(), group.doors.clone(), group.yes, group.decisive.clone());
+        match places.get(&key) {
+            Some(place) => {
+                let known: &mut Group<'a> = &mut merged[*place];
+                match over {
+                    Side::Source => known.from.append(&mut group.from),
+                    Side::Destination => known.to.append(&mut group.to),
+                }
+                known.found.append(&mut group.found);
+            }
+            None => {
+                places.insert(key, merged.len());
+                merged.push(group);
+            }
+        }
+    }
+    merged
+}
+
+/// On what it depends: as few dimensions as say yes or no for sure.
+fn dimensions(found: &[Found]) -> [bool; DIMENSIONS] {
+    let mut doors: HashMap<Door, usize> = HashMap::new();
+    let mut texts: HashMap<&str, usize> = HashMap::new();
+    let keys: Vec<[usize; DIMENSIONS]> = found
+        .iter()
+        .map(|one| {
+            let mut key = [0; DIMENSIONS];
+            for (of, label) in one.labels.iter().enumerate() {
+                let next = texts.len() + 1;
+                key[of] = label.as_deref().map_or(0, |label| *texts.entry(label).or_insert(next));
+            }
+            (key[SOURCE], key[DESTINATION]) = one.parts();
+            let next = doors.len();
+            key[DOOR] = *doors.entry(one.door).or_insert(next);
+            key
+        })
+        .collect();
+    let decides = |chosen: &[bool; DIMENSIONS]| {
+        let mut known: HashMap<[usize; DIMENSIONS], bool> = HashMap::new();
+        found.iter().zip(&keys).all(|(one, key)| {
+            let mut key = *key;
+            key.iter_mut().zip(chosen).filter(|(_, chosen)| !**chosen).for_each(|(id, _)| *id = 0);
+            *known.entry(key).or_insert(one.yes) == one.yes
+        })
+    };
+    let mut chosen = [true; DIMENSIONS];
+    // What one most likely wants to hear of goes last.
+    for dimension in [FAMILY, ADDRESS, TARGET, ENTRANCE, DESTINATION, SOURCE, DOOR] {
+        chosen[dimension] = false;
+        chosen[dimension] = !decides(&chosen);
+    }
+    chosen
+}
+
+/// Ports, to be read: those that follow each other are one range.
+fn doors(mut doors: Vec<Door>) -> String {
+    doors.sort_unstable();
+    let mut merged: Vec<Door> = Vec::new();
+    for door in doors {
+        match merged.last_mut() {
+            Some(before) if before.protocol == door.protocol && door.first <= before.last.saturating_add(1) => {
+                before.last = before.last.max(door.last);
+            }
+            _ => merged.push(door),
+        }
+    }
+    let word = |door: &Door| match (door.first, door.last) {
+        (1, u16::MAX) => format!("all of {}", door.protocol.word()),
+        (first, last) if first == last => format!("{first}/{}", door.protocol.word()),
+        (first, last) => format!("{first}-{last}/{}", door.protocol.word()),
+    };
+    format!("ports {}", merged.iter().map(word).collect::<Vec<_>>().join(", "))
+}

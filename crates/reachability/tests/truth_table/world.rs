@@ -1,0 +1,193 @@
+//! A random cluster, made real by the core: its pods have the addresses that the core gave them.
+
+use std::net::IpAddr;
+
+use netmodel::Prefix;
+use objects::{ObjectKey, ObjectKind, Protocol};
+use reachability::evaluator::{Destination, Party};
+use reachability::preview::Preview;
+use serde_json::{Value, json};
+use topology::ClusterSettings;
+use topology::desired::Inputs;
+use truth::random::{Options, Rng, pods, policies, services};
+use truth::{Cluster, Family, Place};
+
+pub(crate) struct World {
+    pub(crate) objects: Vec<Value>,
+    pub(crate) preview: Preview,
+    /// The second opinion.
+    pub(crate) documented: Cluster,
+}
+
+/// What a seed's cluster has: one family or both, policies of administrators or none.
+pub(crate) fn options(seed: u64) -> Options {
+    let (v4, v6) = [(true, true), (true, false), (false, true)][usize::try_from(seed % 3).unwrap()];
+    Options { v4, v6, admin: seed.is_multiple_of(2), services: true }
+}
+
+impl World {
+    pub(crate) fn new(rng: &mut Rng, options: Options) -> Self {
+        let families = [(options.v4, "10.128.0.0/14/23", "10.96.0.0/16"), (options.v6, "fd01::/48/64", "fd96::/112")];
+        let wanted = || families.iter().filter(|(wanted, ..)| *wanted);
+        let settings = ClusterSettings::new(
+            wanted().map(|(_, pods, _)| pods.parse().unwrap()).collect(),
+            wanted().map(|(.., services)| services.parse().unwrap()).collect(),
+        );
+        let mut preview = Preview::new(settings).unwrap();
+        let mut objects = pods(rng, options);
+        for object in &mut objects {
+            if object["kind"] == "Node" {
+                annotate(object);
+            }
+            put(&mut preview, object);
+        }
+        preview.settle().unwrap();
+        for object in objects.iter_mut().filter(|object| object["kind"] == "Pod") {
+            let own = preview.engine().allocator().unwrap().pod(&key(object));
+            if let Some(own) = own {
+                let addresses: Vec<Value> = own.addresses().map(|address| json!({"ip": address})).collect();
+                object["status"]["podIPs"] = json!(addresses);
+            }
+        }
+        let mut more = policies(rng, options, &objects);
+        if options.services {
+            // Nobody stands behind a Service who has ended.
+            let ended = |object: &&Value| object["status"]["phase"] != "Succeeded";
+            let alive: Vec<Value> = objects.iter().filter(ended).cloned().collect();
+            more.extend(services(rng, &alive));
+        }
+        for object in &mut more {
+            put(&mut preview, object);
+        }
+        preview.settle().unwrap();
+        objects.extend(more);
+        let networks: Vec<&str> = wanted().map(|(.., services)| *services).collect();
+        let documented = Cluster::from_objects(&objects).unwrap().filter_egress_to_own_node();
+        let mut documented = documented.service_networks(&networks).unwrap();
+        for (name, own) in preview.engine().allocator().unwrap().nodes() {
+            let hosts: Vec<IpAddr> = own.subnets().filter_map(|subnet| subnet.nth(2)).collect();
+            documented = documented.node_speaks_from(name, &hosts);
+        }
+        Self { objects, preview, documented }
+    }
+
+    pub(crate) fn given(&self) -> Inputs<'_> {
+        self.preview.engine().inputs().unwrap()
+    }
+
+    /// The object of a kind and name.
+    fn object(&self, kind: &str, namespace: &str, name: &str) -> Option<&Value> {
+        let text = |object: &Value, field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        self.objects.iter().find(|object| {
+            object["kind"] == kind && text(object, "name") == name && text(object, "namespace") == namespace
+        })
+    }
+
+    /// An address of the family by which a place is reached.
+    pub(crate) fn address(&self, place: &Place, family: Family) -> Option<IpAddr> {
+        let listed = |list: &Value, field: &str| -> Vec<IpAddr> {
+            let entries = list.as_array().into_iter().flatten();
+            entries.filter_map(|entry| entry[field].as_str()?.parse().ok()).collect()
+        };
+        let own = match place {
+            Place::Pod { namespace, name } => listed(&self.object("Pod", namespace, name)?["status"]["podIPs"], "ip"),
+            Place::Node(name) => listed(&self.object("Node", "", name)?["status"]["addresses"], "address"),
+            Place::External(address) => vec![*address],
+        };
+        own.into_iter().find(|address| Family::of(*address) == family)
+    }
+
+    /// The addresses of a Service.
+    pub(crate) fn service_address(&self, (namespace, name): (&str, &str), family: Family) -> Option<IpAddr> {
+        let addresses = self.object("Service", namespace, name)?["spec"]["clusterIPs"].as_array()?.iter();
+        addresses.filter_map(|address| address.as_str()?.parse().ok()).find(|address| Family::of(*address) == family)
+    }
+
+    /// Those objects that a question about some places may depend on, to be read.
+    pub(crate) fn of_concern(&self, places: &[&Place]) -> String {
+        let namespaces: Vec<&str> = places
+            .iter()
+            .filter_map(|place| match place {
+                Place::Pod { namespace, .. } => Some(namespace.as_str()),
+                Place::Node(_) | Place::External(_) => None,
+            })
+            .collect();
+        let concerned = |object: &&Value| {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+            match object["kind"].as_str().unwrap_or_default() {
+                "Namespace" => namespaces.contains(&name),
+                "Node" => places.iter().any(|place| matches!(place, Place::Node(node) if node == name)),
+                "Pod" => places.contains(&&Place::pod(namespace, name)),
+                "NetworkPolicy" | "Service" | "EndpointSlice" => namespaces.contains(&namespace),
+                _ => true,
+            }
+        };
+        let lines: Vec<String> = self.objects.iter().filter(concerned).map(ToString::to_string).collect();
+        lines.join("\n")
+    }
+}
+
+fn key(object: &Value) -> ObjectKey {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    ObjectKey::new(text("namespace"), text("name"))
+}
+
+/// What an API server adds.
+fn put(preview: &mut Preview, object: &mut Value) {
+    let kind = object["kind"].as_str().unwrap().to_owned();
+    object["metadata"]["uid"] = json!(format!("{kind} {}", key(object)));
+    object["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let kind = ObjectKind::ALL.into_iter().find(|known| known.name() == kind).unwrap();
+    preview.put(kind, object.clone()).unwrap();
+}
+
+/// What a node's agent writes on it.
+fn annotate(node: &mut Value) {
+    let name = node["metadata"]["name"].as_str().unwrap().to_owned();
+    let number: u8 = name[1..].parse().unwrap();
+    let addresses: Vec<String> = node["status"]["addresses"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| {
+            let address = entry["address"].as_str().unwrap();
+            format!("{address}/{}", if address.contains(':') { 64 } else { 24 })
+        })
+        .collect();
+    let hops: Vec<&str> =
+        addresses.iter().map(|own| if own.contains(':') { "fd18::ff" } else { "172.18.0.254" }).collect();
+    let gateway = json!({"default": {"mode": "shared", "interface-id": format!("br-ex_{name}"),
+        "mac-address": format!("52:54:00:00:00:{number:02x}"), "ip-addresses": addresses, "next-hops": hops}});
+    node["metadata"]["annotations"] = json!({
+        "k8s.ovn.org/node-chassis-id": format!("chassis-{number}"),
+        "k8s.ovn.org/host-cidrs": json!(addresses).to_string(),
+        "k8s.ovn.org/l3-gateway-config": gateway.to_string(),
+    });
+}
+
+/// A place, as the core is asked about it.
+pub(crate) fn party(place: &Place) -> Party {
+    match place {
+        Place::Pod { namespace, name } => Party::Pod(ObjectKey::new(namespace, name).into()),
+        Place::Node(name) => Party::Node(name.as_str().into()),
+        Place::External(address) => single(*address),
+    }
+}
+
+pub(crate) fn single(address: IpAddr) -> Party {
+    Party::Network(Prefix::new(address, if address.is_ipv6() { 128 } else { 32 }).unwrap())
+}
+
+/// A door, as the core is asked about it.
+pub(crate) fn destination(address: IpAddr, of: truth::Protocol, port: u16) -> Destination {
+    Destination { party: single(address), protocol: protocol(of), port: Some(port) }
+}
+
+pub(crate) fn protocol(protocol: truth::Protocol) -> Protocol {
+    match protocol {
+        truth::Protocol::Tcp => Protocol::Tcp,
+        truth::Protocol::Udp => Protocol::Udp,
+        truth::Protocol::Sctp => Protocol::Sctp,
+    }
+}
