@@ -1,7 +1,7 @@
-//! What we need to know of an AdminNetworkPolicy, and of the BaselineAdminNetworkPolicy.
+//! AdminNetworkPolicies and the BaselineAdminNetworkPolicy.
 //!
-//! What is wrong by the API's own rules is wrong here too, also where an older server let it pass. Nothing of a policy that
-//! was never understood is in force, as the API says: half of one could allow what its other half forbids.
+//! The API's validation rules are applied again: an older server may not have them. Nothing of a policy that was never valid
+//! is in effect, as the API says: one half could allow what the other half denies.
 
 use std::sync::Arc;
 
@@ -14,73 +14,73 @@ use super::rule::{Action, Peer, PortRule, Ports, Rule, port_name, prefix, protoc
 use super::{Metadata, Protocol, field};
 use crate::{Name, ObjectKey};
 
-/// The only name that the BaselineAdminNetworkPolicy may have.
+/// The only valid name of a BaselineAdminNetworkPolicy.
 pub const BASELINE_NAME: &str = "default";
-/// The condition that says whether a policy is in force.
+/// The status condition of a policy that is in effect.
 pub const READY: &str = "Ready-In-Zone-global";
-/// Priorities go from 0, which is asked first, to this one.
+/// Priorities go from 0, the highest, to this one.
 pub const LAST_PRIORITY: u16 = 1000;
-/// So many rules a policy has for each direction at most, and a rule so many peers and ports.
+/// Limit of rules per direction, of peers and ports per rule, and of characters of a rule's name.
 const MOST: usize = 100;
-/// So many networks one peer has at most.
+/// Limit of networks per peer.
 const MOST_NETWORKS: usize = 25;
 
-/// What we need to know of an AdminNetworkPolicy or of the BaselineAdminNetworkPolicy. Its key has no namespace.
+/// An AdminNetworkPolicy or BaselineAdminNetworkPolicy. Its key has no namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdminPolicyFacts {
-    /// Its name.
+    /// Unique among objects of its kind at one time.
     pub key: Arc<ObjectKey>,
-    /// Its identity.
+    /// Tells objects apart that had the same name one after the other.
     pub uid: Name,
-    /// When it was created.
+    /// `creationTimestamp`; compares as time does.
     pub created: Box<str>,
-    /// Which version of its spec this is.
+    /// `metadata.generation`, the version of the spec.
     pub generation: i64,
-    /// What it says. If it cannot be understood, what it said last; none if it was never understood.
+    /// If invalid: the last valid spec, or None.
     pub spec: Option<Arc<AdminPolicySpec>>,
-    /// Why it cannot be understood, by the field.
+    /// The first invalid field, and why.
     pub broken: Option<Box<str>>,
-    /// Whether `spec` is what it said before it was broken.
-    pub last_good: bool,
-    /// What the object's status says of it so far.
+    /// Whether `spec` is that of an earlier version, because this one is invalid.
+    pub last_valid: bool,
+    /// As the object's status has it.
     pub condition: Option<Condition>,
 }
 
-/// What an AdminNetworkPolicy or the BaselineAdminNetworkPolicy says.
+/// The spec of an AdminNetworkPolicy or BaselineAdminNetworkPolicy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdminPolicySpec {
-    /// Which policy is asked first: the one with the lowest number. Always 0 of the baseline.
+    /// Lower numbers are evaluated first. 0 for the baseline.
     pub priority: u16,
-    /// Whom it is about: pods of these namespaces.
+    /// Subject: pods of these namespaces.
     pub namespaces: LabelSelector,
-    /// Which of their pods.
+    /// Subject: these of their pods.
     pub pods: LabelSelector,
-    /// What comes to them: of rules that match, the first decides.
+    /// The first rule that matches decides.
     pub ingress: Box<[Rule]>,
-    /// What goes from them.
+    /// The first rule that matches decides.
     pub egress: Box<[Rule]>,
 }
 
 /// The condition [`READY`] of a policy's status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
-    /// Whether it is in force as it says.
+    /// Whether this version is in effect.
     pub ready: bool,
-    /// In one word.
+    /// CamelCase, for programs.
     pub reason: Box<str>,
-    /// What a person reads.
+    /// For people.
     pub message: Box<str>,
-    /// Of which version of the spec.
+    /// The version of the spec that it is about.
     pub generation: i64,
-    /// Since when it is, or is not; as long as nobody has written it, empty.
+    /// `lastTransitionTime`; empty until written.
     pub since: Box<str>,
 }
 
 impl Condition {
-    /// Whether both say the same, since whenever.
-    pub fn says(&self, other: &Self) -> bool {
-        let words = |one: &Self| (one.ready, one.reason.clone(), one.message.clone(), one.generation);
-        words(self) == words(other)
+    /// Whether everything but the transition time is equal.
+    pub fn has_content_of(&self, other: &Self) -> bool {
+        let content = |one: &Self| (one.ready, one.reason.clone(), one.message.clone(), one.generation);
+        content(self) == content(other)
     }
 }
 
@@ -95,12 +95,12 @@ struct Object<'a> {
 }
 
 impl AdminPolicyFacts {
-    /// Reads an AdminNetworkPolicy's JSON.
+    /// Parses the JSON of an AdminNetworkPolicy.
     pub fn parse(json: &str) -> Result<Self, String> {
         Self::parse_as(json, false)
     }
 
-    /// Reads the JSON of the BaselineAdminNetworkPolicy.
+    /// Parses the JSON of a BaselineAdminNetworkPolicy.
     pub fn parse_baseline(json: &str) -> Result<Self, String> {
         Self::parse_as(json, true)
     }
@@ -109,9 +109,7 @@ impl AdminPolicyFacts {
         let Object { metadata, spec, status } = serde_json::from_str(json).map_err(|error| error.to_string())?;
         metadata.check(if baseline { "BaselineAdminNetworkPolicy" } else { "AdminNetworkPolicy" })?;
         let read = match baseline && metadata.name != BASELINE_NAME {
-            true => Err(format!(
-                "metadata.name: a BaselineAdminNetworkPolicy must be called {BASELINE_NAME}, of which there is one"
-            )),
+            true => Err(format!("metadata.name: a BaselineAdminNetworkPolicy must be named {BASELINE_NAME}")),
             false => read(&spec, baseline),
         };
         Ok(Self {
@@ -121,31 +119,31 @@ impl AdminPolicyFacts {
             generation: metadata.generation,
             broken: read.as_ref().err().map(|why| why.as_str().into()),
             spec: read.ok().map(Arc::new),
-            last_good: false,
+            last_valid: false,
             condition: condition(&status),
         })
     }
 
-    /// Whether what it says, now or before, is known.
+    /// Whether there is a valid spec, of this version or an earlier one.
     pub fn is_understood(&self) -> bool {
         self.spec.is_some()
     }
 
-    /// Its place among all: the lowest priority first, and of equal ones the oldest. None if it was never understood.
+    /// Sorts policies by evaluation order: by priority, then the oldest. None if it was never valid.
     pub fn rank(&self) -> Option<(u16, &str, &str)> {
         self.spec.as_ref().map(|spec| (spec.priority, &*self.created, &*self.key.name))
     }
 
-    /// The same policy said something before: that stays in force as long as what it says now cannot be understood.
-    pub fn keep_good_of(&mut self, before: &Self) {
+    /// If this version is invalid, takes the spec of the last valid version of the same policy.
+    pub fn keep_last_valid(&mut self, before: &Self) {
         if self.broken.is_some() && self.uid == before.uid && before.spec.is_some() {
             self.spec = before.spec.clone();
-            self.last_good = true;
+            self.last_valid = true;
         }
     }
 }
 
-/// What a status says in the condition that is ours.
+/// The condition [`READY`] of a status.
 fn condition(status: &Value) -> Option<Condition> {
     let conditions = status.get("conditions")?.as_array()?;
     let ours = conditions.iter().find(|condition| condition.get("type").and_then(Value::as_str) == Some(READY))?;
@@ -178,10 +176,10 @@ fn priority(spec: &Value) -> Result<u16, String> {
     let value = field::get(spec, "priority").ok_or("spec.priority: missing")?;
     let number = value.as_i64().ok_or("spec.priority: not a number")?;
     let priority = u16::try_from(number).ok().filter(|priority| *priority <= LAST_PRIORITY);
-    priority.ok_or_else(|| format!("spec.priority: {number} is no priority (0 to {LAST_PRIORITY})"))
+    priority.ok_or_else(|| format!("spec.priority: {number} is not a priority (0 to {LAST_PRIORITY})"))
 }
 
-/// The one field that is set of those that can be.
+/// The only field that is set; an error if none or several are.
 fn one_of<'a>(
     value: &'a Value,
     known: &'static [&'static str],
@@ -204,7 +202,7 @@ fn pods_of_namespaces(value: &Value, path: &str) -> Result<(LabelSelector, Label
     Ok((selector("namespaceSelector")?, selector("podSelector")?))
 }
 
-/// A list of at most so many.
+/// A list with at most `most` items.
 fn limited<'a>(value: &'a Value, key: &str, path: &str, most: usize) -> Result<&'a [Value], String> {
     let list = field::list(value, key, path)?;
     if list.len() > most {
@@ -213,13 +211,13 @@ fn limited<'a>(value: &'a Value, key: &str, path: &str, most: usize) -> Result<&
     Ok(list)
 }
 
-fn rules(spec: &Value, direction: &str, whom: &str, baseline: bool) -> Result<Box<[Rule]>, String> {
+fn rules(spec: &Value, direction: &str, peers_field: &str, baseline: bool) -> Result<Box<[Rule]>, String> {
     let rules = limited(spec, direction, "spec", MOST)?.iter().enumerate();
-    rules.map(|(place, value)| rule(value, &format!("spec.{direction}[{place}]"), whom, baseline)).collect()
+    rules.map(|(index, value)| rule(value, &format!("spec.{direction}[{index}]"), peers_field, baseline)).collect()
 }
 
-fn rule(value: &Value, path: &str, whom: &str, baseline: bool) -> Result<Rule, String> {
-    field::only(value, &["name", "action", "ports", whom], path)?;
+fn rule(value: &Value, path: &str, peers_field: &str, baseline: bool) -> Result<Rule, String> {
+    field::only(value, &["name", "action", "ports", peers_field], path)?;
     let name = field::get(value, "name").map(|name| field::text(name, &format!("{path}.name"))).transpose()?;
     if name.is_some_and(|name| name.chars().count() > MOST) {
         return Err(format!("{path}.name: longer than {MOST} characters"));
@@ -232,19 +230,19 @@ fn rule(value: &Value, path: &str, whom: &str, baseline: bool) -> Result<Rule, S
         (other, true) => return Err(format!("{path}.action: {} is neither Allow nor Deny", shortened(other))),
     };
     let mut peers = Vec::new();
-    for (place, value) in limited(value, whom, path, MOST)?.iter().enumerate() {
-        add_peer(&mut peers, value, &format!("{path}.{whom}[{place}]"), whom == "to")?;
+    for (index, value) in limited(value, peers_field, path, MOST)?.iter().enumerate() {
+        add_peer(&mut peers, value, &format!("{path}.{peers_field}[{index}]"), peers_field == "to")?;
     }
     if peers.is_empty() {
-        return Err(format!("{path}.{whom}: needs at least one peer"));
+        return Err(format!("{path}.{peers_field}: needs at least one peer"));
     }
     let mut ports = Vec::new();
-    for (place, value) in limited(value, "ports", path, MOST)?.iter().enumerate() {
-        let path = format!("{path}.ports[{place}]");
+    for (index, value) in limited(value, "ports", path, MOST)?.iter().enumerate() {
+        let path = format!("{path}.ports[{index}]");
         add_port(&mut ports, value, &path)?;
         let named = matches!(ports.last(), Some(PortRule { ports: Ports::Named(_), .. }));
         if named && peers.iter().any(|peer| matches!(peer, Peer::Nodes(_) | Peer::Block { .. })) {
-            return Err(format!("{path}.namedPort: nodes and networks have no names for ports"));
+            return Err(format!("{path}.namedPort: nodes and networks have no named ports"));
         }
     }
     Ok(Rule { action, name: name.map(Name::from), peers: Some(peers.into()), ports: ports.into() })
@@ -269,11 +267,11 @@ fn add_peer(peers: &mut Vec<Peer>, value: &Value, path: &str, egress: bool) -> R
             if list.is_empty() || list.len() > MOST_NETWORKS {
                 return Err(format!("{path}: needs 1 to {MOST_NETWORKS} networks, not {}", list.len()));
             }
-            for (place, value) in list.iter().enumerate() {
-                let path = format!("{path}[{place}]");
+            for (index, value) in list.iter().enumerate() {
+                let path = format!("{path}[{index}]");
                 let text = field::text(value, &path)?;
                 if text.contains(':') && text.contains('.') {
-                    return Err(format!("{path}: {} must be of IPv4 or of IPv6, not of both", shortened(text)));
+                    return Err(format!("{path}: {} mixes IPv4 and IPv6", shortened(text)));
                 }
                 let cidr = prefix(text, &path)?;
                 peers.push(Peer::Block { cidr, except: Box::default() });
@@ -305,7 +303,7 @@ fn add_port(ports: &mut Vec<PortRule>, value: &Value, path: &str) -> Result<(), 
             ports.push(PortRule { protocol: protocol(value, &path)?, ports: Ports::Range(start, end) });
         }
         _ => {
-            // The protocol is that of the port of this name.
+            // The containers' port of this name determines the protocol.
             let name = port_name(field::text(value, &path)?, &path)?;
             let named = |protocol| PortRule { protocol, ports: Ports::Named(name.clone()) };
             ports.extend(Protocol::ALL.map(named));
@@ -328,12 +326,12 @@ mod tests {
         AdminPolicyFacts::parse(&object("p", spec)).unwrap()
     }
 
-    fn everyone() -> Value {
+    fn all_pods() -> Value {
         json!({"namespaces": {}})
     }
 
     #[test]
-    fn policies_are_read() {
+    fn policies_are_parsed() {
         let policy = policy(json!({"priority": 5,
             "subject": {"pods": {"namespaceSelector": {"matchLabels": {"team": "blue"}}, "podSelector": {}}},
             "ingress": [{"name": "from-red", "action": "Pass", "from": [{"namespaces": {"matchLabels": {"team": "red"}}}]}],
@@ -347,15 +345,15 @@ mod tests {
         let spec = policy.spec.unwrap();
         assert_eq!((spec.namespaces.to_string(), spec.pods.to_string()), ("team=blue".into(), "*".into()));
         assert_eq!((spec.ingress[0].action, spec.ingress[0].name.as_deref()), (Action::Pass, Some("from-red")));
-        // A name is of any protocol.
+        // A named port becomes one rule per protocol.
         assert_eq!(spec.egress[0].ports.len(), 4);
         assert_eq!(spec.egress[1].peers.as_ref().unwrap().len(), 3);
         assert_eq!(spec.egress[1].ports[0], PortRule { protocol: Protocol::Tcp, ports: Ports::Range(1, 100) });
     }
 
     #[test]
-    fn what_cannot_be_is_named_and_not_in_force() {
-        let rule = |rule: Value| json!({"priority": 1, "subject": everyone(), "egress": [rule]});
+    fn invalid_policies_name_the_field_and_have_no_spec() {
+        let rule = |rule: Value| json!({"priority": 1, "subject": all_pods(), "egress": [rule]});
         let with = |key: &str, value: Value| {
             let mut good = json!({"action": "Deny", "to": [{"namespaces": {}}]});
             good[key] = value;
@@ -364,17 +362,17 @@ mod tests {
         let many = |number: usize| vec![json!({"action": "Deny", "to": [{"namespaces": {}}]}); number];
         for (spec, field) in [
             (json!(7), "spec: "),
-            (json!({"subject": everyone()}), "spec.priority: "),
-            (json!({"priority": 1001, "subject": everyone()}), "spec.priority: "),
-            (json!({"priority": -1, "subject": everyone()}), "spec.priority: "),
+            (json!({"subject": all_pods()}), "spec.priority: "),
+            (json!({"priority": 1001, "subject": all_pods()}), "spec.priority: "),
+            (json!({"priority": -1, "subject": all_pods()}), "spec.priority: "),
             (json!({"priority": 1}), "spec.subject: "),
             (json!({"priority": 1, "subject": {}}), "spec.subject: "),
             (json!({"priority": 1, "subject": {"namespaces": {}, "pods": {}}}), "spec.subject: "),
             (json!({"priority": 1, "subject": {"pods": {"podSelector": {}}}}), "spec.subject.pods.namespaceSelector: "),
-            (json!({"priority": 1, "subject": everyone(), "rules": []}), "spec.rules: "),
-            (json!({"priority": 1, "subject": everyone(), "egress": many(101)}), "spec.egress: "),
+            (json!({"priority": 1, "subject": all_pods(), "rules": []}), "spec.rules: "),
+            (json!({"priority": 1, "subject": all_pods(), "egress": many(101)}), "spec.egress: "),
             (
-                json!({"priority": 1, "subject": everyone(), "ingress": [{"action": "Deny", "from": [{"nodes": {}}]}]}),
+                json!({"priority": 1, "subject": all_pods(), "ingress": [{"action": "Deny", "from": [{"nodes": {}}]}]}),
                 "spec.ingress[0].from[0].nodes: ",
             ),
             (rule(json!({"to": [{"namespaces": {}}]})), "spec.egress[0].action: "),
@@ -403,9 +401,9 @@ mod tests {
     }
 
     #[test]
-    fn the_baseline_has_one_name_and_passes_nothing_on() {
+    fn the_baseline_has_one_name_and_no_pass_action() {
         let read = |name: &str, action: &str| {
-            let spec = json!({"subject": everyone(), "ingress": [{"action": action, "from": [{"namespaces": {}}]}]});
+            let spec = json!({"subject": all_pods(), "ingress": [{"action": action, "from": [{"namespaces": {}}]}]});
             AdminPolicyFacts::parse_baseline(&object(name, spec)).unwrap().broken.unwrap_or_default()
         };
         assert_eq!(&*read("default", "Allow"), "");
@@ -414,20 +412,20 @@ mod tests {
     }
 
     #[test]
-    fn what_it_said_before_stays() {
-        let good = policy(json!({"priority": 5, "subject": everyone()}));
-        let mut bad = policy(json!({"priority": 5000, "subject": everyone()}));
-        bad.keep_good_of(&good);
-        assert!(bad.last_good && bad.broken.is_some());
+    fn the_last_valid_spec_of_the_same_policy_is_kept() {
+        let good = policy(json!({"priority": 5, "subject": all_pods()}));
+        let mut bad = policy(json!({"priority": 5000, "subject": all_pods()}));
+        bad.keep_last_valid(&good);
+        assert!(bad.last_valid && bad.broken.is_some());
         assert_eq!(bad.spec, good.spec);
-        let mut another = policy(json!({"priority": 5000, "subject": everyone()}));
+        let mut another = policy(json!({"priority": 5000, "subject": all_pods()}));
         another.uid = "v".into();
-        another.keep_good_of(&good);
+        another.keep_last_valid(&good);
         assert_eq!(another.spec, None);
     }
 
     #[test]
-    fn the_condition_that_is_ours_is_read() {
+    fn only_our_condition_is_parsed() {
         let condition = |conditions: Value| {
             let object = json!({"metadata": {"name": "p", "uid": "u"}, "status": {"conditions": conditions}});
             AdminPolicyFacts::parse(&object.to_string()).unwrap().condition
@@ -436,7 +434,7 @@ mod tests {
         let ours = json!({"type": READY, "status": "False", "reason": "r", "message": "m", "observedGeneration": 2,
             "lastTransitionTime": "t"});
         let (reason, message, since) = ("r".into(), "m".into(), "t".into());
-        let said = Condition { ready: false, reason, message, generation: 2, since };
-        assert_eq!(condition(json!([{"type": "Another"}, ours])), Some(said));
+        let expected = Condition { ready: false, reason, message, generation: 2, since };
+        assert_eq!(condition(json!([{"type": "Another"}, ours])), Some(expected));
     }
 }

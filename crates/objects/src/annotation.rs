@@ -1,37 +1,36 @@
-//! The annotations that carry facts: how they are read, and how ours are written.
+//! Annotations: whether they are valid, and their common formats.
 
 use netmodel::Prefix;
 use serde::Deserialize;
 
-
-/// The network of a pod.
+/// Annotation: addresses, MAC, gateways and routes of a pod.
 pub const POD_NETWORKS: &str = "k8s.ovn.org/pod-networks";
 
-/// A value that stands on an object, or why it cannot be used.
+/// The value of an annotation, or why it is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Annotated<T> {
-    /// Nothing is there.
+    /// The object has no such annotation.
     #[default]
     Absent,
-    /// It can be used.
+    /// Parsed.
     Valid(T),
-    /// It cannot; why.
+    /// Invalid, with the reason.
     Broken(Box<str>),
 }
 
 impl<T> Annotated<T> {
-    /// The value, if it can be used.
+    /// None if absent or invalid.
     pub fn valid(&self) -> Option<&T> {
         if let Self::Valid(value) = self { Some(value) } else { None }
     }
 
-    /// Why it cannot be used, if so.
+    /// Why it is invalid; None if absent or valid.
     pub fn broken(&self) -> Option<&str> {
         if let Self::Broken(why) = self { Some(why) } else { None }
     }
 }
 
-/// A text for a message: an annotation may be a megabyte.
+/// A quoted text for a message, at most 80 characters long: an annotation may be a megabyte.
 pub(super) fn shortened(text: &str) -> String {
     const LONGEST: usize = 80;
     match text.char_indices().nth(LONGEST) {
@@ -40,18 +39,18 @@ pub(super) fn shortened(text: &str) -> String {
     }
 }
 
-/// The value of the default network in an annotation that has one for each network.
-pub fn default_network<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, String> {
+/// The value of the network `default` in an annotation with values by network.
+pub(super) fn default_network<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, String> {
     #[derive(Deserialize)]
     struct Networks<T> {
         default: T,
     }
     let networks: Networks<T> = serde_json::from_str(text)
-        .map_err(|error| format!("{} is not JSON with a usable \"default\": {error}", shortened(text)))?;
+        .map_err(|error| format!("{} is not JSON with a valid \"default\": {error}", shortened(text)))?;
     Ok(networks.default)
 }
 
-/// Either one subnet or a list of them, as older and newer controllers write it.
+/// A string or a list: older controllers write one subnet.
 pub(super) fn read_subnets(text: &str) -> Result<Vec<Prefix>, String> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -65,7 +64,7 @@ pub(super) fn read_subnets(text: &str) -> Result<Vec<Prefix>, String> {
     };
     let subnets: Result<Vec<Prefix>, _> = texts.iter().map(|text| text.parse()).collect();
     let subnets = subnets.map_err(|error: netmodel::AddressError| error.to_string())?;
-    if subnets.is_empty() { Err("there is no subnet in it".into()) } else { Ok(subnets) }
+    if subnets.is_empty() { Err("no subnet".into()) } else { Ok(subnets) }
 }
 
 #[cfg(test)]
@@ -73,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subnets_of_both_forms() {
+    fn subnets_are_a_string_or_a_list() {
         assert_eq!(read_subnets(r#"{"default":"10.128.0.0/23"}"#).unwrap().len(), 1);
         assert_eq!(read_subnets(r#"{"default":["10.128.0.0/23","fd01:0:0:2::/64"]}"#).unwrap().len(), 2);
         for bad in ["", "[]", r#"{"default":[]}"#, r#"{"default":["10.128.0.1/23"]}"#, r#"{"other":"10.0.0.0/8"}"#] {
@@ -82,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_annotation_makes_no_huge_message() {
+    fn messages_about_long_annotations_are_short() {
         let why = crate::PodNetwork::read(&"é".repeat(500_000)).unwrap_err();
         assert!(why.len() < 400, "{}", why.len());
     }

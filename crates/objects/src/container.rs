@@ -1,5 +1,4 @@
-//! The ports of a Pod's containers: those with names, which policies and Services mean, and those of the host that lead to
-//! the pod.
+//! Ports of a Pod's containers: those with names, which policies and Services refer to, and host ports.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -10,23 +9,23 @@ use super::Protocol;
 use super::rule::port_name;
 use crate::Name;
 
-/// A Pod's list of containers.
-pub type Containers<'a> = Option<Vec<Container<'a>>>;
+/// A list of containers; null and missing are the same.
+pub(super) type Containers<'a> = Option<Vec<Container<'a>>>;
 
-/// A container, as far as its ports go.
+/// The fields of a container that concern its ports.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Container<'a> {
+pub(super) struct Container<'a> {
     #[serde(borrow)]
     ports: Option<Vec<Port<'a>>>,
     #[serde(borrow)]
     restart_policy: Option<Cow<'a, str>>,
 }
 
-/// A port of a container, as it is written.
+/// A port of a container, unchecked.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Port<'a> {
+pub(super) struct Port<'a> {
     #[serde(borrow)]
     name: Option<Cow<'a, str>>,
     #[serde(borrow)]
@@ -37,47 +36,47 @@ pub struct Port<'a> {
     host_ip: Option<Cow<'a, str>>,
 }
 
-/// A port of a container, by its name.
+/// A named port of a container.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ContainerPort {
-    /// Its name.
+    /// A valid port name: at most 15 lower-case letters, digits and '-'.
     pub name: Name,
-    /// Its protocol.
+    /// TCP unless given.
     pub protocol: Protocol,
-    /// Its number.
+    /// Never 0.
     pub number: u16,
 }
 
 /// A port of a pod's node that leads to the pod.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostPort {
-    /// Its protocol.
+    /// TCP unless given.
     pub protocol: Protocol,
     /// The port of the node.
     pub host: u16,
     /// The port of the pod.
     pub container: u16,
-    /// The address of the node, as it is written; empty is all of them.
+    /// `hostIP`, unparsed; empty means all addresses of the node.
     pub address: Box<str>,
 }
 
-/// The addresses of a node on which a port is opened.
+/// The addresses of a node on which a host port listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostAddress {
-    /// All of them.
+    /// All addresses.
     All,
-    /// All of one family.
+    /// All addresses of one family.
     Family {
-        /// Whether that is IPv6.
+        /// Whether the family is IPv6.
         v6: bool,
     },
-    /// One.
+    /// One address.
     One(IpAddr),
 }
 
 impl HostPort {
-    /// The addresses of the node on which it is opened; why that cannot be told.
-    pub fn opened_on(&self) -> Result<HostAddress, String> {
+    /// Where it listens; an error if `hostIP` is not an address.
+    pub fn listen_address(&self) -> Result<HostAddress, String> {
         if self.address.is_empty() {
             return Ok(HostAddress::All);
         }
@@ -90,8 +89,8 @@ impl HostPort {
 }
 
 impl Port<'_> {
-    /// Its protocol and number, if they can be.
-    fn place(&self) -> Option<(Protocol, u16)> {
+    /// Protocol and container port; none if one is invalid.
+    fn target(&self) -> Option<(Protocol, u16)> {
         let protocol = self.protocol.as_deref().map_or(Some(Protocol::Tcp), Protocol::parse)?;
         Some((protocol, number(self.container_port)?))
     }
@@ -101,29 +100,32 @@ fn number(port: i64) -> Option<u16> {
     u16::try_from(port).ok().filter(|port| *port > 0)
 }
 
-/// The ports of containers that run as long as the pod does: its own, and of those before them the sidecars.
-pub fn standing_ports<'a>(own: &'a Containers<'_>, before: &'a Containers<'_>) -> impl Iterator<Item = &'a Port<'a>> {
+/// Ports of containers that run as long as the pod: `containers`, and the sidecars among `initContainers`.
+pub(super) fn long_running_ports<'a>(
+    containers: &'a Containers<'_>,
+    init: &'a Containers<'_>,
+) -> impl Iterator<Item = &'a Port<'a>> {
     let sidecar = |container: &&Container<'_>| container.restart_policy.as_deref() == Some("Always");
-    let sidecars = before.iter().flatten().filter(sidecar);
-    own.iter().flatten().chain(sidecars).flat_map(|container| container.ports.iter().flatten())
+    let sidecars = init.iter().flatten().filter(sidecar);
+    containers.iter().flatten().chain(sidecars).flat_map(|container| container.ports.iter().flatten())
 }
 
-/// Ports of the node that lead to the pod, in order. A pod in the host's network has the ports themselves.
-pub fn host_ports<'a>(host_network: bool, ports: impl Iterator<Item = &'a Port<'a>>) -> Box<[HostPort]> {
+/// Host ports, sorted; none with `hostNetwork`. Invalid ones are skipped: the API server does not admit them.
+pub(super) fn host_ports<'a>(host_network: bool, ports: impl Iterator<Item = &'a Port<'a>>) -> Box<[HostPort]> {
     let ports = ports.filter(|_| !host_network).filter_map(|port| {
         let host = number(port.host_port)?;
-        let (protocol, container) = port.place()?;
+        let (protocol, container) = port.target()?;
         Some(HostPort { protocol, host, container, address: port.host_ip.as_deref().unwrap_or_default().into() })
     });
     in_order(ports.collect())
 }
 
-/// The ports that have names, in order.
+/// Named ports, sorted.
 pub(super) fn named_ports<'a>(ports: impl Iterator<Item = &'a Port<'a>>) -> Box<[ContainerPort]> {
     let named = ports.filter_map(|port| {
         let name = port.name.as_deref().filter(|name| !name.is_empty())?;
-        let (protocol, number) = port.place()?;
-        // One that no policy can name concerns nobody.
+        let (protocol, number) = port.target()?;
+        // No policy can refer to an invalid name.
         Some(ContainerPort { name: port_name(name, "").ok()?, protocol, number })
     });
     in_order(named.collect())

@@ -1,35 +1,35 @@
-//! Keys of objects: namespace and name.
+//! Namespaces and names of objects.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A name that many facts share.
+/// A string that many facts share; cheap to clone.
 pub type Name = Arc<str>;
 
-/// An object's namespace and name; the namespace of one that has none is empty.
+/// Namespace and name of an object; the namespace is empty for cluster-scoped kinds.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
-    /// The namespace.
+    /// Empty for cluster-scoped kinds.
     pub namespace: Name,
-    /// The object.
+    /// Unique in the namespace among objects of one kind.
     pub name: Box<str>,
 }
 
-/// A pod's namespace and name.
+/// The key of a pod.
 pub type PodKey = ObjectKey;
 
 impl ObjectKey {
-    /// A key of these names.
+    /// `namespace` is empty for cluster-scoped kinds.
     pub fn new(namespace: &str, name: &str) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
 
-    /// Reads `namespace/name`.
+    /// Parses `namespace/name`.
     pub fn parse(text: &str) -> Option<Arc<Self>> {
         text.split_once('/').map(|(namespace, name)| Arc::new(Self::new(namespace, name)))
     }
 
-    /// The name of a pod's logical port.
+    /// The name of a pod's logical switch port, as OVN-Kubernetes (Go) forms it.
     pub fn port_name(&self) -> String {
         format!("{}_{}", self.namespace, self.name)
     }

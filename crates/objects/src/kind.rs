@@ -1,28 +1,28 @@
-//! The kinds of objects that the network follows from, and where the API has them.
+//! The kinds of objects that determine the network, and their API paths.
 
-/// The kinds of objects that are watched.
+/// A kind of object that is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ObjectKind {
-    /// Nodes.
+    /// Cluster-scoped; `v1`.
     Node,
-    /// Namespaces.
+    /// Cluster-scoped; `v1`.
     Namespace,
-    /// Pods.
+    /// `v1`.
     Pod,
-    /// Services.
+    /// `v1`.
     Service,
-    /// The endpoints of Services.
+    /// `discovery.k8s.io/v1`.
     EndpointSlice,
-    /// NetworkPolicies.
+    /// NetworkPolicy of `networking.k8s.io/v1`.
     Policy,
-    /// AdminNetworkPolicies; a cluster may do without the type.
+    /// AdminNetworkPolicy; the cluster may lack the CRD.
     AdminPolicy,
-    /// The BaselineAdminNetworkPolicy; a cluster may do without the type.
+    /// BaselineAdminNetworkPolicy; the cluster may lack the CRD.
     BaselinePolicy,
 }
 
 impl ObjectKind {
-    /// All of them, in the order in which they matter to each other.
+    /// Every kind; those that others depend on come first.
     pub const ALL: [Self; 8] = [
         Self::Node,
         Self::Namespace,
@@ -34,7 +34,7 @@ impl ObjectKind {
         Self::BaselinePolicy,
     ];
 
-    /// As the API calls it.
+    /// The API's `kind`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Node => "Node",
@@ -48,12 +48,12 @@ impl ObjectKind {
         }
     }
 
-    /// Whether a cluster may do without it: then there are none.
+    /// Whether the cluster may lack the CRD; it then has no objects of this kind.
     pub fn is_optional(self) -> bool {
         matches!(self, Self::AdminPolicy | Self::BaselinePolicy)
     }
 
-    /// The group of the API that it is in; the core one has no name.
+    /// API group; empty for the core group.
     pub fn group(self) -> &'static str {
         match self {
             Self::Node | Self::Namespace | Self::Pod | Self::Service => "",
@@ -63,7 +63,7 @@ impl ObjectKind {
         }
     }
 
-    /// As paths call its objects.
+    /// The resource name in paths.
     pub fn plural(self) -> &'static str {
         match self {
             Self::Node => "nodes",
@@ -77,12 +77,12 @@ impl ObjectKind {
         }
     }
 
-    /// The kind that the API calls so.
-    pub fn of_name(name: &str) -> Option<Self> {
+    /// The kind with this `kind` in the API.
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// The version that is spoken, with its group.
+    /// Group and version, as in `apiVersion`.
     pub fn api_version(self) -> String {
         match self.group() {
             "" => "v1".to_owned(),
@@ -91,7 +91,7 @@ impl ObjectKind {
         }
     }
 
-    /// Where all its objects are listed, as in `/api/v1/pods`.
+    /// The path of all objects, as in `/api/v1/pods`.
     pub fn collection(self) -> String {
         let root = if self.group().is_empty() { "/api" } else { "/apis" };
         format!("{root}/{}/{}", self.api_version(), self.plural())
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_has_its_place_in_the_api() {
+    fn every_kind_has_its_path() {
         let places: Vec<String> = ObjectKind::ALL.into_iter().map(ObjectKind::collection).collect();
         assert_eq!(
             places,

@@ -1,7 +1,7 @@
-//! Labels of objects, and the selectors that speak of them.
+//! Labels and label selectors.
 //!
-//! Both have one canonical text: equal labels and equal selectors are equal texts, whatever order they were written in,
-//! and a selector can be read back from its own.
+//! Both have a canonical text: equal labels and equal selectors have equal texts, in whatever order they were written, and a
+//! selector can be parsed from its text.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{Key, field};
 use crate::Name;
 
-/// The labels of an object, as one text that many objects share: a line `key=value` for each, sorted.
+/// The labels of an object as one text that many objects share: sorted lines `key=value`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Labels(Arc<str>);
 
@@ -35,8 +35,8 @@ impl Labels {
         self.0.is_empty()
     }
 
-    /// How many objects share this very text.
-    pub fn shared(&self) -> usize {
+    /// The number of holders of this text.
+    pub fn reference_count(&self) -> usize {
         Arc::strong_count(&self.0)
     }
 
@@ -76,17 +76,17 @@ impl<'de> Deserialize<'de> for Labels {
     }
 }
 
-/// Characters that keys and values of labels are made of.
+/// Whether all characters are allowed in keys and values of labels.
 fn is_plain(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte))
 }
 
-/// What a selector asks of one label. The order is that of the canonical text.
+/// A requirement on one label. The order is that of the canonical text.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Requirement {
     key: Name,
     operator: Operator,
-    /// Sorted; only for the first two operators.
+    /// Sorted; empty unless `In` or `NotIn`.
     values: Box<[Name]>,
 }
 
@@ -98,10 +98,10 @@ enum Operator {
     DoesNotExist,
 }
 
-/// The text of a selector that asks for nothing.
+/// The text of a selector without requirements.
 const EVERYTHING: &str = "*";
 
-/// A label selector; one that asks for nothing selects everything.
+/// A label selector; without requirements it selects everything.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct LabelSelector(Box<[Requirement]>);
 
@@ -120,12 +120,12 @@ impl LabelSelector {
         })
     }
 
-    /// Reads a selector of the API; what is wrong is named by its field.
+    /// Parses a selector of the API; an error names the field.
     pub(crate) fn read(value: &Value, path: &str) -> Result<Self, String> {
         let mut requirements = Vec::new();
         for (key, _) in field::object(value, path)? {
             if !matches!(key.as_str(), "matchLabels" | "matchExpressions") {
-                return Err(format!("{path}.{key}: no such field of a label selector"));
+                return Err(format!("{path}.{key}: unknown field of a label selector"));
             }
         }
         if let Some(labels) = field::get(value, "matchLabels") {
@@ -141,8 +141,8 @@ impl LabelSelector {
             }
         }
         let expressions = field::list(value, "matchExpressions", path)?;
-        for (place, expression) in expressions.iter().enumerate() {
-            let path = format!("{path}.matchExpressions[{place}]");
+        for (index, expression) in expressions.iter().enumerate() {
+            let path = format!("{path}.matchExpressions[{index}]");
             let key = field::required_text(expression, "key", &path)?;
             let operator = match field::required_text(expression, "operator", &path)? {
                 "In" => Operator::In,
@@ -180,7 +180,7 @@ impl LabelSelector {
         Self(requirements.into())
     }
 
-    /// Reads the canonical text.
+    /// Parses the canonical text.
     pub fn parse(text: &str) -> Option<Self> {
         let mut requirements = Vec::new();
         for part in text.split(',').filter(|part| *part != EVERYTHING) {
@@ -207,8 +207,8 @@ impl fmt::Display for LabelSelector {
         if self.0.is_empty() {
             return f.write_str(EVERYTHING);
         }
-        for (place, Requirement { key, operator, values }) in self.0.iter().enumerate() {
-            if place > 0 {
+        for (index, Requirement { key, operator, values }) in self.0.iter().enumerate() {
+            if index > 0 {
                 f.write_str(",")?;
             }
             match operator {
@@ -224,7 +224,7 @@ impl fmt::Display for LabelSelector {
 
 fn key_of(text: &str, path: &str) -> Result<Name, String> {
     if text.is_empty() {
-        return Err(format!("{path}: a label's key is empty"));
+        return Err(format!("{path}: the label key is empty"));
     }
     word(text, path)
 }
@@ -232,7 +232,7 @@ fn key_of(text: &str, path: &str) -> Result<Name, String> {
 fn word(text: &str, path: &str) -> Result<Name, String> {
     if !is_plain(text) {
         let text = super::annotation::shortened(text);
-        return Err(format!("{path}: {text} cannot be in a label (letters, digits, '-', '_', '.', '/')"));
+        return Err(format!("{path}: {text} is not allowed in a label (letters, digits, '-', '_', '.', '/')"));
     }
     Ok(text.into())
 }
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_select() {
+    fn operators_match_as_in_the_api() {
         let web = labels(json!({"app": "web", "tier": "front", "empty": ""}));
         let expression = |key: &str, operator: &str, values: &[&str]| {
             selector(json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]}))
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_selectors_have_one_text() {
+    fn equal_selectors_have_the_same_text() {
         let one = selector(json!({"matchLabels": {"a": "1", "b": "2"}}));
         let two = selector(json!({"matchExpressions": [{"key": "b", "operator": "In", "values": ["2", "2"]}],
             "matchLabels": {"a": "1"}}));
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_by_its_field() {
+    fn errors_name_the_field() {
         for (value, field) in [
             (json!("x"), "spec.podSelector: "),
             (json!({"matchLabel": {}}), "spec.podSelector.matchLabel: "),

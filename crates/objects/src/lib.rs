@@ -1,7 +1,12 @@
-//! Objects as they come from the API, and what we need to know of them: parsed once, everything else is dropped.
+//! Facts of Kubernetes objects: the fields that matter to the network, parsed from JSON; the rest is dropped. Pure: no I/O.
 //!
-//! An object is never refused as a whole for a bad annotation: what is wrong stands in the facts as [`Annotated::Broken`],
-//! so that the rest of the object still counts and somebody can be told.
+//! ```text
+//!  JSON of a watch ──parse──▶ NodeFacts, NamespaceFacts, PodFacts, ServiceFacts, SliceFacts, PolicyFacts, AdminPolicyFacts
+//!                                                          └ LocalPodFacts: pods of the agent's own node
+//! ```
+//!
+//! An invalid annotation or field does not make an object unreadable: it is [`Annotated::Broken`] or in `broken`, so that the
+//! rest of the object is used and the problem can be reported.
 
 mod admin_policy;
 mod annotation;
@@ -10,9 +15,11 @@ mod field;
 mod key;
 mod kind;
 mod labels;
+mod local_pod;
 mod namespace;
 mod node;
 mod pod;
+mod pod_options;
 mod pod_record;
 mod policy;
 mod protocol;
@@ -20,36 +27,37 @@ mod quantity;
 mod rule;
 mod service;
 mod slice;
-mod wishes;
 
 pub use admin_policy::{AdminPolicyFacts, AdminPolicySpec, BASELINE_NAME, Condition, LAST_PRIORITY, READY};
-pub use annotation::{Annotated, POD_NETWORKS, default_network};
-pub use container::{ContainerPort, Containers, HostAddress, HostPort, host_ports, standing_ports};
+pub use annotation::{Annotated, POD_NETWORKS};
+pub use container::{ContainerPort, HostAddress, HostPort};
 pub use key::{Name, ObjectKey, PodKey};
 pub use kind::ObjectKind;
 pub use labels::{LabelSelector, Labels};
+pub use local_pod::{LocalPodFacts, PodInterface, PodRoute};
 pub use namespace::{AclLogging, NamespaceFacts};
 pub use node::{
-    AgentReport, EXPECTED_NB_CFG, GatewayFacts, MANAGEMENT_MACS, NETWORK_READY, NODE_ID, NODE_SUBNETS,
-    NodeFacts,
+    AgentReport, EXPECTED_NB_CFG, GatewayFacts, MANAGEMENT_MACS, NETWORK_READY, NODE_ID, NODE_SUBNETS, NodeFacts,
 };
-pub use pod::{PodFacts, PodNetwork, one_or_many};
-pub use pod_record::{Mirror, NETWORK_ALLOCATED, PodStatus, network_condition, record_network};
+pub use pod::{PodFacts, PodNetwork};
+pub use pod_options::{PodOptions, Rate, StaticRequest};
+pub use pod_record::{AnnotationState, NETWORK_ALLOCATED, network_condition, record_network};
 pub use policy::{PolicyFacts, PolicySpec};
 pub use protocol::Protocol;
 pub use rule::{Action, Peer, PortRule, Ports, Rule};
 pub use service::{ServiceFacts, ServicePort, ServiceSpec, ServiceType};
 pub use slice::{Endpoint, Hints, SliceFacts, SlicePort, SliceSpec};
-pub use wishes::{Rate, StaticRequest, Wishes};
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use self::wishes::{EGRESS_BANDWIDTH, INGRESS_BANDWIDTH};
+use self::local_pod::STATIC_POD_UID;
+use self::pod_options::{EGRESS_BANDWIDTH, INGRESS_BANDWIDTH};
+use self::pod_record::PodStatus;
 
-/// The metadata that every object has.
+/// The metadata fields that are read.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Metadata<'a> {
@@ -68,18 +76,18 @@ struct Metadata<'a> {
     labels: Labels,
 }
 
-/// The annotations that may concern us. Others, which can be large, are skipped without a copy.
+/// Annotations that are read. Others, which can be large, are skipped without a copy.
 #[derive(Debug, Default)]
 struct Annotations(Vec<(String, String)>);
 
-/// What the annotations begin with that are read here.
-const PREFIXES: [&str; 4] = ["k8s.ovn.org/", "v1.multus-cni.io/", INGRESS_BANDWIDTH, EGRESS_BANDWIDTH];
+/// Prefixes of the annotations that are read.
+const PREFIXES: [&str; 5] = ["k8s.ovn.org/", "v1.multus-cni.io/", INGRESS_BANDWIDTH, EGRESS_BANDWIDTH, STATIC_POD_UID];
 
 impl<'de> Deserialize<'de> for Annotations {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Relevant;
+        struct ByPrefix;
 
-        impl<'de> Visitor<'de> for Relevant {
+        impl<'de> Visitor<'de> for ByPrefix {
             type Value = Annotations;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -103,11 +111,11 @@ impl<'de> Deserialize<'de> for Annotations {
             }
         }
 
-        deserializer.deserialize_any(Relevant)
+        deserializer.deserialize_any(ByPrefix)
     }
 }
 
-/// A key that is borrowed where it can be.
+/// A string, borrowed unless it has escapes.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -136,14 +144,14 @@ impl Metadata<'_> {
         }
     }
 
-    /// Its age for comparisons: timestamps of the API have one format, so text compares as time does.
+    /// The API's timestamps have one format, so their text compares as time does.
     fn created(&self) -> Box<str> {
         self.creation_timestamp.as_ref().into()
     }
 
     fn check(&self, kind: &str) -> Result<(), String> {
         if self.name.is_empty() || self.uid.is_empty() {
-            return Err(format!("a {kind} without metadata.name or metadata.uid"));
+            return Err(format!("{kind} has no metadata.name or no metadata.uid"));
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What we need to know of a Namespace.
+//! Namespaces.
 
 use std::borrow::Cow;
 
@@ -8,36 +8,36 @@ use super::annotation::shortened;
 use super::{Annotated, Labels, Metadata};
 use crate::Name;
 
-/// Says that pods of the namespace may send to each other by multicast.
+/// Annotation: `true` allows multicast among the pods of the namespace.
 const MULTICAST: &str = "k8s.ovn.org/multicast-enabled";
 
-/// Says which rules of its policies are logged, and how severe that is: `{"deny":"alert","allow":"notice"}`.
+/// Annotation: severities of ACL log entries, as in `{"deny":"alert","allow":"notice"}`.
 const LOGGING: &str = "k8s.ovn.org/acl-logging";
 const SEVERITIES: [&str; 5] = ["alert", "warning", "notice", "info", "debug"];
 
-/// Which rules of policies are logged, and how severe that is.
+/// Severities of ACL log entries; None is not logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AclLogging {
-    /// What is dropped.
+    /// Of dropped packets.
     pub deny: Option<&'static str>,
-    /// What is allowed.
+    /// Of allowed connections.
     pub allow: Option<&'static str>,
 }
 
-/// What we need to know of a Namespace.
+/// A Namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamespaceFacts {
-    /// Its name.
+    /// Unique among namespaces at one time.
     pub name: Name,
-    /// Its identity.
+    /// Tells objects apart that had the same name one after the other.
     pub uid: Box<str>,
-    /// Whether its pods may use multicast among themselves.
+    /// Only effective if multicast is enabled for the cluster.
     pub multicast: bool,
-    /// Its labels.
+    /// Policies select namespaces by them.
     pub labels: Labels,
-    /// Whether it is being deleted, with everything in it.
+    /// Whether it is being deleted, with its objects.
     pub terminating: bool,
-    /// What is logged of its policies.
+    /// Of its NetworkPolicies.
     pub logging: Annotated<AclLogging>,
 }
 
@@ -57,7 +57,7 @@ struct Status<'a> {
 }
 
 impl NamespaceFacts {
-    /// Reads the object's JSON.
+    /// Parses the object's JSON.
     pub fn parse(json: &str) -> Result<Self, String> {
         let Object { metadata, status } = serde_json::from_str(json).map_err(|error| error.to_string())?;
         metadata.check("Namespace")?;
@@ -71,7 +71,7 @@ impl NamespaceFacts {
         })
     }
 
-    /// What is logged, if anything is.
+    /// The logging settings; None if nothing is logged.
     pub fn logs(&self) -> Option<AclLogging> {
         let logging = self.logging.valid().copied();
         logging.filter(|logging| logging.deny.is_some() || logging.allow.is_some())
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn logging_is_read_or_told() {
+    fn unknown_severities_are_refused() {
         let both = AclLogging { deny: Some("alert"), allow: Some("notice") };
         assert_eq!(read_logging(r#"{"deny":"alert","allow":"notice"}"#), Ok(both));
         assert_eq!(read_logging("{}"), Ok(AclLogging::default()));

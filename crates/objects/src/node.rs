@@ -1,4 +1,4 @@
-//! What we need to know of a Node.
+//! Nodes.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -10,69 +10,69 @@ use super::annotation::{default_network, read_subnets, shortened};
 use super::{Annotated, Labels, Metadata};
 use crate::Name;
 
-/// The subnets of a node's pods.
+/// Annotation: the pod subnets of the node.
 pub const NODE_SUBNETS: &str = "k8s.ovn.org/node-subnets";
-/// The node's number, from which its join address follows.
+/// Annotation: the node ID, from which the join address follows.
 pub const NODE_ID: &str = "k8s.ovn.org/node-id";
 const GATEWAY: &str = "k8s.ovn.org/l3-gateway-config";
 const CHASSIS: &str = "k8s.ovn.org/node-chassis-id";
 const PRIMARY: &str = "k8s.ovn.org/node-primary-ifaddr";
 const HOST_CIDRS: &str = "k8s.ovn.org/host-cidrs";
-/// What `host-cidrs` was called before.
+/// The former name of `host-cidrs`.
 const HOST_ADDRESSES: &str = "k8s.ovn.org/host-addresses";
-/// The MACs of its management ports.
+/// Annotation: the MACs of the management ports, by network.
 pub const MANAGEMENT_MACS: &str = "k8s.ovn.org/node-mgmt-port-mac-addresses";
-/// What the one above was called before.
+/// The former name of `node-mgmt-port-mac-addresses`.
 const MANAGEMENT_MAC: &str = "k8s.ovn.org/node-mgmt-port-mac-address";
 
-/// The `nb_cfg` that the node's chassis must have applied: written by the controller for a chassis that lags behind, read by
-/// the node's agent.
+/// Annotation: the `nb_cfg` that the chassis must apply. Written by the controller for a chassis that lags, read by the
+/// node agent.
 pub const EXPECTED_NB_CFG: &str = "k8s.ovn.org/expected-nb-cfg";
-/// The condition that the node's agent maintains.
+/// The node condition that the node agent maintains.
 pub const NETWORK_READY: &str = "k8s.ovn.org/NodeNetworkReady";
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// What we need to know of a Node.
+/// A Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeFacts {
-    /// Its name.
+    /// Unique among nodes at one time.
     pub name: Name,
-    /// Its identity: a machine that was replaced under the same name has another one.
+    /// Differs if a machine was replaced under the same name.
     pub uid: Name,
-    /// When it was created.
+    /// `creationTimestamp`; compares as time does.
     pub created: Box<str>,
-    /// The subnets that stand on it.
+    /// From its annotation.
     pub subnets: Annotated<Vec<Prefix>>,
-    /// The number that stands on it.
+    /// The node ID of its annotation.
     pub id: Annotated<u32>,
-    /// Its gateway to the outside, as its agent found it; `Valid(None)` if it has none on purpose.
+    /// As its agent reports it; `Valid(None)` if disabled.
     pub gateway: Annotated<Option<GatewayFacts>>,
     /// The `system-id` of its Open vSwitch.
     pub chassis: Option<Box<str>>,
-    /// The host's own addresses.
+    /// All addresses of the host.
     pub host_addresses: Annotated<Box<[IpAddr]>>,
-    /// The MAC of its management port, where it is not computed.
+    /// Absent if the default, derived MAC is used.
     pub management_mac: Annotated<Mac>,
-    /// What the condition `NetworkUnavailable` says, if it is there.
+    /// The condition `NetworkUnavailable`; None if missing.
     pub network_unavailable: Option<bool>,
-    /// Whether its kubelet says that it works; unknown counts as yes.
+    /// The condition `Ready`; true if missing.
     pub ready: bool,
-    /// Its labels.
+    /// AdminNetworkPolicies select nodes by them.
     pub labels: Labels,
-    /// The zone that it stands in, if its labels say so.
+    /// The label `topology.kubernetes.io/zone`.
     pub zone: Option<Name>,
-    /// What its agent reports about itself.
+    /// Ignored by comparisons.
     pub agent: AgentReport,
 }
 
-/// What a node's agent reports about itself. It never makes two [`NodeFacts`] differ: no row depends on it, and a heartbeat
-/// must not reconcile the node.
+/// What the node agent reports about itself. All values are equal: no row depends on it, and a heartbeat must not
+/// requeue the node.
 #[derive(Debug, Clone, Default)]
 pub struct AgentReport {
     /// Whether the condition [`NETWORK_READY`] is `True`.
     pub ready: bool,
-    /// Its `lastHeartbeatTime`, as it was written.
+    /// Its `lastHeartbeatTime`, unparsed.
     pub heartbeat: Box<str>,
     /// The annotation [`EXPECTED_NB_CFG`].
     pub expected: Option<i64>,
@@ -86,20 +86,20 @@ impl PartialEq for AgentReport {
 
 impl Eq for AgentReport {}
 
-/// A node's gateway to the outside.
+/// The node's gateway to networks outside the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GatewayFacts {
-    /// How pods leave.
+    /// The path of pods' packets.
     pub mode: GatewayMode,
-    /// The name of the localnet port.
+    /// Name of the localnet port.
     pub interface_id: Box<str>,
-    /// The MAC of the external bridge.
+    /// Of the external bridge, shared with the gateway router.
     pub mac: Mac,
-    /// Its addresses.
+    /// Of the external bridge; the first of each family is the gateway router's.
     pub addresses: Box<[InterfaceAddress]>,
-    /// The routers behind it.
+    /// Default gateways.
     pub next_hops: Box<[IpAddr]>,
-    /// The VLAN of the external network.
+    /// None: untagged.
     pub vlan: Option<u16>,
 }
 
@@ -130,7 +130,7 @@ struct Condition<'a> {
 }
 
 impl NodeFacts {
-    /// Reads the object's JSON.
+    /// Parses the object's JSON.
     pub fn parse(json: &str) -> Result<Self, String> {
         let Object { metadata, status } = serde_json::from_str(json).map_err(|error| error.to_string())?;
         metadata.check("Node")?;
@@ -174,23 +174,23 @@ impl NodeFacts {
         })
     }
 
-    /// Everything on it that cannot be used.
+    /// The first invalid annotation, and why.
     pub fn broken(&self) -> Option<&str> {
         let gateway = self.gateway.broken().or(self.host_addresses.broken()).or(self.management_mac.broken());
         gateway.or(self.subnets.broken()).or(self.id.broken())
     }
 }
 
-/// A MAC that a host can have.
+/// Refuses group addresses and zero.
 fn usable(mac: Mac) -> Result<Mac, String> {
-    if mac.is_usable() { Ok(mac) } else { Err(format!("mac-address: {mac} is no interface's MAC")) }
+    if mac.is_usable() { Ok(mac) } else { Err(format!("mac-address: {mac} cannot be the MAC of an interface")) }
 }
 
 fn default_mac(text: &str) -> Result<Mac, String> {
     default_network::<String>(text)?.parse().map_err(|error: netmodel::MacError| error.to_string())
 }
 
-/// Addresses with or without a length.
+/// A JSON list of addresses, with or without prefix length.
 fn read_addresses(text: &str) -> Result<Box<[IpAddr]>, String> {
     let texts: Vec<String> = serde_json::from_str(text)
         .map_err(|error| format!("{} is not a JSON list of addresses: {error}", shortened(text)))?;
@@ -261,7 +261,7 @@ fn read_gateway(text: &str) -> Result<Option<GatewayFacts>, String> {
             text.parse::<u16>()
                 .ok()
                 .filter(|vlan| *vlan < 4095)
-                .ok_or_else(|| format!("vlan-id: {} is no VLAN (0 to 4094)", shortened(text)))?,
+                .ok_or_else(|| format!("vlan-id: {} is not a VLAN ID (0 to 4094)", shortened(text)))?,
         ),
     };
     Ok(Some(GatewayFacts {
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_node_is_read() {
+    fn a_complete_node_is_parsed() {
         let node = node(&[
             (NODE_SUBNETS, r#"{"default":["10.130.0.0/23","fd01:0:0:2::/64"]}"#),
             (NODE_ID, "7"),
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_is_named() {
+    fn invalid_annotations_are_named() {
         for (key, value) in [
             (NODE_SUBNETS, "10.130.0.0/23"),
             (NODE_ID, "seven"),

@@ -1,13 +1,13 @@
-//! A pod's network as the controller recorded it, and what the pod's annotation makes of it.
+//! The network that the controller recorded for a pod, and how the pod's annotation compares with it.
 //!
 //! ```text
 //!  status condition k8s.ovn.org/NetworkAllocated ─▶ the record: the controller writes it in one patch with the annotation
-//!  annotation with the addresses that kubelet reports ─▶ as good as a record: a pod of an older controller
+//!  annotation with the addresses that kubelet reports ─▶ counts as the record: a pod of an older controller
 //!  any other annotation ─▶ no record
 //! ```
 //!
-//! Whoever may edit a pod may write its annotations, so these prove nothing. Its status is reserved for kubelets and
-//! controllers, and no update of the pod itself changes it: what stands there was decided, not claimed.
+//! Everyone who may edit a pod may write its annotations, so these prove nothing. Its status is reserved for kubelets and
+//! controllers, and no update of the pod itself changes it.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -17,17 +17,17 @@ use serde_json::{Value, json};
 
 use super::PodNetwork;
 
-/// The type of the condition whose message is the network of a pod, in the annotation's own words.
+/// Type of the pod condition whose message is the network of the pod, in the format of the annotation.
 pub const NETWORK_ALLOCATED: &str = "k8s.ovn.org/NetworkAllocated";
 const REASON: &str = "AddressesAllocated";
 
-/// A Pod's status, as far as we read it.
+/// The fields of a Pod's status that are read.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct PodStatus<'a> {
-    /// Its phase.
+pub(super) struct PodStatus<'a> {
+    /// `Succeeded` and `Failed` are final.
     #[serde(borrow)]
-    pub phase: Cow<'a, str>,
+    pub(super) phase: Cow<'a, str>,
     #[serde(borrow)]
     conditions: Option<Vec<PodCondition<'a>>>,
     #[serde(borrow, rename = "podIPs")]
@@ -52,33 +52,33 @@ struct PodAddress<'a> {
     ip: Cow<'a, str>,
 }
 
-/// How the annotation stands to the record.
+/// How the annotation compares with the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mirror {
-    /// It says the same.
+pub enum AnnotationState {
+    /// Equal to the record.
     Same,
     /// There is no annotation.
     Absent,
-    /// There is an annotation, and no condition: of an older controller, or of somebody who had no business to write it.
+    /// There is an annotation and no condition: written by an older controller, or forged.
     Unrecorded,
-    /// It says something else: it was changed after the controller wrote it.
+    /// Changed after the controller wrote it.
     Differs,
 }
 
 impl PodStatus<'_> {
-    /// The text that may be believed, and how the annotation stands to it.
-    pub fn recorded<'s>(&'s self, annotation: Option<&'s str>) -> (Option<&'s str>, Mirror) {
+    /// The trusted text of the network, and how the annotation compares with it.
+    pub(super) fn recorded<'s>(&'s self, annotation: Option<&'s str>) -> (Option<&'s str>, AnnotationState) {
         if let Some(record) = self.condition().filter(|text| PodNetwork::read(text).is_ok()) {
-            let mirror = match annotation {
-                None => Mirror::Absent,
-                Some(text) if text == record => Mirror::Same,
-                Some(_) => Mirror::Differs,
+            let state = match annotation {
+                None => AnnotationState::Absent,
+                Some(text) if text == record => AnnotationState::Same,
+                Some(_) => AnnotationState::Differs,
             };
-            return (Some(record), mirror);
+            return (Some(record), state);
         }
         match annotation {
-            None => (None, Mirror::Absent),
-            Some(text) => (self.reports(text).then_some(text), Mirror::Unrecorded),
+            None => (None, AnnotationState::Absent),
+            Some(text) => (self.reports(text).then_some(text), AnnotationState::Unrecorded),
         }
     }
 
@@ -88,7 +88,7 @@ impl PodStatus<'_> {
         own.map(|condition| condition.message.as_ref())
     }
 
-    /// Whether kubelet reports exactly the addresses of an annotation: the pod runs with them.
+    /// Whether kubelet reports exactly the addresses of the annotation, so the pod runs with them.
     fn reports(&self, annotation: &str) -> bool {
         let reported = self.addresses.iter().flatten().map(|address| address.ip.parse::<IpAddr>().ok());
         let Some(mut reported) = reported.collect::<Option<Vec<IpAddr>>>().filter(|reported| !reported.is_empty())
@@ -96,19 +96,19 @@ impl PodStatus<'_> {
             return false;
         };
         let Ok(network) = PodNetwork::read(annotation) else { return false };
-        let mut said: Vec<IpAddr> = network.addresses.iter().map(|address| address.address()).collect();
+        let mut annotated: Vec<IpAddr> = network.addresses.iter().map(|address| address.address()).collect();
         reported.sort_unstable();
-        said.sort_unstable();
-        reported == said
+        annotated.sort_unstable();
+        reported == annotated
     }
 }
 
-/// The condition that records a pod's network; whoever writes it adds the time.
+/// The condition that records a pod's network; the caller adds `lastTransitionTime`.
 pub fn network_condition(annotation: &str) -> Value {
     json!({ "type": NETWORK_ALLOCATED, "status": "True", "reason": REASON, "message": annotation })
 }
 
-/// Records a network on an object that is held here rather than by an API server, as the patch would.
+/// Adds the record to an object in memory, as the patch does on the API server.
 pub fn record_network(object: &mut Value, annotation: &str) {
     let conditions = &mut object["status"]["conditions"];
     if !conditions.is_array() {
@@ -128,31 +128,31 @@ mod tests {
         r#"{"default":{"ip_addresses":["10.128.0.5/23","fd01::5/64"],"mac_address":"0a:58:0a:80:00:05"}}"#;
     const FORGED: &str = r#"{"default":{"ip_addresses":["10.128.0.9/23"],"mac_address":"0a:58:0a:80:00:09"}}"#;
 
-    fn recorded(status: &Value, annotation: Option<&str>) -> (Option<String>, Mirror) {
+    fn recorded(status: &Value, annotation: Option<&str>) -> (Option<String>, AnnotationState) {
         let status = status.to_string();
         let status: PodStatus<'_> = serde_json::from_str(&status).unwrap();
-        let (text, mirror) = status.recorded(annotation);
-        (text.map(str::to_owned), mirror)
+        let (text, state) = status.recorded(annotation);
+        (text.map(str::to_owned), state)
     }
 
     #[test]
-    fn the_condition_is_believed_whatever_the_annotation_says() {
+    fn the_condition_outranks_the_annotation() {
         let status = json!({ "conditions": [{"type": "Ready", "status": "False"}, network_condition(OURS)] });
-        for (annotation, mirror) in [
-            (Some(OURS), Mirror::Same),
-            (None, Mirror::Absent),
-            (Some(FORGED), Mirror::Differs),
-            (Some("x"), Mirror::Differs),
+        for (annotation, state) in [
+            (Some(OURS), AnnotationState::Same),
+            (None, AnnotationState::Absent),
+            (Some(FORGED), AnnotationState::Differs),
+            (Some("x"), AnnotationState::Differs),
         ] {
-            assert_eq!(recorded(&status, annotation), (Some(OURS.to_owned()), mirror), "{annotation:?}");
+            assert_eq!(recorded(&status, annotation), (Some(OURS.to_owned()), state), "{annotation:?}");
         }
     }
 
     #[test]
-    fn an_annotation_alone_is_believed_only_if_the_pod_runs_with_its_addresses() {
+    fn an_annotation_without_condition_counts_only_if_kubelet_reports_its_addresses() {
         let running = json!({ "podIP": "10.128.0.5", "podIPs": [{"ip": "10.128.0.5"}, {"ip": "fd01:0::5"}] });
-        let believed = (Some(OURS.to_owned()), Mirror::Unrecorded);
-        assert_eq!(recorded(&running, Some(OURS)), believed);
+        let trusted = (Some(OURS.to_owned()), AnnotationState::Unrecorded);
+        assert_eq!(recorded(&running, Some(OURS)), trusted);
         for (status, annotation) in [
             (running.clone(), FORGED),
             (running, "x"),
@@ -163,8 +163,12 @@ mod tests {
             (json!({ "conditions": [{"type": NETWORK_ALLOCATED, "status": "False", "message": OURS}] }), OURS),
             (json!({ "conditions": [{"type": NETWORK_ALLOCATED, "status": "True", "message": "x"}] }), OURS),
         ] {
-            assert_eq!(recorded(&status, Some(annotation)), (None, Mirror::Unrecorded), "{status} {annotation}");
+            assert_eq!(
+                recorded(&status, Some(annotation)),
+                (None, AnnotationState::Unrecorded),
+                "{status} {annotation}"
+            );
         }
-        assert_eq!(recorded(&json!({}), None), (None, Mirror::Absent));
+        assert_eq!(recorded(&json!({}), None), (None, AnnotationState::Absent));
     }
 }

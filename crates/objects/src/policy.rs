@@ -1,4 +1,4 @@
-//! What we need to know of a NetworkPolicy.
+//! NetworkPolicies.
 
 use std::sync::Arc;
 
@@ -11,31 +11,31 @@ use super::rule::{Action, Peer, PortRule, Ports, Rule, port_name, prefix, protoc
 use super::{Metadata, field};
 use crate::{Name, ObjectKey};
 
-/// What we need to know of a NetworkPolicy.
+/// A NetworkPolicy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyFacts {
-    /// Its name.
+    /// Unique among objects of its kind at one time.
     pub key: Arc<ObjectKey>,
-    /// Its identity.
+    /// Tells objects apart that had the same name one after the other.
     pub uid: Name,
-    /// When it was created.
+    /// `creationTimestamp`; compares as time does.
     pub created: Box<str>,
-    /// What it says. If it cannot be understood, what it said last, or else that the pods it selects are closed.
+    /// If invalid: the last valid spec, or one that isolates the selected pods.
     pub spec: Arc<PolicySpec>,
-    /// Why it cannot be understood, by the field.
+    /// The first invalid field, and why.
     pub broken: Option<Box<str>>,
-    /// Whether `spec` is what it said before it was broken.
-    pub last_good: bool,
+    /// Whether `spec` is that of an earlier version, because this one is invalid.
+    pub last_valid: bool,
 }
 
-/// What a NetworkPolicy says.
+/// The spec of a NetworkPolicy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicySpec {
-    /// Whom it is about, of its namespace.
+    /// Selects pods of its namespace.
     pub target: LabelSelector,
-    /// Who may reach them; if none, it does not say.
+    /// None: the policy does not apply to ingress. Empty: nothing is allowed.
     pub ingress: Option<Box<[Rule]>>,
-    /// Whom they may reach; if none, it does not say.
+    /// None: the policy does not apply to egress. Empty: nothing is allowed.
     pub egress: Option<Box<[Rule]>>,
 }
 
@@ -48,7 +48,7 @@ struct Object<'a> {
 }
 
 impl PolicyFacts {
-    /// Reads the object's JSON.
+    /// Parses the object's JSON.
     pub fn parse(json: &str) -> Result<Self, String> {
         let Object { metadata, spec } = serde_json::from_str(json).map_err(|error| error.to_string())?;
         metadata.check("NetworkPolicy")?;
@@ -58,43 +58,43 @@ impl PolicyFacts {
             uid: metadata.uid.as_ref().into(),
             created: metadata.created(),
             broken: read.as_ref().err().map(|why| why.as_str().into()),
-            spec: Arc::new(read.unwrap_or_else(|_| closed(&spec))),
-            last_good: false,
+            spec: Arc::new(read.unwrap_or_else(|_| isolating(&spec))),
+            last_valid: false,
         })
     }
 
-    /// The same policy said something before: that stays in force as long as what it says now cannot be understood.
-    pub fn keep_good_of(&mut self, before: &Self) {
-        if self.broken.is_some() && self.uid == before.uid && (before.broken.is_none() || before.last_good) {
+    /// If this version is invalid, takes the spec of the last valid version of the same policy.
+    pub fn keep_last_valid(&mut self, before: &Self) {
+        if self.broken.is_some() && self.uid == before.uid && (before.broken.is_none() || before.last_valid) {
             self.spec = before.spec.clone();
-            self.last_good = true;
+            self.last_valid = true;
         }
     }
 }
 
-/// What is in force of a policy that was never understood: the pods that it selects, as far as that can be read, are
-/// closed in the directions that it names.
-fn closed(spec: &Value) -> PolicySpec {
+/// The effect of an invalid policy without a valid predecessor: the selected pods (all, if the selector is invalid) are
+/// isolated in its directions.
+fn isolating(spec: &Value) -> PolicySpec {
     let target = field::get(spec, "podSelector").map(|value| LabelSelector::read(value, "spec.podSelector"));
     let (ingress, egress) = directions(spec).unwrap_or((true, true));
-    let nobody = || Box::from([]);
+    let no_rules = || Box::from([]);
     PolicySpec {
         target: target.and_then(Result::ok).unwrap_or_default(),
-        ingress: ingress.then(nobody),
-        egress: egress.then(nobody),
+        ingress: ingress.then(no_rules),
+        egress: egress.then(no_rules),
     }
 }
 
-/// Whether it is about what comes and about what goes.
+/// Whether it applies to ingress and to egress.
 fn directions(spec: &Value) -> Result<(bool, bool), String> {
     let types = field::list(spec, "policyTypes", "spec")?;
     if types.is_empty() {
-        // What comes, always; what goes, if there are rules for it.
+        // The API's default: ingress always, egress if it has rules.
         return Ok((true, !field::list(spec, "egress", "spec")?.is_empty()));
     }
     let (mut ingress, mut egress) = (false, false);
-    for (place, kind) in types.iter().enumerate() {
-        let path = format!("spec.policyTypes[{place}]");
+    for (index, kind) in types.iter().enumerate() {
+        let path = format!("spec.policyTypes[{index}]");
         match field::text(kind, &path)? {
             "Ingress" => ingress = true,
             "Egress" => egress = true,
@@ -108,24 +108,24 @@ fn read(spec: &Value) -> Result<PolicySpec, String> {
     field::only(spec, &["podSelector", "policyTypes", "ingress", "egress"], "spec")?;
     let selector = field::get(spec, "podSelector").map(|value| LabelSelector::read(value, "spec.podSelector"));
     let (ingress, egress) = directions(spec)?;
-    // Rules of a direction that the policy is not about are read all the same: they may be wrong.
-    let (comes, goes) = (rules(spec, "ingress", "from")?, rules(spec, "egress", "to")?);
+    // Rules of a direction that the policy does not apply to are validated too.
+    let (ingress_rules, egress_rules) = (rules(spec, "ingress", "from")?, rules(spec, "egress", "to")?);
     Ok(PolicySpec {
         target: selector.transpose()?.unwrap_or_default(),
-        ingress: ingress.then_some(comes),
-        egress: egress.then_some(goes),
+        ingress: ingress.then_some(ingress_rules),
+        egress: egress.then_some(egress_rules),
     })
 }
 
-fn rules(spec: &Value, direction: &str, whom: &str) -> Result<Box<[Rule]>, String> {
-    let rules = field::list(spec, direction, "spec")?.iter().enumerate().map(|(place, rule)| {
-        let path = format!("spec.{direction}[{place}]");
-        field::only(rule, &["ports", whom], &path)?;
-        let peers = field::list(rule, whom, &path)?.iter().enumerate();
-        let peers = peers.map(|(place, value)| peer(value, &format!("{path}.{whom}[{place}]")));
+fn rules(spec: &Value, direction: &str, peers_field: &str) -> Result<Box<[Rule]>, String> {
+    let rules = field::list(spec, direction, "spec")?.iter().enumerate().map(|(index, rule)| {
+        let path = format!("spec.{direction}[{index}]");
+        field::only(rule, &["ports", peers_field], &path)?;
+        let peers = field::list(rule, peers_field, &path)?.iter().enumerate();
+        let peers = peers.map(|(index, value)| peer(value, &format!("{path}.{peers_field}[{index}]")));
         let peers: Box<[Peer]> = peers.collect::<Result<_, String>>()?;
         let ports = field::list(rule, "ports", &path)?.iter().enumerate();
-        let ports = ports.map(|(place, value)| port_rule(value, &format!("{path}.ports[{place}]")));
+        let ports = ports.map(|(index, value)| port_rule(value, &format!("{path}.ports[{index}]")));
         Ok(Rule {
             action: Action::Allow,
             name: None,
@@ -151,13 +151,13 @@ fn peer(value: &Value, path: &str) -> Result<Peer, String> {
     };
     let path = format!("{path}.ipBlock");
     if pods.is_some() || namespaces.is_some() {
-        return Err(format!("{path}: cannot be together with a selector"));
+        return Err(format!("{path}: cannot be combined with a selector"));
     }
     field::only(block, &["cidr", "except"], &path)?;
     let cidr = prefix(field::required_text(block, "cidr", &path)?, &format!("{path}.cidr"))?;
     let mut except = Vec::new();
-    for (place, value) in field::list(block, "except", &path)?.iter().enumerate() {
-        let path = format!("{path}.except[{place}]");
+    for (index, value) in field::list(block, "except", &path)?.iter().enumerate() {
+        let path = format!("{path}.except[{index}]");
         let part = prefix(field::text(value, &path)?, &path)?;
         if !cidr.contains_prefix(part) || part == cidr {
             return Err(format!("{path}: {part} is not a smaller network inside {cidr}"));
@@ -175,7 +175,7 @@ fn port_rule(value: &Value, path: &str) -> Result<PortRule, String> {
     let ports = match (field::get(value, "port"), last) {
         (None, None) => Ports::All,
         (None, Some(_)) => return Err(format!("{end}: needs a port")),
-        (Some(Value::String(_)), Some(_)) => return Err(format!("{end}: cannot be together with the name of a port")),
+        (Some(Value::String(_)), Some(_)) => return Err(format!("{end}: cannot be combined with a named port")),
         (Some(Value::String(name)), None) => Ports::Named(port_name(name, &at)?),
         (Some(first), None) => {
             let port = field::port(first, &at)?;
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn directions_follow_the_rules_of_the_api() {
+    fn directions_default_as_in_the_api() {
         for (spec, directions) in [
             (json!({"podSelector": {}}), (true, false)),
             (json!({"podSelector": {}, "egress": [{}]}), (true, true)),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_read() {
+    fn rules_are_parsed() {
         let policy = policy(json!({"podSelector": {"matchLabels": {"app": "web"}}, "ingress": [
             {"from": [{"podSelector": {}}, {"namespaceSelector": {}, "podSelector": {"matchLabels": {"a": "b"}}},
                 {"ipBlock": {"cidr": "10.0.0.1/8", "except": ["10.1.0.0/16"]}}],
@@ -233,13 +233,13 @@ mod tests {
         assert!(
             matches!(&peers[2], Peer::Block { cidr, except } if cidr.to_string() == "10.0.0.0/8" && except.len() == 1)
         );
-        assert_eq!(rules[0].ports[0], PortRule { protocol: super::super::Protocol::Tcp, ports: Ports::Range(80, 80) });
+        assert_eq!(rules[0].ports[0], PortRule { protocol: crate::Protocol::Tcp, ports: Ports::Range(80, 80) });
         assert_eq!(rules[0].ports[3].ports, Ports::Named("http".into()));
         assert_eq!((rules[1].peers.is_none(), rules[1].ports.len()), (true, 0));
     }
 
     #[test]
-    fn what_cannot_be_is_named_and_closes() {
+    fn invalid_policies_name_the_field_and_isolate() {
         for (spec, field) in [
             (json!("x"), "spec: "),
             (json!({"podSelector": {}, "rules": []}), "spec.rules: "),

@@ -1,8 +1,8 @@
-//! The transport protocols.
+//! Transport protocols.
 
 use super::annotation::shortened;
 
-/// A transport protocol.
+/// A transport protocol with ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protocol {
     /// TCP.
@@ -14,10 +14,10 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// All of them.
+    /// Every protocol that Kubernetes knows.
     pub const ALL: [Self; 3] = [Self::Tcp, Self::Udp, Self::Sctp];
 
-    /// As Kubernetes calls it.
+    /// Upper case, as in the API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tcp => "TCP",
@@ -26,8 +26,8 @@ impl Protocol {
         }
     }
 
-    /// As OVN calls it.
-    pub fn word(self) -> &'static str {
+    /// Lower case, as in OVN's match expressions and load balancers.
+    pub fn ovn_name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
             Self::Udp => "udp",
@@ -35,12 +35,12 @@ impl Protocol {
         }
     }
 
-    /// Reads the API's name.
+    /// Parses the API's name.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|protocol| protocol.name() == text)
     }
 
-    /// Reads a field; what is not said is TCP.
+    /// Parses a field; TCP if it is missing.
     pub(super) fn read(field: &str, text: Option<&str>) -> Result<Self, String> {
         let text = text.unwrap_or("TCP");
         Self::parse(text).ok_or_else(|| format!("{field}: {} is none of TCP, UDP, SCTP", shortened(text)))

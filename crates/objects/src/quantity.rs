@@ -1,9 +1,9 @@
 //! Quantities as Kubernetes writes them, such as `10M`, `1.5Gi` or `2e6`.
 
-/// More digits than this say nothing that matters.
+/// Longer numbers are refused.
 const MOST_DIGITS: usize = 24;
 
-/// A quantity as a whole number, rounded up; none if it is not one, or too large for any use.
+/// A quantity as an integer, rounded up; None if invalid or too large.
 pub(super) fn parse(text: &str) -> Option<u128> {
     let text = text.strip_prefix('+').unwrap_or(text);
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -21,7 +21,7 @@ pub(super) fn parse(text: &str) -> Option<u128> {
     if tens < 0 { Some(value.div_ceil(power)) } else { value.checked_mul(power) }
 }
 
-/// What a suffix stands for: a factor, and a power of ten.
+/// A suffix as a factor and a power of ten.
 fn scale(suffix: &str) -> Option<(u128, i32)> {
     const DECIMAL: [(&str, i32); 10] =
         [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
@@ -29,8 +29,8 @@ fn scale(suffix: &str) -> Option<(u128, i32)> {
     if let Some((_, tens)) = DECIMAL.into_iter().find(|(known, _)| *known == suffix) {
         return Some((1, tens));
     }
-    if let Some(place) = BINARY.into_iter().position(|known| known == suffix) {
-        return Some((1 << (10 * (place + 1)), 0));
+    if let Some(index) = BINARY.into_iter().position(|known| known == suffix) {
+        return Some((1 << (10 * (index + 1)), 0));
     }
     let exponent = suffix.strip_prefix(['e', 'E'])?;
     Some((1, exponent.parse().ok()?))
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities_are_read_as_the_api_reads_them() {
+    fn quantities_parse_as_in_the_api() {
         for (text, value) in [
             ("10M", 10_000_000),
             ("1G", 1_000_000_000),

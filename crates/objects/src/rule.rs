@@ -1,4 +1,4 @@
-//! The rules that all kinds of policies are made of: who, over which ports.
+//! Rules, as all kinds of policies have them: peers and ports.
 
 use std::net::IpAddr;
 
@@ -11,23 +11,23 @@ use super::labels::LabelSelector;
 use super::protocol::Protocol;
 use crate::Name;
 
-/// Which ports of a protocol.
+/// Ports of a protocol.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ports {
-    /// All.
+    /// All ports.
     All,
-    /// From one to another, both included.
+    /// First and last port, inclusive.
     Range(u16, u16),
-    /// Those that containers call so.
+    /// Container ports of this name.
     Named(Name),
 }
 
 /// Ports of one protocol.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PortRule {
-    /// The protocol.
+    /// Never a wildcard.
     pub protocol: Protocol,
-    /// Its ports.
+    /// Of the destination.
     pub ports: Ports,
 }
 
@@ -36,47 +36,47 @@ pub struct PortRule {
 pub enum Peer {
     /// Pods, of the selected namespaces or of the policy's own.
     Pods {
-        /// Whose pods; the policy's own namespace if none.
+        /// None: the policy's own namespace.
         namespaces: Option<LabelSelector>,
-        /// Which of them.
+        /// Of these namespaces.
         pods: LabelSelector,
     },
-    /// Nodes.
+    /// Addresses of the selected nodes.
     Nodes(LabelSelector),
-    /// Addresses, without some.
+    /// Addresses outside the cluster's pods.
     Block {
-        /// These.
+        /// Included.
         cidr: Prefix,
-        /// But not these.
+        /// Excluded parts of it.
         except: Box<[Prefix]>,
     },
 }
 
-/// What a rule does.
+/// The effect of a rule that matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// The connection may be.
+    /// Later tiers are not evaluated.
     Allow,
-    /// It may not.
+    /// Packets are dropped.
     Deny,
-    /// Others decide.
+    /// NetworkPolicies and the baseline decide.
     Pass,
 }
 
-/// One rule.
+/// A rule of a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// What it does.
+    /// Always `Allow` in a NetworkPolicy.
     pub action: Action,
-    /// What the administrator calls it.
+    /// Only for people.
     pub name: Option<Name>,
-    /// With whom; with everybody if none.
+    /// None: everything.
     pub peers: Option<Box<[Peer]>>,
-    /// Over which ports; over all, and all protocols, if empty.
+    /// Empty: all ports of all protocols.
     pub ports: Box<[PortRule]>,
 }
 
-/// Reads a protocol; TCP if it is missing.
+/// Parses the field `protocol`; TCP if it is missing.
 pub(super) fn protocol(value: &Value, path: &str) -> Result<Protocol, String> {
     let Some(name) = field::get(value, "protocol") else { return Ok(Protocol::Tcp) };
     let path = format!("{path}.protocol");
@@ -84,26 +84,26 @@ pub(super) fn protocol(value: &Value, path: &str) -> Result<Protocol, String> {
     Protocol::parse(name).ok_or_else(|| format!("{path}: {} is none of TCP, UDP, SCTP", shortened(name)))
 }
 
-/// Reads a network; bits behind its length do not matter.
+/// Parses a network; host bits may be set.
 pub(super) fn prefix(text: &str, path: &str) -> Result<Prefix, String> {
-    let wrong = || format!("{path}: {} is no network, as in 10.0.0.0/8", shortened(text));
+    let wrong = || format!("{path}: {} is not a network such as 10.0.0.0/8", shortened(text));
     let (address, length) = text.split_once('/').ok_or_else(wrong)?;
     let address: IpAddr = address.parse().map_err(|_| wrong())?;
     let length: u8 = length.parse().map_err(|_| wrong())?;
     Prefix::containing(address, length).map_err(|_| wrong())
 }
 
-/// Reads the name of a port: as the API allows it, so that it can be part of other names.
+/// Parses a port name by the API's rules, so that it can be part of other names.
 pub(super) fn port_name(text: &str, path: &str) -> Result<Name, String> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let letter = text.bytes().any(|byte| byte.is_ascii_lowercase());
     if text.len() > 15 || !letter || !text.bytes().all(plain) {
         let text = shortened(text);
         if text.parse::<u16>().is_ok() {
-            return Err(format!("{path}: {text} is a text, and a number of a port is none: write it without quotes"));
+            return Err(format!("{path}: {text} is a string: write port numbers without quotes"));
         }
         return Err(format!(
-            "{path}: {text} is no name of a port (at most 15 lower-case letters, digits and '-', one letter at least)"
+            "{path}: {text} is not a port name (at most 15 lower-case letters, digits and '-', one letter at least)"
         ));
     }
     Ok(text.into())

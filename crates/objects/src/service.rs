@@ -1,4 +1,4 @@
-//! What we need to know of a Service.
+//! Services.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -13,80 +13,80 @@ use super::annotation::shortened;
 use super::{Metadata, Protocol};
 use crate::{Name, ObjectKey};
 
-/// Whoever is named here serves the Service instead of us.
+/// Label: another proxy serves the Service.
 const FOREIGN_PROXY: &str = "service.kubernetes.io/service-proxy-name";
-/// Whatever has this label, Service or EndpointSlice, is not proxied, as with kube-proxy.
+/// Label of Services and EndpointSlices that are not proxied, as with kube-proxy.
 pub(super) const HEADLESS: &str = "service.kubernetes.io/headless";
 
-/// Each is a flow on every node and several in OVN; a thousand of them cost northd a second.
+/// Limit of external addresses times ports. Each is a flow on every node and several in OVN; a thousand cost northd 1 s.
 const MOST_EXTERNAL: usize = 4096;
 
-/// How long a client stays with its endpoint where nothing is said, and the longest that the API allows.
+/// The longest affinity timeout that the API allows, in seconds.
 const LONGEST_AFFINITY: i64 = 86_400;
 
-/// What we need to know of a Service.
+/// A Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceFacts {
-    /// Its name.
+    /// Unique among objects of its kind at one time.
     pub key: Arc<ObjectKey>,
-    /// Its identity.
+    /// Tells objects apart that had the same name one after the other.
     pub uid: Name,
-    /// When it was created.
+    /// `creationTimestamp`; compares as time does.
     pub created: Box<str>,
-    /// What it asks for; none if there is nothing for us to do.
+    /// None if nothing is proxied: headless, `ExternalName`, without an address yet, or of another proxy.
     pub spec: Option<Box<ServiceSpec>>,
-    /// Which field cannot be used, and why. The rest of it is then not to be relied on.
+    /// The first invalid field, and why; `spec` is None then.
     pub broken: Option<Box<str>>,
 }
 
-/// What a Service asks for.
+/// The fields of a Service that affect the network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceSpec {
-    /// What it is reached by.
+    /// `type`.
     pub kind: ServiceType,
-    /// Its addresses inside the cluster.
+    /// One of each family at most.
     pub cluster_ips: Box<[IpAddr]>,
-    /// Its ports.
+    /// Without duplicates of protocol and port, node port or name.
     pub ports: Box<[ServicePort]>,
-    /// Addresses that somebody sends to our nodes.
+    /// `externalIPs`; routed to the nodes by others.
     pub external_ips: Box<[IpAddr]>,
-    /// Addresses that a load balancer in front of us has for it and passes on as they are.
+    /// Addresses of load balancers with `ipMode: VIP`, which keep the destination address.
     pub ingress_ips: Box<[IpAddr]>,
-    /// From where these may be used; empty is from everywhere.
+    /// Clients that may use `ingress_ips`; empty means all.
     pub source_ranges: Box<[Prefix]>,
-    /// A client stays with its endpoint.
+    /// `sessionAffinity: ClientIP`.
     pub affinity: bool,
-    /// Clients inside the cluster get endpoints of their own node only.
+    /// `internalTrafficPolicy: Local`.
     pub internal_local: bool,
-    /// Clients outside of the cluster get endpoints of the node that they came to only.
+    /// `externalTrafficPolicy: Local`: endpoints of the node that the client reached.
     pub external_local: bool,
-    /// Endpoints count before they are ready.
+    /// `publishNotReadyAddresses`.
     pub publish_not_ready: bool,
-    /// Where load balancers ask whether a node has endpoints of it.
+    /// Load balancers ask there whether the node has endpoints.
     pub health_check_node_port: Option<u16>,
 }
 
-/// What a Service is reached by.
+/// `type`; each includes the ones before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServiceType {
-    /// Addresses inside the cluster.
+    /// Cluster IPs.
     ClusterIp,
-    /// And a port of every node.
+    /// Also a port of every node.
     NodePort,
-    /// And a load balancer in front of the cluster.
+    /// Also addresses of an external load balancer.
     LoadBalancer,
 }
 
 /// One port of a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServicePort {
-    /// Its name, which its endpoints' ports share; empty if it is the only one.
+    /// Equal to the name of the endpoints' port; empty if the port is the only one.
     pub name: Box<str>,
-    /// Its protocol.
+    /// TCP unless given.
     pub protocol: Protocol,
-    /// The port.
+    /// At the Service's own addresses.
     pub port: u16,
-    /// The port of every node.
+    /// None for type ClusterIP.
     pub node_port: Option<u16>,
 }
 
@@ -100,7 +100,7 @@ struct Object<'a> {
     status: Status<'a>,
 }
 
-/// A text that is borrowed where it can be.
+/// A string, borrowed unless it has escapes.
 #[derive(Deserialize)]
 struct Word<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -178,8 +178,7 @@ struct Ingress<'a> {
 }
 
 impl ServiceFacts {
-    /// Reads the object's JSON. A field that cannot be used does not make the object unreadable: it is named in
-    /// [`ServiceFacts::broken`].
+    /// Parses the object's JSON. An invalid field is no error but in [`ServiceFacts::broken`].
     pub fn parse(json: &str) -> Result<Self, String> {
         let Object { metadata, spec, status } = serde_json::from_str(json).map_err(|error| error.to_string())?;
         metadata.check("Service")?;
@@ -206,13 +205,13 @@ impl Spec<'_> {
             Some("NodePort") => ServiceType::NodePort,
             Some("LoadBalancer") => ServiceType::LoadBalancer,
             Some("ExternalName") => return Ok(None),
-            Some(other) => return Err(format!("spec.type: {} is no type of Service", shortened(other))),
+            Some(other) => return Err(format!("spec.type: {} is not a Service type", shortened(other))),
         };
         let cluster_ips: Vec<&Word<'_>> = match &self.cluster_ips {
             Some(many) if !many.is_empty() => many.iter().collect(),
             _ => self.cluster_ip.iter().collect(),
         };
-        // Headless: its clients ask for the endpoints themselves. One that has no address yet gets it soon.
+        // Headless, or without an address yet.
         if cluster_ips.iter().any(|ip| ip.0 == "None") || cluster_ips.iter().all(|ip| ip.0.is_empty()) {
             return Ok(None);
         }
@@ -230,12 +229,12 @@ impl Spec<'_> {
             external_ips: addresses("spec.externalIPs", external)?,
             ingress_ips: match kind {
                 ServiceType::LoadBalancer => status.read_ingress()?,
-                // What is left of a former life.
+                // Left over from another type.
                 ServiceType::ClusterIp | ServiceType::NodePort => Box::default(),
             },
             source_ranges: ranges
                 .enumerate()
-                .map(|(place, range)| read_range(place, &range.0))
+                .map(|(index, range)| read_range(index, &range.0))
                 .collect::<Result<_, _>>()?,
             affinity: self.read_affinity()?,
             internal_local: local("internalTrafficPolicy", &self.internal_traffic_policy)?,
@@ -249,8 +248,8 @@ impl Spec<'_> {
         let entries = (spec.external_ips.len() + spec.ingress_ips.len()) * spec.ports.len();
         if entries > MOST_EXTERNAL {
             return Err(format!(
-                "spec.externalIPs: with ingress addresses and all ports these are {entries} load-balancer entries: a Service may \
-                 have {MOST_EXTERNAL}, or all nodes would be busy with it alone"
+                "spec.externalIPs: external and ingress addresses times ports are {entries} load-balancer entries, more than the \
+                 {MOST_EXTERNAL} that one Service may have"
             ));
         }
         Ok(Some(spec))
@@ -259,8 +258,8 @@ impl Spec<'_> {
     fn read_ports(&self, kind: ServiceType) -> Result<Box<[ServicePort]>, String> {
         let (mut numbers, mut node_ports, mut names) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         let mut ports = Vec::new();
-        for (place, port) in self.ports.iter().flatten().enumerate() {
-            let field = format!("spec.ports[{place}]");
+        for (index, port) in self.ports.iter().flatten().enumerate() {
+            let field = format!("spec.ports[{index}]");
             let name = port.name.as_ref().map_or("", |name| &*name.0);
             let read = ServicePort {
                 name: name.into(),
@@ -272,16 +271,16 @@ impl Spec<'_> {
                 },
             };
             if !numbers.insert((read.protocol, read.port)) {
-                return Err(format!("{field}.port: {} {} is there twice", read.protocol.name(), read.port));
+                return Err(format!("{field}.port: {} {} is a duplicate", read.protocol.name(), read.port));
             }
             if let Some(node_port) = read.node_port.filter(|node_port| !node_ports.insert((read.protocol, *node_port)))
             {
-                return Err(format!("{field}.nodePort: {} {node_port} is there twice", read.protocol.name()));
+                return Err(format!("{field}.nodePort: {} {node_port} is a duplicate", read.protocol.name()));
             }
             if !names.insert(name) {
-                return Err(format!("{field}.name: {} is there twice", shortened(name)));
+                return Err(format!("{field}.name: {} is a duplicate", shortened(name)));
             }
-            // What is left of a former life opens nothing.
+            // A node port left over from another type is not opened.
             let open = kind != ServiceType::ClusterIp;
             ports.push(ServicePort { node_port: read.node_port.filter(|_| open), ..read });
         }
@@ -307,12 +306,12 @@ impl Spec<'_> {
 }
 
 impl Status<'_> {
-    /// The addresses that are passed on as they are: what the load balancer in front of us answers itself is not ours.
+    /// Addresses of load balancers with `ipMode: VIP`; with `Proxy`, the load balancer terminates connections itself.
     fn read_ingress(&self) -> Result<Box<[IpAddr]>, String> {
         let mut read: Vec<IpAddr> = Vec::new();
         let ingress = self.load_balancer.iter().flat_map(|balancer| balancer.ingress.iter().flatten());
-        for (place, ingress) in ingress.enumerate() {
-            let field = format!("status.loadBalancer.ingress[{place}]");
+        for (index, ingress) in ingress.enumerate() {
+            let field = format!("status.loadBalancer.ingress[{index}]");
             match ingress.ip_mode.as_ref().map(|mode| &*mode.0) {
                 None | Some("" | "VIP") => {}
                 Some("Proxy") => continue,
@@ -328,16 +327,16 @@ impl Status<'_> {
     }
 }
 
-/// A port's number.
+/// A port, never 0.
 pub(super) fn number(field: fmt::Arguments<'_>, number: i64) -> Result<u16, String> {
     let read = u16::try_from(number).ok().filter(|port| *port != 0);
-    read.ok_or_else(|| format!("{field}: {number} is no port (1 to 65535)"))
+    read.ok_or_else(|| format!("{field}: {number} is not a port (1 to 65535)"))
 }
 
 fn addresses<'a>(field: &str, words: impl Iterator<Item = &'a Word<'a>>) -> Result<Box<[IpAddr]>, String> {
     let mut read: Vec<IpAddr> = Vec::new();
-    for (place, word) in words.enumerate() {
-        let address = address(format_args!("{field}[{place}]"), &word.0)?;
+    for (index, word) in words.enumerate() {
+        let address = address(format_args!("{field}[{index}]"), &word.0)?;
         if !read.contains(&address) {
             read.push(address);
         }
@@ -345,21 +344,21 @@ fn addresses<'a>(field: &str, words: impl Iterator<Item = &'a Word<'a>>) -> Resu
     Ok(read.into())
 }
 
-/// An address that a machine can have.
+/// A unicast address, not of loopback.
 pub(super) fn address(field: fmt::Arguments<'_>, text: &str) -> Result<IpAddr, String> {
     let address: IpAddr = text.parse().map_err(|_| format!("{field}: {} is not an IP address", shortened(text)))?;
-    let nobody = match address {
+    let not_unicast = match address {
         IpAddr::V4(four) => four.is_broadcast(),
         IpAddr::V6(six) => six.to_ipv4_mapped().is_some(),
     };
-    if nobody || address.is_unspecified() || address.is_loopback() || address.is_multicast() {
-        return Err(format!("{field}: {address} is no address that packets can be sent to from elsewhere"));
+    if not_unicast || address.is_unspecified() || address.is_loopback() || address.is_multicast() {
+        return Err(format!("{field}: {address} is not a unicast address that other hosts can reach"));
     }
     Ok(address)
 }
 
-/// The API takes a network with any of its addresses in front of its length.
-fn read_range(place: usize, text: &str) -> Result<Prefix, String> {
+/// Host bits may be set, as the API allows.
+fn read_range(index: usize, text: &str) -> Result<Prefix, String> {
     let text = text.trim();
     let read = text.split_once('/').and_then(|(address, length)| {
         let length = length.parse().ok().filter(|_| length.bytes().all(|byte| byte.is_ascii_digit()))?;
@@ -367,12 +366,11 @@ fn read_range(place: usize, text: &str) -> Result<Prefix, String> {
     });
     read.ok_or_else(|| {
         let field = "spec.loadBalancerSourceRanges";
-        format!("{field}[{place}]: {} is no network, as in 192.0.2.0/24", shortened(text))
+        format!("{field}[{index}]: {} is not a network such as 192.0.2.0/24", shortened(text))
     })
 }
 
 #[cfg(test)]
-// What is written down on the spot is passed as it is.
 #[allow(clippy::needless_pass_by_value)]
 mod tests {
     use serde_json::{Value, json};
@@ -386,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_service_is_read() {
+    fn a_complete_service_is_parsed() {
         let spec = json!({"type": "LoadBalancer", "clusterIP": "172.30.0.7", "clusterIPs": ["172.30.0.7", "fd02::7"],
             "ports": [{"name": "http", "port": 80, "nodePort": 30080}, {"name": "dns", "protocol": "UDP", "port": 80}],
             "externalIPs": ["192.0.2.7"], "loadBalancerSourceRanges": ["198.51.100.0/24 "],
@@ -403,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn some_are_not_ours() {
+    fn headless_and_foreign_services_have_no_spec() {
         for spec in [
             json!({"type": "ExternalName", "externalName": "example.com"}),
             json!({"clusterIP": "None", "ports": [{"port": 80}]}),
@@ -424,11 +422,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_is_named() {
+    fn invalid_fields_are_named() {
         let good = json!({"clusterIP": "172.30.0.7", "ports": [{"port": 80}]});
         assert_eq!(service(good.clone(), json!({})).broken, None);
         for (field, value, named) in [
-            // As large, as small and as odd as they come: the API server's own checks may be off.
+            // The API server's own validation may be off.
             ("type", json!("Odd"), "spec.type"),
             ("clusterIPs", json!(["172.30.0.7", "x"]), "spec.clusterIPs[1]"),
             ("externalIPs", json!(["x"]), "spec.externalIPs[0]"),
@@ -477,20 +475,20 @@ mod tests {
             let status = json!({"loadBalancer": {"ingress": ingress}});
             let why = service(balanced.clone(), status.clone()).broken.unwrap();
             assert!(why.starts_with(&format!("{named}: ")), "{why}");
-            // What is left of a former life as another type is not looked at.
+            // Ignored if left over from another type.
             assert_eq!(service(good.clone(), status).broken, None);
         }
     }
 
     #[test]
-    fn what_is_not_known_yet_does_not_matter() {
+    fn unknown_fields_are_ignored() {
         let spec = json!({"clusterIP": "172.30.0.7", "trafficDistribution": "PreferOddNodes", "odd": {"odder": [1]},
             "ports": [{"port": 80, "appProtocol": "odd", "odd": true}]});
         assert_eq!(service(spec, json!({"odd": 7})).broken, None);
     }
 
     #[test]
-    fn a_range_may_be_written_by_any_of_its_addresses() {
+    fn host_bits_of_source_ranges_are_ignored() {
         let spec = json!({"type": "LoadBalancer", "clusterIP": "172.30.0.7", "ports": [{"port": 80}],
             "loadBalancerSourceRanges": [" 192.0.2.7/24 ", "2001:db8::7/64"]});
         let ranges: Vec<String> =

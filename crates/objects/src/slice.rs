@@ -1,4 +1,4 @@
-//! What we need to know of an EndpointSlice.
+//! EndpointSlices.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -14,61 +14,61 @@ use crate::{Name, ObjectKey};
 
 const SERVICE: &str = "kubernetes.io/service-name";
 
-/// What we need to know of an EndpointSlice.
+/// An EndpointSlice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SliceFacts {
-    /// Its name.
+    /// Unique among objects of its kind at one time.
     pub key: Arc<ObjectKey>,
-    /// Its identity.
+    /// Tells objects apart that had the same name one after the other.
     pub uid: Name,
-    /// When it was created.
+    /// `creationTimestamp`; compares as time does.
     pub created: Box<str>,
-    /// The Service that its endpoints stand behind, in the same namespace.
+    /// In the same namespace; None if headless.
     pub service: Option<Arc<ObjectKey>>,
-    /// Its endpoints; none where they are not addresses.
+    /// Empty for `addressType: FQDN`.
     pub spec: SliceSpec,
-    /// Which field cannot be used, and why.
+    /// The first invalid field, and why; `spec` is empty then.
     pub broken: Option<Box<str>>,
 }
 
 /// Endpoints, and the ports that each of them has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SliceSpec {
-    /// Their ports.
+    /// Ports that all endpoints have.
     pub ports: Box<[SlicePort]>,
-    /// The endpoints.
+    /// All of one family.
     pub endpoints: Box<[Endpoint]>,
 }
 
-/// One port of endpoints.
+/// A port of endpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlicePort {
-    /// Its name, as the Service's port has it.
+    /// Equal to the name of the Service's port.
     pub name: Box<str>,
-    /// Its protocol.
+    /// TCP unless given.
     pub protocol: Protocol,
-    /// The port.
+    /// The target port, not the Service's.
     pub port: u16,
 }
 
-/// One endpoint.
+/// An endpoint with its conditions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Its address: those behind the first are the same endpoint.
+    /// The first address; further ones are of the same endpoint.
     pub address: IpAddr,
-    /// The node that it is on.
+    /// None if outside the cluster, or unknown.
     pub node: Option<Name>,
-    /// Whether it works; unknown counts as yes.
+    /// True if missing.
     pub ready: bool,
-    /// Whether it still answers, though it may be on its way out.
+    /// Whether it answers, even if terminating; `ready` if missing.
     pub serving: bool,
-    /// Whether it is on its way out.
+    /// Whether its pod is being deleted.
     pub terminating: bool,
-    /// Whom it is meant for, if somebody said so.
+    /// From topology-aware routing.
     pub hints: Option<Box<Hints>>,
 }
 
-/// Whom an endpoint is meant for.
+/// The clients that an endpoint is meant for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hints {
     /// Clients in these zones.
@@ -90,7 +90,7 @@ struct Object<'a> {
     endpoints: Option<Vec<Raw<'a>>>,
 }
 
-/// A text that is borrowed where it can be.
+/// A string, borrowed unless it has escapes.
 #[derive(Deserialize)]
 struct Word<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -140,12 +140,11 @@ struct For<'a> {
 }
 
 impl SliceFacts {
-    /// Reads the object's JSON. A field that cannot be used does not make the object unreadable: it is named in
-    /// [`SliceFacts::broken`].
+    /// Parses the object's JSON. An invalid field is no error but in [`SliceFacts::broken`].
     pub fn parse(json: &str) -> Result<Self, String> {
         let object: Object<'_> = serde_json::from_str(json).map_err(|error| error.to_string())?;
         object.metadata.check("EndpointSlice")?;
-        // Of a Service without an address, or of one that is to be treated so: nobody's to proxy, and there may be many.
+        // Not proxied; there may be many, so nothing of them is kept.
         let headless = object.metadata.label(HEADLESS).is_some();
         let (spec, broken) = match if headless { Ok(SliceSpec::default()) } else { object.read() } {
             Ok(spec) => (spec, None),
@@ -176,29 +175,29 @@ impl Object<'_> {
             }
         };
         let mut ports: Vec<SlicePort> = Vec::new();
-        for (place, port) in self.ports.iter().flatten().enumerate() {
-            // No number means every port, which no Service asks for.
+        for (index, port) in self.ports.iter().flatten().enumerate() {
+            // Without a number it means all ports, which no Service uses.
             let Some(number_) = port.port else { continue };
             let protocol = port.protocol.as_ref().map(|word| &*word.0);
             let name = port.name.as_ref().map_or("", |name| &*name.0);
             if ports.iter().any(|known| &*known.name == name) {
-                return Err(format!("ports[{place}].name: {} is there twice", shortened(name)));
+                return Err(format!("ports[{index}].name: {} is a duplicate", shortened(name)));
             }
             ports.push(SlicePort {
                 name: name.into(),
-                protocol: Protocol::read(&format!("ports[{place}].protocol"), protocol)?,
-                port: number(format_args!("ports[{place}].port"), number_)?,
+                protocol: Protocol::read(&format!("ports[{index}].protocol"), protocol)?,
+                port: number(format_args!("ports[{index}].port"), number_)?,
             });
         }
         let endpoints = self.endpoints.iter().flatten().enumerate();
-        let endpoints = endpoints.map(|(place, endpoint)| endpoint.read(place, v6)).collect::<Result<_, _>>()?;
+        let endpoints = endpoints.map(|(index, endpoint)| endpoint.read(index, v6)).collect::<Result<_, _>>()?;
         Ok(SliceSpec { ports: ports.into(), endpoints })
     }
 }
 
 impl Raw<'_> {
-    fn read(&self, place: usize, v6: bool) -> Result<Endpoint, String> {
-        let field = format_args!("endpoints[{place}].addresses");
+    fn read(&self, index: usize, v6: bool) -> Result<Endpoint, String> {
+        let field = format_args!("endpoints[{index}].addresses");
         let text = self.addresses.first().map_or("", |address| &*address.0);
         let address = address(field, text)?;
         if address.is_ipv6() != v6 {
@@ -221,7 +220,6 @@ impl Raw<'_> {
 }
 
 #[cfg(test)]
-// What is written down on the spot is passed as it is.
 #[allow(clippy::needless_pass_by_value)]
 mod tests {
     use serde_json::{Value, json};
@@ -239,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_slice_is_read() {
+    fn a_complete_slice_is_parsed() {
         let endpoint = json!({"addresses": ["10.128.0.5"], "nodeName": "n1", "conditions": {"ready": false, "serving": true,
             "terminating": true}, "hints": {"forZones": [{"name": "a"}]}});
         let read = slice(json!({"endpoints": [endpoint, {"addresses": ["10.128.0.6"]}]}));
@@ -251,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn one_with_the_headless_label_is_no_services() {
+    fn a_slice_with_the_headless_label_has_no_service() {
         let metadata = json!({"name": "web-1", "namespace": "default", "uid": "u",
             "labels": {SERVICE: "web", HEADLESS: ""}});
         let read = slice(json!({"metadata": metadata, "endpoints": [{"addresses": ["10.128.0.6"]}]}));
@@ -259,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_is_named() {
+    fn invalid_fields_are_named() {
         for (more, named) in [
             (json!({"addressType": "Odd"}), "addressType"),
             (json!({"ports": [{"port": 70_000}]}), "ports[0].port"),

@@ -1,13 +1,13 @@
 //! What a pod gets, from what was written on it: the interface, the port, and the answer to the runtime.
 
-use cni::{Address, Answer, Attachment, Interface};
+use cni::{AddResult, Address, Attachment, Interface, Route};
 use netmodel::InterfaceAddress;
+use objects::PodKey;
 use ovsdb::uuid::Uuid;
 use sha2::{Digest as _, Sha256};
-use topology::identity::PodKey;
 
 use crate::kernel::pod_link::PodLink;
-use crate::pods::Wanted;
+use crate::pods::PodConfig;
 use crate::switch::rows::PodPort;
 
 /// What the names of our ends on the host begin with.
@@ -38,7 +38,7 @@ fn alias(key: &PodKey) -> String {
 }
 
 /// The interface.
-pub(super) fn link(attachment: &Attachment, wanted: &Wanted, mtu: u32, userspace: bool) -> PodLink {
+pub(super) fn link(attachment: &Attachment, wanted: &PodConfig, mtu: u32, userspace: bool) -> PodLink {
     PodLink {
         host: host_end(attachment),
         alias: alias(&wanted.key),
@@ -46,13 +46,13 @@ pub(super) fn link(attachment: &Attachment, wanted: &Wanted, mtu: u32, userspace
         mac: wanted.network.mac,
         mtu,
         addresses: wanted.network.addresses.to_vec(),
-        routes: wanted.network.all_routes(),
+        routes: wanted.network.all_routes().map(|route| Route { destination: route.destination, via: route.via }).collect(),
         userspace,
     }
 }
 
 /// The port.
-pub(super) fn port(attachment: &Attachment, wanted: &Wanted, namespace: &str, rows: (Uuid, Uuid)) -> PodPort {
+pub(super) fn port(attachment: &Attachment, wanted: &PodConfig, namespace: &str, rows: (Uuid, Uuid)) -> PodPort {
     let addresses: Vec<String> = wanted.network.addresses.iter().map(ToString::to_string).collect();
     let (port_row, interface_row) = rows;
     PodPort {
@@ -70,7 +70,7 @@ pub(super) fn port(attachment: &Attachment, wanted: &Wanted, namespace: &str, ro
 }
 
 /// What the runtime is told.
-pub(super) fn answer(link: &PodLink, wanted: &Wanted, namespace: &str) -> Answer {
+pub(super) fn answer(link: &PodLink, wanted: &PodConfig, namespace: &str) -> AddResult {
     let end = |name: &str, mac: String, sandbox| Interface { name: name.to_owned(), mac, mtu: link.mtu, sandbox };
     let address = |address: &InterfaceAddress| Address {
         address: address.address(),
@@ -78,14 +78,14 @@ pub(super) fn answer(link: &PodLink, wanted: &Wanted, namespace: &str) -> Answer
         gateway: wanted.network.gateway_of(*address),
         interface: 1,
     };
-    Answer {
+    AddResult {
         interfaces: vec![
             end(&link.host, String::new(), None),
             end(&link.inside, link.mac.to_string(), Some(namespace.to_owned())),
         ],
         addresses: link.addresses.iter().map(address).collect(),
         routes: link.routes.clone(),
-        ..Answer::default()
+        ..AddResult::default()
     }
 }
 

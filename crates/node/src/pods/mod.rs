@@ -1,18 +1,13 @@
 //! The pods of this node, by one watch: what the CNI server waits for, and which ports of the host lead to them.
 
-mod facts;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cni::{Code, Failure, PodReference};
 use kubernetes::{Api, ApiError, Identity, Observed, Resource, Watch};
+use objects::{Annotated, HostPort, LocalPodFacts, PodInterface, PodKey};
 use tokio::sync::{Notify, Semaphore, watch};
-use topology::identity::PodKey;
-use topology::objects::{Annotated, HostPort};
-
-pub use facts::{PodFacts, PodNetwork};
 
 /// So many pods are asked for by name at once at most.
 const QUESTIONS: usize = 4;
@@ -41,7 +36,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    pods: BTreeMap<Arc<PodKey>, Arc<PodFacts>>,
+    pods: BTreeMap<Arc<PodKey>, Arc<LocalPodFacts>>,
     /// Those that a list has not told yet.
     marked: BTreeSet<Arc<PodKey>>,
     waiting: BTreeMap<Arc<PodKey>, Arc<Notify>>,
@@ -51,18 +46,18 @@ struct State {
 
 /// A pod that is to be wired, and how.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct PodConfig {
     /// Its name.
     pub key: Arc<PodKey>,
     /// Its identity.
     pub uid: Box<str>,
     /// Its network.
-    pub network: Arc<PodNetwork>,
+    pub network: Arc<PodInterface>,
     /// The ports of the host that lead to it.
     pub host_ports: Box<[HostPort]>,
 }
 
-impl Wanted {
+impl PodConfig {
     /// Whether all its host ports are among those that are open.
     pub fn has_open_host_ports(&self, open: &Published) -> bool {
         self.host_ports.iter().all(|wanted| {
@@ -87,7 +82,7 @@ impl Pods {
         };
         let pods = Self { shared: Arc::new(shared) };
         let resource = Resource::all("/api/v1", "pods").fields(&format!("spec.nodeName={node}"));
-        tokio::spawn(pods.clone().follow(kubernetes::watch(api, resource, PodFacts::parse)));
+        tokio::spawn(pods.clone().follow(kubernetes::watch(api, resource, LocalPodFacts::parse)));
         pods
     }
 
@@ -107,7 +102,7 @@ impl Pods {
     }
 
     /// What a sandbox's pod is to be wired with, once that is known. Has no limit of its own.
-    pub async fn wanted(&self, pod: &PodReference) -> Result<Wanted, Failure> {
+    pub async fn wanted(&self, pod: &PodReference) -> Result<PodConfig, Failure> {
         let key = Arc::new(PodKey::new(&pod.namespace, &pod.name));
         let waiter = self.waiter(&key);
         loop {
@@ -116,7 +111,7 @@ impl Pods {
             // Before the look: a change between the look and the waiting is not missed.
             changed.as_mut().enable();
             let known = self.state().pods.get(&key).cloned();
-            let same = |facts: &PodFacts| pod.uid.as_deref().is_none_or(|uid| facts.is(uid));
+            let same = |facts: &LocalPodFacts| pod.uid.as_deref().is_none_or(|uid| facts.has_uid(uid));
             let found = match known {
                 Some(facts) if same(&facts) => self.judge(&facts)?,
                 // The runtime may know of it before we do.
@@ -186,7 +181,7 @@ impl Pods {
     }
 
     /// What it is to be wired with; none if that is not known yet.
-    fn judge(&self, facts: &PodFacts) -> Result<Option<Wanted>, Failure> {
+    fn judge(&self, facts: &LocalPodFacts) -> Result<Option<PodConfig>, Failure> {
         let (key, node) = (&facts.key, &*facts.node);
         if node != self.shared.node {
             let message = format!("pod {key} is on node {node:?}, and this is {:?}", self.shared.node);
@@ -204,7 +199,7 @@ impl Pods {
             Annotated::Absent => Ok(None),
             Annotated::Valid(network) => {
                 let host_ports = facts.host_ports.clone();
-                Ok(Some(Wanted { key: key.clone(), uid: facts.uid.clone(), network: network.clone(), host_ports }))
+                Ok(Some(PodConfig { key: key.clone(), uid: facts.uid.clone(), network: network.clone(), host_ports }))
             }
             Annotated::Broken(why) => Err(Failure::new(
                 Code::InvalidConfiguration,
@@ -214,13 +209,13 @@ impl Pods {
         }
     }
 
-    async fn ask(&self, key: &PodKey) -> Result<PodFacts, ApiError> {
+    async fn ask(&self, key: &PodKey) -> Result<LocalPodFacts, ApiError> {
         // It is never closed.
         let _permit = self.shared.questions.acquire().await.ok();
         let path = format!("/api/v1/namespaces/{}/pods/{}", key.namespace, key.name);
         let json = self.shared.api.get(&path).await?;
         let json = std::str::from_utf8(&json).map_err(|error| ApiError::Unreadable(error.to_string()))?;
-        PodFacts::parse(json).map_err(ApiError::Unreadable)
+        LocalPodFacts::parse(json).map_err(ApiError::Unreadable)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -232,7 +227,7 @@ impl Pods {
         Waiter { pods: self.clone(), key: key.clone(), notify }
     }
 
-    async fn follow(self, mut watch: Watch<PodFacts>) {
+    async fn follow(self, mut watch: Watch<LocalPodFacts>) {
         let mut batch = Vec::with_capacity(BATCH);
         while watch.next_batch(&mut batch, BATCH).await > 0 {
             for event in batch.drain(..) {
@@ -243,18 +238,18 @@ impl Pods {
         tracing::error!("the watch of this node's pods has ended");
     }
 
-    fn take(&self, event: Observed<PodFacts>) {
+    fn take(&self, event: Observed<LocalPodFacts>) {
         let mut state = self.state();
         match event {
             Observed::Relisting => state.marked = state.pods.keys().cloned().collect(),
             Observed::Upsert(facts) => state.put(facts),
             Observed::Deleted(identity) => state.forget(&identity),
-            Observed::Unreadable { object, error } => {
+            Observed::Malformed { object, error } => {
                 tracing::warn!(pod = format!("{}/{}", object.namespace, object.name), error, "cannot be read");
-                state.put(PodFacts {
+                state.put(LocalPodFacts {
                     key: Arc::new(PodKey::new(&object.namespace, &object.name)),
                     uid: object.uid.as_str().into(),
-                    mirrored: None,
+                    static_uid: None,
                     node: self.shared.node.as_str().into(),
                     host_network: false,
                     finished: false,
@@ -274,7 +269,7 @@ impl Pods {
                 drop(state);
                 self.shared.listed.send_if_modified(|listed| !std::mem::replace(listed, true));
             }
-            Observed::Trouble(why) => {
+            Observed::Failed(why) => {
                 tracing::warn!(why, "this node's pods cannot be watched");
                 state.trouble = Some(why);
             }
@@ -289,7 +284,7 @@ impl Pods {
         }
         let state = self.state();
         let mut published = Vec::new();
-        let mut asking: Vec<&Arc<PodFacts>> =
+        let mut asking: Vec<&Arc<LocalPodFacts>> =
             state.pods.values().filter(|facts| !facts.host_ports.is_empty()).collect();
         // Of two that ask for one port the older has it, here as in the controller.
         asking.sort_by_key(|facts| (&facts.created, &facts.key));
@@ -312,7 +307,7 @@ impl Pods {
 }
 
 impl State {
-    fn put(&mut self, facts: PodFacts) {
+    fn put(&mut self, facts: LocalPodFacts) {
         let key = facts.key.clone();
         self.marked.remove(&key);
         if self.pods.get(&key).is_none_or(|known| **known != facts) {

@@ -1,5 +1,5 @@
-//! What few pods ask for, beside what all of them get: addresses of their own choice, limits, ports of their node. It stands
-//! apart, so that the many others cost nothing for it.
+//! Optional requests of pods: static addresses, bandwidth limits, host ports. Apart from [`PodFacts`](super::PodFacts), so
+//! that the many pods without any need no memory for them.
 
 use std::net::IpAddr;
 
@@ -8,55 +8,55 @@ use netmodel::Mac;
 use super::annotation::shortened;
 use super::{Annotated, HostPort, quantity};
 
-/// How much a pod may get.
+/// Limits what the pod receives.
 pub(super) const INGRESS_BANDWIDTH: &str = "kubernetes.io/ingress-bandwidth";
-/// How much a pod may send.
+/// Limits what the pod sends.
 pub(super) const EGRESS_BANDWIDTH: &str = "kubernetes.io/egress-bandwidth";
 
-/// The limits that Kubernetes takes for a bandwidth, in bits per second: 1k and 1P.
+/// The bandwidths that Kubernetes accepts, in bits per second: 1k to 1P.
 const BITS: std::ops::RangeInclusive<u128> = 1000..=1_000_000_000_000_000;
 
-/// What few pods ask for.
+/// Optional requests of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Wishes {
-    /// The addresses that it asks for.
+pub struct PodOptions {
+    /// Static addresses and MAC.
     pub request: Annotated<StaticRequest>,
-    /// How much it may get at most.
+    /// Limit of what it receives.
     pub ingress: Annotated<Rate>,
-    /// How much it may send at most.
+    /// Limit of what it sends.
     pub egress: Annotated<Rate>,
-    /// Ports of its node that lead to it, in order.
+    /// Sorted, without duplicates.
     pub host_ports: Box<[HostPort]>,
 }
 
-/// Addresses that a pod asks for.
+/// Addresses that a pod requests.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StaticRequest {
-    /// Addresses; empty leaves the choice to us.
+    /// Empty: the controller chooses.
     pub addresses: Box<[IpAddr]>,
-    /// A MAC, if it wants one.
+    /// None: derived from the address.
     pub mac: Option<Mac>,
 }
 
-/// A bandwidth in kilobits per second, as the database has room for it.
+/// A bandwidth in kilobits per second, the unit of OVN's QoS rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate(pub u32);
 
-impl Wishes {
-    /// Nothing at all is kept as nothing.
-    pub(super) fn kept(self) -> Option<Box<Self>> {
+impl PodOptions {
+    /// None if nothing is requested.
+    pub(super) fn boxed_if_any(self) -> Option<Box<Self>> {
         (self != Self::default()).then(|| Box::new(self))
     }
 }
 
 impl Rate {
-    /// Reads a bandwidth in bits per second.
+    /// Parses a quantity of bits per second.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         let bits = quantity::parse(text).filter(|bits| BITS.contains(bits));
         let bits = bits.ok_or_else(|| {
-            format!("{} is no bandwidth in bits per second from 1k to 1P, such as 10M or 1G", shortened(text))
+            format!("{} is not a bandwidth in bits per second from 1k to 1P, such as 10M or 1G", shortened(text))
         })?;
-        // What is more than the database has room for, four terabits, is more than there is.
+        // The column's maximum, 4 Tbit/s, is more than any interface has.
         Ok(Self(u32::try_from(bits / 1000).unwrap_or(u32::MAX)))
     }
 }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bandwidths_are_kilobits() {
+    fn rates_are_in_kilobits() {
         for (text, rate) in [("10M", 10_000), ("1k", 1), ("1.5G", 1_500_000), ("1P", u32::MAX)] {
             assert_eq!(Rate::read(text), Ok(Rate(rate)), "{text}");
         }
