@@ -1,21 +1,19 @@
-//! The Container Network Interface as data: what a runtime asks for, and what it is told.
+//! The Container Network Interface as data: requests, network configurations, results and errors.
 //!
 //! ```text
-//!  body of the plugin's POST ──▶ Request { command, attachment, configuration } ──▶ … ──▶ Answer | Failure ──▶ JSON
+//!  body of the plugin's POST ──▶ Request { command, attachment, configuration } ──▶ … ──▶ AddResult | Failure ──▶ JSON
 //! ```
 //!
-//! Everything that comes in is checked here: names, versions, addresses. What leaves has the shape of the version that was
-//! asked for.
+//! All input is validated here: names, versions, paths. Results and errors have the form of the requested CNI version.
 
-mod answer;
+mod add_result;
 mod attachment;
-mod base64;
 mod configuration;
 mod failure;
 mod request;
 mod version;
 
-pub use answer::{Address, Answer, Dns, Interface, Route};
+pub use add_result::{AddResult, Address, Dns, Interface, Route};
 pub use attachment::{Attachment, PodReference};
 pub use configuration::Configuration;
 pub use failure::{Code, Failure};

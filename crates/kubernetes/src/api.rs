@@ -14,25 +14,25 @@ use crate::calls::{Calls, Outcome, Verb};
 use crate::config::{self, ConfigError, chain};
 use crate::error::ApiError;
 
-/// What carries a request.
+/// HTTP client stack.
 pub(crate) type Service = BoxCloneSyncService<Request<Full<Bytes>>, Response<Incoming>, BoxError>;
 
-/// How long a call may take unless [`Api::with_timeout`] says otherwise.
+/// Default limit of a call; see [`Api::with_timeout`].
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// No answer is longer: a page of 500 objects of etcd's usual largest size would be 750 MiB, and is not ours to hold.
-const LONGEST_ANSWER: usize = 256 << 20;
-/// Of an answer that tells of an error, not more than this is read.
+/// Longest accepted response, in bytes. 500 objects of etcd's usual largest size would be 750 MiB.
+const LONGEST_RESPONSE: usize = 256 << 20;
+/// Of an error response, at most this many bytes are read.
 const LONGEST_ERROR: usize = 1 << 20;
 
-/// How a patch is to be read.
+/// Type of a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patch {
-    /// RFC 7396: what is named is set, `null` deletes. A `metadata.uid` or `resourceVersion` in it must match,
-    /// or else it is [`ApiError::Conflict`].
+    /// RFC 7396: named fields are set, `null` deletes. A `metadata.uid` or `resourceVersion` in it must match,
+    /// else the call fails with [`ApiError::Conflict`].
     Merge,
     /// RFC 6902: a list of operations, with tests.
     Json,
-    /// Kubernetes' own: lists of built-in types are merged by their keys.
+    /// Strategic merge patch: lists of built-in types are merged by key.
     Strategic,
     /// Server-side apply; the path must name a `fieldManager`.
     Apply,
@@ -51,12 +51,12 @@ impl Patch {
 
 /// One API server, as one user. Cheap to clone; clones share connections and counts.
 ///
-/// Connections: kube's TLS offers the server HTTP/1.1 only, so every call in flight has a connection of its own, taken
-/// from a pool without an upper bound, and idle ones are closed after a minute. Calls are therefore never queued here;
-/// a caller that starts a thousand at once opens a thousand connections, and bounds itself if it does not want that.
-/// In return a watch whose consumer is slow holds back nobody else, as it would on a shared HTTP/2 connection.
+/// kube's TLS negotiates HTTP/1.1 only, so every call in flight has its own connection, from a pool without an upper
+/// bound; idle ones are closed after a minute. Calls are never queued: a caller that starts a thousand at once opens a
+/// thousand connections. In return a slow watch consumer does not delay other calls, as it would on a shared HTTP/2
+/// connection.
 ///
-/// Nothing is tried again: whoever calls knows better what a second try means.
+/// Calls are not retried: only the caller knows whether that is safe.
 #[derive(Debug, Clone)]
 pub struct Api {
     inner: Arc<Inner>,
@@ -77,10 +77,10 @@ impl std::fmt::Debug for Inner {
 }
 
 impl Api {
-    /// Connects as a kubeconfig says: the named file, or else what KUBECONFIG names, or else as the pod that we are.
+    /// Configured by `file`, else by KUBECONFIG, else by the pod's service account.
     ///
-    /// Sends nothing yet. Tokens in files and of credential plugins are renewed by kube as they expire, and so is the
-    /// pod's CA bundle; client certificates are read once.
+    /// Sends no request. kube renews tokens from files and credential plugins, and the pod's CA bundle; client
+    /// certificates are read once.
     pub async fn from_kubeconfig(file: Option<&Path>, context: Option<&str>) -> Result<Self, ConfigError> {
         let config = config::load(file, context).await?;
         let server = config.cluster_url.to_string();
@@ -90,61 +90,61 @@ impl Api {
         Ok(Self { inner: Arc::new(inner), timeout: TIMEOUT })
     }
 
-    /// The same, with another limit for each call.
+    /// A clone with another limit per call.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Self {
         Self { inner: self.inner.clone(), timeout }
     }
 
-    /// The server's address.
+    /// URL of the server.
     pub fn server(&self) -> &str {
         &self.inner.server
     }
 
-    /// The namespace of the kubeconfig's context or of our pod.
+    /// Namespace of the kubeconfig's context, or of the pod.
     pub fn namespace(&self) -> &str {
         &self.inner.namespace
     }
 
-    /// How many calls there were.
+    /// Counters of calls.
     pub fn calls(&self) -> &Calls {
         &self.inner.calls
     }
 
-    /// Reads.
+    /// Reads an object and returns its JSON.
     pub async fn get(&self, path: &str) -> Result<Vec<u8>, ApiError> {
         self.call(Verb::Get, Method::GET, path, None, Vec::new()).await
     }
 
-    /// Creates; the path is the collection's.
+    /// Creates an object; `path` is that of the collection.
     pub async fn post(&self, path: &str, body: Vec<u8>) -> Result<Vec<u8>, ApiError> {
         self.call(Verb::Post, Method::POST, path, Some("application/json"), body).await
     }
 
-    /// Replaces. With a `resourceVersion` in the body only if nobody else did meanwhile.
+    /// Replaces an object. A `resourceVersion` in the body makes it fail with [`ApiError::Conflict`] if the object changed.
     pub async fn put(&self, path: &str, body: Vec<u8>) -> Result<Vec<u8>, ApiError> {
         self.call(Verb::Put, Method::PUT, path, Some("application/json"), body).await
     }
 
-    /// Changes a part.
+    /// Changes parts of an object.
     pub async fn patch(&self, path: &str, patch: Patch, body: Vec<u8>) -> Result<Vec<u8>, ApiError> {
         self.call(Verb::Patch, Method::PATCH, path, Some(patch.content_type()), body).await
     }
 
-    /// Deletes; the body may hold `DeleteOptions` (preconditions) or nothing.
+    /// Deletes an object; `options` is a `DeleteOptions` (preconditions) or empty.
     pub async fn delete(&self, path: &str, options: Vec<u8>) -> Result<Vec<u8>, ApiError> {
         let content_type = (!options.is_empty()).then_some("application/json");
         self.call(Verb::Delete, Method::DELETE, path, content_type, options).await
     }
 
-    /// Reads a page of a list.
+    /// Reads one page of a list.
     pub(crate) async fn list(&self, path: &str, accept: &'static str) -> Result<Vec<u8>, ApiError> {
         let mut request = request(Method::GET, path, None, Vec::new())?;
         request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
-        self.within(Verb::List, async { read(self.send(request).await?.into_body(), LONGEST_ANSWER).await }).await
+        self.within(Verb::List, async { read(self.send(request).await?.into_body(), LONGEST_RESPONSE).await }).await
     }
 
-    /// Opens a stream; the limit is for its beginning.
+    /// Opens a stream; the limit applies until the response starts.
     pub(crate) async fn open(&self, path: &str, accept: &'static str) -> Result<Incoming, ApiError> {
         let mut request = request(Method::GET, path, None, Vec::new())?;
         request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
@@ -160,7 +160,7 @@ impl Api {
         body: Vec<u8>,
     ) -> Result<Vec<u8>, ApiError> {
         let request = request(method, path, content_type, body)?;
-        self.within(verb, async { read(self.send(request).await?.into_body(), LONGEST_ANSWER).await }).await
+        self.within(verb, async { read(self.send(request).await?.into_body(), LONGEST_RESPONSE).await }).await
     }
 
     async fn within<T>(&self, verb: Verb, work: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
@@ -170,7 +170,7 @@ impl Api {
         result
     }
 
-    /// Sends a request; an answer other than success is an error with the server's words.
+    /// Sends a request; a status other than success becomes an error with the server's message.
     async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, ApiError> {
         let answer = self.inner.service.clone().oneshot(request).await.map_err(|error| {
             ApiError::Transport(format!("cannot reach {}: {}", self.inner.server, chain(error.as_ref())))
@@ -179,9 +179,9 @@ impl Api {
             return Ok(answer);
         }
         let (head, body) = answer.into_parts();
-        // The status says what happened even if its explanation does not arrive.
+        // The status counts even if the body cannot be read.
         let body = read(body, LONGEST_ERROR).await.unwrap_or_default();
-        Err(ApiError::from_answer(head.status, &head.headers, &body))
+        Err(ApiError::from_response(head.status, &head.headers, &body))
     }
 }
 
@@ -195,19 +195,18 @@ fn request(
     if let Some(content_type) = content_type {
         request = request.header(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     }
-    request
-        .body(Full::from(body))
-        .map_err(|error| ApiError::Invalid(format!("no request can be made to {path}: {error}")))
+    request.body(Full::from(body)).map_err(|error| ApiError::Invalid(format!("invalid request path {path}: {error}")))
 }
 
-/// Reads a body to its end, into one piece of memory.
+/// Reads a whole body.
 async fn read(mut body: Incoming, limit: usize) -> Result<Vec<u8>, ApiError> {
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| ApiError::Transport(format!("the answer broke off: {}", chain(&error))))?;
+        let frame =
+            frame.map_err(|error| ApiError::Transport(format!("the response was cut off: {}", chain(&error))))?;
         let Some(data) = frame.data_ref() else { continue };
         if bytes.len() + data.len() > limit {
-            return Err(ApiError::Unreadable(format!("it is longer than {limit} bytes")));
+            return Err(ApiError::Unreadable(format!("longer than {limit} bytes")));
         }
         bytes.extend_from_slice(data);
     }

@@ -1,25 +1,25 @@
-//! Counts of calls: plain atomics that a metrics layer reads.
+//! Counters of calls, for metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::ApiError;
 
-/// What a call does, as Kubernetes names it in its own metrics and roles.
+/// Verb of a call, as in Kubernetes' metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verb {
     /// Reads one object.
     Get,
-    /// Reads a page of objects.
+    /// Reads one page of objects.
     List,
     /// Opens a watch.
     Watch,
-    /// Creates.
+    /// Creates an object.
     Post,
-    /// Replaces.
+    /// Replaces an object.
     Put,
-    /// Changes a part.
+    /// Changes parts of an object.
     Patch,
-    /// Deletes.
+    /// Deletes an object.
     Delete,
 }
 
@@ -30,19 +30,19 @@ pub enum Outcome {
     Success,
     /// 4xx.
     Refused,
-    /// 5xx, or an answer that makes no sense.
+    /// 5xx, or a response that cannot be parsed.
     Server,
-    /// No answer in time.
+    /// No response in time.
     Timeout,
-    /// No connection, or it broke.
+    /// No connection, or it was cut off.
     Transport,
 }
 
 impl Verb {
-    /// All of them.
+    /// In the order of declaration.
     pub const ALL: [Self; 7] = [Self::Get, Self::List, Self::Watch, Self::Post, Self::Put, Self::Patch, Self::Delete];
 
-    /// As a label.
+    /// Label value in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -57,10 +57,10 @@ impl Verb {
 }
 
 impl Outcome {
-    /// All of them.
+    /// In the order of declaration.
     pub const ALL: [Self; 5] = [Self::Success, Self::Refused, Self::Server, Self::Timeout, Self::Transport];
 
-    /// As a label.
+    /// Label value in metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Success => "2xx",
@@ -82,17 +82,17 @@ impl Outcome {
     }
 }
 
-/// Calls by verb and outcome, since the `Api` was made. All clones of an `Api` share them.
+/// Calls by verb and outcome since the `Api` was created; clones of the `Api` share them.
 #[derive(Debug, Default)]
 pub struct Calls([[AtomicU64; Outcome::ALL.len()]; Verb::ALL.len()]);
 
 impl Calls {
-    /// How many calls of this verb ended so.
+    /// Number of calls of this verb with this outcome.
     pub fn count(&self, verb: Verb, outcome: Outcome) -> u64 {
         self.0[verb as usize][outcome as usize].load(Ordering::Relaxed)
     }
 
-    /// Every count.
+    /// All counters, zeros included.
     pub fn iter(&self) -> impl Iterator<Item = (Verb, Outcome, u64)> + '_ {
         Verb::ALL
             .into_iter()
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_kept_apart() {
+    fn verbs_and_outcomes_are_counted_separately() {
         let calls = Calls::default();
         calls.add(Verb::Get, Outcome::Success);
         calls.add(Verb::Get, Outcome::Success);

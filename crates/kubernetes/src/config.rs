@@ -1,4 +1,4 @@
-//! Where the API server is and who we are: from a kubeconfig or from the pod's service account, by kube.
+//! Server address and credentials, from a kubeconfig or from the pod's service account, by kube.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,50 +14,50 @@ use tower::{BoxError, ServiceBuilder, ServiceExt};
 
 use crate::api::Service;
 
-/// A connection could not be set up; nothing was sent.
+/// The configuration is unusable; no request was sent.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file cannot be used.
+    /// Invalid kubeconfig.
     #[error("cannot use the kubeconfig {file}: {problem}; {remedy}")]
     Kubeconfig {
-        /// Its path, or the whole of KUBECONFIG.
+        /// Path of the file, or the value of KUBECONFIG.
         file: String,
-        /// What is wrong.
+        /// Cause.
         problem: String,
-        /// What to do.
+        /// How to fix it.
         remedy: &'static str,
     },
-    /// There is no file, and this is no pod.
+    /// Neither a kubeconfig nor a service account.
     #[error(
         "no Kubernetes API server is known: KUBECONFIG is not set and this is not a pod with a service account \
          ({problem}); name a kubeconfig, or run with a mounted service account token"
     )]
     Nowhere {
-        /// What is missing of the service account.
+        /// What the service account lacks.
         problem: String,
     },
-    /// Credentials or certificates cannot be used.
+    /// Invalid credentials or certificates.
     #[error("cannot use the credentials or certificates for {server}: {problem}")]
     Credentials {
-        /// The API server.
+        /// URL of the API server.
         server: String,
-        /// What is wrong.
+        /// Cause.
         problem: String,
     },
 }
 
-/// A peer that is silent for so long is gone: bounds what a dead API server costs the calls that are in flight.
+/// TCP timeout for unacknowledged data: bounds how long calls to a dead API server hang.
 const DEAD_AFTER: Duration = Duration::from_secs(15);
-/// For the TCP connection alone.
+/// Limit of the TCP connection alone.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// Unused connections are closed after this.
+/// Idle connections are closed after this.
 const IDLE_FOR: Duration = Duration::from_secs(60);
 
-/// The API server of a pod that cannot use the cluster's own address for it.
+/// URL of the API server for a pod that cannot use the Service `kubernetes`.
 const SERVER_VARIABLE: &str = "K8S_APISERVER";
 
-/// Reads the configuration: the named file, or else what KUBECONFIG names, or else the pod's service
-/// account, with the server that K8S_APISERVER names.
+/// Reads the configuration: the named file, else KUBECONFIG, else the pod's service
+/// account with the server of K8S_APISERVER.
 pub(crate) async fn load(file: Option<&Path>, context: Option<&str>) -> Result<Config, ConfigError> {
     let (name, kubeconfig) = match file {
         Some(path) => (path.display().to_string(), Kubeconfig::read_from(path)),
@@ -70,12 +70,12 @@ pub(crate) async fn load(file: Option<&Path>, context: Option<&str>) -> Result<C
                 if let Some(context) = context {
                     return Err(ConfigError::Kubeconfig {
                         file: "(none: KUBECONFIG is not set)".into(),
-                        problem: format!("it should hold the context {context}"),
-                        remedy: "name the file that does",
+                        problem: format!("context {context} is requested"),
+                        remedy: "set the kubeconfig that has it",
                     });
                 }
                 let config = Config::incluster().map_err(|error| ConfigError::Nowhere { problem: chain(&error) })?;
-                return elsewhere(config, std::env::var(SERVER_VARIABLE).ok());
+                return with_server(config, std::env::var(SERVER_VARIABLE).ok());
             }
         },
     };
@@ -91,26 +91,26 @@ pub(crate) async fn load(file: Option<&Path>, context: Option<&str>) -> Result<C
     if proxied {
         return Err(ConfigError::Kubeconfig {
             file: name,
-            problem: "its cluster sets proxy-url".into(),
-            remedy: "proxies are not supported; name an API server that can be reached directly",
+            problem: "the cluster sets proxy-url".into(),
+            remedy: "proxies are not supported; use an API server that is reachable directly",
         });
     }
     Ok(config)
 }
 
-/// The service account's configuration, for the server that the pod was told instead of the cluster's own address for it:
-/// that address is a Service's, which whoever makes the network cannot use before there is one.
-fn elsewhere(mut config: Config, server: Option<String>) -> Result<Config, ConfigError> {
+/// The service account's configuration with another server: the default address is a Service, which does not work before
+/// this project has set up the network.
+fn with_server(mut config: Config, server: Option<String>) -> Result<Config, ConfigError> {
     if let Some(server) = server.filter(|server| !server.is_empty()) {
         let parsed = server.parse::<http::Uri>().ok().filter(|uri| uri.scheme().is_some() && uri.host().is_some());
         config.cluster_url = parsed.ok_or_else(|| ConfigError::Nowhere {
-            problem: format!("{SERVER_VARIABLE}={server:?} is no address such as https://10.0.0.1:6443"),
+            problem: format!("{SERVER_VARIABLE}={server:?} is not a URL such as https://10.0.0.1:6443"),
         })?;
     }
     Ok(config)
 }
 
-/// Whether a kubeconfig can be read, with the files that it names. Asks no server and starts no credential plugin.
+/// Checks a kubeconfig and the files that it refers to. Contacts no server and starts no credential plugin.
 pub async fn check_kubeconfig(file: &Path) -> Result<(), ConfigError> {
     load(Some(file), None).await.map(drop)
 }
@@ -118,21 +118,20 @@ pub async fn check_kubeconfig(file: &Path) -> Result<(), ConfigError> {
 fn remedy(error: &KubeconfigError) -> &'static str {
     match error {
         KubeconfigError::ReadConfig(..) | KubeconfigError::FindPath => "check the path and its permissions",
-        KubeconfigError::CurrentContextNotSet => "set current-context in it, or name a context",
-        KubeconfigError::LoadContext(_) => "name one of its contexts (kubectl config get-contexts)",
+        KubeconfigError::CurrentContextNotSet => "set its current-context, or choose a context",
+        KubeconfigError::LoadContext(_) => "choose one of its contexts (kubectl config get-contexts)",
         KubeconfigError::LoadClusterOfContext(_) | KubeconfigError::MissingClusterUrl => {
-            "give its context a cluster with a server"
+            "set a cluster with a server in its context"
         }
         KubeconfigError::LoadCertificateAuthority(_)
         | KubeconfigError::LoadClientCertificate(_)
         | KubeconfigError::LoadClientKey(_)
-        | KubeconfigError::ParseCertificates(_) => "check the certificate files that it names",
+        | KubeconfigError::ParseCertificates(_) => "check its certificate files",
         _ => "check it with kubectl --kubeconfig",
     }
 }
 
-/// Whether the chosen cluster asks for a proxy. (HTTPS_PROXY is ignored on purpose: it is meant for the way out of a
-/// site, and the API server is in it.)
+/// Whether the chosen cluster sets a proxy. HTTPS_PROXY is ignored on purpose: it is for traffic that leaves a site.
 fn names_proxy(kubeconfig: &Kubeconfig, context: Option<&str>) -> bool {
     let context = context.or(kubeconfig.current_context.as_deref());
     let cluster = kubeconfig
@@ -148,17 +147,17 @@ fn names_proxy(kubeconfig: &Kubeconfig, context: Option<&str>) -> bool {
         .any(|proxy| !proxy.is_empty())
 }
 
-/// Makes the stack that carries requests: headers, token, base address, pool of connections, TLS.
+/// Builds the HTTP stack: headers, token, base URL, connection pool, TLS.
 pub(crate) async fn connect(mut config: Config) -> Result<Service, ConfigError> {
     let server = config.cluster_url.to_string();
     let failed = |problem: String| ConfigError::Credentials { server: server.clone(), problem };
     config.headers.push((header::USER_AGENT, HeaderValue::from_static(crate::USER_AGENT)));
-    // kube asks rustls for the process's provider. Where a build has several, that would be nobody's choice.
+    // kube uses the process's rustls provider, which is ambiguous if a build has several.
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // It fails if somebody chose one in this moment, which is as good.
+        // Fails if another thread installed one meanwhile, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
-    // Credential plugins are programs, and kube waits for them.
+    // Credential plugins are programs, and kube blocks on them.
     tokio::task::spawn_blocking(move || stack(&config))
         .await
         .map_err(|error| failed(error.to_string()))?
@@ -188,8 +187,8 @@ fn stack(config: &Config) -> Result<Service, kube::Error> {
     Ok(Service::new(service.map_err(Into::into)))
 }
 
-/// An error with its causes, each once: the outermost words alone ("client error (Connect)") help nobody. Of each the first
-/// line: what a parser shows below is a piece of the file, which may hold a secret.
+/// An error with its causes, each once. First lines only: parsers quote pieces of the file below, which may contain
+/// secrets.
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let line = |error: &dyn std::error::Error| error.to_string().lines().next().unwrap_or_default().trim().to_owned();
     let mut text = line(error);

@@ -1,80 +1,80 @@
-//! How calls to the API server fail, told apart by what a caller does about it.
+//! Errors of API calls, by how a caller reacts.
 
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode, header};
 use serde::Deserialize;
 
-/// A call that did not succeed. Messages are the server's own where it gave one.
+/// A call that failed, with the server's message if there is one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ApiError {
-    /// 404: no such object, or no such type of object.
+    /// 404: no such object or type.
     #[error("not found: {0}")]
     NotFound(String),
-    /// 409: the object is not as the caller believed (resourceVersion, uid); read it again. A patch for another uid
-    /// is refused with 422, and is told as what it is.
+    /// 409: the object changed (resourceVersion, uid); read it again. Also a patch for another uid, which the server
+    /// rejects with 422.
     #[error("conflict: {0}")]
     Conflict(String),
-    /// 409 for a creation: the name is taken.
-    #[error("exists already: {0}")]
+    /// 409 of a creation: the name is in use.
+    #[error("already exists: {0}")]
     AlreadyExists(String),
     /// 410: the resourceVersion or the continue token is too old; list again.
     #[error("gone: {0}")]
     Gone(String),
-    /// 400 or 422: the object or the request is wrong; trying again does not help.
+    /// 400 or 422: invalid object or request; a retry does not help.
     #[error("invalid: {0}")]
     Invalid(String),
-    /// 403: our role lacks a right.
+    /// 403: RBAC does not allow it.
     #[error("forbidden: {0}")]
     Forbidden(String),
-    /// 401: the server does not accept who we say we are.
+    /// 401: invalid credentials.
     #[error("unauthorized: {0}")]
     Unauthorized(String),
-    /// 429: the server asks for patience.
+    /// 429: the server throttles.
     #[error("too many requests: {message}")]
     TooMany {
-        /// How long it wants us to wait, if it said.
+        /// `Retry-After`, if given.
         retry_after: Option<Duration>,
-        /// Its words.
+        /// Message of the server.
         message: String,
     },
-    /// Any other refusal.
-    #[error("refused with status {status}: {message}")]
+    /// Any other 4xx.
+    #[error("rejected with status {status}: {message}")]
     Refused {
-        /// The HTTP status.
+        /// HTTP status code.
         status: u16,
-        /// The server's words.
+        /// Message of the server.
         message: String,
     },
-    /// 5xx: the server, etcd, a webhook or an aggregated API is in trouble.
+    /// 5xx: the server, etcd, a webhook or an aggregated API failed.
     #[error("server error {status}: {message}")]
     Server {
-        /// The HTTP status.
+        /// HTTP status code.
         status: u16,
-        /// Its words.
+        /// Message of the server.
         message: String,
     },
-    /// No complete answer in time. A change may have happened or not.
-    #[error("no answer within {after:?}")]
+    /// No complete response in time: a change is in doubt.
+    #[error("no response within {after:?}")]
     Timeout {
-        /// How long was waited.
+        /// Limit of the call.
         after: Duration,
     },
-    /// No connection, or it broke. A change may have happened or not.
+    /// No connection, or it was cut off: a change is in doubt.
     #[error("{0}")]
     Transport(String),
-    /// The answer is not what an API server answers.
-    #[error("unreadable answer: {0}")]
+    /// The response cannot be parsed.
+    #[error("malformed response: {0}")]
     Unreadable(String),
 }
 
 impl ApiError {
-    /// Whether the same call may succeed later, without anybody changing anything.
+    /// Whether a retry of the same call may succeed.
     pub fn is_temporary(&self) -> bool {
         matches!(self, Self::TooMany { .. } | Self::Server { .. } | Self::Timeout { .. } | Self::Transport(_))
     }
 
-    /// How long the server asked us to wait.
+    /// Delay that the server requested.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::TooMany { retry_after, .. } => *retry_after,
@@ -82,8 +82,8 @@ impl ApiError {
         }
     }
 
-    /// An answer with a status other than success.
-    pub(crate) fn from_answer(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
+    /// From a response with a status other than success.
+    pub(crate) fn from_response(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
         let retry_after = headers
             .get(header::RETRY_AFTER)
             .and_then(|value| value.to_str().ok()?.trim().parse().ok())
@@ -91,11 +91,11 @@ impl ApiError {
         Self::from_status(status.as_u16(), &Status::read(body), retry_after)
     }
 
-    /// A `Status` object of this code, as an answer or as an ERROR event of a watch.
+    /// From a `Status` object, of a response or of an ERROR event of a watch.
     pub(crate) fn from_status(code: u16, status: &Status, retry_after: Option<Duration>) -> Self {
         let message = status.message.clone();
         match (code, status.reason.as_str()) {
-            // A watch may say "Expired" with a code of its own.
+            // A watch may send "Expired" with another code.
             (410, _) | (_, "Expired" | "Gone") => Self::Gone(message),
             (404, _) => Self::NotFound(message),
             (409, "AlreadyExists") => Self::AlreadyExists(message),
@@ -114,7 +114,7 @@ impl ApiError {
     }
 }
 
-/// What of `metav1.Status` matters here.
+/// The fields of `metav1.Status` that are used.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Status {
     #[serde(default)]
@@ -141,16 +141,16 @@ struct Cause {
     field: String,
 }
 
-/// A proxy's error page is told as far as this.
+/// Longest message taken from an error page of a proxy, in bytes.
 const LONGEST_MESSAGE: usize = 500;
 
 impl Status {
-    /// Whether this field is what is wrong.
+    /// Whether this field is a cause.
     fn blames(&self, field: &str) -> bool {
         self.details.as_ref().is_some_and(|details| details.causes.iter().any(|cause| cause.field == field))
     }
 
-    /// Reads a body; one that is no `Status` (a proxy's page, "404 page not found") becomes the message.
+    /// Parses a body; one that is not a `Status` (a proxy's page, "404 page not found") becomes the message.
     pub(crate) fn read(body: &[u8]) -> Self {
         serde_json::from_slice(body).unwrap_or_else(|_| {
             let text = String::from_utf8_lossy(body);
@@ -164,11 +164,11 @@ mod tests {
     use super::*;
 
     fn error(code: u16, body: &str) -> ApiError {
-        ApiError::from_answer(StatusCode::from_u16(code).unwrap(), &HeaderMap::new(), body.as_bytes())
+        ApiError::from_response(StatusCode::from_u16(code).unwrap(), &HeaderMap::new(), body.as_bytes())
     }
 
     #[test]
-    fn statuses_are_told_apart_and_keep_the_servers_words() {
+    fn statuses_map_to_errors_with_the_servers_message() {
         let conflict = r#"{"kind":"Status","reason":"Conflict","message":"uid differs","code":409}"#;
         let exists = r#"{"kind":"Status","reason":"AlreadyExists","message":"leases \"x\" already exists","code":409}"#;
         assert_eq!(error(409, conflict), ApiError::Conflict("uid differs".into()));
@@ -184,24 +184,24 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_for_another_incarnation_is_a_conflict() {
+    fn a_patch_for_another_uid_is_a_conflict() {
         let body = |field: &str| format!(r#"{{"message":"m","details":{{"causes":[{{"field":"{field}"}}]}}}}"#);
         assert_eq!(error(422, &body("metadata.uid")), ApiError::Conflict("m".into()));
         assert_eq!(error(422, &body("spec.replicas")), ApiError::Invalid("m".into()));
     }
 
     #[test]
-    fn patience_is_read_from_the_header_or_the_status() {
+    fn retry_after_is_read_from_the_header_or_the_status() {
         let mut headers = HeaderMap::new();
         headers.insert(header::RETRY_AFTER, "7".parse().unwrap());
-        let told = ApiError::from_answer(StatusCode::TOO_MANY_REQUESTS, &headers, b"{}");
+        let told = ApiError::from_response(StatusCode::TOO_MANY_REQUESTS, &headers, b"{}");
         assert_eq!(told.retry_after(), Some(Duration::from_secs(7)));
         assert_eq!(error(429, r#"{"details":{"retryAfterSeconds":3}}"#).retry_after(), Some(Duration::from_secs(3)));
         assert_eq!(error(429, "").retry_after(), None);
     }
 
     #[test]
-    fn only_what_may_pass_is_temporary() {
+    fn only_throttling_and_server_errors_are_temporary() {
         for code in [429, 500, 503, 504] {
             assert!(error(code, "").is_temporary(), "{code}");
         }
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_page_is_cut_between_characters() {
+    fn an_error_page_is_truncated_at_a_character_boundary() {
         let page = "é".repeat(2000);
         let ApiError::Server { message, .. } = error(502, &page) else { panic!("not a server error") };
         assert_eq!(message.chars().count(), LONGEST_MESSAGE);

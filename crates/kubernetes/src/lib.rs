@@ -1,4 +1,4 @@
-//! Our thin edge to the Kubernetes API: calls, watches, leases, Events.
+//! Client of the Kubernetes API: calls, watches, Leases, Events.
 //!
 //! ```text
 //!   kubeconfig, service account ──kube──▶ credentials, TLS ──▶ Api ──▶ get · put · patch · post · delete ──▶ ApiError
@@ -6,15 +6,18 @@
 //!        watch(api, Resource, parse) ◀──── lists in pages, lines of a watch ──── bytes, borrowed, never copied whole
 //!              │                                                │
 //!              └─▶ Relisting · Upsert(fact) · Deleted · Listed  ├──▶ Elector: acquire · hold · release
-//!                  Unreadable · Trouble · Resumed · Absent      └──▶ Recorder: record ──▶ Events
+//!                  Malformed · Failed · Resumed · Absent       └──▶ Recorder: record ──▶ Events
 //! ```
 //!
-//! Configuration, authentication and TLS are [kube](https://kube.rs)'s. Lists and watches are ours: an object is parsed
-//! straight from the bytes that arrived into the few fields that a caller keeps, and one that cannot be parsed spoils
-//! nothing but itself. Everything runs on tokio, a `current_thread` runtime included.
+//! Configuration, authentication and TLS come from [kube](https://kube.rs). Lists and watches are implemented here: an
+//! object is parsed directly from the received bytes into the few fields that a caller needs, and a malformed object
+//! affects no other. Runs on any tokio runtime, `current_thread` included.
+
+use std::time::Duration;
+
+use backoff::Backoff;
 
 mod api;
-mod backoff;
 mod calls;
 mod config;
 mod error;
@@ -36,20 +39,23 @@ pub use resource::Resource;
 pub use watch::{Observed, Watch, watch};
 pub use wire::Identity;
 
-/// How we name ourselves to the server.
+/// Delay between retries of watches and Events.
+pub(crate) const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
+
+/// `User-Agent` header.
 pub(crate) const USER_AGENT: &str = concat!("ovnkube/", env!("CARGO_PKG_VERSION"));
 
-/// Now, as Kubernetes writes times: in whole seconds, UTC.
+/// The current time as Kubernetes writes it: whole seconds, UTC.
 pub fn timestamp() -> String {
     format!("{:.0}", jiff::Timestamp::now())
 }
 
-/// A moment, as Kubernetes writes times; nothing if there is none so far from now.
+/// Milliseconds since 1970 as Kubernetes writes times; `None` if out of range.
 pub fn timestamp_of_milliseconds(since_1970: i64) -> Option<String> {
     jiff::Timestamp::from_millisecond(since_1970).ok().map(|moment| format!("{moment:.0}"))
 }
 
-/// Nanoseconds since 1970, for names that nobody has used before.
+/// Nanoseconds since 1970, for unique names.
 pub fn timestamp_nanoseconds() -> i128 {
     jiff::Timestamp::now().as_nanosecond()
 }

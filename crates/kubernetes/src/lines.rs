@@ -1,16 +1,16 @@
-//! Cuts a stream of chunks into lines. A line that lies whole in its chunk is not copied.
+//! Splits a stream of chunks into lines. A line within one chunk is not copied.
 
-/// A line is longer than anything the server can mean.
+/// A line exceeds the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a line is longer than {limit} bytes")]
 pub(crate) struct TooLong {
     pub(crate) limit: usize,
 }
 
-/// Room for a partial line that is kept between lines; more was one large object and is given back.
+/// Buffer capacity kept between lines, in bytes; more is freed after a large object.
 const KEPT: usize = 64 << 10;
 
-/// What is left of a line between two chunks.
+/// Buffers an incomplete line between chunks.
 #[derive(Debug)]
 pub(crate) struct Lines {
     partial: Vec<u8>,
@@ -22,7 +22,7 @@ impl Lines {
         Self { partial: Vec::new(), limit }
     }
 
-    /// Tells every line that ends in this chunk, without its end; empty ones are not told.
+    /// Passes every line that ends in this chunk to `tell`, without the newline; skips empty lines.
     pub(crate) fn feed<E: From<TooLong>>(
         &mut self,
         mut chunk: &[u8],
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_bounded_whole_or_in_pieces() {
+    fn the_length_of_a_line_is_limited_across_chunks() {
         assert_eq!(split(&[b"123456\n"], 5), Err(TooLong { limit: 5 }));
         assert_eq!(split(&[b"123", b"456"], 5), Err(TooLong { limit: 5 }));
         assert_eq!(split(&[b"123", b"456\n"], 5), Err(TooLong { limit: 5 }));
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_a_large_line_is_given_back() {
+    fn the_buffer_of_a_large_line_is_freed() {
         let mut lines = Lines::new(1 << 20);
         let large = vec![b'x'; 1 << 19];
         let mut told = 0;
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_listener_refuses_ends_the_chunk() {
+    fn an_error_of_the_callback_ends_the_chunk() {
         let mut lines = Lines::new(100);
         let mut told = 0;
         let result = lines.feed(b"a\nb\nc\n", |_| {

@@ -1,14 +1,14 @@
-//! What to list and watch.
+//! Selection of objects to list and watch.
 
 use std::fmt::Write;
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// What may stand in a query as it is.
+/// Characters that need no escape in a query.
 const IN_QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// One type of object, all of it or a part.
+/// All or selected objects of one type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resource {
     path: String,
@@ -25,12 +25,12 @@ impl Resource {
         Self::at(format!("{group}/{plural}"))
     }
 
-    /// Those of one namespace.
+    /// The objects of one namespace.
     pub fn inside(group: &str, namespace: &str, plural: &str) -> Self {
         Self::at(format!("{group}/namespaces/{namespace}/{plural}"))
     }
 
-    /// By the collection's path, as in `/api/v1/pods`.
+    /// By the path of the collection, such as `/api/v1/pods`.
     pub fn at(path: impl Into<String>) -> Self {
         Self {
             path: path.into(),
@@ -42,19 +42,19 @@ impl Resource {
         }
     }
 
-    /// Only those with these labels: `app=web,tier!=test`.
+    /// Adds a label selector: `app=web,tier!=test`.
     #[must_use]
     pub fn labels(self, selector: &str) -> Self {
         self.query("labelSelector", selector)
     }
 
-    /// Only those with these fields: `metadata.name=x`, `spec.nodeName=n1`.
+    /// Adds a field selector: `metadata.name=x`, `spec.nodeName=n1`.
     #[must_use]
     pub fn fields(self, selector: &str) -> Self {
         self.query("fieldSelector", selector)
     }
 
-    /// Any other parameter of the query.
+    /// Adds a query parameter.
     #[must_use]
     pub fn query(mut self, key: &str, value: &str) -> Self {
         self.query.push('&');
@@ -64,7 +64,7 @@ impl Resource {
         self
     }
 
-    /// The objects' metadata alone, without spec and status (`PartialObjectMetadata`): of a Node that is a small part.
+    /// Requests metadata only, without spec and status (`PartialObjectMetadata`): a small part of a Node.
     #[must_use]
     pub fn metadata_only(mut self) -> Self {
         self.metadata_only = true;
@@ -85,29 +85,28 @@ impl Resource {
         }
     }
 
-    /// How many objects a page of a list holds: 500 unless said otherwise.
+    /// Objects per page of a list; default 500.
     #[must_use]
     pub fn page(mut self, objects: u32) -> Self {
         self.page = objects.max(1);
         self
     }
 
-    /// How often to look for a type that the cluster does not have: every 30 s unless said otherwise.
+    /// How often to check for a type that the cluster does not have; default 30 s.
     #[must_use]
     pub fn absent_retry(mut self, every: Duration) -> Self {
         self.absent_retry = every;
         self
     }
 
-    /// After how long without a byte a watch is taken for dead: 95 s unless said otherwise. The server sends a bookmark
-    /// about every minute.
+    /// A watch without data for this long is considered dead; default 95 s. The server sends a bookmark about every minute.
     #[must_use]
     pub fn silence(mut self, after: Duration) -> Self {
         self.silence = after;
         self
     }
 
-    /// The collection's path.
+    /// Path of the collection.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -120,7 +119,7 @@ impl Resource {
         self.silence
     }
 
-    /// The path of a page; the first has no continue token.
+    /// Path of a page; the first has no continue token.
     pub(crate) fn list_path(&self, next: Option<&str>) -> String {
         let mut path = format!("{}?limit={}{}", self.path, self.page, self.query);
         if let Some(next) = next {
@@ -130,7 +129,7 @@ impl Resource {
         path
     }
 
-    /// The path of a watch from a version on, which the server ends by itself after a while.
+    /// Path of a watch from a version on, which the server ends after `lasting`.
     pub(crate) fn watch_path(&self, version: &str, lasting: Duration) -> String {
         let mut path = format!("{}?watch=1&allowWatchBookmarks=true{}", self.path, self.query);
         // Writing into a string cannot fail.

@@ -1,4 +1,4 @@
-//! A watch as its consumer sees it.
+//! Consumer side of a watch.
 
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -8,35 +8,35 @@ use crate::resource::Resource;
 use crate::watcher::Watcher;
 use crate::wire::Identity;
 
-/// What can be waiting for a slow consumer; beyond that the watch waits, and the server with it.
+/// Events buffered for a slow consumer; beyond that, TCP flow control stops the server.
 const WAITING: usize = 1024;
 
-/// What was seen of a resource.
+/// An event of a watch.
 ///
-/// A consumer that marks everything at `Relisting`, unmarks at `Upsert` and `Unreadable`, and forgets what is still
-/// marked at `Listed`, holds what the server holds: objects that were deleted while no watch was open included.
+/// A consumer that marks all objects at `Relisting`, unmarks at `Upsert` and `Malformed`, and removes the marked ones at
+/// `Listed`, has the same objects as the server, also after deletions while no watch was open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Observed<T> {
-    /// A list begins: the first, one after the watch could not be resumed, or one instead of a list that broke off.
+    /// A list starts: the first one, one after the watch could not be resumed, or a retry of a failed list.
     Relisting,
-    /// An object is so now.
+    /// An object was created or changed.
     Upsert(T),
-    /// An object is gone. It may have a successor of the same name already, with another uid.
+    /// An object was deleted. Another one with its name but another uid may exist already.
     Deleted(Identity),
-    /// The list is complete: whatever was not told since the last `Relisting` is gone. Ends any `Trouble`.
+    /// The list is complete: objects without an event since `Relisting` do not exist. Ends `Failed`.
     Listed,
-    /// An object exists and the reader refused it; others go on.
-    Unreadable {
-        /// Which.
+    /// An object exists but could not be parsed; others are not affected.
+    Malformed {
+        /// The object, as far as known.
         object: Identity,
-        /// Why.
+        /// The parser's error.
         error: String,
     },
-    /// Listing or watching fails, and is tried again. Told once for each change of the reason.
-    Trouble(String),
-    /// The trouble is over and the watch goes on where it was: nothing was missed.
+    /// List or watch failed and is retried. Sent once per change of the reason.
+    Failed(String),
+    /// The watch works again and continued where it was: no event was missed.
     Resumed,
-    /// The cluster has no such type of object, hence none of them. It is looked for again, slowly.
+    /// The cluster does not have this type, hence no objects. Checked again from time to time.
     Absent,
 }
 
@@ -48,13 +48,13 @@ pub struct Watch<T> {
 }
 
 impl<T> Watch<T> {
-    /// The next event. `None` only if the task died, which is a bug in the reader of objects.
+    /// The next event. `None` only if the task panicked: a bug in `parse`.
     pub async fn next(&mut self) -> Option<Observed<T>> {
         self.events.recv().await
     }
 
-    /// Waits for an event and takes all that are there, up to `limit`. Returns how many were added; 0 as [`Watch::next`]
-    /// returns `None`.
+    /// Waits for an event and takes all that are buffered, up to `limit`. Returns how many were added; 0 if
+    /// [`Watch::next`] would return `None`.
     pub async fn next_batch(&mut self, batch: &mut Vec<Observed<T>>, limit: usize) -> usize {
         self.events.recv_many(batch, limit).await
     }
@@ -66,10 +66,9 @@ impl<T> Drop for Watch<T> {
     }
 }
 
-/// Lists and watches a resource in a task of its own, for as long as the result lives.
+/// Lists and watches a resource in a task, until the result is dropped.
 ///
-/// `parse` gets an object's JSON and keeps what it needs. Objects of a list come without `kind` and `apiVersion`, as the
-/// server writes them.
+/// `parse` gets the JSON of an object. Objects of a list have no `kind` and `apiVersion`, as the server writes them.
 pub fn watch<T: Send + 'static>(api: &Api, resource: Resource, parse: fn(&str) -> Result<T, String>) -> Watch<T> {
     let (told, events) = mpsc::channel(WAITING);
     let task = tokio::spawn(Watcher::new(api, resource, parse, told).run()).abort_handle();

@@ -1,4 +1,4 @@
-//! The task behind a watch: list in pages, follow from there, resume, and list again when that is the only way.
+//! The task of a watch: list in pages, watch from there, resume, and list again if the watch cannot be resumed.
 //!
 //! ```text
 //!   list ──pages──▶ Listed ──▶ follow(version) ──lines──▶ Upsert, Deleted
@@ -9,13 +9,14 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use backoff::{Jitter, Retries};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::BACKOFF;
 use crate::api::Api;
-use crate::backoff::Backoff;
 use crate::config::chain;
 use crate::error::{ApiError, Status};
 use crate::lines::{Lines, TooLong};
@@ -23,38 +24,38 @@ use crate::resource::Resource;
 use crate::watch::Observed;
 use crate::wire::{self, Event, Page};
 
-/// No object is larger; etcd's largest is far smaller.
+/// Longest line of a watch, in bytes; etcd's largest object is far smaller.
 const LONGEST_LINE: usize = 32 << 20;
-/// How long the server lets a watch live; spread, so that a fleet does not come back at once.
+/// Requested duration of a watch; random, so that many clients do not reconnect at once.
 const LASTING: (Duration, Duration) = (Duration::from_secs(290), Duration::from_secs(350));
-/// For one page of a list.
+/// Limit of one page of a list.
 const LIST_WITHIN: Duration = Duration::from_secs(60);
-/// For the beginning of a watch.
+/// Limit until a watch starts.
 const OPEN_WITHIN: Duration = Duration::from_secs(20);
-/// So many failures without anything new are more than chance: a refused watch is given up for a list, and one that is
-/// cut off each time is told as trouble.
+/// After this many failures without a new event, a rejected watch is replaced by a list, and a watch that is cut off each
+/// time is reported as failed.
 const STUCK: u32 = 3;
-/// A server may ask us to wait, but not for ever.
+/// Upper bound of the server's `Retry-After`.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(30);
-/// A watch that lives for so long works; one that ends sooner and told nothing new is a failure in disguise.
+/// A watch of this length works; a shorter one without a new event counts as a failure.
 const WORKS: Duration = Duration::from_secs(1);
 
-/// The consumer is gone.
+/// The consumer was dropped.
 #[derive(Debug)]
 struct Closed;
 
 /// Why a list or a stream ended.
 #[derive(Debug)]
 enum End {
-    /// The consumer is gone.
+    /// The consumer was dropped.
     Closed,
-    /// It failed and may be tried again.
+    /// The request failed and may be retried.
     Failed(ApiError),
-    /// The stream broke, fell silent or ended at once.
+    /// The stream was cut off, had no data for too long, or ended at once.
     Cut(String),
-    /// The stream ended as the server ends them.
+    /// The stream ended regularly.
     Over,
-    /// A list is needed.
+    /// A new list is needed.
     Relist,
 }
 
@@ -80,17 +81,18 @@ pub(crate) struct Watcher<T> {
     api: Api,
     resource: Resource,
     parse: fn(&str) -> Result<T, String>,
-    told: mpsc::Sender<Observed<T>>,
-    backoff: Backoff,
-    /// What the consumer believes is wrong; `None` if it believes that all is well.
-    wrong: Option<Wrong>,
-    /// Up to where everything was told.
+    events: mpsc::Sender<Observed<T>>,
+    retries: Retries,
+    jitter: Jitter,
+    /// The last problem sent to the consumer; `None` if it was resolved.
+    problem: Option<Problem>,
+    /// resourceVersion up to which all events were read.
     version: String,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Wrong {
-    Trouble(String),
+enum Problem {
+    Failed(String),
     Absent,
 }
 
@@ -99,9 +101,18 @@ impl<T: Send + 'static> Watcher<T> {
         api: &Api,
         resource: Resource,
         parse: fn(&str) -> Result<T, String>,
-        told: mpsc::Sender<Observed<T>>,
+        events: mpsc::Sender<Observed<T>>,
     ) -> Self {
-        Self { api: api.clone(), resource, parse, told, backoff: Backoff::new(), wrong: None, version: String::new() }
+        Self {
+            api: api.clone(),
+            resource,
+            parse,
+            events,
+            retries: Retries::new(BACKOFF),
+            jitter: Jitter::new(),
+            problem: None,
+            version: String::new(),
+        }
     }
 
     /// Runs until the consumer is gone.
@@ -117,22 +128,22 @@ impl<T: Send + 'static> Watcher<T> {
                 Err(End::Closed) => return Err(Closed),
                 Err(End::Failed(error)) if !matches!(error, ApiError::Gone(_)) => {
                     asked = error.retry_after().unwrap_or_default().min(LONGEST_RETRY_AFTER);
-                    self.tell_failure("list", &error).await?;
+                    self.send_failure("list", &error).await?;
                 }
-                // An expired continue token is nobody's trouble.
+                // An expired continue token is no failure.
                 Err(_) => {}
             }
-            let wait = if self.wrong == Some(Wrong::Absent) {
+            let wait = if self.problem == Some(Problem::Absent) {
                 let about = self.resource.absent_wait();
-                self.backoff.between(about.mul_f64(0.8), about.mul_f64(1.2))
+                self.jitter.between(about.mul_f64(0.8), about.mul_f64(1.2))
             } else {
-                self.backoff.next()
+                self.retries.next_delay()
             };
             sleep(wait.max(asked)).await;
         }
     }
 
-    /// Tells the whole list, page by page.
+    /// Sends the whole list, page by page.
     async fn list(&mut self) -> Result<(), End> {
         let mut next: Option<String> = None;
         loop {
@@ -142,27 +153,27 @@ impl<T: Send + 'static> Watcher<T> {
                 .list(&self.resource.list_path(next.as_deref()), self.resource.list_accept())
                 .await?;
             if next.is_none() {
-                self.tell(Observed::Relisting).await?;
+                self.send(Observed::Relisting).await?;
             }
             let mut batch = Vec::new();
             next = self.read_page(&answer, &mut batch)?;
             drop(answer);
-            self.tell_all(&mut batch).await?;
+            self.send_all(&mut batch).await?;
             if next.is_none() {
                 break;
             }
         }
-        self.wrong = None;
-        self.tell(Observed::Listed).await?;
+        self.problem = None;
+        self.send(Observed::Listed).await?;
         Ok(())
     }
 
-    /// Reads a page and returns the token of the next.
+    /// Parses a page and returns the continue token.
     fn read_page(&mut self, answer: &[u8], batch: &mut Vec<Observed<T>>) -> Result<Option<String>, End> {
-        let unreadable = |error: String| End::Failed(ApiError::Unreadable(format!("a list: {error}")));
+        let unreadable = |error: String| End::Failed(ApiError::Unreadable(format!("list: {error}")));
         let page: Page<'_> = serde_json::from_slice(answer).map_err(|error| unreadable(error.to_string()))?;
         if page.metadata.version.is_empty() {
-            return Err(unreadable("it has no resourceVersion".into()));
+            return Err(unreadable("no resourceVersion".into()));
         }
         let items = page.items.unwrap_or_default();
         batch.reserve(items.len());
@@ -172,11 +183,11 @@ impl<T: Send + 'static> Watcher<T> {
         Ok(page.metadata.next.filter(|next| !next.is_empty()).map(std::borrow::Cow::into_owned))
     }
 
-    /// Follows from `version` on; returns when a list is needed.
+    /// Watches from `version` on; returns when a new list is needed.
     async fn follow(&mut self) -> Result<(), Closed> {
         let (mut failures, mut cuts) = (0, 0);
         loop {
-            let lasting = self.backoff.between(LASTING.0, LASTING.1);
+            let lasting = self.jitter.between(LASTING.0, LASTING.1);
             let before = self.version.clone();
             let path = self.resource.watch_path(&self.version, lasting);
             let ended = match self.api.with_timeout(OPEN_WITHIN).open(&path, self.resource.watch_accept()).await {
@@ -185,7 +196,7 @@ impl<T: Send + 'static> Watcher<T> {
                     let Err(ended) = self.stream(body, opened).await;
                     if self.version != before || opened.elapsed() >= WORKS {
                         (failures, cuts) = (0, 0);
-                        self.backoff.reset();
+                        self.retries.reset();
                     }
                     ended
                 }
@@ -196,55 +207,57 @@ impl<T: Send + 'static> Watcher<T> {
                 End::Closed => return Err(Closed),
                 End::Over => continue,
                 End::Relist | End::Failed(ApiError::Gone(_) | ApiError::NotFound(_)) => return Ok(()),
-                // The next try shows whether it was more than a server that went away.
+                // The next attempt shows whether it was more than a restart of the server.
                 End::Cut(why) => {
                     cuts += 1;
                     if cuts >= STUCK {
-                        self.tell_wrong(Wrong::Trouble(format!("cannot watch {}: {why}", self.resource.path())))
+                        self.send_problem(Problem::Failed(format!("cannot watch {}: {why}", self.resource.path())))
                             .await?;
                     }
                 }
                 End::Failed(error) => {
                     failures += u32::from(!is_away(&error));
                     asked = error.retry_after().unwrap_or_default().min(LONGEST_RETRY_AFTER);
-                    self.tell_failure("watch", &error).await?;
+                    self.send_failure("watch", &error).await?;
                     if failures >= STUCK {
                         return Ok(());
                     }
                 }
             }
-            let wait = self.backoff.next().max(asked);
+            let wait = self.retries.next_delay().max(asked);
             sleep(wait).await;
         }
     }
 
-    /// Tells what a stream brings until it ends.
+    /// Sends the events of a stream until it ends.
     async fn stream(&mut self, mut body: Incoming, opened: Instant) -> Result<Infallible, End> {
         let mut lines = Lines::new(LONGEST_LINE);
         let mut batch = Vec::new();
         let mut heard = false;
         loop {
-            // Who believes that something is wrong is told soon that it is not.
-            let limit = if self.wrong.is_some() { WORKS } else { self.resource.longest_silence() };
+            // After a reported problem, report soon that the watch works again.
+            let limit = if self.problem.is_some() { WORKS } else { self.resource.longest_silence() };
             let frame = match timeout(limit, body.frame()).await {
-                Err(_) if self.wrong.is_some() => {
-                    self.tell_resumed().await?;
+                Err(_) if self.problem.is_some() => {
+                    self.send_resumed().await?;
                     continue;
                 }
-                Err(_) => return Err(End::Cut(format!("it was silent for {limit:?}"))),
-                Ok(None) if !heard && opened.elapsed() < WORKS => return Err(End::Cut("it ends at once".into())),
+                Err(_) => return Err(End::Cut(format!("no data for {limit:?}"))),
+                Ok(None) if !heard && opened.elapsed() < WORKS => {
+                    return Err(End::Cut("the stream ended at once".into()));
+                }
                 Ok(None) => return Err(End::Over),
-                Ok(Some(Err(error))) => return Err(End::Cut(format!("it broke off: {}", chain(&error)))),
+                Ok(Some(Err(error))) => return Err(End::Cut(format!("the stream was cut off: {}", chain(&error)))),
                 Ok(Some(Ok(frame))) => frame,
             };
             let Some(data) = frame.data_ref() else { continue };
             heard = true;
             let read = lines.feed(data, |line| self.read_line(line, &mut batch));
-            // What was read before a bad line counts.
-            self.tell_all(&mut batch).await?;
+            // Events before a malformed line count.
+            self.send_all(&mut batch).await?;
             read?;
-            if self.wrong.is_some() {
-                self.tell_resumed().await?;
+            if self.problem.is_some() {
+                self.send_resumed().await?;
             }
         }
     }
@@ -257,14 +270,14 @@ impl<T: Send + 'static> Watcher<T> {
             self.advance(object);
             return Ok(());
         }
-        let event: Event<'_> = serde_json::from_slice(line)
-            .map_err(|error| ApiError::Unreadable(format!("a line of the watch: {error}")))?;
+        let event: Event<'_> =
+            serde_json::from_slice(line).map_err(|error| ApiError::Unreadable(format!("watch event: {error}")))?;
         let object = event.object.get();
         match event.kind.as_ref() {
             "ADDED" | "MODIFIED" => batch.push(self.read(object)),
             "DELETED" => batch.push(Observed::Deleted(wire::identity(object))),
             "BOOKMARK" => {
-                // A server that was set back to a backup never tells what it believes we know already.
+                // A server restored from a backup does not send events for versions that it believes we have.
                 if let (Some(theirs), Ok(ours)) = (number(wire::version(object)), self.version.parse::<u64>())
                     && theirs < ours
                 {
@@ -275,13 +288,13 @@ impl<T: Send + 'static> Watcher<T> {
                 let status = Status::read(object.as_bytes());
                 return Err(End::Failed(ApiError::from_status(status.code, &status, None)));
             }
-            other => tracing::debug!(path = self.resource.path(), kind = other, "a watch tells what we do not know"),
+            other => tracing::debug!(path = self.resource.path(), kind = other, "ignoring unknown watch event"),
         }
         self.advance(object);
         Ok(())
     }
 
-    /// Everything up to this object was read.
+    /// Stores the version of the object as the last one read.
     fn advance(&mut self, object: &str) {
         if let Some(version) = wire::version(object) {
             self.version.clear();
@@ -292,49 +305,49 @@ impl<T: Send + 'static> Watcher<T> {
     fn read(&self, object: &str) -> Observed<T> {
         match (self.parse)(object) {
             Ok(fact) => Observed::Upsert(fact),
-            Err(error) => Observed::Unreadable { object: wire::identity(object), error },
+            Err(error) => Observed::Malformed { object: wire::identity(object), error },
         }
     }
 
-    async fn tell(&self, event: Observed<T>) -> Result<(), Closed> {
-        self.told.send(event).await.map_err(|_| Closed)
+    async fn send(&self, event: Observed<T>) -> Result<(), Closed> {
+        self.events.send(event).await.map_err(|_| Closed)
     }
 
-    async fn tell_all(&self, batch: &mut Vec<Observed<T>>) -> Result<(), Closed> {
+    async fn send_all(&self, batch: &mut Vec<Observed<T>>) -> Result<(), Closed> {
         for event in batch.drain(..) {
-            self.tell(event).await?;
+            self.send(event).await?;
         }
         Ok(())
     }
 
-    async fn tell_resumed(&mut self) -> Result<(), Closed> {
-        self.wrong = None;
-        self.tell(Observed::Resumed).await
+    async fn send_resumed(&mut self) -> Result<(), Closed> {
+        self.problem = None;
+        self.send(Observed::Resumed).await
     }
 
-    async fn tell_failure(&mut self, doing: &str, error: &ApiError) -> Result<(), Closed> {
-        let wrong = match error {
-            ApiError::NotFound(_) => Wrong::Absent,
-            _ => Wrong::Trouble(format!("cannot {doing} {}: {error}", self.resource.path())),
+    async fn send_failure(&mut self, doing: &str, error: &ApiError) -> Result<(), Closed> {
+        let problem = match error {
+            ApiError::NotFound(_) => Problem::Absent,
+            _ => Problem::Failed(format!("cannot {doing} {}: {error}", self.resource.path())),
         };
-        self.tell_wrong(wrong).await
+        self.send_problem(problem).await
     }
 
-    /// Tells what is wrong unless the consumer knows.
-    async fn tell_wrong(&mut self, wrong: Wrong) -> Result<(), Closed> {
-        if self.wrong.as_ref() == Some(&wrong) {
+    /// Sends a problem unless it is the last one sent.
+    async fn send_problem(&mut self, problem: Problem) -> Result<(), Closed> {
+        if self.problem.as_ref() == Some(&problem) {
             return Ok(());
         }
-        let event = match &wrong {
-            Wrong::Trouble(reason) => Observed::Trouble(reason.clone()),
-            Wrong::Absent => Observed::Absent,
+        let event = match &problem {
+            Problem::Failed(reason) => Observed::Failed(reason.clone()),
+            Problem::Absent => Observed::Absent,
         };
-        self.wrong = Some(wrong);
-        self.tell(event).await
+        self.problem = Some(problem);
+        self.send(event).await
     }
 }
 
-/// Whether a failure says nothing of what was asked for: the server is away, starting or busy.
+/// Whether the server is unreachable, starting or busy, so that the failure says nothing about the request.
 fn is_away(error: &ApiError) -> bool {
     matches!(
         error,

@@ -1,4 +1,4 @@
-//! What we read of the server's JSON ourselves: envelopes and metadata, borrowed from the bytes that arrived.
+//! Envelopes and metadata of the server's JSON, borrowed from the received bytes.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,14 +7,14 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// Which object, and which incarnation of it.
+/// Identity of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Identity {
-    /// Its namespace; empty for objects of the whole cluster.
+    /// Empty for cluster-scoped objects.
     pub namespace: String,
-    /// Its name.
+    /// `metadata.name`.
     pub name: String,
-    /// Tells an object from its successor of the same name.
+    /// Distinguishes an object from a later one with the same name.
     pub uid: String,
 }
 
@@ -24,7 +24,7 @@ impl fmt::Display for Identity {
     }
 }
 
-/// One line of a watch.
+/// One event of a watch.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Event<'a> {
     #[serde(rename = "type", borrow)]
@@ -33,8 +33,8 @@ pub(crate) struct Event<'a> {
     pub(crate) object: &'a RawValue,
 }
 
-/// The object of a line that tells of a creation or a change, if the line is exactly as servers write it: found without
-/// reading the object, which is a third of the work of an event. Whoever cannot read the result reads the [`Event`].
+/// The object of an ADDED or MODIFIED event, if the line has exactly the usual form: found without parsing the object,
+/// which saves a third of the work per event. If the result cannot be parsed, parse the [`Event`].
 pub(crate) fn upserted(line: &[u8]) -> Option<&str> {
     let line = std::str::from_utf8(line).ok()?;
     [r#"{"type":"MODIFIED","object":{"#, r#"{"type":"ADDED","object":{"#]
@@ -43,7 +43,7 @@ pub(crate) fn upserted(line: &[u8]) -> Option<&str> {
         .and_then(|prefix| line[prefix.len() - 1..].strip_suffix('}'))
 }
 
-/// One page of a list. The objects stay text, so that a bad one spoils nothing but itself.
+/// One page of a list. Objects stay unparsed, so that a malformed one does not affect the others.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Page<'a> {
     #[serde(borrow)]
@@ -52,7 +52,7 @@ pub(crate) struct Page<'a> {
     pub(crate) items: Option<Vec<&'a RawValue>>,
 }
 
-/// Where a page stands in its list, and the list in time.
+/// Version of the list, and continue token of the next page.
 #[derive(Debug, Deserialize)]
 pub(crate) struct PageMetadata<'a> {
     #[serde(rename = "resourceVersion", borrow, default)]
@@ -77,7 +77,7 @@ struct Metadata<'a> {
     uid: Cow<'a, str>,
 }
 
-/// Who an object is; of one that does not even say that, what is known is nothing.
+/// Identity of an object; empty fields if missing.
 pub(crate) fn identity(object: &str) -> Identity {
     serde_json::from_str::<Named<'_>>(object)
         .map(|Named { metadata }| Identity {
@@ -88,17 +88,16 @@ pub(crate) fn identity(object: &str) -> Identity {
         .unwrap_or_default()
 }
 
-/// `metadata.resourceVersion`. Reading stops as soon as it is found, which in practice is near the object's beginning:
-/// this happens for every event, and most of an object is of no interest here.
+/// `metadata.resourceVersion`. Parsing stops as soon as it is found, usually near the start: this runs for every event.
 pub(crate) fn version(object: &str) -> Option<&str> {
     let mut found = None;
     let mut reader = serde_json::Deserializer::from_str(object);
-    // Stopping early is an error to serde; what was found by then counts.
+    // serde treats stopping early as an error; the result counts.
     let _ = Find { path: &["metadata", "resourceVersion"], found: &mut found }.deserialize(&mut reader);
     found
 }
 
-/// Looks for a string by its path.
+/// Finds a string by its path.
 struct Find<'found, 'text> {
     path: &'static [&'static str],
     found: &'found mut Option<&'text str>,
@@ -136,7 +135,7 @@ impl<'text> Visitor<'text> for Find<'_, 'text> {
     }
 }
 
-/// Whether a key is this one, without keeping it.
+/// Compares a key without copying it.
 struct Is(&'static str);
 
 impl<'text> DeserializeSeed<'text> for Is {
@@ -177,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_odd_is_not_found_and_harms_nothing() {
+    fn missing_or_invalid_metadata_is_empty() {
         for object in ["", "{", "[]", "7", "null", r#"{"metadata":null}"#, r#"{"metadata":{}}"#, r#"{"metadata":[]}"#] {
             assert_eq!(version(object), None, "{object}");
             assert_eq!(identity(object), Identity::default(), "{object}");
@@ -187,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_line_is_cut_without_being_read() {
+    fn the_object_of_a_usual_line_is_found_without_parsing() {
         assert_eq!(upserted(br#"{"type":"ADDED","object":{"x":[1]}}"#), Some(r#"{"x":[1]}"#));
         assert_eq!(upserted(br#"{"type":"MODIFIED","object":{}}"#), Some("{}"));
         for unusual in [
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_and_events_keep_their_objects_as_text() {
+    fn pages_and_events_keep_objects_unparsed() {
         let page: Page<'_> = serde_json::from_str(
             r#"{"kind":"PodList","metadata":{"resourceVersion":"9","continue":"x"},"items":[{"a": 1},"odd"]}"#,
         )

@@ -1,4 +1,4 @@
-//! Values: atoms, and the sets and maps of them that a column holds.
+//! Values: atoms, and the sets and maps of atoms that columns hold.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -10,23 +10,23 @@ use serde::ser::{Serialize, SerializeSeq, SerializeTuple, Serializer};
 use crate::text::Text;
 use crate::uuid::Uuid;
 
-/// The kinds of atoms.
+/// Type of an atom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AtomicType {
     /// A signed integer of 64 bits.
     Integer,
-    /// A floating-point number.
+    /// A 64-bit float.
     Real,
-    /// True or false.
+    /// `true` or `false`.
     Boolean,
-    /// A string.
+    /// UTF-8.
     String,
-    /// A row's identity.
+    /// Identity of a row.
     Uuid,
 }
 
 impl AtomicType {
-    /// Its name in a schema.
+    /// Name in a schema, such as `integer`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Integer => "integer",
@@ -37,14 +37,14 @@ impl AtomicType {
         }
     }
 
-    /// The kind of that name.
+    /// The inverse of [`AtomicType::name`].
     pub fn parse(name: &str) -> Option<Self> {
         [Self::Integer, Self::Real, Self::Boolean, Self::String, Self::Uuid]
             .into_iter()
             .find(|kind| kind.name() == name)
     }
 
-    /// The atom that a row has where nothing was said.
+    /// RFC 7047's default value of the type.
     pub fn default_atom(self) -> Atom {
         match self {
             Self::Integer => Atom::Integer(0),
@@ -56,25 +56,25 @@ impl AtomicType {
     }
 }
 
-/// One value.
+/// A scalar value.
 #[derive(Debug, Clone)]
 pub enum Atom {
-    /// An integer.
+    /// Of type `integer`.
     Integer(i64),
-    /// A real number; never NaN.
+    /// Of type `real`; never NaN.
     Real(f64),
-    /// A truth value.
+    /// Of type `boolean`.
     Boolean(bool),
     /// A string.
     String(Text),
     /// A row's identity.
     Uuid(Uuid),
-    /// Within a transaction: the row that an insert of the same transaction makes under this name.
+    /// Within a transaction: the row that an insert of the same transaction creates under this name.
     Named(Arc<str>),
 }
 
 impl Atom {
-    /// Its kind.
+    /// Type of this atom; a named row is a uuid.
     pub fn kind(&self) -> AtomicType {
         match self {
             Self::Integer(_) => AtomicType::Integer,
@@ -118,7 +118,7 @@ impl Ord for Atom {
     fn cmp(&self, other: &Self) -> Ordering {
         match (self, other) {
             (Self::Integer(one), Self::Integer(two)) => one.cmp(two),
-            // Both zeros are one value, as the server has it.
+            // The server treats 0.0 and -0.0 as equal.
             (Self::Real(one), Self::Real(two)) => one.partial_cmp(two).unwrap_or_else(|| one.total_cmp(two)),
             (Self::Boolean(one), Self::Boolean(two)) => one.cmp(two),
             (Self::String(one), Self::String(two)) => one.cmp(two),
@@ -176,23 +176,23 @@ fn tagged<S: Serializer, T: Serialize + ?Sized>(serializer: S, tag: &str, value:
     pair.end()
 }
 
-/// What a column of a row holds. Always in normal form: sorted, without duplicates, a set of one as [`Datum::One`].
+/// Value of a column. Always in normal form: sorted, without duplicates, a set of one as [`Datum::One`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Datum {
-    /// The empty set: an optional value that is not there.
+    /// The empty set: an absent optional value.
     Empty,
     /// One atom.
     One(Atom),
     /// Two or more atoms.
     Set(Arc<[Atom]>),
-    /// Two or more row identities, which are most of what large sets hold.
+    /// Two or more row identities: the compact form of large reference sets.
     Uuids(Arc<[Uuid]>),
-    /// Pairs, by key; also the empty map.
+    /// Pairs, sorted by key; also the empty map.
     Map(Arc<[(Atom, Atom)]>),
 }
 
 impl Datum {
-    /// A set, brought into normal form.
+    /// A set, normalized.
     pub fn set(atoms: impl IntoIterator<Item = Atom>) -> Self {
         let mut atoms: Vec<Atom> = atoms.into_iter().collect();
         atoms.sort_unstable();
@@ -208,7 +208,7 @@ impl Datum {
         }
     }
 
-    /// A map, brought into normal form; of two values for one key the last stays.
+    /// A map, normalized; the last value of a key wins.
     pub fn map(pairs: impl IntoIterator<Item = (Atom, Atom)>) -> Self {
         let mut sorted: Vec<(Atom, Atom)> = pairs.into_iter().collect();
         sorted.sort_by(|one, two| one.0.cmp(&two.0));
@@ -222,7 +222,7 @@ impl Datum {
         Self::Map(pairs.into())
     }
 
-    /// How many atoms or pairs.
+    /// Number of atoms or pairs.
     pub fn len(&self) -> usize {
         match self {
             Self::Empty => 0,
@@ -233,7 +233,7 @@ impl Datum {
         }
     }
 
-    /// Whether there is none.
+    /// Whether it is the empty set or the empty map.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -254,7 +254,7 @@ impl Datum {
             .chain(pairs.iter().map(|(key, _)| key.clone()))
     }
 
-    /// The pairs of a map; none of a set.
+    /// The pairs of a map; empty for a set.
     pub fn pairs(&self) -> &[(Atom, Atom)] {
         if let Self::Map(pairs) = self { pairs } else { &[] }
     }
@@ -273,7 +273,7 @@ impl Datum {
         }
     }
 
-    /// Whether a set holds the atom, or a map the key.
+    /// Whether a set contains the atom, or a map the key.
     pub fn contains(&self, atom: &Atom) -> bool {
         match (self, atom) {
             (Self::Empty, _) => false,
@@ -285,8 +285,8 @@ impl Datum {
         }
     }
 
-    /// What the server's `update2` calls a difference, applied: atoms of a set are toggled; pairs of a map are toggled
-    /// where they are equal and replaced where only the key is.
+    /// Applies a difference of an `update2`: atoms of a set are toggled; a pair of a map is removed if equal, else inserted
+    /// or replaced.
     #[must_use]
     pub fn apply_difference(&self, difference: &Self) -> Self {
         if let (Self::Map(pairs), Self::Map(changes)) = (self, difference) {
@@ -301,7 +301,7 @@ impl Datum {
             return Self::Map(merged.into());
         }
         if let (Self::Uuids(uuids), true) = (self, difference.len() <= 16) {
-            // The large sets: one or few of many thousand change.
+            // Large sets: few of many thousand change.
             let mut changed: Vec<Uuid> = uuids.to_vec();
             for atom in difference.atoms() {
                 let Atom::Uuid(uuid) = atom else { continue };
@@ -407,12 +407,12 @@ mod tests {
     }
 
     #[test]
-    fn values_are_small() {
+    fn values_take_at_most_24_bytes() {
         assert!(size_of::<Atom>() <= 24 && size_of::<Datum>() <= 24, "{} {}", size_of::<Atom>(), size_of::<Datum>());
     }
 
     #[test]
-    fn json_is_what_the_server_reads() {
+    fn values_serialize_to_the_json_of_rfc_7047() {
         let json = |datum: &Datum| serde_json::to_string(datum).unwrap();
         assert_eq!(json(&strings(&[])), r#"["set",[]]"#);
         assert_eq!(json(&strings(&["a"])), r#""a""#);

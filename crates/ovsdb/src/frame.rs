@@ -1,13 +1,13 @@
-//! Cutting a stream of bytes into JSON texts. OVSDB puts nothing between them: a text ends where its brackets close.
+//! Splits a byte stream into JSON texts. OVSDB has no delimiters: a text ends where its brackets close.
 
 use std::ops::Range;
 
-/// What a stream may demand of us.
+/// Limits of incoming messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The greatest text, in bytes.
+    /// Longest text, in bytes.
     pub bytes: usize,
-    /// The deepest nesting of brackets. What follows reads by recursion.
+    /// Deepest nesting of brackets: parsers recurse.
     pub depth: u32,
 }
 
@@ -17,28 +17,28 @@ impl Default for Limits {
     }
 }
 
-/// A stream that is no sequence of JSON texts, or demands too much.
+/// A stream that is not a sequence of JSON texts, or exceeds the limits.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Something else stands between two texts.
-    #[error("the peer sent byte {0:#04x} where a JSON text should begin")]
+    /// A byte between two texts that is not white space.
+    #[error("the peer sent byte {0:#04x} where a JSON text must start")]
     NoJson(u8),
-    /// Brackets close that were never opened.
-    #[error("the peer closed a bracket that it did not open")]
+    /// A closing bracket without an opening one.
+    #[error("the peer sent an unbalanced closing bracket")]
     Unbalanced,
-    /// A text is too long.
+    /// Longer than [`Limits::bytes`].
     #[error("the peer sent a message of more than {0} bytes")]
     TooLong(usize),
-    /// A text is nested too deeply.
+    /// Deeper than [`Limits::depth`].
     #[error("the peer sent a message nested deeper than {0} levels")]
     TooDeep(u32),
 }
 
-/// Collects bytes and gives out whole texts.
+/// Collects bytes and returns complete texts.
 #[derive(Debug, Default)]
 pub struct Framer {
     buffer: Vec<u8>,
-    /// Bytes before this have been looked at.
+    /// Bytes before this offset have been scanned.
     scanned: usize,
     depth: u32,
     in_string: bool,
@@ -46,22 +46,22 @@ pub struct Framer {
 }
 
 impl Framer {
-    /// With limits of one's own.
+    /// An empty buffer with these limits.
     pub fn new(limits: Limits) -> Self {
         Self { limits, ..Self::default() }
     }
 
-    /// Where received bytes are appended.
+    /// Append received bytes here.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.buffer
     }
 
-    /// Whether a text has begun and not ended.
+    /// Whether an incomplete text is buffered.
     pub fn is_partial(&self) -> bool {
         !self.buffer.is_empty()
     }
 
-    /// The next whole text, if it has arrived.
+    /// The next complete text; `None` until more bytes arrive.
     pub fn next_frame(&mut self) -> Result<Option<Vec<u8>>, FrameError> {
         if self.depth == 0 {
             self.skip_space()?;
@@ -77,7 +77,7 @@ impl Framer {
         }
         self.scanned = 0;
         if end == self.buffer.len() {
-            // The usual case, and that of the large ones: nothing is copied.
+            // The usual case, and that of large texts: no copy.
             return Ok(Some(std::mem::take(&mut self.buffer)));
         }
         let rest = self.buffer.split_off(end);
@@ -93,7 +93,7 @@ impl Framer {
         }
     }
 
-    /// Looks at what is new; returns where the text ends.
+    /// Scans new bytes; returns the end of the text.
     fn scan(&mut self) -> Result<Option<usize>, FrameError> {
         let mut at = self.scanned;
         while at < self.buffer.len() {
@@ -104,7 +104,7 @@ impl Framer {
                         at = end + 1;
                     }
                     InString::Escape(escape) if escape + 1 < self.buffer.len() => at = escape + 2,
-                    // What is escaped has not arrived yet.
+                    // The escaped byte has not arrived yet.
                     InString::Escape(escape) => {
                         self.scanned = escape;
                         return Ok(None);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_cut_where_they_end() {
+    fn a_stream_is_split_into_texts() {
         let stream = br#" {"a":"}\"]"}[1,[2]]
  {"b":"\\"}"#;
         let whole = frames(&[stream], Limits::default()).unwrap();
@@ -179,14 +179,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_or_too_much_is_refused() {
+    fn malformed_and_oversized_streams_are_rejected() {
         let small = Limits { bytes: 16, depth: 4 };
         assert_eq!(frames(&[b"HTTP/1.1"], small), Err(FrameError::NoJson(b'H')));
         assert_eq!(frames(&[b"]"], small), Err(FrameError::NoJson(b']')));
         assert_eq!(frames(&[b"[[[[[1]]]]]"], small), Err(FrameError::TooDeep(4)));
         assert_eq!(frames(&[br#"["aaaaaaaaaaaaaaaaaaaaaaaaaa"#], small), Err(FrameError::TooLong(16)));
         assert_eq!(frames(&[br#"["aaaaaaaaaaaaaaaaaaaaaaaaaa"]"#], small), Err(FrameError::TooLong(16)));
-        // Half a text is no error: the rest may come.
+        // An incomplete text is not an error.
         assert_eq!(frames(&[br#"{"a":"#], small), Ok(vec![]));
     }
 
@@ -212,7 +212,7 @@ mod tests {
         }
 
         #[test]
-        fn every_json_value_comes_back(values in proptest::collection::vec(".{0,20}", 1..5)) {
+        fn every_json_value_round_trips(values in proptest::collection::vec(".{0,20}", 1..5)) {
             let stream: String = values.iter().map(|value| serde_json::json!([value, {"k": value}]).to_string()).collect();
             let back = frames(&[stream.as_bytes()], Limits::default()).unwrap();
             prop_assert_eq!(back.len(), values.len());

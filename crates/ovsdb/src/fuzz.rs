@@ -1,5 +1,4 @@
-//! One input for a fuzzer: bytes as a server might send them, through everything that reads them. It must not panic,
-//! whatever they are.
+//! Entry point for fuzzing: feeds arbitrary server bytes to every parser. Must not panic.
 
 use std::sync::{Arc, OnceLock};
 
@@ -24,7 +23,7 @@ fn tables() -> &'static [Arc<TableSchema>] {
     })
 }
 
-/// Reads the bytes in every way that the client would; returns how many messages were understood.
+/// Parses the bytes in every way the client does; returns the number of valid messages.
 pub fn one_input(bytes: &[u8]) -> usize {
     let mut understood = 0;
     let mut framer = Framer::new(Limits { bytes: 1 << 16, depth: 64 });
@@ -37,8 +36,8 @@ pub fn one_input(bytes: &[u8]) -> usize {
         for part in [incoming.params, incoming.result].into_iter().flatten() {
             let Ok(value) = serde_json::from_str::<Value>(part.get()) else { continue };
             let _ = DatabaseSchema::parse(&value);
-            let _ = Transaction::new().read_answer(value.as_array().cloned().unwrap_or_default());
-            // Updates stand alone in an answer and last among the parameters of a notification.
+            let _ = Transaction::new().read_reply(value.as_array().cloned().unwrap_or_default());
+            // Updates are the whole result of a reply, and the last parameter of a notification.
             for candidate in value.as_array().and_then(|list| list.last()).into_iter().chain([&value]) {
                 let mut replica = Replica::new(tables(), &[]);
                 if let Ok(updates) = read_updates(&candidate.to_string(), tables(), &mut Shared::new()) {

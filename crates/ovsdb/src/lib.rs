@@ -1,17 +1,17 @@
-//! OVSDB: protocol, client, replica, transactions, and a database in memory. It knows no OVN.
+//! OVSDB: protocol, client, replica, transactions, and an in-memory database. Independent of OVN.
 //!
 //! ```text
 //!  Transaction ──▶ Client ──▶ server ──updates──▶ Replica ──▶ Snapshot, Subscription
 //!                    │                               ▲
-//!                 Committer (once, or not at all)    └── the same values as memory::Database
+//!                 Committer (exactly once)           └── the same values as memory::Database
 //! ```
 //!
-//! - [`client`]: sessions over unix, TCP and TLS with one of several servers, of a raft cluster the leader; a replica
-//!   that survives reconnections; transactions with deadlines; commits that happen once ([`client::Committer`]).
-//! - [`replica`]: the monitored tables as compact rows that snapshots share.
-//! - [`transaction`], [`operation`]: building transactions, and reading what became of each operation.
+//! - [`client`]: sessions over unix sockets, TCP and TLS with one of several servers (by default the raft leader); a
+//!   replica that survives reconnects; transactions with deadlines; exactly-once commits ([`client::Committer`]).
+//! - [`replica`]: the monitored tables as compact rows; snapshots share them.
+//! - [`transaction`], [`operation`]: build transactions, and parse the result of each operation.
 //! - [`memory`]: a database with the server's semantics, for property tests and simulation.
-//! - [`schema`], [`datum`], [`read`], [`text`], [`uuid`], [`frame`]: the values and how they are written.
+//! - [`schema`], [`datum`], [`read`], [`text`], [`uuid`], [`frame`]: values and their encoding.
 //!
 //! Everything but [`client`] is pure: no runtime, no socket (`default-features = false`).
 //!
@@ -28,17 +28,17 @@
 //! let mut transaction = Transaction::new();
 //! let inserted = transaction.owned_by("node n1").insert("Switch", Row::new().text("name", "sw1"));
 //! let read = transaction.select("Switch", vec![Condition::equals("name", "sw1")], &["name"]);
-//! let outcome = transaction.read_answer(database.transact(transaction.operations()))?;
+//! let outcome = transaction.read_reply(database.transact(transaction.operations()))?;
 //! assert!(outcome.inserted(inserted).is_some());
 //! assert_eq!(outcome.rows(read).map(<[_]>::len), Some(1));
 //!
-//! // The name is an index: a second one is refused, and nothing of that transaction happens.
-//! let refusal = transaction.read_answer(database.transact(transaction.operations())).unwrap_err();
+//! // The name is an index: a duplicate is rejected, and the whole transaction has no effect.
+//! let refusal = transaction.read_reply(database.transact(transaction.operations())).unwrap_err();
 //! assert_eq!(refusal.error.error, "constraint violation");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The same transaction goes to a server with [`client::Client::transact`].
+//! [`client::Client::transact`] sends the same transaction to a server.
 
 #[cfg(feature = "client")]
 pub mod client;

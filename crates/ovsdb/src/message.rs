@@ -1,11 +1,11 @@
-//! JSON-RPC 1.0 as OVSDB uses it: requests, answers and notifications, both ways.
+//! JSON-RPC 1.0 as OVSDB uses it: requests, replies and notifications in both directions.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// A message that came in. What it carries is left as text until it is known what it is.
+/// An incoming message; its contents stay unparsed until their type is known.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Incoming<'a> {
     #[serde(borrow, default)]
@@ -22,14 +22,14 @@ pub(crate) struct Incoming<'a> {
 
 impl<'a> Incoming<'a> {
     pub(crate) fn parse(text: &'a str) -> Result<Self, serde_json::Error> {
-        // A list would do for what reads structs, but is no message.
+        // serde would accept an array for a struct; a message is an object.
         if !text.trim_start().starts_with('{') {
             return Err(serde::de::Error::custom("a message is an object"));
         }
         serde_json::from_str(text)
     }
 
-    /// The number of the request that this answers.
+    /// The ID of the request that this replies to.
     pub(crate) fn answers(&self) -> Option<u64> {
         if self.method.is_some() {
             return None;
@@ -45,12 +45,12 @@ struct Request<'a, P> {
     params: P,
 }
 
-/// The text of a request.
+/// Serializes a request.
 pub(crate) fn request(id: u64, method: &str, params: impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
     serde_json::to_vec(&Request { id, method, params })
 }
 
-/// The text of the answer to an `echo`.
+/// Serializes the reply to an `echo`.
 pub(crate) fn echo_reply(id: &RawValue, params: Option<&RawValue>) -> Vec<u8> {
     format!(r#"{{"id":{},"error":null,"result":{}}}"#, id.get(), params.map_or("[]", RawValue::get)).into_bytes()
 }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_and_notifications_are_told_apart() {
+    fn replies_and_notifications_are_distinguished() {
         let answer = Incoming::parse(r#"{"error":null,"id":7,"result":[{}]}"#).unwrap();
         assert_eq!((answer.answers(), answer.result.unwrap().get(), answer.error.is_none()), (Some(7), "[{}]", true));
         let notification = Incoming::parse(r#"{"id":null,"method":"update3","params":["m","t",{}]}"#).unwrap();

@@ -1,4 +1,4 @@
-//! The operations of a transaction, as RFC 7047 has them.
+//! Operations of a transaction, as in RFC 7047.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::uuid::Uuid;
 /// Values by column name.
 pub type RowValues = BTreeMap<String, Datum>;
 
-/// How a condition compares.
+/// Comparison of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Function {
     /// `<`, of numbers.
@@ -25,14 +25,14 @@ pub enum Function {
     GreaterOrEqual,
     /// `>`, of numbers.
     Greater,
-    /// The column holds all of the value.
+    /// The column contains all of the value.
     Includes,
-    /// The column holds none of the value.
+    /// The column contains none of the value.
     Excludes,
 }
 
 impl Function {
-    /// Its name on the wire.
+    /// Name on the wire.
     pub fn name(self) -> &'static str {
         match self {
             Self::Less => "<",
@@ -47,35 +47,35 @@ impl Function {
     }
 }
 
-/// Which rows are meant. All conditions of a list must hold.
+/// Selects rows. All conditions of a list must be true.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
-    /// The column; `_uuid` is one too.
+    /// Name of the column, or `_uuid`.
     pub column: String,
-    /// How it is compared.
+    /// How the column is compared with the value.
     pub function: Function,
-    /// With what.
+    /// Operand.
     pub value: Datum,
 }
 
 impl Condition {
-    /// Any condition.
+    /// A condition with any function.
     pub fn new(column: impl Into<String>, function: Function, value: impl Into<Datum>) -> Self {
         Self { column: column.into(), function, value: value.into() }
     }
 
-    /// The row of this identity.
+    /// Matches the row with this uuid.
     pub fn uuid(uuid: Uuid) -> Self {
         Self::new("_uuid", Function::Equal, Atom::Uuid(uuid))
     }
 
-    /// The rows whose column is equal to a string.
+    /// Matches rows whose column equals a string.
     pub fn equals(column: impl Into<String>, text: &str) -> Self {
         Self::new(column, Function::Equal, Atom::String(text.into()))
     }
 }
 
-/// How a mutation changes a column.
+/// Operator of a mutation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mutator {
     /// `+=`
@@ -88,14 +88,14 @@ pub enum Mutator {
     Divide,
     /// `%=`
     Modulo,
-    /// Adds atoms to a set, or pairs to a map whose keys are not there yet.
+    /// Adds atoms to a set, or pairs to a map unless the key exists.
     Insert,
     /// Removes atoms from a set, or pairs (or keys) from a map.
     Delete,
 }
 
 impl Mutator {
-    /// Its name on the wire.
+    /// Name on the wire.
     pub fn name(self) -> &'static str {
         match self {
             Self::Add => "+=",
@@ -109,108 +109,108 @@ impl Mutator {
     }
 }
 
-/// A change of one column, without knowing what it holds.
+/// A change of one column relative to its current value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mutation {
-    /// The column.
+    /// Name of the column.
     pub column: String,
     /// How it changes.
     pub mutator: Mutator,
-    /// By what. To delete keys of a map, a set of keys.
+    /// Operand. To delete keys of a map, a set of keys.
     pub value: Datum,
 }
 
 impl Mutation {
-    /// Any mutation.
+    /// A mutation with any operator.
     pub fn new(column: impl Into<String>, mutator: Mutator, value: impl Into<Datum>) -> Self {
         Self { column: column.into(), mutator, value: value.into() }
     }
 }
 
-/// One operation.
+/// One operation of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
-    /// A new row.
+    /// Inserts a row.
     Insert {
-        /// The table.
+        /// Name of the table.
         table: String,
-        /// Its values; columns that are not named get their defaults.
+        /// Values; other columns get their defaults.
         row: RowValues,
-        /// The identity that it shall have; the server chooses one otherwise.
+        /// Uuid of the row; the server generates one if `None`.
         uuid: Option<Uuid>,
-        /// A name by which other operations of the transaction refer to it ([`Atom::Named`]).
+        /// Name for references within the transaction ([`Atom::Named`]).
         name: Option<String>,
     },
     /// Reads rows.
     Select {
-        /// The table.
+        /// Name of the table.
         table: String,
-        /// Which rows.
+        /// Rows that match all of these.
         conditions: Vec<Condition>,
-        /// Which columns; all if not said.
+        /// Columns to return; all if `None`.
         columns: Option<Vec<String>>,
     },
     /// Sets columns of rows.
     Update {
-        /// The table.
+        /// Name of the table.
         table: String,
-        /// Which rows.
+        /// Rows that match all of these.
         conditions: Vec<Condition>,
-        /// The new values.
+        /// New values of the named columns.
         row: RowValues,
     },
-    /// Changes columns of rows by what they hold.
+    /// Changes columns of rows relative to their values.
     Mutate {
-        /// The table.
+        /// Name of the table.
         table: String,
-        /// Which rows.
+        /// Rows that match all of these.
         conditions: Vec<Condition>,
-        /// How.
+        /// Applied in order.
         mutations: Vec<Mutation>,
     },
     /// Deletes rows.
     Delete {
-        /// The table.
+        /// Name of the table.
         table: String,
-        /// Which rows.
+        /// Rows that match all of these.
         conditions: Vec<Condition>,
     },
-    /// Fails the transaction unless rows are as they are said to be.
+    /// Fails the transaction unless the rows are (or are not) as given.
     Wait {
-        /// The table.
+        /// Name of the table.
         table: String,
-        /// Which rows.
+        /// Rows that match all of these.
         conditions: Vec<Condition>,
-        /// Which columns are compared; all if not said.
+        /// Columns to compare; all if `None`.
         columns: Option<Vec<String>>,
-        /// Whether they must be equal to `rows`, or must not.
+        /// True: must equal `rows`; false: must differ.
         equal: bool,
-        /// The rows to compare with.
+        /// Expected rows.
         rows: Vec<RowValues>,
-        /// How many milliseconds the server may wait for it; 0 is not at all.
+        /// Milliseconds that the server may wait; 0: not at all.
         timeout: Option<u64>,
     },
-    /// Asks for the transaction to be on disk before the answer.
+    /// Requests that the transaction is on disk before the reply.
     Commit {
-        /// Whether it must be.
+        /// Whether the transaction must be on disk.
         durable: bool,
     },
     /// Fails the transaction.
     Abort,
-    /// A word for the server's log.
+    /// A comment for the server's log.
     Comment(
-        /// The word.
+        /// Text of the comment.
         String,
     ),
     /// Fails the transaction unless this client holds the lock.
     Assert {
-        /// The lock's name.
+        /// Name of the lock.
         lock: String,
     },
 }
 
 impl Operation {
-    /// Its name on the wire.
+    /// Name on the wire.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Insert { .. } => "insert",
@@ -226,7 +226,7 @@ impl Operation {
         }
     }
 
-    /// The table that it is about.
+    /// Name of its table; some operations have none.
     pub fn table(&self) -> Option<&str> {
         match self {
             Self::Insert { table, .. }
@@ -312,12 +312,12 @@ impl Serialize for Operation {
     }
 }
 
-/// The parameters of a `transact` request: the database, then the operations.
+/// Parameters of a `transact` request: the database, then the operations.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TransactParameters<'a> {
     pub(crate) database: &'a str,
     pub(crate) operations: &'a [Operation],
-    /// An `abort` at the end makes it a rehearsal.
+    /// Appends an `abort`.
     pub(crate) dry_run: bool,
 }
 
@@ -340,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_are_written_as_the_standard_has_them() {
+    fn operations_serialize_to_the_json_of_rfc_7047() {
         let json = |operation: &Operation| serde_json::to_value(operation).unwrap();
         let uuid = Uuid::from_bytes([1; 16]);
         let row = RowValues::from([("name".to_owned(), Datum::One(Atom::String("sw".into())))]);

@@ -1,4 +1,4 @@
-//! Reading values from JSON by the type that the schema gives them: straight from the text, without a tree between.
+//! Deserializes values by their type in the schema, directly from text.
 
 use std::fmt;
 
@@ -7,36 +7,36 @@ use serde_json::Value;
 
 use crate::datum::{Atom, AtomicType, Datum};
 use crate::schema::ColumnType;
-use crate::text::{Sharer, TextSharer};
+use crate::text::{Interner, TextInterner};
 use crate::uuid::Uuid;
 
-/// What lets values that are read share what is equal in them.
+/// Caches of recent values, so that equal values share memory.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    texts: TextSharer,
-    maps: Sharer<Datum>,
-    /// Room for the values of one row, used again for the next.
+    texts: TextInterner,
+    maps: Interner<Datum>,
+    /// Buffer for the values of one row, reused for the next.
     pub(crate) fields: Vec<(usize, Datum)>,
 }
 
 impl Shared {
     pub(crate) fn new() -> Self {
-        Self { texts: TextSharer::new(), maps: Sharer::new(1024), fields: Vec::with_capacity(16) }
+        Self { texts: TextInterner::new(), maps: Interner::new(1024), fields: Vec::with_capacity(16) }
     }
 
-    /// Maps repeat from row to row: all pods of a namespace have the same.
+    /// Maps repeat from row to row: the ports of a namespace have equal ones.
     fn map(&mut self, pairs: Vec<(Atom, Atom)>) -> Datum {
         let datum = Datum::map(pairs);
-        self.maps.share(&datum, |kept| *kept == datum, || datum.clone())
+        self.maps.intern(&datum, |kept| *kept == datum, || datum.clone())
     }
 }
 
-/// Reads a value from a tree.
+/// Deserializes a value from a JSON tree.
 pub fn datum(json: &Value, kind: &ColumnType) -> Result<Datum, serde_json::Error> {
     DatumSeed { kind, shared: &mut Shared::new() }.deserialize(json)
 }
 
-/// Reads a value from text.
+/// Deserializes a value from JSON text.
 pub fn datum_from_str(json: &str, kind: &ColumnType) -> Result<Datum, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_str(json);
     let datum = DatumSeed { kind, shared: &mut Shared::new() }.deserialize(&mut deserializer)?;
@@ -44,7 +44,7 @@ pub fn datum_from_str(json: &str, kind: &ColumnType) -> Result<Datum, serde_json
     Ok(datum)
 }
 
-/// Reads the value of a column.
+/// Deserializes the value of a column.
 pub(crate) struct DatumSeed<'a> {
     pub(crate) kind: &'a ColumnType,
     pub(crate) shared: &'a mut Shared,
@@ -108,7 +108,7 @@ impl<'de> Visitor<'de> for DatumSeed<'_> {
             _ => return Err(A::Error::custom(format!("{tag:?} is not {}", Expected(kind)))),
         };
         if sequence.next_element::<serde::de::IgnoredAny>()?.is_some() {
-            return Err(A::Error::custom("a value has more than a tag and its content"));
+            return Err(A::Error::custom("a value has more than a tag and a value"));
         }
         Ok(datum)
     }
@@ -144,7 +144,7 @@ enum Tag {
     Named,
 }
 
-/// The text behind `uuid` or `named-uuid`.
+/// The text after `uuid` or `named-uuid`.
 struct Identity {
     named: bool,
 }
@@ -172,10 +172,10 @@ impl Visitor<'_> for Identity {
     }
 }
 
-/// One atom of a known kind.
+/// One atom of a known type.
 struct AtomVisitor<'a> {
     kind: AtomicType,
-    shared: &'a mut TextSharer,
+    shared: &'a mut TextInterner,
 }
 
 impl<'de> DeserializeSeed<'de> for AtomVisitor<'_> {
@@ -203,7 +203,7 @@ impl<'de> Visitor<'de> for AtomVisitor<'_> {
     fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Atom, E> {
         match self.kind {
             AtomicType::Integer => Ok(Atom::Integer(value)),
-            // Whole reals are written without a point. Beyond 2^53 a real has no more digits to keep.
+            // Whole reals are written without a point. Beyond 2^53 precision is lost anyway.
             #[allow(clippy::cast_precision_loss)]
             AtomicType::Real => Ok(Atom::Real(value as f64)),
             _ => Err(E::invalid_type(Unexpected::Signed(value), &self)),
@@ -237,7 +237,7 @@ impl<'de> Visitor<'de> for AtomVisitor<'_> {
         }
         let tag: Tag = sequence.next_element()?.ok_or_else(|| A::Error::invalid_length(0, &self))?;
         if !matches!(tag, Tag::Uuid | Tag::Named) {
-            return Err(A::Error::custom(format!("{tag:?} is no uuid")));
+            return Err(A::Error::custom(format!("expected a uuid, not {tag:?}")));
         }
         let named = tag == Tag::Named;
         sequence.next_element_seed(Identity { named })?.ok_or_else(|| A::Error::invalid_length(1, &self))
@@ -247,7 +247,7 @@ impl<'de> Visitor<'de> for AtomVisitor<'_> {
 /// The atoms of a set.
 struct Many<'a> {
     kind: &'a ColumnType,
-    shared: &'a mut TextSharer,
+    shared: &'a mut TextInterner,
 }
 
 impl<'de> DeserializeSeed<'de> for Many<'_> {
@@ -278,7 +278,7 @@ impl<'de> Visitor<'de> for Many<'_> {
 /// The pairs of a map.
 struct Pairs<'a> {
     kind: &'a ColumnType,
-    shared: &'a mut TextSharer,
+    shared: &'a mut TextInterner,
 }
 
 impl<'de> DeserializeSeed<'de> for Pairs<'_> {
@@ -307,7 +307,7 @@ impl<'de> Visitor<'de> for Pairs<'_> {
 
 struct Pair<'a> {
     kind: &'a ColumnType,
-    shared: &'a mut TextSharer,
+    shared: &'a mut TextInterner,
 }
 
 impl<'de> DeserializeSeed<'de> for Pair<'_> {
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_read_by_their_type() {
+    fn values_are_deserialized_by_their_type() {
         let uuid = "36bef046-7da7-43a5-905a-c17899216fcb";
         let read = |json: &str, key, value| datum_from_str(json, &kind(key, value)).unwrap();
         assert_eq!(read("7", AtomicType::Integer, None), Datum::One(Atom::Integer(7)));
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_are_refused() {
+    fn values_of_the_wrong_type_are_rejected() {
         for (json, key, value) in [
             ("true", AtomicType::Integer, None),
             ("7", AtomicType::String, None),

@@ -1,4 +1,4 @@
-//! A database's schema, as the server tells it: tables, columns, and what their values may be.
+//! Schema of a database: tables, columns, and types and constraints of their values.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,38 +8,38 @@ use serde_json::Value;
 use crate::datum::{Atom, AtomicType, Datum};
 use crate::read;
 
-/// A whole database.
+/// Schema of a database.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DatabaseSchema {
-    /// Its name, such as `OVN_Northbound`.
+    /// Such as `OVN_Northbound`.
     pub name: String,
-    /// Its version, such as `7.11.0`.
+    /// Such as `7.11.0`.
     pub version: String,
-    /// Its tables by name.
+    /// By name.
     pub tables: BTreeMap<String, TableSchema>,
 }
 
-/// One table.
+/// Schema of a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TableSchema {
     /// Its name.
     pub name: String,
-    /// Its columns in the order of their names; a column's place here is how rows know it.
+    /// Sorted by name; rows refer to columns by their index here.
     pub columns: Vec<ColumnSchema>,
-    /// Columns whose values together are unique.
+    /// Each a combination of columns whose values are unique.
     pub indexes: Vec<Vec<usize>>,
-    /// Whether rows live without being referred to.
+    /// Whether rows exist without strong references to them.
     pub is_root: bool,
-    /// How many rows it may have.
+    /// Largest number of rows.
     pub max_rows: Option<u64>,
 }
 
-/// One column.
+/// Schema of a column.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ColumnSchema {
     /// Its name.
     pub name: String,
-    /// What its values may be.
+    /// Type and constraints of its values.
     pub kind: ColumnType,
     /// Whether its values are lost when the server restarts.
     pub ephemeral: bool,
@@ -47,67 +47,67 @@ pub struct ColumnSchema {
     pub mutable: bool,
 }
 
-/// What the values of a column may be.
+/// Type of a column: a set or a map of atoms, with bounds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ColumnType {
-    /// The atoms of a set, or the keys of a map.
+    /// Atoms of a set, or keys of a map.
     pub key: BaseType,
-    /// The values of a map.
+    /// Values of a map; none for a set.
     pub value: Option<BaseType>,
-    /// The least number of atoms or pairs: 0 or 1.
+    /// Smallest number of atoms or pairs: 0 or 1.
     pub min: u64,
-    /// The greatest number of atoms or pairs; `None` is no limit.
+    /// Largest number of atoms or pairs; `None`: unlimited.
     pub max: Option<u64>,
 }
 
-/// What an atom may be.
+/// Type and constraints of an atom.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BaseType {
-    /// Its kind.
+    /// Type of the atom.
     pub atomic: AtomicType,
-    /// The values that are allowed, if only some are.
+    /// Allowed values; all if `None`.
     pub choices: Option<Datum>,
-    /// The least integer or real.
+    /// Smallest integer or real.
     pub min: Option<f64>,
-    /// The greatest integer or real.
+    /// Largest integer or real.
     pub max: Option<f64>,
-    /// The least length of a string.
+    /// Smallest length of a string.
     pub min_length: Option<u64>,
-    /// The greatest length of a string.
+    /// Largest length of a string.
     pub max_length: Option<u64>,
-    /// The table that a uuid refers to.
+    /// Target of a uuid.
     pub refers_to: Option<Reference>,
 }
 
-/// What a uuid refers to.
+/// Target of a reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
-    /// The table.
+    /// Name of the table.
     pub table: String,
-    /// A strong reference keeps its row alive; a weak one goes when the row does.
+    /// A strong reference keeps its row; a weak one is removed with the row.
     pub strong: bool,
 }
 
-/// A schema that does not follow the rules.
+/// A schema that violates RFC 7047.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the schema is wrong at {place}: {problem}")]
+#[error("invalid schema at {path}: {problem}")]
 pub struct SchemaError {
-    place: String,
+    path: String,
     problem: String,
 }
 
-fn wrong(place: impl fmt::Display, problem: impl Into<String>) -> SchemaError {
-    SchemaError { place: place.to_string(), problem: problem.into() }
+fn wrong(path: impl fmt::Display, problem: impl Into<String>) -> SchemaError {
+    SchemaError { path: path.to_string(), problem: problem.into() }
 }
 
 impl DatabaseSchema {
-    /// Reads a schema, as `get_schema` returns it or a `.ovsschema` file holds it.
+    /// Parses the JSON of `get_schema` or of a `.ovsschema` file.
     pub fn parse(json: &Value) -> Result<Self, SchemaError> {
         let text = |key: &str| json.get(key).and_then(Value::as_str).map(String::from);
-        let name = text("name").ok_or_else(|| wrong("the top", "it has no name"))?;
+        let name = text("name").ok_or_else(|| wrong("the top", "no name"))?;
         let version = text("version").unwrap_or_default();
-        let tables = json.get("tables").and_then(Value::as_object).ok_or_else(|| wrong(&name, "it has no tables"))?;
-        // Where no table says that it is a root, all are: the rule for schemas older than that word.
+        let tables = json.get("tables").and_then(Value::as_object).ok_or_else(|| wrong(&name, "no tables"))?;
+        // If no table has `isRoot`, all are roots: RFC 7047's rule for old schemas.
         let roots = tables.values().any(|table| table.get("isRoot").and_then(Value::as_bool) == Some(true));
         let tables = tables
             .iter()
@@ -119,7 +119,7 @@ impl DatabaseSchema {
 
 impl TableSchema {
     fn parse(name: &str, json: &Value, roots: bool) -> Result<Self, SchemaError> {
-        let columns = json.get("columns").and_then(Value::as_object).ok_or_else(|| wrong(name, "it has no columns"))?;
+        let columns = json.get("columns").and_then(Value::as_object).ok_or_else(|| wrong(name, "no columns"))?;
         let mut columns: Vec<ColumnSchema> =
             columns.iter().map(|(column, json)| ColumnSchema::parse(name, column, json)).collect::<Result<_, _>>()?;
         columns.sort_by(|one, two| one.name.cmp(&two.name));
@@ -131,18 +131,18 @@ impl TableSchema {
             max_rows: json.get("maxRows").and_then(Value::as_u64),
         };
         for index in json.get("indexes").and_then(Value::as_array).into_iter().flatten() {
-            let names = index.as_array().ok_or_else(|| wrong(name, "an index is no list of columns"))?;
+            let names = index.as_array().ok_or_else(|| wrong(name, "an index is not a list of columns"))?;
             let columns = names
                 .iter()
                 .map(|column| column.as_str().and_then(|column| table.column_index(column)))
                 .collect::<Option<Vec<_>>>()
-                .ok_or_else(|| wrong(name, "an index names a column that is not there"))?;
+                .ok_or_else(|| wrong(name, "an index has an unknown column"))?;
             table.indexes.push(columns);
         }
         Ok(table)
     }
 
-    /// The place of a column.
+    /// Index of a column in [`TableSchema::columns`].
     pub fn column_index(&self, name: &str) -> Option<usize> {
         self.columns.binary_search_by(|column| column.name.as_str().cmp(name)).ok()
     }
@@ -155,12 +155,12 @@ impl TableSchema {
 
 impl ColumnSchema {
     fn parse(table: &str, name: &str, json: &Value) -> Result<Self, SchemaError> {
-        let place = format!("{table}.{name}");
-        let kind = json.get("type").ok_or_else(|| wrong(&place, "it has no type"))?;
+        let path = format!("{table}.{name}");
+        let kind = json.get("type").ok_or_else(|| wrong(&path, "no type"))?;
         let flag = |key: &str, usual: bool| json.get(key).and_then(Value::as_bool).unwrap_or(usual);
         Ok(Self {
             name: name.to_owned(),
-            kind: ColumnType::parse(&place, kind)?,
+            kind: ColumnType::parse(&path, kind)?,
             ephemeral: flag("ephemeral", false),
             mutable: flag("mutable", true),
         })
@@ -168,44 +168,42 @@ impl ColumnSchema {
 }
 
 impl ColumnType {
-    /// A single atom of a kind.
+    /// Exactly one unconstrained atom.
     pub fn scalar(atomic: AtomicType) -> Self {
         Self { key: BaseType::of(atomic), value: None, min: 1, max: Some(1) }
     }
 
-    fn parse(place: &str, json: &Value) -> Result<Self, SchemaError> {
+    fn parse(path: &str, json: &Value) -> Result<Self, SchemaError> {
         let Some(object) = json.as_object() else {
-            return Ok(Self { key: BaseType::parse(place, json)?, value: None, min: 1, max: Some(1) });
+            return Ok(Self { key: BaseType::parse(path, json)?, value: None, min: 1, max: Some(1) });
         };
-        let key = object.get("key").ok_or_else(|| wrong(place, "its type has no key"))?;
-        let value = object.get("value").map(|value| BaseType::parse(place, value)).transpose()?;
+        let key = object.get("key").ok_or_else(|| wrong(path, "no key in the type"))?;
+        let value = object.get("value").map(|value| BaseType::parse(path, value)).transpose()?;
         let min = object.get("min").map_or(Some(1), Value::as_u64).filter(|min| *min <= 1);
         let max = match object.get("max") {
             None => Some(1),
             Some(Value::String(word)) if word == "unlimited" => None,
-            Some(number) => {
-                Some(number.as_u64().filter(|max| *max > 0).ok_or_else(|| wrong(place, "its max is wrong"))?)
-            }
+            Some(number) => Some(number.as_u64().filter(|max| *max > 0).ok_or_else(|| wrong(path, "invalid max"))?),
         };
         Ok(Self {
-            key: BaseType::parse(place, key)?,
+            key: BaseType::parse(path, key)?,
             value,
-            min: min.ok_or_else(|| wrong(place, "its min is neither 0 nor 1"))?,
+            min: min.ok_or_else(|| wrong(path, "min is neither 0 nor 1"))?,
             max,
         })
     }
 
-    /// Whether it holds pairs.
+    /// Whether values are maps.
     pub fn is_map(&self) -> bool {
         self.value.is_some()
     }
 
-    /// Whether it holds exactly one atom.
+    /// Whether values are exactly one atom.
     pub fn is_scalar(&self) -> bool {
         self.value.is_none() && self.min == 1 && self.max == Some(1)
     }
 
-    /// What a row has in it where nothing was said.
+    /// Default value of the column.
     pub fn default_datum(&self) -> Datum {
         match &self.value {
             None if self.min == 0 => Datum::Empty,
@@ -215,7 +213,7 @@ impl ColumnType {
         }
     }
 
-    /// Whether a value is that of a row where nothing was said.
+    /// Whether a value is the default.
     pub fn is_default(&self, datum: &Datum) -> bool {
         match datum {
             Datum::Empty => self.min == 0,
@@ -228,7 +226,7 @@ impl ColumnType {
 }
 
 impl BaseType {
-    /// Any atom of a kind.
+    /// An unconstrained atom.
     pub fn of(atomic: AtomicType) -> Self {
         Self { atomic, choices: None, min: None, max: None, min_length: None, max_length: None, refers_to: None }
     }
@@ -237,10 +235,10 @@ impl BaseType {
         self.atomic.default_atom()
     }
 
-    fn parse(place: &str, json: &Value) -> Result<Self, SchemaError> {
+    fn parse(path: &str, json: &Value) -> Result<Self, SchemaError> {
         let kind = |name: &Value| {
             let name = name.as_str().unwrap_or_default();
-            AtomicType::parse(name).ok_or_else(|| wrong(place, format!("{name:?} is no type")))
+            AtomicType::parse(name).ok_or_else(|| wrong(path, format!("unknown type {name:?}")))
         };
         if json.is_string() {
             return Ok(Self::of(kind(json)?));
@@ -253,7 +251,7 @@ impl BaseType {
         base.max_length = json.get("maxLength").and_then(Value::as_u64);
         if let Some(choices) = json.get("enum") {
             let many = ColumnType { key: Self::of(base.atomic), value: None, min: 0, max: None };
-            let choices = read::datum(choices, &many).map_err(|error| wrong(place, format!("its enum: {error}")))?;
+            let choices = read::datum(choices, &many).map_err(|error| wrong(path, format!("invalid enum: {error}")))?;
             base.choices = Some(choices);
         }
         if let Some(table) = json.get("refTable").and_then(Value::as_str) {
@@ -270,7 +268,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_schema_is_read() {
+    fn a_valid_schema_is_parsed() {
         let schema = DatabaseSchema::parse(&json!({
             "name": "Test", "version": "1.0.0", "cksum": "1 2",
             "tables": {
@@ -292,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_schema_is_refused_by_place() {
+    fn an_invalid_schema_is_rejected_with_its_location() {
         for (column, word) in [
             (json!({}), "no type"),
             (json!({"type": "text"}), "text"),

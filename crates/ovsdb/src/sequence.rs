@@ -1,5 +1,5 @@
-//! A sequence value in the database, by which commits happen once and only by the writer who is in charge: each
-//! transaction requires the value that the last one left and replaces it by one that was never used before.
+//! The sequence cell, which makes commits exactly-once and fenced: each transaction requires the value that the last one
+//! left, and replaces it by one that was never used before.
 
 use crate::datum::{Atom, Datum};
 use crate::operation::{Condition, Function, Mutation, Mutator};
@@ -7,22 +7,22 @@ use crate::replica::Snapshot;
 use crate::transaction::Transaction;
 use crate::uuid::Uuid;
 
-/// Where the sequence value lives: one key of a map of strings in one row.
+/// Location of the sequence value: one key of a map of strings in one row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SequenceCell {
-    /// The table.
+    /// Name of the table.
     pub table: String,
-    /// The row.
+    /// Identity of the row.
     pub uuid: Uuid,
-    /// The column, a map of strings to strings.
+    /// Name of the column, a map of strings to strings.
     pub column: String,
-    /// The key.
+    /// Key in the map.
     pub key: String,
 }
 
 impl SequenceCell {
-    /// The transaction with its guard and the new value, and the guard's place: if the server refuses the operation
-    /// there, another value stood in the cell.
+    /// The transaction with its guard and the new value, and the index of the guard: if the server rejects that
+    /// operation, the cell had another value.
     pub fn guarded(&self, transaction: &Transaction, last: Option<&str>, next: &str) -> (Transaction, usize) {
         let Self { table, uuid, column, key } = self;
         let mut guarded = Transaction::new();
@@ -33,20 +33,20 @@ impl SequenceCell {
         if let Some(last) = last {
             let guard = guarded.require(table, *uuid, vec![includes(last).0]);
             guarded.append(transaction);
-            guarded.owned_by_nobody().set_key(table, *uuid, column, key, next);
+            guarded.without_owner().set_key(table, *uuid, column, key, next);
             return (guarded, guard);
         }
-        // Nobody has written yet. An insert into a map leaves a key alone that is there: so it is tried, and whether
-        // it took is required behind it.
+        // No value yet. An insert into a map does not change an existing key, so insert first and then require the new
+        // value.
         guarded.append(transaction);
         let (condition, pair) = includes(next);
         let insert = vec![Mutation::new(column, Mutator::Insert, pair)];
-        guarded.owned_by_nobody().mutate(table, vec![Condition::uuid(*uuid)], insert);
+        guarded.without_owner().mutate(table, vec![Condition::uuid(*uuid)], insert);
         let guard = guarded.require(table, *uuid, vec![condition]);
         (guarded, guard)
     }
 
-    /// What stands in the cell, in a snapshot that has its table.
+    /// The value in a snapshot, which must have the table.
     pub fn value_in(&self, snapshot: &Snapshot) -> Option<String> {
         snapshot.table(&self.table)?.get(self.uuid)?.get(&self.column)?.get_str(&self.key)
     }

@@ -1,8 +1,8 @@
-//! Strings as a replica keeps them: short ones inline, addresses and uuids as their bits, others shared.
+//! Compact strings of the replica: short ones inline, addresses and uuids as bits, others shared.
 //!
-//! A database of ports is mostly strings, and most of those are short (`pod`, `true`), a MAC with an IPv4 address
-//! (`0a:58:0a:80:00:05 10.128.0.5`), or a uuid. None of these needs an allocation. What they stand for is exactly the
-//! text they came from: a text that would not come back letter for letter is kept as it is.
+//! Most strings of a database of ports are short (`pod`, `true`), a MAC with an IPv4 address
+//! (`0a:58:0a:80:00:05 10.128.0.5`), or a uuid; none of these needs an allocation. The encoding is lossless: a text that
+//! would not round-trip is stored as text.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::uuid::Uuid;
 
 const INLINE: usize = 22;
 
-/// A string value.
+/// An immutable string of 24 bytes.
 #[derive(Clone)]
 pub struct Text(Form);
 
@@ -27,7 +27,7 @@ enum Form {
 }
 
 impl Text {
-    /// Keeps a string; a long one is allocated.
+    /// Stores a string; a long one is allocated.
     pub fn new(text: &str) -> Self {
         Self::compact(text).unwrap_or_else(|| Self(Form::Shared(text.into())))
     }
@@ -48,11 +48,11 @@ impl Text {
             return None;
         };
         let kept = Self(form);
-        // Upper case and other spellings are kept as they were written.
+        // Upper case and other spellings would not round-trip.
         (kept.as_str() == text).then_some(kept)
     }
 
-    /// The string. Borrowed where it is kept as text.
+    /// The string; borrowed if stored as text.
     pub fn as_str(&self) -> Cow<'_, str> {
         match &self.0 {
             Form::Inline(length, bytes) => String::from_utf8_lossy(&bytes[..usize::from(*length)]),
@@ -65,7 +65,7 @@ impl Text {
         }
     }
 
-    /// Whether there is nothing in it.
+    /// Whether it is `""`.
     pub fn is_empty(&self) -> bool {
         matches!(self.0, Form::Inline(0, _))
     }
@@ -142,21 +142,20 @@ impl From<&str> for Text {
     }
 }
 
-/// Lets equal values share one allocation. It remembers the values it saw last, a fixed number of them, so it needs
-/// no clearing and holds no garbage beyond that.
+/// Lets equal values share one allocation. Caches a fixed number of recent values, so it needs no clearing.
 #[derive(Debug)]
-pub(crate) struct Sharer<T> {
+pub(crate) struct Interner<T> {
     recent: Vec<Option<T>>,
     hasher: std::hash::BuildHasherDefault<std::hash::DefaultHasher>,
 }
 
-impl<T: Clone> Sharer<T> {
+impl<T: Clone> Interner<T> {
     pub(crate) fn new(size: usize) -> Self {
         Self { recent: vec![None; size.next_power_of_two()], hasher: std::hash::BuildHasherDefault::new() }
     }
 
-    /// The value that was seen before, if `same` finds it equal; else what `make` makes, remembered.
-    pub(crate) fn share<K: Hash + ?Sized>(
+    /// The cached value if `same` finds it equal; else the result of `make`, which is cached.
+    pub(crate) fn intern<K: Hash + ?Sized>(
         &mut self,
         key: &K,
         same: impl Fn(&T) -> bool,
@@ -174,18 +173,18 @@ impl<T: Clone> Sharer<T> {
     }
 }
 
-/// Shares long strings.
+/// Interns long strings.
 #[derive(Debug)]
-pub(crate) struct TextSharer(Sharer<Text>);
+pub(crate) struct TextInterner(Interner<Text>);
 
-impl TextSharer {
+impl TextInterner {
     pub(crate) fn new() -> Self {
-        Self(Sharer::new(1024))
+        Self(Interner::new(1024))
     }
 
     pub(crate) fn text(&mut self, text: &str) -> Text {
         Text::compact(text)
-            .unwrap_or_else(|| self.0.share(text, |kept| *kept == *text, || Text(Form::Shared(text.into()))))
+            .unwrap_or_else(|| self.0.intern(text, |kept| *kept == *text, || Text(Form::Shared(text.into()))))
     }
 }
 
@@ -195,7 +194,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn addresses_and_uuids_take_no_allocation_and_read_back() {
+    fn addresses_and_uuids_round_trip_without_allocation() {
         for text in ["0a:58:0a:80:00:05 10.128.0.5", "36bef046-7da7-43a5-905a-c17899216fcb", "pod", ""] {
             let kept = Text::new(text);
             assert_eq!(kept.as_str(), text);
@@ -211,7 +210,7 @@ mod tests {
 
     #[test]
     fn long_strings_are_shared() {
-        let mut sharer = TextSharer::new();
+        let mut sharer = TextInterner::new();
         let long = "a string that is too long to be kept inline";
         let (one, two) = (sharer.text(long), sharer.text(long));
         assert!(matches!((&one.0, &two.0), (Form::Shared(a), Form::Shared(b)) if Arc::ptr_eq(a, b)));
@@ -219,7 +218,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_string_reads_back(text in ".*") {
+        fn every_string_round_trips(text in ".*") {
             let kept = Text::new(&text);
             prop_assert_eq!(kept.as_str(), &*text);
             prop_assert_eq!(kept.is_empty(), text.is_empty());

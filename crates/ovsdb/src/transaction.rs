@@ -1,4 +1,4 @@
-//! Building a transaction, and reading what became of it: operation by operation, each with its owner.
+//! Builds transactions whose operations have owners, and parses their results.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use crate::datum::{Atom, Datum};
 use crate::operation::{Condition, Mutation, Mutator, Operation, RowValues};
 use crate::uuid::Uuid;
 
-/// The error of an answer that cannot be understood: it says nothing of whether the transaction took effect.
-pub(crate) const MALFORMED: &str = "a malformed answer";
+/// Error name for a reply that cannot be parsed: the transaction is in doubt.
+pub(crate) const MALFORMED: &str = "malformed reply";
 
-/// Who stands behind an operation: named when it fails, so that the rest can be sent again without it.
+/// Owner of an operation; reported if it fails, so that the rest can be retried without it.
 pub type Owner = Arc<str>;
 
 /// Operations that take effect together or not at all.
@@ -25,36 +25,36 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    /// An empty one.
+    /// A transaction without operations.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// From here on operations belong to this owner.
+    /// Operations added from here on belong to this owner.
     pub fn owned_by(&mut self, owner: impl Into<Owner>) -> &mut Self {
         self.owner = Some(owner.into());
         self
     }
 
-    /// From here on operations belong to nobody in particular.
-    pub fn owned_by_nobody(&mut self) -> &mut Self {
+    /// Operations added from here on have no owner.
+    pub fn without_owner(&mut self) -> &mut Self {
         self.owner = None;
         self
     }
 
-    /// Adds an operation and returns its place.
+    /// Adds an operation and returns its index.
     pub fn push(&mut self, operation: Operation) -> usize {
         self.operations.push(operation);
         self.owners.push(self.owner.clone());
         self.operations.len() - 1
     }
 
-    /// Inserts a row whose identity the server chooses.
+    /// Inserts a row; the server generates its uuid.
     pub fn insert(&mut self, table: &str, row: Row) -> usize {
         self.push(Operation::Insert { table: table.into(), row: row.0, uuid: None, name: None })
     }
 
-    /// Inserts a row of this identity.
+    /// Inserts a row with this uuid.
     pub fn insert_with_uuid(&mut self, table: &str, uuid: Uuid, row: Row) -> usize {
         self.push(Operation::Insert { table: table.into(), row: row.0, uuid: Some(uuid), name: None })
     }
@@ -64,17 +64,17 @@ impl Transaction {
         self.push(Operation::Insert { table: table.into(), row: row.0, uuid: None, name: Some(name.into()) })
     }
 
-    /// Sets columns of the rows that meet all conditions.
+    /// Sets columns of the rows that match all conditions.
     pub fn update(&mut self, table: &str, conditions: Vec<Condition>, row: Row) -> usize {
         self.push(Operation::Update { table: table.into(), conditions, row: row.0 })
     }
 
-    /// Changes columns of the rows that meet all conditions.
+    /// Changes columns of the rows that match all conditions.
     pub fn mutate(&mut self, table: &str, conditions: Vec<Condition>, mutations: Vec<Mutation>) -> usize {
         self.push(Operation::Mutate { table: table.into(), conditions, mutations })
     }
 
-    /// Sets a key of a map of strings in one row, whatever it held.
+    /// Sets a key of a map of strings in one row, replacing its value.
     pub fn set_key(&mut self, table: &str, uuid: Uuid, column: &str, key: &str, value: &str) -> usize {
         let key = Atom::String(key.into());
         let pair = Datum::map([(key.clone(), Atom::String(value.into()))]);
@@ -83,23 +83,23 @@ impl Transaction {
         self.mutate(table, vec![Condition::uuid(uuid)], mutations)
     }
 
-    /// Deletes the rows that meet all conditions.
+    /// Deletes the rows that match all conditions.
     pub fn delete(&mut self, table: &str, conditions: Vec<Condition>) -> usize {
         self.push(Operation::Delete { table: table.into(), conditions })
     }
 
-    /// Reads the rows that meet all conditions.
+    /// Reads the rows that match all conditions.
     pub fn select(&mut self, table: &str, conditions: Vec<Condition>, columns: &[&str]) -> usize {
         let columns = (!columns.is_empty()).then(|| columns.iter().map(ToString::to_string).collect());
         self.push(Operation::Select { table: table.into(), conditions, columns })
     }
 
-    /// Fails the transaction unless the row meets all conditions, at once.
+    /// Fails the transaction at once unless the row matches all conditions.
     pub fn require(&mut self, table: &str, uuid: Uuid, conditions: Vec<Condition>) -> usize {
         self.require_within(table, uuid, conditions, Duration::ZERO)
     }
 
-    /// The server waits until the row meets all conditions, and fails the transaction if it does not within a time.
+    /// Fails the transaction unless the row matches all conditions within a time; the server waits.
     pub fn require_within(
         &mut self,
         table: &str,
@@ -118,7 +118,7 @@ impl Transaction {
         })
     }
 
-    /// Writes a word into the server's log.
+    /// Writes a comment into the server's log.
     pub fn comment(&mut self, comment: &str) -> usize {
         self.push(Operation::Comment(comment.into()))
     }
@@ -139,22 +139,22 @@ impl Transaction {
         self.owners.extend_from_slice(&other.owners);
     }
 
-    /// The operations, in order.
+    /// In the order of execution.
     pub fn operations(&self) -> &[Operation] {
         &self.operations
     }
 
-    /// Who stands behind an operation.
-    pub fn owner_of(&self, place: usize) -> Option<&Owner> {
-        self.owners.get(place)?.as_ref()
+    /// Owner of the operation at an index.
+    pub fn owner_of(&self, position: usize) -> Option<&Owner> {
+        self.owners.get(position)?.as_ref()
     }
 
-    /// Whether there is nothing to do.
+    /// Whether it has no operations.
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()
     }
 
-    /// The same without the operations of one owner.
+    /// A copy without the operations of one owner.
     #[must_use]
     pub fn without(&self, owner: &str) -> Self {
         let kept = self.operations.iter().zip(&self.owners).filter(|(_, other)| other.as_deref() != Some(owner));
@@ -162,24 +162,24 @@ impl Transaction {
         Self { operations, owners, owner: None }
     }
 
-    /// Reads the server's answer.
-    pub fn read_answer(&self, answer: Vec<Value>) -> Result<Outcome, Refusal> {
+    /// Parses the server's reply.
+    pub fn read_reply(&self, answer: Vec<Value>) -> Result<Outcome, Refusal> {
         let mut results = Vec::with_capacity(self.operations.len());
-        for (place, result) in answer.into_iter().enumerate() {
+        for (position, result) in answer.into_iter().enumerate() {
             if let Some(error) = ServerError::read(&result) {
-                let at = (place < self.operations.len()).then_some(place);
+                let at = (position < self.operations.len()).then_some(position);
                 let operation = at.map(|at| describe(&self.operations[at]));
                 return Err(Refusal {
-                    place: at,
+                    position: at,
                     owner: at.and_then(|at| self.owner_of(at).cloned()),
                     operation,
                     error,
                 });
             }
-            if let Some(operation) = self.operations.get(place) {
+            if let Some(operation) = self.operations.get(position) {
                 results.push(OperationResult::read(operation, &result).map_err(|problem| Refusal {
-                    place: Some(place),
-                    owner: self.owner_of(place).cloned(),
+                    position: Some(position),
+                    owner: self.owner_of(position).cloned(),
                     operation: Some(describe(operation)),
                     error: ServerError { error: MALFORMED.into(), details: Some(problem) },
                 })?);
@@ -188,7 +188,7 @@ impl Transaction {
         if results.len() < self.operations.len() {
             let details = format!("{} results for {} operations", results.len(), self.operations.len());
             let error = ServerError { error: MALFORMED.into(), details: Some(details) };
-            return Err(Refusal { place: None, owner: None, operation: None, error });
+            return Err(Refusal { position: None, owner: None, operation: None, error });
         }
         Ok(Outcome { results })
     }
@@ -203,7 +203,7 @@ fn describe(operation: &Operation) -> String {
 pub struct Row(pub RowValues);
 
 impl Row {
-    /// No values yet: all columns have their defaults.
+    /// No values: all columns have their defaults.
     pub fn new() -> Self {
         Self::default()
     }
@@ -229,7 +229,7 @@ impl Row {
     }
 }
 
-/// What a transaction did, operation by operation.
+/// Results of a transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// In the order of the operations.
@@ -237,47 +237,47 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The identity of the row that an insert made.
-    pub fn inserted(&self, place: usize) -> Option<Uuid> {
-        match self.results.get(place)? {
+    /// Uuid of the row that the insert at an index created.
+    pub fn inserted(&self, position: usize) -> Option<Uuid> {
+        match self.results.get(position)? {
             OperationResult::Inserted(uuid) => Some(*uuid),
             _ => None,
         }
     }
 
-    /// How many rows an update, mutation or deletion touched.
-    pub fn count(&self, place: usize) -> Option<u64> {
-        match self.results.get(place)? {
+    /// Number of rows that the update, mutation or deletion at an index matched.
+    pub fn count(&self, position: usize) -> Option<u64> {
+        match self.results.get(position)? {
             OperationResult::Count(count) => Some(*count),
             _ => None,
         }
     }
 
-    /// The rows that a select read.
-    pub fn rows(&self, place: usize) -> Option<&[Value]> {
-        match self.results.get(place)? {
+    /// Rows of the select at an index.
+    pub fn rows(&self, position: usize) -> Option<&[Value]> {
+        match self.results.get(position)? {
             OperationResult::Rows(rows) => Some(rows),
             _ => None,
         }
     }
 }
 
-/// What one operation did.
+/// Result of one operation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OperationResult {
-    /// A row was inserted.
+    /// Uuid of an inserted row.
     Inserted(Uuid),
-    /// So many rows were touched.
+    /// Number of matched rows.
     Count(u64),
-    /// Rows were read, as JSON objects.
+    /// Selected rows, as JSON objects.
     Rows(Vec<Value>),
-    /// Nothing to tell.
+    /// Operations without a result.
     Done,
 }
 
 impl OperationResult {
     fn read(operation: &Operation, result: &Value) -> Result<Self, String> {
-        let wrong = || format!("{result} is no result of {}", operation.name());
+        let wrong = || format!("unexpected result of {}: {result}", operation.name());
         match operation {
             Operation::Insert { .. } => {
                 let uuid =
@@ -299,14 +299,14 @@ impl OperationResult {
 /// An error that the server reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerError {
-    /// Its name, such as `constraint violation` or `timed out`.
+    /// Name of the error, such as `constraint violation` or `timed out`.
     pub error: String,
-    /// What it says further.
+    /// Explanation of the server.
     pub details: Option<String>,
 }
 
 impl ServerError {
-    /// Reads an error object; anything else is none.
+    /// Parses an error object; `None` if it is not one.
     pub fn read(result: &Value) -> Option<Self> {
         let error = match result.get("error")? {
             Value::Null => return None,
@@ -326,24 +326,24 @@ impl fmt::Display for ServerError {
     }
 }
 
-/// A transaction that the server refused: nothing of it took effect.
+/// A transaction that the server rejected: no effect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Refusal {
-    /// The operation that failed; none if it was the commit as a whole.
-    pub place: Option<usize>,
-    /// Who stands behind it.
+    /// Index of the operation that failed; none if the commit failed.
+    pub position: Option<usize>,
+    /// Owner of that operation.
     pub owner: Option<Owner>,
-    /// What it was, for the message.
+    /// Operation and table, for the message.
     pub operation: Option<String>,
-    /// What the server said.
+    /// Error of the server.
     pub error: ServerError,
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the server refused ")?;
-        match (&self.operation, self.place) {
-            (Some(operation), Some(place)) => write!(f, "operation {place} ({operation})")?,
+        f.write_str("the server rejected ")?;
+        match (&self.operation, self.position) {
+            (Some(operation), Some(position)) => write!(f, "operation {position} ({operation})")?,
             _ => f.write_str("the commit")?,
         }
         if let Some(owner) = &self.owner {
@@ -366,42 +366,42 @@ mod tests {
     }
 
     #[test]
-    fn results_are_those_of_each_operation() {
+    fn results_are_returned_per_operation() {
         let uuid = Uuid::from_bytes([7; 16]);
         let outcome =
-            two_owners().read_answer(vec![json!({"uuid": ["uuid", uuid.to_string()]}), json!({"count": 2})]).unwrap();
+            two_owners().read_reply(vec![json!({"uuid": ["uuid", uuid.to_string()]}), json!({"count": 2})]).unwrap();
         assert_eq!((outcome.inserted(0), outcome.count(1), outcome.count(0)), (Some(uuid), Some(2), None));
     }
 
     #[test]
-    fn a_refusal_names_its_owner_and_the_rest_can_be_sent_again() {
+    fn a_refusal_names_its_owner_and_the_rest_can_be_retried() {
         let answer =
             vec![json!({"uuid": ["uuid", Uuid::ZERO.to_string()]}), json!({"error": "not allowed", "details": "no"})];
-        let refusal = two_owners().read_answer(answer).unwrap_err();
+        let refusal = two_owners().read_reply(answer).unwrap_err();
         assert_eq!(refusal.owner.as_deref(), Some("pod c/d"));
-        assert_eq!(refusal.to_string(), "the server refused operation 1 (delete Port) of pod c/d: not allowed: no");
+        assert_eq!(refusal.to_string(), "the server rejected operation 1 (delete Port) of pod c/d: not allowed: no");
         let rest = two_owners().without("pod c/d");
         assert_eq!(rest.operations().len(), 1);
         assert_eq!(rest.owner_of(0).unwrap().as_ref(), "pod a/b");
     }
 
     #[test]
-    fn an_error_of_the_commit_belongs_to_no_operation() {
+    fn an_error_at_commit_has_no_operation() {
         let answer = vec![
             json!({"uuid": ["uuid", Uuid::ZERO.to_string()]}),
             json!({"count": 1}),
             json!({"error": "referential integrity violation"}),
         ];
-        let refusal = two_owners().read_answer(answer).unwrap_err();
-        assert_eq!((refusal.place, refusal.owner), (None, None));
+        let refusal = two_owners().read_reply(answer).unwrap_err();
+        assert_eq!((refusal.position, refusal.owner), (None, None));
     }
 
     #[test]
-    fn a_malformed_answer_is_no_success() {
+    fn a_malformed_reply_is_an_error() {
         for answer in
             [vec![], vec![json!({})], vec![json!(null), json!(null)], vec![json!({"uuid": "x"}), json!({"count": 1})]]
         {
-            assert!(two_owners().read_answer(answer.clone()).is_err(), "{answer:?}");
+            assert!(two_owners().read_reply(answer.clone()).is_err(), "{answer:?}");
         }
     }
 }

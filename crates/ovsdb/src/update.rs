@@ -1,4 +1,4 @@
-//! Reading what a monitor sends: table updates of all three kinds, straight from the text into values.
+//! Deserializes monitor updates of all three kinds directly from text.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,30 +11,29 @@ use crate::replica::Row;
 use crate::schema::TableSchema;
 use crate::uuid::Uuid;
 
-/// Values by the place of their column.
+/// Values by column index.
 pub(crate) type Fields = Vec<(usize, Datum)>;
 
-/// What happened to a row.
+/// Update of a row.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum RowUpdate {
-    /// It is there with these values. They are in their final form as soon as they are read: of a dump of many rows,
-    /// nothing is kept twice.
+    /// Inserted or initial row, in its final form: a large dump is not held twice.
     Whole(Row),
-    /// These columns changed by these differences.
+    /// Differences of the changed columns.
     Modified(Fields),
-    /// It is gone.
+    /// Deleted row.
     Deleted,
 }
 
-/// The updates of one table.
+/// Updates of one table.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TableUpdate {
-    /// The place of the table among those that are monitored.
+    /// Index of the table among the monitored ones.
     pub(crate) table: usize,
     pub(crate) rows: Vec<(Uuid, RowUpdate)>,
 }
 
-/// Reads `<table-updates>` or `<table-updates2>`; which it is shows in each row.
+/// Deserializes `<table-updates>` or `<table-updates2>`, distinguished per row.
 pub(crate) fn read_updates(
     json: &str,
     tables: &[Arc<TableSchema>],
@@ -46,7 +45,7 @@ pub(crate) fn read_updates(
     Ok(updates)
 }
 
-/// Names are compared as they are read; only what has an escape in it is copied.
+/// Compares names without copying, except those with escapes.
 struct Name<F>(F);
 
 impl<'de, T, F: FnOnce(&str) -> Option<T>> DeserializeSeed<'de> for Name<F> {
@@ -65,7 +64,7 @@ impl<T, F: FnOnce(&str) -> Option<T>> Visitor<'_> for Name<F> {
     }
 
     fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<T, E> {
-        (self.0)(name).ok_or_else(|| E::custom(format!("{name:?} was not asked for")))
+        (self.0)(name).ok_or_else(|| E::custom(format!("{name:?} was not requested")))
     }
 }
 
@@ -132,7 +131,7 @@ impl<'de> Visitor<'de> for RowsSeed<'_> {
     }
 }
 
-/// One row's update: one of `initial`, `insert`, `modify`, `delete`, or `old` and `new`.
+/// Update of one row: one of `initial`, `insert`, `modify`, `delete`, or `old` and `new`.
 struct RowSeed<'a> {
     table: &'a TableSchema,
     shared: &'a mut Shared,
@@ -170,7 +169,7 @@ impl<'de> Visitor<'de> for RowSeed<'_> {
             match what {
                 What::Old => {
                     map.next_value::<IgnoredAny>()?;
-                    // Without a new row beside it, the old one is gone.
+                    // `old` without `new` is a deletion.
                     update.get_or_insert(RowUpdate::Deleted);
                 }
                 What::Delete => {
@@ -189,11 +188,11 @@ impl<'de> Visitor<'de> for RowSeed<'_> {
                 }
             }
         }
-        update.ok_or_else(|| A::Error::custom("an update of a row says nothing"))
+        update.ok_or_else(|| A::Error::custom("the update of a row is empty"))
     }
 }
 
-/// Reads values into `shared.fields`, which is used again for every row.
+/// Deserializes values into `shared.fields`, which is reused for every row.
 struct FieldsSeed<'a> {
     table: &'a TableSchema,
     shared: &'a mut Shared,
@@ -247,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn all_kinds_of_updates_are_read() {
+    fn all_kinds_of_updates_are_deserialized() {
         let uuid = Uuid::from_bytes([3; 16]);
         let one = |what: &str| read(&format!(r#"{{"Port":{{"{uuid}":{what}}}}}"#)).unwrap().remove(0).rows.remove(0).1;
         let name = || Fields::from([(0, Datum::One(Atom::String("a".into())))]);
@@ -262,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_asked_for_or_has_a_wrong_type_is_refused_by_name() {
+    fn unrequested_names_and_wrong_types_are_rejected_by_name() {
         let uuid = Uuid::from_bytes([3; 16]);
         for (json, word) in [
             (r#"{"Bridge":{}}"#.to_owned(), "Bridge"),

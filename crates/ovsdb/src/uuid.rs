@@ -1,27 +1,27 @@
-//! Row identities: 128 bits, written the usual way.
+//! Row identities.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The identity of a row.
+/// Identity of a row, 128 bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Uuid([u8; 16]);
 
 impl Uuid {
-    /// The identity that stands for "none": the default of a uuid column.
+    /// The default of a uuid column; no row has it.
     pub const ZERO: Self = Self([0; 16]);
 
-    /// From its bytes, in the order in which they are written.
+    /// From bytes in the order of the text.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// Its bytes, in the order in which they are written.
+    /// Bytes in the order of the text.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
 
-    /// Reads `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`, in either case.
+    /// Parses `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`, in either case.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.as_bytes();
         if text.len() != 36 {
@@ -42,7 +42,7 @@ impl Uuid {
         Some(Self(bytes))
     }
 
-    /// Its text, without an allocation.
+    /// Formats without allocation.
     pub fn encode(self) -> [u8; 36] {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut text = [b'-'; 36];
@@ -80,9 +80,9 @@ impl fmt::Debug for Uuid {
     }
 }
 
-/// A text that is no uuid.
+/// A string that is not a UUID.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no uuid; it must look like 01234567-89ab-cdef-0123-456789abcdef")]
+#[error("invalid UUID {0:?}: expected 01234567-89ab-cdef-0123-456789abcdef")]
 pub struct UuidError(String);
 
 impl FromStr for Uuid {
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_and_back() {
+    fn text_round_trips() {
         let text = "36bef046-7da7-43a5-905a-c17899216fcb";
         assert_eq!(Uuid::parse(text).unwrap().to_string(), text);
         assert_eq!(Uuid::parse(&text.to_uppercase()).unwrap().to_string(), text);

@@ -1,4 +1,4 @@
-//! Events of Kubernetes: what a user of the cluster sees of our work and of its own mistakes.
+//! Kubernetes Events: reported to the users of an object, without blocking the caller.
 //!
 //! ```text
 //!   record() ──never waits──▶ Queue (bounded, equal ones counted, oldest dropped) ──task, at a pace──▶ POST or PATCH

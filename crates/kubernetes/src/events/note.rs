@@ -1,59 +1,59 @@
-//! One thing to tell about one object, and the Event that says it.
+//! The content of an Event, and its JSON.
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::timestamp;
 
-/// The longest message that Kubernetes' own recorders write.
+/// Longest message of client-go's recorder, in bytes.
 const LONGEST_MESSAGE: usize = 1024;
-/// The longest name of an object.
+/// Longest name of an object, in bytes.
 const LONGEST_NAME: usize = 253;
 
 /// The object that an Event is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct ObjectReference {
-    /// As in `v1` or `k8s.ovn.org/v1`.
+    /// Such as `v1` or `k8s.ovn.org/v1`.
     pub api_version: String,
-    /// As in `Pod`.
+    /// Such as `Pod`.
     pub kind: String,
-    /// Empty for objects of the whole cluster, whose Events are in `default`.
+    /// Empty for cluster-scoped objects, whose Events are in `default`.
     pub namespace: String,
-    /// Its name.
+    /// `metadata.name`.
     pub name: String,
-    /// Its uid; `kubectl describe` shows only Events of this incarnation.
+    /// `metadata.uid`; `kubectl describe` shows only Events with the object's uid.
     pub uid: String,
 }
 
-/// How bad it is.
+/// Type of an Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Severity {
-    /// As it should be.
+    /// Informational.
     Normal,
-    /// Somebody should look.
+    /// Needs attention.
     Warning,
 }
 
-/// One thing to tell.
+/// Content of an Event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// About what.
+    /// The object that it is about.
     pub object: ObjectReference,
-    /// How bad it is.
+    /// Type of the Event.
     pub severity: Severity,
-    /// One word for machines, as in `ErrorAllocatingIP`.
+    /// CamelCase identifier such as `ErrorAllocatingIP`.
     pub reason: String,
-    /// A sentence for people; cut at 1024 bytes.
+    /// A sentence; truncated to 1024 bytes.
     pub message: String,
 }
 
 impl Note {
-    /// Where its Event lives.
+    /// Namespace of the Event.
     pub(crate) fn namespace(&self) -> &str {
         if self.object.namespace.is_empty() { "default" } else { &self.object.namespace }
     }
 
-    /// The Event's name: the same for the same thing, in every process and after every restart.
+    /// Name of the Event: a hash of the content, so that it is the same in every process.
     pub(crate) fn event_name(&self) -> String {
         let mut hash = Sha256::new();
         let ObjectReference { api_version, kind, namespace, name, uid } = &self.object;
@@ -62,7 +62,7 @@ impl Note {
             hash.update([0]);
         }
         let hash: String = hash.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
-        // Names of some types allow what names of Events do not.
+        // Some types allow characters that names of Events do not.
         let name: String = name
             .chars()
             .map(|c| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c.to_ascii_lowercase() } else { '-' })
@@ -74,7 +74,7 @@ impl Note {
         }
     }
 
-    /// A new Event.
+    /// JSON of a new Event.
     pub(crate) fn event(&self, component: &str, instance: &str, count: u64) -> Value {
         let now = timestamp();
         let ObjectReference { api_version, kind, namespace, name, uid } = &self.object;
@@ -98,12 +98,12 @@ impl Note {
     }
 }
 
-/// What changes in an Event when the same happens again.
-pub(crate) fn again(count: u64) -> Value {
+/// Merge patch for a repeated Event.
+pub(crate) fn repetition(count: u64) -> Value {
     json!({ "count": count, "lastTimestamp": timestamp() })
 }
 
-/// The beginning of a text, in whole characters.
+/// The first `limit` bytes, in whole characters.
 fn cut(text: &str, limit: usize) -> &str {
     &text[..text.floor_char_boundary(limit)]
 }
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_thing_has_the_same_name_and_another_another() {
+    fn the_name_depends_on_all_of_the_content() {
         let name = note("web-1", "m").event_name();
         assert_eq!(name, note("web-1", "m").event_name());
         assert_eq!(name.len(), "web-1.".len() + 16);
@@ -132,14 +132,14 @@ mod tests {
         let mut successor = note("web-1", "m");
         successor.object.uid = "v".into();
         assert_ne!(name, successor.event_name());
-        // Where one part ends and the next begins matters.
+        // Boundaries between the parts count.
         let mut shifted = note("web-1", "");
         shifted.reason = "Whym".into();
         assert_ne!(name, shifted.event_name());
     }
 
     #[test]
-    fn names_are_cut_and_made_fit() {
+    fn names_are_truncated_and_sanitized() {
         assert_eq!(note(&"a".repeat(400), "m").event_name().len(), LONGEST_NAME);
         assert!(note("system:node é", "m").event_name().starts_with("system-node."));
         assert!(note("", "m").event_name().starts_with("object."));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_cut_between_characters() {
+    fn messages_are_truncated_at_a_character_boundary() {
         let event = note("x", &"é".repeat(1000)).event("c", "i", 1);
         assert_eq!(event["message"].as_str().unwrap().len(), LONGEST_MESSAGE);
         let event = note("x", &format!("a{}", "é".repeat(1000))).event("c", "i", 1);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn events_of_cluster_wide_objects_are_in_default() {
+    fn events_of_cluster_scoped_objects_are_in_default() {
         let mut about_node = note("n1", "m");
         about_node.object.namespace = String::new();
         let event = about_node.event("c", "i", 1);

@@ -1,12 +1,12 @@
-//! What waits to be told: bounded, equal notes counted, the oldest dropped.
+//! Bounded queue of Events: equal ones are merged, the oldest is dropped if full.
 
 use std::collections::VecDeque;
 
 use crate::events::note::Note;
 
-/// A note, its Event's name, and how often it came since it waits.
+/// A queued note, the name of its Event, and how often it was recorded.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct QueuedNote {
     pub(crate) note: Note,
     pub(crate) name: String,
     pub(crate) times: u64,
@@ -14,7 +14,7 @@ pub(crate) struct Waiting {
 
 #[derive(Debug)]
 pub(crate) struct Queue {
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<QueuedNote>,
     limit: usize,
     dropped: u64,
 }
@@ -35,14 +35,14 @@ impl Queue {
         {
             self.dropped += oldest.times;
         }
-        self.waiting.push_back(Waiting { note, name, times: 1 });
+        self.waiting.push_back(QueuedNote { note, name, times: 1 });
     }
 
-    pub(crate) fn take(&mut self) -> Option<Waiting> {
+    pub(crate) fn take(&mut self) -> Option<QueuedNote> {
         self.waiting.pop_front()
     }
 
-    pub(crate) fn drop_taken(&mut self, waiting: &Waiting) {
+    pub(crate) fn drop_taken(&mut self, waiting: &QueuedNote) {
         self.dropped += waiting.times;
     }
 
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_notes_are_counted_and_the_oldest_dropped() {
+    fn equal_notes_are_merged_and_the_oldest_is_dropped() {
         let mut queue = Queue::new(2);
         for message in ["a", "a", "b", "a", "c"] {
             queue.add(note(message));

@@ -1,34 +1,35 @@
-//! The task that tells the server, at a pace.
+//! The recorder, and the task that writes Events at a limited rate.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use backoff::Retries;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::BACKOFF;
 use crate::api::{Api, Patch};
-use crate::backoff::Backoff;
 use crate::error::ApiError;
-use crate::events::note::{Note, again};
-use crate::events::queue::{Queue, Waiting};
+use crate::events::note::{Note, repetition};
+use crate::events::queue::{Queue, QueuedNote};
 
-/// What may wait.
+/// Length of the queue.
 const QUEUE: usize = 512;
-/// How many Events are told at once before the pace counts.
+/// Events written without delay before the rate limit applies.
 const BURST: u32 = 25;
-/// After that, one in so long.
-const PACE: Duration = Duration::from_millis(100);
-/// How many Events we remember the counts of.
-const REMEMBERED: usize = 2048;
-/// How often an Event is tried while the server is in trouble.
-const TRIES: u32 = 5;
+/// Interval between Events after a burst.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// Number of Events whose count is cached.
+const CACHED_COUNTS: usize = 2048;
+/// Attempts per Event if the server fails temporarily.
+const ATTEMPTS: u32 = 5;
 
-/// Posts Events. Cheap to clone; never makes its caller wait.
+/// Records Events. Cheap to clone; never blocks.
 #[derive(Debug, Clone)]
 pub struct Recorder {
     shared: Arc<Shared>,
-    // The last clone that goes ends the task.
+    // Dropping the last clone ends the task.
     _alive: Arc<Alive>,
 }
 
@@ -54,10 +55,10 @@ impl Drop for Alive {
 }
 
 impl Recorder {
-    /// Starts the task. `component` is what we are (`ovnkube-controller`), `instance` which one (the pod's name).
+    /// Starts the task. `component` is the kind of process (`ovnkube-controller`), `instance` the pod's name.
     pub fn new(api: &Api, component: &str, instance: &str) -> Self {
         let shared = Arc::new(Shared { queue: Mutex::new(Queue::new(QUEUE)), more: Notify::new() });
-        let teller = Teller {
+        let writer = EventWriter {
             api: api.clone(),
             component: component.to_owned(),
             instance: instance.to_owned(),
@@ -65,37 +66,37 @@ impl Recorder {
             order: VecDeque::new(),
             failed: false,
         };
-        let task = tokio::spawn(teller.run(shared.clone())).abort_handle();
+        let task = tokio::spawn(writer.run(shared.clone())).abort_handle();
         Self { shared, _alive: Arc::new(Alive(task)) }
     }
 
-    /// Tells something, soon. If more waits than can be told, the oldest is dropped.
+    /// Queues an Event. If the queue is full, the oldest is dropped.
     pub fn record(&self, note: Note) {
         self.shared.queue().add(note);
         self.shared.more.notify_one();
     }
 
-    /// How many notes were dropped, or refused by the server.
+    /// Number of Events that were dropped or could not be written.
     pub fn dropped(&self) -> u64 {
         self.shared.queue().dropped()
     }
 }
 
-struct Teller {
+struct EventWriter {
     api: Api,
     component: String,
     instance: String,
-    /// Counts of Events that we know to exist, by namespace and name.
+    /// Counts of existing Events, by namespace and name.
     counts: HashMap<String, u64>,
-    /// The same, oldest first.
+    /// Keys of `counts`, oldest first.
     order: VecDeque<String>,
-    /// Whether one could not be told already.
+    /// Whether a failure was already logged as a warning.
     failed: bool,
 }
 
-impl Teller {
+impl EventWriter {
     async fn run(mut self, shared: Arc<Shared>) {
-        // Up to when the pace is used up: it may lie behind by a burst, and is waited for when it lies ahead.
+        // Token bucket as a time: at most a burst in the past; the task waits if it is in the future.
         let mut used = Instant::now();
         loop {
             let Some(waiting) = ({ shared.queue().take() }) else {
@@ -103,39 +104,39 @@ impl Teller {
                 continue;
             };
             let now = Instant::now();
-            used = used.max(now.checked_sub(PACE * BURST).unwrap_or(now)) + PACE;
+            used = used.max(now.checked_sub(INTERVAL * BURST).unwrap_or(now)) + INTERVAL;
             sleep_until(used).await;
-            if let Err(error) = self.tell_patiently(&waiting).await {
-                // The first is worth a look, such as that a role forbids it; the object has it in the log anyway.
+            if let Err(error) = self.write_with_retries(&waiting).await {
+                // Warn once, for example about missing RBAC; the reason is in the log of its reporter anyway.
                 if std::mem::replace(&mut self.failed, true) {
-                    tracing::debug!(event = waiting.name, %error, "an Event could not be told");
+                    tracing::debug!(event = waiting.name, %error, "cannot write Event; dropped");
                 } else {
-                    tracing::warn!(event = waiting.name, %error, "an Event could not be told");
+                    tracing::warn!(event = waiting.name, %error, "cannot write Event; dropped");
                 }
                 shared.queue().drop_taken(&waiting);
             }
         }
     }
 
-    async fn tell_patiently(&mut self, waiting: &Waiting) -> Result<(), ApiError> {
-        let mut backoff = Backoff::new();
+    async fn write_with_retries(&mut self, waiting: &QueuedNote) -> Result<(), ApiError> {
+        let mut retries = Retries::new(BACKOFF);
         let mut tries = 1;
         loop {
-            match self.tell(waiting).await {
-                Err(error) if error.is_temporary() && tries < TRIES => {
+            match self.write(waiting).await {
+                Err(error) if error.is_temporary() && tries < ATTEMPTS => {
                     tries += 1;
-                    sleep(backoff.next().max(error.retry_after().unwrap_or_default())).await;
+                    sleep(retries.next_delay().max(error.retry_after().unwrap_or_default())).await;
                 }
                 other => return other,
             }
         }
     }
 
-    async fn tell(&mut self, waiting: &Waiting) -> Result<(), ApiError> {
+    async fn write(&mut self, waiting: &QueuedNote) -> Result<(), ApiError> {
         let key = format!("{}/{}", waiting.note.namespace(), waiting.name);
         if let Some(count) = self.counts.get(&key).copied() {
             match self.patch(waiting, count + waiting.times).await {
-                // Events live for an hour.
+                // Events expire after an hour.
                 Err(ApiError::NotFound(_)) => self.forget(&key),
                 Ok(()) => {
                     self.remember(key, count + waiting.times);
@@ -147,7 +148,7 @@ impl Teller {
         let event = waiting.note.event(&self.component, &self.instance, waiting.times);
         match self.api.post(&collection(waiting), event.to_string().into_bytes()).await {
             Ok(_) => self.remember(key, waiting.times),
-            // An earlier process told it, or an answer was lost.
+            // Written by an earlier process, or a response was lost.
             Err(ApiError::AlreadyExists(_)) => {
                 let answer = self.api.get(&path(waiting)).await?;
                 let event: serde_json::Value =
@@ -161,15 +162,15 @@ impl Teller {
         Ok(())
     }
 
-    async fn patch(&self, waiting: &Waiting, count: u64) -> Result<(), ApiError> {
-        self.api.patch(&path(waiting), Patch::Merge, again(count).to_string().into_bytes()).await.map(|_| ())
+    async fn patch(&self, waiting: &QueuedNote, count: u64) -> Result<(), ApiError> {
+        self.api.patch(&path(waiting), Patch::Merge, repetition(count).to_string().into_bytes()).await.map(|_| ())
     }
 
     fn remember(&mut self, key: String, count: u64) {
         if self.counts.insert(key.clone(), count).is_none() {
             self.order.push_back(key);
         }
-        while self.counts.len() > REMEMBERED
+        while self.counts.len() > CACHED_COUNTS
             && let Some(oldest) = self.order.pop_front()
         {
             self.counts.remove(&oldest);
@@ -182,10 +183,10 @@ impl Teller {
     }
 }
 
-fn collection(waiting: &Waiting) -> String {
+fn collection(waiting: &QueuedNote) -> String {
     format!("/api/v1/namespaces/{}/events", waiting.note.namespace())
 }
 
-fn path(waiting: &Waiting) -> String {
+fn path(waiting: &QueuedNote) -> String {
     format!("{}/{}", collection(waiting), waiting.name)
 }

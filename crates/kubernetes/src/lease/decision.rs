@@ -1,7 +1,7 @@
-//! Who may take a lease, and who still has it: pure, with the time as an input.
+//! When a candidate may take a Lease, and whether a holder still has it. Pure: the time is an input.
 //!
-//! Only our own monotonic clock is asked, and only for how long a lease has *not changed*. What times others wrote is
-//! never compared with ours, so a clock that jumps, here or there, changes nothing.
+//! Only the local monotonic clock is used, to measure how long a Lease has *not changed*. Times written by others are
+//! never compared with local ones, so wrong or jumping clocks have no effect.
 
 use std::time::{Duration, Instant};
 
@@ -9,34 +9,34 @@ use serde_json::Value;
 
 use crate::lease::record::{Record, Term};
 
-/// A holder that is known to be gone is replaced when its lease has not changed for this long: longer than a renewal
-/// takes, much shorter than a lease lasts.
+/// A holder that is known to be gone is replaced if its Lease has not changed for this long: longer than a renewal takes,
+/// much shorter than the lease duration.
 const GRACE: Duration = Duration::from_secs(3);
-/// What is believed of a foreign lease's duration, whatever is written in it.
+/// Bounds of the lease duration of another holder.
 const SANE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// What a candidate does next.
+/// Next step of a candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Nothing is known yet; look.
-    Look,
-    /// There is no Lease; create it.
+    /// The Lease was not read yet; read it.
+    Read,
+    /// The Lease does not exist; create it.
     Create,
-    /// Nobody holds it any more, or it is ours; take it.
+    /// The Lease has no holder, or is ours; take it.
     Take,
-    /// The holder has not renewed it in time, as far as we can see. Check that we can see well, then take it.
+    /// The holder did not renew in time, as far as is known. Read it once more, then take it.
     TakeExpired,
-    /// Somebody holds it for at least so long.
+    /// Another holder has it for at least this long.
     Wait(Duration),
 }
 
-/// One who wants the lease.
+/// Observations of a process that wants the Lease.
 #[derive(Debug)]
 pub(crate) struct Candidate {
     identity: String,
-    /// For how long a lease is believed that does not say.
+    /// Lease duration if the Lease has none.
     usual: Duration,
-    /// Whether a holder of our own name is somebody else.
+    /// Whether another process uses our identity.
     twin: bool,
     seen: Seen,
 }
@@ -53,7 +53,7 @@ impl Candidate {
         Self { identity: identity.to_owned(), usual, twin, seen: Seen::Nothing }
     }
 
-    /// Takes in what the lease is now. Returns what is odd about it, once for each change.
+    /// Records the current Lease. Returns a problem of it, once per change.
     pub(crate) fn observe(&mut self, record: Option<&Record>, now: Instant) -> Option<String> {
         let Some(record) = record else {
             self.seen = Seen::Absent;
@@ -66,17 +66,17 @@ impl Candidate {
             return None;
         }
         let holder = record.holder().to_owned();
-        let (duration, odd) = believed(record.seconds(), self.usual);
-        // Of a lease that nobody holds, the duration is of no interest.
+        let (duration, odd) = effective(record.seconds(), self.usual);
+        // Without a holder, the duration does not matter.
         let odd = odd.filter(|_| !holder.is_empty());
         self.seen = Seen::Held { term, holder, duration, since: now };
         odd
     }
 
-    /// `gone` tells since when the holder is known, by other means than the Lease, not to be there.
+    /// `gone`: since when the holder is known, by other means than the Lease, to be gone.
     pub(crate) fn step(&self, now: Instant, gone: Option<Instant>) -> Step {
         match &self.seen {
-            Seen::Nothing => Step::Look,
+            Seen::Nothing => Step::Read,
             Seen::Absent => Step::Create,
             Seen::Held { holder, .. } if holder.is_empty() || (*holder == self.identity && !self.twin) => Step::Take,
             Seen::Held { duration, since, .. } => {
@@ -93,60 +93,60 @@ impl Candidate {
         }
     }
 
-    /// What was seen of the lease came too slowly to tell anything about its holder: the holder gets its time anew.
-    pub(crate) fn distrust(&mut self, now: Instant) {
+    /// Observations were too slow to judge the holder: its lease duration starts over.
+    pub(crate) fn restart_duration(&mut self, now: Instant) {
         if let Seen::Held { since, .. } = &mut self.seen {
             *since = now;
         }
     }
 }
 
-/// How long a lease is believed to be held, and what is odd if that is not what it says.
-fn believed(seconds: &Value, usual: Duration) -> (Duration, Option<String>) {
-    let believed = match seconds.as_i64() {
+/// Effective lease duration, and the problem if it differs from the Lease.
+fn effective(seconds: &Value, usual: Duration) -> (Duration, Option<String>) {
+    let effective = match seconds.as_i64() {
         Some(told) => Duration::from_secs(told.max(0).unsigned_abs()).clamp(SANE.0, SANE.1),
         None => usual.clamp(SANE.0, SANE.1),
     };
     let told = seconds.as_i64().and_then(|told| u64::try_from(told).ok()).map(Duration::from_secs);
-    let odd = (told != Some(believed))
-        .then(|| format!("spec.leaseDurationSeconds is {seconds}; {} s are assumed", believed.as_secs_f64()));
-    (believed, odd)
+    let odd = (told != Some(effective))
+        .then(|| format!("spec.leaseDurationSeconds is {seconds}; {} s are assumed", effective.as_secs_f64()));
+    (effective, odd)
 }
 
-/// Why a lease is not held any more.
+/// Why a Lease is no longer held.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LossReason {
-    /// The caller asked to stop; the lease is still ours until it is released or runs out.
-    #[error("asked to stop")]
+    /// The caller requested it; the Lease stays ours until it is released or expires.
+    #[error("stop requested")]
     Stopped,
-    /// Somebody else has it.
-    #[error("it is held by {by}")]
+    /// Another process has it.
+    #[error("held by {by}")]
     Taken {
-        /// Who.
+        /// Identity of the new holder.
         by: String,
     },
-    /// Another process calls itself as we do, or somebody edited the times by hand.
-    #[error("somebody else renews it under our identity; identities must be unique")]
-    Twin,
-    /// Somebody took our name out of it.
-    #[error("its holderIdentity was emptied by somebody else")]
+    /// Another process has the same identity, or the times were edited by hand.
+    #[error("another process renews it with our identity; identities must be unique")]
+    DuplicateIdentity,
+    /// The holder identity was removed by another client.
+    #[error("another client cleared its holderIdentity")]
     Cleared,
     /// The Lease object, or its namespace, was deleted.
     #[error("the Lease was deleted")]
     Deleted,
-    /// It was not held to begin with.
-    #[error("it was not held")]
+    /// It was never held.
+    #[error("not held")]
     NotHeld,
 }
 
-/// Whether a lease that is not as we left it is still ours. `ours` are the renew times that we wrote or tried to write.
+/// Whether a changed Lease is still ours. `ours`: the renew times that were written or may have been written.
 pub(crate) fn still_ours(record: Option<&Record>, identity: &str, ours: &[String]) -> Result<(), LossReason> {
     let Some(record) = record else { return Err(LossReason::Deleted) };
     match record.holder() {
         "" => Err(LossReason::Cleared),
         holder if holder != identity => Err(LossReason::Taken { by: holder.to_owned() }),
         _ if ours.iter().any(|time| time == record.renew_time()) => Ok(()),
-        _ => Err(LossReason::Twin),
+        _ => Err(LossReason::DuplicateIdentity),
     }
 }
 
@@ -169,12 +169,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_done_before_anything_is_known() {
-        assert_eq!(Candidate::new("me", USUAL, false).step(Instant::now(), None), Step::Look);
+    fn an_unread_lease_is_read_first() {
+        assert_eq!(Candidate::new("me", USUAL, false).step(Instant::now(), None), Step::Read);
     }
 
     #[test]
-    fn a_missing_lease_is_created_and_a_free_one_taken() {
+    fn a_missing_lease_is_created_and_one_without_holder_is_taken() {
         let now = Instant::now();
         let mut me = Candidate::new("me", USUAL, false);
         assert_eq!(me.observe(None, now), None);
@@ -191,18 +191,18 @@ mod tests {
         assert_eq!(me.step(start, None), Step::Wait(Duration::from_secs(4)));
         assert_eq!(me.step(after(start, 3999), None), Step::Wait(Duration::from_millis(1)));
         assert_eq!(me.step(after(start, 4000), None), Step::TakeExpired);
-        // A renewal in the last moment starts it anew.
+        // A renewal at the last moment restarts the duration.
         me.observe(Some(&lease("other", "4", "b")), after(start, 3999));
         assert_eq!(me.step(after(start, 4000), None), Step::Wait(Duration::from_millis(3999)));
-        // Seeing the same again does not.
+        // An unchanged Lease does not.
         me.observe(Some(&lease("other", "4", "b")), after(start, 7000));
         assert_eq!(me.step(after(start, 7999), None), Step::TakeExpired);
     }
 
     #[test]
-    fn clocks_that_jump_change_nothing() {
+    fn jumping_clocks_have_no_effect() {
         let start = Instant::now();
-        // However far the holder's clock is off, a renewal is a change and its absence is not.
+        // Whatever the holder's clock, only a change counts as a renewal.
         for times in
             [["2001-01-01T00:00:00.000000Z", "1970-01-01T00:00:00.000000Z"], ["9999-12-31T23:59:59.999999Z", ""]]
         {
@@ -213,16 +213,16 @@ mod tests {
             assert_eq!(me.step(after(start, 6999), None), Step::Wait(Duration::from_millis(1)), "{times:?}");
             assert_eq!(me.step(after(start, 7000), None), Step::TakeExpired, "{times:?}");
         }
-        // A time before the observation (which a monotonic clock does not give) waits, and does not panic.
+        // A time before the observation (impossible with a monotonic clock) does not panic.
         let mut me = Candidate::new("me", USUAL, false);
         me.observe(Some(&lease("other", "4", "a")), after(start, 5000));
         assert_eq!(me.step(start, None), Step::Wait(USUAL));
     }
 
     #[test]
-    fn absurd_durations_are_clamped_and_named() {
+    fn absurd_durations_are_clamped_and_reported() {
         let now = Instant::now();
-        for (told, believed) in [
+        for (told, effective) in [
             ("0", 1),
             ("-7", 1),
             ("1000000000", 60),
@@ -234,8 +234,8 @@ mod tests {
             let mut me = Candidate::new("me", USUAL, false);
             let odd = me.observe(Some(&lease("other", told, "a")), now).unwrap();
             assert!(odd.contains("spec.leaseDurationSeconds") && odd.contains(told), "{odd}");
-            assert_eq!(me.step(now, None), Step::Wait(Duration::from_secs(believed)), "{told}");
-            assert_eq!(me.observe(Some(&lease("other", told, "a")), now), None, "told twice");
+            assert_eq!(me.step(now, None), Step::Wait(Duration::from_secs(effective)), "{told}");
+            assert_eq!(me.observe(Some(&lease("other", told, "a")), now), None, "reported twice");
         }
         for sane in ["1", "4", "15", "60"] {
             assert_eq!(Candidate::new("me", USUAL, false).observe(Some(&lease("other", sane, "a")), now), None);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_and_annotations_renew_nothing() {
+    fn labels_and_annotations_do_not_renew() {
         let start = Instant::now();
         let mut me = Candidate::new("me", USUAL, false);
         let text = |version: u32| {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_lease_is_taken_at_once_unless_a_twin_has_it() {
+    fn our_own_lease_is_taken_at_once_unless_the_identity_is_duplicated() {
         let start = Instant::now();
         let mut restarted = Candidate::new("me", USUAL, false);
         restarted.observe(Some(&lease("me", "4", "a")), start);
@@ -271,23 +271,23 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_was_deleted_or_emptied_meanwhile_is_there_for_the_taking() {
+    fn a_lease_that_was_deleted_or_cleared_is_taken_at_once() {
         let start = Instant::now();
         let mut me = Candidate::new("me", USUAL, false);
         me.observe(Some(&lease("other", "4", "a")), start);
         me.observe(None, after(start, 10));
         assert_eq!(me.step(after(start, 10), None), Step::Create);
-        // Somebody else was quicker.
+        // Another process was faster.
         me.observe(Some(&lease("third", "4", "b")), after(start, 20));
         assert_eq!(me.step(after(start, 20), None), Step::Wait(USUAL));
     }
 
     #[test]
-    fn a_conflict_is_judged_by_who_holds_it_now() {
+    fn a_conflict_is_resolved_by_the_current_holder() {
         let ours = ["a".to_owned(), "b".to_owned()];
         assert_eq!(still_ours(Some(&lease("me", "4", "b")), "me", &ours), Ok(()));
         assert_eq!(still_ours(Some(&lease("me", "999", "a")), "me", &ours), Ok(()));
-        assert_eq!(still_ours(Some(&lease("me", "4", "c")), "me", &ours), Err(LossReason::Twin));
+        assert_eq!(still_ours(Some(&lease("me", "4", "c")), "me", &ours), Err(LossReason::DuplicateIdentity));
         assert_eq!(still_ours(Some(&lease("", "4", "b")), "me", &ours), Err(LossReason::Cleared));
         assert_eq!(still_ours(None, "me", &ours), Err(LossReason::Deleted));
         let taken = LossReason::Taken { by: "other".into() };
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_is_gone_is_replaced_long_before_its_lease_ends() {
+    fn a_holder_that_is_gone_is_replaced_before_its_lease_expires() {
         let start = Instant::now();
         let mut me = Candidate::new("me", USUAL, false);
         me.observe(Some(&lease("other", "15", "a")), start);
@@ -304,24 +304,24 @@ mod tests {
         assert_eq!(me.step(after(start, 1000), gone), Step::Wait(GRACE));
         assert_eq!(me.step(after(start, 3999), gone), Step::Wait(Duration::from_millis(1)));
         assert_eq!(me.step(after(start, 4000), gone), Step::Take);
-        // One that renews is not gone, whatever else is said.
+        // A holder that renews is not gone.
         me.observe(Some(&lease("other", "15", "b")), after(start, 3999));
         assert_eq!(me.step(after(start, 4000), gone), Step::Wait(Duration::from_millis(2999)));
-        // Nothing else is known of it: its lease counts.
+        // Without other knowledge, the lease duration counts.
         assert_eq!(me.step(after(start, 18_998), None), Step::Wait(Duration::from_millis(1)));
         assert_eq!(me.step(after(start, 18_999), None), Step::TakeExpired);
-        // A short lease is never prolonged by it.
+        // It never prolongs a short lease.
         me.observe(Some(&lease("other", "1", "c")), start);
         assert_eq!(me.step(after(start, 1000), Some(start)), Step::Take);
     }
 
     #[test]
-    fn a_holder_gets_its_time_anew_when_we_could_not_see_it() {
+    fn the_duration_restarts_if_observations_were_too_slow() {
         let start = Instant::now();
         let mut me = Candidate::new("me", USUAL, false);
         me.observe(Some(&lease("other", "4", "a")), start);
         assert_eq!(me.step(after(start, 4000), None), Step::TakeExpired);
-        me.distrust(after(start, 4000));
+        me.restart_duration(after(start, 4000));
         assert_eq!(me.step(after(start, 4000), None), Step::Wait(USUAL));
     }
 }

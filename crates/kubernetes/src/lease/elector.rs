@@ -1,4 +1,4 @@
-//! Acquires, holds and releases a lease; the caller drives it, there is no task of its own.
+//! Acquires, holds and releases a Lease. Driven by the caller: it has no task.
 
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -15,74 +15,74 @@ use crate::resource::Resource;
 use crate::watch::{Observed, Watch, watch as watch_resource};
 
 const GROUP: &str = "/apis/coordination.k8s.io/v1";
-/// A lease that others touch while we release it is looked at again, but not for ever.
-const RELEASE_TRIES: u32 = 5;
+/// Attempts to release a Lease that other clients keep changing.
+const RELEASE_ATTEMPTS: u32 = 5;
 
-/// One who wants a lease, or has it.
+/// Candidate for a Lease, or its holder.
 ///
-/// A holder that cannot renew stays the holder until it learns that somebody else is: an API server that is slow or away
-/// costs no lease. Two may therefore believe to hold it at once, and what they do must be fenced elsewhere.
+/// A holder that cannot renew stays the holder until it sees another one: a slow or unreachable API server does not end
+/// leadership. Two processes may therefore believe that they hold it, so their writes must be fenced.
 #[derive(Debug)]
 pub struct Elector {
     api: Api,
     settings: LeaseSettings,
     held: Option<Held>,
-    /// Somebody else was seen under our identity: from then on it is nobody to be trusted.
-    twin: bool,
-    /// What was logged last, so that each trouble is logged once.
+    /// Another process was seen with our identity: a Lease with it is no longer assumed to be ours.
+    duplicate_identity: bool,
+    /// The last logged problem, so that each is logged once.
     logged: String,
     renewals: watch::Sender<Option<Instant>>,
 }
 
 #[derive(Debug)]
 struct Held {
-    /// As the server has it, as far as we know.
+    /// Last known state on the server.
     record: Record,
-    /// When the last renewal that succeeded was *sent*: nobody can have seen it earlier.
+    /// When the last successful renewal was *sent*: no other process saw it earlier.
     renewed: Instant,
-    /// The renew times that we wrote since then or tried to.
+    /// Renew times that were written since then, or may have been.
     ours: Vec<String>,
 }
 
 impl Elector {
-    /// Checks the settings; nothing is sent.
+    /// Checks the settings; sends no request.
     pub fn new(api: &Api, settings: LeaseSettings) -> Result<Self, LeaseSettingsError> {
         settings.check()?;
         let api = api.with_timeout(settings.renew_deadline);
         let renewals = watch::Sender::new(None);
-        Ok(Self { api, settings, held: None, twin: false, logged: String::new(), renewals })
+        Ok(Self { api, settings, held: None, duplicate_identity: false, logged: String::new(), renewals })
     }
 
-    /// When the lease was renewed last, while it is held.
+    /// Time of the last renewal; none while the Lease is not held.
     pub fn renewals(&self) -> watch::Receiver<Option<Instant>> {
         self.renewals.subscribe()
     }
 
-    /// Waits until we hold the lease. What goes wrong is logged, and tried again.
+    /// Waits until the Lease is held. Failures are logged and retried.
     ///
-    /// May be dropped at any time; a lease that was taken in that moment is taken again at once by the next call.
+    /// Cancel-safe: a Lease that was just taken is taken again at once by the next call.
     pub async fn acquire(&mut self) {
         self.acquire_with_witness(watch::channel(None).1).await;
     }
 
-    /// The same, with a second witness: `gone` tells since when the present holder is known not to be there. Such a
-    /// holder is replaced without waiting for the end of its lease.
+    /// As [`Elector::acquire`], with a second witness: `gone` is the time since which the current holder is known to be
+    /// gone. Such a holder is replaced before its Lease expires.
     pub async fn acquire_with_witness(&mut self, mut gone: watch::Receiver<Option<Instant>>) {
         self.lose();
-        let mut candidate = Candidate::new(&self.settings.identity, self.settings.duration, self.twin);
+        let mut candidate = Candidate::new(&self.settings.identity, self.settings.duration, self.duplicate_identity);
         let mut latest: Option<Record> = None;
         let mut lease = self.watch();
         loop {
             let absent = *gone.borrow_and_update();
             let observed = match candidate.step(Instant::now(), absent) {
-                Step::Look => lease.next().await,
+                Step::Read => lease.next().await,
                 Step::Wait(left) => tokio::select! {
                     observed = lease.next() => observed,
                     () = changed(&mut gone) => continue,
                     () = sleep(left) => continue,
                 },
                 Step::TakeExpired => {
-                    if let Some(now) = self.look(&mut candidate).await {
+                    if let Some(now) = self.read_again(&mut candidate).await {
                         latest = now;
                     }
                     if candidate.step(Instant::now(), absent) != Step::TakeExpired {
@@ -92,7 +92,7 @@ impl Elector {
                         self.log_once(String::new());
                         return;
                     }
-                    candidate.distrust(Instant::now());
+                    candidate.restart_duration(Instant::now());
                     continue;
                 }
                 Step::Create | Step::Take => {
@@ -100,7 +100,7 @@ impl Elector {
                         self.log_once(String::new());
                         return;
                     };
-                    // Whoever was quicker needs to be seen; the watch may be a moment behind, or away.
+                    // Read the faster process's Lease; the watch may lag or fail.
                     sleep(pause).await;
                     if let Ok(now) = self.read().await {
                         self.observe(&mut candidate, now.as_ref());
@@ -121,8 +121,8 @@ impl Elector {
                 }
                 Some(Observed::Listed) if latest.is_none() => self.observe(&mut candidate, None),
                 Some(Observed::Listed | Observed::Resumed) => {}
-                Some(Observed::Trouble(reason) | Observed::Unreadable { error: reason, .. }) => self.log_once(reason),
-                Some(Observed::Absent) => self.log_once(format!("{} has no {GROUP} leases", self.api.server())),
+                Some(Observed::Failed(reason) | Observed::Malformed { error: reason, .. }) => self.log_once(reason),
+                Some(Observed::Absent) => self.log_once(format!("{} has no Leases ({GROUP})", self.api.server())),
                 None => {
                     sleep(self.settings.retry_period).await;
                     lease = self.watch();
@@ -131,8 +131,8 @@ impl Elector {
         }
     }
 
-    /// Keeps the lease until somebody else has it or `stop` is ready; renewals that fail are repeated. Afterwards we are
-    /// not the holder any more, except after [`LossReason::Stopped`], when we are unless released.
+    /// Renews the Lease until another process has it or `stop` is ready; failed renewals are retried. The Lease is lost on
+    /// return, except after [`LossReason::Stopped`].
     pub async fn hold(&mut self, stop: impl Future<Output = ()>) -> LossReason {
         let mut stop = pin!(stop);
         let mut next = match &self.held {
@@ -144,7 +144,7 @@ impl Elector {
                 sleep_until(next.into()).await;
                 self.renew().await
             };
-            // A renewal that is cut off here may have happened; `ours` knows of it.
+            // A renewal that is cancelled here may take effect; it is recorded in `ours`.
             let renewed = tokio::select! {
                 biased;
                 () = &mut stop => return LossReason::Stopped,
@@ -152,24 +152,24 @@ impl Elector {
             };
             match renewed {
                 Ok(()) => self.log_once(String::new()),
-                Err(Trouble::Lost(reason)) => {
-                    self.twin |= reason == LossReason::Twin;
+                Err(RenewError::Lost(reason)) => {
+                    self.duplicate_identity |= reason == LossReason::DuplicateIdentity;
                     self.lose();
                     return reason;
                 }
-                Err(Trouble::Failed(error)) => {
-                    self.log_once(format!("cannot renew it and keep it until somebody else has it: {error}"));
+                Err(RenewError::Failed(error)) => {
+                    self.log_once(format!("renewal failed; leading until another process takes the Lease: {error}"));
                 }
             }
             next = Instant::now() + self.settings.retry_period;
         }
     }
 
-    /// Gives the lease up, so that another takes it at once. Does nothing if it is not ours.
+    /// Releases the Lease, so that another process can take it at once. No-op if it is not held.
     pub async fn release(&mut self) -> Result<(), ApiError> {
         let Some(mut held) = self.held.take() else { return Ok(()) };
         self.renewals.send_replace(None);
-        for _ in 0..RELEASE_TRIES {
+        for _ in 0..RELEASE_ATTEMPTS {
             match self.api.put(&self.path(), held.record.released().body()).await {
                 Ok(_) | Err(ApiError::NotFound(_)) => return Ok(()),
                 Err(ApiError::Conflict(_)) => {}
@@ -183,10 +183,10 @@ impl Elector {
                 _ => return Ok(()),
             }
         }
-        Err(ApiError::Conflict(format!("the lease {} changes too often to be released", self.path())))
+        Err(ApiError::Conflict(format!("{} changes too often to be released", self.path())))
     }
 
-    /// Whether we hold it, as far as we know.
+    /// Whether the Lease is held, as far as is known.
     pub fn is_held(&self) -> bool {
         self.held.is_some()
     }
@@ -196,19 +196,21 @@ impl Elector {
         self.renewals.send_replace(None);
     }
 
-    /// Looks at an expired lease once more. An API server that does not answer soon cannot tell us whether the holder
-    /// renews, and the holder may have the same trouble with it.
-    async fn look(&mut self, candidate: &mut Candidate) -> Option<Option<Record>> {
+    /// Reads an expired Lease once more. If the API server is slow, it is unknown whether the holder renews, and the holder
+    /// may be affected as well.
+    async fn read_again(&mut self, candidate: &mut Candidate) -> Option<Option<Record>> {
         let problem = match timeout(self.settings.retry_period, self.read()).await {
             Ok(Ok(now)) => {
                 self.observe(candidate, now.as_ref());
                 return Some(now);
             }
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer within {:?}", self.settings.retry_period),
+            Err(_) => format!("no response within {:?}", self.settings.retry_period),
         };
-        candidate.distrust(Instant::now());
-        self.log_once(format!("it looks expired, but the API server is slow or away: waiting once more: {problem}"));
+        candidate.restart_duration(Instant::now());
+        self.log_once(format!(
+            "the Lease looks expired, but the API server is slow; waiting for its duration again: {problem}"
+        ));
         None
     }
 
@@ -219,12 +221,12 @@ impl Elector {
     }
 
     fn observe(&mut self, candidate: &mut Candidate, record: Option<&Record>) {
-        if let Some(odd) = candidate.observe(record, Instant::now()) {
-            tracing::warn!(lease = self.path(), odd, "a Lease was edited by hand or is held by something odd");
+        if let Some(error) = candidate.observe(record, Instant::now()) {
+            tracing::warn!(lease = self.path(), error, "Lease has an unusual duration");
         }
     }
 
-    /// Tries to become the holder, of this Lease or of a new one; fails with how long to pause.
+    /// Tries to become the holder, of this Lease or of a new one; the error is the delay before a retry.
     async fn take(&mut self, record: Option<&Record>) -> Result<(), Duration> {
         let LeaseSettings { namespace, name, identity, duration, .. } = &self.settings;
         let sent = Instant::now();
@@ -238,7 +240,7 @@ impl Elector {
         };
         let problem = match answer.and_then(|answer| read(&answer)) {
             Ok(record) => {
-                tracing::info!(lease = self.path(), identity, "lease taken");
+                tracing::info!(lease = self.path(), identity, "Lease acquired");
                 let ours = vec![record.renew_time().to_owned()];
                 self.held = Some(Held { record, renewed: sent, ours });
                 self.renewals.send_replace(Some(sent));
@@ -246,17 +248,17 @@ impl Elector {
             }
             Err(ApiError::Conflict(_) | ApiError::AlreadyExists(_)) => return Err(self.settings.retry_period / 10),
             Err(ApiError::NotFound(_)) if record.is_some() => return Err(self.settings.retry_period / 10),
-            Err(ApiError::NotFound(_)) => format!("the namespace {namespace} does not exist; create it"),
-            Err(error) => format!("cannot take the lease: {error}"),
+            Err(ApiError::NotFound(_)) => format!("namespace {namespace} does not exist; create it"),
+            Err(error) => format!("cannot take the Lease: {error}"),
         };
         self.log_once(problem);
         Err(self.settings.retry_period)
     }
 
-    async fn renew(&mut self) -> Result<(), Trouble> {
+    async fn renew(&mut self) -> Result<(), RenewError> {
         loop {
             let path = self.path();
-            let Some(held) = &mut self.held else { return Err(Trouble::Lost(LossReason::NotHeld)) };
+            let Some(held) = &mut self.held else { return Err(RenewError::Lost(LossReason::NotHeld)) };
             let sent = Instant::now();
             let wanted = held.record.renewed(&self.settings.identity, self.settings.duration);
             held.ours.push(wanted.renew_time().to_owned());
@@ -268,19 +270,19 @@ impl Elector {
                     return Ok(());
                 }
                 Err(ApiError::Conflict(_)) => {}
-                Err(ApiError::NotFound(_)) => return Err(Trouble::Lost(LossReason::Deleted)),
-                Err(error) => return Err(Trouble::Failed(error)),
+                Err(ApiError::NotFound(_)) => return Err(RenewError::Lost(LossReason::Deleted)),
+                Err(error) => return Err(RenewError::Failed(error)),
             }
-            let now = self.read().await.map_err(Trouble::Failed)?;
-            let Some(held) = &mut self.held else { return Err(Trouble::Lost(LossReason::NotHeld)) };
-            still_ours(now.as_ref(), &self.settings.identity, &held.ours).map_err(Trouble::Lost)?;
+            let now = self.read().await.map_err(RenewError::Failed)?;
+            let Some(held) = &mut self.held else { return Err(RenewError::Lost(LossReason::NotHeld)) };
+            still_ours(now.as_ref(), &self.settings.identity, &held.ours).map_err(RenewError::Lost)?;
             if let Some(record) = now {
                 held.record = record;
             }
         }
     }
 
-    /// The Lease as it is; `None` if there is none.
+    /// The current Lease; `None` if it does not exist.
     async fn read(&self) -> Result<Option<Record>, ApiError> {
         match self.api.get(&self.path()).await {
             Ok(answer) => read(&answer).map(Some),
@@ -293,24 +295,24 @@ impl Elector {
         format!("{GROUP}/namespaces/{}/leases/{}", self.settings.namespace, self.settings.name)
     }
 
-    /// Logs a problem when it changes; an empty one is the end of it.
-    fn log_once(&mut self, problem: String) {
-        if problem != self.logged && !problem.is_empty() {
-            tracing::warn!(lease = self.path(), problem, "trouble with the lease; trying again");
-        } else if problem.is_empty() && !self.logged.is_empty() {
-            tracing::info!(lease = self.path(), "the trouble with the lease is over");
+    /// Logs a problem if it changed; an empty one means that it is resolved.
+    fn log_once(&mut self, error: String) {
+        if error != self.logged && !error.is_empty() {
+            tracing::warn!(lease = self.path(), error, "Lease operation failed; retrying");
+        } else if error.is_empty() && !self.logged.is_empty() {
+            tracing::info!(lease = self.path(), "Lease operations work again");
         }
-        self.logged = problem;
+        self.logged = error;
     }
 }
 
-/// How a renewal fails.
-enum Trouble {
+/// Why a renewal failed.
+enum RenewError {
     Lost(LossReason),
     Failed(ApiError),
 }
 
-/// Waits for the next word of a witness; one that has left says nothing more.
+/// Waits for a change of the witness; never returns if it was dropped.
 async fn changed(gone: &mut watch::Receiver<Option<Instant>>) {
     if gone.changed().await.is_err() {
         std::future::pending::<()>().await;

@@ -1,17 +1,17 @@
-//! A Lease object: read without trusting it, written as client-go writes it.
+//! A Lease object: parsed leniently, written as client-go writes it.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// A Lease as it was read. What we do not know of it (labels, owners, newer fields) is written back as it was.
+/// A Lease as read. Unknown parts (labels, owners, newer fields) are written back unchanged.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Record {
     object: Value,
 }
 
-/// What a holder changes with every renewal. Labels and annotations are not in it: whoever edits those renews nothing.
+/// The part that a holder changes with every renewal; not labels and annotations.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Term(Value);
 
@@ -25,17 +25,17 @@ impl Record {
         Term(self.object["spec"].clone())
     }
 
-    /// Who holds it; empty if nobody does.
+    /// Identity of the holder; empty if there is none.
     pub(crate) fn holder(&self) -> &str {
         self.object["spec"]["holderIdentity"].as_str().unwrap_or_default()
     }
 
-    /// When it was renewed, in the holder's words.
+    /// Time of the renewal, as the holder wrote it.
     pub(crate) fn renew_time(&self) -> &str {
         self.object["spec"]["renewTime"].as_str().unwrap_or_default()
     }
 
-    /// For how long it is held without renewal, in seconds: whatever is written there.
+    /// Lease duration in seconds, unchecked.
     pub(crate) fn seconds(&self) -> &Value {
         &self.object["spec"]["leaseDurationSeconds"]
     }
@@ -44,7 +44,7 @@ impl Record {
         self.object["spec"]["leaseTransitions"].as_i64().unwrap_or(0).clamp(0, i64::from(i32::MAX))
     }
 
-    /// A Lease that does not exist yet, held by us.
+    /// A new Lease, held by us.
     pub(crate) fn first(namespace: &str, name: &str, identity: &str, duration: Duration) -> Self {
         let object = json!({
             "apiVersion": "coordination.k8s.io/v1",
@@ -58,7 +58,7 @@ impl Record {
     /// The same Lease, held by us from now on.
     pub(crate) fn taken(&self, identity: &str, duration: Duration) -> Self {
         let now = micro_time(Timestamp::now(), self.renew_time());
-        // A holder that comes back to its own lease is no transition.
+        // A holder that takes its own Lease again is no transition.
         let transitions = self.transitions() + i64::from(self.holder() != identity);
         self.with(identity, duration, &now, &now, transitions.min(i64::from(i32::MAX)))
     }
@@ -70,13 +70,13 @@ impl Record {
         self.with(identity, duration, acquired, &now, self.transitions())
     }
 
-    /// The same Lease, held by nobody.
+    /// The same Lease, without a holder.
     pub(crate) fn released(&self) -> Self {
         let now = micro_time(Timestamp::now(), self.renew_time());
         self.with("", Duration::from_secs(1), &now, &now, self.transitions())
     }
 
-    /// As JSON, with the resourceVersion that was read: whoever was quicker makes it fail.
+    /// JSON with the resourceVersion that was read, so that a concurrent change makes the write fail.
     pub(crate) fn body(&self) -> Vec<u8> {
         self.object.to_string().into_bytes()
     }
@@ -95,13 +95,13 @@ impl Record {
     }
 }
 
-/// Rounded up: nobody may take a lease sooner than its holder counts on.
+/// Rounded up: no other process may take the Lease before its holder expects it.
 fn whole_seconds(duration: Duration) -> u64 {
     (duration.as_secs() + u64::from(duration.subsec_nanos() > 0)).max(1)
 }
 
-/// As client-go writes a MicroTime, and never the same as before: others know a renewal by its change, even if the clock
-/// stands still.
+/// A MicroTime as client-go writes it. Always differs from `before`, even if the clock stands still: others detect a
+/// renewal by the change.
 fn micro_time(now: Timestamp, before: &str) -> String {
     let text = format!("{now:.6}");
     if text != before {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn taking_renewing_and_releasing_write_what_client_go_writes() {
+    fn writes_match_those_of_client_go() {
         let lease = Record::read(LEASE).unwrap();
         let taken = lease.taken("b", Duration::from_millis(3500));
         assert_eq!(taken.holder(), "b");
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_fields_are_read_as_missing_and_written_as_they_should_be() {
+    fn invalid_fields_are_treated_as_missing_and_corrected() {
         for odd in [
             r#"{}"#,
             r#"{"spec":null}"#,

@@ -1,36 +1,36 @@
-//! Which lease, as whom, and at what pace.
+//! Settings of leader election.
 
 use std::time::Duration;
 
-/// Which lease, as whom, and at what pace.
+/// Name of the Lease, identity of this process, and timing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseSettings {
-    /// The Lease's namespace; it must exist.
+    /// Namespace of the Lease; it must exist.
     pub namespace: String,
-    /// The Lease's name.
+    /// Name of the Lease.
     pub name: String,
-    /// Who we are. Unique to this process, or to this pod if a restarted container may take its lease back at once.
+    /// Unique to this process, or to this pod if a restarted container may take its Lease again at once.
     pub identity: String,
-    /// How long others wait for a renewal before they take over, if nothing else tells them about the holder.
+    /// How long other processes wait for a renewal before they take over.
     pub duration: Duration,
-    /// How long one renewal may take before it is sent again; less than `duration`.
+    /// How long one renewal may take before it is retried; less than `duration`.
     pub renew_deadline: Duration,
-    /// How often it renews; less than `renew_deadline`.
+    /// Interval of renewals; less than `renew_deadline`.
     pub retry_period: Duration,
 }
 
-/// Settings under which two could hold a lease at once, or nobody.
+/// Settings under which two processes, or none, could hold the Lease.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the lease {lease} cannot be used: {problem}")]
+#[error("invalid settings of Lease {lease}: {problem}")]
 pub struct LeaseSettingsError {
-    /// Its namespace and name.
+    /// `namespace/name`.
     pub lease: String,
-    /// What is wrong, and what would be right.
+    /// What is wrong, and what is allowed.
     pub problem: String,
 }
 
 impl LeaseSettings {
-    /// With the pace of client-go: a lease of 15 s, renewed every 2 s; a renewal may take 10 s.
+    /// The defaults of client-go: a duration of 15 s, renewed every 2 s; a renewal may take 10 s.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>, identity: impl Into<String>) -> Self {
         Self {
             namespace: namespace.into(),
@@ -42,20 +42,20 @@ impl LeaseSettings {
         }
     }
 
-    /// Refuses what would let two hold the lease at once.
+    /// Rejects settings under which two processes could hold the Lease.
     pub fn check(&self) -> Result<(), LeaseSettingsError> {
         let problem = if self.namespace.is_empty() || self.name.is_empty() || self.identity.is_empty() {
             "namespace, name and identity must not be empty".to_owned()
         } else if self.duration < Duration::from_secs(1) || self.duration > Duration::from_secs(60) {
-            format!("its duration is {:?} and must be 1 s to 60 s", self.duration)
+            format!("the duration ({:?}) must be from 1 s to 60 s", self.duration)
         } else if self.renew_deadline >= self.duration {
             format!(
-                "its renew deadline ({:?}) must be less than its duration ({:?})",
+                "the renew deadline ({:?}) must be less than the duration ({:?})",
                 self.renew_deadline, self.duration
             )
         } else if self.retry_period >= self.renew_deadline || self.retry_period.is_zero() {
             format!(
-                "its retry period ({:?}) must be more than 0 and less than its renew deadline ({:?})",
+                "the retry period ({:?}) must be more than 0 and less than the renew deadline ({:?})",
                 self.retry_period, self.renew_deadline
             )
         } else {
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_settings_that_keep_two_holders_apart_pass() {
+    fn settings_that_allow_two_holders_are_rejected() {
         let good = LeaseSettings::new("ns", "name", "me");
         assert_eq!(good.check(), Ok(()));
         let seconds = Duration::from_secs;

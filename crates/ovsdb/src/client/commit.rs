@@ -1,6 +1,6 @@
-//! Commits that happen once. OVSDB on raft is at-least-once: an answer may be lost, and nobody says whether the
-//! transaction took effect. Here each transaction requires a sequence value in the database and replaces it by one of
-//! its own, so that one look settles the matter, sending again is safe, and a writer who was replaced cannot write.
+//! Exactly-once, fenced commits. OVSDB on raft is at-least-once: a reply may be lost, which leaves the commit in doubt.
+//! Each transaction therefore requires the sequence value that the previous one left, and replaces it: one read
+//! resolves the doubt, a retransmission is safe, and the transactions of a former writer fail.
 
 use std::time::Duration;
 
@@ -13,87 +13,88 @@ use crate::sequence::SequenceCell;
 use crate::transaction::{Outcome, Refusal, Transaction};
 use crate::uuid::Uuid;
 
-/// What became of a commit.
+/// A commit that took effect.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Committed {
-    /// The results, unless the answer was lost and the commit was found to have happened.
+    /// None if the reply was lost and the sequence cell showed that the commit took effect.
     pub outcome: Option<Outcome>,
-    /// How often it was sent.
+    /// How often it was sent, retransmissions included.
     pub sent: u32,
 }
 
-/// What became of a commit that was in doubt.
+/// How a commit that was in doubt was resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum Resolution {
     /// It took effect.
-    Happened,
-    /// It did not, and never will.
-    DidNot,
+    Committed,
+    /// It did not, and is fenced: it never will.
+    NotCommitted,
 }
 
-/// A commit that did not succeed.
+/// A commit that did not succeed, or is in doubt.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CommitError {
-    /// The server refused it; nothing happened, and the next commit may go on.
+    /// The server rejected it: no effect; the next commit may follow.
     #[error("{0}")]
     Refused(Refusal),
-    /// Another writer has taken over; nothing of this writer will happen any more.
-    #[error("{}", deposed(found.as_deref(), expected.as_deref()))]
-    Deposed {
-        /// What stands in the cell.
+    /// Another writer has taken over; no later commit of this writer can succeed.
+    #[error("{}", fenced(found.as_deref(), expected.as_deref()))]
+    Fenced {
+        /// The value in the sequence cell.
         found: Option<String>,
-        /// What we left there.
+        /// The value of this writer's last commit.
         expected: Option<String>,
     },
-    /// It could not be settled in time: call [`Committer::settle`] before anything else is committed.
-    #[error("it is not known yet whether it happened: {0}")]
-    Unsettled(CallError),
-    /// An earlier commit is in doubt: call [`Committer::settle`] first.
-    #[error("an earlier commit is in doubt; settle it first")]
+    /// In doubt at the deadline: call [`Committer::resolve`] before the next commit.
+    #[error("commit in doubt: {0}")]
+    Unresolved(CallError),
+    /// An earlier commit is in doubt: call [`Committer::resolve`] first.
+    #[error("an earlier commit is in doubt; resolve it first")]
     InDoubt,
-    /// The row that holds the sequence is not there.
-    #[error("there is no row {uuid} in {table} to hold the sequence")]
+    /// The row of the sequence cell does not exist.
+    #[error("no row {uuid} in {table} for the sequence cell")]
     NoCell {
-        /// The table.
+        /// Table of the cell.
         table: String,
-        /// The row.
+        /// Row of the cell.
         uuid: Uuid,
     },
-    /// It was not sent; nothing happened.
+    /// It was not sent: no effect.
     #[error("{0}")]
     Call(CallError),
 }
 
-fn deposed(found: Option<&str>, expected: Option<&str>) -> String {
+fn fenced(found: Option<&str>, expected: Option<&str>) -> String {
     let ours = expected.unwrap_or("none");
     match found {
         Some(found) => format!("another writer has taken over: the sequence value is {found}, ours was {ours}"),
         None => {
-            format!("the sequence value is gone, ours was {ours}: the database was emptied, or somebody removed it")
+            format!(
+                "the sequence value is missing, ours was {ours}: the database was emptied, or another client removed it"
+            )
         }
     }
 }
 
-/// The one writer. It commits one transaction at a time, which is also the fastest way: batch instead of pipelining.
+/// The only writer of a database. It commits one transaction at a time: batching is faster than pipelining.
 #[derive(Debug)]
 pub struct Committer {
     client: Client,
     cell: SequenceCell,
     writer: String,
-    /// Never used twice, so that what stands in the cell tells which transaction was the last.
+    /// Counts sequence values. Never reused, so the cell identifies the last transaction.
     number: u64,
-    /// What the cell held after our last commit.
+    /// Sequence value of the last commit.
     last: Option<String>,
-    /// The value of the commit that we do not know the fate of. Set before it is sent: a caller who gives up in the
-    /// middle leaves it set.
+    /// Sequence value of the commit in doubt. Set before it is sent, so that it survives a cancelled call.
     doubt: Option<String>,
-    /// Values of fences against that commit whose own fate is open.
+    /// Sequence values of fences against that commit that are in doubt themselves.
     fences: Vec<String>,
 }
 
 impl Committer {
-    /// Takes over: puts a value under this writer's name into the cell, a name that no writer may have had before.
-    /// From then on every transaction of a former writer fails.
+    /// Takes over: writes a sequence value with this writer's name, which no earlier writer may have used.
+    /// From then on, all transactions of former writers fail.
     pub async fn take_over(
         client: Client,
         cell: SequenceCell,
@@ -104,17 +105,17 @@ impl Committer {
             Self { client, cell, writer: writer.into(), number: 0, last: None, doubt: None, fences: Vec::new() };
         let deadline = Instant::now() + limit;
         loop {
-            committer.last = committer.look(deadline).await?;
+            committer.last = committer.read_cell(deadline).await?;
             match committer.commit_until(&Transaction::new(), deadline).await {
                 Ok(_) => return Ok(committer),
-                // Somebody else was quicker between look and commit: it is a race until one is last.
-                Err(CommitError::Deposed { .. }) if Instant::now() < deadline => {}
+                // Another writer committed between read and commit; retry.
+                Err(CommitError::Fenced { .. }) if Instant::now() < deadline => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Commits a transaction: once, or not at all, or [`CommitError::Unsettled`].
+    /// Commits a transaction exactly once or not at all; [`CommitError::Unresolved`] if neither is certain within `limit`.
     pub async fn commit(&mut self, transaction: &Transaction, limit: Duration) -> Result<Committed, CommitError> {
         if self.doubt.is_some() {
             return Err(CommitError::InDoubt);
@@ -122,32 +123,32 @@ impl Committer {
         self.commit_until(transaction, Instant::now() + limit).await
     }
 
-    /// The value that our last commit left: a replica that shows it has that commit and all before it.
+    /// Sequence value of the last commit: a replica that has this value has all commits up to it.
     pub fn sequence(&self) -> Option<&str> {
         self.last.as_deref()
     }
 
-    /// Whether a commit is in doubt.
+    /// Whether [`Committer::resolve`] must be called before the next commit.
     pub fn in_doubt(&self) -> bool {
         self.doubt.is_some()
     }
 
-    /// Settles a commit that is in doubt, for good: if it has not happened, it is fenced off, so that a copy that is
-    /// still under way comes too late. `None` if nothing is in doubt.
-    pub async fn settle(&mut self, limit: Duration) -> Result<Option<Fate>, CommitError> {
+    /// Resolves a commit that is in doubt: if it has not taken effect, it is fenced, so that a copy in flight cannot take
+    /// effect later. `None` if nothing is in doubt.
+    pub async fn resolve(&mut self, limit: Duration) -> Result<Option<Resolution>, CommitError> {
         let Some(doubtful) = self.doubt.clone() else { return Ok(None) };
         let fenced = self.commit_until(&Transaction::new(), Instant::now() + limit).await;
         let fence = self.value();
-        let fate = match fenced {
-            Ok(_) => Fate::DidNot,
-            Err(CommitError::Deposed { found: Some(found), .. }) if found == doubtful => {
+        let resolution = match fenced {
+            Ok(_) => Resolution::NotCommitted,
+            Err(CommitError::Fenced { found: Some(found), .. }) if found == doubtful => {
                 self.last = Some(found);
-                Fate::Happened
+                Resolution::Committed
             }
-            // An earlier fence had taken effect after all.
-            Err(CommitError::Deposed { found: Some(found), .. }) if self.fences.contains(&found) => {
+            // An earlier fence had taken effect.
+            Err(CommitError::Fenced { found: Some(found), .. }) if self.fences.contains(&found) => {
                 self.last = Some(found);
-                Fate::DidNot
+                Resolution::NotCommitted
             }
             Err(error) => {
                 self.fences.push(fence);
@@ -157,7 +158,7 @@ impl Committer {
         };
         self.doubt = None;
         self.fences.clear();
-        Ok(Some(fate))
+        Ok(Some(resolution))
     }
 
     async fn commit_until(&mut self, transaction: &Transaction, deadline: Instant) -> Result<Committed, CommitError> {
@@ -178,35 +179,36 @@ impl Committer {
                     outcome.results.truncate(transaction.operations().len());
                     return Ok(Committed { outcome: Some(outcome), sent });
                 }
-                Err(CallError::Refused(refusal)) if refusal.place == Some(guard) => {
-                    let found = self.look(deadline).await?;
+                Err(CallError::Refused(refusal)) if refusal.position == Some(guard) => {
+                    let found = self.read_cell(deadline).await?;
                     if found.as_deref() == Some(&next) {
-                        // An earlier sending had happened after all.
+                        // An earlier copy had taken effect.
                         self.done(next);
                         return Ok(Committed { outcome: None, sent });
                     }
                     self.doubt = None;
-                    return Err(CommitError::Deposed { found, expected: self.last.clone() });
+                    return Err(CommitError::Fenced { found, expected: self.last.clone() });
                 }
                 Err(CallError::Refused(mut refusal)) => {
                     self.doubt = None;
-                    refusal.place = refusal.place.and_then(|place| place.checked_sub(usize::from(guard == 0)));
+                    refusal.position =
+                        refusal.position.and_then(|position| position.checked_sub(usize::from(guard == 0)));
                     return Err(CommitError::Refused(refusal));
                 }
-                Err(error) if error.is_unsettled() => {
+                Err(error) if error.is_in_doubt() => {
                     if Instant::now() >= deadline {
-                        return Err(CommitError::Unsettled(error));
+                        return Err(CommitError::Unresolved(error));
                     }
-                    if self.look(deadline).await?.as_deref() == Some(&next) {
+                    if self.read_cell(deadline).await?.as_deref() == Some(&next) {
                         self.done(next);
                         return Ok(Committed { outcome: None, sent });
                     }
-                    // Sending the same again is safe: both copies require the same value, and only one can find it.
+                    // Retransmission is safe: both copies require the same value, so only one can succeed.
                     unsure = Some(error);
                 }
                 Err(error) => {
                     return Err(match unsure {
-                        Some(_) => CommitError::Unsettled(error),
+                        Some(_) => CommitError::Unresolved(error),
                         None => {
                             self.doubt = None;
                             CommitError::Call(error)
@@ -226,16 +228,16 @@ impl Committer {
         self.doubt = None;
     }
 
-    /// What stands in the cell now, as the server says.
-    async fn look(&self, deadline: Instant) -> Result<Option<String>, CommitError> {
+    /// Reads the sequence cell from the server.
+    async fn read_cell(&self, deadline: Instant) -> Result<Option<String>, CommitError> {
         let SequenceCell { table, uuid, column, key } = &self.cell;
         let mut select = Transaction::new();
-        let place = select.select(table, vec![Condition::uuid(*uuid)], &[column]);
+        let position = select.select(table, vec![Condition::uuid(*uuid)], &[column]);
         loop {
             let limit = deadline.saturating_duration_since(Instant::now());
             match self.client.transact_within(&select, limit).await {
                 Ok(outcome) => {
-                    let row = outcome.rows(place).and_then(|rows| rows.first());
+                    let row = outcome.rows(position).and_then(|rows| rows.first());
                     let row = row.ok_or_else(|| CommitError::NoCell { table: table.clone(), uuid: *uuid })?;
                     let text =
                         |value: Option<&serde_json::Value>| value.and_then(serde_json::Value::as_str).map(String::from);
@@ -243,9 +245,9 @@ impl Committer {
                     let pair = pairs.into_iter().flatten().find(|pair| text(pair.get(0)).as_ref() == Some(key));
                     return Ok(pair.and_then(|pair| text(pair.get(1))));
                 }
-                // A look may be repeated freely.
-                Err(error) if error.is_unsettled() && Instant::now() < deadline => {}
-                Err(error) => return Err(CommitError::Unsettled(error)),
+                // A read can be repeated.
+                Err(error) if error.is_in_doubt() && Instant::now() < deadline => {}
+                Err(error) => return Err(CommitError::Unresolved(error)),
             }
         }
     }
@@ -256,12 +258,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_deposed_reads_why() {
-        let deposed = |found: Option<&str>| {
-            let error = CommitError::Deposed { found: found.map(Into::into), expected: Some("me:3".into()) };
+    fn a_fenced_commit_reports_both_sequence_values() {
+        let fenced = |found: Option<&str>| {
+            let error = CommitError::Fenced { found: found.map(Into::into), expected: Some("me:3".into()) };
             error.to_string()
         };
-        assert!(deposed(Some("you:1")).ends_with("the sequence value is you:1, ours was me:3"));
-        assert!(deposed(None).starts_with("the sequence value is gone, ours was me:3: "));
+        assert!(fenced(Some("you:1")).ends_with("the sequence value is you:1, ours was me:3"));
+        assert!(fenced(None).starts_with("the sequence value is missing, ours was me:3: "));
     }
 }

@@ -1,42 +1,43 @@
-//! What a client is told: where the servers are, what to monitor, and how patient to be.
+//! Configuration of a client: servers, monitored tables, timeouts.
 
 use std::time::Duration;
 
-use crate::client::backoff::Backoff;
+use backoff::Backoff;
+
 use crate::client::remote::Remote;
 use crate::client::tls::TlsFiles;
 use crate::frame::Limits;
 use crate::operation::Condition;
 
-/// A whole client.
+/// Configuration of one client.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where the servers are; of a raft cluster, all members.
+    /// The servers; all members of a raft cluster.
     pub remotes: Vec<Remote>,
-    /// The database.
+    /// Name of the database, such as `OVN_Northbound`.
     pub database: String,
-    /// The files for `ssl:` remotes.
+    /// Required for `ssl:` remotes.
     pub tls: Option<TlsFiles>,
-    /// What to keep a replica of.
+    /// Tables to replicate.
     pub tables: Vec<TableMonitor>,
-    /// Of a raft cluster, use the leader only. Followers may be behind, but spare the leader.
+    /// Connect to the raft leader only. Followers may lag, but take load off the leader.
     pub leader_only: bool,
-    /// A server that says nothing for so long is given up. Half-way it is asked.
+    /// Close the connection after this long without data; an echo is sent at half of it.
     pub probe_interval: Duration,
-    /// How long a connection and its greeting may take.
+    /// Limit of connecting and of the handshake.
     pub connect_timeout: Duration,
-    /// How long a call may take, unless it says otherwise.
+    /// Default limit of a call.
     pub call_timeout: Duration,
-    /// How often the server is asked whether it still knows our monitor.
+    /// How often to check that the server still has our monitor.
     pub audit_interval: Duration,
-    /// How long to wait between tries.
+    /// Delay between connection attempts.
     pub backoff: Backoff,
-    /// What a server may demand of us.
+    /// Limits of incoming messages.
     pub limits: Limits,
 }
 
 impl Config {
-    /// A client of this database with the usual patience, which monitors nothing yet.
+    /// Default timeouts, and no monitored tables.
     pub fn new(remotes: Vec<Remote>, database: impl Into<String>) -> Self {
         Self {
             remotes,
@@ -48,12 +49,12 @@ impl Config {
             connect_timeout: Duration::from_secs(5),
             call_timeout: Duration::from_secs(30),
             audit_interval: Duration::from_secs(60),
-            backoff: Backoff::default(),
+            backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(4)),
             limits: Limits::default(),
         }
     }
 
-    /// Keeps a replica of a table as well.
+    /// Adds a table to replicate.
     #[must_use]
     pub fn monitor(mut self, table: TableMonitor) -> Self {
         self.tables.push(table);
@@ -61,29 +62,29 @@ impl Config {
     }
 }
 
-/// One table to keep a replica of.
+/// One table to replicate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableMonitor {
-    /// Its name.
+    /// Name of the table.
     pub table: String,
-    /// The columns; all if not said. One that the server does not have is left out and reported.
+    /// Columns; all if `None`. One that the server lacks is skipped and listed in [`Status::missing`](crate::client::Status).
     pub columns: Option<Vec<String>>,
-    /// Which rows: those that meet any of these conditions; all if not said.
+    /// Rows that match any of these conditions; all if `None`.
     pub conditions: Option<Vec<Condition>>,
-    /// Indexes beside those of the schema.
+    /// Indexes in addition to those of the schema.
     pub indexes: Vec<IndexSpec>,
 }
 
-/// An index by names, before the schema is known.
+/// An index by column names; resolved when the schema is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IndexSpec {
-    /// By columns together.
+    /// On the combination of these columns.
     Columns(Vec<String>),
-    /// By one key of a map column.
+    /// On the value of one key of a map column.
     MapKey {
-        /// The column.
+        /// Name of the map column.
         column: String,
-        /// The key.
+        /// Key in that map.
         key: String,
     },
 }
@@ -101,21 +102,21 @@ impl TableMonitor {
         self
     }
 
-    /// Only rows that meet any of these conditions.
+    /// Only rows that match any of these conditions.
     #[must_use]
     pub fn conditions(mut self, conditions: Vec<Condition>) -> Self {
         self.conditions = Some(conditions);
         self
     }
 
-    /// With an index on columns.
+    /// Adds an index on the combination of columns.
     #[must_use]
     pub fn index(mut self, columns: &[&str]) -> Self {
         self.indexes.push(IndexSpec::Columns(columns.iter().map(ToString::to_string).collect()));
         self
     }
 
-    /// With an index on a key of a map column.
+    /// Adds an index on a key of a map column.
     #[must_use]
     pub fn index_map_key(mut self, column: &str, key: &str) -> Self {
         self.indexes.push(IndexSpec::MapKey { column: column.into(), key: key.into() });

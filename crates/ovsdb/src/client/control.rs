@@ -6,10 +6,10 @@ use std::path::Path;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
-/// A longer answer is refused: the commands that are sent here have short ones.
+/// Longest accepted reply, in bytes; the commands that are used have short ones.
 const LONGEST: usize = 4096;
 
-/// Runs one command of a daemon and returns what it prints. Sets no time limit: a daemon whose main loop hangs never answers.
+/// Runs one command of a daemon and returns its output. No time limit: a daemon whose main loop hangs never replies.
 pub async fn control_command(socket: &Path, command: &str, arguments: &[&str]) -> io::Result<String> {
     let mut stream = UnixStream::connect(socket).await?;
     let request = serde_json::json!({"id": 0, "method": command, "params": arguments}).to_string();
@@ -17,15 +17,15 @@ pub async fn control_command(socket: &Path, command: &str, arguments: &[&str]) -
     let mut answer = Vec::new();
     loop {
         if stream.read_buf(&mut answer).await? == 0 || answer.len() > LONGEST {
-            return Err(io::Error::other("no answer"));
+            return Err(io::Error::other("no reply"));
         }
-        // The answer has no end but its own.
+        // A reply has no delimiter: it ends where its JSON ends.
         if let Ok(serde_json::Value::Object(object)) = serde_json::from_slice(&answer) {
             let text = |key: &str| object.get(key).and_then(serde_json::Value::as_str);
             return match (text("result"), text("error")) {
                 (Some(result), _) => Ok(result.to_owned()),
                 (None, Some(error)) => Err(io::Error::other(error.trim().to_owned())),
-                (None, None) => Err(io::Error::other("the answer is not text")),
+                (None, None) => Err(io::Error::other("the reply is not text")),
             };
         }
     }

@@ -1,45 +1,45 @@
-//! How calls fail.
+//! Errors of calls.
 
 use std::time::Duration;
 
 use crate::transaction::{Refusal, ServerError};
 
-/// A call that did not succeed, and what is known of its effect.
+/// A call that did not succeed; each variant says whether it took effect.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CallError {
-    /// The server refused it; nothing happened.
+    /// The server rejected the transaction: no effect.
     #[error("{0}")]
     Refused(#[from] Refusal),
-    /// The server answered a call other than a transaction with an error.
-    #[error("the server answered {method} with an error: {error}")]
+    /// The server replied with an error to a call other than a transaction.
+    #[error("{method} failed: {error}")]
     Failed {
-        /// The method.
+        /// Method of the call.
         method: String,
-        /// What it said.
+        /// Error of the server.
         error: ServerError,
     },
-    /// It was never sent: no server could be reached in time. Nothing happened.
-    #[error("no server could be reached within {waited:?}; the last problem was: {last}")]
+    /// Not sent, because no server could be reached in time: no effect.
+    #[error("no server reachable within {waited:?}; last error: {last}")]
     NotSent {
-        /// How long was waited.
+        /// Time limit of the call.
         waited: Duration,
-        /// Why there is no connection.
+        /// Why the last session or connection attempt ended.
         last: String,
     },
-    /// It was sent and the answer was lost: it may have happened or not.
-    #[error("the answer was lost ({why}): it may have happened or not")]
+    /// Sent, but the reply was lost: in doubt.
+    #[error("reply lost ({why}); the call is in doubt")]
     Lost {
-        /// How.
+        /// How the reply was lost.
         why: String,
     },
-    /// The client was closed.
+    /// All handles of the client were dropped.
     #[error("the client is closed")]
     Closed,
 }
 
 impl CallError {
-    /// Whether it is unknown if the call took effect.
-    pub fn is_unsettled(&self) -> bool {
+    /// Whether the call may or may not have taken effect.
+    pub fn is_in_doubt(&self) -> bool {
         matches!(self, Self::Lost { .. } | Self::Failed { .. })
     }
 }

@@ -1,4 +1,4 @@
-//! A client: keeps a session with one of several servers, a replica of what it monitors, and carries transactions.
+//! The client: keeps a session with one of several servers and a replica of the monitored tables, and executes transactions.
 //!
 //! ```text
 //!  Client (handles) ──calls──▶ driver ──▶ Session ──▶ Wire ──▶ server
@@ -6,14 +6,13 @@
 //!     └── snapshot, Subscription ◀── store ◀─┘ updates
 //! ```
 
-mod backoff;
 mod commit;
 mod config;
 mod control;
 mod end;
 mod error;
-mod greeting;
 mod handle;
+mod handshake;
 mod plan;
 mod remote;
 mod replacement;
@@ -23,8 +22,7 @@ mod store;
 mod tls;
 mod wire;
 
-pub use backoff::Backoff;
-pub use commit::{CommitError, Committed, Committer, Fate};
+pub use commit::{CommitError, Committed, Committer, Resolution};
 pub use config::{Config, IndexSpec, TableMonitor};
 pub use control::control_command;
 pub use error::CallError;

@@ -1,4 +1,4 @@
-//! What is monitored, once the server's schema is known: its tables and columns as far as they are there.
+//! The requested tables and columns, reduced to those that the server's schema has.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use crate::operation::Condition;
 use crate::replica::{IndexKey, MAX_COLUMNS};
 use crate::schema::{DatabaseSchema, TableSchema};
 
-/// Something that was asked for and that the server does not have.
+/// A requested table or column that the server does not have.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Missing {
-    /// The table.
+    /// Name of the table.
     pub table: String,
-    /// The column; none if it is the whole table.
+    /// None if the whole table is missing.
     pub column: Option<String>,
 }
 
@@ -28,7 +28,7 @@ impl std::fmt::Display for Missing {
     }
 }
 
-/// The tables in the order in which they were asked for; one that is not there has no columns.
+/// The tables in the order of the request; a missing one has no columns.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) tables: Vec<Arc<TableSchema>>,
@@ -40,7 +40,7 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn new(schema: &DatabaseSchema, monitors: &[TableMonitor]) -> Self {
         let mut plan = Self { tables: Vec::new(), indexes: Vec::new(), missing: Vec::new(), present: Vec::new() };
-        for (place, monitor) in monitors.iter().enumerate() {
+        for (position, monitor) in monitors.iter().enumerate() {
             let found = schema.tables.get(&monitor.table);
             plan.present.push(found.is_some());
             let table = match found {
@@ -57,25 +57,25 @@ impl Plan {
                     }
                     IndexSpec::MapKey { column, key } => IndexKey::map_key(&table, column, key),
                 };
-                plan.indexes.extend(key.map(|key| (place, key)));
+                plan.indexes.extend(key.map(|key| (position, key)));
             }
             plan.tables.push(Arc::new(table));
         }
         plan
     }
 
-    /// Whether the server has this table.
+    /// Whether the server has this monitored table.
     pub(crate) fn is_present(&self, table: &str) -> bool {
         self.tables.iter().zip(&self.present).any(|(known, present)| *present && known.name == table)
     }
 
-    /// The `<monitor-requests>` of all tables that are there.
+    /// The `<monitor-requests>` of all tables that exist.
     pub(crate) fn requests(&self, conditions: &[Option<Vec<Condition>>], conditional: bool) -> Value {
-        let tables = self.tables.iter().enumerate().filter(|(place, _)| self.present[*place]);
+        let tables = self.tables.iter().enumerate().filter(|(position, _)| self.present[*position]);
         let requests: BTreeMap<&str, Value> = tables
-            .map(|(place, table)| {
+            .map(|(position, table)| {
                 let columns: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
-                let request = match conditions.get(place) {
+                let request = match conditions.get(position) {
                     Some(Some(conditions)) if conditional => json!([{ "columns": columns, "where": conditions }]),
                     _ => json!([{ "columns": columns }]),
                 };
@@ -90,7 +90,7 @@ fn absent(name: &str) -> TableSchema {
     TableSchema { name: name.to_owned(), columns: Vec::new(), indexes: Vec::new(), is_root: true, max_rows: None }
 }
 
-/// The table with only the columns that were asked for.
+/// The table with only the requested columns.
 fn restricted(table: &TableSchema, monitor: &TableMonitor, missing: &mut Vec<Missing>) -> TableSchema {
     let mut kept = table.clone();
     if let Some(columns) = &monitor.columns {
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_there_is_reported_and_left_out() {
+    fn missing_tables_and_columns_are_reported_and_skipped() {
         let schema =
             DatabaseSchema::parse(&json!({"name": "T", "tables": {"A": {"indexes": [["name"], ["b"]], "columns": {
             "name": {"type": "string"}, "b": {"type": "integer"}}}}}))
@@ -125,7 +125,7 @@ mod tests {
         let missing: Vec<String> = plan.missing.iter().map(ToString::to_string).collect();
         assert_eq!(missing, ["A.tier", "B"]);
         assert_eq!(plan.tables[0].columns.len(), 1);
-        // The index on a column that is not monitored is no index here.
+        // An index on a column that is not monitored is skipped.
         assert_eq!((plan.tables[0].indexes.len(), plan.indexes.len()), (1, 1));
         assert_eq!(plan.requests(&[None, None], true), json!({"A": [{"columns": ["name"]}]}));
     }

@@ -1,40 +1,40 @@
-//! Where a server is: `tcp:HOST:PORT`, `ssl:HOST:PORT` or `unix:PATH`, as Open vSwitch writes it.
+//! Server addresses in Open vSwitch's notation: `tcp:HOST:PORT`, `ssl:HOST:PORT` or `unix:PATH`.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// One place where a server may be reached.
+/// Address of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Remote {
-    /// A socket on this machine.
+    /// Path of a unix socket.
     Unix(PathBuf),
-    /// Plain TCP.
+    /// Neither encrypted nor authenticated.
     Tcp(Endpoint),
-    /// TLS.
+    /// TLS; needs [`TlsFiles`](crate::client::TlsFiles).
     Ssl(Endpoint),
 }
 
 /// A host, by name or address, and a port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Endpoint {
-    /// The name or address; an IPv6 address without brackets.
+    /// Name or address; an IPv6 address without brackets.
     pub host: String,
-    /// The port.
+    /// TCP port, never 0.
     pub port: u16,
 }
 
-/// A text that is no remote.
+/// A string that is not a [`Remote`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no OVSDB remote: {problem}; write unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT")]
+#[error("invalid OVSDB remote {text:?}: {problem}; expected unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT")]
 pub struct RemoteError {
     text: String,
     problem: &'static str,
 }
 
 impl Remote {
-    /// The host and port; a socket of this machine has none.
+    /// None for a unix socket.
     pub fn endpoint(&self) -> Option<&Endpoint> {
         match self {
             Self::Unix(_) => None,
@@ -42,13 +42,13 @@ impl Remote {
         }
     }
 
-    /// Reads several, separated by commas.
+    /// Parses a comma-separated list.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, RemoteError> {
         let remotes: Vec<Self> = text.split(',').map(|part| part.trim().parse()).collect::<Result<_, _>>()?;
         Ok(remotes)
     }
 
-    /// Whether it is plain TCP to another host: neither encrypted nor authenticated, for anyone on the way.
+    /// Whether it is plain TCP to another host: traffic can be read and changed on the path.
     pub fn is_exposed(&self) -> bool {
         let Self::Tcp(Endpoint { host, .. }) = self else { return false };
         let loopback = host
@@ -63,22 +63,22 @@ impl FromStr for Remote {
 
     fn from_str(text: &str) -> Result<Self, RemoteError> {
         let wrong = |problem| RemoteError { text: text.to_owned(), problem };
-        let (scheme, rest) = text.split_once(':').ok_or_else(|| wrong("it names no kind of connection"))?;
+        let (scheme, rest) = text.split_once(':').ok_or_else(|| wrong("no connection method"))?;
         let endpoint = || -> Result<Endpoint, RemoteError> {
-            let (host, port) = rest.rsplit_once(':').ok_or_else(|| wrong("it names no port"))?;
-            let port = port.parse().map_err(|_| wrong("its port is no number from 1 to 65535"))?;
+            let (host, port) = rest.rsplit_once(':').ok_or_else(|| wrong("no port"))?;
+            let port = port.parse().map_err(|_| wrong("the port is not a number from 1 to 65535"))?;
             let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
             if host.is_empty() || port == 0 {
-                return Err(wrong("its host or port is empty"));
+                return Err(wrong("host or port is empty"));
             }
             Ok(Endpoint { host: host.to_owned(), port })
         };
         match scheme {
-            "unix" if rest.is_empty() => Err(wrong("it names no path")),
+            "unix" if rest.is_empty() => Err(wrong("no path")),
             "unix" => Ok(Self::Unix(rest.into())),
             "tcp" => endpoint().map(Self::Tcp),
             "ssl" => endpoint().map(Self::Ssl),
-            _ => Err(wrong("it is of a kind that is not known")),
+            _ => Err(wrong("unknown connection method")),
         }
     }
 }
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_tcp_beyond_this_host_is_exposed() {
+    fn plain_tcp_to_another_host_is_exposed() {
         for (text, exposed) in [
             ("unix:/run/db.sock", false),
             ("ssl:10.0.0.1:6641", false),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn remotes_are_read_and_written() {
+    fn valid_remotes_round_trip_and_invalid_ones_are_rejected() {
         for text in ["unix:/run/db.sock", "tcp:10.0.0.1:6641", "ssl:[fd00::1]:6642", "ssl:db-1.example:6642"] {
             assert_eq!(text.parse::<Remote>().unwrap().to_string(), text);
         }

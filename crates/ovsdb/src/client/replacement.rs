@@ -1,49 +1,49 @@
-//! When servers that belong to another cluster than before are the database from now on.
+//! Detects that the raft cluster was replaced by a new one at the same addresses.
 //!
-//! A cluster whose files were lost is created anew under the same addresses, with another identity and an index that
-//! begins again. A single server of another cluster, on the other hand, may be a mistake in the configuration. Who is
-//! right is decided by the servers' own words, once in each round over all of them.
+//! A cluster whose files were lost is created anew, with another cluster ID and a raft index that starts over. A single
+//! server of another cluster may be a configuration error instead. The decision is made once per round over all servers,
+//! from the cluster IDs that they report.
 
 use std::time::{Duration, Instant};
 
-/// As long as nobody answers for the known cluster, another one is taken for its successor after this time.
-const CONFIRMED: Duration = Duration::from_secs(10);
+/// Without any server of the known cluster, another cluster is accepted after this time.
+const CONFIRM_AFTER: Duration = Duration::from_secs(10);
 
-/// What one round over all servers has shown, and for how long it has been so.
+/// Cluster IDs of one round over all servers, and since when the known one is absent.
 #[derive(Debug, Default)]
 pub(crate) struct Replacement {
-    /// The clusters of the servers that belong to another one.
+    /// Cluster IDs of servers of other clusters, one per server.
     others: Vec<String>,
-    /// Whether a connected server belongs to the one we know.
+    /// Whether a connected server belongs to the known cluster.
     known: bool,
     since: Option<Instant>,
 }
 
 impl Replacement {
-    /// A server belongs to another cluster.
+    /// Records a server of another cluster.
     pub(crate) fn saw_other(&mut self, cluster: String) {
         self.others.push(cluster);
     }
 
-    /// A server that is connected to its cluster belongs to the one we know.
+    /// Records a connected server of the known cluster.
     pub(crate) fn saw_known(&mut self) {
         self.known = true;
     }
 
-    /// The end of a round over so many servers: the cluster that has replaced the known one, if one has.
+    /// Ends a round over `servers` servers; returns the cluster that replaced the known one, if any.
     pub(crate) fn end_round(&mut self, servers: usize, now: Instant) -> Option<String> {
         let others = std::mem::take(&mut self.others);
         let known = std::mem::take(&mut self.known);
         let votes = |cluster: &String| others.iter().filter(|other| *other == cluster).count();
         let most = others.iter().max_by_key(|cluster| votes(cluster)).cloned();
-        // With most servers in another cluster the known one cannot commit anything any more.
+        // Without a majority the known cluster cannot commit.
         let majority = most.as_ref().is_some_and(|cluster| votes(cluster) * 2 > servers);
         if most.is_none() || known && !majority {
             self.since = None;
             return None;
         }
         let since = *self.since.get_or_insert(now);
-        if !majority && now.saturating_duration_since(since) < CONFIRMED {
+        if !majority && now.saturating_duration_since(since) < CONFIRM_AFTER {
             return None;
         }
         self.since = None;
@@ -64,21 +64,21 @@ mod tests {
     }
 
     #[test]
-    fn most_servers_of_one_new_cluster_replace_the_known_one_at_once() {
+    fn a_majority_in_one_new_cluster_replaces_the_known_one_at_once() {
         let now = Instant::now();
         assert_eq!(round(&mut Replacement::default(), &["b", "b"], false, now).as_deref(), Some("b"));
-        // One member still has the old files; it can do nothing with them.
+        // A member with the old files has no majority.
         assert_eq!(round(&mut Replacement::default(), &["b", "b"], true, now).as_deref(), Some("b"));
         assert_eq!(round(&mut Replacement::default(), &["b", "c"], false, now), None);
     }
 
     #[test]
-    fn a_single_stranger_is_believed_only_if_nobody_answers_for_the_known_cluster() {
+    fn one_server_of_another_cluster_counts_only_if_the_known_cluster_is_absent() {
         let (now, mut state) = (Instant::now(), Replacement::default());
         let later = |seconds| now + Duration::from_secs(seconds);
         assert_eq!(round(&mut state, &["b"], false, now), None);
         assert_eq!(round(&mut state, &["b"], true, later(9)), None);
-        assert_eq!(round(&mut state, &["b"], false, later(10)), None, "the time begins anew");
+        assert_eq!(round(&mut state, &["b"], false, later(10)), None, "the time starts over");
         assert_eq!(round(&mut state, &["b"], false, later(19)), None);
         assert_eq!(round(&mut state, &["b"], false, later(20)).as_deref(), Some("b"));
         assert_eq!(round(&mut state, &[], false, later(40)), None);

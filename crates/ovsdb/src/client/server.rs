@@ -1,15 +1,15 @@
-//! What a server says of itself in its `_Server` database: whether it serves ours, and how far it is.
+//! The server's state from its `_Server` database: connected, leader, cluster ID, raft index.
 
 use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value, json};
 
 use crate::read::Shared;
-use crate::replica::{OutOfStep, Replica};
+use crate::replica::{OutOfSync, Replica};
 use crate::schema::{DatabaseSchema, TableSchema};
 use crate::update::read_updates;
 
-/// The name of the database about databases, and of our monitor on it.
+/// Name of the server's database about databases, and of our monitor on it.
 pub(crate) const SERVER: &str = "_Server";
 
 fn tables() -> &'static [Arc<TableSchema>] {
@@ -26,14 +26,14 @@ fn tables() -> &'static [Arc<TableSchema>] {
     })
 }
 
-/// The `<monitor-requests>` for it.
+/// The `<monitor-requests>` of the `_Server` database.
 pub(crate) fn requests() -> Value {
     json!({"Database": [{"columns": ["name", "model", "connected", "leader", "schema", "cid", "index"]}]})
 }
 
-/// What is known of one database of a server.
+/// State of one database on a server.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Standing {
+pub(crate) struct DatabaseState {
     pub(crate) clustered: bool,
     pub(crate) connected: bool,
     pub(crate) leader: bool,
@@ -42,7 +42,7 @@ pub(crate) struct Standing {
     pub(crate) index: Option<i64>,
 }
 
-/// The server's own word, kept up to date.
+/// Replica of the `_Server` database.
 #[derive(Debug)]
 pub(crate) struct ServerView {
     replica: Replica,
@@ -60,12 +60,12 @@ impl ServerView {
         Ok(())
     }
 
-    /// How a database stands; `None` if the server does not have it.
-    pub(crate) fn standing(&self, database: &str) -> Option<Standing> {
+    /// State of a database; `None` if the server does not have it.
+    pub(crate) fn database_state(&self, database: &str) -> Option<DatabaseState> {
         let snapshot = self.replica.snapshot();
         let table = snapshot.table("Database")?;
         let row = table.iter().find(|row| row.text("name").as_deref() == Some(database))?;
-        Some(Standing {
+        Some(DatabaseState {
             clustered: row.text("model").as_deref() == Some("clustered"),
             connected: row.boolean("connected").unwrap_or(false),
             leader: row.boolean("leader").unwrap_or(false),
@@ -76,13 +76,13 @@ impl ServerView {
     }
 }
 
-/// The server's word cannot be understood.
+/// An update of `_Server` could not be applied.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServerViewError {
     #[error("{0}")]
     Json(#[from] serde_json::Error),
     #[error("{0}")]
-    OutOfStep(#[from] OutOfStep),
+    OutOfSync(#[from] OutOfSync),
 }
 
 #[cfg(test)]
@@ -90,15 +90,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_database_is_followed() {
+    fn updates_change_the_state_of_a_database() {
         let mut view = ServerView::new();
         let uuid = "36bef046-7da7-43a5-905a-c17899216fcb";
         view.apply(&json!({"Database": {uuid: {"initial": {"name": "NB", "model": "clustered", "connected": true, "leader": true, "index": 7}}}}).to_string()).unwrap();
-        let standing = view.standing("NB").unwrap();
-        assert!(standing.leader && standing.clustered && standing.index == Some(7));
+        let database = view.database_state("NB").unwrap();
+        assert!(database.leader && database.clustered && database.index == Some(7));
         view.apply(&json!({"Database": {uuid: {"modify": {"leader": false, "index": 8}}}}).to_string()).unwrap();
-        let standing = view.standing("NB").unwrap();
-        assert!(!standing.leader && standing.connected && standing.index == Some(8));
-        assert!(view.standing("SB").is_none());
+        let database = view.database_state("NB").unwrap();
+        assert!(!database.leader && database.connected && database.index == Some(8));
+        assert!(view.database_state("SB").is_none());
     }
 }

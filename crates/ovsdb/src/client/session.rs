@@ -1,4 +1,4 @@
-//! One connection's life: greeting, monitors, and then messages both ways until something ends it.
+//! One session: handshake, monitors, then messages in both directions until an error or the end of the client.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -25,96 +25,96 @@ use crate::read::Shared;
 use crate::transaction::ServerError;
 use crate::update::read_updates;
 
-/// The name of our monitor on the database. Not the database's own name: `_Server` can be monitored like any other.
+/// Name of our monitor on the database. Not the database's name: `_Server` can be monitored as well.
 pub(crate) const REPLICA: &str = "replica";
 
-/// The method that changes which rows are monitored.
+/// Method that changes which rows are monitored.
 pub(crate) const CHANGE_CONDITIONS: &str = "monitor_cond_change";
 
-/// The conditions of each monitored table.
+/// Conditions of each monitored table.
 pub(super) type Conditions = Vec<Option<Vec<Condition>>>;
 
-/// A request of a user.
+/// A call of a client handle.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) method: &'static str,
-    /// The parameters, as text.
+    /// Serialized parameters.
     pub(crate) params: Box<RawValue>,
     pub(crate) reply: oneshot::Sender<Result<Value, CallError>>,
-    /// Set when it leaves, so that one who gives up knows whether it may have happened.
+    /// Set before sending, so that a caller that times out knows whether the call is in doubt.
     pub(crate) sent: Arc<std::sync::atomic::AtomicBool>,
 }
 
-/// What the driver remembers from session to session.
+/// State that the driver keeps across reconnects.
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
-    /// The last transaction that the replica has, if the server told.
+pub(crate) struct ResumeState {
+    /// ID of the last transaction in the replica, if the server supports `monitor_cond_since`.
     pub(crate) last_transaction: Option<String>,
-    /// The highest raft index that was seen.
+    /// Highest raft index seen.
     pub(crate) index: Option<i64>,
-    /// The cluster that the database belongs to.
+    /// ID of the raft cluster of the database.
     pub(crate) cluster: Option<String>,
-    /// Whether another cluster has taken its place.
+    /// Detects a replaced cluster.
     pub(crate) replacement: Replacement,
-    /// The conditions that the replica was kept under; none while it is open whether the server has taken new ones.
+    /// Conditions of the replica; none while a change of them is in flight.
     pub(super) conditions: Option<Conditions>,
 }
 
-impl Memory {
-    /// Begins anew with the database of another cluster: nothing of the former one counts.
+impl ResumeState {
+    /// Forgets the former cluster.
     pub(crate) fn start_over(&mut self) {
         (self.last_transaction, self.index, self.cluster) = (None, None, None);
     }
 }
 
-/// An answer, as the text it came in: a dump is large, and is not copied.
-pub(super) struct Answer(String);
+/// Text of a reply, unparsed: a dump is large, and is not copied.
+pub(super) struct Reply(String);
 
-impl Answer {
+impl Reply {
     pub(super) fn result(&self) -> Result<&RawValue, SessionEnd> {
         let incoming = Incoming::parse(&self.0).map_err(malformed)?;
-        incoming.result.ok_or_else(|| malformed("an answer without a result"))
+        incoming.result.ok_or_else(|| malformed("a reply without a result"))
     }
 }
 
-/// What is waited for under a request's number.
-enum Waiting {
+/// Purpose of a request in flight.
+enum InFlight {
     User(Call),
     Probe,
     Audit,
-    Greeting,
+    Handshake,
 }
 
 pub(crate) struct Session<'a> {
     pub(super) config: &'a Config,
     pub(super) state: &'a SharedState,
-    pub(super) memory: &'a mut Memory,
+    pub(super) resume: &'a mut ResumeState,
     wire: Wire,
-    waiting: HashMap<u64, Waiting>,
+    waiting: HashMap<u64, InFlight>,
     next_id: u64,
-    /// When the server was asked for a sign of life that has not come yet.
+    /// When an echo was sent that has no reply yet.
     probed: Option<Instant>,
     pub(super) server: Option<ServerView>,
     pub(super) plan: Option<Plan>,
     shared: Shared,
-    /// Notifications that came while an answer was awaited, in their order.
+    /// Notifications that arrived during the handshake, in order.
     pub(super) early: VecDeque<String>,
     conditions_in_flight: u32,
 }
 
 impl<'a> Session<'a> {
-    /// Connects and greets; returns a session whose replica follows the server.
+    /// Connects and completes the handshake; the replica is up to date on return.
     pub(crate) async fn open(
         config: &'a Config,
         state: &'a SharedState,
-        memory: &'a mut Memory,
+        resume: &'a mut ResumeState,
         remote: &Remote,
     ) -> Result<Session<'a>, SessionEnd> {
         let wire = Wire::connect(remote, config.tls.as_ref(), config.limits, config.connect_timeout).await?;
         let mut session = Session {
             config,
             state,
-            memory,
+            resume,
             wire,
             waiting: HashMap::new(),
             next_id: 1,
@@ -125,9 +125,9 @@ impl<'a> Session<'a> {
             early: VecDeque::new(),
             conditions_in_flight: 0,
         };
-        let schema = session.greet().await?;
+        let schema = session.handshake().await?;
         session.monitor(schema).await?;
-        session.ask_for_locks().await?;
+        session.request_locks().await?;
         Ok(session)
     }
 
@@ -135,7 +135,7 @@ impl<'a> Session<'a> {
         self.state.conditions.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
-    /// Applies updates of our database to the replica.
+    /// Applies updates of the database to the replica.
     pub(super) fn take(&mut self, updates: &RawValue, whole: bool) -> Result<(), SessionEnd> {
         let tables = self.plan.as_ref().map_or(&[][..], |plan| &plan.tables);
         let updates = read_updates(updates.get(), tables, &mut self.shared).map_err(malformed)?;
@@ -143,23 +143,23 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Remembers how far this server was, so that no other one takes us back.
-    pub(super) fn remember(&mut self) {
-        let standing = self.server.as_ref().and_then(|server| server.standing(&self.config.database));
-        if let Some(standing) = standing.filter(|standing| standing.clustered) {
-            self.memory.index = self.memory.index.max(standing.index);
-            self.memory.cluster = standing.cluster.or(self.memory.cluster.take());
+    /// Stores the server's raft index, so that a server that lags is not accepted later.
+    pub(super) fn store_progress(&mut self) {
+        let database = self.server.as_ref().and_then(|server| server.database_state(&self.config.database));
+        if let Some(database) = database.filter(|database| database.clustered) {
+            self.resume.index = self.resume.index.max(database.index);
+            self.resume.cluster = database.cluster.or(self.resume.cluster.take());
         }
     }
 
-    /// Asks and waits for the answer; what else comes meanwhile is kept. The inner error is the server's.
-    pub(super) async fn ask(
+    /// Sends a request and waits for its reply; notifications meanwhile are queued. The inner error is the server's.
+    pub(super) async fn request(
         &mut self,
         method: &str,
         params: Value,
         limit: Duration,
-    ) -> Result<Result<Answer, ServerError>, SessionEnd> {
-        let id = self.send_request(method, &params, Waiting::Greeting).await?;
+    ) -> Result<Result<Reply, ServerError>, SessionEnd> {
+        let id = self.send_request(method, &params, InFlight::Handshake).await?;
         let deadline = Instant::now() + limit;
         loop {
             let text = self.receive(deadline).await?;
@@ -173,21 +173,21 @@ impl<'a> Session<'a> {
             self.waiting.remove(&id);
             return Ok(match (incoming.error, incoming.result) {
                 (Some(error), _) => Err(read_error(error)),
-                (None, Some(_)) => Ok(Answer(text)),
-                (None, None) => return Err(malformed(format!("an answer to {method} without a result"))),
+                (None, Some(_)) => Ok(Reply(text)),
+                (None, None) => return Err(malformed(format!("a reply to {method} without a result"))),
             });
         }
     }
 
     pub(super) async fn receive(&mut self, deadline: Instant) -> Result<String, SessionEnd> {
-        let patience = deadline.saturating_duration_since(Instant::now());
+        let limit = deadline.saturating_duration_since(Instant::now());
         loop {
-            // As long as bytes come, a large answer may take its time.
-            let until = deadline.max(self.wire.heard() + patience);
+            // While bytes arrive, a large reply may take longer.
+            let until = deadline.max(self.wire.last_received() + limit);
             match tokio::time::timeout_at(until.into(), self.wire.receive()).await {
                 Ok(text) => return Ok(text?),
-                Err(_) if Instant::now() < self.wire.heard() + patience => {}
-                Err(_) => return Err(WireError::Timeout(patience).into()),
+                Err(_) if Instant::now() < self.wire.last_received() + limit => {}
+                Err(_) => return Err(WireError::Timeout(limit).into()),
             }
         }
     }
@@ -196,7 +196,7 @@ impl<'a> Session<'a> {
         &mut self,
         method: &str,
         params: &(impl serde::Serialize + ?Sized),
-        waiting: Waiting,
+        waiting: InFlight,
     ) -> Result<u64, SessionEnd> {
         let id = self.new_id();
         let bytes = message::request(id, method, params).map_err(malformed)?;
@@ -230,7 +230,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// A notification; what is not known is ignored, as the standard wants it.
+    /// Handles a notification; RFC 7047 requires to ignore unknown ones.
     fn take_notification(&mut self, incoming: &Incoming<'_>) -> Result<(), SessionEnd> {
         let Some(method) = incoming.method.as_deref() else { return Ok(()) };
         let params = incoming.params.map_or("[]", RawValue::get);
@@ -254,7 +254,7 @@ impl<'a> Session<'a> {
         if monitor == REPLICA && self.plan.is_some() {
             self.take(updates, false)?;
             if transaction.is_some() {
-                self.memory.last_transaction = transaction;
+                self.resume.last_transaction = transaction;
             }
         }
         Ok(())
@@ -271,24 +271,24 @@ impl<'a> Session<'a> {
 
     fn take_server_update(&mut self, updates: &RawValue) -> Result<(), SessionEnd> {
         let Some(server) = self.server.as_mut() else { return Ok(()) };
-        let before = server.standing(&self.config.database).and_then(|standing| standing.schema);
+        let before = server.database_state(&self.config.database).and_then(|database| database.schema);
         server.apply(updates.get()).map_err(malformed)?;
         if self.plan.is_none() {
             return Ok(());
         }
-        let standing = self.judge()?;
-        if standing.schema != before {
+        let database = self.check_server()?;
+        if database.schema != before {
             return Err(SessionEnd::SchemaChanged);
         }
-        self.remember();
+        self.store_progress();
         Ok(())
     }
 
-    /// Serves users and server until something ends it.
-    pub(crate) async fn serve(&mut self, calls: &mut mpsc::Receiver<Call>, queued: &mut VecDeque<Call>) -> SessionEnd {
+    /// Handles calls and messages until the session ends.
+    pub(crate) async fn run(&mut self, calls: &mut mpsc::Receiver<Call>, queued: &mut VecDeque<Call>) -> SessionEnd {
         let mut audit = Instant::now() + self.config.audit_interval;
         let end = loop {
-            // However much the server sends, users get their turn.
+            // Fair select: calls are sent even if the server sends constantly.
             while let Ok(call) = calls.try_recv() {
                 queued.push_back(call);
             }
@@ -297,16 +297,16 @@ impl<'a> Session<'a> {
             }
             let now = Instant::now();
             let half = self.config.probe_interval / 2;
-            let heard = self.wire.heard();
-            self.probed = self.probed.filter(|asked| heard <= *asked);
-            // Timed from the question: if we stood still ourselves, the answer has to be read first.
-            let silent = self.probed.unwrap_or(heard) + half;
+            let last_received = self.wire.last_received();
+            self.probed = self.probed.filter(|asked| last_received <= *asked);
+            // Counted from the echo request: if this process was stopped, the reply must be read first.
+            let silent = self.probed.unwrap_or(last_received) + half;
             if now >= silent {
                 if self.probed.is_some() {
                     break SessionEnd::Silent(self.config.probe_interval);
                 }
                 self.probed = Some(now);
-                if let Err(end) = self.send_request("echo", &json!([]), Waiting::Probe).await {
+                if let Err(end) = self.send_request("echo", &json!([]), InFlight::Probe).await {
                     break end;
                 }
                 continue;
@@ -335,7 +335,7 @@ impl<'a> Session<'a> {
             }
         };
         for (_, waiting) in self.waiting.drain() {
-            if let Waiting::User(call) = waiting {
+            if let InFlight::User(call) = waiting {
                 let _ = call.reply.send(Err(CallError::Lost { why: end.to_string() }));
             }
         }
@@ -345,25 +345,25 @@ impl<'a> Session<'a> {
 
     async fn send_queued(&mut self, queued: &mut VecDeque<Call>) -> Result<(), SessionEnd> {
         while let Some(mut call) = queued.pop_front() {
-            // First said, then looked: one who gives up at this moment errs on the safe side.
+            // Set before checking for a closed caller: one that times out in between reports in doubt.
             call.sent.store(true, Ordering::SeqCst);
             if call.reply.is_closed() {
                 continue;
             }
             if call.method == CHANGE_CONDITIONS {
                 self.conditions_in_flight += 1;
-                self.memory.conditions = None;
+                self.resume.conditions = None;
                 call.params = self.condition_parameters()?;
             }
             let id = self.new_id();
             let bytes = message::request(id, call.method, &call.params).map_err(malformed)?;
-            self.waiting.insert(id, Waiting::User(call));
+            self.waiting.insert(id, InFlight::User(call));
             self.wire.send(&bytes, self.config.probe_interval).await?;
         }
         Ok(())
     }
 
-    /// The conditions of all tables as they are wanted now, whoever asked first.
+    /// The conditions of all tables as requested now.
     fn condition_parameters(&self) -> Result<Box<RawValue>, SessionEnd> {
         let wanted = self.wanted_conditions();
         let tables: serde_json::Map<String, Value> = self
@@ -373,7 +373,7 @@ impl<'a> Session<'a> {
             .zip(wanted)
             .filter(|(table, _)| self.plan.as_ref().is_some_and(|plan| plan.is_present(&table.table)))
             .map(|(table, conditions)| {
-                // All rows: the condition that always holds.
+                // `true` matches all rows.
                 let rows = conditions.map_or_else(|| json!([true]), |conditions| json!(conditions));
                 (table.table.clone(), json!([{ "where": rows }]))
             })
@@ -381,13 +381,13 @@ impl<'a> Session<'a> {
         serde_json::value::to_raw_value(&json!([REPLICA, REPLICA, tables])).map_err(malformed)
     }
 
-    /// A change of no condition: a server that has lost our monitor answers with an error.
+    /// Sends an empty condition change: a server that has lost our monitor replies with an error.
     async fn audit(&mut self) -> Result<(), SessionEnd> {
-        if self.memory.last_transaction.is_none() {
-            // A server without conditional monitors cannot be asked.
+        if self.resume.last_transaction.is_none() {
+            // Not possible without conditional monitors.
             return Ok(());
         }
-        self.send_request(CHANGE_CONDITIONS, &json!([REPLICA, REPLICA, {}]), Waiting::Audit).await?;
+        self.send_request(CHANGE_CONDITIONS, &json!([REPLICA, REPLICA, {}]), InFlight::Audit).await?;
         Ok(())
     }
 
@@ -398,26 +398,26 @@ impl<'a> Session<'a> {
         }
         let Some(id) = incoming.answers() else { return self.take_notification(&incoming) };
         match self.waiting.remove(&id) {
-            Some(Waiting::User(call)) => {
+            Some(InFlight::User(call)) => {
                 let answer = match (incoming.error, incoming.result) {
                     (Some(error), _) => Err(CallError::Failed { method: call.method.into(), error: read_error(error) }),
                     (None, result) => serde_json::from_str(result.map_or("null", RawValue::get))
-                        .map_err(|error| CallError::Lost { why: format!("it cannot be understood: {error}") }),
+                        .map_err(|error| CallError::Lost { why: format!("malformed reply: {error}") }),
                 };
                 if call.method == CHANGE_CONDITIONS {
                     self.conditions_in_flight -= 1;
                     if answer.is_ok() && self.conditions_in_flight == 0 {
-                        self.memory.conditions = Some(self.wanted_conditions());
+                        self.resume.conditions = Some(self.wanted_conditions());
                     }
                 }
                 if call.method == "lock" || call.method == "steal" {
                     self.note_lock_answer(&call, &answer);
                 }
-                // Who does not wait any more does not need it.
+                // The caller may have given up.
                 let _ = call.reply.send(answer);
                 Ok(())
             }
-            Some(Waiting::Audit) if incoming.error.is_some() => Err(SessionEnd::MonitorDropped),
+            Some(InFlight::Audit) if incoming.error.is_some() => Err(SessionEnd::MonitorDropped),
             _ => Ok(()),
         }
     }

@@ -1,4 +1,4 @@
-//! What the client's users see, shared between them and the session that feeds it: replica, schema, status.
+//! State shared between the client handles and the session: replica, schema, status.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
@@ -7,30 +7,30 @@ use tokio::sync::{Notify, watch};
 
 use crate::client::plan::{Missing, Plan};
 use crate::operation::Condition;
-use crate::replica::{Change, Changes, OutOfStep, Pending, Replica, Snapshot};
+use crate::replica::{Change, Changes, OutOfSync, Pending, Replica, Snapshot};
 use crate::schema::DatabaseSchema;
 use crate::update::TableUpdate;
 
-/// How the client stands.
+/// State of the connection.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Status {
-    /// Whether a server serves us now and the replica follows it.
+    /// Whether a session is established and the replica is complete.
     pub connected: bool,
-    /// The server, as it was named.
+    /// The connected server, as configured.
     pub remote: Option<String>,
-    /// How many sessions there have been: one more after each reconnection.
+    /// Number of sessions so far: one more after each reconnect.
     pub sessions: u64,
-    /// How often another raft cluster has taken the place of the one that was known.
+    /// How often the raft cluster was replaced by a new one.
     pub replacements: u64,
-    /// Why the last session or try ended.
+    /// Why the last session or connection attempt ended.
     pub last_error: Option<String>,
-    /// What was asked for and the server does not have.
+    /// Requested tables and columns that the server does not have.
     pub missing: Vec<Missing>,
-    /// Locks that are held.
+    /// Locks held by this session.
     pub locks: Vec<String>,
 }
 
-/// The replica and what belongs to it.
+/// The replica, its schema and its subscribers.
 #[derive(Debug, Default)]
 struct Store {
     replica: Replica,
@@ -38,21 +38,21 @@ struct Store {
     readers: Vec<Weak<Reader>>,
 }
 
-/// One subscriber's share.
+/// Changes that one subscription has not taken yet.
 #[derive(Debug, Default)]
 struct Reader {
     pending: Mutex<Pending>,
     arrived: Notify,
 }
 
-/// Shared between the client's handles and its driver.
+/// Shared between the client handles and the driver task.
 #[derive(Debug)]
 pub(crate) struct SharedState {
     store: RwLock<Store>,
     pub(crate) status: watch::Sender<Status>,
-    /// The conditions of each table as they are wanted now.
+    /// Requested conditions of each table.
     pub(crate) conditions: Mutex<Vec<Option<Vec<Condition>>>>,
-    /// The locks that are wanted: asked for again in every session.
+    /// Requested locks; each session requests them again.
     locks: Mutex<BTreeSet<String>>,
 }
 
@@ -95,8 +95,7 @@ impl SharedState {
         self.read().schema.clone()
     }
 
-    /// Takes a server's schema and what is to be monitored under it. Rows that are there stay, under the new schema.
-    /// Returns whether it is another schema than before.
+    /// Sets the schema and the monitored tables; existing rows are migrated to it. Returns whether the schema changed.
     pub(crate) fn adopt(&self, schema: Arc<DatabaseSchema>, plan: &Plan) -> bool {
         let mut store = self.write();
         let changed = store.schema.as_ref() != Some(&schema);
@@ -110,8 +109,8 @@ impl SharedState {
         changed
     }
 
-    /// Applies updates, or a whole dump, and tells the readers.
-    pub(crate) fn apply(&self, updates: Vec<TableUpdate>, whole: bool) -> Result<(), OutOfStep> {
+    /// Applies updates, or a full dump, and notifies the subscribers.
+    pub(crate) fn apply(&self, updates: Vec<TableUpdate>, whole: bool) -> Result<(), OutOfSync> {
         let mut store = self.write();
         let mut changes = Vec::new();
         let applied = if whole {
@@ -119,16 +118,16 @@ impl SharedState {
         } else {
             store.replica.apply(updates, &mut changes)
         };
-        // Under the same lock as the change itself: a reader's snapshot and its changes always fit together.
-        // What was done is told even if the rest could not be.
-        store.tell(&changes);
+        // Under the lock of the change itself: the snapshot and the changes of a subscriber always match.
+        // Notify about applied changes even if a later one failed.
+        store.notify(&changes);
         applied
     }
 
     pub(crate) fn subscribe(self: &Arc<Self>) -> Subscription {
         let reader = Arc::new(Reader::default());
         let mut store = self.write();
-        // A new reader begins with all that is there.
+        // A new subscriber starts with all rows.
         let all: Vec<Change> = store.replica.as_changes();
         {
             let mut pending = lock(&reader.pending);
@@ -142,7 +141,7 @@ impl SharedState {
 }
 
 impl Store {
-    fn tell(&mut self, changes: &[Change]) {
+    fn notify(&mut self, changes: &[Change]) {
         if changes.is_empty() {
             return;
         }
@@ -157,8 +156,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A stream of changes. The first batch is all that is there; after that, what changed since the last batch. A reader
-/// who is slow sees fewer, larger batches, with at most one change for each row.
+/// A stream of changes. The first batch is all existing rows; each later one is what changed since the last batch. A slow
+/// reader gets fewer, larger batches, with at most one change per row.
 #[derive(Debug)]
 pub struct Subscription {
     reader: Arc<Reader>,
@@ -166,7 +165,7 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// Waits for changes and takes all there are. May be given up at any time.
+    /// Waits for changes and takes all of them. Cancel-safe.
     pub async fn next(&mut self) -> Changes {
         loop {
             if let Some(changes) = self.take() {
@@ -176,14 +175,14 @@ impl Subscription {
         }
     }
 
-    /// Takes the changes there are, without waiting.
+    /// Takes all changes, without waiting; `None` if there are none.
     pub fn take(&mut self) -> Option<Changes> {
-        self.look().0
+        self.take_with_snapshot().0
     }
 
-    /// Takes the changes there are, without waiting, and says how the tables are after them: they show no change that was
-    /// not told, which [`Client::snapshot`](crate::client::Client::snapshot) a moment later may.
-    pub fn look(&mut self) -> (Option<Changes>, Snapshot) {
+    /// Takes all changes, without waiting, and the tables after exactly these changes. A later
+    /// [`Client::snapshot`](crate::client::Client::snapshot) may show more.
+    pub fn take_with_snapshot(&mut self) -> (Option<Changes>, Snapshot) {
         let store = self.state.read();
         let mut pending = lock(&self.reader.pending);
         let snapshot = store.replica.snapshot();
@@ -205,9 +204,9 @@ mod tests {
     use crate::update::RowUpdate;
     use crate::uuid::Uuid;
 
-    /// Whoever plans with a snapshot must have been told of all that it shows.
+    /// A transaction may be planned only from changes that were taken.
     #[test]
-    fn a_look_shows_what_was_told_and_no_more() {
+    fn the_snapshot_contains_exactly_the_taken_changes() {
         let schema = json!({"name": "T", "tables": {"A": {"columns": {"name": {"type": "string"}}}}});
         let schema = Arc::new(DatabaseSchema::parse(&schema).unwrap());
         let plan = Plan::new(&schema, &[TableMonitor::new("A")]);
@@ -220,13 +219,13 @@ mod tests {
         };
         let mut subscription = state.subscribe();
         insert(1);
-        let (told, shown) = subscription.look();
+        let (taken, snapshot) = subscription.take_with_snapshot();
         insert(2);
-        assert_eq!((told.unwrap().changes.len(), shown.table("A").unwrap().len()), (1, 1));
+        assert_eq!((taken.unwrap().changes.len(), snapshot.table("A").unwrap().len()), (1, 1));
         assert_eq!(state.snapshot().table("A").unwrap().len(), 2);
-        let (told, shown) = subscription.look();
-        assert_eq!((told.unwrap().changes.len(), shown.table("A").unwrap().len()), (1, 2));
-        let (told, shown) = subscription.look();
-        assert_eq!((told.is_none(), shown.table("A").unwrap().len()), (true, 2));
+        let (taken, snapshot) = subscription.take_with_snapshot();
+        assert_eq!((taken.unwrap().changes.len(), snapshot.table("A").unwrap().len()), (1, 2));
+        let (taken, snapshot) = subscription.take_with_snapshot();
+        assert_eq!((taken.is_none(), snapshot.table("A").unwrap().len()), (true, 2));
     }
 }

@@ -1,5 +1,4 @@
-//! TLS: who we are, whom we trust, and whether the server's name must fit. Files are read anew for each connection, so
-//! certificates that were renewed are used without a restart.
+//! TLS configuration. Files are read for each connection, so renewed certificates are used without a restart.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,53 +10,52 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStor
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
-/// The files of a TLS client.
+/// Certificate files of a TLS client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Our certificate, with intermediates if there are any (PEM).
+    /// Client certificate chain (PEM).
     pub certificate: PathBuf,
-    /// Our private key (PEM).
+    /// Private key of the certificate (PEM).
     pub private_key: PathBuf,
-    /// The authorities that we trust (PEM).
+    /// Trusted certificate authorities (PEM).
     pub authorities: PathBuf,
-    /// Whether the server's certificate must carry the name or address that we connect to. Open vSwitch's own clients
-    /// do not ask for it.
+    /// Whether the server's certificate must contain the host of the remote. Open vSwitch's own clients do not check it.
     pub verify_host_name: bool,
 }
 
-/// Why there is no TLS.
+/// Why TLS cannot be set up.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum TlsError {
-    /// A file cannot be read or holds nothing usable.
+    /// A file cannot be read or parsed.
     #[error("cannot use {}: {problem}", path.display())]
     File {
-        /// The file.
+        /// Configured path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Cause.
         problem: String,
     },
-    /// Key and certificate do not fit, or the like.
-    #[error("the TLS files do not work together: {0}")]
+    /// For example, the key does not belong to the certificate.
+    #[error("invalid combination of TLS files: {0}")]
     Config(String),
-    /// A host name that cannot be one.
-    #[error("{0:?} is no host name that TLS could ask for")]
+    /// The host of the remote is not a valid name.
+    #[error("invalid TLS server name {0:?}")]
     Name(String),
 }
 
 impl TlsFiles {
-    /// Whether the files can be read, and work together.
+    /// Checks that the files can be read and match. Blocks on file I/O.
     pub fn check(&self) -> Result<(), TlsError> {
         self.load().map(drop)
     }
 
-    /// Reads the files and makes a configuration of them.
+    /// Reads the files into a configuration. Blocks on file I/O.
     pub(crate) fn load(&self) -> Result<Arc<ClientConfig>, TlsError> {
         let wrong = |path: &Path, problem: String| TlsError::File { path: path.to_owned(), problem };
         let certificates = |path: &Path| -> Result<Vec<CertificateDer<'static>>, TlsError> {
             let all = CertificateDer::pem_file_iter(path)
                 .and_then(Iterator::collect::<Result<Vec<_>, _>>)
                 .map_err(|error| wrong(path, error.to_string()))?;
-            if all.is_empty() { Err(wrong(path, "it holds no certificate".into())) } else { Ok(all) }
+            if all.is_empty() { Err(wrong(path, "it contains no certificate".into())) } else { Ok(all) }
         };
         let mut roots = RootCertStore::empty();
         for authority in certificates(&self.authorities)? {
@@ -84,12 +82,12 @@ impl TlsFiles {
     }
 }
 
-/// The name to ask for: a host name goes into SNI, an address does not.
+/// The name for SNI and verification; an address is not sent as SNI.
 pub(crate) fn server_name(host: &str) -> Result<ServerName<'static>, TlsError> {
     ServerName::try_from(host.to_owned()).map_err(|_| TlsError::Name(host.to_owned()))
 }
 
-/// Accepts a certificate of a trusted authority under any name, as Open vSwitch does; all else is checked.
+/// Verifies everything but the host name, as Open vSwitch does.
 #[derive(Debug)]
 struct AnyName {
     strict: Arc<WebPkiServerVerifier>,
@@ -106,11 +104,11 @@ impl ServerCertVerifier for AnyName {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         match self.strict.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
-            // The name is checked last: whatever else is wrong was found before.
+            // The name is checked last, so everything else is valid.
             Err(rustls::Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) => Ok(ServerCertVerified::assertion()),
-            answer => answer,
+            result => result,
         }
     }
 

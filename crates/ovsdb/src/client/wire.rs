@@ -1,4 +1,4 @@
-//! A connection: bytes out, JSON texts in, over unix, TCP or TLS.
+//! A connection over a unix socket, TCP or TLS, which receives whole JSON texts.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,47 +16,47 @@ use crate::frame::{FrameError, Framer, Limits};
 trait Stream: AsyncRead + AsyncWrite + Send {}
 impl<T: AsyncRead + AsyncWrite + Send> Stream for T {}
 
-/// Why a connection could not be made or is no more.
+/// Why a connection could not be opened, or was closed.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
     /// A system call failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// It took too long.
-    #[error("no answer within {0:?}")]
+    /// Connecting, sending or receiving exceeded its limit.
+    #[error("timed out after {0:?}")]
     Timeout(Duration),
-    /// A name that has no address.
+    /// The host name resolves to no address.
     #[error("{0} has no address")]
     NoAddress(String),
-    /// TLS cannot be set up.
+    /// Invalid TLS files.
     #[error("{0}")]
     Tls(#[from] TlsError),
-    /// An `ssl:` remote without files.
-    #[error("an ssl: remote needs a certificate, a private key and authorities; none were given")]
+    /// An `ssl:` remote without configured files.
+    #[error("an ssl: remote needs a certificate, a private key and certificate authorities; none are configured")]
     NoTlsFiles,
-    /// What came is no sequence of JSON texts.
+    /// The stream is not a sequence of JSON texts.
     #[error("{0}")]
     Frame(#[from] FrameError),
-    /// The peer closed the connection.
+    /// The server closed the connection; true if in the middle of a message.
     #[error("the server closed the connection{}", if *.0 { " in the middle of a message" } else { "" })]
     Closed(bool),
 }
 
-/// A connection.
+/// An open connection.
 pub(crate) struct Wire {
     reader: ReadHalf<Pin<Box<dyn Stream>>>,
     writer: WriteHalf<Pin<Box<dyn Stream>>>,
     framer: Framer,
-    heard: Instant,
+    last_received: Instant,
 }
 
 impl Wire {
-    /// When the last byte came: a peer that sends a large message slowly is alive.
-    pub(crate) fn heard(&self) -> Instant {
-        self.heard
+    /// When the last bytes arrived: a server that sends a large message slowly is alive.
+    pub(crate) fn last_received(&self) -> Instant {
+        self.last_received
     }
 
-    /// Connects; a name is resolved now, and all its addresses are tried.
+    /// Connects within `limit`; resolves the name and tries all its addresses.
     pub(crate) async fn connect(
         remote: &Remote,
         tls: Option<&TlsFiles>,
@@ -78,38 +78,37 @@ impl Wire {
         };
         let stream = timeout(limit, connecting).await.map_err(|_| WireError::Timeout(limit))??;
         let (reader, writer) = tokio::io::split(stream);
-        Ok(Self { reader, writer, framer: Framer::new(limits), heard: Instant::now() })
+        Ok(Self { reader, writer, framer: Framer::new(limits), last_received: Instant::now() })
     }
 
-    /// The next text. May be given up at any time: nothing that has arrived is lost.
+    /// The next JSON text. Cancel-safe.
     pub(crate) async fn receive(&mut self) -> Result<String, WireError> {
         loop {
             if let Some(frame) = self.framer.next_frame()? {
                 return String::from_utf8(frame).map_err(|_| {
-                    WireError::Io(io::Error::new(io::ErrorKind::InvalidData, "the server sent what is no UTF-8"))
+                    WireError::Io(io::Error::new(io::ErrorKind::InvalidData, "the server sent invalid UTF-8"))
                 });
             }
             let buffer = self.framer.buffer();
-            // Room for much at once: a dump is megabytes.
+            // A dump is megabytes: read much at once.
             buffer.reserve(64 << 10);
             if self.reader.read_buf(buffer).await? == 0 {
                 return Err(WireError::Closed(self.framer.is_partial()));
             }
-            self.heard = Instant::now();
+            self.last_received = Instant::now();
         }
     }
 
-    /// Sends a text. As long as the peer takes something within each `patience`, it may take its time.
-    pub(crate) async fn send(&mut self, mut bytes: &[u8], patience: Duration) -> Result<(), WireError> {
+    /// Sends bytes; fails if the server accepts nothing for `limit`.
+    pub(crate) async fn send(&mut self, mut bytes: &[u8], limit: Duration) -> Result<(), WireError> {
         while !bytes.is_empty() {
-            let written =
-                timeout(patience, self.writer.write(bytes)).await.map_err(|_| WireError::Timeout(patience))??;
+            let written = timeout(limit, self.writer.write(bytes)).await.map_err(|_| WireError::Timeout(limit))??;
             if written == 0 {
                 return Err(WireError::Closed(false));
             }
             bytes = &bytes[written..];
         }
-        timeout(patience, self.writer.flush()).await.map_err(|_| WireError::Timeout(patience))??;
+        timeout(limit, self.writer.flush()).await.map_err(|_| WireError::Timeout(limit))??;
         Ok(())
     }
 }
@@ -117,12 +116,12 @@ impl Wire {
 async fn tcp(endpoint: &Endpoint, limit: Duration) -> Result<TcpStream, WireError> {
     let addresses: Vec<SocketAddr> = lookup_host((endpoint.host.as_str(), endpoint.port)).await?.collect();
     let mut last = WireError::NoAddress(endpoint.to_string());
-    // An address that swallows packets must not use up the time of the others.
+    // An address that drops packets must not use up the time of the others.
     let share = limit / u32::try_from(addresses.len().max(1)).unwrap_or(1);
     for address in addresses {
         match timeout(share, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
-                // Messages are whole when they are sent; waiting for more would only delay them.
+                // Messages are sent whole: Nagle's algorithm would only delay them.
                 stream.set_nodelay(true)?;
                 return Ok(stream);
             }

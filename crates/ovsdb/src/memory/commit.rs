@@ -1,5 +1,4 @@
-//! What must hold when a transaction ends, in the order in which the server sees to it: strong references, garbage,
-//! the number of rows, weak references, indexes.
+//! Checks at commit, in the server's order: strong references, garbage collection, row limits, weak references, indexes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,15 +12,14 @@ use super::store::{Replaced, Row, RowId, index_key};
 use crate::datum::{Atom, Datum};
 use crate::uuid::Uuid;
 
-/// A transaction that may be committed: the rows that it replaces, and by how much the numbers of strong references
-/// change.
+/// A checked transaction: the rows that it replaces, and the changes of strong reference counts.
 #[derive(Debug)]
 pub(crate) struct Commit {
     pub(crate) replaced: Vec<Replaced>,
     pub(crate) strong: BTreeMap<RowId, i64>,
 }
 
-/// Checks a transaction, and changes it where references and garbage ask for it.
+/// Checks a transaction; removes garbage and dangling weak references.
 pub(crate) fn prepare(layout: &Layout, pending: &mut Pending<'_>, names: &mut Names<'_>) -> Result<Commit, Fault> {
     let mut references = References { layout, changes: BTreeMap::new() };
     let replaced = pending.replaced();
@@ -39,7 +37,7 @@ pub(crate) fn prepare(layout: &Layout, pending: &mut Pending<'_>, names: &mut Na
     Ok(Commit { replaced, strong: references.changes })
 }
 
-/// How a transaction changes the number of strong references to rows.
+/// Changes of strong reference counts by a transaction.
 struct References<'a> {
     layout: &'a Layout,
     changes: BTreeMap<RowId, i64>,
@@ -50,7 +48,7 @@ impl References<'_> {
         self.layout.tables[table].references.iter().copied().filter(|reference| reference.strong)
     }
 
-    /// A strong reference must have its row.
+    /// Counts references; the target of a strong one must exist.
     fn count(&mut self, pending: &Pending<'_>, replaced: &[Replaced]) -> Result<(), Fault> {
         for change in replaced {
             let (table, own) = change.id;
@@ -90,8 +88,7 @@ impl References<'_> {
         pending.store().table(id.0).strong_references(id.1) + self.changes.get(&id).copied().unwrap_or(0)
     }
 
-    /// Rows outside the root tables live as long as others hold them. Numbers of references decide, as in the server:
-    /// rows that hold each other in a ring stay.
+    /// Removes rows of non-root tables without strong references. By reference counts, as in the server: cycles stay.
     fn collect_garbage(&mut self, pending: &mut Pending<'_>, replaced: &[Replaced]) {
         let mut suspects: Vec<RowId> = replaced.iter().map(|change| change.id).collect();
         suspects.extend(self.changes.keys());
@@ -112,8 +109,8 @@ impl References<'_> {
     }
 }
 
-/// A row does not hold itself. The server compares identities only, so neither does it hold a row of another table
-/// that happens to have its own.
+/// A self-reference does not count. The server compares uuids only, so neither does a reference to a row of another table
+/// with the same uuid.
 fn counts(own: Uuid, target: Uuid) -> bool {
     own != target
 }
@@ -130,7 +127,7 @@ fn difference(reference: ReferenceColumn, change: &Replaced) -> (Vec<Uuid>, Vec<
     (missing(&after, &before), missing(&before, &after))
 }
 
-/// What of one sorted list is not in the other; each occurrence counts.
+/// Elements of one sorted list that are not in the other; each occurrence counts.
 fn missing(one: &[Uuid], other: &[Uuid]) -> Vec<Uuid> {
     let mut other = other.iter().peekable();
     let mut found = Vec::new();
@@ -159,8 +156,8 @@ fn check_row_counts(layout: &Layout, pending: &Pending<'_>) -> Result<(), Fault>
     Ok(())
 }
 
-/// A weak reference goes when its row does, or was never there. Open vSwitch 3.5 forgets some of them where the same
-/// transaction touches the row that refers (which, depends on a hash): a writer should take them out by itself.
+/// Removes weak references to rows that do not exist. Open vSwitch 3.5 misses some if the same transaction touches the
+/// referring row (which ones depends on a hash): writers should remove them explicitly.
 fn drop_weak_references(layout: &Layout, pending: &mut Pending<'_>) -> Result<(), Fault> {
     let mut suspects: BTreeSet<RowId> = BTreeSet::new();
     for change in pending.replaced() {

@@ -1,4 +1,4 @@
-//! Which rows are meant.
+//! Evaluation of conditions.
 
 use super::fault::Fault;
 use super::layout::{Column, Layout};
@@ -10,7 +10,7 @@ use crate::operation::{Condition, Function};
 use crate::schema::ColumnType;
 use crate::uuid::Uuid;
 
-/// A condition whose column is known and whose value was read.
+/// A condition with resolved column and checked value.
 #[derive(Debug)]
 pub(crate) struct Clause {
     column: Column,
@@ -18,7 +18,7 @@ pub(crate) struct Clause {
     value: Datum,
 }
 
-/// Reads all conditions of an operation.
+/// Resolves all conditions of an operation.
 pub(crate) fn read(
     layout: &Layout,
     table: usize,
@@ -49,7 +49,7 @@ impl Clause {
         Ok(Self { column, function: condition.function, value })
     }
 
-    /// The one row that can meet it, if it is about the identity.
+    /// The only row that can match, if it compares `_uuid`.
     pub(crate) fn only_row(&self) -> Option<Uuid> {
         match (&self.value, self.column, self.function) {
             (Datum::One(Atom::Uuid(uuid)), Column::Identity, Function::Equal | Function::Includes) => Some(*uuid),
@@ -57,7 +57,7 @@ impl Clause {
         }
     }
 
-    /// Whether a row meets it.
+    /// Whether a row matches.
     pub(crate) fn holds(&self, uuid: Uuid, row: &Row) -> bool {
         let field = self.column.of(uuid, row);
         let field = field.as_ref();
@@ -72,7 +72,7 @@ impl Clause {
         }
     }
 
-    /// An optional value that is not there is neither less nor greater.
+    /// An absent optional value is neither less nor greater.
     fn compares(&self, field: &Datum) -> bool {
         let (Datum::One(field), Datum::One(value)) = (field, &self.value) else { return false };
         match self.function {
@@ -84,12 +84,12 @@ impl Clause {
     }
 }
 
-/// Numbers of which there is at most one.
+/// Whether the column holds at most one number.
 fn is_comparable(kind: &ColumnType) -> bool {
     !kind.is_map() && kind.max == Some(1) && matches!(kind.key.atomic, AtomicType::Integer | AtomicType::Real)
 }
 
-/// How many atoms or pairs of one value the other has.
+/// Number of atoms or pairs that both values have.
 fn common(one: &Datum, other: &Datum) -> usize {
     match one {
         Datum::Map(pairs) => pairs.iter().filter(|(key, value)| other.get(key) == Some(value)).count(),

@@ -1,4 +1,4 @@
-//! The operations, one by one.
+//! Execution of single operations.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::datum::{Atom, Datum};
 use crate::operation::{Condition, Mutation, Operation, RowValues};
 use crate::uuid::Uuid;
 
-/// A transaction on its way.
+/// A transaction in progress.
 #[derive(Debug)]
 pub(crate) struct Execution<'a> {
     pub(crate) layout: &'a Layout,
@@ -25,11 +25,11 @@ pub(crate) struct Execution<'a> {
     pub(crate) locks: &'a BTreeSet<String>,
 }
 
-/// Rows as a `wait` or `select` sees them: the values of some columns.
+/// Values of selected columns, for `wait` and `select`.
 type Projection = Vec<Datum>;
 
 impl Execution<'_> {
-    /// Does one operation and tells its result.
+    /// Executes one operation and returns its result.
     pub(crate) fn run(&mut self, operation: &Operation) -> Result<Value, Fault> {
         match operation {
             Operation::Insert { table, row, uuid, name } => self.insert(table, row, *uuid, name.as_deref()),
@@ -42,19 +42,19 @@ impl Execution<'_> {
             }
             Operation::Commit { .. } | Operation::Comment(_) => Ok(json!({})),
             Operation::Abort => Err(Fault::aborted("aborted by request")),
-            Operation::Assert { lock } if !is_id(lock) => Err(Fault::syntax(format!("{lock:?} is no name of a lock"))),
+            Operation::Assert { lock } if !is_id(lock) => Err(Fault::syntax(format!("invalid lock name {lock:?}"))),
             Operation::Assert { lock } if self.locks.contains(lock) => Ok(json!({})),
             Operation::Assert { lock } => Err(Fault::not_owner(format!("Asserted lock {lock} not held."))),
         }
     }
 
     fn insert(&mut self, table: &str, row: &RowValues, uuid: Option<Uuid>, name: Option<&str>) -> Result<Value, Fault> {
-        let table = self.layout.place(table)?;
+        let table = self.layout.position(table)?;
         if let Some(name) = name.filter(|name| !is_id(name)) {
-            return Err(Fault::syntax(format!("{name:?} is no name of a row")));
+            return Err(Fault::syntax(format!("invalid row name {name:?}")));
         }
         if uuid.is_some_and(|uuid| !self.pending.may_insert((table, uuid))) {
-            return Err(Fault::duplicate_uuid("this uuid is in the table, or was until this transaction"));
+            return Err(Fault::duplicate_uuid("the uuid exists in the table, or was deleted by this transaction"));
         }
         let uuid = match (name, uuid) {
             (Some(name), explicit) => self.names.insert(name, explicit)?,
@@ -63,13 +63,13 @@ impl Execution<'_> {
         };
         let mut values = self.layout.tables[table].default_values();
         for (column, datum) in self.read_row(table, row)? {
-            // An identity or version that the row names is read and forgotten.
-            if let Column::Place(place) = column {
-                values[place] = datum;
+            // `_uuid` and `_version` in the row are parsed and ignored.
+            if let Column::Schema(position) = column {
+                values[position] = datum;
             }
         }
         for (described, datum) in self.layout.tables[table].schema.columns.iter().zip(&values) {
-            // Defaults were not checked yet, and need not be allowed.
+            // Defaults may violate the constraints of the column.
             if datum.len() == 1 {
                 check_atoms(datum, &described.kind)?;
             }
@@ -82,7 +82,7 @@ impl Execution<'_> {
     fn select(&mut self, table: &str, conditions: &[Condition], columns: Option<&[String]>) -> Result<Value, Fault> {
         let (table, clauses) = self.read_conditions(table, conditions)?;
         let columns = self.read_columns(table, columns)?;
-        // Rows that look the same are told once.
+        // Equal projections are returned once.
         let mut seen: BTreeSet<Projection> = BTreeSet::new();
         let mut rows = Vec::new();
         for (uuid, row) in self.pending.matching(table, &clauses) {
@@ -96,38 +96,38 @@ impl Execution<'_> {
     }
 
     fn update(&mut self, table: &str, conditions: &[Condition], row: &RowValues) -> Result<Value, Fault> {
-        let place = self.layout.place(table)?;
+        let position = self.layout.position(table)?;
         let mut assignments = Vec::new();
-        for (column, datum) in self.read_row(place, row)? {
+        for (column, datum) in self.read_row(position, row)? {
             match column {
-                Column::Place(at) if self.layout.is_mutable(place, column) => assignments.push((at, datum)),
+                Column::Schema(at) if self.layout.is_mutable(position, column) => assignments.push((at, datum)),
                 _ => {
-                    let name = self.layout.column_name(place, column);
+                    let name = self.layout.column_name(position, column);
                     return Err(Fault::constraint(format!("Cannot update immutable column {name}.")));
                 }
             }
         }
-        let (place, clauses) = self.read_conditions(table, conditions)?;
-        let found = self.pending.matching(place, &clauses);
+        let (position, clauses) = self.read_conditions(table, conditions)?;
+        let found = self.pending.matching(position, &clauses);
         for (uuid, row) in &found {
             let mut values = row.values.clone();
             for (at, datum) in &assignments {
                 values[*at] = datum.clone();
             }
-            self.pending.set_values((place, *uuid), values);
+            self.pending.set_values((position, *uuid), values);
         }
         Ok(json!({"count": found.len()}))
     }
 
     fn mutate(&mut self, table: &str, conditions: &[Condition], mutations: &[Mutation]) -> Result<Value, Fault> {
-        let place = self.layout.place(table)?;
-        let steps = mutation::read(self.layout, place, mutations, &mut self.names)?;
-        let (place, clauses) = self.read_conditions(table, conditions)?;
-        let found = self.pending.matching(place, &clauses);
+        let position = self.layout.position(table)?;
+        let steps = mutation::read(self.layout, position, mutations, &mut self.names)?;
+        let (position, clauses) = self.read_conditions(table, conditions)?;
+        let found = self.pending.matching(position, &clauses);
         for (uuid, row) in &found {
             let mut values = row.values.clone();
             steps.iter().try_for_each(|step| step.apply(&mut values))?;
-            self.pending.set_values((place, *uuid), values);
+            self.pending.set_values((position, *uuid), values);
         }
         Ok(json!({"count": found.len()}))
     }
@@ -158,11 +158,11 @@ impl Execution<'_> {
         if (actual == expected) == equal {
             return Ok(json!({}));
         }
-        // Nobody else can change the database meanwhile, so there is nothing to wait for.
+        // No other client can change the database, so waiting is pointless.
         Err(Fault::timed_out("\"where\" clause test failed"))
     }
 
-    /// A row as a `wait` describes it: what it does not say is the default.
+    /// A row as a `wait` describes it; unnamed columns have their default.
     fn expected(&mut self, table: usize, columns: &[Column], row: &RowValues) -> Result<Projection, Fault> {
         let mut expected = Row { version: Uuid::ZERO, values: self.layout.tables[table].default_values() };
         let mut identity = Uuid::ZERO;
@@ -170,7 +170,7 @@ impl Execution<'_> {
             match (column, datum) {
                 (Column::Identity, Datum::One(Atom::Uuid(uuid))) => identity = uuid,
                 (Column::Version, Datum::One(Atom::Uuid(uuid))) => expected.version = uuid,
-                (Column::Place(place), datum) => expected.values[place] = datum,
+                (Column::Schema(position), datum) => expected.values[position] = datum,
                 _ => {}
             }
         }
@@ -178,11 +178,11 @@ impl Execution<'_> {
     }
 
     fn read_conditions(&mut self, table: &str, conditions: &[Condition]) -> Result<(usize, Vec<Clause>), Fault> {
-        let table = self.layout.place(table)?;
+        let table = self.layout.position(table)?;
         Ok((table, condition::read(self.layout, table, conditions, &mut self.names)?))
     }
 
-    /// The columns that an operation names, or all.
+    /// The named columns, or all.
     fn read_columns(&self, table: usize, names: Option<&[String]>) -> Result<Vec<Column>, Fault> {
         let Some(names) = names else { return Ok(self.layout.all_columns(table)) };
         let mut columns: Vec<Column> = Vec::with_capacity(names.len());

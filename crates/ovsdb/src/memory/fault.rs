@@ -1,8 +1,8 @@
-//! Why an operation or a commit failed, in the server's words.
+//! Errors of operations and commits, with the server's names.
 
 use serde_json::{Value, json};
 
-/// An error as the server names it. The names are the server's own; the details are for people and may differ.
+/// An error with the server's name; the details may differ from the server's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name}: {details}")]
 pub(crate) struct Fault {
@@ -20,12 +20,12 @@ macro_rules! faults {
 
 impl Fault {
     faults! {
-        /// Values of the wrong type, too many or too few of them, and tables that are not there.
+        /// Values of the wrong type, a wrong number of values, unknown tables.
         syntax = "syntax error";
         unknown_column = "unknown column";
         constraint = "constraint violation";
         referential = "referential integrity violation";
-        /// The name that the server gives to duplicates in a set, where it forgot to choose one.
+        /// Duplicates in a set; the server uses this generic name.
         duplicate_element = "ovsdb error";
         duplicate_uuid = "duplicate uuid";
         duplicate_name = "duplicate uuid-name";
@@ -36,7 +36,7 @@ impl Fault {
         not_owner = "not owner";
     }
 
-    /// The element of the answer.
+    /// The error as an element of the reply.
     pub(crate) fn to_json(&self) -> Value {
         json!({"error": self.name, "details": self.details})
     }

@@ -1,4 +1,4 @@
-//! A schema as the database uses it: tables and columns by place, references resolved.
+//! A schema with tables and columns by index, and resolved references.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,12 +10,12 @@ use crate::operation::RowValues;
 use crate::schema::{BaseType, ColumnType, DatabaseSchema, TableSchema};
 use crate::uuid::Uuid;
 
-/// All tables, by place.
+/// All tables, by index.
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(crate) schema: DatabaseSchema,
     pub(crate) tables: Vec<TableLayout>,
-    places: BTreeMap<String, usize>,
+    positions: BTreeMap<String, usize>,
     identity: ColumnType,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Layout {
 #[derive(Debug)]
 pub(crate) struct TableLayout {
     pub(crate) schema: TableSchema,
-    /// The columns whose uuids refer to rows.
+    /// Columns whose uuids refer to rows.
     pub(crate) references: Vec<ReferenceColumn>,
 }
 
@@ -32,12 +32,12 @@ pub(crate) struct TableLayout {
 pub(crate) struct ReferenceColumn {
     pub(crate) column: usize,
     pub(crate) side: Side,
-    /// The place of the table that it refers to.
+    /// Index of the table that it refers to.
     pub(crate) target: usize,
     pub(crate) strong: bool,
 }
 
-/// Where in a column the uuids are.
+/// Which part of a column has the uuids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     /// The atoms of a set or the keys of a map.
@@ -46,15 +46,15 @@ pub(crate) enum Side {
     Value,
 }
 
-/// A column of a table. Every table has two that its schema does not name.
+/// A column of a table. Two of them are not in the schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Column {
     /// `_uuid`
     Identity,
-    /// `_version`, another identity whenever the row changes.
+    /// `_version`, a new uuid whenever the row changes.
     Version,
-    /// One of the schema's.
-    Place(usize),
+    /// Index of a column in the schema.
+    Schema(usize),
 }
 
 const IDENTITY: &str = "_uuid";
@@ -62,14 +62,14 @@ const VERSION: &str = "_version";
 
 impl Layout {
     pub(crate) fn new(schema: DatabaseSchema) -> Self {
-        let places: BTreeMap<String, usize> = schema.tables.keys().cloned().zip(0..).collect();
-        let tables = schema.tables.values().map(|table| TableLayout::new(table, &places)).collect();
-        Self { schema, tables, places, identity: ColumnType::scalar(AtomicType::Uuid) }
+        let positions: BTreeMap<String, usize> = schema.tables.keys().cloned().zip(0..).collect();
+        let tables = schema.tables.values().map(|table| TableLayout::new(table, &positions)).collect();
+        Self { schema, tables, positions, identity: ColumnType::scalar(AtomicType::Uuid) }
     }
 
-    /// The place of a table.
-    pub(crate) fn place(&self, table: &str) -> Result<usize, Fault> {
-        self.places.get(table).copied().ok_or_else(|| Fault::syntax(format!("No table named {table}.")))
+    /// Index of a table.
+    pub(crate) fn position(&self, table: &str) -> Result<usize, Fault> {
+        self.positions.get(table).copied().ok_or_else(|| Fault::syntax(format!("No table named {table}.")))
     }
 
     /// A column by name.
@@ -77,11 +77,11 @@ impl Layout {
         match name {
             IDENTITY => Some(Column::Identity),
             VERSION => Some(Column::Version),
-            _ => self.tables[table].schema.column_index(name).map(Column::Place),
+            _ => self.tables[table].schema.column_index(name).map(Column::Schema),
         }
     }
 
-    /// A column by name, where its absence is called that.
+    /// A column by name, or the error `unknown column`.
     pub(crate) fn require_column(&self, table: usize, name: &str) -> Result<Column, Fault> {
         self.column(table, name).ok_or_else(|| {
             Fault::unknown_column(format!("No column {name} in table {}.", self.tables[table].schema.name))
@@ -90,27 +90,27 @@ impl Layout {
 
     /// All columns.
     pub(crate) fn all_columns(&self, table: usize) -> Vec<Column> {
-        let places = (0..self.tables[table].schema.columns.len()).map(Column::Place);
-        [Column::Identity, Column::Version].into_iter().chain(places).collect()
+        let positions = (0..self.tables[table].schema.columns.len()).map(Column::Schema);
+        [Column::Identity, Column::Version].into_iter().chain(positions).collect()
     }
 
     pub(crate) fn column_name(&self, table: usize, column: Column) -> &str {
         match column {
             Column::Identity => IDENTITY,
             Column::Version => VERSION,
-            Column::Place(place) => &self.tables[table].schema.columns[place].name,
+            Column::Schema(position) => &self.tables[table].schema.columns[position].name,
         }
     }
 
     pub(crate) fn column_type(&self, table: usize, column: Column) -> &ColumnType {
         match column {
             Column::Identity | Column::Version => &self.identity,
-            Column::Place(place) => &self.tables[table].schema.columns[place].kind,
+            Column::Schema(position) => &self.tables[table].schema.columns[position].kind,
         }
     }
 
     pub(crate) fn is_mutable(&self, table: usize, column: Column) -> bool {
-        matches!(column, Column::Place(place) if self.tables[table].schema.columns[place].mutable)
+        matches!(column, Column::Schema(position) if self.tables[table].schema.columns[position].mutable)
     }
 
     /// A row's values by name, without the two columns that every table has.
@@ -121,13 +121,13 @@ impl Layout {
 }
 
 impl TableLayout {
-    fn new(schema: &TableSchema, places: &BTreeMap<String, usize>) -> Self {
+    fn new(schema: &TableSchema, positions: &BTreeMap<String, usize>) -> Self {
         let mut references = Vec::new();
         for (column, described) in schema.columns.iter().enumerate() {
             let mut add = |base: &BaseType, side| {
                 let Some(reference) = &base.refers_to else { return };
-                // A server would not have loaded a schema that refers to a table it lacks: a plain uuid then.
-                let Some(&target) = places.get(&reference.table) else { return };
+                // A server rejects a schema that refers to an unknown table; here it is a plain uuid.
+                let Some(&target) = positions.get(&reference.table) else { return };
                 references.push(ReferenceColumn { column, side, target, strong: reference.strong });
             };
             add(&described.kind.key, Side::Key);
@@ -138,25 +138,25 @@ impl TableLayout {
         Self { schema: schema.clone(), references }
     }
 
-    /// A row in which nothing was said.
+    /// The default values of a row.
     pub(crate) fn default_values(&self) -> Vec<Datum> {
         self.schema.columns.iter().map(|column| column.kind.default_datum()).collect()
     }
 }
 
 impl Column {
-    /// What a row has in this column.
+    /// Value of this column in a row.
     pub(crate) fn of(self, uuid: Uuid, row: &Row) -> Cow<'_, Datum> {
         match self {
             Self::Identity => Cow::Owned(Datum::One(Atom::Uuid(uuid))),
             Self::Version => Cow::Owned(Datum::One(Atom::Uuid(row.version))),
-            Self::Place(place) => Cow::Borrowed(&row.values[place]),
+            Self::Schema(position) => Cow::Borrowed(&row.values[position]),
         }
     }
 }
 
 impl ReferenceColumn {
-    /// The rows that a value refers to, in order; a map may name one more than once.
+    /// The rows that a value refers to, sorted; a map may refer to one more than once.
     pub(crate) fn targets(self, values: &[Datum]) -> Vec<Uuid> {
         let uuid = |atom: &Atom| if let Atom::Uuid(uuid) = atom { Some(*uuid) } else { None };
         let datum = &values[self.column];

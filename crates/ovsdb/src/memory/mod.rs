@@ -1,4 +1,4 @@
-//! A database in memory that answers as ovsdb-server does.
+//! An in-memory database with the semantics of ovsdb-server.
 //!
 //! ```text
 //!  operations ──▶ execution ──▶ pending ──▶ commit ──▶ store
@@ -8,9 +8,9 @@
 //!                     └─────────── answer ─────┘
 //! ```
 //!
-//! It is pure: no socket, no clock, identities from a seed. Property tests and simulations of a controller run against
-//! it; a differential test against the real server keeps it honest. Where the server is wrong by chance or by accident
-//! it does not follow: see the removal of weak references in `commit` and the product in `mutation`.
+//! Pure: no socket, no clock, uuids from a seed. Property tests and simulations of a controller run against it; a
+//! differential test compares it with the real server. Known bugs of the server are not reproduced: see the removal of
+//! weak references in `commit` and the product in `mutation`.
 
 mod commit;
 mod condition;
@@ -40,7 +40,7 @@ use crate::operation::{Operation, RowValues};
 use crate::schema::DatabaseSchema;
 use crate::uuid::Uuid;
 
-/// A database. A clone shares all rows with the original until one of them is written to.
+/// The database. A clone shares all rows with the original until either is written to.
 #[derive(Debug, Clone)]
 pub struct Database {
     layout: Arc<Layout>,
@@ -49,49 +49,48 @@ pub struct Database {
     commits: u64,
 }
 
-/// What a commit did to one row: what a monitor of all columns is told.
+/// Change of one row by a commit, as a monitor of all columns reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowChange {
-    /// The table.
+    /// Name of the table.
     pub table: String,
-    /// The row.
+    /// Identity of the row.
     pub uuid: Uuid,
-    /// Its values before; none if it was inserted.
+    /// Old values; none if it was inserted.
     pub before: Option<RowValues>,
-    /// Its values now; none if it was deleted.
+    /// New values; none if it was deleted.
     pub after: Option<RowValues>,
 }
 
 impl Database {
-    /// An empty database.
+    /// An empty database, with a fixed seed.
     pub fn new(schema: DatabaseSchema) -> Self {
         Self::with_seed(schema, 0)
     }
 
-    /// An empty database whose identities come from a seed.
+    /// An empty database; the seed determines the uuids of inserted rows.
     pub fn with_seed(schema: DatabaseSchema, seed: u64) -> Self {
         let layout = Layout::new(schema);
         Self { store: Store::new(&layout), layout: Arc::new(layout), generator: Generator::new(seed), commits: 0 }
     }
 
-    /// Its schema.
+    /// As given to [`Database::new`].
     pub fn schema(&self) -> &DatabaseSchema {
         &self.layout.schema
     }
 
-    /// Does the operations, all or none, and answers as the server would: a result for each; from the first that fails
-    /// an error, then nulls; an error of the commit as one element more. The client holds no locks.
+    /// Executes the operations, all or none, and replies as the server does: one result per operation; an error for the
+    /// first that fails, then nulls; an error of the commit as an additional element. The client holds no locks.
     pub fn transact(&mut self, operations: &[Operation]) -> Vec<Value> {
         self.transact_as(&BTreeSet::new(), operations)
     }
 
-    /// The same for a client that holds locks.
+    /// As [`Database::transact`], for a client that holds locks.
     pub fn transact_as(&mut self, locks: &BTreeSet<String>, operations: &[Operation]) -> Vec<Value> {
         self.execute(locks, operations).0
     }
 
-    /// The same, and what it did to which rows, in the order of tables and identities. A transaction that failed, or
-    /// that left everything as it was, did nothing.
+    /// As [`Database::transact`], and the changed rows, sorted by table and uuid; none if the transaction failed.
     pub fn transact_with_changes(
         &mut self,
         locks: &BTreeSet<String>,
@@ -144,22 +143,22 @@ impl Database {
         }
     }
 
-    /// How many transactions changed something.
+    /// Number of transactions that changed a row.
     pub fn commits(&self) -> u64 {
         self.commits
     }
 
-    /// Every row with its values, by table and identity.
+    /// All rows with their values, sorted by table and uuid.
     pub fn tables(&self) -> impl Iterator<Item = (&str, Uuid, RowValues)> {
-        self.layout.tables.iter().enumerate().flat_map(move |(place, table)| {
-            let rows = self.store.table(place).rows.iter();
-            rows.map(move |(uuid, row)| (table.schema.name.as_str(), *uuid, self.layout.named_values(place, row)))
+        self.layout.tables.iter().enumerate().flat_map(move |(position, table)| {
+            let rows = self.store.table(position).rows.iter();
+            rows.map(move |(uuid, row)| (table.schema.name.as_str(), *uuid, self.layout.named_values(position, row)))
         })
     }
 
-    /// One row.
+    /// Values of one row.
     pub fn row(&self, table: &str, uuid: Uuid) -> Option<RowValues> {
-        let place = self.layout.place(table).ok()?;
-        self.store.row((place, uuid)).map(|row| self.layout.named_values(place, row))
+        let position = self.layout.position(table).ok()?;
+        self.store.row((position, uuid)).map(|row| self.layout.named_values(position, row))
     }
 }

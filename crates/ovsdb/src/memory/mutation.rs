@@ -1,4 +1,4 @@
-//! Changing columns by what they hold.
+//! Mutations: changes relative to the current value.
 
 use super::fault::Fault;
 use super::layout::{Column, Layout};
@@ -8,10 +8,10 @@ use crate::datum::{Atom, AtomicType, Datum};
 use crate::operation::{Mutation, Mutator};
 use crate::schema::{BaseType, ColumnType};
 
-/// A mutation whose column is known and whose value was read.
+/// A mutation with resolved column and checked value.
 #[derive(Debug)]
 pub(crate) struct Step<'a> {
-    place: usize,
+    position: usize,
     kind: &'a ColumnType,
     change: Change,
 }
@@ -22,11 +22,11 @@ enum Change {
     Insert(Datum),
     /// Atoms of a set, or pairs of a map.
     Delete(Datum),
-    /// Pairs of a map whatever their values.
+    /// Pairs of a map by key.
     DeleteKeys(Datum),
 }
 
-/// Reads all mutations of an operation.
+/// Resolves all mutations of an operation.
 pub(crate) fn read<'a>(
     layout: &'a Layout,
     table: usize,
@@ -39,18 +39,18 @@ pub(crate) fn read<'a>(
 impl<'a> Step<'a> {
     fn read(layout: &'a Layout, table: usize, mutation: &Mutation, names: &mut Names<'_>) -> Result<Self, Fault> {
         let column = layout.require_column(table, &mutation.column)?;
-        let place = match column {
-            Column::Place(place) if layout.is_mutable(table, column) => place,
+        let position = match column {
+            Column::Schema(position) if layout.is_mutable(table, column) => position,
             _ => return Err(Fault::constraint(format!("Cannot mutate immutable column {}.", mutation.column))),
         };
         let kind = layout.column_type(table, column);
         let change = Change::read(mutation, kind, names)?;
-        Ok(Self { place, kind, change })
+        Ok(Self { position, kind, change })
     }
 
-    /// Changes one row.
+    /// Applies it to the values of one row.
     pub(crate) fn apply(&self, values: &mut [Datum]) -> Result<(), Fault> {
-        let field = &mut values[self.place];
+        let field = &mut values[self.position];
         *field = self.change.apply(field, self.kind)?;
         Ok(())
     }
@@ -78,7 +78,7 @@ impl Change {
                 if !computes {
                     return Err(mismatch());
                 }
-                // What is added need not be a value that the column could hold.
+                // The operand need not satisfy the constraints of the column.
                 match admit_set(value, &BaseType::of(kind.key.atomic), Bounds::ONE, names)? {
                     Datum::One(atom) => Ok(Self::Compute(mutator, atom)),
                     _ => Err(mismatch()),
@@ -90,7 +90,7 @@ impl Change {
     fn apply(&self, field: &Datum, kind: &ColumnType) -> Result<Datum, Fault> {
         let changed = match self {
             Self::Compute(mutator, operand) => return compute(*mutator, operand, field, kind),
-            // A key that is there keeps its value.
+            // An existing key keeps its value.
             Self::Insert(value) if kind.is_map() => Datum::map(value.pairs().iter().chain(field.pairs()).cloned()),
             Self::Insert(value) => Datum::set(field.atoms().chain(value.atoms())),
             Self::Delete(value) if kind.is_map() => keep_pairs(field, |pair| value.get(&pair.0) != Some(&pair.1)),
@@ -104,12 +104,12 @@ impl Change {
     }
 }
 
-/// The pairs of a map that a rule keeps.
+/// The pairs of a map for which `keep` is true.
 pub(crate) fn keep_pairs(field: &Datum, keep: impl Fn(&(Atom, Atom)) -> bool) -> Datum {
     Datum::map(field.pairs().iter().filter(|pair| keep(pair)).cloned())
 }
 
-/// First all atoms are computed, then all are checked, then their number: the order in which the server finds errors.
+/// Computes all atoms, then checks all, then their number: the server's order of errors.
 fn compute(mutator: Mutator, operand: &Atom, field: &Datum, kind: &ColumnType) -> Result<Datum, Fault> {
     let atoms = field
         .atoms()
@@ -139,8 +139,8 @@ fn integer(mutator: Mutator, value: i64, operand: i64) -> Result<i64, Fault> {
     result.ok_or_else(|| out_of_range(mutator))
 }
 
-/// The server's own test for overflow, which refuses some products that fit and lets some that do not wrap around.
-/// A negative number times zero ends the real server (it divides by that zero); here it is zero.
+/// The server's own overflow test, which rejects some products that fit and wraps some that do not. A negative number
+/// times zero crashes the real server (division by zero); here it is zero.
 fn multiply(value: i64, operand: i64) -> Option<i64> {
     let overflows = match (value > 0, operand > 0) {
         (true, true) => value >= i64::MAX / operand,
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn products_are_refused_as_the_server_refuses_them() {
+    fn overflow_of_products_is_detected_as_in_the_server() {
         let max = i64::MAX;
         for (value, operand) in [(max, 1), (1, max), (max / 2, 2), (-2, -4_000_000_000), (i64::MIN, 2)] {
             assert_eq!(multiply(value, operand), None, "{value} * {operand}");

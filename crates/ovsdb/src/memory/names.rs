@@ -1,11 +1,11 @@
-//! Identities within a transaction: fresh ones, and those that go by a name until their row is inserted.
+//! Uuids of a transaction: generated ones, and named ones (`uuid-name`).
 
 use std::collections::BTreeMap;
 
 use super::fault::Fault;
 use crate::uuid::Uuid;
 
-/// Makes identities: the same seed, the same identities in the same order.
+/// Generates uuids; the same seed gives the same sequence.
 #[derive(Debug, Clone)]
 pub(crate) struct Generator(u64);
 
@@ -14,7 +14,7 @@ impl Generator {
         Self(seed)
     }
 
-    /// SplitMix64: every seed is a good one, and no two of its values repeat.
+    /// SplitMix64: works for every seed, without repetition.
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -27,14 +27,14 @@ impl Generator {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.next().to_be_bytes());
         bytes[8..].copy_from_slice(&self.next().to_be_bytes());
-        // Version 4 and its variant, as the server's own.
+        // Version 4, as the server generates them.
         bytes[6] = bytes[6] & 0x0f | 0x40;
         bytes[8] = bytes[8] & 0x3f | 0x80;
         Uuid::from_bytes(bytes)
     }
 }
 
-/// The names of one transaction.
+/// The `uuid-name`s of one transaction.
 #[derive(Debug)]
 pub(crate) struct Names<'a> {
     symbols: BTreeMap<String, Symbol>,
@@ -56,8 +56,7 @@ impl<'a> Names<'a> {
         self.generator.uuid()
     }
 
-    /// What a name stands for. A name may be used before its insert, and even without one: the server gives it an
-    /// identity at first sight and never looks back.
+    /// The uuid of a name. A name may be used before its insert, or without one: the server assigns a uuid at first use.
     pub(crate) fn resolve(&mut self, name: &str) -> Result<Uuid, Fault> {
         if !is_id(name) {
             return Err(Fault::syntax(format!("named-uuid {name:?} is not a valid <id>")));
@@ -65,8 +64,8 @@ impl<'a> Names<'a> {
         Ok(self.symbol(name).uuid)
     }
 
-    /// The identity of a row that is inserted under a name. Where the insert says its uuid too, uses of the name before
-    /// it stay with the identity of their first sight, which will be nobody's.
+    /// The uuid of a row that is inserted under a name. If the insert also has a uuid, earlier uses of the name keep the
+    /// uuid of the first use, which no row has.
     pub(crate) fn insert(&mut self, name: &str, explicit: Option<Uuid>) -> Result<Uuid, Fault> {
         let symbol = self.symbol(name);
         if symbol.inserted {
@@ -83,7 +82,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// What RFC 7047 calls an id: table names, column names, lock names, names of rows.
+/// Whether it is an `<id>` of RFC 7047: names of tables, columns, locks and rows.
 pub(crate) fn is_id(text: &str) -> bool {
     let mut letters = text.bytes();
     letters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')

@@ -1,4 +1,4 @@
-//! The database as a transaction sees it: what is committed, with its own changes laid over.
+//! The database as a transaction sees it: committed rows, overlaid with its own changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use super::store::{Replaced, Row, RowId, Store};
 use crate::datum::Datum;
 use crate::uuid::Uuid;
 
-/// Changes that are not committed yet. Dropping them is all that a rollback takes.
+/// Uncommitted changes. Dropping them is the rollback.
 #[derive(Debug)]
 pub(crate) struct Pending<'a> {
     store: &'a Store,
-    /// The new state of every row that was touched; `None` is a row that was committed and shall go.
+    /// New state of every touched row; `None` for a committed row that is deleted.
     touched: BTreeMap<RowId, Option<Arc<Row>>>,
 }
 
@@ -32,8 +32,8 @@ impl<'a> Pending<'a> {
         }
     }
 
-    /// Whether an insert may use this identity. That of a row which the same transaction deleted is not free yet,
-    /// unless the transaction had inserted it itself.
+    /// Whether an insert may use this uuid. That of a row that the same transaction deleted is not free, unless the
+    /// transaction had inserted it itself.
     pub(crate) fn may_insert(&self, id: RowId) -> bool {
         !self.touched.contains_key(&id) && self.store.row(id).is_none()
     }
@@ -50,7 +50,7 @@ impl<'a> Pending<'a> {
         }
     }
 
-    /// The rows of a table that meet all conditions, in the order of their identities.
+    /// The rows of a table that match all conditions, sorted by uuid.
     pub(crate) fn matching(&self, table: usize, clauses: &[Clause]) -> Vec<(Uuid, Arc<Row>)> {
         let holds = |uuid: Uuid, row: &Row| clauses.iter().all(|clause| clause.holds(uuid, row));
         if let Some(uuid) = clauses.iter().find_map(Clause::only_row) {
@@ -71,7 +71,7 @@ impl<'a> Pending<'a> {
         found
     }
 
-    /// Every row that was touched and is not what it was.
+    /// All touched rows that differ from the committed state.
     pub(crate) fn replaced(&self) -> Vec<Replaced> {
         self.touched
             .iter()
@@ -82,7 +82,7 @@ impl<'a> Pending<'a> {
             .collect()
     }
 
-    /// Sets the values of a row that is there.
+    /// Sets the values of an existing row.
     pub(crate) fn set_values(&mut self, id: RowId, values: Vec<Datum>) {
         if let Some(row) = self.row(id) {
             let version = row.version;

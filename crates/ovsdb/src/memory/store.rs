@@ -1,4 +1,4 @@
-//! What is committed: rows, and beside them what makes the next commit quick to check.
+//! Committed rows, with indexes and reference counts that make commits cheap to check.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use super::layout::Layout;
 use crate::datum::Datum;
 use crate::uuid::Uuid;
 
-/// A row: the place of its table, and its identity there.
+/// Index of the table, and uuid of the row.
 pub(crate) type RowId = (usize, Uuid);
 
-/// The values of a row, by the places of its columns.
+/// Values of a row, by column index.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     pub(crate) version: Uuid,
@@ -25,15 +25,15 @@ pub(crate) struct Replaced {
     pub(crate) after: Option<Arc<Row>>,
 }
 
-/// One table.
+/// Rows of one table, with indexes and references.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Table {
     pub(crate) rows: BTreeMap<Uuid, Arc<Row>>,
-    /// For each index of the schema, who has which values.
+    /// For each index of the schema, the row with each value.
     indexes: Vec<BTreeMap<Vec<Datum>, Uuid>>,
-    /// How many strong references other rows hold to a row.
+    /// Number of strong references to a row.
     strong: BTreeMap<Uuid, i64>,
-    /// Who refers weakly to a row.
+    /// Rows with weak references to a row.
     weak: BTreeMap<Uuid, BTreeSet<RowId>>,
 }
 
@@ -46,18 +46,18 @@ impl Table {
         self.weak.get(&uuid).into_iter().flatten().copied()
     }
 
-    /// Who has these values in an index.
+    /// The row with these values in an index.
     pub(crate) fn holder(&self, index: usize, key: &[Datum]) -> Option<Uuid> {
         self.indexes.get(index)?.get(key).copied()
     }
 }
 
-/// The values of a row in an index.
+/// Values of a row in the columns of an index.
 pub(crate) fn index_key(columns: &[usize], row: &Row) -> Vec<Datum> {
     columns.iter().map(|column| row.values[*column].clone()).collect()
 }
 
-/// All tables. A clone shares them until one of the two is written to.
+/// All tables. A clone shares them until either is written to.
 #[derive(Debug, Clone)]
 pub(crate) struct Store {
     tables: Vec<Arc<Table>>,
@@ -69,17 +69,17 @@ impl Store {
         Self { tables: layout.tables.iter().map(|table| Arc::new(empty(table.schema.indexes.len()))).collect() }
     }
 
-    pub(crate) fn table(&self, place: usize) -> &Table {
-        &self.tables[place]
+    pub(crate) fn table(&self, position: usize) -> &Table {
+        &self.tables[position]
     }
 
     pub(crate) fn row(&self, id: RowId) -> Option<&Arc<Row>> {
         self.tables[id.0].rows.get(&id.1)
     }
 
-    /// Takes over what a commit found to be in order.
+    /// Applies a checked commit.
     pub(crate) fn apply(&mut self, layout: &Layout, replaced: &[Replaced], strong: &BTreeMap<RowId, i64>) {
-        // All old keys go before the new ones come: rows may have swapped theirs.
+        // Remove all old keys before adding new ones: rows may have swapped theirs.
         for change in replaced {
             if let Some(before) = &change.before {
                 self.forget(layout, change.id, before);
@@ -90,8 +90,8 @@ impl Store {
                 self.remember(layout, change.id, after);
             }
         }
-        for ((place, uuid), change) in strong {
-            let counts = &mut Arc::make_mut(&mut self.tables[*place]).strong;
+        for ((position, uuid), change) in strong {
+            let counts = &mut Arc::make_mut(&mut self.tables[*position]).strong;
             let count = counts.entry(*uuid).or_insert(0);
             *count += change;
             if *count == 0 {

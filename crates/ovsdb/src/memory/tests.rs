@@ -1,5 +1,4 @@
-//! What the real server does, by example. The differential test finds out whether all of it is still true; these say
-//! what it is.
+//! Semantics of the real server by example. The differential test checks that they are still true.
 
 use std::collections::BTreeSet;
 
@@ -45,9 +44,9 @@ fn transact<T>(database: &mut Database, write: impl FnOnce(&mut Transaction) -> 
     database.transact(transaction.operations())
 }
 
-/// The names of the errors of an answer, by place.
+/// Names of the errors of a reply, with their index.
 fn errors(answer: &[Value]) -> Vec<(usize, &str)> {
-    answer.iter().enumerate().filter_map(|(place, result)| Some((place, result["error"].as_str()?))).collect()
+    answer.iter().enumerate().filter_map(|(position, result)| Some((position, result["error"].as_str()?))).collect()
 }
 
 fn rows(database: &Database, table: &str) -> Vec<Uuid> {
@@ -68,7 +67,7 @@ fn family() -> Database {
 }
 
 #[test]
-fn an_answer_has_an_element_for_each_operation() {
+fn a_reply_has_one_element_per_operation() {
     let mut database = family();
     let answer = transact(&mut database, |transaction| {
         transaction.comment("hello");
@@ -85,7 +84,7 @@ fn an_answer_has_an_element_for_each_operation() {
 }
 
 #[test]
-fn an_error_of_the_commit_comes_last_and_nothing_is_done() {
+fn an_error_at_commit_comes_last_and_rolls_back() {
     let mut database = family();
     let before: Vec<_> = database.tables().map(|(_, uuid, row)| (uuid, row)).collect();
     for (write, error) in [
@@ -107,7 +106,7 @@ fn an_error_of_the_commit_comes_last_and_nothing_is_done() {
 }
 
 #[test]
-fn rows_that_nobody_holds_go_and_weak_references_with_them() {
+fn unreferenced_rows_are_removed_with_weak_references_to_them() {
     let mut database = family();
     let mut transaction = Transaction::new();
     let drop_two = vec![Mutation::new("kids", Mutator::Delete, refer(&[2]))];
@@ -122,7 +121,7 @@ fn rows_that_nobody_holds_go_and_weak_references_with_them() {
 }
 
 #[test]
-fn garbage_takes_what_it_held_but_rings_stay() {
+fn garbage_collection_is_transitive_but_keeps_cycles() {
     let mut database = family();
     let kid = |holds: &[u8]| Row::new().set("holds", refer(holds));
     let answer = transact(&mut database, |transaction| {
@@ -137,7 +136,7 @@ fn garbage_takes_what_it_held_but_rings_stay() {
 }
 
 #[test]
-fn a_row_does_not_hold_one_of_another_table_that_has_its_own_identity() {
+fn a_reference_to_a_row_with_the_same_uuid_in_another_table_does_not_count() {
     let mut database = database();
     let answer = transact(&mut database, |transaction| {
         transaction.insert_with_uuid("Parent", uuid(5), Row::new().set("kids", refer(&[5])));
@@ -148,7 +147,7 @@ fn a_row_does_not_hold_one_of_another_table_that_has_its_own_identity() {
 }
 
 #[test]
-fn a_column_that_needs_a_weak_reference_keeps_its_last() {
+fn the_last_weak_reference_of_a_required_column_cannot_be_removed() {
     let mut database = family();
     let club = Row::new().set("members", refer(&[2, 77]));
     let answer = transact(&mut database, |transaction| transaction.insert_with_uuid("Club", uuid(7), club));
@@ -157,13 +156,13 @@ fn a_column_that_needs_a_weak_reference_keeps_its_last() {
     let empty = Row::new().set("kids", refer(&[3]));
     let answer = transact(&mut database, |transaction| transaction.update("Parent", vec![], empty));
     assert_eq!(errors(&answer), [(1, "constraint violation")]);
-    // The default is the identity of nobody.
+    // The default uuid belongs to no row.
     let answer = transact(&mut database, |transaction| transaction.insert("Club", Row::new()));
     assert_eq!(errors(&answer), [(1, "constraint violation")]);
 }
 
 #[test]
-fn a_name_may_come_before_its_row_unless_the_row_says_its_uuid() {
+fn a_name_may_precede_its_insert_unless_the_insert_has_a_uuid() {
     let named = |explicit: Option<Uuid>| {
         let mut database = database();
         let kids = Row::new().set("kids", Atom::Named("kid".into()));
@@ -185,7 +184,7 @@ fn a_name_may_come_before_its_row_unless_the_row_says_its_uuid() {
 }
 
 #[test]
-fn an_identity_is_free_again_only_after_the_transaction() {
+fn a_deleted_uuid_is_free_only_after_the_transaction() {
     let mut database = family();
     let again = |transaction: &mut Transaction| {
         transaction.delete("Parent", vec![Condition::uuid(uuid(1))]);
@@ -201,7 +200,7 @@ fn an_identity_is_free_again_only_after_the_transaction() {
 }
 
 #[test]
-fn conditions_on_values_that_may_be_missing() {
+fn conditions_on_absent_optional_values() {
     let mut database = family();
     let mut count = |function, value: Datum| {
         let condition = vec![Condition::new("age", function, value)];
@@ -256,7 +255,7 @@ fn mutations_compute_insert_and_delete() {
 }
 
 #[test]
-fn wait_compares_what_it_names_and_everything_otherwise() {
+fn wait_compares_the_named_columns_or_all() {
     let mut database = family();
     let mut wait = |columns: Option<&[&str]>, equal, row: Row| {
         let columns = columns.map(|columns| columns.iter().map(ToString::to_string).collect());
@@ -271,12 +270,12 @@ fn wait_compares_what_it_names_and_everything_otherwise() {
     assert_eq!(wait(Some(&["name", "kids"]), true, named()), late);
     let whole = named().set("_uuid", refer(&[1])).set("kids", refer(&[2, 3])).set("favourite", refer(&[2]));
     assert_eq!(wait(Some(&["_uuid", "name", "kids", "favourite", "age"]), true, whole.clone()), None);
-    // Everything is the version too, which nobody knows.
+    // All columns include `_version`, which is unknown.
     assert_eq!(wait(None, true, whole), late);
 }
 
 #[test]
-fn locks_are_those_of_the_caller() {
+fn assert_checks_the_locks_of_the_caller() {
     let mut database = database();
     let mine = BTreeSet::from(["mine".to_owned()]);
     let assert = |lock: &str| [Operation::Assert { lock: lock.into() }];
@@ -287,7 +286,7 @@ fn locks_are_those_of_the_caller() {
 }
 
 #[test]
-fn a_fork_goes_its_own_way_and_a_seed_tells_the_identities() {
+fn clones_are_independent_and_a_seed_determines_uuids() {
     let mut one = Database::with_seed(family().schema().clone(), 7);
     let insert = |database: &mut Database, name: &str| {
         let row = Row::new().text("name", name);
@@ -302,7 +301,7 @@ fn a_fork_goes_its_own_way_and_a_seed_tells_the_identities() {
 }
 
 #[test]
-fn what_turns_out_to_be_twice_the_same_is_refused() {
+fn values_that_resolve_to_duplicates_are_rejected() {
     let mut database = database();
     let twice = Datum::set([Atom::Named("kid".into()), Atom::Uuid(uuid(2))]);
     let kid =

@@ -1,4 +1,4 @@
-//! Values at the door: checked against their column as the server checks them, and written as the server writes them.
+//! Checks values against their column as the server does, and serializes them as the server does.
 
 use serde_json::{Map, Number, Value, json};
 
@@ -8,7 +8,7 @@ use crate::datum::{Atom, AtomicType, Datum};
 use crate::operation::RowValues;
 use crate::schema::{BaseType, ColumnType};
 
-/// How many atoms or pairs a value may have. Conditions and mutations relax what the column says.
+/// Allowed number of atoms or pairs. Conditions and mutations relax that of the column.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) min: u64,
@@ -32,16 +32,16 @@ impl Bounds {
         if self.allow(count) {
             return Ok(());
         }
-        Err(Fault::syntax(format!("{count} members are present, which is not what the column allows")))
+        Err(Fault::syntax(format!("{count} members are present, which the column does not allow")))
     }
 }
 
-/// Reads a value for a column: type, count, constraints, named identities.
+/// Checks a value for a column: type, count, constraints; resolves named uuids.
 pub(crate) fn admit(datum: &Datum, kind: &ColumnType, names: &mut Names<'_>) -> Result<Datum, Fault> {
     admit_within(datum, kind, Bounds::of(kind), names)
 }
 
-/// The same with another count.
+/// As [`admit`], with another count.
 pub(crate) fn admit_within(
     datum: &Datum,
     kind: &ColumnType,
@@ -54,7 +54,7 @@ pub(crate) fn admit_within(
     }
 }
 
-/// Reads a set. A bare atom is a set of one.
+/// Checks a set. A bare atom is a set of one.
 pub(crate) fn admit_set(datum: &Datum, base: &BaseType, bounds: Bounds, names: &mut Names<'_>) -> Result<Datum, Fault> {
     match datum {
         Datum::Map(_) => return Err(Fault::syntax(format!("expected {}, not a map", base.atomic.name()))),
@@ -63,7 +63,7 @@ pub(crate) fn admit_set(datum: &Datum, base: &BaseType, bounds: Bounds, names: &
     }
     let atoms = datum.atoms().map(|atom| admit_atom(&atom, base, names)).collect::<Result<Vec<_>, _>>()?;
     let set = Datum::set(atoms);
-    // A name and a uuid, or 3 and 3.0, may turn out to be the same.
+    // A name and a uuid, or 3 and 3.0, may be the same.
     if set.len() < datum.len() {
         return Err(Fault::duplicate_element("set contains duplicate"));
     }
@@ -93,10 +93,10 @@ fn admit_map(
 fn admit_atom(atom: &Atom, base: &BaseType, names: &mut Names<'_>) -> Result<Atom, Fault> {
     let admitted = match (base.atomic, atom) {
         (AtomicType::Integer, Atom::Integer(value)) => Some(Atom::Integer(*value)),
-        // The server's JSON knows no difference between 3 and 3.0.
+        // The server's JSON does not distinguish 3 and 3.0.
         (AtomicType::Integer, Atom::Real(value)) => whole(*value).map(Atom::Integer),
         (AtomicType::Real, Atom::Integer(value)) => Some(Atom::Real(*value as f64)),
-        // It reads -0.0 as the integer 0.
+        // It parses -0.0 as the integer 0.
         (AtomicType::Real, Atom::Real(value)) if *value == 0.0 => Some(Atom::Real(0.0)),
         (AtomicType::Real, Atom::Real(value)) if value.is_finite() => Some(Atom::Real(*value)),
         (AtomicType::Boolean, Atom::Boolean(_))
@@ -110,12 +110,12 @@ fn admit_atom(atom: &Atom, base: &BaseType, names: &mut Names<'_>) -> Result<Ato
     Ok(admitted)
 }
 
-/// The integer that a real is written as, if it is whole: digit for digit what its text says.
+/// The integer that a whole real is serialized as.
 fn whole(value: f64) -> Option<i64> {
     value.to_string().parse().ok()
 }
 
-/// Whether an atom is among the allowed values, in range, of the right length.
+/// Checks the allowed values, the range and the length of an atom.
 pub(crate) fn check_atom(atom: &Atom, base: &BaseType) -> Result<(), Fault> {
     if base.choices.as_ref().is_some_and(|choices| !choices.contains(atom)) {
         return Err(Fault::constraint(format!("{atom} is not one of the allowed values")));
@@ -135,7 +135,7 @@ pub(crate) fn check_atom(atom: &Atom, base: &BaseType) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Whether all atoms of a value are allowed in its column.
+/// Checks all atoms of a value.
 pub(crate) fn check_atoms(datum: &Datum, kind: &ColumnType) -> Result<(), Fault> {
     datum.atoms().try_for_each(|atom| check_atom(&atom, &kind.key))?;
     match &kind.value {
@@ -144,7 +144,7 @@ pub(crate) fn check_atoms(datum: &Datum, kind: &ColumnType) -> Result<(), Fault>
     }
 }
 
-/// A value as the server writes it.
+/// A value as the server serializes it.
 pub(crate) fn to_json(datum: &Datum) -> Value {
     match datum {
         Datum::One(atom) => atom_to_json(atom),
@@ -169,7 +169,7 @@ fn atom_to_json(atom: &Atom) -> Value {
     }
 }
 
-/// The server writes 15 digits, and whole numbers without a point up to there.
+/// The server writes 15 significant digits, and whole numbers below 10^15 without a point.
 fn real_to_json(value: f64) -> Value {
     let written: f64 = format!("{value:.14e}").parse().unwrap_or(value);
     match whole(written) {
@@ -178,7 +178,7 @@ fn real_to_json(value: f64) -> Value {
     }
 }
 
-/// A row as the server writes it.
+/// A row as the server serializes it.
 pub(crate) fn row_to_json(row: &RowValues) -> Value {
     Value::Object(row.iter().map(|(column, datum)| (column.clone(), to_json(datum))).collect::<Map<_, _>>())
 }

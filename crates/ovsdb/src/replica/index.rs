@@ -1,6 +1,6 @@
-//! Finding rows by what they hold: by columns, or by the value of one key of a map.
+//! Indexes: rows by columns, or by the value of one key of a map.
 //!
-//! An index keeps hashes, not values: 24 bytes an entry. What it finds is compared with the row itself.
+//! An index stores hashes instead of values, 24 bytes per entry; candidates are compared with the row.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
@@ -12,32 +12,32 @@ use crate::uuid::Uuid;
 
 const SHARDS: usize = 256;
 
-/// What an index goes by.
+/// Key of an index.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum IndexKey {
-    /// The values of these columns together, by their places in the table's schema.
+    /// Combination of columns, by their indexes in the table's schema.
     Columns(Vec<usize>),
-    /// The value of one key of a map column.
+    /// Value of one key of a map column.
     MapKey {
-        /// The column's place.
+        /// Index of the column.
         column: usize,
-        /// The key.
+        /// Key in the map.
         key: Atom,
     },
 }
 
 impl IndexKey {
-    /// An index on columns by their names; `None` if one is not there.
+    /// By column names; `None` if a column does not exist.
     pub fn columns(table: &TableSchema, names: &[&str]) -> Option<Self> {
         names.iter().map(|name| table.column_index(name)).collect::<Option<Vec<_>>>().map(Self::Columns)
     }
 
-    /// An index on a string key of a map column; `None` if the column is not there.
+    /// By a string key of a map column; `None` if the column does not exist.
     pub fn map_key(table: &TableSchema, column: &str, key: &str) -> Option<Self> {
         Some(Self::MapKey { column: table.column_index(column)?, key: Atom::String(key.into()) })
     }
 
-    /// What a row has under this key; nothing if it is not indexed (a map without the key).
+    /// Indexed values of a row; `None` if it is not indexed (a map without the key).
     fn values(&self, schema: &TableSchema, row: &Row) -> Option<Vec<Datum>> {
         let datum =
             |column: usize| row.get(column).cloned().unwrap_or_else(|| schema.columns[column].kind.default_datum());
@@ -61,7 +61,7 @@ pub(crate) struct Index {
 
 impl Index {
     pub(crate) fn new(key: IndexKey) -> Self {
-        // All begin as one and part when they are written.
+        // All shards share one empty list until they are written.
         let empty = Arc::new(Vec::new());
         Self { key, shards: vec![empty; SHARDS] }
     }

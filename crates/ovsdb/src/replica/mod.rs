@@ -24,38 +24,38 @@ use crate::schema::{DatabaseSchema, TableSchema};
 use crate::update::{RowUpdate, TableUpdate};
 use crate::uuid::Uuid;
 
-/// A row that the server says it changed and that we have never seen: the replica cannot be trusted any more.
+/// The server modified a row that the replica does not have: the replica is wrong and must be replaced by a dump.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the server modified row {uuid} of {table}, which the replica does not have")]
-pub struct OutOfStep {
+pub struct OutOfSync {
     table: String,
     uuid: Uuid,
 }
 
-/// The live tables. Only the session that feeds them changes them.
+/// The live tables, written by one session.
 #[derive(Debug, Clone, Default)]
 pub struct Replica {
     tables: Vec<Arc<Table>>,
 }
 
 impl Replica {
-    /// Empty tables of these schemas, with indexes beside those of the schema.
+    /// Empty tables of these schemas, with additional indexes.
     pub(crate) fn new(schemas: &[Arc<TableSchema>], indexes: &[(usize, IndexKey)]) -> Self {
         let keys = |table: usize| -> Vec<IndexKey> {
             indexes.iter().filter(|(of, _)| *of == table).map(|(_, key)| key.clone()).collect()
         };
         let tables =
-            schemas.iter().enumerate().map(|(place, schema)| Arc::new(Table::new(schema.clone(), &keys(place))));
+            schemas.iter().enumerate().map(|(position, schema)| Arc::new(Table::new(schema.clone(), &keys(position))));
         Self { tables: tables.collect() }
     }
 
-    /// Empty tables of a database, those of these names: a replica that is fed by hand, in a simulation.
+    /// Empty tables with these names: a replica for simulations, filled by [`Replica::feed`].
     pub fn of(schema: &DatabaseSchema, tables: &[&str]) -> Self {
         let schemas = tables.iter().filter_map(|name| schema.tables.get(*name)).cloned().map(Arc::new);
         Self::new(&schemas.collect::<Vec<_>>(), &[])
     }
 
-    /// Applies what commits did in the in-memory database; tables that are not replicated are left out.
+    /// Applies changes of the in-memory database; tables that are not replicated are skipped.
     pub fn feed(&mut self, changes: &[RowChange]) {
         for change in changes {
             let Some(table) = self.tables.iter_mut().find(|table| table.schema().name == change.table) else {
@@ -71,12 +71,12 @@ impl Replica {
         }
     }
 
-    /// The tables as they are now, for as long as somebody holds them.
+    /// The tables at this moment; not affected by later changes.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot { tables: self.tables.clone().into() }
     }
 
-    /// The same rows under other schemas: columns go by name, and one whose type has changed starts anew.
+    /// The same rows under other schemas, by column name; a column of another type gets its default.
     pub(crate) fn migrated(&self, schemas: &[Arc<TableSchema>], indexes: &[(usize, IndexKey)]) -> Self {
         let mut new = Self::new(schemas, indexes);
         for (old, new) in self.tables.iter().zip(&mut new.tables) {
@@ -93,25 +93,25 @@ impl Replica {
         self.tables.iter().map(|table| table.shared_schema()).collect()
     }
 
-    /// All rows, as changes from nothing.
+    /// All rows, as insertions.
     pub(crate) fn as_changes(&self) -> Vec<Change> {
         let tables = self.tables.iter().enumerate();
-        let rows = tables.flat_map(|(place, table)| table.iter().map(move |view| (place, view)));
+        let rows = tables.flat_map(|(position, table)| table.iter().map(move |view| (position, view)));
         rows.map(|(table, view)| Change { table, uuid: view.uuid, before: None, after: Some(view.row.clone()) })
             .collect()
     }
 
-    /// Applies updates and adds what truly changed to `changes`, also if it fails half-way.
-    pub(crate) fn apply(&mut self, updates: Vec<TableUpdate>, changes: &mut Vec<Change>) -> Result<(), OutOfStep> {
-        for TableUpdate { table: place, rows } in updates {
-            let table = Arc::make_mut(&mut self.tables[place]);
+    /// Applies updates and appends real changes to `changes`, also those before a failure.
+    pub(crate) fn apply(&mut self, updates: Vec<TableUpdate>, changes: &mut Vec<Change>) -> Result<(), OutOfSync> {
+        for TableUpdate { table: position, rows } in updates {
+            let table = Arc::make_mut(&mut self.tables[position]);
             for (uuid, update) in rows {
                 let after = match update {
                     RowUpdate::Whole(row) => Some(row),
                     RowUpdate::Deleted => None,
                     RowUpdate::Modified(differences) => {
                         let before =
-                            table.row(uuid).ok_or_else(|| OutOfStep { table: table.schema().name.clone(), uuid })?;
+                            table.row(uuid).ok_or_else(|| OutOfSync { table: table.schema().name.clone(), uuid })?;
                         Some(before.modified(differences, table.schema()))
                     }
                 };
@@ -119,15 +119,14 @@ impl Replica {
                     continue;
                 }
                 let before = table.put(uuid, after.as_ref());
-                changes.push(Change { table: place, uuid, before, after });
+                changes.push(Change { table: position, uuid, before, after });
             }
         }
         Ok(())
     }
 
-    /// Makes the tables be what a whole new dump says, and adds what that changed: rows that are equal stay
-    /// untouched, rows that the dump does not have are gone.
-    pub(crate) fn replace(&mut self, dump: Vec<TableUpdate>, changes: &mut Vec<Change>) -> Result<(), OutOfStep> {
+    /// Replaces the contents by a full dump and appends the differences to `changes`; equal rows are not touched.
+    pub(crate) fn replace(&mut self, dump: Vec<TableUpdate>, changes: &mut Vec<Change>) -> Result<(), OutOfSync> {
         let mut kept: Vec<HashSet<Uuid>> = vec![HashSet::new(); self.tables.len()];
         let was_empty: Vec<bool> = self.tables.iter().map(|table| table.is_empty()).collect();
         for update in &dump {
@@ -136,9 +135,9 @@ impl Replica {
             }
         }
         let mut gone = Vec::new();
-        for (place, table) in self.tables.iter().enumerate().filter(|(place, _)| !was_empty[*place]) {
-            let rows = table.iter().map(|view| view.uuid).filter(|uuid| !kept[place].contains(uuid));
-            gone.push(TableUpdate { table: place, rows: rows.map(|uuid| (uuid, RowUpdate::Deleted)).collect() });
+        for (position, table) in self.tables.iter().enumerate().filter(|(position, _)| !was_empty[*position]) {
+            let rows = table.iter().map(|view| view.uuid).filter(|uuid| !kept[position].contains(uuid));
+            gone.push(TableUpdate { table: position, rows: rows.map(|uuid| (uuid, RowUpdate::Deleted)).collect() });
         }
         self.apply(gone, changes)?;
         self.apply(dump, changes)?;
@@ -151,7 +150,7 @@ impl Replica {
     }
 }
 
-/// All monitored tables at one moment. Cloning and keeping it is cheap: it shares its rows with the live tables.
+/// All monitored tables at one moment. Cheap to clone and keep: it shares its rows with the live tables.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     tables: Arc<[Arc<Table>]>,
@@ -169,9 +168,9 @@ impl Snapshot {
         self.tables.iter().find(|table| table.schema().name == name).map(|table| &**table)
     }
 
-    /// A table by its place among the monitored ones, as changes name it.
-    pub fn table_at(&self, place: usize) -> Option<&Table> {
-        self.tables.get(place).map(|table| &**table)
+    /// A table by [`Change::table`].
+    pub fn table_at(&self, position: usize) -> Option<&Table> {
+        self.tables.get(position).map(|table| &**table)
     }
 
     /// All monitored tables.

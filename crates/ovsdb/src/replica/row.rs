@@ -1,4 +1,4 @@
-//! A row as the replica keeps it: only what is not the default, in one allocation that all who look at it share.
+//! Rows of the replica: only values that are not the default, in one shared allocation.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use crate::schema::TableSchema;
 use crate::update::Fields;
 use crate::uuid::Uuid;
 
-/// A table with more columns than this cannot be monitored.
+/// Columns beyond this number are not monitored.
 pub const MAX_COLUMNS: usize = 128;
 
-/// The values of a row. Cloning costs a reference count.
+/// Values of a row. Cloning increments a reference count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// Which columns have a value here; the others have their default.
+    /// Bit set of the columns in `values`; the others have their default.
     present: u128,
     values: Arc<[Datum]>,
 }
 
 impl Row {
-    /// Takes the values out of `fields` and leaves its room to the next row.
+    /// Drains `fields`, whose allocation is reused for the next row.
     pub(crate) fn from_fields(fields: &mut Fields, table: &TableSchema) -> Self {
         fields.sort_by_key(|(column, _)| *column);
         fields.dedup_by_key(|(column, _)| *column);
@@ -29,13 +29,13 @@ impl Row {
         Self { present, values: fields.drain(..).map(|(_, datum)| datum).collect() }
     }
 
-    /// The row after the differences of an `update2`.
+    /// The row after applying the differences of an `update2`.
     pub(crate) fn modified(&self, differences: Fields, table: &TableSchema) -> Self {
         let mut fields: Fields = self.fields().map(|(column, datum)| (column, datum.clone())).collect();
         for (column, difference) in differences {
             let kind = &table.columns[column].kind;
             let old = self.get(column).cloned().unwrap_or_else(|| kind.default_datum());
-            // Of what holds at most one atom or pair, the new value is told; of others, what was toggled.
+            // A column with at most one atom or pair comes with its new value; others with a difference.
             let single = kind.max == Some(1);
             let new = if single { difference } else { old.apply_difference(&difference) };
             fields.retain(|(other, _)| *other != column);
@@ -44,7 +44,7 @@ impl Row {
         Self::from_fields(&mut fields, table)
     }
 
-    /// The same values under another schema of the table; a column that is gone, or has another type, is left out.
+    /// The same values under another schema of the table; removed columns and those of another type are dropped.
     pub(crate) fn migrated(&self, from: &TableSchema, to: &TableSchema) -> Self {
         let fields = self.fields().filter_map(|(column, datum)| {
             let old = &from.columns[column];
@@ -54,7 +54,7 @@ impl Row {
         Self::from_fields(&mut fields.collect(), to)
     }
 
-    /// The value of a column, unless it is the default.
+    /// Value of a column; `None` if it is the default.
     pub fn get(&self, column: usize) -> Option<&Datum> {
         if column >= MAX_COLUMNS || self.present & 1 << column == 0 {
             return None;
@@ -63,25 +63,25 @@ impl Row {
         self.values.get(before.count_ones() as usize)
     }
 
-    /// The columns that are not the default, with their values.
+    /// Columns with values other than the default.
     pub fn fields(&self) -> impl Iterator<Item = (usize, &Datum)> {
         (0..MAX_COLUMNS).filter(|column| self.present & 1 << column != 0).zip(self.values.iter())
     }
 }
 
-/// A row with what is needed to read it.
+/// A row with its uuid and schema, for access by column name.
 #[derive(Debug, Clone, Copy)]
 pub struct RowView<'a> {
-    /// Its identity.
+    /// Identity of the row.
     pub uuid: Uuid,
-    /// Its values.
+    /// Without defaults; use [`RowView::get`].
     pub row: &'a Row,
-    /// Its table.
+    /// Schema of its table.
     pub schema: &'a TableSchema,
 }
 
 impl<'a> RowView<'a> {
-    /// The value of a column; `None` if there is no such column.
+    /// Value of a column, also the default; `None` if the column does not exist.
     pub fn get(&self, column: &str) -> Option<Cow<'a, Datum>> {
         let index = self.schema.column_index(column)?;
         Some(
@@ -91,7 +91,7 @@ impl<'a> RowView<'a> {
         )
     }
 
-    /// A string column's value.
+    /// Value of a string column; `None` for another type.
     pub fn text(&self, column: &str) -> Option<String> {
         match &*self.get(column)? {
             Datum::One(Atom::String(text)) => Some(text.to_string()),
@@ -99,7 +99,7 @@ impl<'a> RowView<'a> {
         }
     }
 
-    /// An integer column's value.
+    /// Value of an integer column; `None` for another type.
     pub fn integer(&self, column: &str) -> Option<i64> {
         match &*self.get(column)? {
             Datum::One(Atom::Integer(value)) => Some(*value),
@@ -107,7 +107,7 @@ impl<'a> RowView<'a> {
         }
     }
 
-    /// A boolean column's value.
+    /// Value of a boolean column; `None` for another type.
     pub fn boolean(&self, column: &str) -> Option<bool> {
         match &*self.get(column)? {
             Datum::One(Atom::Boolean(value)) => Some(*value),

@@ -1,7 +1,7 @@
-//! A table as the replica keeps it: rows in 256 shards by the first byte of their identity.
+//! A table of the replica: rows in 256 shards by the first byte of their uuid.
 //!
-//! A snapshot shares everything with the live table. A change copies the list of shards and the one shard it touches,
-//! if somebody still holds them, and nothing otherwise.
+//! A snapshot shares everything with the live table. A change copies the list of shards and the touched shard if a
+//! snapshot still uses them.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::uuid::Uuid;
 
 const SHARDS: usize = 256;
 
-/// The rows of one shard, by identity.
+/// Rows of one shard, sorted by uuid.
 type Shard = Vec<(Uuid, Row)>;
 
-/// One table.
+/// One monitored table.
 #[derive(Debug, Clone)]
 pub struct Table {
     schema: Arc<TableSchema>,
@@ -33,7 +33,7 @@ impl Table {
         Self { schema, shards: vec![empty; SHARDS], length: 0, indexes: keys.into_iter().map(Index::new).collect() }
     }
 
-    /// What its rows look like.
+    /// The monitored columns.
     pub fn schema(&self) -> &TableSchema {
         &self.schema
     }
@@ -42,12 +42,12 @@ impl Table {
         self.schema.clone()
     }
 
-    /// How many rows.
+    /// Number of rows.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether there is none.
+    /// Whether the table has no rows.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
@@ -56,28 +56,28 @@ impl Table {
         usize::from(uuid.as_bytes()[0])
     }
 
-    /// A row's values.
+    /// Values of a row.
     pub fn row(&self, uuid: Uuid) -> Option<&Row> {
         let shard = &self.shards[Self::shard(uuid)];
         shard.binary_search_by_key(&uuid, |(other, _)| *other).ok().map(|at| &shard[at].1)
     }
 
-    /// A row, ready to be read.
+    /// A row, for access by column name.
     pub fn get(&self, uuid: Uuid) -> Option<RowView<'_>> {
         self.row(uuid).map(|row| RowView { uuid, row, schema: &self.schema })
     }
 
-    /// All rows, by identity.
+    /// All rows, sorted by uuid.
     pub fn iter(&self) -> impl Iterator<Item = RowView<'_>> {
         let rows = self.shards.iter().flat_map(|shard| shard.iter());
         rows.map(|(uuid, row)| RowView { uuid: *uuid, row, schema: &self.schema })
     }
 
-    /// Sets or removes a row and returns what was there.
+    /// Sets or removes a row and returns its old values.
     pub(crate) fn put(&mut self, uuid: Uuid, row: Option<&Row>) -> Option<Row> {
         let shard = &mut self.shards[Self::shard(uuid)];
-        let place = shard.binary_search_by_key(&uuid, |(other, _)| *other);
-        let before = match (place, row.cloned()) {
+        let position = shard.binary_search_by_key(&uuid, |(other, _)| *other);
+        let before = match (position, row.cloned()) {
             (Ok(at), Some(row)) => Some(std::mem::replace(&mut Arc::make_mut(shard)[at].1, row)),
             (Ok(at), None) => {
                 self.length -= 1;
@@ -96,9 +96,9 @@ impl Table {
         before
     }
 
-    /// The rows whose indexed columns have these values; nothing if there is no such index.
+    /// Rows whose indexed columns have these values; empty if there is no such index.
     ///
-    /// For an index on a key of a map, give the one value.
+    /// For an index on a key of a map, pass the one value.
     pub fn find<'a>(&'a self, key: &'a IndexKey, values: &'a [Datum]) -> impl Iterator<Item = RowView<'a>> + 'a {
         let index = self.indexes.iter().find(|index| index.key() == key);
         let hash = Index::hash_of(values);
@@ -109,7 +109,7 @@ impl Table {
             .filter(move |view| key.matches(&self.schema, view.row, values))
     }
 
-    /// Gives back what growing left over.
+    /// Frees excess capacity.
     pub(crate) fn shrink(&mut self) {
         for shard in &mut self.shards {
             if let Some(shard) = Arc::get_mut(shard) {

@@ -22,14 +22,14 @@ fn replica() -> Replica {
     Replica::new(&schemas, &[(0, by_namespace)])
 }
 
-/// Applies and returns what changed.
-fn apply(replica: &mut Replica, updates: Vec<TableUpdate>) -> Result<Vec<Change>, OutOfStep> {
+/// Applies updates and returns the changes.
+fn apply(replica: &mut Replica, updates: Vec<TableUpdate>) -> Result<Vec<Change>, OutOfSync> {
     let mut changes = Vec::new();
     replica.apply(updates, &mut changes).map(|()| changes)
 }
 
-/// Replaces and returns what changed.
-fn replace(replica: &mut Replica, dump: Vec<TableUpdate>) -> Result<Vec<Change>, OutOfStep> {
+/// Applies a dump and returns the changes.
+fn replace(replica: &mut Replica, dump: Vec<TableUpdate>) -> Result<Vec<Change>, OutOfSync> {
     let mut changes = Vec::new();
     replica.replace(dump, &mut changes).map(|()| changes)
 }
@@ -49,7 +49,7 @@ fn one(n: u8, what: serde_json::Value) -> Vec<TableUpdate> {
 }
 
 #[test]
-fn rows_come_change_and_go_with_before_and_after() {
+fn changes_have_the_row_before_and_after() {
     let mut replica = replica();
     let changes =
         apply(&mut replica, one(1, json!({"insert": {"name": "a", "tags": ["set", [1, 2]], "up": true}}))).unwrap();
@@ -62,7 +62,7 @@ fn rows_come_change_and_go_with_before_and_after() {
     assert_eq!(*view.get("tags").unwrap(), Datum::set([1, 3].map(Atom::Integer)));
     assert_eq!(view.boolean("up"), None);
     assert_eq!(view.text("name").unwrap(), "a");
-    // The snapshot that was held is as it was.
+    // An older snapshot is unchanged.
     assert_eq!(held.table("Port").unwrap().get(uuid(1)).unwrap().boolean("up"), Some(true));
     assert_eq!(apply(&mut replica, one(1, json!({"delete": null}))).unwrap()[0].after, None);
     assert!(apply(&mut replica, one(1, json!({"delete": null}))).unwrap().is_empty());
@@ -70,13 +70,13 @@ fn rows_come_change_and_go_with_before_and_after() {
 }
 
 #[test]
-fn a_change_of_a_row_that_we_do_not_have_is_out_of_step() {
+fn modifying_an_unknown_row_is_an_error() {
     let error = apply(&mut replica(), one(1, json!({"modify": {"name": "b"}}))).unwrap_err();
     assert!(error.to_string().contains("Port"), "{error}");
 }
 
 #[test]
-fn a_new_dump_is_a_difference() {
+fn a_new_dump_reports_only_differences() {
     let mut replica = replica();
     let row = |name: &str| json!({"initial": {"name": name}});
     let dump = |rows: &[(u8, &str)]| {
@@ -95,7 +95,7 @@ fn a_new_dump_is_a_difference() {
             && seen.contains(&(uuid(2), true, true))
             && seen.contains(&(uuid(4), false, true))
     );
-    // A table that the dump does not name at all is empty.
+    // A table that is not in the dump is empty.
     assert_eq!(replace(&mut replica, Vec::new()).unwrap().len(), 3);
 }
 
@@ -138,17 +138,17 @@ fn a_slow_reader_sees_each_row_once() {
     }
     assert_eq!(pending.len(), 2);
     let seen = pending.take(replica.snapshot());
-    // The second row came and went between two looks: there is nothing to tell.
+    // The second row was inserted and deleted between two batches: no change.
     assert_eq!(seen.changes.len(), 1);
     assert_eq!(seen.changes[0].before, None);
     assert!(pending.is_empty());
 }
 
 proptest! {
-    /// Whatever is applied in whatever order, the replica is what a plain map would be, its indexes are right, and a
-    /// reader who only sees changes arrives at the same.
+    /// For any updates in any order, the replica equals a plain map, its indexes are correct, and a
+    /// reader that only applies changes arrives at the same state.
     #[test]
-    fn the_replica_is_a_map(steps in proptest::collection::vec((0_u8..8, 0_u8..4, 0_u8..3), 1..80)) {
+    fn the_replica_equals_a_plain_map(steps in proptest::collection::vec((0_u8..8, 0_u8..4, 0_u8..3), 1..80)) {
         let mut replica = replica();
         let mut model: BTreeMap<Uuid, String> = BTreeMap::new();
         let mut follower: BTreeMap<Uuid, Row> = BTreeMap::new();
@@ -190,7 +190,7 @@ proptest! {
 }
 
 #[test]
-fn what_was_done_before_a_failure_is_told() {
+fn changes_before_a_failure_are_reported() {
     let mut replica = replica();
     let both = json!({"Port": {uuid(1).to_string(): {"insert": {"name": "a"}}, uuid(2).to_string(): {"modify": {"name": "b"}}}});
     let mut changes = Vec::new();
