@@ -1,11 +1,11 @@
-//! Puts the commit that the binary is built from into it.
+//! Embeds the commit of the build.
 
 use std::path::Path;
 use std::process::Command;
 
 fn main() {
     println!("cargo::rerun-if-env-changed=OVNKUBE_COMMIT");
-    // An image build has no checkout and says the commit itself.
+    // An image build has no checkout and passes the commit.
     let commit = std::env::var("OVNKUBE_COMMIT")
         .ok()
         .filter(|commit| !commit.is_empty())
@@ -21,9 +21,8 @@ fn commit_of_checkout() -> Option<String> {
     Some(if changes.is_empty() { commit } else { format!("{commit}-dirty") })
 }
 
-/// HEAD changes with the branch, the folder of branches with each commit: whether a branch has a file of
-/// its own, is packed, or has no commit yet. A path that is not there is not named, for cargo would run
-/// this again at every build.
+/// HEAD changes with the branch, the directory of branches with each commit, whether a branch has its own
+/// file, is packed, or has no commit yet. Missing paths are skipped: cargo would rerun this at every build.
 fn rerun_when_checkout_moves() {
     println!("cargo::rerun-if-changed=build.rs");
     for name in ["HEAD", "packed-refs", "refs/heads"] {
@@ -37,7 +36,7 @@ fn rerun_when_checkout_moves() {
 
 fn git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git")
-        // Others may work in the checkout: take no lock to refresh the index.
+        // Other processes may use the checkout: do not lock the index.
         .arg("--no-optional-locks")
         .args(arguments)
         .output()

@@ -1,4 +1,4 @@
-//! What our commands show: aligned tables for people, JSON for machines, and no fuss when the reader has gone.
+//! Output of commands: aligned tables, JSON, and no error if the reader closes the pipe.
 //!
 //! rows ──▶ [`table::render`] ──▶ text ──▶ [`print()`] ──▶ stdout ◀── [`print_json`] ◀── any value
 
@@ -6,7 +6,7 @@ pub mod table;
 
 use std::io::{self, Write as _};
 
-/// Writes the text to stdout. A closed pipe (`… | head -1`) is the reader's choice, not an error.
+/// Writes to stdout. A closed pipe (`… | head -1`) is not an error.
 pub fn print(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -15,7 +15,7 @@ pub fn print(text: &str) -> io::Result<()> {
     }
 }
 
-/// Writes a value to stdout as JSON, a line break behind it.
+/// Writes a value to stdout as JSON, with a final newline.
 pub fn print_json(value: &impl serde::Serialize) -> io::Result<()> {
     let mut text = serde_json::to_string_pretty(value)?;
     text.push('\n');

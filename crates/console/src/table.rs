@@ -1,21 +1,21 @@
-//! Tables for people: aligned columns, in colour only on a terminal that wants it.
+//! Tables with aligned columns; coloured only on a terminal without `NO_COLOR`.
 
 use std::io::{self, IsTerminal as _};
 
-/// How a cell stands out.
+/// Highlighting of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
-    /// Not at all.
+    /// No highlighting.
     Plain,
-    /// All is well.
+    /// Green.
     Good,
-    /// Something is wrong.
+    /// Red.
     Bad,
-    /// A column's name.
+    /// Bold.
     Heading,
 }
 
-/// One cell.
+/// One cell of a table.
 #[derive(Debug, Clone)]
 pub struct Cell {
     text: String,
@@ -23,13 +23,13 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// A cell; control characters (which could come from a peer) are shown, not obeyed.
+    /// Control characters, which could come from a peer, are escaped.
     pub fn new(text: impl AsRef<str>, tone: Tone) -> Self {
         let show = |c: char| -> String { if c.is_control() { c.escape_default().collect() } else { c.to_string() } };
         Self { text: text.as_ref().chars().map(show).collect(), tone }
     }
 
-    /// A cell that does not stand out.
+    /// A cell without highlighting.
     pub fn plain(text: impl AsRef<str>) -> Self {
         Self::new(text, Tone::Plain)
     }
@@ -40,7 +40,7 @@ pub fn colour() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// The rows under their headings.
+/// Formats rows under their headings; each line ends without trailing spaces.
 pub fn render<const N: usize>(headings: [&str; N], rows: Vec<[Cell; N]>, colour: bool) -> String {
     let mut all = vec![headings.map(|heading| Cell::new(heading, Tone::Heading))];
     all.extend(rows);
@@ -74,13 +74,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_aligned_and_nothing_trails() {
+    fn columns_are_aligned_without_trailing_spaces() {
         let rows = vec![[Cell::plain("a"), Cell::new("ok", Tone::Good)], [Cell::plain("longer"), Cell::plain("")]];
         assert_eq!(render(["NAME", "STATE"], rows, false), "NAME    STATE\na       ok\nlonger\n");
     }
 
     #[test]
-    fn colour_does_not_shift_columns_and_control_characters_are_shown() {
+    fn colour_does_not_shift_columns_and_control_characters_are_escaped() {
         let rows = vec![[Cell::new("\u{1b}[2J", Tone::Bad), Cell::plain("x")]];
         assert_eq!(
             render(["A", "B"], rows, true),

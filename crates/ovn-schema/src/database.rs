@@ -1,6 +1,6 @@
-//! A database as declared, and the check of a server's schema against it.
+//! A declared database, and the check of a server's schema against it.
 //!
-//! Declared tables + the server's schema ──check()──▶ `Report`: features that are off, errors, columns that are there
+//! Declared tables + the server's schema ──check()──▶ `Report`: disabled features, errors, usable columns
 
 use std::collections::BTreeMap;
 
@@ -11,22 +11,22 @@ use crate::report::{FeatureOff, Missing, Problem, Report, Usable};
 use crate::table::{ColumnDeclaration, TableDeclaration};
 use crate::value::Shape;
 
-/// A database as declared.
+/// Declaration of a database.
 #[derive(Debug, Clone, Copy)]
 pub struct Database {
-    /// Its name, such as `OVN_Northbound`.
+    /// Such as `OVN_Northbound`.
     pub name: &'static str,
-    /// Its tables, module by module.
+    /// Tables, per module.
     pub modules: &'static [&'static [TableDeclaration]],
 }
 
 impl Database {
-    /// All tables.
+    /// The tables of all modules.
     pub fn tables(&self) -> impl Iterator<Item = &'static TableDeclaration> {
         self.modules.iter().copied().flatten()
     }
 
-    /// Compares a server's schema with what is declared.
+    /// Compares a server's schema with the declaration.
     pub fn check(&self, schema: &DatabaseSchema) -> Report {
         let mut findings = Findings::default();
         let mut usable = BTreeMap::new();
@@ -54,10 +54,10 @@ impl Findings {
         }
     }
 
-    /// Returns the columns that can be used.
+    /// Returns the usable columns.
     fn check_table(&mut self, declared: &TableDeclaration, found: Option<&TableSchema>) -> Vec<Usable> {
         let Some(found) = found else {
-            // Also for the features of what is in it: one of them must not seem to work because another is told.
+            // Also for the features of its columns: each must be reported as disabled.
             let features = declared.columns.iter().flat_map(|column| column.features(declared.feature));
             for feature in features.chain([declared.feature]) {
                 self.add(feature, Missing::table(declared.name));

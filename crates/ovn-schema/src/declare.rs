@@ -1,30 +1,30 @@
-//! The `tables!` macro: from one declaration the row type, its reading and writing, and what a server must have.
+//! The `tables!` macro: generates the row type, its conversions and the schema requirements from one declaration.
 
 /// Declares the tables of a module.
 ///
 /// ```text
 /// tables! {
-///     /// What the table is.                                        documentation is required
+///     /// Documentation.                                            required
 ///     table Acl = "ACL" {                                           row type, table
-///         /// What the column is.
+///         /// Documentation.
 ///         matching: String as "match";                              a field with another name than its column
 ///         /// …
 ///         tier: i64 where feature = AclTiers;                       without it, only this feature is off
 ///         /// …
-///         action: String where choices = ["drop", "pass": AclTiers]; strings that the server must allow
+///         action: String where choices = ["drop", "pass": AclTiers]; values that the server must allow
 ///         /// …
-///         up: Option<bool> where observed;                          told by OVN: read, never written
+///         up: Option<bool> where observed;                          written by OVN, only read here
 ///     }
 ///     /// …
 ///     table Bfd = "BFD" where feature = Bfd { … }                   for the table and all its columns
 /// }
 /// ```
 macro_rules! tables {
-    // A column's name: the field's, unless another one is given.
+    // Name of a column: that of the field unless another one is given.
     (@name $field:ident) => { stringify!($field) };
     (@name $field:ident $name:literal) => { $name };
 
-    // What stands behind `where`.
+    // The options after `where`.
     (@need $column:expr, feature $feature:ident) => { $column.feature($crate::feature::Feature::$feature) };
     (@need $column:expr, observed) => { $column.observed() };
     (@need $column:expr, choices [$($word:literal $(: $feature:ident)?),+ $(,)?]) => {
@@ -52,7 +52,7 @@ macro_rules! tables {
                 $($(#[$doc])+ pub $field: $type),+
             }
 
-            // A column is named like its field, so that adding one takes one line.
+            // The constant has the name of the field, so that adding a column takes one line.
             #[allow(non_upper_case_globals)]
             impl $row {
                 $(
@@ -115,7 +115,7 @@ macro_rules! tables {
             }
         )+
 
-        /// The tables that are declared here.
+        /// Tables of this module.
         pub(crate) const TABLES: &[$crate::table::TableDeclaration] =
             &[$(<$row as $crate::table::TableRow>::DECLARATION),+];
     };

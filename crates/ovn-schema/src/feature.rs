@@ -1,29 +1,29 @@
-//! Features that need more of a server than every supported version has.
+//! Features that not every supported version of the server has.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// One line for each feature: its name in messages and settings, and what is lost without it.
+/// One line per feature: its name in messages and settings, and what is lost without it.
 macro_rules! features {
     ($($variant:ident $name:literal $loss:literal)+) => {
-        /// Something that works only if the server's schema has what it needs.
+        /// A feature that needs certain tables, columns or values in the server's schema.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Feature {
             $(#[doc = $loss] $variant),+
         }
 
         impl Feature {
-            /// All of them.
+            /// In the order of declaration.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// Its name in messages.
+            /// Name in messages.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name),+
                 }
             }
 
-            /// What is lost without it.
+            /// What does not work without it.
             pub const fn loss(self) -> &'static str {
                 match self {
                     $(Self::$variant => $loss),+
@@ -36,20 +36,20 @@ macro_rules! features {
 features! {
     Core "core" "nothing works without it"
     AclTiers "acl-tiers" "AdminNetworkPolicy and BaselineAdminNetworkPolicy are not enforced"
-    Bfd "bfd" "a dead external gateway is not noticed"
-    ConditionalNat "conditional-nat" "addresses are translated for all traffic of a pod, not for some destinations only"
-    ControlPlanePolicing "control-plane-policing" "packets that go to ovn-controller are not limited in rate"
+    Bfd "bfd" "failures of external gateways are not detected"
+    ConditionalNat "conditional-nat" "NAT applies to all traffic of a pod instead of selected destinations"
+    ControlPlanePolicing "control-plane-policing" "packets to ovn-controller are not rate-limited"
     Dhcp "dhcp" "ports get no addresses by DHCP"
-    EcmpReroute "ecmp-reroute" "an EgressIP object uses one of its addresses only"
+    EcmpReroute "ecmp-reroute" "an EgressIP uses only one of its addresses"
     FairMeters "fair-meters" "all ACLs that log share one rate limit"
     LoadBalancerGroups "load-balancer-groups" "load balancers are attached to each switch and router one by one"
     LoadBalancerTemplates "load-balancer-templates" "a NodePort needs a load balancer for each node"
-    MacBindingAging "mac-binding-aging" "learned neighbours stay until they are removed by hand"
-    NatPortRanges "nat-port-ranges" "translated connections may take ports that the host uses"
+    MacBindingAging "mac-binding-aging" "learned neighbours never expire"
+    NatPortRanges "nat-port-ranges" "NAT may use ports of the host"
     QosMarks "qos-marks" "replies of EgressIP traffic are not marked, and may leave by another node"
     QosRules "qos-rules" "EgressQoS and bandwidth annotations of pods are not applied"
-    SessionAffinity "session-affinity" "Services with session affinity spread their clients like others"
-    StaticMacBindings "static-mac-bindings" "the masquerade addresses are resolved by ARP, not fixed"
+    SessionAffinity "session-affinity" "Services ignore session affinity"
+    StaticMacBindings "static-mac-bindings" "masquerade addresses are resolved by ARP instead of statically"
 }
 
 impl fmt::Display for Feature {
@@ -58,24 +58,24 @@ impl fmt::Display for Feature {
     }
 }
 
-/// Which features work with the servers that were checked.
+/// Features that all checked servers support.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Features {
     off: BTreeSet<Feature>,
 }
 
 impl Features {
-    /// Whether a feature works.
+    /// Whether all servers support the feature.
     pub fn has(&self, feature: Feature) -> bool {
         !self.off.contains(&feature)
     }
 
-    /// Those that do not.
+    /// The unsupported ones.
     pub fn off(&self) -> impl Iterator<Item = Feature> + '_ {
         self.off.iter().copied()
     }
 
-    /// With what another server says: what one of them lacks is off.
+    /// Combines two servers: a feature that either lacks is off.
     #[must_use]
     pub fn and(mut self, other: &Self) -> Self {
         self.off.extend(&other.off);
@@ -83,7 +83,7 @@ impl Features {
     }
 }
 
-/// All but these.
+/// All features except these.
 impl FromIterator<Feature> for Features {
     fn from_iter<I: IntoIterator<Item = Feature>>(off: I) -> Self {
         Self { off: off.into_iter().collect() }
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_server_lacks_is_off() {
+    fn a_feature_that_one_server_lacks_is_off() {
         let northbound = Features::from_iter([Feature::Bfd]);
         let both = northbound.and(&Features::from_iter([Feature::Dhcp]));
         assert!(!both.has(Feature::Bfd) && !both.has(Feature::Dhcp) && both.has(Feature::AclTiers));

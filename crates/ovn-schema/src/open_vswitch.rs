@@ -1,4 +1,4 @@
-//! Open_vSwitch: the switch of one host. Several programs share it, so only keys and rows of our own are written.
+//! Open_vSwitch: the switch of one host. Several programs share it, so this project writes only its own keys and rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,173 +8,173 @@ use crate::database::Database;
 use crate::declare::tables;
 use crate::value::StringMap;
 
-/// The database.
+/// Declaration of the database.
 pub const DATABASE: Database = Database { name: "Open_vSwitch", modules: &[TABLES] };
 
 tables! {
-    /// The one row of settings.
+    /// Settings; one row.
     table OpenVSwitch = "Open_vSwitch" {
-        /// Its bridges.
+        /// Bridges.
         bridges: BTreeSet<Uuid>;
-        /// Raised to ask how far ovs-vswitchd is.
+        /// Increased to request an acknowledgement of ovs-vswitchd.
         next_cfg: i64;
-        /// The `next_cfg` that ovs-vswitchd has reached.
+        /// `next_cfg` that ovs-vswitchd has applied.
         cur_cfg: i64 where observed;
-        /// Its version.
+        /// Version of Open vSwitch.
         ovs_version: Option<String> where observed;
-        /// The schema's version.
+        /// Version of the schema.
         db_version: Option<String> where observed;
-        /// The system below it.
+        /// Operating system.
         system_type: Option<String> where observed;
-        /// That system's version.
+        /// Version of the operating system.
         system_version: Option<String> where observed;
-        /// The datapaths that it knows: `system`, `netdev`.
+        /// Supported datapaths: `system`, `netdev`.
         datapath_types: BTreeSet<String> where observed;
-        /// The interfaces that it knows.
+        /// Supported interface types.
         iface_types: BTreeSet<String> where observed;
-        /// Where its server listens and connects to.
+        /// Listeners and outgoing connections of ovsdb-server.
         manager_options: BTreeSet<Uuid>;
-        /// Its certificates.
+        /// TLS files.
         ssl: Option<Uuid>;
         /// Such as `hw-offload` and `pmd-cpu-mask`.
         other_config: StringMap;
-        /// What ovn-controller is told: `system-id`, `ovn-remote`, `ovn-encap-ip`, …
+        /// Settings of ovn-controller: `system-id`, `ovn-remote`, `ovn-encap-ip`, …
         external_ids: StringMap;
     }
 
-    /// A bridge.
+    /// An OVS bridge.
     table Bridge = "Bridge" {
-        /// Its name, unique; it cannot change.
+        /// Unique name; immutable.
         name: String;
         /// Empty or `system` for the kernel's datapath, `netdev` for the one in ovs-vswitchd.
         datapath_type: String;
-        /// Its number in OpenFlow, in hex.
+        /// OpenFlow datapath ID, in hex.
         datapath_id: Option<String> where observed;
-        /// What it does without a controller.
+        /// `standalone` or `secure`: behaviour without a controller.
         fail_mode: Option<String> where choices = ["standalone", "secure"];
-        /// The versions of OpenFlow that it speaks; empty is the usual ones.
+        /// Enabled OpenFlow versions; empty: the default ones.
         protocols: BTreeSet<String> where choices = ["OpenFlow13", "OpenFlow15"];
-        /// Its ports.
+        /// Ports.
         ports: BTreeSet<Uuid>;
-        /// Its controllers.
+        /// OpenFlow controllers.
         controller: BTreeSet<Uuid>;
-        /// What ovs-vswitchd says of it.
+        /// Status reported by ovs-vswitchd.
         status: StringMap where observed;
         /// Such as `hwaddr` and `forward-bpdu`.
         other_config: StringMap;
-        /// Who owns it, and `bridge-uplink`.
+        /// Keys of clients, such as the row's owner and `bridge-uplink`.
         external_ids: StringMap;
     }
 
     /// A port of a bridge: one interface, or a bond of several.
     table Port = "Port" {
-        /// Its name, unique; it cannot change.
+        /// Unique name; immutable.
         name: String;
-        /// Its interfaces; at least one.
+        /// Interfaces; at least one.
         interfaces: BTreeSet<Uuid>;
-        /// Its VLAN.
+        /// Access or native VLAN.
         tag: Option<i64>;
-        /// The VLANs that it carries; empty is all.
+        /// Trunked VLANs; empty is all.
         trunks: BTreeSet<i64>;
-        /// How VLANs are treated.
+        /// VLAN mode.
         vlan_mode: Option<String> where choices = ["trunk", "access"];
-        /// How a bond chooses among its interfaces.
+        /// Bond mode.
         bond_mode: Option<String>;
         /// Such as `transient`.
         other_config: StringMap;
-        /// Who owns it.
+        /// Keys of clients, such as the row's owner.
         external_ids: StringMap;
     }
 
     /// An interface of a port.
     table Interface = "Interface" {
-        /// Its name, unique; it cannot change.
+        /// Unique name; immutable.
         name: String;
-        /// Empty for a device of the system; else `internal`, `patch`, `geneve`, …
+        /// Empty for a network device; else `internal`, `patch`, `geneve`, …
         kind: String as "type";
         /// By type, such as `peer`.
         options: StringMap;
-        /// The MAC that it shall have.
+        /// Requested MAC.
         mac: Option<String>;
-        /// The MAC that it has.
+        /// Actual MAC.
         mac_in_use: Option<String> where observed;
-        /// The MTU that it shall have.
+        /// Requested MTU.
         mtu_request: Option<i64>;
-        /// The MTU that it has.
+        /// Actual MTU.
         mtu: Option<i64> where observed;
-        /// Its OpenFlow port; -1 if it could not be added.
+        /// OpenFlow port; -1 if it could not be added.
         ofport: Option<i64> where observed;
-        /// The OpenFlow port that it shall have.
+        /// Requested OpenFlow port.
         ofport_request: Option<i64>;
-        /// The system's number of it.
+        /// Interface index of the kernel.
         ifindex: Option<i64> where observed;
-        /// Whether it is switched on.
+        /// Administrative state.
         admin_state: Option<String> where observed;
-        /// Whether it has a carrier.
+        /// Carrier state.
         link_state: Option<String> where observed;
-        /// Why it does not work.
+        /// Why it could not be configured.
         error: Option<String> where observed;
-        /// What ovs-vswitchd says of it.
+        /// Status reported by ovs-vswitchd.
         status: StringMap where observed;
-        /// Counters.
+        /// Packet and byte counters.
         statistics: BTreeMap<String, i64> where observed;
         /// Such as `n_rxq`.
         other_config: StringMap;
-        /// The logical port that it is: `iface-id`, `iface-id-ver`, `attached_mac`; and OVN's `ovn-installed`.
+        /// Its logical port: `iface-id`, `iface-id-ver`, `attached_mac`; and OVN's `ovn-installed`.
         external_ids: StringMap;
     }
 
-    /// Who tells a bridge its flows.
+    /// OpenFlow controller of a bridge.
     table Controller = "Controller" {
         /// Such as `unix:/var/run/openvswitch/br-int.mgmt`.
         target: String;
-        /// How it is reached.
+        /// Connection mode.
         connection_mode: Option<String> where choices = ["in-band", "out-of-band"];
-        /// Milliseconds of silence after which it is asked whether it lives; 0 is never.
+        /// Inactivity probe in ms; 0 disables it.
         inactivity_probe: Option<i64>;
-        /// Milliseconds between two attempts, at most.
+        /// Largest backoff between attempts, in ms.
         max_backoff: Option<i64>;
         /// Whether it is connected.
         is_connected: bool where observed;
-        /// Its role among several.
+        /// OpenFlow role.
         role: Option<String> where observed;
-        /// What ovs-vswitchd says of it.
+        /// Status reported by ovs-vswitchd.
         status: StringMap where observed;
         /// Such as the DSCP of its packets.
         other_config: StringMap;
-        /// Who owns it.
+        /// Keys of clients, such as the row's owner.
         external_ids: StringMap;
     }
 
-    /// One way to reach the server of this database, or to be reached by it.
+    /// A listener or an outgoing connection of ovsdb-server.
     table Manager = "Manager" {
         /// Such as `ptcp:6640`.
         target: String;
-        /// Milliseconds of silence after which a peer is asked whether it lives; 0 is never.
+        /// Inactivity probe in ms; 0 disables it.
         inactivity_probe: Option<i64>;
-        /// Milliseconds between two attempts, at most.
+        /// Largest backoff between attempts, in ms.
         max_backoff: Option<i64>;
-        /// Whether somebody is connected.
+        /// Whether a client is connected.
         is_connected: bool where observed;
-        /// What the server says of it.
+        /// Status reported by the server.
         status: StringMap where observed;
         /// Such as the DSCP of its packets.
         other_config: StringMap;
-        /// Who owns it.
+        /// Keys of clients, such as the row's owner.
         external_ids: StringMap;
     }
 
-    /// The files of certificates.
+    /// TLS files.
     table Ssl = "SSL" {
-        /// The private key.
+        /// Path of the private key.
         private_key: String;
-        /// The certificate.
+        /// Path of the certificate.
         certificate: String;
-        /// The authorities that are trusted.
+        /// Path of the trusted certificate authorities.
         ca_cert: String;
-        /// Whether the first authority that is seen is trusted and kept. It should not be.
+        /// Whether the first CA certificate seen is trusted and stored; insecure.
         bootstrap_ca_cert: bool;
-        /// Who owns it.
+        /// Keys of clients, such as the row's owner.
         external_ids: StringMap;
     }
 }

@@ -1,4 +1,4 @@
-//! What the check of a server's schema found, and what can be written to that server.
+//! Result of the check of a server's schema, and rows restricted to it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,21 +9,21 @@ use crate::feature::{Feature, Features};
 use crate::table::TableRow;
 use crate::value::Shape;
 
-/// What a server's schema has of what was declared.
+/// Comparison of a server's schema with the declaration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// The server's database.
+    /// Name of the database.
     pub database: String,
-    /// Its schema's version.
+    /// Version of the server's schema.
     pub version: String,
-    /// Features that do not work there, each with what it misses.
+    /// Unsupported features, with what they lack.
     pub off: Vec<FeatureOff>,
-    /// What is missing of the core: with any of it, nothing works.
+    /// Missing parts of the core; if any, the server is unusable.
     pub errors: Vec<Missing>,
     pub(crate) usable: BTreeMap<&'static str, Vec<Usable>>,
 }
 
-/// A column that is there and fits.
+/// A column that exists with the declared type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Usable {
     pub(crate) column: &'static str,
@@ -31,57 +31,57 @@ pub(crate) struct Usable {
     pub(crate) changeable: bool,
 }
 
-/// A feature that does not work with a server.
+/// A feature that a server does not support.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeatureOff {
-    /// The feature.
+    /// Which one.
     pub feature: Feature,
-    /// What it would need.
+    /// What the server lacks for it.
     pub missing: Vec<Missing>,
 }
 
-/// Something that the server's schema does not have.
+/// A missing or different table, column or value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
-    /// Where: `Table`, `Table.column`, or the database.
-    pub place: String,
-    /// What is wrong with it.
+    /// `Table`, `Table.column`, or the database.
+    pub location: String,
+    /// The difference.
     pub problem: Problem,
 }
 
-/// What is wrong with a table or column.
+/// Difference between declaration and schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Problem {
-    /// It is not there.
+    /// It does not exist.
     Absent,
-    /// It is there, but holds other values.
+    /// It has another type.
     OtherShape {
-        /// What was declared.
+        /// Declared type.
         needed: Shape,
-        /// What the server has.
+        /// Type in the server's schema.
         found: Shape,
     },
-    /// The server does not allow this string in it.
+    /// The server does not allow this value.
     NotAllowed(&'static str),
 }
 
 impl Missing {
     pub(crate) fn table(table: &str) -> Self {
-        Self { place: table.to_owned(), problem: Problem::Absent }
+        Self { location: table.to_owned(), problem: Problem::Absent }
     }
 
     pub(crate) fn column(table: &str, column: &str, problem: Problem) -> Self {
-        Self { place: format!("{table}.{column}"), problem }
+        Self { location: format!("{table}.{column}"), problem }
     }
 
     pub(crate) fn database(name: &str) -> Self {
-        Self { place: format!("the database {name}"), problem: Problem::Absent }
+        Self { location: format!("the database {name}"), problem: Problem::Absent }
     }
 }
 
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.place)?;
+        f.write_str(&self.location)?;
         match &self.problem {
             Problem::Absent => Ok(()),
             Problem::OtherShape { needed, found } => write!(f, " as {needed} (it is {found})"),
@@ -91,13 +91,13 @@ impl fmt::Display for Missing {
 }
 
 impl Report {
-    /// Which features work with this server.
+    /// Features that this server supports.
     pub fn features(&self) -> Features {
         let off = self.off.iter().map(|off| off.feature);
         off.chain((!self.errors.is_empty()).then_some(Feature::Core)).collect()
     }
 
-    /// An error that names all that is missing of the core, if anything is.
+    /// Fails with everything that is missing of the core.
     pub fn require_core(&self) -> Result<(), CoreIncomplete> {
         if self.errors.is_empty() {
             return Ok(());
@@ -109,7 +109,7 @@ impl Report {
         })
     }
 
-    /// One line for each feature that is off, for the log.
+    /// One line per unsupported feature, for the log.
     pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
         self.off.iter().map(|FeatureOff { feature, missing }| {
             let (database, version) = (&self.database, &self.version);
@@ -117,22 +117,22 @@ impl Report {
         })
     }
 
-    /// The columns of a table that are there and fit: what can be monitored. None if the table is not there.
+    /// Usable columns of a table, for monitoring; empty if the table does not exist.
     pub fn columns_present(&self, table: &str) -> impl Iterator<Item = &'static str> + '_ {
         self.usable.get(table).into_iter().flatten().map(|usable| usable.column)
     }
 
-    /// A new row for this server: the columns that are not the default. What OVN tells in it is left out.
+    /// A row to insert: columns with values other than the default, without those that OVN writes.
     pub fn insert_row<R: TableRow>(&self, row: &R) -> Result<Row, Unsupported> {
         let mut values = row.to_sparse_row();
-        self.refuse_unknown::<R>(&values)?;
+        self.reject_unknown::<R>(&values)?;
         values.0.retain(|column, _| self.find::<R>(column).is_some_and(|usable| usable.writable));
         Ok(values)
     }
 
-    /// All that an update of a row may set on this server: not what OVN tells in it, nor what cannot change.
+    /// A row to update: without columns that OVN writes, and without immutable ones.
     pub fn update_row<R: TableRow>(&self, row: &R) -> Result<Row, Unsupported> {
-        self.refuse_unknown::<R>(&row.to_sparse_row())?;
+        self.reject_unknown::<R>(&row.to_sparse_row())?;
         let mut values = row.to_row();
         values.0.retain(|column, _| self.find::<R>(column).is_some_and(|usable| usable.changeable));
         Ok(values)
@@ -142,8 +142,8 @@ impl Report {
         self.usable.get(R::TABLE)?.iter().find(|usable| usable.column == column)
     }
 
-    /// A value that the server has no place for must not get lost in silence.
-    fn refuse_unknown<R: TableRow>(&self, values: &Row) -> Result<(), Unsupported> {
+    /// Fails if a value has no column on the server.
+    fn reject_unknown<R: TableRow>(&self, values: &Row) -> Result<(), Unsupported> {
         let table = R::DECLARATION;
         let lost = table
             .columns
@@ -161,30 +161,30 @@ impl Report {
 }
 
 fn list(missing: &[Missing]) -> String {
-    let places: Vec<String> = missing.iter().map(ToString::to_string).collect();
-    places.join(", ")
+    let locations: Vec<String> = missing.iter().map(ToString::to_string).collect();
+    locations.join(", ")
 }
 
-/// A server that cannot be worked with at all.
+/// The server lacks parts of the core.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{database} {version} cannot be used: it lacks {}; a newer OVN or Open vSwitch is needed", list(.missing))]
+#[error("{database} {version} is not supported: it lacks {}; upgrade OVN or Open vSwitch", list(.missing))]
 pub struct CoreIncomplete {
-    /// The server's database.
+    /// Name of the database.
     pub database: String,
-    /// Its schema's version.
+    /// Version of the server's schema.
     pub version: String,
-    /// What it lacks.
+    /// Missing parts.
     pub missing: Vec<Missing>,
 }
 
-/// A value for a column that the server does not have.
+/// A value for a column that the server lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{table}.{column} has a value, but the server has no such column: {feature} is off")]
 pub struct Unsupported {
-    /// The table.
+    /// Name of the table.
     pub table: &'static str,
-    /// The column.
+    /// Name of the column.
     pub column: &'static str,
-    /// The feature that should not have been used.
+    /// The feature that needs it.
     pub feature: Feature,
 }

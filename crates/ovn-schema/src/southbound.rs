@@ -1,7 +1,7 @@
-//! OVN_Southbound: what northd made of the logical network, and what the chassis tell.
+//! OVN_Southbound: northd's output, and the state reported by chassis.
 //!
-//! Of all this we write the connections, and remove a chassis that is gone for good; the rest is northd's and the
-//! chassis' own.
+//! This project only writes connections and deletes orphaned chassis; the rest belongs to northd and the
+//! chassis.
 
 use std::collections::BTreeSet;
 
@@ -11,105 +11,105 @@ use crate::database::Database;
 use crate::declare::tables;
 use crate::value::StringMap;
 
-/// The database.
+/// Declaration of the database.
 pub const DATABASE: Database = Database { name: "OVN_Southbound", modules: &[TABLES] };
 
 tables! {
-    /// The one row of settings, and of how far northd is.
+    /// Settings, and northd's progress; one row.
     table SbGlobal = "SB_Global" {
-        /// The northbound `nb_cfg` that this database has been filled for.
+        /// Northbound `nb_cfg` that this database includes.
         nb_cfg: i64 where observed;
         /// Whether tunnels are encrypted.
         ipsec: bool where observed;
         /// Settings for the chassis, copied by northd.
         options: StringMap where observed;
-        /// Where the server listens and connects to.
+        /// Listeners and outgoing connections of the server.
         connections: BTreeSet<Uuid>;
-        /// Whatever others want to remember here.
+        /// Keys of clients.
         external_ids: StringMap;
     }
 
-    /// One way to reach the server, or to be reached by it.
+    /// A listener or an outgoing connection of the server.
     table Connection = "Connection" {
         /// Such as `pssl:9642:[::]`.
         target: String;
-        /// Milliseconds of silence after which a peer is asked whether it lives; 0 is never.
+        /// Inactivity probe in ms; 0 disables it.
         inactivity_probe: Option<i64>;
-        /// Milliseconds between two attempts, at most.
+        /// Largest backoff between attempts, in ms.
         max_backoff: Option<i64>;
-        /// Whether peers may only read.
+        /// Whether clients are read-only.
         read_only: bool;
-        /// What peers may write, such as `ovn-controller`; empty is everything.
+        /// RBAC role of clients, such as `ovn-controller`; empty: everything.
         role: String;
-        /// Whether somebody is connected.
+        /// Whether a client is connected.
         is_connected: bool where observed;
-        /// What the server says of it.
+        /// Status reported by the server.
         status: StringMap where observed;
         /// Such as the DSCP of its packets.
         other_config: StringMap;
-        /// Who owns it.
+        /// Keys of clients, such as the row's owner.
         external_ids: StringMap;
     }
 
-    /// A machine that takes part, as its ovn-controller tells. Only one that is gone for good is deleted by us.
+    /// A host with ovn-controller, which writes this row.
     table Chassis = "Chassis" {
-        /// Its `system-id`, unique.
+        /// `system-id`, unique.
         name: String;
-        /// Its host name.
+        /// Host name.
         hostname: String;
-        /// How others reach it by tunnel.
+        /// Tunnel endpoints.
         encaps: BTreeSet<Uuid>;
-        /// What it says of itself, such as `ovn-bridge-mappings` and `datapath-type`.
+        /// Reported settings, such as `ovn-bridge-mappings` and `datapath-type`.
         other_config: StringMap;
-        /// Whatever others want to remember here.
+        /// Keys of clients.
         external_ids: StringMap;
     }
 
-    /// What a chassis changes often, apart from what all others watch.
+    /// Frequently changing columns of a chassis, separate from those that all chassis monitor.
     table ChassisPrivate = "Chassis_Private" {
-        /// The chassis' name, unique.
+        /// Name of the chassis, unique.
         name: String;
-        /// The chassis; none if it is gone.
+        /// The chassis; none if it was deleted.
         chassis: Option<Uuid>;
-        /// The northbound `nb_cfg` that its flows have reached.
+        /// Northbound `nb_cfg` that its flows include.
         nb_cfg: i64 where observed;
-        /// When that was, in milliseconds since 1970.
+        /// Time of that, in ms since 1970.
         nb_cfg_timestamp: i64 where observed;
-        /// Whatever others want to remember here.
+        /// Keys of clients.
         external_ids: StringMap;
     }
 
-    /// One end of tunnels.
+    /// A tunnel endpoint.
     table Encap = "Encap" {
-        /// The tunnel's kind.
+        /// Tunnel type.
         kind: String as "type" where choices = ["geneve"];
-        /// Its address.
+        /// IP address.
         ip: String;
         /// Such as `csum`.
         options: StringMap;
-        /// The chassis' name.
+        /// Name of the chassis.
         chassis_name: String;
     }
 
-    /// A logical port, and the chassis that has it.
+    /// A logical port and its chassis.
     table PortBinding = "Port_Binding" {
-        /// The logical port's name, unique.
+        /// Name of the logical port, unique.
         logical_port: String;
         /// Empty for a pod; else `patch`, `l3gateway`, `chassisredirect`, …
         kind: String as "type";
-        /// The switch or router that it belongs to.
+        /// Its switch or router.
         datapath: Uuid;
-        /// Its number within that.
+        /// Tunnel key within the datapath.
         tunnel_key: i64;
-        /// The chassis that has it.
+        /// The chassis that claimed it.
         chassis: Option<Uuid>;
-        /// The end of tunnels that it is reached by, where the chassis has several.
+        /// Tunnel endpoint, if the chassis has several.
         encap: Option<Uuid>;
-        /// Whether its flows are there.
+        /// Whether its flows are installed.
         up: Option<bool>;
-        /// Its addresses.
+        /// Addresses.
         mac: BTreeSet<String>;
-        /// The addresses that the chassis announces for it.
+        /// NAT addresses that the chassis announces.
         nat_addresses: BTreeSet<String>;
         /// By type.
         options: StringMap;
@@ -119,43 +119,43 @@ tables! {
 
     /// A logical switch or router.
     table DatapathBinding = "Datapath_Binding" {
-        /// Its number in tunnels, unique.
+        /// Tunnel key, unique.
         tunnel_key: i64;
-        /// Names it: `name`, and `logical-switch` or `logical-router` with the northbound identity.
+        /// `name`, and `logical-switch` or `logical-router` with the northbound uuid.
         external_ids: StringMap;
     }
 
-    /// A neighbour that was learned.
+    /// A learned neighbour.
     table MacBinding = "MAC_Binding" {
-        /// The router port.
+        /// Name of the router port.
         logical_port: String;
-        /// The neighbour's address.
+        /// IP address of the neighbour.
         ip: String;
-        /// Its MAC.
+        /// MAC address.
         mac: String;
-        /// When it was learned or used last, in milliseconds since 1970.
+        /// Time of learning or last use, in ms since 1970.
         timestamp: i64 where feature = MacBindingAging;
-        /// The router.
+        /// Datapath of the router.
         datapath: Uuid;
     }
 
-    /// A step of a packet's way through a switch or router: to trace and to count, never to write.
+    /// A logical flow; read only for tracing and counting.
     table LogicalFlow = "Logical_Flow" {
-        /// The switch or router, if only one has it.
+        /// Datapath, if only one has it.
         logical_datapath: Option<Uuid>;
-        /// Those that share it.
+        /// Datapaths that share it.
         logical_dp_group: Option<Uuid>;
-        /// Before or after the choice of the way out.
+        /// `ingress` or `egress`.
         pipeline: String where choices = ["ingress", "egress"];
-        /// Its place in the pipeline.
+        /// Table of the pipeline.
         table_id: i64;
-        /// The highest that matches acts.
+        /// The highest-priority match applies.
         priority: i64;
-        /// Which packets.
+        /// Match expression.
         matching: String as "match";
-        /// What happens to them.
+        /// Action on matching packets.
         actions: String;
-        /// What made it, such as `stage-name` and `stage-hint`.
+        /// Origin, such as `stage-name` and `stage-hint`.
         external_ids: StringMap;
     }
 }

@@ -1,4 +1,4 @@
-//! What every row type is: a table's name, its columns, and the way to the database's values and back.
+//! Row types: table, columns, and conversion to and from the database's values.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,47 +14,47 @@ use ovsdb::uuid::Uuid;
 use crate::feature::Feature;
 use crate::value::{AtomValue, ColumnValue, Shape};
 
-/// A row of one table. Its identity is not part of it: two rows with the same values are equal.
+/// A row of a table, without its uuid: rows with the same values are equal.
 pub trait TableRow: Clone + fmt::Debug + Default + Eq + Hash + Send + Sync + 'static {
-    /// The table's name.
+    /// Name of the table.
     const TABLE: &'static str;
-    /// The columns that we know, in the order of their declaration. The server may have more, or lack some.
+    /// Declared columns in order. The server may have more, or lack some.
     const COLUMNS: &'static [&'static str];
-    /// What of it a server must have.
+    /// Requirements on the server's schema.
     const DECLARATION: TableDeclaration;
 
     /// All columns.
     fn to_row(&self) -> Row;
 
-    /// The columns that are not the default: for an insert, or where a server may lack the others.
+    /// Columns with values other than the default: for an insert, or if the server may lack the others.
     fn to_sparse_row(&self) -> Row;
 
-    /// Reads a row from its columns; one that is not there has its default.
+    /// Converts from columns; a missing one has its default.
     fn read<D: Borrow<Datum>>(uuid: Uuid, column: impl FnMut(&'static str) -> Option<D>) -> Result<Self, ReadError>;
 
-    /// Reads a row from values by name.
+    /// Converts from values by column name.
     fn from_values(uuid: Uuid, values: &RowValues) -> Result<Self, ReadError> {
         Self::read(uuid, |column| values.get(column))
     }
 }
 
-/// A column whose value has another shape than declared.
+/// A value of another type than declared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{table}.{column} of row {row} must be {expected}, not {found}")]
 pub struct ReadError {
-    /// The table.
+    /// Name of the table.
     pub table: &'static str,
-    /// The row's identity.
+    /// Uuid of the row.
     pub row: Uuid,
-    /// The column.
+    /// Name of the column.
     pub column: &'static str,
-    /// What it should have been.
+    /// Declared type.
     pub expected: Shape,
-    /// What it was.
+    /// Actual value, truncated.
     pub found: String,
 }
 
-/// Reads one column; what `tables!` makes for each field.
+/// Converts one column; used by `tables!` for each field.
 pub(crate) fn read_column<T: ColumnValue>(
     table: &'static str,
     row: Uuid,
@@ -65,7 +65,7 @@ pub(crate) fn read_column<T: ColumnValue>(
     T::from_datum(datum).ok_or_else(|| ReadError { table, row, column, expected: T::SHAPE, found: shortened(datum) })
 }
 
-/// A message shall not be as long as the largest set.
+/// Truncates large values for messages.
 fn shortened(datum: &Datum) -> String {
     const LONGEST: usize = 80;
     let text = format!("{datum:?}");
@@ -75,55 +75,55 @@ fn shortened(datum: &Datum) -> String {
     }
 }
 
-/// A table as declared.
+/// Declaration of a table.
 #[derive(Debug, Clone, Copy)]
 pub struct TableDeclaration {
     /// Its name.
     pub name: &'static str,
-    /// What is off where the server lacks it.
+    /// The feature that is off if the server lacks it.
     pub feature: Feature,
-    /// Its columns.
+    /// Declared columns.
     pub columns: &'static [ColumnDeclaration],
-    /// Reads values as the row type and writes them again: for code that goes over all tables.
+    /// Converts values to the row type and back: for code that iterates over all tables.
     pub rewrite: fn(Uuid, &RowValues) -> Result<Rewritten, ReadError>,
 }
 
-/// A row that went through its type.
+/// A row converted to its type and back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rewritten {
     /// All columns.
     pub full: Row,
-    /// Those that are not the default.
+    /// Columns with values other than the default.
     pub sparse: Row,
 }
 
-/// Reads values as a row type and writes them again.
+/// Converts values to a row type and back.
 pub(crate) fn rewrite<R: TableRow>(uuid: Uuid, values: &RowValues) -> Result<Rewritten, ReadError> {
     let row = R::from_values(uuid, values)?;
     Ok(Rewritten { full: row.to_row(), sparse: row.to_sparse_row() })
 }
 
-/// A column as declared.
+/// Declaration of a column.
 #[derive(Debug, Clone, Copy)]
 pub struct ColumnDeclaration {
     /// Its name.
     pub name: &'static str,
-    /// What it must look like.
+    /// Required type.
     pub shape: Shape,
-    /// What is off where the server lacks it; the table's feature, unless it says otherwise.
+    /// The feature that is off if the server lacks it; `None`: that of the table.
     pub feature: Option<Feature>,
-    /// Whether OVN or Open vSwitch tell something in it, so that we only read it.
+    /// Whether OVN or Open vSwitch writes it, so that it is only read here.
     pub observed: bool,
-    /// Strings that we write into it, where the server allows some only.
+    /// Values that the server must allow, for an enum.
     pub choices: &'static [Choice],
 }
 
-/// A string that a column must allow.
+/// A value that a column must allow.
 #[derive(Debug, Clone, Copy)]
 pub struct Choice {
-    /// The string.
+    /// The value.
     pub word: &'static str,
-    /// What is off where the server does not allow it; the column's feature, unless it says otherwise.
+    /// The feature that is off if the server does not allow it; `None`: that of the column.
     pub feature: Option<Feature>,
 }
 
@@ -132,7 +132,7 @@ impl ColumnDeclaration {
         Self { name, shape, feature: None, observed: false, choices: &[] }
     }
 
-    /// All that is off where a server lacks it, in a table of this feature: its own, and those of its choices.
+    /// All features that are off if a server lacks the column: its own, and those of its choices.
     pub fn features(&self, table: Feature) -> impl Iterator<Item = Feature> + use<> {
         let own = self.feature.unwrap_or(table);
         self.choices.iter().map(move |choice| choice.feature.unwrap_or(own)).chain([own])
@@ -154,7 +154,7 @@ impl ColumnDeclaration {
     }
 }
 
-/// A column by its type: mutations and conditions that cannot name what is not there.
+/// A typed column: builds conditions and mutations with the correct name and type.
 pub struct Column<R, T> {
     name: &'static str,
     marker: PhantomData<fn() -> (R, T)>,
@@ -170,52 +170,52 @@ impl<R: TableRow, T: ColumnValue> Column<R, T> {
         self.name
     }
 
-    /// The rows that have exactly this value.
+    /// Matches rows with exactly this value.
     pub fn equals(&self, value: &T) -> Condition {
         Condition::new(self.name, Function::Equal, value.to_datum())
     }
 
-    /// A row with this value alone, for an update of one column.
+    /// A row with only this value, to update one column.
     pub fn row(&self, value: &T) -> Row {
         Row::new().set(self.name, value.to_datum())
     }
 }
 
 impl<R: TableRow, T: AtomValue> Column<R, BTreeSet<T>> {
-    /// Adds members.
+    /// Adds members to the set.
     pub fn insert(&self, members: impl IntoIterator<Item = T>) -> Mutation {
         Mutation::new(self.name, Mutator::Insert, members.into_iter().collect::<BTreeSet<T>>().to_datum())
     }
 
-    /// Takes members out.
+    /// Removes members from the set.
     pub fn remove(&self, members: impl IntoIterator<Item = T>) -> Mutation {
         Mutation::new(self.name, Mutator::Delete, members.into_iter().collect::<BTreeSet<T>>().to_datum())
     }
 
-    /// The rows that have this member.
+    /// Matches rows with this member.
     pub fn includes(&self, member: &T) -> Condition {
         Condition::new(self.name, Function::Includes, member.to_atom())
     }
 }
 
 impl<R: TableRow, K: AtomValue, V: AtomValue> Column<R, BTreeMap<K, V>> {
-    /// Adds pairs; a key that is there already keeps its value.
+    /// Adds pairs; an existing key keeps its value.
     pub fn insert(&self, pairs: impl IntoIterator<Item = (K, V)>) -> Mutation {
         Mutation::new(self.name, Mutator::Insert, pairs.into_iter().collect::<BTreeMap<K, V>>().to_datum())
     }
 
-    /// Takes keys out, whatever their values.
+    /// Removes keys.
     pub fn remove(&self, keys: impl IntoIterator<Item = K>) -> Mutation {
         Mutation::new(self.name, Mutator::Delete, keys.into_iter().collect::<BTreeSet<K>>().to_datum())
     }
 
-    /// The rows that have this pair.
+    /// Matches rows with this pair.
     pub fn includes(&self, key: K, value: V) -> Condition {
         Condition::new(self.name, Function::Includes, BTreeMap::from([(key, value)]).to_datum())
     }
 }
 
-// By hand, because a column can be copied whatever its types are.
+// Not derived: a column is Copy even if its types are not.
 impl<R, T> Clone for Column<R, T> {
     fn clone(&self) -> Self {
         *self
@@ -237,7 +237,7 @@ mod tests {
     use ovsdb::datum::Atom;
 
     #[test]
-    fn a_wrong_value_is_told_with_table_row_column_and_both_shapes() {
+    fn a_value_of_the_wrong_type_is_reported_with_its_location_and_both_types() {
         let uuid = Uuid::from_bytes([7; 16]);
         let row = Row::new().set("tag", Atom::String("seven".into()));
         let error = LogicalSwitchPort::from_values(uuid, &row.0).unwrap_err();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_wrong_value_makes_no_large_message() {
+    fn a_large_value_is_truncated_in_the_message() {
         let many = Datum::set((0..1000).map(|number| Atom::String(format!("é{number}").as_str().into())));
         let row = Row::new().set("name", many);
         let message = LogicalSwitchPort::from_values(Uuid::ZERO, &row.0).unwrap_err().to_string();

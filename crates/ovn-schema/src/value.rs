@@ -1,4 +1,4 @@
-//! Rust types that a column can have, and how they become the database's values and back.
+//! Rust types of columns, and their conversion to and from the database's values.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -7,58 +7,58 @@ use ovsdb::datum::{Atom, AtomicType, Datum};
 use ovsdb::schema::ColumnType;
 use ovsdb::uuid::Uuid;
 
-/// A map of strings: what `external_ids`, `options` and their like are.
+/// A map of strings, as `external_ids` and `options`.
 pub type StringMap = BTreeMap<String, String>;
 
-/// A type of one atom. Reals are not among them: no column of these databases is one.
+/// Rust type of an atom. No column of these databases is a real.
 pub trait AtomValue: Clone + Ord {
-    /// The database's kind for it.
+    /// Its OVSDB type.
     const KIND: AtomicType;
 
-    /// The atom.
+    /// Converts to an atom.
     fn to_atom(&self) -> Atom;
 
-    /// The value of an atom, if it is of this kind.
+    /// Converts from an atom; `None` if it has another type.
     fn from_atom(atom: &Atom) -> Option<Self>;
 }
 
-/// A type of a whole column.
+/// Rust type of a column.
 pub trait ColumnValue: Default + PartialEq {
-    /// What the server's column must look like to hold it.
+    /// Type that the server's column must have.
     const SHAPE: Shape;
 
-    /// What the database holds for it.
+    /// Converts to a datum.
     fn to_datum(&self) -> Datum;
 
-    /// The value of what the database holds, if it has this shape.
+    /// Converts from a datum; `None` if it has another shape.
     fn from_datum(datum: &Datum) -> Option<Self>;
 }
 
-/// What a column must look like to hold values of a Rust type.
+/// Type of a column, without constraints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shape {
-    /// The kind of its atoms, or of its keys.
+    /// Type of the atoms, or of the keys.
     pub key: AtomicType,
-    /// The kind of a map's values.
+    /// Type of a map's values.
     pub value: Option<AtomicType>,
-    /// How many there can be.
+    /// How many atoms or pairs are possible.
     pub holds: Holds,
 }
 
-/// How many atoms or pairs a column holds.
+/// Number of atoms or pairs of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Holds {
     /// Exactly one.
     One,
-    /// None or one.
+    /// An optional value.
     AtMostOne,
-    /// Any number.
+    /// A set or a map.
     Many,
 }
 
 impl Shape {
-    /// Whether a server's column holds every value of this shape and no other. How few and how many a set may have is
-    /// the server's to say, as long as more than one is allowed: those limits change between versions.
+    /// Whether a server's column has this shape. Bounds of sets are ignored as long as more than one member is allowed:
+    /// they change between versions.
     pub fn fits(&self, column: &ColumnType) -> bool {
         let kinds = column.key.atomic == self.key && column.value.as_ref().map(|value| value.atomic) == self.value;
         let number = match self.holds {
@@ -69,7 +69,7 @@ impl Shape {
         kinds && number
     }
 
-    /// The shape that a server's column has.
+    /// The shape of a server's column.
     pub fn of(column: &ColumnType) -> Self {
         let holds = match (column.min, column.max) {
             (1, Some(1)) => Holds::One,
@@ -93,7 +93,7 @@ impl fmt::Display for Shape {
     }
 }
 
-/// An atom, and the column of exactly one of it.
+/// Implements an atom, and the column of exactly one of it.
 macro_rules! atom {
     ($type:ty, $kind:ident, $to:expr, $from:expr) => {
         impl AtomValue for $type {
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_fits_what_can_hold_all_its_values_and_no_others() {
+    fn a_shape_fits_columns_of_the_same_type() {
         use AtomicType::{Integer, String as Text};
         let one = column(Text, None, 1, Some(1));
         let optional = column(Text, None, 0, Some(1));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_another_shape_is_no_value() {
+    fn a_datum_of_another_shape_is_rejected() {
         let text = Datum::One(Atom::String("a".into()));
         assert_eq!(String::from_datum(&text).as_deref(), Some("a"));
         assert_eq!(i64::from_datum(&text), None);
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(Option::<String>::from_datum(&Datum::set(["a", "b"].map(|text| Atom::String(text.into())))), None);
         assert_eq!(BTreeSet::<String>::from_datum(&Datum::map([])), None);
         assert_eq!(StringMap::from_datum(&Datum::Empty), None);
-        // A name within a transaction is no identity yet.
+        // A named uuid is not a uuid.
         assert_eq!(Uuid::from_datum(&Datum::One(Atom::Named("row".into()))), None);
     }
 }

@@ -1,8 +1,8 @@
-//! Which build this is.
+//! Version and commit of this build.
 
-/// The version of the workspace.
+/// Version of the workspace.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// The commit that the binary was built from; `-dirty` if something was changed since, `unknown` outside a checkout.
+/// Commit of the build; with `-dirty` if files were changed, `unknown` outside a checkout.
 pub const COMMIT: &str = env!("OVNKUBE_COMMIT");
-/// Both, as `--version` shows them.
+/// As `--version` shows it.
 pub const VERSION_AND_COMMIT: &str = concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("OVNKUBE_COMMIT"), ")");

@@ -1,48 +1,48 @@
-//! What can go wrong, each as one line that names the thing and the remedy.
+//! Errors, each one line with its remedy.
 
 use std::io;
 use std::net::SocketAddr;
 
-/// Why telemetry could not start, or a log filter was refused.
+/// Why telemetry could not start, or a log filter was rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Somebody else listens on the address.
+    /// Another process listens on the address.
     #[error(
-        "cannot listen on {address}: the address is already in use; hint: stop the process that holds it, or choose another address with {setting}"
+        "cannot listen on {address}: the address is already in use; hint: stop the process that uses it, or choose another address with {setting}"
     )]
     AddressInUse {
-        /// The address that was asked for.
+        /// Configured address.
         address: SocketAddr,
-        /// The setting that changes it.
+        /// Name of the setting that changes it.
         setting: String,
     },
-    /// The address cannot be listened on for another reason.
+    /// Any other reason.
     #[error("cannot listen on {address}: {source}; hint: choose another address with {setting}")]
     Listen {
-        /// The address that was asked for.
+        /// Configured address.
         address: SocketAddr,
-        /// The setting that changes it.
+        /// Name of the setting that changes it.
         setting: String,
-        /// What the kernel said.
+        /// Cause.
         source: io::Error,
     },
-    /// The filter is not one that the logs understand.
+    /// Invalid log filter.
     #[error(
         "bad log filter {filter:?}: {reason}; hint: give a level (off, error, warn, info, debug, trace) or directives such as info,ovsdb=debug"
     )]
     Filter {
-        /// The filter as it was given.
+        /// As given.
         filter: String,
-        /// What is wrong with it.
+        /// Cause.
         reason: String,
     },
-    /// The format is not one that the logs can be written in.
+    /// Unknown log format.
     #[error("bad log format {0:?}; hint: give auto, human or json")]
     Format(String),
-    /// A process has one place for its logs.
+    /// Logs can be set up once per process.
     #[error("logs were already set up in this process; hint: set them up once, before everything else")]
     LogsAlreadySetUp,
-    /// The thread, its runtime or its signal handlers could not be made.
+    /// The thread, its runtime or its signal handlers could not be created.
     #[error("cannot start the telemetry thread: {0}; hint: check the process's limits (threads, open files)")]
     Thread(#[source] io::Error),
 }

@@ -1,8 +1,8 @@
-//! Whether a role is ready for work, and whether it is alive.
+//! Readiness and liveness of a role.
 //!
-//! *Ready* means that every condition the role declared holds. *Alive* means that every heartbeat came
-//! within its time: a heartbeat belongs to work that succeeds ("commits"), not to a state that is held
-//! (a lease), so that a role which is stuck while it holds everything is still found out.
+//! *Ready*: every condition that the role declared is true. *Alive*: every heartbeat came within its
+//! time. A heartbeat belongs to work that succeeds ("commits"), not to a state (a Lease), so that a role
+//! that is stuck is detected.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 type Clock = dyn Fn() -> Instant + Send + Sync;
 
-/// What a role has declared about itself; clones share it.
+/// Conditions and heartbeats of a role; clones share them.
 #[derive(Clone)]
 pub struct Health {
     state: Arc<Mutex<State>>,
@@ -22,7 +22,7 @@ pub struct Health {
 
 #[derive(Debug, Default)]
 struct State {
-    /// `Some(reason)` while the condition does not hold.
+    /// `Some(reason)` while the condition is false.
     conditions: BTreeMap<String, Option<String>>,
     heartbeats: BTreeMap<String, Pulse>,
     stopping: bool,
@@ -35,23 +35,23 @@ struct Pulse {
     last: Option<Instant>,
 }
 
-/// What a probe is told; the body of `/readyz` and `/livez`.
+/// Body of `/readyz` and `/livez`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Whether every check holds.
+    /// Whether every check passes.
     pub ok: bool,
-    /// Each condition or heartbeat.
+    /// One per condition or heartbeat.
     pub checks: Vec<Check>,
 }
 
 /// One line of a [`Report`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
-    /// The condition's or heartbeat's name.
+    /// Name of the condition or heartbeat.
     pub name: String,
-    /// Whether it holds.
+    /// Whether it passes.
     pub ok: bool,
-    /// Why it does not hold, or what is known about it.
+    /// Why it fails, or details.
     pub reason: String,
 }
 
@@ -82,20 +82,19 @@ impl Default for Health {
 }
 
 impl Health {
-    /// Health that reads the time from `clock`, so that a test can let time pass by itself.
+    /// With another clock, for tests.
     pub fn with_clock(clock: impl Fn() -> Instant + Send + Sync + 'static) -> Self {
         Self { state: Arc::default(), clock: Arc::new(clock) }
     }
 
-    /// Declares a condition of readiness, not ready until its handle says so. The same name gives the same
-    /// condition.
+    /// Declares a condition of readiness, false until its handle sets it. The same name returns the same condition.
     pub fn condition(&self, name: impl Into<String>) -> Condition {
         let name = name.into();
         self.lock().conditions.entry(name.clone()).or_insert_with(|| Some("not reported yet".to_owned()));
         Condition { health: self.clone(), name }
     }
 
-    /// Declares work that must succeed at least once in `maximum_age`, counted from now.
+    /// Declares work that must succeed at least once per `maximum_age`, from now on.
     pub fn heartbeat(&self, name: impl Into<String>, maximum_age: Duration) -> Heartbeat {
         let name = name.into();
         let last = Some((self.clock)());
@@ -103,12 +102,12 @@ impl Health {
         Heartbeat { health: self.clone(), name }
     }
 
-    /// From now on the role is not ready, whatever its conditions say: it is going away.
+    /// The role is shutting down: not ready from now on, whatever its conditions.
     pub(crate) fn set_stopping(&self) {
         self.lock().stopping = true;
     }
 
-    /// Whether the role can take work, condition by condition.
+    /// The state of each condition.
     #[must_use]
     pub fn readiness(&self) -> Report {
         let state = self.lock();
@@ -122,7 +121,7 @@ impl Health {
             })
             .collect();
         if checks.is_empty() {
-            // A probe may come before the role has said what it waits for: that is not yet "ready".
+            // A probe may come before the first condition is declared.
             checks.push(failed("startup", "no condition declared yet"));
         }
         if state.stopping {
@@ -131,7 +130,7 @@ impl Health {
         Report::of(checks)
     }
 
-    /// Whether the role's work goes on, heartbeat by heartbeat.
+    /// The state of each heartbeat.
     #[must_use]
     pub fn liveness(&self) -> Report {
         let now = (self.clock)();
@@ -141,7 +140,7 @@ impl Health {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Each change is one assignment, so a thread that died while it held the lock left nothing half done.
+        // Each change is one assignment, so a panicked thread cannot leave it inconsistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -174,7 +173,7 @@ fn failed(name: &str, reason: &str) -> Check {
     Check { name: name.to_owned(), ok: false, reason: reason.to_owned() }
 }
 
-/// A condition of readiness; clones speak for the same one.
+/// Handle of a condition of readiness; clones share it.
 #[derive(Debug, Clone)]
 pub struct Condition {
     health: Health,
@@ -182,18 +181,18 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// The condition holds.
+    /// Sets the condition to true.
     pub fn ready(&self) {
         self.health.lock().conditions.insert(self.name.clone(), None);
     }
 
-    /// The condition does not hold; `why` is what a probe is told.
+    /// Sets the condition to false; `/readyz` shows the reason.
     pub fn not_ready(&self, why: impl Into<String>) {
         self.health.lock().conditions.insert(self.name.clone(), Some(why.into()));
     }
 }
 
-/// A sign of life; clones speak for the same one. When nobody beats any more, the role is not alive.
+/// Handle of a heartbeat; clones share it. Without beats, `/livez` fails.
 #[derive(Debug, Clone)]
 pub struct Heartbeat {
     health: Health,
@@ -201,13 +200,13 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// The work succeeded just now.
+    /// The work succeeded.
     pub fn beat(&self) {
         let now = (self.health.clock)();
         self.set(Some(now));
     }
 
-    /// No beat is expected until the next one comes: a standby that waits for its turn has no work to do.
+    /// Expects no beat until the next one: a standby has no work.
     pub fn pause(&self) {
         self.set(None);
     }
@@ -225,7 +224,7 @@ mod tests {
 
     use super::*;
 
-    /// Health whose time stands still until the test moves it, in seconds.
+    /// Health with a manual clock, in seconds.
     fn health_with_seconds() -> (Health, Arc<AtomicU64>) {
         let seconds = Arc::new(AtomicU64::new(0));
         let (start, read) = (Instant::now(), Arc::clone(&seconds));
@@ -234,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn ready_only_when_every_condition_is() {
+    fn ready_only_if_every_condition_is_true() {
         let health = Health::default();
         assert!(!health.readiness().ok, "nothing is declared yet");
         let north = health.condition("northbound");
@@ -257,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn stopping_beats_every_condition() {
+    fn shutdown_overrides_every_condition() {
         let health = Health::default();
         health.condition("northbound").ready();
         health.set_stopping();
@@ -267,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_heartbeat_goes_stale_and_comes_back() {
+    fn a_heartbeat_becomes_stale_and_recovers() {
         let (health, seconds) = health_with_seconds();
         let commits = health.heartbeat("commits", Duration::from_secs(30));
         seconds.store(30, Ordering::Relaxed);

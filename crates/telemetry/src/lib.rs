@@ -1,7 +1,7 @@
-//! What every long-running role needs around its own work: logs, metrics, health and a graceful stop.
+//! Logs, metrics, health endpoints and graceful shutdown of long-running roles.
 //!
 //! A role is one process (the controller, a node agent, the lab's keeper). It starts a [`Telemetry`],
-//! tells it what it knows, and waits for the [`Shutdown`]:
+//! reports its state to it, and waits for the [`Shutdown`]:
 //!
 //! ```text
 //!   role ── health().condition("northbound").ready() ──▶ Health ──▶ GET /readyz
@@ -11,8 +11,8 @@
 //!   SIGTERM, SIGINT ──▶ readiness "stopping" ──▶ Shutdown::wait() ──▶ role ends ──▶ Telemetry::stop()
 //! ```
 //!
-//! The endpoints and the signals live on a thread of their own, so a role that is busy (or not async at
-//! all) still answers its probes, and a probe that fails says what is wrong instead of timing out.
+//! Endpoints and signals have their own thread, so a busy (or synchronous) role still answers probes, and a failing
+//! probe shows the reason instead of timing out.
 //! Short commands use [`init_logs`] alone.
 
 pub mod build;

@@ -1,5 +1,4 @@
-//! Structured logs on stderr: for people on a terminal, JSON elsewhere, with a level that can change while
-//! the process runs.
+//! Structured logs on stderr: text on a terminal, JSON elsewhere. The level can be changed at run time.
 
 use std::fmt;
 use std::io::{self, IsTerminal as _};
@@ -12,20 +11,20 @@ use tracing_subscriber::{EnvFilter, Registry, reload};
 
 use crate::Error;
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// Human when stderr is a terminal, JSON otherwise.
+    /// Human if stderr is a terminal, else JSON.
     #[default]
     Auto,
-    /// Lines for people; in colour when stderr is a terminal and `NO_COLOR` is unset.
+    /// Text; coloured if stderr is a terminal and `NO_COLOR` is unset.
     Human,
-    /// One JSON object a line, for log collectors.
+    /// One JSON object per line.
     Json,
 }
 
 impl LogFormat {
-    /// Every format's name, in the order that help shows them.
+    /// Names of the formats, in the order of the help text.
     pub const NAMES: [&str; 3] = ["auto", "human", "json"];
 
     fn is_json(self, stderr_is_terminal: bool) -> bool {
@@ -50,12 +49,12 @@ impl FromStr for LogFormat {
     }
 }
 
-/// What to log, and how it looks.
+/// Filter and format of the logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogOptions {
     /// A level, or directives in the syntax of `EnvFilter`: `info,ovsdb=debug`.
     pub filter: String,
-    /// How lines look.
+    /// Format of the lines.
     pub format: LogFormat,
 }
 
@@ -65,19 +64,19 @@ impl Default for LogOptions {
     }
 }
 
-/// The filter of the running process: shown, and changed, at run time.
+/// Handle of the process's log filter.
 #[derive(Clone)]
 pub struct LogLevel(reload::Handle<EnvFilter, Registry>);
 
 impl LogLevel {
-    /// The filter now in force.
+    /// The current filter.
     #[must_use]
     pub fn get(&self) -> String {
-        // The handle fails only when the subscriber is gone, and then nothing is logged.
+        // Fails only if the subscriber was dropped, and then nothing is logged.
         self.0.with_current(ToString::to_string).unwrap_or_else(|_| "off".to_owned())
     }
 
-    /// Puts another filter in force; a bad one is refused and the old one stays.
+    /// Sets another filter; an invalid one is rejected and the old one stays.
     pub fn set(&self, filter: &str) -> Result<(), Error> {
         let parsed = parse_filter(filter)?;
         self.0.reload(parsed).map_err(|error| Error::Filter { filter: filter.to_owned(), reason: error.to_string() })
@@ -90,11 +89,11 @@ impl fmt::Debug for LogLevel {
     }
 }
 
-/// Sends this process's logs to stderr. Once a process; the handle changes the level later.
+/// Sets up logs on stderr, once per process; the handle changes the level later.
 pub fn init_logs(options: &LogOptions) -> Result<LogLevel, Error> {
     let (filter, handle) = reload::Layer::new(parse_filter(&options.filter)?);
     let stderr_is_terminal = io::stderr().is_terminal();
-    // A closed stderr must not end the process, so the layer keeps its own write errors to itself.
+    // A closed stderr must not end the process, so write errors are ignored.
     let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).log_internal_errors(false);
     let lines = if options.format.is_json(stderr_is_terminal) {
         lines.json().flatten_event(true).boxed()
@@ -105,7 +104,7 @@ pub fn init_logs(options: &LogOptions) -> Result<LogLevel, Error> {
     Ok(LogLevel(handle))
 }
 
-/// Whether the filter would be accepted, for those who check a configuration without starting anything.
+/// Checks a filter without setting it.
 pub fn check_filter(filter: &str) -> Result<(), Error> {
     parse_filter(filter).map(drop)
 }
@@ -122,8 +121,8 @@ fn parse_filter(filter: &str) -> Result<EnvFilter, Error> {
     if filter.chars().any(char::is_control) {
         return Err(refuse("it has control characters".to_owned()));
     }
-    // EnvFilter takes a bare word for a target at level trace: a mistyped level would silence everything
-    // else. Targets must therefore be written out, as target=level.
+    // EnvFilter takes a bare word as a target at level trace: a misspelt level would silence everything
+    // else. Targets must therefore be written as target=level.
     for directive in filter.split(',').map(str::trim) {
         let is_bare_word = directive.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-' || c == ':');
         let is_level = !directive.is_empty() && directive.parse::<LevelFilter>().is_ok();
@@ -138,7 +137,7 @@ fn parse_filter(filter: &str) -> Result<EnvFilter, Error> {
 pub(crate) mod tests {
     use super::*;
 
-    /// A level handle whose filter judges nothing, for tests of those who only hold it.
+    /// A handle whose filter is not used by any subscriber.
     pub(crate) fn detached_level(filter: &str) -> (LogLevel, impl Sized + use<>) {
         let (layer, handle) = reload::Layer::new(parse_filter(filter).unwrap());
         (LogLevel(handle), layer)
@@ -152,7 +151,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_refused_filter_is_named_with_its_remedy() {
+    fn an_invalid_filter_is_rejected_with_its_remedy() {
         for (filter, reason) in [
             ("", "it is empty"),
             ("inof", "\"inof\" is not a level"),
@@ -169,7 +168,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_bad_level_leaves_the_old_one() {
+    fn an_invalid_level_does_not_replace_the_old_one() {
         let (level, _layer) = detached_level("info");
         assert!(level.set("loud").is_err());
         assert_eq!(level.get(), "info");
@@ -178,7 +177,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn formats_are_read_from_their_names() {
+    fn formats_are_parsed_from_their_names() {
         for name in LogFormat::NAMES {
             name.parse::<LogFormat>().unwrap();
         }

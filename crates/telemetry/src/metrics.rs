@@ -1,4 +1,4 @@
-//! The registry of a role's metrics, with the ones that every role has.
+//! The metrics registry of a role, with the metrics that every role has.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,31 +9,31 @@ use prometheus_client::registry::Registry;
 
 use crate::process::ProcessCollector;
 
-/// The type that the text of [`Metrics::text`] is served with.
+/// Content type of [`Metrics::text`].
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What `/metrics` shows; clones share the registry.
+/// Registry of `/metrics`; clones share it.
 #[derive(Debug, Clone)]
 pub struct Metrics(Arc<Mutex<Registry>>);
 
 impl Metrics {
-    /// A registry with `ovnkube_build_info` and the process's own numbers in it.
+    /// With `ovnkube_build_info` and the process metrics.
     #[must_use]
     pub fn new(role: &str, version: &str, commit: &str) -> Self {
         let mut registry = Registry::default();
         let build =
             Info::new(vec![("version", version.to_owned()), ("commit", commit.to_owned()), ("role", role.to_owned())]);
-        registry.register("ovnkube_build", "What this process was built from, and its role", build);
+        registry.register("ovnkube_build", "Version and commit of this process, and its role", build);
         registry.register_collector(Box::new(ProcessCollector::default()));
         Self(Arc::new(Mutex::new(registry)))
     }
 
-    /// Lets a role register its metrics, under names (and prefixes) of its own.
+    /// Access for a role to register its metrics.
     pub fn with<T>(&self, register: impl FnOnce(&mut Registry) -> T) -> T {
         register(&mut self.lock())
     }
 
-    /// Every metric, in the OpenMetrics text format.
+    /// All metrics in the OpenMetrics text format.
     pub fn text(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         encode(&mut text, &self.lock())?;
@@ -41,7 +41,7 @@ impl Metrics {
     }
 
     fn lock(&self) -> MutexGuard<'_, Registry> {
-        // A registration that panicked has added its metric or has not: the registry is whole either way.
+        // A registration that panicked cannot leave the registry inconsistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn built_in_and_registered_metrics_are_shown() {
+    fn built_in_and_registered_metrics_are_exposed() {
         let metrics = Metrics::new("controller", "1.2.3", "abc");
         let commits: Counter = Counter::default();
         metrics.with(|registry| {

@@ -1,4 +1,4 @@
-//! The process's own numbers, read from `/proc` when somebody asks.
+//! Process metrics, read from `/proc` at scrape time.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-/// What the kernel counts processor time in for `/proc`: fixed at 100 a second on every Linux we run on.
+/// `USER_HZ`: 100 on every supported Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Reads the numbers at scrape time. One that cannot be read is left out: better absent than wrong.
+/// Reads the values at scrape time; one that cannot be read is omitted.
 #[derive(Debug)]
 pub(crate) struct ProcessCollector {
     proc: PathBuf,
@@ -47,9 +47,9 @@ impl Collector for ProcessCollector {
     }
 }
 
-/// The field of `/proc/self/stat` with the number that proc(5) gives it, from 3 on.
+/// Field of `/proc/self/stat` by its number in proc(5), from 3 on.
 fn stat_field(stat: &str, number: usize) -> Option<f64> {
-    // The second field is the command in brackets and may hold spaces and brackets: count from its end.
+    // The second field is the command in brackets, which may contain spaces and brackets: count from its end.
     let (_, after_command) = stat.rsplit_once(')')?;
     after_command.split_whitespace().nth(number.checked_sub(3)?)?.parse().ok()
 }
@@ -71,7 +71,7 @@ fn resident_bytes(proc: &Path) -> Option<f64> {
 
 fn open_descriptors(proc: &Path) -> Option<f64> {
     let count = fs::read_dir(proc.join("self/fd")).ok()?.count();
-    // The directory that is being read is one of them.
+    // Reading the directory opens one itself.
     u32::try_from(count.saturating_sub(1)).ok().map(f64::from)
 }
 
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_come_from_the_real_proc() {
+    fn values_are_read_from_the_real_proc() {
         let proc = Path::new("/proc");
         let stat = fs::read_to_string("/proc/self/stat").unwrap();
         assert!(start_time(&stat, proc).unwrap() > 1.0e9);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn without_proc_every_number_is_absent() {
+    fn without_proc_all_values_are_omitted() {
         let mut registry = prometheus_client::registry::Registry::default();
         registry.register_collector(Box::new(ProcessCollector { proc: "/nonexistent".into() }));
         let mut text = String::new();

@@ -12,18 +12,18 @@ use axum::routing::get;
 use crate::health::Report;
 use crate::{Health, LogLevel, Metrics, metrics};
 
-/// A log filter is a line of text; whatever is longer is not one.
+/// Longest log filter, in bytes.
 const LONGEST_BODY: usize = 4096;
 
-/// What the endpoints show and change.
+/// State of the endpoints.
 #[derive(Debug, Clone)]
-pub(crate) struct Shown {
+pub(crate) struct EndpointState {
     pub(crate) health: Health,
     pub(crate) metrics: Metrics,
     pub(crate) level: LogLevel,
 }
 
-pub(crate) fn router(shown: Shown) -> Router {
+pub(crate) fn router(state: EndpointState) -> Router {
     Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
@@ -31,15 +31,15 @@ pub(crate) fn router(shown: Shown) -> Router {
         .route("/log-level", get(show_level).put(change_level))
         .fallback(unknown_path)
         .layer(DefaultBodyLimit::max(LONGEST_BODY))
-        .with_state(shown)
+        .with_state(state)
 }
 
-async fn livez(State(shown): State<Shown>, headers: HeaderMap) -> Response {
-    answer(&shown.health.liveness(), &headers)
+async fn livez(State(state): State<EndpointState>, headers: HeaderMap) -> Response {
+    answer(&state.health.liveness(), &headers)
 }
 
-async fn readyz(State(shown): State<Shown>, headers: HeaderMap) -> Response {
-    answer(&shown.health.readiness(), &headers)
+async fn readyz(State(state): State<EndpointState>, headers: HeaderMap) -> Response {
+    answer(&state.health.readiness(), &headers)
 }
 
 fn answer(report: &Report, headers: &HeaderMap) -> Response {
@@ -58,27 +58,26 @@ fn answer(report: &Report, headers: &HeaderMap) -> Response {
     }
 }
 
-async fn metrics_text(State(shown): State<Shown>) -> Response {
-    match shown.metrics.text() {
+async fn metrics_text(State(state): State<EndpointState>) -> Response {
+    match state.metrics.text() {
         Ok(text) => ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
         Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "cannot encode the metrics\n").into_response(),
     }
 }
 
-async fn show_level(State(shown): State<Shown>) -> String {
-    format!("{}\n", shown.level.get())
+async fn show_level(State(state): State<EndpointState>) -> String {
+    format!("{}\n", state.level.get())
 }
 
 async fn change_level(
-    State(shown): State<Shown>,
+    State(state): State<EndpointState>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     filter: String,
 ) -> (StatusCode, String) {
-    put_level(&shown.level, peer.ip(), &filter)
+    put_level(&state.level, peer.ip(), &filter)
 }
 
-/// Changes the level for those who may: whoever is on the same host. Over the network anybody could
-/// flood, or silence, the logs.
+/// Changes the level, for clients on the same host only: over the network, anyone could flood or silence the logs.
 fn put_level(level: &LogLevel, peer: IpAddr, filter: &str) -> (StatusCode, String) {
     if !peer.to_canonical().is_loopback() {
         let refusal = "the log level can be changed from the same host only; hint: run ovnkube log-level there\n";
@@ -96,7 +95,7 @@ fn put_level(level: &LogLevel, peer: IpAddr, filter: &str) -> (StatusCode, Strin
 }
 
 async fn unknown_path() -> (StatusCode, &'static str) {
-    (StatusCode::NOT_FOUND, "not found; there are /livez, /readyz, /metrics and /log-level\n")
+    (StatusCode::NOT_FOUND, "not found; available: /livez, /readyz, /metrics and /log-level\n")
 }
 
 #[cfg(test)]
@@ -120,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_directive_is_refused_with_the_reason() {
+    fn an_invalid_directive_is_rejected_with_the_reason() {
         let (level, _layer) = detached_level("info");
         let (status, message) = put_level(&level, "::1".parse().unwrap(), "loud");
         assert_eq!(status, StatusCode::BAD_REQUEST);
@@ -129,15 +128,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn metrics_have_the_type_that_scrapers_know() {
+    async fn metrics_have_the_openmetrics_content_type() {
         let (level, _layer) = detached_level("info");
-        let shown = Shown { health: Health::default(), metrics: Metrics::new("tester", "1.2.3", "abc"), level };
-        let answer = metrics_text(State(shown)).await;
+        let state = EndpointState { health: Health::default(), metrics: Metrics::new("tester", "1.2.3", "abc"), level };
+        let answer = metrics_text(State(state)).await;
         assert_eq!(answer.headers()[CONTENT_TYPE], "application/openmetrics-text; version=1.0.0; charset=utf-8");
     }
 
     #[test]
-    fn reports_come_as_text_or_as_json() {
+    fn reports_are_text_or_json_by_the_accept_header() {
         let health = Health::default();
         health.condition("northbound");
         let report = health.readiness();

@@ -1,32 +1,32 @@
-//! The wish that a role ends: awaited by everything that runs in it.
+//! Shutdown signal for all tasks of a role.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// Tells when the role shall end. Clone it into every task that runs until then.
+/// Receives the request to shut down. Clone it into every task.
 #[derive(Debug, Clone)]
 pub struct Shutdown(watch::Receiver<bool>);
 
-/// The other end: asks for the shutdown. When every clone is dropped, that asks for it too.
+/// Requests the shutdown; dropping all clones requests it too.
 #[derive(Debug, Clone)]
 pub struct ShutdownTrigger(Arc<watch::Sender<bool>>);
 
 impl Shutdown {
-    /// A shutdown that is asked for by hand, for tests and for parts that end before the process does.
+    /// A separate shutdown, for tests and for parts that end before the process.
     #[must_use]
     pub fn by_hand() -> (ShutdownTrigger, Self) {
         let (sender, receiver) = watch::channel(false);
         (ShutdownTrigger(Arc::new(sender)), Self(receiver))
     }
 
-    /// Returns once the shutdown was asked for, at once if it already was. Works in any async runtime.
+    /// Returns once the shutdown is requested. Works in any async runtime.
     pub async fn wait(&self) {
-        // An error means that nobody is left who could ask: there is nothing to wait for.
+        // An error means that all triggers were dropped.
         let _ = self.0.clone().wait_for(|asked| *asked).await;
     }
 
-    /// Whether the shutdown was asked for.
+    /// Whether the shutdown was requested.
     #[must_use]
     pub fn requested(&self) -> bool {
         *self.0.borrow() || self.0.has_changed().is_err()
@@ -34,7 +34,7 @@ impl Shutdown {
 }
 
 impl ShutdownTrigger {
-    /// Asks for the shutdown.
+    /// Requests the shutdown; idempotent.
     pub fn request(&self) {
         self.0.send_replace(true);
     }
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn every_clone_hears_of_it_and_late_ones_too() {
+    async fn all_clones_receive_the_request_even_late_ones() {
         let (trigger, shutdown) = Shutdown::by_hand();
         let early = shutdown.clone();
         let waiting = tokio::spawn(async move { early.wait().await });

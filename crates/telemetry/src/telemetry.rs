@@ -12,34 +12,34 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::server::{self, Shown};
+use crate::server::{self, EndpointState};
 use crate::{Error, Health, LogLevel, LogOptions, Metrics, Shutdown, ShutdownTrigger, init_logs};
 
-/// The longest that open requests are waited for once the role has ended: a peer that connected and says
-/// nothing must not hold the process for the whole grace period.
+/// How long open requests may take once the role has ended: an idle connection must not delay the exit for the whole
+/// grace period.
 const LONGEST_DRAIN: Duration = Duration::from_secs(5);
 
-/// What a role says about itself when it starts.
+/// Options of a role's telemetry.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The role's name, as it appears in `ovnkube_build_info`.
+    /// Name of the role in `ovnkube_build_info`.
     pub role: String,
-    /// The version that the process was built from.
+    /// Version in `ovnkube_build_info`.
     pub version: String,
-    /// The commit that the process was built from.
+    /// Commit in `ovnkube_build_info`.
     pub commit: String,
-    /// What to log, and how.
+    /// Filter and format of the logs.
     pub log: LogOptions,
-    /// Where the endpoints listen; none listen when absent. Port 0 takes a free one.
+    /// Listen address of the endpoints; `None` for no endpoints. Port 0 takes a free port.
     pub listen: Option<SocketAddr>,
-    /// What changes `listen`, as the user writes it: an error names it as the remedy.
+    /// Name of the setting of `listen`, for error messages.
     pub listen_setting: String,
-    /// How long the role may take to end after a signal, before the process exits without it.
+    /// How long the role may take to end after a signal before the process exits.
     pub grace: Duration,
 }
 
 impl Options {
-    /// Options with the usual logs, no endpoints and 30 seconds of grace.
+    /// Default logs, no endpoints, 30 seconds of grace.
     pub fn new(role: impl Into<String>, version: impl Into<String>, commit: impl Into<String>) -> Self {
         Self {
             role: role.into(),
@@ -53,7 +53,7 @@ impl Options {
     }
 }
 
-/// A role's telemetry while it runs. Dropping it stops the endpoints without waiting for open requests.
+/// Telemetry of a running role. Dropping it stops the endpoints without waiting for open requests.
 #[derive(Debug)]
 pub struct Telemetry {
     health: Health,
@@ -61,15 +61,15 @@ pub struct Telemetry {
     level: LogLevel,
     shutdown: Shutdown,
     address: Option<SocketAddr>,
-    /// Dropped, it tells the thread that the role has ended.
+    /// Dropping it signals the thread that the role has ended.
     running: oneshot::Sender<()>,
     /// Resolves when the thread has ended.
     ended: oneshot::Receiver<()>,
 }
 
 impl Telemetry {
-    /// Sets up the logs, takes the signals SIGTERM and SIGINT, and serves the endpoints on a thread of its
-    /// own. Needs no async runtime. Once a process.
+    /// Sets up the logs, handles SIGTERM and SIGINT, and serves the endpoints on its own thread. Needs no
+    /// async runtime. Once per process.
     pub fn start(options: &Options) -> Result<Self, Error> {
         let level = init_logs(&options.log)?;
         let listener = match options.listen {
@@ -83,13 +83,13 @@ impl Telemetry {
         let (running, role_ended) = oneshot::channel();
         let (thread_ends, ended) = oneshot::channel();
         let runtime = Builder::new_current_thread().enable_all().build().map_err(Error::Thread)?;
-        let keeper = Keeper {
-            // Taken before the thread runs, so that no signal after start finds the default handler.
+        let keeper = TelemetryThread {
+            // Installed before the thread runs, so that no signal after start meets the default handler.
             signals: Signals::take(&runtime).map_err(Error::Thread)?,
             listener,
             grace: options.grace,
             trigger,
-            shown: Shown { health: health.clone(), metrics: metrics.clone(), level: level.clone() },
+            state: EndpointState { health: health.clone(), metrics: metrics.clone(), level: level.clone() },
         };
         tracing::info!(
             role = options.role,
@@ -102,7 +102,7 @@ impl Telemetry {
             .name("telemetry".to_owned())
             .spawn(move || {
                 runtime.block_on(keeper.run(role_ended));
-                // Connections that did not drain in time end here, before the role is told.
+                // Connections that did not drain in time end here, before `stop` returns.
                 runtime.shutdown_background();
                 let _ = thread_ends.send(());
             })
@@ -110,41 +110,40 @@ impl Telemetry {
         Ok(Self { health, metrics, level, shutdown, address, running, ended })
     }
 
-    /// Where the role declares what makes it ready and alive.
+    /// Conditions and heartbeats of the role.
     #[must_use]
     pub fn health(&self) -> &Health {
         &self.health
     }
 
-    /// Lets the role register its metrics.
+    /// Access to register the role's metrics.
     pub fn registry<T>(&self, register: impl FnOnce(&mut Registry) -> T) -> T {
         self.metrics.with(register)
     }
 
-    /// The level of the logs, to show or to change.
+    /// Handle of the log filter.
     #[must_use]
     pub fn log_level(&self) -> &LogLevel {
         &self.level
     }
 
-    /// What to wait for: a signal to end.
+    /// Requested by SIGTERM or SIGINT.
     #[must_use]
     pub fn shutdown(&self) -> Shutdown {
         self.shutdown.clone()
     }
 
-    /// Where the endpoints really listen.
+    /// Actual listen address, also if port 0 was configured.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
     }
 
-    /// The role has ended: answers the requests that are open, takes no new ones, and returns. To be called
-    /// last, for nobody listens to signals afterwards.
+    /// Completes open requests, accepts no new ones, and returns. Call it last: signals are not handled afterwards.
     pub async fn stop(self) {
         self.health.set_stopping();
         drop(self.running);
-        // An error means that the thread died: then, too, nothing is left to wait for.
+        // An error means that the thread panicked: nothing to wait for.
         let _ = self.ended.await;
     }
 }
@@ -176,7 +175,7 @@ impl Signals {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    /// The next signal to end: its name and number.
+    /// Name and number of the next signal.
     async fn next(&mut self) -> (&'static str, i32) {
         tokio::select! {
             _ = self.terminate.recv() => ("SIGTERM", SignalKind::terminate().as_raw_value()),
@@ -185,23 +184,23 @@ impl Signals {
     }
 }
 
-/// What runs on the telemetry thread.
-struct Keeper {
+/// State of the telemetry thread.
+struct TelemetryThread {
     signals: Signals,
     listener: Option<TcpListener>,
     grace: Duration,
     trigger: ShutdownTrigger,
-    shown: Shown,
+    state: EndpointState,
 }
 
-impl Keeper {
+impl TelemetryThread {
     async fn run(self, role_ended: oneshot::Receiver<()>) {
-        let health = self.shown.health.clone();
+        let health = self.state.health.clone();
         let (stop_serving, stopped_serving) = oneshot::channel::<()>();
-        let serving = self.listener.map(|listener| tokio::spawn(serve(listener, self.shown, stopped_serving)));
+        let serving = self.listener.map(|listener| tokio::spawn(serve(listener, self.state, stopped_serving)));
         let watching = tokio::spawn(watch_signals(self.signals, self.trigger, health.clone(), self.grace));
 
-        // Both ways of saying it, a message and a dropped sender, mean the same.
+        // A message and a dropped sender mean the same.
         let _ = role_ended.await;
         health.set_stopping();
         tracing::info!("draining");
@@ -209,15 +208,15 @@ impl Keeper {
         if let Some(serving) = serving
             && timeout(self.grace.min(LONGEST_DRAIN), serving).await.is_err()
         {
-            tracing::warn!("requests were still open at the end");
+            tracing::warn!("closing HTTP requests that are still open");
         }
         watching.abort();
         tracing::info!("stopped");
     }
 }
 
-async fn serve(listener: TcpListener, shown: Shown, stop: oneshot::Receiver<()>) {
-    let service = server::router(shown).into_make_service_with_connect_info::<SocketAddr>();
+async fn serve(listener: TcpListener, state: EndpointState, stop: oneshot::Receiver<()>) {
+    let service = server::router(state).into_make_service_with_connect_info::<SocketAddr>();
     let served = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => {
             axum::serve(listener, service)
@@ -229,21 +228,21 @@ async fn serve(listener: TcpListener, shown: Shown, stop: oneshot::Receiver<()>)
         Err(error) => Err(error),
     };
     if let Err(error) = served {
-        tracing::error!(%error, "the endpoints ended");
+        tracing::error!(%error, "HTTP endpoints failed");
     }
 }
 
-/// The first signal asks the role to end; a second one, or the end of the grace period, ends the process.
+/// The first signal requests the shutdown; a second one, or the end of the grace period, exits the process.
 async fn watch_signals(mut signals: Signals, trigger: ShutdownTrigger, health: Health, grace: Duration) {
     let (name, _) = signals.next().await;
-    // Not ready first: whoever sends work here shall stop before the role does.
+    // Not ready first: clients must stop sending work before the role ends.
     health.set_stopping();
     tracing::info!(signal = name, grace_seconds = grace.as_secs_f64(), "stopping");
     trigger.request();
     if let Ok((name, number)) = timeout(grace, signals.next()).await {
-        tracing::warn!(signal = name, "second signal, ending at once");
+        tracing::warn!(signal = name, "second signal; exiting at once");
         process::exit(128 + number);
     }
-    tracing::error!("the role did not end within its grace period, ending without it");
+    tracing::error!("shutdown did not complete within the grace period; exiting");
     process::exit(1);
 }

@@ -1,7 +1,7 @@
-//! A role as a real process: what it logs, how it answers, and how it ends.
+//! A role as a real process: its logs, HTTP endpoints and shutdown.
 //!
-//! The process is this test binary again, told by an environment variable to run [`role_process`] as a
-//! role. The tests and the role speak over the role's standard streams, so every step is awaited as an
+//! The process is this test binary with an environment variable that makes it run [`role_process`] as a
+//! role. The tests use the role's standard streams, so every step is awaited as an
 //! event: commands go in on stdin, log lines come out on stderr.
 
 mod role;
@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 use role::{Role, request};
 use telemetry::{LogFormat, Options, Telemetry};
 
-/// Not a test by itself: what a child process runs.
+/// Not a test: the child process runs it.
 #[test]
 #[ignore = "runs as a child of the other tests"]
 fn role_process() {
@@ -42,7 +42,7 @@ fn role_process() {
     for line in io::stdin().lock().lines() {
         match line.unwrap().as_str() {
             "ready" => northbound.ready(),
-            "whisper" => tracing::debug!("whispered"),
+            "log-debug" => tracing::debug!("a debug line"),
             "wait" => runtime.block_on(telemetry.shutdown().wait()),
             "stop" => break,
             other => panic!("unknown command {other}"),
@@ -65,7 +65,7 @@ fn logs_are_json_when_stderr_is_not_a_terminal() {
 }
 
 #[test]
-fn logs_can_be_forced_to_be_human_and_have_no_colour_in_a_file() {
+fn human_readable_logs_have_no_colour_in_a_file() {
     let mut role = Role::start(&[(role::HUMAN, "1")]);
     let line = role.line_with("started");
     assert!(line.contains("INFO") && line.contains("role=\"tester\""), "{line}");
@@ -73,18 +73,18 @@ fn logs_can_be_forced_to_be_human_and_have_no_colour_in_a_file() {
 }
 
 #[test]
-fn the_level_changes_while_the_role_runs() {
+fn the_log_level_changes_at_run_time() {
     let mut role = Role::start(&[]);
     let address = role.address();
     assert_eq!(request(&address, "GET", "/log-level", ""), (200, "info\n".to_owned()));
 
-    role.command("whisper");
-    assert!(!role.lines_until("done").iter().any(|line| line.contains("whispered")));
+    role.command("log-debug");
+    assert!(!role.lines_until("done").iter().any(|line| line.contains("a debug line")));
 
     assert_eq!(request(&address, "PUT", "/log-level", "debug").0, 200);
     role.line_with("log level changed");
-    role.command("whisper");
-    assert!(role.lines_until("done").iter().any(|line| line.contains("whispered")));
+    role.command("log-debug");
+    assert!(role.lines_until("done").iter().any(|line| line.contains("a debug line")));
 
     let (status, message) = request(&address, "PUT", "/log-level", "loud");
     assert_eq!(status, 400);
@@ -93,7 +93,7 @@ fn the_level_changes_while_the_role_runs() {
 }
 
 #[test]
-fn the_endpoints_answer() {
+fn the_http_endpoints_respond() {
     let mut role = Role::start(&[]);
     let address = role.address();
     let (status, body) = request(&address, "GET", "/metrics", "");
@@ -108,7 +108,7 @@ fn the_endpoints_answer() {
 }
 
 #[test]
-fn sigterm_makes_the_role_unready_first_then_drains_and_exits_with_success() {
+fn sigterm_makes_the_role_unready_then_drains_and_exits_0() {
     let mut role = Role::start(&[]);
     let address = role.address();
     assert_eq!(request(&address, "GET", "/readyz", "").0, 503);
@@ -116,7 +116,7 @@ fn sigterm_makes_the_role_unready_first_then_drains_and_exits_with_success() {
     role.line_with("done");
     assert_eq!(request(&address, "GET", "/readyz", ""), (200, "northbound: ok\nok\n".to_owned()));
 
-    // A request whose body is still on its way when the role ends.
+    // A request whose body is incomplete when the role ends.
     let open = role::Open::put(&address, "/log-level", "warn");
     role.command("wait");
     role.signal(Signal::SIGTERM);
@@ -142,7 +142,7 @@ fn a_second_signal_ends_the_process_at_once() {
 }
 
 #[test]
-fn a_role_that_does_not_end_is_ended_after_its_grace() {
+fn a_hung_role_is_ended_after_its_grace_period() {
     let mut role = Role::start(&[(role::GRACE_MILLIS, "1")]);
     role.started();
     role.signal(Signal::SIGINT);
@@ -151,7 +151,7 @@ fn a_role_that_does_not_end_is_ended_after_its_grace() {
 }
 
 #[test]
-fn a_port_in_use_is_one_clear_line() {
+fn a_port_in_use_is_a_one_line_error() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let mut role = Role::start(&[(role::ADDRESS, &address)]);
@@ -159,7 +159,7 @@ fn a_port_in_use_is_one_clear_line() {
     assert_eq!(
         line,
         format!(
-            "error: cannot listen on {address}: the address is already in use; hint: stop the process that holds it, or choose another address with --metrics-bind-address"
+            "error: cannot listen on {address}: the address is already in use; hint: stop the process that uses it, or choose another address with --metrics-bind-address"
         )
     );
     assert_eq!(role.exit_code(), Some(1));

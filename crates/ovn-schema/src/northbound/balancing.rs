@@ -1,4 +1,4 @@
-//! Load balancers: what Services become.
+//! Load balancers, which implement Services.
 
 use std::collections::BTreeSet;
 
@@ -8,29 +8,29 @@ use crate::declare::tables;
 use crate::value::StringMap;
 
 tables! {
-    /// Virtual addresses, and what stands behind each.
+    /// Virtual addresses and their endpoints.
     table LoadBalancer = "Load_Balancer" {
-        /// Its name. Nothing but our own care makes it unique.
+        /// Not unique by the schema; this project keeps it unique.
         name: String;
-        /// `address:port` to a list of them with commas; to nothing where there is no endpoint.
+        /// `address:port` to a comma-separated list of endpoints; empty without endpoints.
         vips: StringMap;
-        /// The protocol; none is TCP.
+        /// Protocol; none is TCP.
         protocol: Option<String> where choices = ["tcp", "udp", "sctp"];
-        /// What the choice of an endpoint depends on; empty is the five-tuple.
+        /// Fields that select the endpoint; empty is the five-tuple.
         selection_fields: BTreeSet<String> where feature = SessionAffinity, choices = ["ip_src", "ip_dst"];
         /// Logical port and source of health checks by endpoint address.
         ip_port_mappings: StringMap;
         /// Such as `reject`, `skip_snat`, `hairpin_snat_ip`, `ct_flush`, `template`.
         options: StringMap;
-        /// Who owns it.
+        /// Keys of clients, such as the row's owner.
         external_ids: StringMap;
     }
 
-    /// Load balancers that many switches and routers have. It has no column for its owner: it is known by its name.
+    /// Load balancers shared by many switches and routers. Without `external_ids`: owned by its name.
     table LoadBalancerGroup = "Load_Balancer_Group" where feature = LoadBalancerGroups {
-        /// Its name, unique.
+        /// Unique name.
         name: String;
-        /// Its load balancers.
+        /// Members.
         load_balancer: BTreeSet<Uuid>;
     }
 }

@@ -1,4 +1,4 @@
-//! What may pass: ACLs, and the groups of ports and addresses that they speak of.
+//! ACLs, and the port groups and address sets that they refer to.
 
 use std::collections::BTreeSet;
 
@@ -8,53 +8,53 @@ use crate::declare::tables;
 use crate::value::StringMap;
 
 tables! {
-    /// A rule of a switch or port group.
+    /// A rule of a switch or a port group.
     table Acl = "ACL" {
-        /// Its name in the log, of 63 characters at most.
+        /// Name in the log, at most 63 characters.
         name: Option<String>;
-        /// Where packets come from, or go to.
+        /// `from-lport` or `to-lport`.
         direction: String where choices = ["from-lport", "to-lport"];
-        /// Within a tier the highest that matches acts.
+        /// Within a tier, the highest-priority match applies.
         priority: i64;
-        /// Which packets.
+        /// Match expression.
         matching: String as "match";
-        /// What happens to them.
+        /// Action on matching packets.
         action: String where choices = ["allow", "allow-related", "drop", "reject", "pass": AclTiers];
-        /// Lower tiers are asked first; `pass` goes on to the next.
+        /// Lower tiers are evaluated first; `pass` continues with the next.
         tier: i64 where feature = AclTiers;
         /// Whether matches are logged.
         log: bool;
-        /// How severe they are in the log.
+        /// Severity in the log.
         severity: Option<String> where choices = ["alert", "warning", "notice", "info", "debug"];
-        /// The meter that limits the log.
+        /// Meter that limits logging.
         meter: Option<String>;
-        /// A number on the connections that it allows.
+        /// Label of allowed connections.
         label: i64;
         /// Such as `apply-after-lb`.
         options: StringMap;
-        /// Who owns it.
+        /// Keys of clients, such as the row's owner.
         external_ids: StringMap;
     }
 
-    /// Addresses that a match speaks of as `$name`.
+    /// A set of addresses, `$name` in a match.
     table AddressSet = "Address_Set" {
-        /// Its name, unique.
+        /// Unique name.
         name: String;
-        /// Its addresses.
+        /// Addresses.
         addresses: BTreeSet<String>;
-        /// Who owns it.
+        /// Keys of clients, such as the row's owner.
         external_ids: StringMap;
     }
 
-    /// Ports that a match speaks of as `@name`, with rules of their own.
+    /// A group of ports, `@name` in a match, with its own ACLs.
     table PortGroup = "Port_Group" {
-        /// Its name, unique.
+        /// Unique name.
         name: String;
-        /// Its ports.
+        /// Ports.
         ports: BTreeSet<Uuid>;
-        /// Rules on all of them.
+        /// ACLs on all its ports.
         acls: BTreeSet<Uuid>;
-        /// Who owns it.
+        /// Keys of clients, such as the row's owner.
         external_ids: StringMap;
     }
 }

@@ -1,4 +1,4 @@
-//! What concerns the whole network: settings and progress, connections, rate limits, values by chassis.
+//! Global tables: settings and progress, connections, meters, template variables.
 
 use std::collections::BTreeSet;
 
@@ -8,93 +8,93 @@ use crate::declare::tables;
 use crate::value::StringMap;
 
 tables! {
-    /// The one row of settings, and of how far a change has come.
+    /// Settings, and acknowledgement of changes; one row.
     table NbGlobal = "NB_Global" {
-        /// The name of this deployment, for interconnection.
+        /// Name of this deployment, for interconnection.
         name: String;
-        /// Raised to ask how far everybody is.
+        /// Increased to request an acknowledgement.
         nb_cfg: i64;
-        /// When that was, in milliseconds since 1970.
+        /// Time of that, in ms since 1970.
         nb_cfg_timestamp: i64 where observed;
-        /// The `nb_cfg` up to which northd has filled the southbound database.
+        /// `nb_cfg` that northd has written to the southbound database.
         sb_cfg: i64 where observed;
-        /// When that was, in milliseconds since 1970.
+        /// Time of that, in ms since 1970.
         sb_cfg_timestamp: i64 where observed;
-        /// The `nb_cfg` that every chassis has reached.
+        /// `nb_cfg` that every chassis has acknowledged.
         hv_cfg: i64 where observed;
-        /// When that was, in milliseconds since 1970.
+        /// Time of that, in ms since 1970.
         hv_cfg_timestamp: i64 where observed;
         /// Whether tunnels are encrypted.
         ipsec: bool;
         /// Settings of northd.
         options: StringMap;
-        /// Where the server listens and connects to.
+        /// Listeners and outgoing connections of the server.
         connections: BTreeSet<Uuid>;
-        /// Whatever others want to remember here.
+        /// Keys of clients.
         external_ids: StringMap;
     }
 
-    /// One way to reach the server, or to be reached by it.
+    /// A listener or an outgoing connection of the server.
     table Connection = "Connection" {
         /// Such as `pssl:9641:[::]`.
         target: String;
-        /// Milliseconds of silence after which a peer is asked whether it lives; 0 is never.
+        /// Inactivity probe in ms; 0 disables it.
         inactivity_probe: Option<i64>;
-        /// Milliseconds between two attempts, at most.
+        /// Largest backoff between attempts, in ms.
         max_backoff: Option<i64>;
-        /// Whether somebody is connected.
+        /// Whether a client is connected.
         is_connected: bool where observed;
-        /// What the server says of it.
+        /// Status reported by the server.
         status: StringMap where observed;
         /// Such as the DSCP of its packets.
         other_config: StringMap;
-        /// Who owns it.
+        /// Keys of clients, such as the row's owner.
         external_ids: StringMap;
     }
 
-    /// A rate limit, for control-plane policing and for the log of ACLs.
+    /// A rate limit, for control-plane policing and ACL logging.
     table Meter = "Meter" {
-        /// Its name; names that begin with `__` are OVN's own.
+        /// Name; OVN reserves those that start with `__`.
         name: String;
-        /// What rates count.
+        /// Unit of the rates.
         unit: String where choices = ["pktps", "kbps"];
-        /// Its limits; at least one.
+        /// Limits; at least one.
         bands: BTreeSet<Uuid>;
-        /// Whether each that uses it has the rate for itself.
+        /// Whether each user has the full rate.
         fair: Option<bool> where feature = FairMeters;
-        /// Who owns it.
+        /// Keys of clients, such as the row's owner.
         external_ids: StringMap;
     }
 
-    /// One limit of a meter.
+    /// A limit of a meter.
     table MeterBand = "Meter_Band" {
-        /// What happens to packets above it.
+        /// Action on packets above the rate.
         action: String where choices = ["drop"];
-        /// The limit, in the meter's unit.
+        /// Rate, in the meter's unit.
         rate: i64;
-        /// How far above it a burst may go.
+        /// Burst size above the rate.
         burst_size: i64;
-        /// Who owns it.
+        /// Keys of clients, such as the row's owner.
         external_ids: StringMap;
     }
 
-    /// Control-plane policing: which meter limits which packets on their way to ovn-controller.
+    /// Control-plane policing: meters for packets to ovn-controller.
     table Copp = "Copp" where feature = ControlPlanePolicing {
         /// Its name.
         name: String;
-        /// Names of meters by protocol, such as `arp` or `reject`.
+        /// Meter names by protocol, such as `arp` or `reject`.
         meters: StringMap;
-        /// Who owns it.
+        /// Keys of clients, such as the row's owner.
         external_ids: StringMap;
     }
 
-    /// Values for the `^variables` of load balancers, for one chassis.
+    /// Template variables (`^name`) of load balancers, for one chassis.
     table ChassisTemplateVar = "Chassis_Template_Var" where feature = LoadBalancerTemplates {
-        /// The chassis' name.
+        /// Name of the chassis.
         chassis: String;
-        /// Values by the variables' names.
+        /// Values by variable name.
         variables: StringMap;
-        /// Who owns it.
+        /// Keys of clients, such as the row's owner.
         external_ids: StringMap;
     }
 }

@@ -1,4 +1,4 @@
-//! OVN_Northbound: the logical network, as we ask for it.
+//! OVN_Northbound: the desired logical network.
 
 mod balancing;
 mod filtering;
@@ -16,7 +16,7 @@ pub use switching::*;
 
 use crate::database::Database;
 
-/// The database.
+/// Declaration of the database.
 pub const DATABASE: Database = Database {
     name: "OVN_Northbound",
     modules: &[global::TABLES, switching::TABLES, routing::TABLES, balancing::TABLES, filtering::TABLES],

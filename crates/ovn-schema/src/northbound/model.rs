@@ -1,7 +1,7 @@
-//! The schema of a northbound database as we declare it: for a database in memory, where no server is there to tell its own.
+//! Schema of the northbound database from the declarations, for the in-memory database.
 //!
-//! Shapes come from the declarations; what those do not say (which rows live by themselves, what a reference means, what is
-//! unique) stands here, and a test compares it with a real server's schema.
+//! Types come from the declarations; root tables, reference types and indexes are listed here. A test compares the result
+//! with a real server's schema.
 
 use ovsdb::datum::{Atom, AtomicType, Datum};
 use ovsdb::schema::{BaseType, ColumnSchema, ColumnType, DatabaseSchema, Reference, TableSchema};
@@ -10,10 +10,10 @@ use super::DATABASE;
 use crate::table::ColumnDeclaration;
 use crate::value::Holds;
 
-/// The version whose columns are declared.
+/// Schema version whose columns are declared.
 const VERSION: &str = "7.11.0";
 
-/// Tables whose rows live without being referred to.
+/// Root tables.
 const ROOTS: [&str; 13] = [
     "Address_Set",
     "BFD",
@@ -30,7 +30,7 @@ const ROOTS: [&str; 13] = [
     "Static_MAC_Binding",
 ];
 
-/// Columns that are unique together.
+/// Indexes.
 const UNIQUE: [(&str, &[&str]); 12] = [
     ("Address_Set", &["name"]),
     ("BFD", &["logical_port", "dst_ip"]),
@@ -46,7 +46,7 @@ const UNIQUE: [(&str, &[&str]); 12] = [
     ("Static_MAC_Binding", &["logical_port", "ip"]),
 ];
 
-/// The table that a column refers to, and whether it keeps the rows alive.
+/// Table that a column refers to, and whether the reference is strong.
 fn reference(table: &str, column: &str) -> Option<(&'static str, bool)> {
     Some(match (table, column) {
         ("NB_Global", "connections") => ("Connection", true),
@@ -69,7 +69,7 @@ fn reference(table: &str, column: &str) -> Option<(&'static str, bool)> {
     })
 }
 
-/// The schema.
+/// The declared tables as a schema.
 pub fn schema() -> DatabaseSchema {
     let tables = DATABASE.tables().map(|declared| {
         let mut columns: Vec<ColumnSchema> =

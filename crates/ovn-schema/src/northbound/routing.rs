@@ -1,4 +1,4 @@
-//! Logical routers, their ports, routes, policies and address translation.
+//! Logical routers, their ports, routes, policies and NAT.
 
 use std::collections::BTreeSet;
 
@@ -8,157 +8,157 @@ use crate::declare::tables;
 use crate::value::StringMap;
 
 tables! {
-    /// A router: of the cluster, or of one node's gateway.
+    /// A router: that of the cluster, or a gateway router of a node.
     table LogicalRouter = "Logical_Router" {
-        /// Its name. Nothing but our own care makes it unique.
+        /// Not unique by the schema; this project keeps it unique.
         name: String;
-        /// Its ports.
+        /// Ports.
         ports: BTreeSet<Uuid>;
-        /// Its routes.
+        /// Static routes.
         static_routes: BTreeSet<Uuid>;
-        /// Policies, which come before routes.
+        /// Policies, evaluated before routes.
         policies: BTreeSet<Uuid>;
-        /// Address translation.
+        /// NAT rules.
         nat: BTreeSet<Uuid>;
-        /// Load balancers of its own.
+        /// Load balancers of this one only.
         load_balancer: BTreeSet<Uuid>;
         /// Groups of load balancers.
         load_balancer_group: BTreeSet<Uuid> where feature = LoadBalancerGroups;
         /// Control-plane policing.
         copp: Option<Uuid> where feature = ControlPlanePolicing;
-        /// Whether it works; none is yes.
+        /// Whether it is enabled; none is yes.
         enabled: Option<bool>;
         /// Such as `chassis`, `lb_force_snat_ip`, `snat-ct-zone`.
         options: StringMap;
-        /// Who owns it.
+        /// Keys of clients, such as the row's owner.
         external_ids: StringMap;
     }
 
     /// A port of a router.
     table LogicalRouterPort = "Logical_Router_Port" {
-        /// Its name, unique.
+        /// Unique name.
         name: String;
-        /// Its MAC.
+        /// MAC address.
         mac: String;
-        /// Its addresses with their prefixes.
+        /// Addresses with prefix length.
         networks: BTreeSet<String>;
-        /// The port of another router that it is connected to directly.
+        /// Directly connected port of another router.
         peer: Option<String>;
-        /// The chassis that it can be on, by priority; none is on all of them.
+        /// Candidate chassis by priority; none: distributed.
         gateway_chassis: BTreeSet<Uuid>;
-        /// Whether it works; none is yes.
+        /// Whether it is enabled; none is yes.
         enabled: Option<bool>;
         /// Router advertisements.
         ipv6_ra_configs: StringMap;
         /// Such as `gateway_mtu`.
         options: StringMap;
-        /// Who owns it.
+        /// Keys of clients, such as the row's owner.
         external_ids: StringMap;
     }
 
-    /// A route.
+    /// A static route.
     table LogicalRouterStaticRoute = "Logical_Router_Static_Route" {
-        /// Where to, or with `src-ip` where from.
+        /// Destination prefix, or source prefix with `src-ip`.
         ip_prefix: String;
-        /// The next hop; `discard` drops.
+        /// Next hop; `discard` drops.
         nexthop: String;
-        /// What the prefix is compared with: `dst-ip` if none.
+        /// Address that the prefix is compared with; `dst-ip` if none.
         policy: Option<String> where choices = ["src-ip", "dst-ip"];
-        /// The port to leave by, where the next hop does not say it.
+        /// Output port, if the next hop does not determine it.
         output_port: Option<String>;
-        /// The session that tells whether the next hop lives.
+        /// BFD session that monitors the next hop.
         bfd: Option<Uuid> where feature = Bfd;
         /// Such as `ecmp_symmetric_reply`.
         options: StringMap;
-        /// Who owns it.
+        /// Keys of clients, such as the row's owner.
         external_ids: StringMap;
     }
 
-    /// A rule that comes before routes.
+    /// A routing policy, evaluated before routes.
     table LogicalRouterPolicy = "Logical_Router_Policy" {
-        /// The highest that matches acts.
+        /// The highest-priority match applies.
         priority: i64;
-        /// Which packets.
+        /// Match expression.
         matching: String as "match";
-        /// What happens to them.
+        /// Action on matching packets.
         action: String where choices = ["allow", "drop", "reroute"];
-        /// Where `reroute` sends them: one next hop.
+        /// Next hop of `reroute`.
         nexthop: Option<String>;
-        /// Where `reroute` sends them: one of these.
+        /// Next hops of `reroute` (ECMP).
         nexthops: BTreeSet<String> where feature = EcmpReroute;
         /// Such as `pkt_mark`.
         options: StringMap;
-        /// Who owns it.
+        /// Keys of clients, such as the row's owner.
         external_ids: StringMap;
     }
 
-    /// A translation of addresses.
+    /// A NAT rule.
     table Nat = "NAT" {
-        /// Which addresses change.
+        /// Type of the translation.
         kind: String as "type" where choices = ["snat", "dnat", "dnat_and_snat"];
-        /// The address outside.
+        /// External address.
         external_ip: String;
-        /// The address or prefix inside.
+        /// Internal address or prefix.
         logical_ip: String;
-        /// The MAC outside, for a translation on the pod's own chassis.
+        /// External MAC, for NAT on the pod's chassis.
         external_mac: Option<String>;
-        /// The port inside, for the same.
+        /// Internal port, for NAT on the pod's chassis.
         logical_port: Option<String>;
-        /// The ports outside, such as `32768-60999`; empty is OVN's choice.
+        /// External port range, such as `32768-60999`; empty: chosen by OVN.
         external_port_range: String where feature = NatPortRanges;
-        /// Which packets; empty is all.
+        /// Match expression; empty is all.
         matching: String as "match" where feature = ConditionalNat;
-        /// The highest that matches acts.
+        /// The highest-priority match applies.
         priority: i64 where feature = ConditionalNat;
         /// Such as `stateless`.
         options: StringMap;
-        /// Who owns it.
+        /// Keys of clients, such as the row's owner.
         external_ids: StringMap;
     }
 
-    /// A chassis that a router port can be on.
+    /// A candidate chassis of a router port.
     table GatewayChassis = "Gateway_Chassis" {
-        /// Its name, unique: `<port>-<chassis>`.
+        /// Unique name: `<port>-<chassis>`.
         name: String;
-        /// The chassis.
+        /// Name of the chassis.
         chassis_name: String;
-        /// The highest that lives has the port.
+        /// The live chassis with the highest priority has the port.
         priority: i64;
-        /// Nothing so far.
+        /// Unused.
         options: StringMap;
-        /// Who owns it.
+        /// Keys of clients, such as the row's owner.
         external_ids: StringMap;
     }
 
-    /// A neighbour that is known without asking. It has no column for its owner: it is known by port and address.
+    /// A static neighbour. Without `external_ids`: owned by port and address.
     table StaticMacBinding = "Static_MAC_Binding" where feature = StaticMacBindings {
-        /// The router port.
+        /// Name of the router port.
         logical_port: String;
-        /// The neighbour's address.
+        /// IP address of the neighbour.
         ip: String;
-        /// Its MAC.
+        /// MAC address.
         mac: String;
-        /// Whether it is stronger than what was learned.
+        /// Whether it overrides learned bindings.
         override_dynamic_mac: bool;
     }
 
-    /// A session that tells whether a next hop lives.
+    /// A BFD session with a next hop.
     table Bfd = "BFD" where feature = Bfd {
-        /// The router port.
+        /// Name of the router port.
         logical_port: String;
-        /// The next hop.
+        /// Address of the next hop.
         dst_ip: String;
-        /// Milliseconds between our packets, at least.
+        /// Smallest transmit interval, in ms.
         min_tx: Option<i64>;
-        /// Milliseconds between its packets, at least.
+        /// Smallest receive interval, in ms.
         min_rx: Option<i64>;
-        /// How many may be lost.
+        /// Lost packets until the session is down.
         detect_mult: Option<i64>;
-        /// What OVN sees.
+        /// State of the session.
         status: Option<String> where observed;
-        /// Nothing so far.
+        /// Unused.
         options: StringMap;
-        /// Who owns it.
+        /// Keys of clients, such as the row's owner.
         external_ids: StringMap;
     }
 }

@@ -1,4 +1,4 @@
-//! Logical switches, their ports, and what is set on those.
+//! Logical switches, their ports, DHCP options and QoS rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,17 +8,17 @@ use crate::declare::tables;
 use crate::value::StringMap;
 
 tables! {
-    /// A network of the second layer.
+    /// A logical L2 network.
     table LogicalSwitch = "Logical_Switch" {
-        /// Its name. Nothing but our own care makes it unique.
+        /// Not unique by the schema; this project keeps it unique.
         name: String;
-        /// Its ports.
+        /// Ports.
         ports: BTreeSet<Uuid>;
         /// ACLs on all its ports.
         acls: BTreeSet<Uuid>;
-        /// Rules for marks and bandwidth.
+        /// QoS rules.
         qos_rules: BTreeSet<Uuid> where feature = QosRules;
-        /// Load balancers of its own.
+        /// Load balancers of this one only.
         load_balancer: BTreeSet<Uuid>;
         /// Groups of load balancers.
         load_balancer_group: BTreeSet<Uuid> where feature = LoadBalancerGroups;
@@ -26,65 +26,65 @@ tables! {
         copp: Option<Uuid> where feature = ControlPlanePolicing;
         /// Settings, such as `subnet`, `exclude_ips` and `mcast_snoop`.
         other_config: StringMap;
-        /// Who owns it.
+        /// Keys of clients, such as the row's owner.
         external_ids: StringMap;
     }
 
-    /// A port of a switch: a pod, a router, the way out.
+    /// A port of a switch: a pod, a router, or the external network.
     table LogicalSwitchPort = "Logical_Switch_Port" {
-        /// Its name, unique; the `iface-id` of the interface that becomes it.
+        /// Unique name; equals the `iface-id` of its interface.
         name: String;
         /// Empty for a pod; else `router`, `localnet`, `localport`, …
         kind: String as "type";
         /// "MAC IP …", or `router`, or `unknown`.
         addresses: BTreeSet<String>;
-        /// The addresses that it may send from; empty is any.
+        /// Allowed source addresses; empty is any.
         port_security: BTreeSet<String>;
         /// By type; such as `router-port`, `network_name`, `requested-chassis`, `iface-id-ver`.
         options: StringMap;
-        /// Whether it passes packets; none is yes.
+        /// Whether it is enabled; none is yes.
         enabled: Option<bool>;
-        /// Whether its interface works on a chassis.
+        /// Whether a chassis has installed its flows.
         up: Option<bool> where observed;
-        /// The port that this one is nested in.
+        /// Parent port of a nested one.
         parent_name: Option<String>;
-        /// The VLAN within its parent, or of a localnet.
+        /// VLAN within its parent, or of a localnet.
         tag: Option<i64>;
-        /// The VLAN that is wanted; 0 lets OVN choose.
+        /// Requested VLAN; 0: chosen by OVN.
         tag_request: Option<i64>;
-        /// The addresses that OVN gave it.
+        /// Addresses assigned by OVN.
         dynamic_addresses: Option<String> where observed;
-        /// Its answers to DHCP.
+        /// DHCP options.
         dhcpv4_options: Option<Uuid> where feature = Dhcp;
-        /// Its answers to DHCPv6.
+        /// DHCPv6 options.
         dhcpv6_options: Option<Uuid> where feature = Dhcp;
-        /// Who owns it.
+        /// Keys of clients, such as the row's owner.
         external_ids: StringMap;
     }
 
-    /// What a port is told by DHCP.
+    /// Options of OVN's DHCP server.
     table DhcpOptions = "DHCP_Options" where feature = Dhcp {
-        /// The subnet that it is for.
+        /// Subnet of the options.
         cidr: String;
         /// Such as `router`, `server_mac`, `lease_time`.
         options: StringMap;
-        /// Who owns it.
+        /// Keys of clients, such as the row's owner.
         external_ids: StringMap;
     }
 
-    /// A rule that marks packets of a switch, or limits their rate.
+    /// A rule that marks packets of a switch or limits their rate.
     table Qos = "QoS" where feature = QosRules {
-        /// The highest that matches acts.
+        /// The highest-priority match applies.
         priority: i64;
-        /// Where packets come from, or go to.
+        /// `from-lport` or `to-lport`.
         direction: String where choices = ["from-lport", "to-lport"];
-        /// Which packets.
+        /// Match expression.
         matching: String as "match";
         /// Marks: `dscp` and `mark`.
         action: BTreeMap<String, i64> where choices = ["dscp", "mark": QosMarks];
         /// Limits: `rate` in kbps and `burst` in kb.
         bandwidth: BTreeMap<String, i64> where choices = ["rate", "burst"];
-        /// Who owns it.
+        /// Keys of clients, such as the row's owner.
         external_ids: StringMap;
     }
 }
