@@ -1,5 +1,4 @@
-//! reach: where a packet ends, read off the rows that the objects ask for. What `ovn-trace` says of the database can be
-//! compared with it.
+//! Follows a packet through the desired rows; tests compare the result with `ovn-trace`.
 //!
 //! ```text
 //!  pod ── switch ──▶ pod of the same node
@@ -7,7 +6,7 @@
 //!                       └── GR_<node>, translated ──▶ next hop      (or, with a local gateway: k8s-<node>, the host)
 //! ```
 //!
-//! Switches, routers' ports, routes and translations are looked at; policies and access lists are not.
+//! Switches, router ports, routes and NAT are followed; ACLs are not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -24,51 +23,51 @@ use ovsdb::uuid::Uuid;
 use topology::desired::{Inputs, PORT_KEY, desired};
 use topology::identity::{Owner, row_uuid};
 
-/// How a packet comes to a pod.
+/// How a packet reaches a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Path {
-    /// The port that it is delivered to.
+    /// The logical switch port of the pod.
     pub port: String,
-    /// Whether it passes the cluster's router.
+    /// Whether it passes `ovn_cluster_router`.
     pub routed: bool,
 }
 
-/// How a packet leaves the cluster.
+/// How a packet egress the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Exit {
     /// Through a gateway router.
     Gateway {
-        /// The router.
+        /// `GR_<node>`.
         router: String,
-        /// The address that it comes from, as the outside sees it.
+        /// After SNAT.
         source: IpAddr,
-        /// Who it is handed to; more than one if they share the load.
+        /// Several with ECMP routes.
         next_hops: Vec<IpAddr>,
     },
-    /// Through the host's own routing, by this port.
+    /// Through the host's routing table.
     Host {
         /// The management port.
         port: String,
     },
 }
 
-/// Whether a packet of a pod to another pod's address of a family is delivered, and how.
-pub fn reach(given: Inputs<'_>, from: &PodKey, to: &PodKey, v6: bool) -> Option<Path> {
-    Network::of(given).reach(given, from, to, v6)
+/// The path of a packet between pods; None if it does not arrive.
+pub fn reach(inputs: Inputs<'_>, from: &PodKey, to: &PodKey, v6: bool) -> Option<Path> {
+    Network::of(inputs).reach(inputs, from, to, v6)
 }
 
-/// How a packet of a pod to an address that is nobody's here leaves the cluster, if it does.
-pub fn leaves(given: Inputs<'_>, from: &PodKey, outside: IpAddr) -> Option<Exit> {
-    Network::of(given).leaves(given, from, outside)
+/// How a packet of a pod to an outside address egress the cluster; None if it does not.
+pub fn egress(inputs: Inputs<'_>, from: &PodKey, outside: IpAddr) -> Option<Exit> {
+    Network::of(inputs).egress(inputs, from, outside)
 }
 
-/// Where a router sends a packet: by a port to whom it is meant for, or to the next hop.
-struct Way {
+/// A routing decision: output port, and next hop unless the destination is on the link.
+struct Route {
     port: String,
     hop: Option<IpAddr>,
 }
 
-/// The rows of all nodes, and of those pods that were asked for, as they shall be.
+/// The desired rows of the cluster, of all nodes, and of the pods in question.
 #[derive(Default)]
 pub(crate) struct Network {
     rows: BTreeMap<(&'static str, Uuid), RowValues>,
@@ -77,17 +76,17 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    pub(crate) fn of(given: Inputs<'_>) -> Self {
+    pub(crate) fn of(inputs: Inputs<'_>) -> Self {
         let mut network = Self::default();
-        let nodes = given.store.nodes().map(|node| Owner::Node(node.name.clone()));
+        let nodes = inputs.store.nodes().map(|node| Owner::Node(node.name.clone()));
         for owner in [Owner::Cluster].into_iter().chain(nodes) {
-            network.add(&owner, given);
+            network.add(&owner, inputs);
         }
         network
     }
 
-    fn add(&mut self, owner: &Owner, given: Inputs<'_>) {
-        let Ok(wanted) = desired(owner, given) else { return };
+    fn add(&mut self, owner: &Owner, inputs: Inputs<'_>) {
+        let Ok(wanted) = desired(owner, inputs) else { return };
         self.rows.extend(wanted.rows.into_iter().map(|row| ((row.id.table, row.id.uuid), row.values)));
         for member in wanted.members {
             if let Atom::Uuid(uuid) = member.atom {
@@ -96,37 +95,37 @@ impl Network {
         }
     }
 
-    fn add_pod(&mut self, key: &PodKey, given: Inputs<'_>) {
-        if let Some(pod) = given.store.pod(key).filter(|_| self.pods.insert(key.clone())) {
-            self.add(&Owner::Pod(pod.key.clone()), given);
+    fn add_pod(&mut self, key: &PodKey, inputs: Inputs<'_>) {
+        if let Some(pod) = inputs.store.pod(key).filter(|_| self.pods.insert(key.clone())) {
+            self.add(&Owner::Pod(pod.key.clone()), inputs);
         }
     }
 
-    /// As [`reach`] says it.
-    pub(crate) fn reach(&mut self, given: Inputs<'_>, from: &PodKey, to: &PodKey, v6: bool) -> Option<Path> {
-        self.add_pod(from, given);
-        self.add_pod(to, given);
-        let (source, start) = self.pod(given, from, v6)?;
-        let (destination, end) = self.pod(given, to, v6)?;
+    /// See [`reach`].
+    pub(crate) fn reach(&mut self, inputs: Inputs<'_>, from: &PodKey, to: &PodKey, v6: bool) -> Option<Path> {
+        self.add_pod(from, inputs);
+        self.add_pod(to, inputs);
+        let (source, start) = self.pod(inputs, from, v6)?;
+        let (destination, end) = self.pod(inputs, to, v6)?;
         if start == end {
             return Some(Path { port: to.port_name(), routed: false });
         }
-        let ways = self.ways(self.router_behind(start)?, source, destination);
-        let delivered =
-            !ways.is_empty() && ways.iter().all(|way| way.hop.is_none() && self.switch_behind(&way.port) == Some(end));
+        let routes = self.routes(self.router_behind(start)?, source, destination);
+        let delivered = !routes.is_empty()
+            && routes.iter().all(|route| route.hop.is_none() && self.switch_behind(&route.port) == Some(end));
         delivered.then(|| Path { port: to.port_name(), routed: true })
     }
 
-    /// As [`leaves`] says it.
-    pub(crate) fn leaves(&mut self, given: Inputs<'_>, from: &PodKey, outside: IpAddr) -> Option<Exit> {
-        self.add_pod(from, given);
-        let (source, start) = self.pod(given, from, outside.is_ipv6())?;
-        let hop = self.ways(self.router_behind(start)?, source, outside).first()?.hop?;
+    /// See [`egress`].
+    pub(crate) fn egress(&mut self, inputs: Inputs<'_>, from: &PodKey, outside: IpAddr) -> Option<Exit> {
+        self.add_pod(from, inputs);
+        let (source, start) = self.pod(inputs, from, outside.is_ipv6())?;
+        let hop = self.routes(self.router_behind(start)?, source, outside).first()?.hop?;
         let Some((gateway, name)) = self.router_with(hop) else {
             return self.port_with(hop).map(|port| Exit::Host { port });
         };
-        let ways = self.ways(gateway, source, outside);
-        let mut next_hops: Vec<IpAddr> = ways.iter().map(|way| way.hop.unwrap_or(outside)).collect();
+        let routes = self.routes(gateway, source, outside);
+        let mut next_hops: Vec<IpAddr> = routes.iter().map(|route| route.hop.unwrap_or(outside)).collect();
         next_hops.sort_unstable();
         let source = self.translated(gateway, source);
         (!next_hops.is_empty()).then_some(Exit::Gateway { router: name, source, next_hops })
@@ -136,27 +135,27 @@ impl Network {
         self.rows.iter().filter(|((table, _), _)| *table == R::TABLE).map(|((_, uuid), values)| (*uuid, values))
     }
 
-    /// The rows in a set of another row.
+    /// The rows that a column of another row refers to.
     fn members<R: TableRow>(&self, of: Uuid, column: &'static str) -> impl Iterator<Item = &RowValues> {
         let uuids = self.sets.get(&(of, column)).into_iter().flatten();
         uuids.filter_map(|uuid| self.rows.get(&(R::TABLE, *uuid)))
     }
 
-    /// The networks that routers tell apart: their ports' own, and those of their routes.
+    /// The networks that routers distinguish: of ports and of routes.
     pub(crate) fn prefixes(&self) -> impl Iterator<Item = Prefix> + '_ {
         let ports = self.rows_of::<LogicalRouterPort>().flat_map(|(_, port)| networks(port));
         let routes = self.rows_of::<LogicalRouterStaticRoute>();
         ports.map(InterfaceAddress::network).chain(routes.filter_map(|(_, route)| prefix(&text(route, "ip_prefix"))))
     }
 
-    /// A pod's address of a family and the switch that its port is on, if it has a port with that address.
-    fn pod(&self, given: Inputs<'_>, key: &PodKey, v6: bool) -> Option<(IpAddr, Uuid)> {
-        let own = given.allocator.pod(key)?;
+    /// A pod's address and switch; None without a port that has the address.
+    fn pod(&self, inputs: Inputs<'_>, key: &PodKey, v6: bool) -> Option<(IpAddr, Uuid)> {
+        let own = inputs.allocator.pod(key)?;
         let address = own.addresses().find(|address| address.is_ipv6() == v6)?;
-        let port = given.aliases.resolve(row_uuid(LogicalSwitchPort::TABLE, "Pod", &own.uid, PORT_KEY));
+        let port = inputs.aliases.resolve(row_uuid(LogicalSwitchPort::TABLE, "Pod", &own.uid, PORT_KEY));
         let values = self.rows.get(&(LogicalSwitchPort::TABLE, port))?;
         holds(values, address).then_some(())?;
-        // Groups of ports have it too.
+        // Port groups have a column `ports` too.
         let on = |(set, members): (&(Uuid, &str), &Vec<Uuid>)| {
             let is_switch = self.rows.contains_key(&(LogicalSwitch::TABLE, set.0));
             (is_switch && set.1 == "ports" && members.contains(&port)).then_some(set.0)
@@ -164,7 +163,7 @@ impl Network {
         self.sets.iter().find_map(on).map(|switch| (address, switch))
     }
 
-    /// The router that a switch hangs on.
+    /// The router that a switch is connected to.
     fn router_behind(&self, switch: Uuid) -> Option<Uuid> {
         let mut ports = self.members::<LogicalSwitchPort>(switch, "ports");
         let peer = ports.find_map(|port| port.get("options")?.get_str("router-port"))?;
@@ -174,7 +173,7 @@ impl Network {
             .find(|router| self.members::<LogicalRouterPort>(*router, "ports").any(|port| text(port, "name") == peer))
     }
 
-    /// The switch that a router's port faces.
+    /// The switch that a router port is connected to.
     fn switch_behind(&self, port: &str) -> Option<Uuid> {
         let faces = |values: &RowValues| values.get("options")?.get_str("router-port");
         self.rows_of::<LogicalSwitch>().map(|(uuid, _)| uuid).find(|switch| {
@@ -182,7 +181,7 @@ impl Network {
         })
     }
 
-    /// The router whose port has an address, with its name.
+    /// The router with an address on a port, and its name.
     fn router_with(&self, address: IpAddr) -> Option<(Uuid, String)> {
         let has = |router: &Uuid| {
             let mut ports = self.members::<LogicalRouterPort>(*router, "ports");
@@ -192,39 +191,39 @@ impl Network {
         Some((uuid, text(values, "name")))
     }
 
-    /// The switch port that has an address.
+    /// The switch port with an address.
     fn port_with(&self, address: IpAddr) -> Option<String> {
         let mut ports = self.rows_of::<LogicalSwitchPort>();
         ports.find(|(_, values)| holds(values, address)).map(|(_, values)| text(values, "name"))
     }
 
-    /// The best ways of a router, by OVN's order: the longest prefix; of the same length a port's own network, then a
-    /// destination's route, then a source's.
-    fn ways(&self, router: Uuid, source: IpAddr, destination: IpAddr) -> Vec<Way> {
-        let mut ways: Vec<((u8, u8), Way)> = Vec::new();
+    /// The best routes of a router, in OVN's order: the longest prefix; at equal length connected networks, then routes by
+    /// destination, then routes by source.
+    fn routes(&self, router: Uuid, source: IpAddr, destination: IpAddr) -> Vec<Route> {
+        let mut routes: Vec<((u8, u8), Route)> = Vec::new();
         for port in self.members::<LogicalRouterPort>(router, "ports") {
             for network in networks(port).map(InterfaceAddress::network).filter(|network| network.contains(destination))
             {
-                ways.push(((network.length(), 2), Way { port: text(port, "name"), hop: None }));
+                routes.push(((network.length(), 2), Route { port: text(port, "name"), hop: None }));
             }
         }
         for route in self.members::<LogicalRouterStaticRoute>(router, "static_routes") {
             let by_source = text(route, "policy") == "src-ip";
-            let judged = if by_source { source } else { destination };
+            let matched = if by_source { source } else { destination };
             if let (Some(network), Ok(hop)) = (prefix(&text(route, "ip_prefix")), text(route, "nexthop").parse())
-                && network.contains(judged)
+                && network.contains(matched)
             {
-                let way = Way { port: text(route, "output_port"), hop: Some(hop) };
-                ways.push(((network.length(), u8::from(!by_source)), way));
+                let route = Route { port: text(route, "output_port"), hop: Some(hop) };
+                routes.push(((network.length(), u8::from(!by_source)), route));
             }
         }
-        let best = ways.iter().map(|(rank, _)| *rank).max();
-        ways.into_iter().filter(|(rank, _)| Some(*rank) == best).map(|(_, way)| way).collect()
+        let best = routes.iter().map(|(rank, _)| *rank).max();
+        routes.into_iter().filter(|(rank, _)| Some(*rank) == best).map(|(_, route)| route).collect()
     }
 
-    /// The address that a router gives a packet which comes from this one.
+    /// The source address after SNAT by a router.
     fn translated(&self, router: Uuid, source: IpAddr) -> IpAddr {
-        // A rule with a condition is not about first packets.
+        // Rules with a match do not apply to first packets.
         let always = |rule: &&RowValues| text(rule, "type") == "snat" && text(rule, "match").is_empty();
         let rules = self.members::<Nat>(router, "nat").filter(always);
         let rules = rules.filter_map(|rule| {
@@ -253,7 +252,7 @@ fn prefix(text: &str) -> Option<Prefix> {
     text.parse().ok().or_else(single)
 }
 
-/// Whether a switch port has an address.
+/// Whether a switch port has the address.
 fn holds(port: &RowValues, address: IpAddr) -> bool {
     let address = address.to_string();
     let mut lines = port.get("addresses").into_iter().flat_map(Datum::atoms);
@@ -262,80 +261,70 @@ fn holds(port: &RowValues, address: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use objects::ObjectKind;
+    use serde_json::{Value, json};
+    use topology::ClusterSettings;
 
     use super::*;
-    use objects::{NodeFacts, PodFacts};
-    use topology::allocation::{Allocator, KnownNode};
-    use topology::contribution::Aliases;
-    use topology::settings::ClusterSettings;
-    use topology::store::Store;
+    use crate::preview::Preview;
 
-    struct World {
-        settings: ClusterSettings,
-        store: Store,
-        allocator: Allocator,
-        aliases: Aliases,
-    }
+    /// Nodes `n0`, `n1`, … with these gateway modes and subnets, and two pods `a`, `b` on each.
+    struct World(Preview);
 
     impl World {
-        /// Nodes `n0`, `n1`, … with these gateways and subnets, and two pods `a`, `b` on each.
         fn new(cluster: &[&str], nodes: &[(&str, Option<&str>)]) -> Self {
-            let cluster = cluster.iter().map(|text| text.parse().unwrap()).collect();
-            let settings = ClusterSettings::new(cluster, Vec::new());
-            let mut world = Self {
-                allocator: Allocator::new(&settings).unwrap(),
-                settings,
-                store: Store::default(),
-                aliases: Aliases::default(),
-            };
+            Self::with(&settings(cluster), nodes)
+        }
+
+        fn with(settings: &ClusterSettings, nodes: &[(&str, Option<&str>)]) -> Self {
+            let mut preview = Preview::new(settings.clone()).unwrap();
             for (number, (mode, subnet)) in nodes.iter().enumerate() {
-                world.add_node(number, mode, *subnet);
+                preview.put(ObjectKind::Node, node(number, mode, *subnet)).unwrap();
                 for name in ["a", "b"] {
-                    let object = json!({"metadata": {"name": format!("{name}{number}"), "namespace": "ns",
+                    let pod = json!({"metadata": {"name": format!("{name}{number}"), "namespace": "ns",
                         "uid": format!("{name}{number}")}, "spec": {"nodeName": format!("n{number}")}});
-                    let pod = PodFacts::parse(&object.to_string()).unwrap();
-                    world.allocator.allocate_pod(&pod, None).unwrap();
-                    world.store.put_pod(pod);
+                    preview.put(ObjectKind::Pod, pod).unwrap();
                 }
             }
-            world
+            preview.settle().unwrap();
+            Self(preview)
         }
 
-        fn add_node(&mut self, number: usize, mode: &str, subnet: Option<&str>) {
-            let gateway = json!({"default": {"mode": mode, "interface-id": "br-ex", "mac-address": "52:54:00:00:00:01",
-                "ip-addresses": [format!("192.0.2.{}/24", 10 + number), format!("2001:db8::{number}/64")],
-                "next-hops": ["192.0.2.1", "2001:db8::ffff"]}});
-            let mut object = json!({"metadata": {"name": format!("n{number}"), "uid": format!("n{number}"), "annotations": {
-                "k8s.ovn.org/node-chassis-id": format!("chassis-{number}"),
-                "k8s.ovn.org/l3-gateway-config": gateway.to_string()}}});
-            if let Some(subnet) = subnet {
-                let subnets = json!({"default": subnet}).to_string();
-                object["metadata"]["annotations"]["k8s.ovn.org/node-subnets"] = json!(subnets);
-            }
-            let node = NodeFacts::parse(&object.to_string()).unwrap();
-            self.allocator.allocate_node(&node, &KnownNode::default()).unwrap();
-            self.store.put_node(node);
-        }
-
-        fn given(&self) -> Inputs<'_> {
-            let Self { settings, store, allocator, aliases } = self;
-            Inputs { settings, store, allocator, aliases }
+        fn inputs(&self) -> Inputs<'_> {
+            self.0.engine().inputs().unwrap()
         }
 
         fn reach(&self, from: &str, to: &str, v6: bool) -> Option<Path> {
             reach(self.inputs(), &PodKey::new("ns", from), &PodKey::new("ns", to), v6)
         }
 
-        fn leaves(&self, from: &str, outside: &str) -> Option<Exit> {
-            leaves(self.inputs(), &PodKey::new("ns", from), outside.parse().unwrap())
+        fn egress(&self, from: &str, outside: &str) -> Option<Exit> {
+            egress(self.inputs(), &PodKey::new("ns", from), outside.parse().unwrap())
         }
+    }
+
+    fn settings(cluster: &[&str]) -> ClusterSettings {
+        ClusterSettings::new(cluster.iter().map(|text| text.parse().unwrap()).collect(), Vec::new())
+    }
+
+    fn node(number: usize, mode: &str, subnet: Option<&str>) -> Value {
+        let gateway = json!({"default": {"mode": mode, "interface-id": "br-ex", "mac-address": "52:54:00:00:00:01",
+            "ip-addresses": [format!("192.0.2.{}/24", 10 + number), format!("2001:db8::{number}/64")],
+            "next-hops": ["192.0.2.1", "2001:db8::ffff"]}});
+        let mut object = json!({"metadata": {"name": format!("n{number}"), "uid": format!("n{number}"), "annotations": {
+            "k8s.ovn.org/node-chassis-id": format!("chassis-{number}"),
+            "k8s.ovn.org/l3-gateway-config": gateway.to_string()}}});
+        if let Some(subnet) = subnet {
+            let subnets = json!({"default": subnet}).to_string();
+            object["metadata"]["annotations"]["k8s.ovn.org/node-subnets"] = json!(subnets);
+        }
+        object
     }
 
     const DUAL: [&str; 2] = ["10.128.0.0/14/23", "fd01::/48/64"];
 
     #[test]
-    fn pods_of_one_node_are_on_one_switch_and_others_behind_the_router() {
+    fn pods_of_one_node_share_a_switch_and_others_are_routed() {
         let world = World::new(&DUAL, &[("shared", None), ("local", None)]);
         for v6 in [false, true] {
             let path = |port: &str, routed| Some(Path { port: port.into(), routed });
@@ -343,40 +332,41 @@ mod tests {
             assert_eq!(world.reach("a0", "a1", v6), path("ns_a1", true));
             assert_eq!(world.reach("b1", "b0", v6), path("ns_b0", true));
         }
-        assert_eq!(world.reach("a0", "nobody", false), None);
+        assert_eq!(world.reach("a0", "absent", false), None);
         assert_eq!(
             World::new(&DUAL[..1], &[("shared", None)]).reach("a0", "b0", true),
             None,
-            "there is no such family"
+            "the cluster has no IPv6"
         );
     }
 
     #[test]
-    fn the_outside_is_behind_the_gateway_of_the_pods_own_node() {
+    fn egress_uses_the_gateway_of_the_pods_node() {
         let world = World::new(&DUAL, &[("shared", None), ("local", None), ("disabled", None)]);
         let gateway = |source: &str, hop: &str| {
             let (source, next_hops) = (source.parse().unwrap(), vec![hop.parse().unwrap()]);
             Some(Exit::Gateway { router: "GR_n0".into(), source, next_hops })
         };
-        assert_eq!(world.leaves("a0", "198.51.100.7"), gateway("192.0.2.10", "192.0.2.1"));
-        assert_eq!(world.leaves("a0", "192.0.2.200"), gateway("192.0.2.10", "192.0.2.200"), "on the link itself");
-        assert_eq!(world.leaves("b0", "2001:db8:1::7"), gateway("2001:db8::", "2001:db8::ffff"));
-        assert_eq!(world.leaves("a1", "198.51.100.7"), Some(Exit::Host { port: "k8s-n1".into() }));
-        assert_eq!(world.leaves("a2", "198.51.100.7"), None, "a node without a gateway");
+        assert_eq!(world.egress("a0", "198.51.100.7"), gateway("192.0.2.10", "192.0.2.1"));
+        assert_eq!(world.egress("a0", "192.0.2.200"), gateway("192.0.2.10", "192.0.2.200"), "on the link itself");
+        assert_eq!(world.egress("b0", "2001:db8:1::7"), gateway("2001:db8::", "2001:db8::ffff"));
+        assert_eq!(world.egress("a1", "198.51.100.7"), Some(Exit::Host { port: "k8s-n1".into() }));
+        assert_eq!(world.egress("a2", "198.51.100.7"), None, "a node without a gateway");
     }
 
     #[test]
-    fn a_translation_of_the_pods_own_gives_the_same_source() {
-        let mut world = World::new(&DUAL, &[("shared", None)]);
-        world.settings.snat_per_pod = true;
-        let Some(Exit::Gateway { source, .. }) = world.leaves("a0", "198.51.100.7") else { panic!("it stays") };
+    fn snat_per_pod_gives_the_same_source() {
+        let world = World::with(&ClusterSettings { snat_per_pod: true, ..settings(&DUAL) }, &[("shared", None)]);
+        let Some(Exit::Gateway { source, .. }) = world.egress("a0", "198.51.100.7") else {
+            panic!("it does not leave")
+        };
         assert_eq!(source.to_string(), "192.0.2.10");
     }
 
-    /// OVN asks for the longest prefix first, whether of the source or of the destination: where shares have two lengths,
-    /// the way out of the smaller one comes before the way into the larger one.
+    /// OVN prefers the longest prefix, of source or destination routes alike: with node subnets of two lengths, the route by
+    /// source of the smaller subnet outranks the route to the larger one.
     #[test]
-    fn shares_of_two_lengths_hide_the_larger_from_the_smaller() {
+    fn node_subnets_of_two_lengths_make_the_larger_unreachable_from_the_smaller() {
         let cluster = ["10.128.0.0/16/23", "10.200.0.0/16/24"];
         let world = World::new(&cluster, &[("shared", Some("10.128.0.0/23")), ("shared", Some("10.200.0.0/24"))]);
         assert!(world.reach("a0", "a1", false).is_some());

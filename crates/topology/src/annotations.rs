@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::allocation::{NodeAllocation, PodAllocation};
 use crate::settings::ClusterSettings;
 
-/// What a pod is told of its network. Written out, because it is written for every pod and nothing in it needs escaping.
+/// The value of `k8s.ovn.org/pod-networks`. Formatted directly: it is written for every pod, and nothing in it needs escaping.
 pub(crate) fn pod_annotation(allocation: &PodAllocation, node: &NodeAllocation, settings: &ClusterSettings) -> String {
     let (mut addresses, mut gateways, mut routes) = (String::new(), String::new(), String::new());
     let mut families = 0;
@@ -22,7 +22,7 @@ pub(crate) fn pod_annotation(allocation: &PodAllocation, node: &NodeAllocation, 
             push(&mut routes, format_args!("{{\"dest\":\"{dest}\",\"nextHop\":\"{gateway}\"}}"));
         }
     }
-    // Who knows one family only reads these.
+    // Clients that support one family read these.
     let single = match families {
         1 => format!("\"gateway_ip\":{gateways},\"ip_address\":{addresses},"),
         _ => String::new(),
@@ -34,7 +34,7 @@ pub(crate) fn pod_annotation(allocation: &PodAllocation, node: &NodeAllocation, 
     )
 }
 
-/// Adds an item to a list.
+/// Adds an item to a comma-separated list.
 fn push(list: &mut String, item: fmt::Arguments<'_>) {
     if !list.is_empty() {
         list.push(',');
@@ -42,7 +42,7 @@ fn push(list: &mut String, item: fmt::Arguments<'_>) {
     let _ = list.write_fmt(item);
 }
 
-/// What a node is told: its subnets and its number.
+/// The annotations of a node: subnets and node ID.
 pub(crate) fn node_annotations(allocation: &NodeAllocation) -> [(&'static str, String); 2] {
     let subnets: Vec<String> = allocation.subnets().map(|subnet| subnet.to_string()).collect();
     [(NODE_SUBNETS, json!({ "default": subnets }).to_string()), (NODE_ID, allocation.id.to_string())]

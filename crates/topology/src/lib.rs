@@ -1,25 +1,22 @@
-//! The logical network as a function of Kubernetes objects. Pure: no runtime, no client, no socket, no clock.
+//! The controller's reconciler: the northbound rows as a function of Kubernetes objects. Pure: no I/O, no clock.
 //!
 //! ```text
-//!  JSON ──objects──▶ facts ──▶ store ──allocation──▶ who has what ──desired──▶ contributions ──ledger──▶ touched
-//!                                                                                                      │ plan, against
-//!  annotations, Events, conditions ◀──effects── engine ◀──committed/refused── one transaction ◀────────┘ the snapshot
+//!  facts ──▶ store ──allocation──▶ addresses, node IDs ──desired──▶ contributions ──ledger──▶ touched rows
+//!                                                                                              │ plan, against
+//!  annotations, Events, conditions ◀──effects── engine ◀──committed/refused── one transaction ◀┘ the snapshot
 //! ```
 //!
-//! - [`objects`]: what we need to know of a Pod, Node, Namespace; the annotations.
-//! - [`allocation`]: subnets, numbers and addresses: given once, honoured, at rest until every node has forgotten them.
-//! - [`desired`]: what the network owes each object; a module for each kind of owner.
-//! - [`selector`], [`rules`]: whom policies speak of, and what they say, as clauses.
-//! - [`contribution`], [`ledger`]: rows of one owner, members of sets that many share.
-//! - [`services`]: what each Service gets where, for the controller and the agents alike.
+//! - [`store`]: the facts of all objects, with the indexes that say which owners a change affects.
+//! - [`allocation`]: subnets, node IDs and addresses, with their quarantine; the only part with history.
+//! - [`desired`]: the rows of each owner; a module for each kind.
+//! - [`selector`], [`rules`]: policies, compiled into selectors and clauses.
+//! - [`services`]: addresses and endpoint selection of Services, for the controller and the node agents alike.
+//! - [`identity`], [`contribution`], [`ledger`]: owners, their rows, and members of shared sets.
 //! - [`plan`]: differences to the database as operations.
-//! - [`engine`]: the one writer's mind: queue, batches, follow-ups.
-//! - [`reach`]: where a packet ends, read off those rows.
-//! - [`can`]: whether one may talk to another, and what decides it.
-//! - [`preview`]: what objects would make of a database, found out in memory.
-//! - [`watchdog`]: nodes whose agent went silent, chassis that lag behind; [`pacing`]: intervals by cluster size.
-//! - [`adopt`]: rows of another controller, taken over by their names.
-//! - [`release`]: the database is left to another controller.
+//! - [`engine`]: queue, batches, effects.
+//! - [`refusal`]: why an object is parked.
+//! - [`watchdog`]: nodes without heartbeats, chassis that lag; [`pacing`]: intervals by cluster size.
+//! - [`adopt`]: takes over the rows of another controller; [`release`]: hands them back.
 
 pub mod adopt;
 pub mod allocation;

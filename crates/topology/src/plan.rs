@@ -1,7 +1,7 @@
-//! The plan: what was touched, compared with the database as it is, becomes the operations of one transaction.
+//! Compares touched rows with the database and produces the operations of one transaction.
 //!
-//! Rows that are missing are inserted whole, rows that differ get the columns that differ, sets get the members that came
-//! and lose those that went. Nothing that is right already is written.
+//! Missing rows are inserted; of rows that differ, only the columns that differ are written; of sets, only added and removed
+//! members. Nothing that is correct already is written.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::identity::{ColumnRef, OURS, OWNER_CONTROLLER, OWNER_NAME, OWNER_TYPE,
 use crate::ledger::{ColumnChange, Entry, Ledger, Touched};
 use crate::maps;
 
-/// The tables that we write.
+/// The tables that are written.
 pub const TABLES: [&str; 20] = [
     "ACL",
     "Address_Set",
@@ -43,17 +43,17 @@ pub const TABLES: [&str; 20] = [
 
 const VIPS: &str = LoadBalancer::vips.name();
 
-/// The same name, living as long as the program.
+/// The `'static` name of a table that is written.
 pub fn table_name(name: &str) -> Option<&'static str> {
     TABLES.into_iter().find(|known| *known == name)
 }
 
-/// A row of the database.
+/// Finds a row in the snapshot.
 pub(crate) fn row(snapshot: &Snapshot, id: RowId) -> Option<RowView<'_>> {
     snapshot.table(id.table)?.get(id.uuid)
 }
 
-/// Who owns a row: as its marks say, or by its name where there is no room for a mark; none if it is not ours.
+/// The owner of a row: by its `external_ids`, or by name in tables without that column; None if another client's.
 pub fn owner_of(view: RowView<'_>) -> Option<Owner> {
     match view.schema.name.as_str() {
         "Static_MAC_Binding" => {
@@ -73,33 +73,33 @@ pub fn owner_of(view: RowView<'_>) -> Option<Owner> {
     Owner::from_mark(&marks.get_str(OWNER_TYPE)?, &marks.get_str(OWNER_NAME)?)
 }
 
-/// Operations for what was touched, and owners that cannot be served because what they refer to is not there.
+/// The operations for touched rows, and rows that are missing for them.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// What to do.
+    /// Empty if nothing differs.
     pub transaction: Transaction,
-    /// Rows that members were to be added to, and that are neither in the database nor in this transaction.
+    /// Rows to which members should be added and that are neither in the database nor in this transaction.
     pub missing: BTreeSet<RowId>,
 }
 
-/// Compares what was touched with the database.
+/// Compares touched rows and columns with the database.
 pub fn plan(touched: &Touched, ledger: &Ledger, snapshot: &Snapshot) -> Plan {
     let mut plan = Plan::default();
     let rows = touched.rows.iter();
     let inserted = rows.filter(|(id, wanted)| wanted.is_some() && row(snapshot, **id).is_none()).map(|(id, _)| *id);
-    let there = There { snapshot, inserted: inserted.collect() };
+    let existing = Existing { snapshot, inserted: inserted.collect() };
     let mut sets: BTreeMap<ColumnRef, (BTreeSet<Atom>, BTreeSet<Atom>)> = BTreeMap::new();
     for (id, wanted) in &touched.rows {
         match (wanted, row(snapshot, *id)) {
             (Some((owner, values)), None) => {
-                let values = with_sets(values, *id, ledger, &there);
+                let values = with_sets(values, *id, ledger, &existing);
                 plan.transaction.owned_by(owner.to_string());
                 plan.transaction.insert_with_uuid(id.table, id.uuid, Row(values));
             }
             (Some((owner, values)), Some(view)) => {
                 let mut changed = differing(values, view, ledger, *id);
                 plan.transaction.owned_by(owner.to_string());
-                // One endpoint of many shall not write them all.
+                // A change of one endpoint must not write all of them.
                 if id.table == LoadBalancer::TABLE
                     && let Some(vips) = changed.remove(VIPS)
                 {
@@ -111,26 +111,26 @@ pub fn plan(touched: &Touched, ledger: &Ledger, snapshot: &Snapshot) -> Plan {
                 }
             }
             (None, Some(view)) => {
-                // A row that only lives by being referred to goes with the reference. A row of variables stays, empty, until
-                // its chassis is gone (`Progress::forget_variables`).
+                // A row that is not a root is garbage-collected with its reference. A row of template variables stays, empty,
+                // until its chassis is gone (`Progress::forget_variables`).
                 if view.schema.is_root && id.table != ChassisTemplateVar::TABLE {
-                    plan.transaction.owned_by_nobody();
+                    plan.transaction.without_owner();
                     plan.transaction.delete(id.table, vec![Condition::uuid(id.uuid)]);
                 }
             }
             (None, None) => {}
         }
     }
-    let again = members_of_inserted(&there.inserted, touched, ledger);
-    let came_again = again.iter().filter(|(column, _)| !touched.columns.contains_key(column));
-    for (column, change) in touched.columns.iter().chain(came_again) {
+    let regained = members_of_inserted(&existing.inserted, touched, ledger);
+    let regained_only = regained.iter().filter(|(column, _)| !touched.columns.contains_key(column));
+    for (column, change) in touched.columns.iter().chain(regained_only) {
         let counted_map = maps::is_counted(column.row.table, column.column);
         let gone = matches!(touched.rows.get(&column.row), Some(None)) && !counted_map;
-        if gone || there.inserted.contains(&column.row) {
+        if gone || existing.inserted.contains(&column.row) {
             continue;
         }
         let Some(view) = row(snapshot, column.row) else {
-            // The pairs of a map come with its row: nobody waits for a node that has none.
+            // The pairs of a map come with its row, which a node without a chassis lacks.
             if !change.added.is_empty() && !counted_map {
                 plan.missing.insert(column.row);
             }
@@ -143,7 +143,7 @@ pub fn plan(touched: &Touched, ledger: &Ledger, snapshot: &Snapshot) -> Plan {
             None => false,
         };
         let (added, removed) = sets.entry(*column).or_default();
-        let atoms = change.added.iter().chain(again.get(column).into_iter().flat_map(|change| &change.added));
+        let atoms = change.added.iter().chain(regained.get(column).into_iter().flat_map(|change| &change.added));
         added.extend(atoms.filter(|atom| !holds(atom)).cloned());
         removed.extend(change.removed.iter().filter(|atom| holds(atom)).cloned());
     }
@@ -151,14 +151,14 @@ pub fn plan(touched: &Touched, ledger: &Ledger, snapshot: &Snapshot) -> Plan {
     plan
 }
 
-/// The rows that are there once the transaction is committed.
-struct There<'a> {
+/// The rows that exist once the transaction is committed.
+struct Existing<'a> {
     snapshot: &'a Snapshot,
     inserted: BTreeSet<RowId>,
 }
 
-impl There<'_> {
-    /// Whether a set can hold a member now. One that refers to a row that is not there comes with that row's owner.
+impl Existing<'_> {
+    /// Whether a set can hold a member now. A reference to a missing row is added with that row.
     fn can_hold(&self, of: RowId, column: &str, atom: &Atom) -> bool {
         let Atom::Uuid(uuid) = atom else { return true };
         let schema = self.snapshot.table(of.table).and_then(|table| table.schema().column(column));
@@ -169,7 +169,7 @@ impl There<'_> {
     }
 }
 
-/// One operation for each row whose sets change.
+/// One operation per row whose sets change.
 fn mutate(
     transaction: &mut Transaction,
     sets: BTreeMap<ColumnRef, (BTreeSet<Atom>, BTreeSet<Atom>)>,
@@ -197,13 +197,13 @@ fn mutate(
         }
     }
     for (row, mutations) in rows {
-        transaction.owned_by_nobody();
+        transaction.without_owner();
         transaction.mutate(row.table, vec![Condition::uuid(row.uuid)], mutations);
     }
 }
 
-/// Where rows are members that are inserted: one that was there before and went with what it was in has lost its
-/// places, though nobody who wants it there has changed.
+/// Memberships of inserted rows. A row that was deleted together with its parent lost them, though the owners of the
+/// memberships have not changed.
 fn members_of_inserted(
     inserted: &BTreeSet<RowId>,
     touched: &Touched,
@@ -223,22 +223,22 @@ fn members_of_inserted(
     columns
 }
 
-/// A row's values with all its sets; what members refer to must be there, or comes with its owner's turn.
-fn with_sets(values: &RowValues, id: RowId, ledger: &Ledger, there: &There<'_>) -> RowValues {
+/// The values of a row with all its sets, without references to rows that do not exist yet.
+fn with_sets(values: &RowValues, id: RowId, ledger: &Ledger, existing: &Existing<'_>) -> RowValues {
     let mut values = values.clone();
     for (column, members) in ledger.sets_of(id) {
         if maps::is_counted(id.table, column) {
             values.insert(column.to_owned(), Datum::map(members.map(maps::pair)));
             continue;
         }
-        let members = members.filter(|atom| there.can_hold(id, column, atom));
+        let members = members.filter(|atom| existing.can_hold(id, column, atom));
         values.insert(column.to_owned(), Datum::set(members.cloned()));
     }
     values
 }
 
-/// The columns whose values differ, with the values that they shall have. Sets that members are counted for, sets of
-/// references, and what OVN tells are left alone.
+/// The columns that differ, with their desired values; without sets of counted members, sets of references, and columns
+/// that OVN writes.
 fn differing(wanted: &RowValues, view: RowView<'_>, ledger: &Ledger, id: RowId) -> RowValues {
     let mut changed = RowValues::new();
     for (column, datum) in wanted {
@@ -251,7 +251,7 @@ fn differing(wanted: &RowValues, view: RowView<'_>, ledger: &Ledger, id: RowId) 
         if wanted.contains_key(&column.name) || is_observed(id.table, &column.name) {
             continue;
         }
-        // A set of references belongs to whoever adds to it, others included.
+        // Every client may add to a set of references.
         let many = column.kind.max != Some(1) && !column.kind.is_map();
         let shared = many && (column.kind.key.refers_to.is_some() || is_shared(id.table, &column.name));
         let counted = ledger.sets_of(id).any(|(counted, _)| counted == column.name);
@@ -262,7 +262,7 @@ fn differing(wanted: &RowValues, view: RowView<'_>, ledger: &Ledger, id: RowId) 
     changed
 }
 
-/// Sets of texts that several owners add to.
+/// Sets of strings that several owners add to.
 fn is_shared(table: &str, column: &str) -> bool {
     (table, column) == ("Address_Set", "addresses")
 }
@@ -275,7 +275,7 @@ fn is_observed(table: &str, column: &str) -> bool {
     )
 }
 
-/// The sets that members are counted for, by table.
+/// Sets whose members are counted per owner, by table.
 pub(crate) fn set_column(table: &str, column: &str) -> Option<&'static str> {
     let columns: &[&'static str] = match table {
         "Address_Set" => &["addresses"],
@@ -291,7 +291,7 @@ pub(crate) fn set_column(table: &str, column: &str) -> Option<&'static str> {
     columns.iter().copied().find(|known| *known == column)
 }
 
-/// The rows that a transaction names: inserted, or meant by their identity.
+/// The rows that a transaction inserts, or changes by UUID.
 pub fn rows_of(transaction: &Transaction) -> BTreeSet<RowId> {
     let mut rows = BTreeSet::new();
     for operation in transaction.operations() {

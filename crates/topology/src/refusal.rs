@@ -1,38 +1,37 @@
-//! Why an object cannot have what it asks for.
+//! Why an object cannot be applied.
 
 use std::fmt;
 
-/// So many problems of one object are told at once: an Event has no room for more.
-const MOST_TOLD: usize = 5;
+/// Limit of problems in one message: an Event has room for few.
+const MAX_REPORTED: usize = 5;
 
-/// Why an object is parked: what it has stays as it is, and somebody is told.
+/// Why an object is parked: its existing rows stay, and the problem is reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// In one word, for the Event's reason.
+    /// The Event's reason.
     pub reason: &'static str,
-    /// What is wrong, and what to do about it: for whoever may see the object, and therefore without names of objects
-    /// in other namespaces.
+    /// The problem and its remedy. Readers of the object see it, so it must not name objects of other namespaces.
     pub message: String,
-    /// What only administrators may read: it is logged, and stands in no Event.
+    /// For administrators only: logged, never in an Event.
     pub detail: Option<String>,
 }
 
 impl Refusal {
-    /// A refusal.
+    /// Without detail.
     pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
         Self { reason, message: message.into(), detail: None }
     }
 
-    /// All of them in one, under the first one's reason: each of an object's problems is to be seen at once.
-    pub(crate) fn of_all(refusals: Vec<Self>) -> Option<Self> {
+    /// One refusal with all problems, under the reason of the first; None if there are none.
+    pub(crate) fn merge(refusals: Vec<Self>) -> Option<Self> {
         let mut known: Vec<Self> = Vec::new();
         for refusal in refusals {
             if !known.contains(&refusal) {
                 known.push(refusal);
             }
         }
-        let more = known.len().saturating_sub(MOST_TOLD);
-        known.truncate(MOST_TOLD);
+        let more = known.len().saturating_sub(MAX_REPORTED);
+        known.truncate(MAX_REPORTED);
         let details: Vec<String> = known.iter().filter_map(|refusal| refusal.detail.clone()).collect();
         let mut messages: Vec<String> = known.iter().map(|refusal| refusal.message.clone()).collect();
         if more > 0 {
@@ -43,7 +42,7 @@ impl Refusal {
         Some(Self::new(first.reason, messages.join("; ")).with_detail(detail))
     }
 
-    /// With something for administrators only.
+    /// Adds what only administrators may read.
     #[must_use]
     pub fn with_detail(mut self, detail: Option<String>) -> Self {
         self.detail = detail;
@@ -60,23 +59,23 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// An object that is in somebody's way, as its neighbours may know it.
+/// Another object that has what this one requests, described for two audiences.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct InTheWay {
-    /// For the refused object's namespace.
+pub(crate) struct Conflict {
+    /// For readers of the refused object.
     pub(crate) shown: String,
-    /// For administrators, if that says more.
+    /// For administrators, if `shown` does not name it.
     pub(crate) detail: Option<String>,
 }
 
-/// Names an object of a namespace to an object of another, or the same, namespace.
-pub(crate) fn in_the_way(kind: &str, namespace: &str, name: &dyn fmt::Display, reader: &str) -> InTheWay {
+/// Describes an object to readers of the namespace `reader`.
+pub(crate) fn describe_conflict(kind: &str, namespace: &str, name: &dyn fmt::Display, reader: &str) -> Conflict {
     if namespace == reader {
-        return InTheWay { shown: format!("{kind} {name}"), detail: None };
+        return Conflict { shown: format!("{kind} {name}"), detail: None };
     }
     let article = if kind.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
     let detail = Some(format!("it is {kind} {name}"));
-    InTheWay { shown: format!("{article} {kind} of another namespace"), detail }
+    Conflict { shown: format!("{article} {kind} of another namespace"), detail }
 }
 
 #[cfg(test)]
@@ -84,22 +83,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_are_told_at_once() {
+    fn several_refusals_become_one_message() {
         let refusals: Vec<Refusal> = [1, 2, 1, 3, 4, 5, 6, 7]
             .map(|number| {
                 Refusal::new("AddressTaken", number.to_string()).with_detail((number < 3).then(|| "x".into()))
             })
             .into();
-        let all = Refusal::of_all(refusals).unwrap();
+        let all = Refusal::merge(refusals).unwrap();
         assert_eq!((all.message.as_str(), all.detail.as_deref()), ("1; 2; 3; 4; 5; and 2 more", Some("x; x")));
-        assert_eq!(Refusal::of_all(Vec::new()), None);
+        assert_eq!(Refusal::merge(Vec::new()), None);
     }
 
     #[test]
-    fn objects_of_other_namespaces_are_named_to_administrators_only() {
-        let own = in_the_way("pod", "shop", &"shop/web", "shop");
+    fn objects_of_other_namespaces_are_named_in_the_detail_only() {
+        let own = describe_conflict("pod", "shop", &"shop/web", "shop");
         assert_eq!((own.shown.as_str(), own.detail), ("pod shop/web", None));
-        let InTheWay { shown, detail } = in_the_way("pod", "bank", &"bank/vault", "shop");
+        let Conflict { shown, detail } = describe_conflict("pod", "bank", &"bank/vault", "shop");
         let refusal = Refusal::new("AddressTaken", format!("10.0.0.5 is the address of {shown}")).with_detail(detail);
         assert_eq!(refusal.message, "10.0.0.5 is the address of a pod of another namespace");
         assert_eq!(refusal.to_string(), format!("{} (it is pod bank/vault)", refusal.message));

@@ -1,43 +1,43 @@
-//! What a policy says, as clauses that each become a rule of the database, with the selectors that they name.
+//! Compiles policies into clauses, each of which becomes ACLs, and the selectors that they refer to.
 //!
 //! ```text
-//!  PolicySpec ──▶ Clause { whom, with whom, over which ports } ──▶ `outport == @group && ip4.src == {$set} && tcp`
-//!                    └──▶ selectors that must be there first
+//!  PolicySpec ──▶ Clause { subject, peers, ports } ──▶ `outport == @group && ip4.src == {$set} && tcp`
+//!                    └──▶ selectors: their groups and sets must exist first
 //! ```
 //!
-//! A name of a port means other numbers in other pods: it becomes one clause for each number in use, about those pods
-//! only that have it.
+//! A named port may have different numbers in different pods: it becomes one clause for each number in use, which applies
+//! only to pods with that number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use netmodel::Prefix;
-
-use crate::identity::Name;
-use crate::objects::{
-    Action, AdminPolicyFacts, AdminPolicySpec, ContainerPort, LabelSelector, Peer, PolicyFacts, Ports, Protocol, Rule,
+use objects::{
+    Action, AdminPolicyFacts, AdminPolicySpec, ContainerPort, LabelSelector, Name, Peer, PolicyFacts, Ports, Protocol,
+    Rule,
 };
+
 use crate::selector::{Role, Scope, Selector, group_name, set_name};
 
-/// Which way connections go.
+/// The direction of connections, as seen from the pods that the policy selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
-    /// To the pods that the policy is about.
+    /// To the selected pods.
     Ingress,
-    /// From them.
+    /// From the selected pods.
     Egress,
 }
 
 impl Direction {
-    /// As the database says it.
-    pub fn of_acl(self) -> &'static str {
+    /// The column `direction` of an ACL.
+    pub fn acl_direction(self) -> &'static str {
         match self {
             Self::Ingress => "to-lport",
             Self::Egress => "from-lport",
         }
     }
 
-    /// As the API says it.
+    /// As in `policyTypes`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ingress => "Ingress",
@@ -45,7 +45,7 @@ impl Direction {
         }
     }
 
-    /// The field of a policy.
+    /// The field of a policy's spec.
     pub fn field(self) -> &'static str {
         match self {
             Self::Ingress => "ingress",
@@ -53,8 +53,8 @@ impl Direction {
         }
     }
 
-    /// How a match calls the port of the pod that the policy is about.
-    pub fn port(self) -> &'static str {
+    /// The field of a match that is the port of the selected pod.
+    pub fn port_field(self) -> &'static str {
         match self {
             Self::Ingress => "outport",
             Self::Egress => "inport",
@@ -62,69 +62,69 @@ impl Direction {
     }
 }
 
-/// The other end of connections.
+/// The other ends of connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Others {
-    /// Everybody.
-    Anyone,
-    /// Only these.
-    Those {
-        /// The words of selectors.
+pub enum PeerMatch {
+    /// No restriction.
+    Any,
+    /// Members of a set, or addresses of a block.
+    AnyOf {
+        /// Canonical texts of selectors.
         sets: Vec<Name>,
-        /// Networks, each without some parts.
+        /// Networks with their exceptions.
         blocks: Vec<(Prefix, Box<[Prefix]>)>,
     },
-    /// Those whom a selector selects, as far as networks have them.
-    Within {
-        /// The words of the selector.
+    /// Members of a set that are also in a block.
+    SetInBlocks {
+        /// Canonical text of the selector.
         set: Name,
-        /// Networks, each without some parts.
+        /// Networks with their exceptions.
         blocks: Vec<(Prefix, Box<[Prefix]>)>,
     },
 }
 
-/// A rule as it comes into the database.
+/// A rule in the form of an ACL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Clause {
-    /// What tells it from the policy's others.
+    /// Unique in the policy; part of the identity of its ACLs.
     pub key: String,
-    /// Where it stands in the policy.
+    /// The field of the rule, as in `spec.ingress[0]`.
     pub field: String,
-    /// Its place among the rules of its direction.
-    pub place: usize,
-    /// Which way.
+    /// Index of the rule in its direction.
+    pub index: usize,
+    /// From the field of the rule.
     pub direction: Direction,
-    /// The words of the selector whose ports it is about.
+    /// Canonical text of the selector of the pods that it applies to.
     pub target: Name,
-    /// With whom.
-    pub others: Others,
-    /// Over which ports; all if empty.
+    /// The other ends.
+    pub peers: PeerMatch,
+    /// Of the destination; empty means all.
     pub ports: Vec<(Protocol, Option<(u16, u16)>)>,
-    /// What happens.
+    /// Of matching connections.
     pub action: Action,
 }
 
-/// What a policy says.
+/// A compiled policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compiled {
-    /// The words of the selector of those whom it is about.
+    /// Canonical text of the selector of its subject.
     pub target: Name,
-    /// Its clauses.
+    /// In order of direction and rule.
     pub clauses: Vec<Clause>,
-    /// All selectors that it names, by their words.
+    /// All selectors of clauses, by canonical text.
     pub selectors: BTreeMap<Name, Arc<Selector>>,
-    /// The names of ports that it speaks of.
+    /// Named ports: a change of their numbers recompiles the policy.
     pub named: BTreeSet<(Name, Protocol)>,
 }
 
-/// The numbers that a port of a name and protocol has somewhere.
-pub trait Numbers {
-    /// The numbers in use.
+/// Looks up the numbers of named ports.
+pub trait PortNumbers {
+    /// All numbers that pods use for this name, sorted.
     fn numbers(&self, name: &Name, protocol: Protocol) -> Vec<u16>;
 }
 
-/// What a NetworkPolicy says.
-pub fn of_policy(policy: &PolicyFacts, numbers: &impl Numbers) -> Compiled {
+/// Compiles a NetworkPolicy.
+pub fn compile_policy(policy: &PolicyFacts, numbers: &impl PortNumbers) -> Compiled {
     let namespace = &policy.key.namespace;
     let target = Selector::new(Role::Ports, Scope::Namespace(namespace.clone()), policy.spec.target.clone());
     let mut compiler = Compiler::new(target, Some(namespace.clone()), numbers);
@@ -133,9 +133,9 @@ pub fn of_policy(policy: &PolicyFacts, numbers: &impl Numbers) -> Compiled {
     compiler.compiled
 }
 
-/// What an AdminNetworkPolicy, or the baseline one, says; nothing if it was never understood. Of clauses of a direction
-/// that match, the one of the lowest place decides.
-pub fn of_admin_policy(policy: &AdminPolicyFacts, numbers: &impl Numbers) -> Option<Compiled> {
+/// Compiles an AdminNetworkPolicy or BaselineAdminNetworkPolicy; None if it was never valid. Of the clauses of a direction
+/// that match, the one with the lowest index decides.
+pub fn compile_admin_policy(policy: &AdminPolicyFacts, numbers: &impl PortNumbers) -> Option<Compiled> {
     let AdminPolicySpec { namespaces, pods, ingress, egress, .. } = &**policy.spec.as_ref()?;
     let target = Selector::new(Role::Ports, Scope::Namespaces(namespaces.clone()), pods.clone());
     let mut compiler = Compiler::new(target, None, numbers);
@@ -144,16 +144,16 @@ pub fn of_admin_policy(policy: &AdminPolicyFacts, numbers: &impl Numbers) -> Opt
     Some(compiler.compiled)
 }
 
-/// Puts clauses together.
+/// Collects the clauses of a policy.
 pub(crate) struct Compiler<'a, N> {
     target: Selector,
-    /// The policy's own namespace, if it has one.
+    /// None for cluster-scoped policies.
     namespace: Option<Name>,
     numbers: &'a N,
     pub(crate) compiled: Compiled,
 }
 
-impl<'a, N: Numbers> Compiler<'a, N> {
+impl<'a, N: PortNumbers> Compiler<'a, N> {
     pub(crate) fn new(target: Selector, namespace: Option<Name>, numbers: &'a N) -> Self {
         let words = target.words();
         let selectors = [(words.clone(), Arc::new(target.clone()))].into();
@@ -162,9 +162,9 @@ impl<'a, N: Numbers> Compiler<'a, N> {
     }
 
     pub(crate) fn rules(&mut self, direction: Direction, rules: &[Rule]) {
-        for (place, rule) in rules.iter().enumerate() {
-            let key = format!("{} {place}", direction.field());
-            let field = format!("spec.{}[{place}]", direction.field());
+        for (index, rule) in rules.iter().enumerate() {
+            let key = format!("{} {index}", direction.field());
+            let field = format!("spec.{}[{index}]", direction.field());
             let mut plain = Vec::new();
             let mut named = BTreeSet::new();
             for port in &rule.ports {
@@ -174,55 +174,55 @@ impl<'a, N: Numbers> Compiler<'a, N> {
                     Ports::Named(name) => drop(named.insert((name.clone(), port.protocol))),
                 }
             }
-            let clause = |key, target, others, ports| Clause {
+            let clause = |key, target, peers, ports| Clause {
                 key,
                 field: field.clone(),
-                place,
+                index,
                 direction,
                 target,
-                others,
+                peers,
                 ports,
                 action: rule.action,
             };
             if rule.ports.is_empty() || !plain.is_empty() {
-                let others = self.others(rule, None);
+                let peers = self.peers(rule, None);
                 let target = self.compiled.target.clone();
-                self.compiled.clauses.extend(others.map(|others| clause(key.clone(), target, others, plain)));
+                self.compiled.clauses.extend(peers.map(|peers| clause(key.clone(), target, peers, plain)));
             }
             for (name, protocol) in named {
                 for number in self.numbers.numbers(&name, protocol) {
                     let key = format!("{key} {name}/{}={number}", protocol.name());
                     let port = ContainerPort { name: name.clone(), protocol, number };
                     let ports = vec![(protocol, Some((number, number)))];
-                    if let Some(others) = self.within(direction, rule, &port) {
+                    if let Some(peers) = self.set_in_blocks(direction, rule, &port) {
                         let (key, target) = (format!("{key} within"), self.compiled.target.clone());
-                        self.compiled.clauses.push(clause(key, target, others, ports.clone()));
+                        self.compiled.clauses.push(clause(key, target, peers, ports.clone()));
                     }
-                    // The port is that of the end that is reached.
-                    let (target, others) = match direction {
+                    // The named port is of the destination.
+                    let (target, peers) = match direction {
                         Direction::Ingress => {
-                            let others = self.others(rule, None);
-                            (self.target.with_port(port), others)
+                            let peers = self.peers(rule, None);
+                            (self.target.with_port(port), peers)
                         }
-                        Direction::Egress => (self.target.clone(), self.others(rule, Some(&port))),
+                        Direction::Egress => (self.target.clone(), self.peers(rule, Some(&port))),
                     };
-                    let Some(others) = others else { continue };
-                    let target = self.want(target);
-                    self.compiled.clauses.push(clause(key, target, others, ports));
+                    let Some(peers) = peers else { continue };
+                    let target = self.add_selector(target);
+                    self.compiled.clauses.push(clause(key, target, peers, ports));
                 }
                 self.compiled.named.insert((name, protocol));
             }
         }
     }
 
-    fn want(&mut self, selector: Selector) -> Name {
+    fn add_selector(&mut self, selector: Selector) -> Name {
         let words = selector.words();
         self.compiled.selectors.entry(words.clone()).or_insert_with(|| Arc::new(selector));
         words
     }
 
-    /// Pods of networks that have a port of a name: a network itself has none.
-    fn within(&mut self, direction: Direction, rule: &Rule, port: &ContainerPort) -> Option<Others> {
+    /// Pods with a named port in the blocks of a rule: addresses outside the cluster have no named ports.
+    fn set_in_blocks(&mut self, direction: Direction, rule: &Rule, port: &ContainerPort) -> Option<PeerMatch> {
         let peers = rule.peers.iter().flatten().filter(|_| direction == Direction::Egress);
         let blocks = peers.filter_map(|peer| match peer {
             Peer::Block { cidr, except } => Some((*cidr, except.clone())),
@@ -231,16 +231,16 @@ impl<'a, N: Numbers> Compiler<'a, N> {
         let blocks: Vec<(Prefix, Box<[Prefix]>)> = blocks.collect();
         let everywhere = Scope::Namespaces(LabelSelector::default());
         let pods = Selector::new(Role::Addresses, everywhere, LabelSelector::default()).with_port(port.clone());
-        (!blocks.is_empty()).then(|| Others::Within { set: self.want(pods), blocks })
+        (!blocks.is_empty()).then(|| PeerMatch::SetInBlocks { set: self.add_selector(pods), blocks })
     }
 
-    /// The other end, as far as it has a port; none if nobody can have it.
-    fn others(&mut self, rule: &Rule, port: Option<&ContainerPort>) -> Option<Others> {
-        let anyone = [Peer::Pods { namespaces: Some(LabelSelector::default()), pods: LabelSelector::default() }];
+    /// The peers of a rule, restricted to those with a named port; None if there can be none.
+    fn peers(&mut self, rule: &Rule, port: Option<&ContainerPort>) -> Option<PeerMatch> {
+        let all_pods = [Peer::Pods { namespaces: Some(LabelSelector::default()), pods: LabelSelector::default() }];
         let peers = match (&rule.peers, port) {
-            (None, None) => return Some(Others::Anyone),
-            // Of all the world, only pods have ports with names.
-            (None, Some(_)) => anyone.as_slice(),
+            (None, None) => return Some(PeerMatch::Any),
+            // Only pods have named ports.
+            (None, Some(_)) => all_pods.as_slice(),
             (Some(peers), _) => peers,
         };
         let (mut sets, mut blocks) = (BTreeSet::new(), Vec::new());
@@ -254,33 +254,33 @@ impl<'a, N: Numbers> Compiler<'a, N> {
                     };
                     let mut selector = Selector::new(Role::Addresses, scope, pods.clone());
                     selector.port = port.cloned();
-                    sets.insert(self.want(selector));
+                    sets.insert(self.add_selector(selector));
                 }
                 Peer::Nodes(labels) if port.is_none() => {
                     let scope = Scope::Nodes(labels.clone());
-                    sets.insert(self.want(Selector::new(Role::Addresses, scope, LabelSelector::default())));
+                    sets.insert(self.add_selector(Selector::new(Role::Addresses, scope, LabelSelector::default())));
                 }
                 Peer::Block { cidr, except } if port.is_none() => blocks.push((*cidr, except.clone())),
                 Peer::Nodes(_) | Peer::Block { .. } => {}
             }
         }
-        let nobody = sets.is_empty() && blocks.is_empty();
-        (!nobody).then(|| Others::Those { sets: sets.into_iter().collect(), blocks })
+        let none = sets.is_empty() && blocks.is_empty();
+        (!none).then(|| PeerMatch::AnyOf { sets: sets.into_iter().collect(), blocks })
     }
 }
 
 impl Clause {
-    /// The match for a family; for all if it does not speak of addresses. None if the family is not meant at all.
+    /// The match expression for a family, or for both without addresses; None if no peer is of the family.
     pub fn matching(&self, v6: bool) -> Option<String> {
-        let mut parts = vec![format!("{} == @{}", self.direction.port(), group_name(&self.target))];
-        match &self.others {
-            Others::Anyone => {
+        let mut parts = vec![format!("{} == @{}", self.direction.port_field(), group_name(&self.target))];
+        match &self.peers {
+            PeerMatch::Any => {
                 if self.ports.is_empty() {
                     parts.push("ip".to_owned());
                 }
             }
-            Others::Those { sets, blocks } => parts.push(self.addresses(sets, blocks, v6)?),
-            Others::Within { set, blocks } => {
+            PeerMatch::AnyOf { sets, blocks } => parts.push(self.addresses(sets, blocks, v6)?),
+            PeerMatch::SetInBlocks { set, blocks } => {
                 let blocks = self.addresses(&[], blocks, v6)?;
                 parts.extend(self.addresses(std::slice::from_ref(set), &[], v6));
                 parts.push(blocks);
@@ -301,16 +301,16 @@ impl Clause {
         let blocks = || blocks.iter().filter(|(cidr, _)| cidr.is_ipv6() == v6);
         let names = sets.iter().map(|words| format!("${}", set_name(words, v6)));
         let whole = blocks().filter(|(_, except)| except.is_empty()).map(|(cidr, _)| cidr.to_string());
-        let mut ways: Vec<String> = braced(&end, "==", names.chain(whole)).into_iter().collect();
+        let mut alternatives: Vec<String> = braced(&end, "==", names.chain(whole)).into_iter().collect();
         for (cidr, except) in blocks().filter(|(_, except)| !except.is_empty()) {
             let without = braced(&end, "!=", except.iter().map(ToString::to_string));
-            ways.push(format!("({end} == {cidr} && {})", without.unwrap_or_default()));
+            alternatives.push(format!("({end} == {cidr} && {})", without.unwrap_or_default()));
         }
-        any_of(ways)
+        any_of(alternatives)
     }
 }
 
-/// `field == {a, b}`; none if there is nothing to compare with.
+/// `field == {a, b}`; None without values.
 fn braced(field: &str, operator: &str, values: impl Iterator<Item = String>) -> Option<String> {
     let values: Vec<String> = values.collect();
     match values.as_slice() {
@@ -320,8 +320,8 @@ fn braced(field: &str, operator: &str, values: impl Iterator<Item = String>) -> 
     }
 }
 
-fn any_of(mut ways: Vec<String>) -> Option<String> {
-    if ways.len() > 1 { Some(format!("({})", ways.join(" || "))) } else { ways.pop() }
+fn any_of(mut alternatives: Vec<String>) -> Option<String> {
+    if alternatives.len() > 1 { Some(format!("({})", alternatives.join(" || "))) } else { alternatives.pop() }
 }
 
 fn ports(ports: &[(Protocol, Option<(u16, u16)>)]) -> String {
@@ -329,22 +329,24 @@ fn ports(ports: &[(Protocol, Option<(u16, u16)>)]) -> String {
     for (protocol, range) in ports {
         by_protocol.entry(*protocol).or_default().insert(*range);
     }
-    let ways = by_protocol.into_iter().map(|(protocol, ranges)| {
-        let word = protocol.word();
+    let alternatives = by_protocol.into_iter().map(|(protocol, ranges)| {
+        let word = protocol.ovn_name();
         if ranges.contains(&None) {
             return word.to_owned();
         }
         let ranges = || ranges.iter().flatten();
         let single = ranges().filter(|(first, last)| first == last).map(|(first, _)| first.to_string());
-        let mut ways: Vec<String> = braced(&format!("{word}.dst"), "==", single).into_iter().collect();
+        let mut alternatives: Vec<String> = braced(&format!("{word}.dst"), "==", single).into_iter().collect();
         let wide = ranges().filter(|(first, last)| first != last);
-        ways.extend(wide.map(|(first, last)| format!("{first} <= {word}.dst <= {last}")));
-        // A field of a protocol is only there in its packets; the word itself says so to readers.
-        format!("{word} && {}", any_of(ways).unwrap_or_default())
+        alternatives.extend(wide.map(|(first, last)| format!("{first} <= {word}.dst <= {last}")));
+        // The comparison implies the protocol; it is repeated for readers.
+        format!("{word} && {}", any_of(alternatives).unwrap_or_default())
     });
-    let ways: Vec<String> = ways.collect();
-    match ways.as_slice() {
+    let alternatives: Vec<String> = alternatives.collect();
+    match alternatives.as_slice() {
         [one] => one.clone(),
-        many => format!("({})", many.iter().map(|way| format!("({way})")).collect::<Vec<_>>().join(" || ")),
+        many => {
+            format!("({})", many.iter().map(|alternative| format!("({alternative})")).collect::<Vec<_>>().join(" || "))
+        }
     }
 }

@@ -1,43 +1,44 @@
-//! Pods (or nodes) that policies speak of, by the words of their selectors: shared by all policies that use the same words.
+//! Selectors of pods or nodes, shared by all policies with equal ones.
 //!
-//! A selector is known by its words alone and can be read back from them: so what stands in the database says whom it is
-//! about, also when the policy that wanted it is gone.
+//! A selector is identified by its canonical text (`words`) and can be parsed from it: so the rows of the database say what
+//! they select, also when the policy is gone.
 
 use std::fmt;
 
-use crate::identity::{Name, hashed_name};
-use crate::objects::{ContainerPort, LabelSelector, Labels, PodFacts, Protocol};
+use objects::{ContainerPort, LabelSelector, Labels, Name, PodFacts, Protocol};
 
-/// What of them is meant.
+use crate::identity::hashed_name;
+
+/// What is collected of the selected objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Their ports, as a group: whom a policy is about.
+    /// Logical ports, in a port group: the subject of a policy.
     Ports,
-    /// Their addresses, as sets: with whom they may talk.
+    /// Addresses, in address sets: the peers of a rule.
     Addresses,
 }
 
-/// Where they are.
+/// Where objects are selected.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
     /// Pods of one namespace.
     Namespace(Name),
-    /// Pods of the namespaces with such labels.
+    /// Pods of the namespaces with matching labels.
     Namespaces(LabelSelector),
-    /// Not pods, but nodes with such labels.
+    /// Nodes with matching labels, instead of pods.
     Nodes(LabelSelector),
 }
 
-/// Pods or nodes that policies speak of.
+/// A selector of pods or nodes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Selector {
-    /// What of them.
+    /// Ports or addresses.
     pub role: Role,
-    /// Where.
+    /// Namespaces, or nodes.
     pub scope: Scope,
-    /// Which of the pods there.
+    /// Pod labels; ignored for nodes.
     pub pods: LabelSelector,
-    /// Only those with this port.
+    /// Only pods with this named port.
     pub port: Option<ContainerPort>,
 }
 
@@ -47,18 +48,18 @@ impl Selector {
         Self { role, scope, pods, port: None }
     }
 
-    /// The same pods, as far as they have a port.
+    /// Restricts it to pods with a named port.
     #[must_use]
     pub fn with_port(&self, port: ContainerPort) -> Self {
         Self { port: Some(port), ..self.clone() }
     }
 
-    /// The words that it is known by.
+    /// The canonical text that identifies it.
     pub fn words(&self) -> Name {
         self.to_string().into()
     }
 
-    /// Reads the words.
+    /// Parses the canonical text.
     pub fn parse(words: &str) -> Option<Self> {
         let (role, rest) = words.split_once(" in ")?;
         let role = match role {
@@ -87,18 +88,18 @@ impl Selector {
         Some(Self { role, scope, pods, port })
     }
 
-    /// Whether a pod in a namespace with these labels is one of them.
+    /// Whether a pod is selected; `namespace` has the labels of its namespace.
     pub fn selects(&self, pod: &PodFacts, namespace: &Labels) -> bool {
         let there = match &self.scope {
             Scope::Namespace(name) => *name == pod.key.namespace,
             Scope::Namespaces(labels) => labels.matches(namespace),
             Scope::Nodes(_) => false,
         };
-        there && self.selects_there(pod)
+        there && self.selects_in_scope(pod)
     }
 
-    /// Whether a pod is one of them, given that it is where they are.
-    pub fn selects_there(&self, pod: &PodFacts) -> bool {
+    /// Whether a pod is selected, given that its namespace is in scope.
+    pub fn selects_in_scope(&self, pod: &PodFacts) -> bool {
         self.port.as_ref().is_none_or(|port| pod.ports.contains(port)) && self.pods.matches(&pod.labels)
     }
 }
@@ -123,17 +124,17 @@ impl fmt::Display for Selector {
     }
 }
 
-/// The name of the group of a selector's ports.
+/// The name of the port group.
 pub fn group_name(words: &str) -> String {
     hashed_name(words)
 }
 
-/// The name of the set of a selector's addresses of a family.
+/// The name of the address set of a family.
 pub fn set_name(words: &str, v6: bool) -> String {
     hashed_name(&format!("{words} {}", if v6 { "v6" } else { "v4" }))
 }
 
-/// The names of groups and sets in a match.
+/// The names of port groups and address sets in a match.
 pub fn named_in(matching: &str) -> impl Iterator<Item = &str> {
     matching.split(['@', '$']).skip(1).map(|rest| {
         let end = rest.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').unwrap_or(rest.len());
@@ -146,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_can_be_read_back() {
+    fn canonical_texts_parse_to_the_same_selector() {
         let web = LabelSelector::parse("app=web|api,!old").unwrap();
         let port = ContainerPort { name: "http".into(), protocol: Protocol::Tcp, number: 8080 };
         for selector in [
@@ -158,11 +159,11 @@ mod tests {
         ] {
             assert_eq!(Selector::parse(&selector.words()), Some(selector));
         }
-        assert_eq!(Selector::parse("somebody"), None);
+        assert_eq!(Selector::parse("other"), None);
     }
 
     #[test]
-    fn names_in_matches() {
+    fn names_of_groups_and_sets_are_found_in_matches() {
         let names: Vec<&str> = named_in("outport == @a1 && ip4.src == {$a2, $a3} && tcp").collect();
         assert_eq!(names, ["a1", "a2", "a3"]);
     }

@@ -1,97 +1,82 @@
-//! What the administrator says about the whole network, checked once.
+//! Settings of the whole cluster, and their validation.
 
 use std::net::IpAddr;
 
-use netmodel::{ClusterCidr, OverlapError, Prefix, check_disjoint};
+use netmodel::{ClusterCidr, Masquerade, OverlapError, Prefix, check_disjoint};
 use ovn_schema::Features;
 
-/// What the administrator says about the whole network.
+/// Settings of the whole cluster.
 #[derive(Debug, Clone)]
 pub struct ClusterSettings {
-    /// Where pods' addresses come from, with the length of a node's share.
+    /// Pod networks, with the prefix length of node subnets (`cluster-subnets`).
     pub cluster: Vec<ClusterCidr>,
-    /// Where Services' addresses come from.
+    /// Service networks (`service-cidrs`).
     pub services: Vec<Prefix>,
-    /// What the routers talk to each other with; one of each family.
+    /// Networks between the routers, one of each family.
     pub join: Vec<Prefix>,
-    /// Addresses that stand for the host and for hairpins; one of each family.
+    /// Networks of the addresses in [`Masquerade`], one of each family.
     pub masquerade: Vec<Prefix>,
-    /// Whether pods may use multicast where their namespace allows it.
+    /// Whether namespaces may enable multicast.
     pub multicast: bool,
-    /// One translation for each pod instead of one for the cluster's addresses.
+    /// One SNAT rule per pod instead of one per node.
     pub snat_per_pod: bool,
-    /// Packets that leave a node's switch are not larger than this.
+    /// MTU of the gateway routers' ports.
     pub gateway_mtu: u32,
-    /// Where the databases are reached: no Service may have these addresses.
+    /// Addresses of OVN's databases, which no Service may have.
     pub databases: Vec<IpAddr>,
-    /// What the northbound server can do.
+    /// Features of the northbound server's schema.
     pub features: Features,
 }
 
-/// Settings that cannot work.
+/// Settings that exclude each other, or are missing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// Nothing to take addresses from.
+    /// `cluster-subnets` is empty.
     #[error("cluster-subnets is empty: pods need addresses, as in 10.128.0.0/14/23")]
     NoClusterSubnets,
-    /// Two of the networks overlap.
+    /// Two networks overlap.
     #[error(transparent)]
     Overlap(#[from] OverlapError),
-    /// A family of the cluster lacks one of the helper networks.
-    #[error("{setting} has no {family} network, but cluster-subnets has one: give it one")]
+    /// Pods have a family for which there is no join or masquerade network.
+    #[error("{setting} has no {family} network, but cluster-subnets has one: add one")]
     NoNetwork {
-        /// The setting.
+        /// Its name.
         setting: &'static str,
-        /// The family.
+        /// `IPv4` or `IPv6`.
         family: &'static str,
     },
-    /// Networks of one family with shares of different lengths.
+    /// Networks of one family with node subnets of different lengths.
     #[error(
-        "cluster-subnets: {one} and {two} give nodes shares of different lengths: routes by source of the longer ones would \
-         hide the nodes of the shorter ones; use one length for each address family"
+        "cluster-subnets: {one} and {two} have node subnets of different lengths: routes by source of the longer prefixes would \
+         make the nodes with shorter ones unreachable; use one length for each address family"
     )]
-    MixedShares {
-        /// One network.
+    MixedLengths {
+        /// The first.
         one: ClusterCidr,
-        /// Another.
+        /// Another of the same family.
         two: ClusterCidr,
     },
-    /// A helper network is too small.
+    /// A join or masquerade network is too small.
     #[error("{setting} {prefix} is too small: {needed} addresses are needed")]
     TooSmall {
-        /// The setting.
+        /// Its name.
         setting: &'static str,
-        /// Its value.
+        /// The network.
         prefix: Prefix,
-        /// How many are needed.
+        /// Minimum number of addresses.
         needed: u128,
     },
 }
 
-/// Addresses of the masquerade network, by what they stand for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Masquerade {
-    /// The host itself, for what its own gateway router sends it.
-    Host,
-    /// The host that asks for endpoints of its own node.
-    HostLocal,
-    /// The next hop that is never asked for.
-    NextHop,
-    /// A pod that reaches itself through a Service.
-    Hairpin,
-    /// Nobody: every bridge drops what is sent there. It stands for the endpoints of a node that has none.
-    Nowhere,
-}
-
-/// What the administrator calls the helper networks of each family.
+/// Names of settings, by family.
 const JOIN: [&str; 2] = ["v4-join-subnet", "v6-join-subnet"];
 const MASQUERADE: [&str; 2] = ["v4-masquerade-subnet", "v6-masquerade-subnet"];
 
-/// The clusters' router has the first join address; numbers of nodes begin behind it.
+/// `ovn_cluster_router` has join address 1; node IDs start after it.
 pub const FIRST_NODE_ID: u32 = 2;
 
 impl ClusterSettings {
-    /// What is used where nothing is said, for these pod networks.
+    /// The defaults for everything else.
     pub fn new(cluster: Vec<ClusterCidr>, services: Vec<Prefix>) -> Self {
         Self {
             cluster,
@@ -106,7 +91,7 @@ impl ClusterSettings {
         }
     }
 
-    /// Refuses what cannot work, by the names that the administrator knows.
+    /// Validates the settings; errors use their names in the configuration.
     pub fn check(&self) -> Result<(), SettingsError> {
         if self.cluster.is_empty() {
             return Err(SettingsError::NoClusterSubnets);
@@ -116,20 +101,22 @@ impl ClusterSettings {
         named.extend(self.join.iter().map(|prefix| (JOIN[usize::from(prefix.is_ipv6())], *prefix)));
         named.extend(self.masquerade.iter().map(|prefix| (MASQUERADE[usize::from(prefix.is_ipv6())], *prefix)));
         check_disjoint(&named)?;
-        for (place, one) in self.cluster.iter().enumerate() {
+        for (index, one) in self.cluster.iter().enumerate() {
             let mixed =
                 |two: &&ClusterCidr| two.cidr.is_ipv6() == one.cidr.is_ipv6() && two.node_length != one.node_length;
-            if let Some(two) = self.cluster[place + 1..].iter().find(mixed) {
-                return Err(SettingsError::MixedShares { one: *one, two: *two });
+            if let Some(two) = self.cluster[index + 1..].iter().find(mixed) {
+                return Err(SettingsError::MixedLengths { one: *one, two: *two });
             }
         }
         for (v6, family) in [(false, "IPv4"), (true, "IPv6")] {
             if !self.has_family(v6) {
                 continue;
             }
-            let place = usize::from(v6);
-            for (setting, networks, needed) in [(JOIN[place], &self.join, 4), (MASQUERADE[place], &self.masquerade, 8)]
-            {
+            let family_index = usize::from(v6);
+            for (setting, networks, needed) in [
+                (JOIN[family_index], &self.join, 4),
+                (MASQUERADE[family_index], &self.masquerade, Masquerade::NETWORK_SIZE),
+            ] {
                 let network = networks.iter().find(|network| network.is_ipv6() == v6);
                 let prefix = *network.ok_or(SettingsError::NoNetwork { setting, family })?;
                 if prefix.size() < needed {
@@ -145,7 +132,7 @@ impl ClusterSettings {
         self.cluster.iter().any(|cidr| cidr.cidr.is_ipv6() == v6)
     }
 
-    /// The families that pods have, IPv4 first.
+    /// The families of pods, IPv4 first.
     pub fn families(&self) -> impl Iterator<Item = bool> + '_ {
         [false, true].into_iter().filter(|v6| self.has_family(*v6))
     }
@@ -160,7 +147,7 @@ impl ClusterSettings {
         self.join.iter().copied().find(|prefix| prefix.is_ipv6() == v6)
     }
 
-    /// The join address of the clusters' router.
+    /// The join address of `ovn_cluster_router`.
     pub fn router_join_address(&self, v6: bool) -> Option<IpAddr> {
         self.join_of(v6)?.nth(1)
     }
@@ -170,7 +157,7 @@ impl ClusterSettings {
         self.join_of(v6)?.nth(u128::from(node_id))
     }
 
-    /// The largest number that a node can have: each needs a join address of each family.
+    /// The largest node ID: each needs a join address of each family.
     pub fn last_node_id(&self) -> u32 {
         let sizes = self.families().filter_map(|v6| self.join_of(v6)).map(|join| join.size().saturating_sub(2));
         u32::try_from(sizes.min().unwrap_or(0)).unwrap_or(u32::MAX)
@@ -181,19 +168,12 @@ impl ClusterSettings {
         self.masquerade.iter().copied().find(|prefix| prefix.is_ipv6() == v6)
     }
 
-    /// An address of the masquerade network.
-    pub fn masquerade_address(&self, what: Masquerade, v6: bool) -> Option<IpAddr> {
-        let place = match what {
-            Masquerade::Host => 2,
-            Masquerade::HostLocal => 3,
-            Masquerade::NextHop => 4,
-            Masquerade::Hairpin => 5,
-            Masquerade::Nowhere => 6,
-        };
-        self.masquerade_of(v6)?.nth(place)
+    /// The address of a role in the masquerade network.
+    pub fn masquerade_address(&self, role: Masquerade, v6: bool) -> Option<IpAddr> {
+        role.address(self.masquerade_of(v6)?)
     }
 
-    /// What a pod reaches through its node's router, rather than by a default route that another network may have.
+    /// Networks that pods reach through their node's router, even if another network has the default route.
     pub fn pod_routes(&self, v6: bool) -> impl Iterator<Item = Prefix> + '_ {
         let services = self.services.iter().copied().filter(move |prefix| prefix.is_ipv6() == v6);
         let hairpin = self.masquerade_address(Masquerade::Hairpin, v6);
@@ -214,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_named() {
+    fn invalid_settings_are_named() {
         assert_eq!(settings(&["10.128.0.0/14/23", "fd01::/48/64"], &["172.30.0.0/16"]).check(), Ok(()));
         assert_eq!(settings(&[], &[]).check(), Err(SettingsError::NoClusterSubnets));
         let mixed = settings(&["10.128.0.0/14/23", "10.132.0.0/14/24"], &[]).check().unwrap_err().to_string();
@@ -227,10 +207,10 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_told_the_ways_of_their_family() {
+    fn pod_routes_are_of_one_family() {
         let settings = settings(&["10.128.0.0/14/23", "fd01::/48/64"], &["172.30.0.0/16", "fd02::/112"]);
-        let ways: Vec<String> = settings.pod_routes(false).map(|way| way.to_string()).collect();
-        assert_eq!(ways, ["10.128.0.0/14", "172.30.0.0/16", "100.64.0.0/16", "169.254.169.5/32"]);
+        let routes: Vec<String> = settings.pod_routes(false).map(|route| route.to_string()).collect();
+        assert_eq!(routes, ["10.128.0.0/14", "172.30.0.0/16", "100.64.0.0/16", "169.254.169.5/32"]);
         assert_eq!(settings.pod_routes(true).count(), 4);
         assert_eq!(settings.last_node_id(), 65534);
     }

@@ -1,4 +1,4 @@
-//! Controller and agents decide alike what Services get: whatever the objects are, and in whichever order they arrive.
+//! Controller and agents select the same Services and endpoints, for random objects in any order.
 //!
 //! ```text
 //!  random history ─┬─▶ Store, desired ──▶ load balancers, resolved with each node's template values ─┐
@@ -9,18 +9,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
+use netmodel::Masquerade;
+use objects::{NodeFacts, ObjectKey, ObjectKind, Protocol, ServiceFacts, SliceFacts};
 use ovsdb::datum::Atom;
 use serde_json::{Value, json};
 use topology::ClusterSettings;
 use topology::allocation::Allocator;
 use topology::contribution::{Aliases, Contribution};
-use topology::desired::{Given, desired};
-use topology::identity::{ObjectKey, Owner, row_uuid};
+use topology::desired::{Inputs, desired};
+use topology::identity::{Owner, row_uuid};
 use topology::maps;
-use topology::objects::{NodeFacts, Protocol, ServiceFacts, SliceFacts};
-use topology::services::{NodeServices, Place};
-use topology::settings::Masquerade;
-use topology::store::{ObjectKind, Store};
+use topology::services::{ListenAddress, NodeServices};
+use topology::store::Store;
 use truth::random::{Options, Rng, api_server_slice, expose, pods, services};
 
 const HISTORIES: u64 = 400;
@@ -34,7 +34,7 @@ enum Event {
     Delete(ObjectKey),
 }
 
-/// The objects as an API server has them, and what happened to them, by kind.
+/// Objects as an API server has them, and their events by kind.
 struct Api {
     objects: BTreeMap<(&'static str, ObjectKey), Value>,
     events: BTreeMap<&'static str, Vec<Event>>,
@@ -56,7 +56,7 @@ impl Api {
         let known = self.objects.get(&(kind, key.clone())).map(|known| known["metadata"].clone());
         self.clock += 1;
         let made = known.unwrap_or_else(|| {
-            // Some are created within the same second.
+            // Some have the same creation time.
             json!({"uid": format!("u{}", self.clock), "creationTimestamp": format!("{:04}", self.clock / 3)})
         });
         for field in ["uid", "creationTimestamp"] {
@@ -77,7 +77,7 @@ impl Api {
     }
 }
 
-/// What its agent writes on a node.
+/// The agent's annotations of a node.
 fn annotate(node: &mut Value, more: &[&str]) {
     let own = node["status"]["addresses"].as_array().unwrap().iter();
     let own = own.map(|entry| entry["address"].as_str().unwrap());
@@ -89,7 +89,7 @@ fn annotate(node: &mut Value, more: &[&str]) {
     });
 }
 
-/// One change: a Service becomes another or goes, a slice changes or goes, a node or an API server gets other addresses.
+/// One random change of a Service, a slice, a node's addresses or the API servers' addresses.
 fn step(rng: &mut Rng, api: &mut Api, alive: &[Value]) {
     let nodes = api.of(ObjectKind::Node);
     let mut known: Vec<Value> = api.of(ObjectKind::Service);
@@ -125,7 +125,7 @@ fn step(rng: &mut Rng, api: &mut Api, alive: &[Value]) {
     }
 }
 
-/// Events of the kinds one after the other, in an order of this rng's own: watches do not wait for each other.
+/// Interleaves the events of all kinds randomly: watches are not ordered.
 fn mixed(rng: &mut Rng, events: &BTreeMap<&'static str, Vec<Event>>) -> Vec<(ObjectKind, Event)> {
     let mut queues: Vec<(ObjectKind, std::vec::IntoIter<Event>)> = KINDS
         .into_iter()
@@ -168,8 +168,8 @@ fn feed_agent(agent: &mut NodeServices, kind: ObjectKind, event: &Event) {
     };
 }
 
-/// What a gateway router serves under an address and port: for which Service, and to whom it sends clients that keep
-/// their address.
+/// What a gateway router serves under an address and port: the Service, and the endpoints of clients that keep their
+/// address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Entry {
     service: ObjectKey,
@@ -178,11 +178,11 @@ struct Entry {
 
 type Entries = BTreeMap<(SocketAddr, Protocol), Entry>;
 
-/// What the controller has a node's gateway router serve.
+/// The entries of a node's gateway router, from the controller's rows.
 fn of_controller(store: &Store, settings: &ClusterSettings, node: &NodeFacts) -> Entries {
     let allocator = Allocator::new(settings).unwrap();
     let aliases = Aliases::default();
-    let given = Given { settings, store, allocator: &allocator, aliases: &aliases };
+    let given = Inputs { settings, store, allocator: &allocator, aliases: &aliases };
     let mut entries = Entries::new();
     for service in store.services() {
         let made = desired(&Owner::Service(service.key.clone()), given).unwrap();
@@ -191,17 +191,17 @@ fn of_controller(store: &Store, settings: &ClusterSettings, node: &NodeFacts) ->
             if !on_routers(&made, row.id.uuid) {
                 continue;
             }
-            let protocol = Protocol::ALL.into_iter().find(|one| row.values["protocol"].to_string() == one.word());
+            let protocol = Protocol::ALL.into_iter().find(|one| row.values["protocol"].to_string() == one.ovn_name());
             let keeps = row.values["options"].get_str("skip_snat").as_deref() == Some("true");
             for (vip, backends) in row.values["vips"].pairs() {
-                // Every chassis has a value for every variable, or ovn-controller warns.
+                // Every chassis has a value for every variable, else ovn-controller logs warnings.
                 let vip = resolved(&vip.to_string(), &variables);
                 if vip.ip().is_unspecified() {
                     continue;
                 }
                 let backends = resolved_list(&backends.to_string(), &variables);
                 let nowhere = |one: &&SocketAddr| {
-                    settings.masquerade_address(Masquerade::Nowhere, one.is_ipv6()) != Some(one.ip())
+                    settings.masquerade_address(Masquerade::Blackhole, one.is_ipv6()) != Some(one.ip())
                 };
                 let local = keeps.then(|| backends.iter().filter(nowhere).copied().collect());
                 let entry = Entry { service: (*service.key).clone(), local };
@@ -267,7 +267,7 @@ fn resolved_list(backends: &str, variables: &BTreeMap<String, String>) -> Vec<So
     text.split(',').filter(|text| !text.is_empty()).map(|text| text.parse().unwrap()).collect()
 }
 
-/// Compares both for a node; returns how many addresses there were, and how many of them with endpoints of the node alone.
+/// Compares both for a node; returns the number of addresses, and of those with local endpoints only.
 fn compare(store: &Store, settings: &ClusterSettings, agent: &NodeServices, node: &NodeFacts) -> (usize, usize) {
     let served = of_controller(store, settings, node);
     let cluster_ips: BTreeSet<(ObjectKey, IpAddr)> = store
@@ -285,22 +285,22 @@ fn compare(store: &Store, settings: &ClusterSettings, agent: &NodeServices, node
         .collect();
     let mut found = BTreeMap::new();
     for exposure in agent.exposures(settings) {
-        let addresses = match exposure.place {
-            Place::Node { v6 } => host_addresses(node, v6),
-            Place::Address(address) => vec![address],
+        let addresses = match exposure.listen {
+            ListenAddress::Node { v6 } => host_addresses(node, v6),
+            ListenAddress::Address(address) => vec![address],
         };
         for address in addresses {
             let key = (SocketAddr::new(address, exposure.port), exposure.protocol);
-            // A gateway router reaches its own host by the address that stands for it.
+            // A gateway router reaches its own host by the masquerade address.
             let stands = |own: IpAddr| settings.masquerade_address(Masquerade::Host, own.is_ipv6()).unwrap();
             let targets = exposure.endpoints.iter().map(|(address, port)| {
                 let own = host_addresses(node, address.is_ipv6()).contains(address);
                 SocketAddr::new(if own { stands(*address) } else { *address }, *port)
             });
-            let local = exposure.keeps_source.then(|| targets.collect::<BTreeSet<_>>());
+            let local = exposure.preserves_source.then(|| targets.collect::<BTreeSet<_>>());
             assert_eq!(found.insert(key, local), None, "{key:?} is exposed twice");
-            // The host is sent to the same Service, or nowhere.
-            if let (Some((address, port)), Some(own)) = (exposure.inside, served.get(&key)) {
+            // The host's traffic goes to the same Service.
+            if let (Some((address, port)), Some(own)) = (exposure.host_target, served.get(&key)) {
                 let socket = (SocketAddr::new(address, port), exposure.protocol);
                 assert_eq!(served.get(&socket).map(|entry| &entry.service), Some(&own.service), "{socket:?}");
             }
@@ -317,7 +317,7 @@ fn play(seed: u64) -> (usize, usize, usize) {
     let wanted = || families.iter().filter(|(wanted, ..)| *wanted);
     let mut settings = ClusterSettings::new(
         wanted().map(|(_, pods, _)| pods.parse().unwrap()).collect(),
-        // In some clusters the setting is stale: cluster IPs are outside of it.
+        // In some clusters the setting is stale: cluster IPs are outside the range.
         wanted().filter(|_| !seed.is_multiple_of(5)).map(|(.., services)| services.parse().unwrap()).collect(),
     );
     settings.features = ovn_schema::northbound::DATABASE.check(&ovn_schema::northbound::schema()).features();
@@ -342,7 +342,7 @@ fn play(seed: u64) -> (usize, usize, usize) {
         }
         for agent in &mut agents {
             if rng.percent(20) {
-                // It missed what happened, and lists everything.
+                // It missed the events, and lists everything.
                 for kind in KINDS {
                     agent.relisting(kind);
                     for object in api.of(kind) {
@@ -363,7 +363,7 @@ fn play(seed: u64) -> (usize, usize, usize) {
             local += two;
         }
         let allocator = Allocator::new(&settings).unwrap();
-        let given = Given { settings: &settings, store: &store, allocator: &allocator, aliases: &Aliases::default() };
+        let given = Inputs { settings: &settings, store: &store, allocator: &allocator, aliases: &Aliases::default() };
         let refusal =
             |service: &ServiceFacts| desired(&Owner::Service(service.key.clone()), given).unwrap().refusal.is_some();
         refused += store.services().filter(|service| refusal(service)).count();
@@ -387,6 +387,6 @@ fn agents_expose_what_the_controller_serves() {
         refused += played.2;
     }
     println!("{all} addresses were compared, {local} of them with endpoints of one node; {refused} refusals");
-    // Neither is rare, so that each is really compared.
+    // None is rare, so that each is really compared.
     assert!(!whole || (all > 20_000 && local > 5_000 && refused > 2_000), "{all} {local} {refused}");
 }

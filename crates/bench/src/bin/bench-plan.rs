@@ -6,11 +6,11 @@
 
 use anyhow::{Context as _, Result, anyhow};
 use bench::{Figure, Goal};
+use objects::ObjectKind;
+use reachability::evaluator::{Evaluator, Verdict, parse_destination, parse_party};
+use reachability::preview::Preview;
 use serde_json::{Value, json};
 use topology::ClusterSettings;
-use topology::can::{Judge, Verdict, understand, understand_party};
-use topology::preview::Preview;
-use topology::store::ObjectKind;
 
 const SIZES: [u32; 4] = [250, 500, 1000, 2000];
 const ROUNDS: usize = 5;
@@ -88,12 +88,12 @@ fn run(shape: Shape, count: u32) -> Result<[f64; 2]> {
     let start = bench::thread_cpu_seconds()?;
     let preview = world(shape, count)?;
     let settled = bench::thread_cpu_seconds()?;
-    let given = preview.engine().given().context("the core has not started")?;
+    let inputs = preview.engine().inputs().context("the core has not started")?;
     let wrong = |why: String| anyhow!(why);
     let (from, to) =
-        (understand_party(given.store, "ns/a").map_err(wrong)?, understand(given.store, "198.0.0.0/8:443"));
-    let answer = Judge::new(given).decide(&from, &to.map_err(wrong)?)?;
-    anyhow::ensure!(answer.verdict == Verdict::Some, "{} blocks: {:?}", count, answer.verdict);
+        (parse_party(inputs.store, "ns/a").map_err(wrong)?, parse_destination(inputs.store, "198.0.0.0/8:443"));
+    let answer = Evaluator::new(inputs).evaluate(&from, &to.map_err(wrong)?)?;
+    anyhow::ensure!(answer.verdict == Verdict::Partial, "{} blocks: {:?}", count, answer.verdict);
     Ok([settled - start, bench::thread_cpu_seconds()? - settled])
 }
 

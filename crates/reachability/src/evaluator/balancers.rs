@@ -1,4 +1,4 @@
-//! balancers: where load balancers send what comes to a Service's address, read off the rows that the Service asks for.
+//! Where load balancers send packets to a Service's address, by the rows that the Service needs.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,12 +17,12 @@ use topology::desired::{CLUSTER_GROUP, Inputs, ROUTER_GROUP, SWITCH_GROUP, VARIA
 use topology::identity::{Owner, row_uuid};
 use topology::maps;
 
-/// Who looks a packet's destination up.
+/// Where a packet is load-balanced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Balancing {
-    /// The switch of a node, for its pods.
+    /// At the switch of a node, for its pods.
     Switch,
-    /// The gateway router of a node, for everybody else.
+    /// At the gateway router of a node, for all other clients.
     Router,
 }
 
@@ -35,16 +35,16 @@ impl Balancing {
     }
 }
 
-/// What a load balancer does with what comes to an address and port.
+/// The backends of an address and port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Whom it is sent to, one of them; if there is none, it is refused.
+    /// One of them is selected; if empty, connections are refused.
     pub(super) backends: Vec<SocketAddr>,
-    /// Whether the endpoints see the address of the client.
+    /// Whether endpoints see the client's address (`skip_snat`).
     pub(super) keeps_source: bool,
 }
 
-/// One load balancer.
+/// A `Load_Balancer` row.
 struct Balancer {
     group: Uuid,
     protocol: String,
@@ -52,31 +52,31 @@ struct Balancer {
     vips: Vec<(String, String)>,
 }
 
-/// The values of variables, by their rows.
+/// Template variables by row.
 type Variables = BTreeMap<Uuid, BTreeMap<String, String>>;
 
 struct OfService {
     balancers: Vec<Balancer>,
     variables: Variables,
-    /// What of the Service is left out, and why.
+    /// Why a part of the Service is left out.
     refusal: Option<String>,
-    /// Why what the database has of it stays as it is.
+    /// Why its existing rows stay as they are.
     broken: Option<String>,
 }
 
-/// The load balancers of all Services, each looked at when it is asked for.
+/// The load balancers of all Services, computed on demand.
 pub(super) struct Balancers<'a> {
-    given: Inputs<'a>,
+    inputs: Inputs<'a>,
     known: RefCell<BTreeMap<Arc<ObjectKey>, Rc<OfService>>>,
     of_nodes: RefCell<Option<Rc<Variables>>>,
 }
 
 impl<'a> Balancers<'a> {
-    pub(super) fn of(given: Inputs<'a>) -> Self {
-        Self { given, known: RefCell::default(), of_nodes: RefCell::default() }
+    pub(super) fn of(inputs: Inputs<'a>) -> Self {
+        Self { inputs, known: RefCell::default(), of_nodes: RefCell::default() }
     }
 
-    /// What a node's switch or router does with what comes to an address of a Service; nothing if it has no entry.
+    /// The entry of a node's switch or router for an address; None if it has none.
     pub(super) fn entry(
         &self,
         service: &Arc<ObjectKey>,
@@ -96,28 +96,28 @@ impl<'a> Balancers<'a> {
         };
         let groups = balancing.groups().map(|name| self.group(name));
         let balancers =
-            own.balancers.iter().filter(|one| one.protocol == protocol.word() && groups.contains(&one.group));
+            own.balancers.iter().filter(|one| one.protocol == protocol.ovn_name() && groups.contains(&one.group));
         for balancer in balancers {
             for (key, backends) in &balancer.vips {
                 if !is_vip(key, vip, resolve) {
                     continue;
                 }
                 let backends = resolve(backends).unwrap_or_default();
-                let nowhere = self.given.settings.masquerade_address(Masquerade::Blackhole, vip.is_ipv6());
+                let blackhole = self.inputs.settings.masquerade_address(Masquerade::Blackhole, vip.is_ipv6());
                 let backends = backends.split(',').filter_map(|text| text.parse().ok());
-                let backends = backends.filter(|backend: &SocketAddr| Some(backend.ip()) != nowhere).collect();
+                let backends = backends.filter(|backend: &SocketAddr| Some(backend.ip()) != blackhole).collect();
                 return Some(Entry { backends, keeps_source: balancer.keeps_source });
             }
         }
         None
     }
 
-    /// What of a Service is left out, and why.
+    /// Why a part of a Service is left out.
     pub(super) fn refusal(&self, service: &Arc<ObjectKey>) -> Option<String> {
         self.of_service(service).refusal.clone()
     }
 
-    /// Why what the database has of a Service stays as it is, whatever its objects say.
+    /// Why a Service cannot be evaluated: its existing rows stay as they are.
     pub(super) fn broken(&self, service: &Arc<ObjectKey>) -> Option<String> {
         self.of_service(service).broken.clone()
     }
@@ -126,7 +126,7 @@ impl<'a> Balancers<'a> {
         if let Some(known) = self.known.borrow().get(service) {
             return known.clone();
         }
-        let wanted = desired(&Owner::Service(service.clone()), self.given);
+        let wanted = desired(&Owner::Service(service.clone()), self.inputs);
         let read = Rc::new(match wanted {
             Ok(wanted) => OfService {
                 balancers: balancers(&wanted),
@@ -149,8 +149,8 @@ impl<'a> Balancers<'a> {
         let mut known = self.of_nodes.borrow_mut();
         let read = || {
             let mut all = Variables::new();
-            for node in self.given.store.nodes() {
-                if let Ok(wanted) = desired(&Owner::Node(node.name.clone()), self.given) {
+            for node in self.inputs.store.nodes() {
+                if let Ok(wanted) = desired(&Owner::Node(node.name.clone()), self.inputs) {
                     all.extend(variables(&wanted));
                 }
             }
@@ -159,14 +159,14 @@ impl<'a> Balancers<'a> {
         known.get_or_insert_with(read).clone()
     }
 
-    /// The row of a node's variables.
+    /// The row of a node's template variables.
     fn row_of(&self, node: &NodeFacts) -> Option<Uuid> {
         let chassis = node.chassis.as_ref()?;
-        Some(self.given.aliases.resolve(row_uuid(ChassisTemplateVar::TABLE, "Node", chassis, VARIABLES_KEY)))
+        Some(self.inputs.aliases.resolve(row_uuid(ChassisTemplateVar::TABLE, "Node", chassis, VARIABLES_KEY)))
     }
 
     fn group(&self, name: &str) -> Uuid {
-        self.given.aliases.resolve(row_uuid(LoadBalancerGroup::TABLE, "Cluster", "cluster", name))
+        self.inputs.aliases.resolve(row_uuid(LoadBalancerGroup::TABLE, "Cluster", "cluster", name))
     }
 }
 

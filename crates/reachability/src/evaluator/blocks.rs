@@ -1,62 +1,62 @@
-//! blocks: which clauses of policies can be about an address. A policy may have thousands of blocks, and a question about a
-//! network asks for an address in each of them: so blocks are looked up by their prefixes, and not one after the other.
+//! The clauses of policies that may match an address. A policy may have thousands of blocks, and a question about a network
+//! evaluates an address in each of them: so blocks are indexed by prefix.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
 use netmodel::Prefix;
-use topology::rules::Others;
+use topology::rules::PeerMatch;
 
-/// The clauses of a tier that are about what a pod sends or gets, in the order in which they are asked.
+/// The clauses of a tier for a pod and direction, in evaluation order.
 #[derive(Debug, Default)]
 pub(super) struct Rules {
-    /// The policies that are about the pod, by their places in the tier.
-    pub(super) about: Vec<usize>,
-    /// Policy and clause, by their places.
+    /// The policies that apply to the pod, by index in the tier.
+    pub(super) policies: Vec<usize>,
+    /// Indexes of policy and clause.
     clauses: Vec<(usize, usize)>,
-    /// Those that not only blocks decide.
-    asked: Vec<usize>,
+    /// Clauses that the index of blocks cannot exclude.
+    unindexed: Vec<usize>,
     blocks: Blocks,
 }
 
-/// A clause that may be about an address.
+/// A clause that may match an address.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Candidate {
     pub(super) policy: usize,
     pub(super) clause: usize,
-    /// The first of its blocks that has the address.
+    /// The first of its blocks with the address.
     pub(super) block: Option<usize>,
 }
 
 impl Rules {
-    /// Adds the clause that comes next.
-    pub(super) fn add(&mut self, policy: usize, clause: usize, others: &Others) {
-        let place = self.clauses.len();
+    /// Adds the next clause.
+    pub(super) fn add(&mut self, policy: usize, clause: usize, others: &PeerMatch) {
+        let index = self.clauses.len();
         self.clauses.push((policy, clause));
         match others {
-            Others::Anyone => self.asked.push(place),
-            Others::Those { sets, blocks } => {
+            PeerMatch::Any => self.unindexed.push(index),
+            PeerMatch::AnyOf { sets, blocks } => {
                 if !sets.is_empty() {
-                    self.asked.push(place);
+                    self.unindexed.push(index);
                 }
-                self.blocks.add(place, blocks);
+                self.blocks.add(index, blocks);
             }
-            Others::Within { blocks, .. } => {
-                self.asked.push(place);
-                self.blocks.add(place, blocks);
+            PeerMatch::SetInBlocks { blocks, .. } => {
+                self.unindexed.push(index);
+                self.blocks.add(index, blocks);
             }
         }
     }
 
-    /// The clauses that may be about an address, in their order; no other one is.
+    /// All clauses that may match an address, in order.
     pub(super) fn candidates(&self, address: IpAddr) -> impl Iterator<Item = Candidate> {
         let hits = self.blocks.at(address);
-        let mut places: Vec<usize> = self.asked.iter().chain(hits.keys()).copied().collect();
-        places.sort_unstable();
-        places.dedup();
-        places.into_iter().map(move |place| {
-            let (policy, clause) = self.clauses[place];
-            Candidate { policy, clause, block: hits.get(&place).copied() }
+        let mut indexes: Vec<usize> = self.unindexed.iter().chain(hits.keys()).copied().collect();
+        indexes.sort_unstable();
+        indexes.dedup();
+        indexes.into_iter().map(move |index| {
+            let (policy, clause) = self.clauses[index];
+            Candidate { policy, clause, block: hits.get(&index).copied() }
         })
     }
 }
@@ -65,16 +65,16 @@ impl Rules {
 #[derive(Debug, Default)]
 struct Blocks {
     by_prefix: HashMap<Prefix, Vec<Hit>>,
-    /// IPv6 or not, and the length.
+    /// Whether IPv6, and the prefix length.
     lengths: BTreeSet<(bool, u8)>,
 }
 
-/// A block of a clause that a prefix belongs to.
+/// The block that a prefix is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Hit {
     clause: usize,
     block: usize,
-    /// Whether it is one of the prefixes that are taken out of the block.
+    /// Whether the prefix is an exception of the block.
     except: bool,
 }
 
@@ -89,7 +89,7 @@ impl Blocks {
         }
     }
 
-    /// The clauses that have a block with an address, each with the first such block.
+    /// Clauses with a block that contains an address, each with the first such block.
     fn at(&self, address: IpAddr) -> BTreeMap<usize, usize> {
         let v6 = address.is_ipv6();
         let lengths = self.lengths.range((v6, 0)..=(v6, 128)).map(|(_, length)| *length);
@@ -119,9 +119,9 @@ mod tests {
     #[test]
     fn clauses_are_found_in_their_order_by_their_first_block() {
         let mut rules = Rules::default();
-        let those = |blocks| Others::Those { sets: Vec::new(), blocks };
+        let those = |blocks| PeerMatch::AnyOf { sets: Vec::new(), blocks };
         rules.add(0, 4, &those(vec![block("10.0.0.0/8", &["10.1.0.0/16"]), block("10.1.2.0/24", &[])]));
-        rules.add(1, 0, &Others::Anyone);
+        rules.add(1, 0, &PeerMatch::Any);
         rules.add(1, 2, &those(vec![block("0.0.0.0/0", &[]), block("10.0.0.0/8", &[])]));
         rules.add(2, 0, &those(vec![block("::/0", &[])]));
         let at = |address: &str| -> Vec<(usize, usize, Option<usize>)> {

@@ -1,4 +1,4 @@
-//! cases: one answer of many packets. Where they differ, on what it depends.
+//! Combines the outcomes of many packets; if they differ, finds what the result depends on.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
@@ -7,36 +7,36 @@ use objects::Protocol;
 
 use super::ends::Side;
 use super::networks::Ranges;
-use super::{Answer, Case, Step, Verdict};
+use super::{Case, Evaluation, Step, Verdict};
 
-/// What tells packets of one question apart, but for the parts of networks and the ports: family, the Service's address, the
-/// node that they come to, the endpoint.
+/// What distinguishes packets of one question, beside parts of networks and ports: family, address of the Service, the node
+/// that they enter at, the endpoint.
 pub(super) type Labels = [Option<String>; 4];
 
 pub(super) const FAMILY: usize = 0;
 pub(super) const ADDRESS: usize = 1;
-pub(super) const ENTRANCE: usize = 2;
+pub(super) const ENTRY_NODE: usize = 2;
 pub(super) const TARGET: usize = 3;
-/// Behind the labels come the parts of networks, and the ports.
+/// After the labels: the parts of networks, and the ports.
 const SOURCE: usize = 4;
 const DESTINATION: usize = 5;
-const DOOR: usize = 6;
+const PORTS: usize = 6;
 const DIMENSIONS: usize = 7;
 
-/// Ports that no rule tells apart.
+/// Ports that no policy distinguishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Door {
+pub(super) struct PortRange {
     pub(super) protocol: Protocol,
     pub(super) first: u16,
     pub(super) last: u16,
 }
 
-impl Door {
+impl PortRange {
     pub(super) fn single(protocol: Protocol, port: u16) -> Self {
         Self { protocol, first: port, last: port }
     }
 
-    /// All ports, cut where ranges begin and end.
+    /// All ports, split where `ranges` begin and end.
     pub(super) fn all(protocol: Protocol, ranges: impl Iterator<Item = (u16, u16)>) -> Vec<Self> {
         let mut starts = vec![1];
         for (first, last) in ranges {
@@ -50,26 +50,26 @@ impl Door {
     }
 }
 
-/// What was found of one packet.
+/// The outcome of one kind of packet.
 #[derive(Debug, Clone)]
-pub(super) struct Found {
+pub(super) struct Outcome {
     pub(super) labels: Labels,
-    /// The part of the source's network, if one was asked for.
+    /// The part of the source's network, if the source is one.
     pub(super) from: Option<Rc<Ranges>>,
     /// The part of the destination's network.
     pub(super) to: Option<Rc<Ranges>>,
-    pub(super) door: Door,
+    pub(super) ports: PortRange,
     pub(super) yes: bool,
     pub(super) chain: Vec<Step>,
 }
 
 /// The object and field that decide.
 type Decisive<'a> = (&'a str, &'a str);
-/// Labels, the numbers of both sides' parts, and whether it is a no.
+/// Labels, the numbers of both sides' parts, and whether the packets do not arrive.
 type Apart<'a> = (Vec<&'a str>, [usize; 2], bool);
 
-impl Found {
-    /// What decides it: the object and the field, but not what is said there of this very address.
+impl Outcome {
+    /// Object and field of the last step, without its text, which names addresses.
     fn decisive(&self) -> Decisive<'_> {
         self.chain.last().map(|step| (&*step.object, &*step.field)).unwrap_or_default()
     }
@@ -80,15 +80,15 @@ impl Found {
     }
 }
 
-/// Puts everything together.
-pub(super) fn combine(found: &[Found]) -> Answer {
+/// The evaluation of all packets of a question.
+pub(super) fn combine(found: &[Outcome]) -> Evaluation {
     let verdict = match (found.iter().any(|one| one.yes), found.iter().all(|one| one.yes)) {
         (true, true) => Verdict::Yes,
-        (true, false) => Verdict::Some,
+        (true, false) => Verdict::Partial,
         (false, _) => Verdict::No,
     };
-    if verdict != Verdict::Some {
-        return Answer { verdict, chain: together(found.iter()), cases: Vec::new() };
+    if verdict != Verdict::Partial {
+        return Evaluation { verdict, chain: together(found.iter()), cases: Vec::new() };
     }
     let common = found.iter().map(|one| common(&found[0].chain, &one.chain)).min().unwrap_or(0);
     let cases = groups(found).into_iter().map(|group| {
@@ -97,22 +97,22 @@ pub(super) fn combine(found: &[Found]) -> Answer {
         chain.drain(..common.min(chain.len()));
         Case { what, yes: group.yes, chain }
     });
-    Answer { verdict, cases: cases.collect(), chain: found[0].chain[..common].to_vec() }
+    Evaluation { verdict, cases: cases.collect(), chain: found[0].chain[..common].to_vec() }
 }
 
-/// How many steps two chains begin with alike.
+/// The length of the common beginning of two chains.
 fn common(one: &[Step], two: &[Step]) -> usize {
     one.iter().zip(two).take_while(|(one, two)| one == two).count()
 }
 
-/// All steps, each once. Of parts of a network that the same field decides, the first one is told for all.
-fn together<'a>(found: impl Iterator<Item = &'a Found>) -> Vec<Step> {
-    let mut told: HashMap<(bool, Decisive<'_>), (usize, usize)> = HashMap::new();
+/// All steps, each once. Of parts of a network that the same field decides, only the first is shown.
+fn together<'a>(found: impl Iterator<Item = &'a Outcome>) -> Vec<Step> {
+    let mut shown: HashMap<(bool, Decisive<'_>), (usize, usize)> = HashMap::new();
     let mut known: HashSet<&Step> = HashSet::new();
     let mut chain: Vec<Step> = Vec::new();
     let mut left_out: HashSet<&Step> = HashSet::new();
     for one in found {
-        if *told.entry((one.yes, one.decisive())).or_insert(one.parts()) == one.parts() {
+        if *shown.entry((one.yes, one.decisive())).or_insert(one.parts()) == one.parts() {
             chain.extend(one.chain.iter().filter(|step| known.insert(*step)).cloned());
         } else {
             left_out.extend(one.chain.last());
@@ -127,17 +127,17 @@ fn together<'a>(found: impl Iterator<Item = &'a Found>) -> Vec<Step> {
     chain
 }
 
-/// Packets that one case speaks of.
+/// The packets of one case.
 struct Group<'a> {
     labels: Vec<&'a str>,
     from: Vec<&'a Rc<Ranges>>,
     to: Vec<&'a Rc<Ranges>>,
-    /// The ports, if it depends on them.
-    doors: Option<String>,
+    /// Only if the result depends on ports.
+    ports: Option<String>,
     yes: bool,
-    /// What decides, of all its packets.
+    /// Deciding fields of all its packets.
     decisive: BTreeSet<Decisive<'a>>,
-    found: Vec<&'a Found>,
+    found: Vec<&'a Outcome>,
 }
 
 impl Group<'_> {
@@ -147,14 +147,14 @@ impl Group<'_> {
         };
         let labels = self.labels.iter().map(|label| (*label).to_owned());
         let parts = ranges("from", &self.from).into_iter().chain(ranges("to", &self.to));
-        parts.chain(labels).chain(self.doors.clone()).collect::<Vec<_>>().join(", ")
+        parts.chain(labels).chain(self.ports.clone()).collect::<Vec<_>>().join(", ")
     }
 }
 
-/// What was found, in as few groups as say yes or no for sure. Parts of networks are in one group if the same decides them.
-fn groups(found: &[Found]) -> Vec<Group<'_>> {
+/// As few groups as have one result each. Parts of networks are in one group if the same field decides them.
+fn groups(found: &[Outcome]) -> Vec<Group<'_>> {
     let chosen = dimensions(found);
-    let mut apart: BTreeMap<Apart<'_>, Vec<&Found>> = BTreeMap::new();
+    let mut apart: BTreeMap<Apart<'_>, Vec<&Outcome>> = BTreeMap::new();
     for one in found {
         let labels = (FAMILY..=TARGET).filter(|of| chosen[*of]).filter_map(|of| one.labels[of].as_deref()).collect();
         let (from, to) = one.parts();
@@ -165,7 +165,7 @@ fn groups(found: &[Found]) -> Vec<Group<'_>> {
         labels,
         from: found[0].from.iter().filter(|_| chosen[SOURCE]).collect(),
         to: found[0].to.iter().filter(|_| chosen[DESTINATION]).collect(),
-        doors: chosen[DOOR].then(|| doors(found.iter().map(|one| one.door).collect())),
+        ports: chosen[PORTS].then(|| describe_ports(found.iter().map(|one| one.ports).collect())),
         yes: !no,
         decisive: found.iter().map(|one| one.decisive()).collect(),
         found,
@@ -183,7 +183,7 @@ fn merge<'a>(groups: impl IntoIterator<Item = Group<'a>>, over: Side) -> Vec<Gro
             Side::Destination => &group.from,
         };
         let other: Vec<usize> = other.iter().map(|part| part.number).collect();
-        let key = (other, group.labels.clone(), group.doors.clone(), group.yes, group.decisive.clone());
+        let key = (other, group.labels.clone(), group.ports.clone(), group.yes, group.decisive.clone());
         match places.get(&key) {
             Some(place) => {
                 let known: &mut Group<'a> = &mut merged[*place];
@@ -202,9 +202,9 @@ fn merge<'a>(groups: impl IntoIterator<Item = Group<'a>>, over: Side) -> Vec<Gro
     merged
 }
 
-/// On what it depends: as few dimensions as say yes or no for sure.
-fn dimensions(found: &[Found]) -> [bool; DIMENSIONS] {
-    let mut doors: HashMap<Door, usize> = HashMap::new();
+/// The fewest dimensions that determine the result.
+fn dimensions(found: &[Outcome]) -> [bool; DIMENSIONS] {
+    let mut ranges: HashMap<PortRange, usize> = HashMap::new();
     let mut texts: HashMap<&str, usize> = HashMap::new();
     let keys: Vec<[usize; DIMENSIONS]> = found
         .iter()
@@ -215,8 +215,8 @@ fn dimensions(found: &[Found]) -> [bool; DIMENSIONS] {
                 key[of] = label.as_deref().map_or(0, |label| *texts.entry(label).or_insert(next));
             }
             (key[SOURCE], key[DESTINATION]) = one.parts();
-            let next = doors.len();
-            key[DOOR] = *doors.entry(one.door).or_insert(next);
+            let next = ranges.len();
+            key[PORTS] = *ranges.entry(one.ports).or_insert(next);
             key
         })
         .collect();
@@ -229,30 +229,30 @@ fn dimensions(found: &[Found]) -> [bool; DIMENSIONS] {
         })
     };
     let mut chosen = [true; DIMENSIONS];
-    // What one most likely wants to hear of goes last.
-    for dimension in [FAMILY, ADDRESS, TARGET, ENTRANCE, DESTINATION, SOURCE, DOOR] {
+    // The most interesting dimensions are dropped last.
+    for dimension in [FAMILY, ADDRESS, TARGET, ENTRY_NODE, DESTINATION, SOURCE, PORTS] {
         chosen[dimension] = false;
         chosen[dimension] = !decides(&chosen);
     }
     chosen
 }
 
-/// Ports, to be read: those that follow each other are one range.
-fn doors(mut doors: Vec<Door>) -> String {
-    doors.sort_unstable();
-    let mut merged: Vec<Door> = Vec::new();
-    for door in doors {
+/// Ports as text; adjacent ranges are merged.
+fn describe_ports(mut ranges: Vec<PortRange>) -> String {
+    ranges.sort_unstable();
+    let mut merged: Vec<PortRange> = Vec::new();
+    for range in ranges {
         match merged.last_mut() {
-            Some(before) if before.protocol == door.protocol && door.first <= before.last.saturating_add(1) => {
-                before.last = before.last.max(door.last);
+            Some(before) if before.protocol == range.protocol && range.first <= before.last.saturating_add(1) => {
+                before.last = before.last.max(range.last);
             }
-            _ => merged.push(door),
+            _ => merged.push(range),
         }
     }
-    let word = |door: &Door| match (door.first, door.last) {
-        (1, u16::MAX) => format!("all of {}", door.protocol.word()),
-        (first, last) if first == last => format!("{first}/{}", door.protocol.word()),
-        (first, last) => format!("{first}-{last}/{}", door.protocol.word()),
+    let word = |range: &PortRange| match (range.first, range.last) {
+        (1, u16::MAX) => format!("all of {}", range.protocol.ovn_name()),
+        (first, last) if first == last => format!("{first}/{}", range.protocol.ovn_name()),
+        (first, last) => format!("{first}-{last}/{}", range.protocol.ovn_name()),
     };
     format!("ports {}", merged.iter().map(word).collect::<Vec<_>>().join(", "))
 }

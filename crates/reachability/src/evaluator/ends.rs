@@ -1,4 +1,4 @@
-//! ends: who somebody is on the network, and by which addresses.
+//! The two ends of a packet: which addresses a party has, and which object holds an address.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -6,23 +6,23 @@ use std::net::IpAddr;
 use objects::{NodeFacts, PodFacts, Protocol};
 use topology::desired::{Inputs, host_addresses};
 
-use super::{CannotTell, Judge, Party, Step, step};
+use super::{Evaluator, Party, Step, Undetermined, step};
 
-/// Who is at an end.
+/// The object that holds an address.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Who<'a> {
-    /// A pod on the cluster's network.
+pub(super) enum Holder<'a> {
+    /// Not a pod with `hostNetwork`: that is its node.
     Pod(&'a PodFacts),
-    /// A node, or a pod on its network.
+    /// Also for pods with `hostNetwork`.
     Node(&'a NodeFacts),
-    /// Nobody of the cluster.
+    /// No object of the cluster.
     Outside,
 }
 
-/// One end of a packet's way.
+/// Source or destination of a packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct End<'a> {
-    pub(super) who: Who<'a>,
+    pub(super) holder: Holder<'a>,
     pub(super) address: IpAddr,
 }
 
@@ -35,146 +35,133 @@ pub(super) struct Packet<'a> {
     pub(super) port: u16,
 }
 
-/// An end that was asked for; whoever has two families has two.
-#[derive(Debug, Clone)]
-pub(super) struct Place<'a> {
-    pub(super) end: End<'a>,
-}
-
-impl<'a> From<End<'a>> for Place<'a> {
-    fn from(end: End<'a>) -> Self {
-        Self { end }
-    }
-}
-
-/// The address that a host has on its node's switch: pods see it as the source of what the host sends them.
-pub(super) fn management_address(node: &str, v6: bool, given: Inputs<'_>) -> Option<IpAddr> {
-    let own = given.allocator.node(node)?;
+/// The address of the management port: the source of packets from a host to pods.
+pub(super) fn management_address(node: &str, v6: bool, inputs: Inputs<'_>) -> Option<IpAddr> {
+    let own = inputs.allocator.node(node)?;
     own.subnets().find(|subnet| subnet.is_ipv6() == v6)?.nth(2)
 }
 
-/// Who has which address.
-pub(super) struct Holders<'a>(BTreeMap<IpAddr, Who<'a>>);
+/// Objects by address.
+pub(super) struct AddressIndex<'a>(BTreeMap<IpAddr, Holder<'a>>);
 
-impl<'a> Holders<'a> {
-    pub(super) fn of(given: Inputs<'a>) -> Self {
+impl<'a> AddressIndex<'a> {
+    pub(super) fn of(inputs: Inputs<'a>) -> Self {
         let mut holders = BTreeMap::new();
-        for node in given.store.nodes() {
-            for v6 in given.settings.families() {
-                let management = management_address(&node.name, v6, given);
-                holders
-                    .extend(host_addresses(node, v6).into_iter().chain(management).map(|own| (own, Who::Node(node))));
+        for node in inputs.store.nodes() {
+            for v6 in inputs.settings.families() {
+                let management = management_address(&node.name, v6, inputs);
+                holders.extend(
+                    host_addresses(node, v6).into_iter().chain(management).map(|own| (own, Holder::Node(node))),
+                );
             }
         }
-        for (key, own) in given.allocator.pods() {
-            if let Some(pod) = given.store.pod(key).filter(|pod| !pod.finished && !pod.host_network) {
-                holders.extend(own.addresses().map(|address| (address, Who::Pod(pod))));
+        for (key, own) in inputs.allocator.pods() {
+            if let Some(pod) = inputs.store.pod(key).filter(|pod| !pod.finished && !pod.host_network) {
+                holders.extend(own.addresses().map(|address| (address, Holder::Pod(pod))));
             }
         }
         Self(holders)
     }
 
-    /// All addresses that somebody has.
+    /// All addresses of pods, hosts and management ports.
     pub(super) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.0.keys().copied()
     }
 
-    /// Who has an address.
+    /// An address with the object that holds it.
     pub(super) fn end(&self, address: IpAddr) -> End<'a> {
-        End { who: self.0.get(&address).copied().unwrap_or(Who::Outside), address }
+        End { holder: self.0.get(&address).copied().unwrap_or(Holder::Outside), address }
     }
 }
 
-/// Which end somebody is.
+/// Which end a party is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Source,
     Destination,
 }
 
-impl<'a> Judge<'a> {
-    /// Where somebody is on the network; none if nowhere, which is told.
-    pub(super) fn places(
+impl<'a> Evaluator<'a> {
+    /// The ends of a party, one of each family; None if it has no address, with the reason in `chain`.
+    pub(super) fn ends(
         &self,
         party: &Party,
         side: Side,
         chain: &mut Vec<Step>,
-    ) -> Result<Option<Vec<Place<'a>>>, CannotTell> {
+    ) -> Result<Option<Vec<End<'a>>>, Undetermined> {
         match party {
-            Party::Pod(key) => self.places_of_pod(key, side, chain),
-            Party::Node(name) => Ok(Some(self.places_of_node(name, side)?)),
-            Party::Service(key) => Err(CannotTell(format!("Service {key} sends nothing itself: ask for its pods"))),
-            // Of a network, one address of each part is asked about.
+            Party::Pod(key) => self.pod_ends(key, side, chain),
+            Party::Node(name) => Ok(Some(self.node_ends(name, side)?)),
+            Party::Service(key) => Err(Undetermined(format!("Service {key} sends no packets: ask about its pods"))),
+            // Networks are split before: this is one address of a part.
             Party::Network(prefix) => {
-                let end = self.holders.end(prefix.network());
-                match end.who {
-                    Who::Pod(pod) => {
-                        let places = self.places_of_pod(&pod.key, side, chain)?;
-                        Ok(places.map(|places| {
-                            places.into_iter().filter(|place| place.end.address == end.address).collect()
-                        }))
+                let end = self.addresses.end(prefix.network());
+                match end.holder {
+                    Holder::Pod(pod) => {
+                        let ends = self.pod_ends(&pod.key, side, chain)?;
+                        Ok(ends.map(|ends| ends.into_iter().filter(|own| own.address == end.address).collect()))
                     }
-                    // What a host sends to pods comes from its address on the switch.
-                    Who::Node(node) if side == Side::Source => {
-                        let mut places = self.places_of_node(&node.name, side)?;
-                        places.retain(|place| place.end.address.is_ipv6() == end.address.is_ipv6());
-                        Ok(Some(places))
+                    // Packets of a host to pods have the management port's address.
+                    Holder::Node(node) if side == Side::Source => {
+                        let mut ends = self.node_ends(&node.name, side)?;
+                        ends.retain(|own| own.address.is_ipv6() == end.address.is_ipv6());
+                        Ok(Some(ends))
                     }
-                    Who::Node(_) | Who::Outside => Ok(Some(vec![end.into()])),
+                    Holder::Node(_) | Holder::Outside => Ok(Some(vec![end])),
                 }
             }
         }
     }
 
-    fn places_of_pod(
+    fn pod_ends(
         &self,
         key: &objects::PodKey,
         side: Side,
         chain: &mut Vec<Step>,
-    ) -> Result<Option<Vec<Place<'a>>>, CannotTell> {
-        let given = self.given;
+    ) -> Result<Option<Vec<End<'a>>>, Undetermined> {
+        let inputs = self.inputs;
         let object = format!("Pod {key}");
-        let Some(pod) = given.store.pod(key) else { return Ok(None) };
+        let Some(pod) = inputs.store.pod(key) else { return Ok(None) };
         let Some(node) = &pod.node else {
-            chain.push(step(object, "spec.nodeName", "it is on no node, and has no network"));
+            chain.push(step(object, "spec.nodeName", "not scheduled: it has no network"));
             return Ok(None);
         };
         if pod.finished {
-            chain.push(step(object, "status.phase", "it has ended, and has no network any more"));
+            chain.push(step(object, "status.phase", "finished: it has no network"));
             return Ok(None);
         }
         if pod.host_network {
-            chain.push(step(object, "spec.hostNetwork", format!("it is on the network of its node {node}")));
-            return self.places_of_node(node, side).map(Some);
+            chain.push(step(object, "spec.hostNetwork", format!("it uses the network of node {node}")));
+            return self.node_ends(node, side).map(Some);
         }
-        let Some(own) = given.allocator.pod(key) else {
-            let says = format!("node {node} has no address for it: it is refused, or its node is not there");
+        let Some(own) = inputs.allocator.pod(key) else {
+            let says = format!("it has no address: it is refused, or node {node} does not exist");
             chain.push(step(object, "spec.nodeName", says));
             return Ok(None);
         };
         let addresses: Vec<String> = own.addresses().map(|address| address.to_string()).collect();
         let says = format!("on node {node}, port {} with {}", key.port_name(), addresses.join(" and "));
         chain.push(step(object, "spec.nodeName", says));
-        Ok(Some(own.addresses().map(|address| End { who: Who::Pod(pod), address }.into()).collect()))
+        Ok(Some(own.addresses().map(|address| End { holder: Holder::Pod(pod), address }).collect()))
     }
 
-    fn places_of_node(&self, name: &str, side: Side) -> Result<Vec<Place<'a>>, CannotTell> {
-        let given = self.given;
-        let Some(node) = given.store.node(name) else {
-            return Err(CannotTell(format!("Node {name} is not there")));
+    fn node_ends(&self, name: &str, side: Side) -> Result<Vec<End<'a>>, Undetermined> {
+        let inputs = self.inputs;
+        let Some(node) = inputs.store.node(name) else {
+            return Err(Undetermined(format!("Node {name} does not exist")));
         };
-        let families = given.settings.families();
+        let families = inputs.settings.families();
         let addresses: Vec<IpAddr> = match side {
-            Side::Source => families.filter_map(|v6| management_address(name, v6, given)).collect(),
+            Side::Source => families.filter_map(|v6| management_address(name, v6, inputs)).collect(),
             Side::Destination => families.filter_map(|v6| host_addresses(node, v6).first().copied()).collect(),
         };
         if addresses.is_empty() {
-            let why = match side {
-                Side::Source => "it has no subnet of the cluster's network",
-                Side::Destination => "its addresses are not known, its agent has not told k8s.ovn.org/host-cidrs",
+            let reason = match side {
+                Side::Source => "it has no pod subnet",
+                Side::Destination => "its addresses are unknown: it has no annotation k8s.ovn.org/host-cidrs",
             };
-            return Err(CannotTell(format!("Node {name}: {why}")));
+            return Err(Undetermined(format!("Node {name}: {reason}")));
         }
-        Ok(addresses.into_iter().map(|address| End { who: Who::Node(node), address }.into()).collect())
+        Ok(addresses.into_iter().map(|address| End { holder: Holder::Node(node), address }).collect())
     }
 }

@@ -1,15 +1,13 @@
-//! can: whether one may talk to another, and the chain of rules that decides it, each with its object and field.
+//! Whether packets of one party reach another, and the chain of rules that decides it, each with its object and field.
 //!
 //! ```text
-//!  from, to ──▶ who they are ──▶ which endpoint of a Service ──▶ is there a way ──▶ do policies let it through
-//!               `ends`           `services`, `balancers`,        `way`, `reach`     `policies`        │
-//!                                or pod of a node's port: `host_ports`                                │
-//!                                                                       yes, no, or on what it depends ◀── `cases`
+//!  from, to ──▶ addresses ──▶ endpoint of a Service ──▶ route ──▶ policies ──▶ yes, no, or what it depends on
+//!               `ends`        `services`, `balancers`,  `routing`,  `policies`    `cases`
+//!                             `host_ports`              `trace`     `blocks`
 //! ```
 //!
-//! A question may be about many packets: of both families, to any port, to any endpoint, from a whole network (`networks`
-//! cuts it into parts of addresses that are alike). Each kind of packet is followed by itself, and `cases` puts the answers
-//! together.
+//! A question may be about many packets: of both families, to all ports, to all endpoints, from a whole network (`networks`
+//! splits it into parts whose addresses are equivalent). Each kind of packet is evaluated separately; `cases` combines them.
 
 mod balancers;
 mod blocks;
@@ -17,10 +15,10 @@ mod cases;
 mod ends;
 mod host_ports;
 mod networks;
+mod parse;
 mod policies;
+mod routing;
 mod services;
-mod way;
-mod words;
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,25 +30,25 @@ use std::sync::Arc;
 use netmodel::Prefix;
 
 use self::balancers::Balancers;
-use self::cases::{Door, Found, Labels, combine};
-use self::ends::{Holders, Packet, Side, Who};
+use self::cases::{Labels, Outcome, PortRange, combine};
+use self::ends::{AddressIndex, Holder, Packet, Side};
 use self::networks::Boundaries;
 use self::policies::Policies;
-pub use words::{understand, understand_party};
+pub use parse::{parse_destination, parse_party};
 
 use crate::trace::Network;
 use objects::{Name, ObjectKey, PodKey, Protocol, ServiceFacts};
 use topology::desired::Inputs;
 use topology::rules::Direction;
 
-/// Who talks, or is talked to.
+/// A source or destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Party {
-    /// A pod.
+    /// With `hostNetwork`, its node is meant.
     Pod(Arc<PodKey>),
-    /// A Service.
+    /// Only as a destination.
     Service(Arc<ObjectKey>),
-    /// A node itself: the kubelet, pods on the host's network.
+    /// The host: kubelet, pods with `hostNetwork`.
     Node(Name),
     /// Addresses; a single one is a network of one.
     Network(Prefix),
@@ -68,128 +66,128 @@ impl fmt::Display for Party {
     }
 }
 
-/// Whom it is talked to, and by which door.
+/// A destination with protocol and port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Destination {
-    /// Who.
+    /// Holder.
     pub party: Party,
-    /// The protocol.
+    /// Ignored without a port.
     pub protocol: Protocol,
-    /// The port; none asks for any.
+    /// None: all ports of all protocols.
     pub port: Option<u16>,
 }
 
 impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.port {
-            Some(port) => write!(f, "{} port {port}/{}", self.party, self.protocol.word()),
+            Some(port) => write!(f, "{} port {port}/{}", self.party, self.protocol.ovn_name()),
             None => write!(f, "{}", self.party),
         }
     }
 }
 
-/// One rule of the chain.
+/// One reason in the chain.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Step {
-    /// The object that says it.
+    /// Kind and name.
     pub object: String,
-    /// Where in the object.
+    /// Field, annotation or setting.
     pub field: String,
-    /// What it says here.
+    /// What follows from it for these packets.
     pub says: String,
 }
 
-/// What is said of everything that was asked for.
+/// Whether all, none or some of the packets arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// All of it arrives.
+    /// All.
     Yes,
-    /// Nothing of it does.
+    /// None.
     No,
-    /// Some of it does: the cases say what.
-    Some,
+    /// Some: the cases say which.
+    Partial,
 }
 
-/// Yes or no, and why.
+/// The verdict and its reasons.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    /// Whether the first packets of connections arrive.
+pub struct Evaluation {
+    /// About the first packets of connections.
     pub verdict: Verdict,
-    /// What decides it, in order; the last one is the one that does. Where it depends, what all cases share.
+    /// In order; the last step decides. If partial, the steps that all cases share.
     pub chain: Vec<Step>,
-    /// Where it depends, on what.
+    /// Empty unless partial.
     pub cases: Vec<Case>,
 }
 
-/// A part of what was asked for, of which yes or no can be said.
+/// Packets that all arrive, or all do not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Case {
-    /// Which part.
+    /// Family, addresses, endpoints and ports of these packets.
     pub what: String,
-    /// Whether it arrives.
+    /// Whether they arrive.
     pub yes: bool,
-    /// What decides it, behind what all cases share.
+    /// The steps after those that all cases share.
     pub chain: Vec<Step>,
 }
 
-/// A question that has no answer here: better none than a wrong one.
+/// The question cannot be evaluated; the text says why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct CannotTell(pub String);
+pub struct Undetermined(pub String);
 
-/// Whether packets of one come to the other.
-pub fn decide(given: Inputs<'_>, from: &Party, to: &Destination) -> Result<Answer, CannotTell> {
-    Judge::new(given).decide(from, to)
+/// Evaluates one question; for several, use one [`Evaluator`].
+pub fn evaluate(inputs: Inputs<'_>, from: &Party, to: &Destination) -> Result<Evaluation, Undetermined> {
+    Evaluator::new(inputs).evaluate(from, to)
 }
 
-/// One kind of packet on its way.
-struct Flight<'a> {
+/// One kind of packet between its ends.
+struct PacketPath<'a> {
     labels: Labels,
-    door: Door,
+    ports: PortRange,
     chain: Vec<Step>,
-    /// Whether there is a way at all.
-    way: bool,
-    /// As the rules of the sender see it, if it is a pod.
+    /// Before policies.
+    has_route: bool,
+    /// As egress policies of the sender see it.
     leaves: Option<Packet<'a>>,
-    /// As the rules of the receiver see it.
+    /// As ingress policies of the receiver see it.
     arrives: Option<Packet<'a>>,
 }
 
-/// Answers questions about one state of the cluster; many cost little more than one.
-pub struct Judge<'a> {
-    given: Inputs<'a>,
+/// Evaluates reachability in one state of the cluster; caches what questions have in common.
+pub struct Evaluator<'a> {
+    inputs: Inputs<'a>,
     network: RefCell<Network>,
-    holders: Holders<'a>,
+    addresses: AddressIndex<'a>,
     policies: Policies<'a>,
     balancers: Balancers<'a>,
     boundaries: OnceCell<Boundaries>,
-    all_doors: OnceCell<Rc<[Door]>>,
+    all_ports: OnceCell<Rc<[PortRange]>>,
     services: OnceCell<BTreeMap<IpAddr, Vec<&'a ServiceFacts>>>,
 }
 
-impl fmt::Debug for Judge<'_> {
+impl fmt::Debug for Evaluator<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Judge").finish_non_exhaustive()
+        f.debug_struct("Evaluator").finish_non_exhaustive()
     }
 }
 
-impl<'a> Judge<'a> {
-    /// Looks at what is given.
-    pub fn new(given: Inputs<'a>) -> Self {
+impl<'a> Evaluator<'a> {
+    /// Computes the rows of the cluster and of all nodes.
+    pub fn new(inputs: Inputs<'a>) -> Self {
         Self {
-            given,
-            network: RefCell::new(Network::of(given)),
-            holders: Holders::of(given),
-            policies: Policies::of(given),
-            balancers: Balancers::of(given),
+            inputs,
+            network: RefCell::new(Network::of(inputs)),
+            addresses: AddressIndex::of(inputs),
+            policies: Policies::of(inputs),
+            balancers: Balancers::of(inputs),
             boundaries: OnceCell::new(),
-            all_doors: OnceCell::new(),
+            all_ports: OnceCell::new(),
             services: OnceCell::new(),
         }
     }
 
-    /// Whether packets of one come to the other.
-    pub fn decide(&self, from: &Party, to: &Destination) -> Result<Answer, CannotTell> {
+    /// Whether packets of one party reach the destination.
+    pub fn evaluate(&self, from: &Party, to: &Destination) -> Result<Evaluation, Undetermined> {
         let (sources, mut left_out) = self.parts(from);
         let (targets, more) = self.parts(&to.party);
         left_out.extend(more);
@@ -208,70 +206,70 @@ impl<'a> Judge<'a> {
         Ok(answer)
     }
 
-    /// What becomes of all packets from one to another, neither of them a whole network. There is at least one.
-    fn packets(&self, from: &Party, to: &Destination) -> Result<Vec<Found>, CannotTell> {
+    /// Outcomes between two parties of which neither is a whole network; at least one.
+    fn packets(&self, from: &Party, to: &Destination) -> Result<Vec<Outcome>, Undetermined> {
         let mut chain = Vec::new();
-        let nowhere = |chain| {
-            let door = match to.port {
-                Some(port) => Door::single(to.protocol, port),
-                None => Door { protocol: to.protocol, first: 1, last: u16::MAX },
+        let unreachable = |chain| {
+            let ports = match to.port {
+                Some(port) => PortRange::single(to.protocol, port),
+                None => PortRange { protocol: to.protocol, first: 1, last: u16::MAX },
             };
-            Ok(vec![Found { labels: Labels::default(), from: None, to: None, door, yes: false, chain }])
+            Ok(vec![Outcome { labels: Labels::default(), from: None, to: None, ports, yes: false, chain }])
         };
-        let Some(sources) = self.places(from, Side::Source, &mut chain)? else { return nowhere(chain) };
-        let led = match self.to_service(&sources, to, &chain)? {
-            Some(flights) => Some(flights),
+        let Some(sources) = self.ends(from, Side::Source, &mut chain)? else { return unreachable(chain) };
+        let redirected = match self.to_service(&sources, to, &chain)? {
+            Some(paths) => Some(paths),
             None => self.to_host_port(&sources, to, &chain),
         };
-        let flights = match led {
-            Some(flights) => flights,
+        let paths = match redirected {
+            Some(paths) => paths,
             None => {
-                let Some(targets) = self.places(&to.party, Side::Destination, &mut chain)? else {
-                    return nowhere(chain);
+                let Some(targets) = self.ends(&to.party, Side::Destination, &mut chain)? else {
+                    return unreachable(chain);
                 };
-                // Who talks to itself is told once.
+                // A party that sends to itself has the same step twice.
                 chain.dedup();
-                self.direct(&sources, &targets, to, &chain)?
+                self.direct_paths(&sources, &targets, to, &chain)?
             }
         };
-        let found: Vec<Found> = flights.into_iter().map(|flight| self.judge(flight)).collect::<Result<_, _>>()?;
+        let found: Vec<Outcome> = paths.into_iter().map(|path| self.apply_policies(path)).collect::<Result<_, _>>()?;
         if found.is_empty() {
-            let says = "they have no address of the same family";
+            let says = "no address family in common";
             chain.push(step(to.party.to_string(), "status.podIPs", says));
-            return nowhere(chain);
+            return unreachable(chain);
         }
         Ok(found)
     }
 
-    /// Whether a packet that has a way is let through by rules.
-    fn judge(&self, flight: Flight<'a>) -> Result<Found, CannotTell> {
-        let Flight { labels, door, mut chain, way, leaves, arrives } = flight;
-        let mut yes = way;
+    /// Applies the policies of both ends, if there is a route.
+    fn apply_policies(&self, path: PacketPath<'a>) -> Result<Outcome, Undetermined> {
+        let PacketPath { labels, ports, mut chain, has_route, leaves, arrives } = path;
+        let mut yes = has_route;
         for (direction, packet) in [(Direction::Egress, leaves), (Direction::Ingress, arrives)] {
             if let Some(packet) = packet.filter(|_| yes) {
                 yes = self.policies.admit(direction, &packet, &mut chain)?;
             }
         }
-        Ok(Found { labels, from: None, to: None, door, yes, chain })
+        Ok(Outcome { labels, from: None, to: None, ports, yes, chain })
     }
 
-    /// The ports that are asked for, in parts that no rule tells apart.
-    fn doors(&self, to: &Destination) -> Rc<[Door]> {
+    /// The requested ports, in ranges that no policy distinguishes.
+    fn port_ranges(&self, to: &Destination) -> Rc<[PortRange]> {
         let all = || {
             let protocols = Protocol::ALL.into_iter();
-            protocols.flat_map(|protocol| Door::all(protocol, self.policies.ranges(protocol))).collect()
+            protocols.flat_map(|protocol| PortRange::all(protocol, self.policies.ranges(protocol))).collect()
         };
         match to.port {
-            Some(port) => Rc::new([Door::single(to.protocol, port)]),
-            None => self.all_doors.get_or_init(all).clone(),
+            Some(port) => Rc::new([PortRange::single(to.protocol, port)]),
+            None => self.all_ports.get_or_init(all).clone(),
         }
     }
 
-    /// The Services that have an address of their own like this one.
+    /// Services with this cluster, external or ingress IP.
     fn services_at(&self, address: IpAddr) -> impl Iterator<Item = &'a ServiceFacts> {
         let index = || {
             let mut index: BTreeMap<IpAddr, Vec<&'a ServiceFacts>> = BTreeMap::new();
-            for service in self.given.store.services() {
+            for service in self.inputs.store.services() {
                 let addresses = service
                     .spec
                     .iter()
@@ -299,6 +297,5 @@ fn step(object: String, field: &str, says: impl Into<String>) -> Step {
 }
 
 #[cfg(test)]
-// What is written down on the spot is passed as it is.
 #[allow(clippy::needless_pass_by_value)]
 mod tests;

@@ -51,10 +51,10 @@ fn world_of(settings: ClusterSettings, more: &[(ObjectKind, Value)]) -> Preview 
     preview
 }
 
-fn ask(preview: &Preview, from: &str, to: &str) -> Result<Answer, String> {
-    let given = preview.engine().inputs().unwrap();
-    let (from, to) = (understand_party(given.store, from)?, understand(given.store, to)?);
-    decide(given, &from, &to).map_err(|error| error.to_string())
+fn ask(preview: &Preview, from: &str, to: &str) -> Result<Evaluation, String> {
+    let inputs = preview.engine().inputs().unwrap();
+    let (from, to) = (parse_party(inputs.store, from)?, parse_destination(inputs.store, to)?);
+    evaluate(inputs, &from, &to).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -73,9 +73,9 @@ fn pods_reach_each_other_and_the_chain_says_how() {
 }
 
 #[test]
-fn who_has_no_network_is_not_reached() {
+fn a_pod_without_a_network_is_not_reached() {
     let preview = world(&[]);
-    assert_eq!(ask(&preview, "ns/a", "ns/a:80").unwrap().chain.len(), 2, "who talks to itself is told once");
+    assert_eq!(ask(&preview, "ns/a", "ns/a:80").unwrap().chain.len(), 2, "a pod that sends to itself has one step");
     let lost = ask(&preview, "ns/a", "ns/lost").unwrap();
     assert_eq!(lost.verdict, Verdict::No);
     assert_eq!(lost.chain.last().unwrap().field, "spec.nodeName");
@@ -84,13 +84,13 @@ fn who_has_no_network_is_not_reached() {
 }
 
 #[test]
-fn hosts_and_the_outside() {
+fn hosts_and_outside_addresses_are_reached() {
     let preview = world(&[]);
     for (from, to, word) in [
-        ("ns/a", "198.51.100.7:443", "leaves by GR_n1 as 192.0.2.1"),
-        ("ns/a", "198.51.100.0/24", "leaves by GR_n1"),
+        ("ns/a", "198.51.100.7:443", "leaves through GR_n1 with source 192.0.2.1"),
+        ("ns/a", "198.51.100.0/24", "leaves through GR_n1"),
         ("ns/a", "n1:10250", "own host"),
-        ("ns/a", "n2", "leaves by GR_n1"),
+        ("ns/a", "n2", "leaves through GR_n1"),
         ("ns/a", "ns/h:80", "own host"),
         ("n1", "ns/c:8080", "k8s-n1"),
         ("ns/h", "ns/a", "k8s-n1"),
@@ -104,7 +104,7 @@ fn hosts_and_the_outside() {
 }
 
 #[test]
-fn what_cannot_be_judged_is_not_guessed() {
+fn undetermined_questions_are_errors() {
     let headless = json!({"metadata": {"name": "web", "namespace": "ns", "uid": "web"}});
     let preview = world(&[(ObjectKind::Service, headless)]);
     assert!(ask(&preview, "ns/a", "ns/web:80").unwrap_err().contains("Service ns/web"));
@@ -112,20 +112,20 @@ fn what_cannot_be_judged_is_not_guessed() {
 }
 
 #[test]
-fn mistakes_in_a_question_are_told_with_a_hint() {
+fn invalid_questions_have_a_hint() {
     let preview = world(&[]);
     for (text, word) in [
         ("ns/x", "pods of ns are a, b, c"),
         ("other/x", "has no pods"),
         ("n9", "namespace/name"),
-        ("ns/a:0", "no port"),
-        ("ns/a:web", "no port"),
+        ("ns/a:0", "not a port"),
+        ("ns/a:web", "not a port"),
         ("ns/a:80/icmp", "tcp, udp or sctp"),
     ] {
         let why = ask(&preview, "ns/a", text).unwrap_err();
         assert!(why.contains(word) && why.contains("hint: "), "{why}");
     }
-    let given = preview.engine().inputs().unwrap();
-    let v6 = understand(given.store, "[2001:db8::7]:80/sctp").unwrap();
+    let inputs = preview.engine().inputs().unwrap();
+    let v6 = parse_destination(inputs.store, "[2001:db8::7]:80/sctp").unwrap();
     assert_eq!((v6.to_string().as_str(), v6.protocol), ("2001:db8::7 port 80/sctp", Protocol::Sctp));
 }

@@ -1,4 +1,4 @@
-//! The differences between two moments of a database, row by row, each with the object that it was made for.
+//! Differences between two snapshots of a database, row by row, with their owners.
 
 use std::borrow::Cow;
 
@@ -11,49 +11,48 @@ use topology::plan::owner_of;
 
 use super::label;
 
-/// What became of a row.
+/// How a row differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fate {
-    /// It is new.
+pub enum RowChange {
+    /// Only in the later snapshot.
     Added,
     /// Some of its columns differ.
     Changed,
-    /// It is gone.
+    /// Only in the earlier snapshot.
     Removed,
 }
 
-/// A column that differs. References are by the names of the rows that they mean.
+/// A column that differs. References are labels of the rows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Column {
-    /// Its name.
+    /// As in the schema.
     pub name: String,
-    /// What its values may be; references count as strings.
+    /// References are of type string.
     pub kind: ColumnType,
-    /// What it was; of a row that is new, the default.
+    /// The default, for an added row.
     pub old: Datum,
-    /// What it is; of a row that is gone, the default.
+    /// The default, for a removed row.
     pub new: Datum,
 }
 
 /// A row that differs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Difference {
-    /// The object that it was made for; none if it is not ours.
+    /// None if another client owns it.
     pub owner: Option<Owner>,
-    /// Its table.
+    /// As in the schema.
     pub table: String,
-    /// Its identity.
+    /// The same in both snapshots.
     pub uuid: Uuid,
-    /// What people call it.
+    /// See [`label`](super::label()).
     pub label: String,
-    /// What became of it.
-    pub fate: Fate,
-    /// The columns that differ, by name, without the marks of the owner.
+    /// Added, changed or removed.
+    pub change: RowChange,
+    /// Without the owner's keys in `external_ids`.
     pub columns: Vec<Column>,
 }
 
-/// All differences, by owner, what became of them, table and name. What the controller keeps for itself in `NB_Global` is
-/// no part of the network.
+/// All differences, sorted by owner, table, change and label. `NB_Global`, the controller's own state, is left out.
 pub fn differences(before: &Snapshot, after: &Snapshot) -> Vec<Difference> {
     let mut all = Vec::new();
     for table in after.tables().filter(|table| table.schema().name != "NB_Global") {
@@ -71,21 +70,21 @@ pub fn differences(before: &Snapshot, after: &Snapshot) -> Vec<Difference> {
             }
         }
     }
-    all.retain(|difference| difference.fate != Fate::Changed || !difference.columns.is_empty());
+    all.retain(|difference| difference.change != RowChange::Changed || !difference.columns.is_empty());
     all.sort_by(|one, two| {
-        let key = |row: &Difference| (row.owner.is_none(), row.owner.clone(), row.table.clone(), row.fate);
+        let key = |row: &Difference| (row.owner.is_none(), row.owner.clone(), row.table.clone(), row.change);
         key(one).cmp(&key(two)).then_with(|| (&one.label, one.uuid).cmp(&(&two.label, two.uuid)))
     });
     all
 }
 
 fn difference(old: Option<RowView<'_>>, new: Option<RowView<'_>>, before: &Snapshot, after: &Snapshot) -> Difference {
-    // One of them is there.
+    // At least one is set.
     let shown = new.or(old);
-    let (fate, schema) = match (old, new) {
-        (None, _) => (Fate::Added, new.map(|row| row.schema)),
-        (Some(_), Some(_)) => (Fate::Changed, new.map(|row| row.schema)),
-        (Some(_), None) => (Fate::Removed, old.map(|row| row.schema)),
+    let (change, schema) = match (old, new) {
+        (None, _) => (RowChange::Added, new.map(|row| row.schema)),
+        (Some(_), Some(_)) => (RowChange::Changed, new.map(|row| row.schema)),
+        (Some(_), None) => (RowChange::Removed, old.map(|row| row.schema)),
     };
     let owner = [new, old].into_iter().flatten().find_map(owner_of);
     let mut columns = Vec::new();
@@ -95,10 +94,10 @@ fn difference(old: Option<RowView<'_>>, new: Option<RowView<'_>>, before: &Snaps
         };
         let (was, is) = (value(old), value(new));
         if was != is {
-            let (was, is) = (spoken(&was, column, before), spoken(&is, column, after));
-            // Of two rows of one name, one may have taken the other's place: nothing to be seen here.
+            let (was, is) = (readable(&was, column, before), readable(&is, column, after));
+            // A reference to another row of the same name looks the same.
             if was != is {
-                columns.push(Column { name: column.name.clone(), kind: spoken_kind(column), old: was, new: is });
+                columns.push(Column { name: column.name.clone(), kind: readable_kind(column), old: was, new: is });
             }
         }
     }
@@ -107,19 +106,19 @@ fn difference(old: Option<RowView<'_>>, new: Option<RowView<'_>>, before: &Snaps
         table: schema.map(|schema| schema.name.clone()).unwrap_or_default(),
         uuid: shown.map_or(Uuid::ZERO, |row| row.uuid),
         label: shown.map(label).unwrap_or_default(),
-        fate,
+        change,
         columns,
     }
 }
 
-/// A value as people read it: references by name, without the marks.
-fn spoken(datum: &Datum, column: &ColumnSchema, snapshot: &Snapshot) -> Datum {
+/// A value for people: references as labels, without the owner's keys.
+fn readable(datum: &Datum, column: &ColumnSchema, snapshot: &Snapshot) -> Datum {
     if let (Datum::Map(pairs), "external_ids") = (datum, column.name.as_str()) {
-        let is_mark = |key: &Atom| {
+        let is_owner_key = |key: &Atom| {
             let key = key.to_string();
             [OWNER_CONTROLLER, OWNER_TYPE, OWNER_NAME].contains(&key.as_str())
         };
-        return Datum::map(pairs.iter().filter(|(key, _)| !is_mark(key)).cloned());
+        return Datum::map(pairs.iter().filter(|(key, _)| !is_owner_key(key)).cloned());
     }
     let Some(target) = &column.kind.key.refers_to else { return datum.clone() };
     let table = snapshot.table(&target.table);
@@ -136,7 +135,7 @@ fn spoken(datum: &Datum, column: &ColumnSchema, snapshot: &Snapshot) -> Datum {
     }
 }
 
-fn spoken_kind(column: &ColumnSchema) -> ColumnType {
+fn readable_kind(column: &ColumnSchema) -> ColumnType {
     let mut kind = column.kind.clone();
     if kind.key.refers_to.is_some() {
         kind.key = ovsdb::schema::BaseType::of(ovsdb::datum::AtomicType::String);

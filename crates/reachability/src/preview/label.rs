@@ -1,8 +1,8 @@
-//! What a row is called by people.
+//! Labels of rows for people.
 
 use ovsdb::replica::RowView;
 
-/// A row's name; of what has none, what it does.
+/// The row's name; for tables without names, its main columns; else its UUID.
 pub fn label(row: RowView<'_>) -> String {
     let text = |column: &str| row.get(column).map(|datum| datum.to_string()).unwrap_or_default();
     let words = match row.schema.name.as_str() {
@@ -21,8 +21,8 @@ pub fn label(row: RowView<'_>) -> String {
     if words.is_empty() { row.uuid.to_string() } else { words }
 }
 
-/// The columns that a table's labels tell.
-pub fn told_by_label(table: &str) -> &'static [&'static str] {
+/// The columns that labels of a table contain.
+pub fn label_columns(table: &str) -> &'static [&'static str] {
     match table {
         "ACL" => &["direction", "priority", "action", "match"],
         "Logical_Router_Policy" => &["priority", "action", "match"],

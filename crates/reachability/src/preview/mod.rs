@@ -1,12 +1,12 @@
-//! Preview: what objects would make of a northbound database, found out in memory. Nothing outside is touched.
+//! Previews the effect of objects on a northbound database, in memory.
 //!
 //! ```text
 //!  objects ──put──▶ Engine ──transactions──▶ database in memory ──▶ snapshot ──differences──▶ what changed, by object
 //!     ▲────────────── annotations ─────────────────┘
 //! ```
 //!
-//! The database is empty, or holds the rows of a real one at some moment. [`Preview::settle`] plays controller, API and
-//! nodes until there is nothing left to do.
+//! The database is empty, or starts with the rows of a real one. [`Preview::settle`] simulates controller, API server and
+//! nodes until nothing is left to do.
 
 mod difference;
 mod label;
@@ -24,8 +24,8 @@ use ovsdb::transaction::{Row, Transaction};
 use ovsdb::uuid::Uuid;
 use serde_json::{Map, Value, json};
 
-pub use difference::{Column, Difference, Fate, differences};
-pub use label::{label, told_by_label};
+pub use difference::{Column, Difference, RowChange, differences};
+pub use label::{label, label_columns};
 
 use objects::{ObjectKey, ObjectKind, POD_NETWORKS, record_network};
 use topology::engine::{Next, ObjectRef, PatchOutcome};
@@ -33,33 +33,33 @@ use topology::plan::TABLES;
 use topology::settings::ClusterSettings;
 use topology::{Effect, Engine, Observed};
 
-/// Time goes in steps of this length; nobody waits for it.
+/// The simulated time between two steps.
 const STEP: Duration = Duration::from_secs(1);
 
-/// Why there is no preview.
+/// A preview failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PreviewError {
-    /// The subnets of nodes cannot be given out.
+    /// Node subnets cannot be allocated.
     #[error(transparent)]
     Subnets(#[from] SubnetPoolError),
-    /// The rows to begin with do not fit together.
-    #[error("the rows of the database do not fit its schema: {0}")]
+    /// The initial rows violate the schema.
+    #[error("the rows of the database do not match its schema: {0}")]
     Rows(String),
-    /// There is always something left to do.
-    #[error("the plan does not come to rest after {0} steps: this is a mistake in ovnkube, please report it")]
-    Restless(usize),
+    /// The simulation did not end; the number of steps.
+    #[error("the plan is not complete after {0} steps: this is a bug in ovnkube, please report it")]
+    Unsettled(usize),
 }
 
-/// Something that would be told about an object.
+/// An Event that the controller would write about an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remark {
-    /// Its kind.
+pub struct ObjectEvent {
+    /// As in the API; `Cluster` and `Selector` for owners that are no objects.
     pub kind: &'static str,
-    /// Its name, with its namespace where it has one.
+    /// `namespace/name`, or the name alone.
     pub name: String,
-    /// In one word.
+    /// The Event's reason.
     pub reason: &'static str,
-    /// What is wrong, and what to do about it.
+    /// The problem and its remedy.
     pub message: String,
 }
 
@@ -77,12 +77,12 @@ pub struct Preview {
 }
 
 impl Preview {
-    /// Over an empty database that can do everything.
+    /// Starts with an empty database that has all features.
     pub fn new(settings: ClusterSettings) -> Result<Self, PreviewError> {
         Self::over(settings, northbound::schema(), Vec::new())
     }
 
-    /// Over the rows of a database. What its schema has no place for is not used.
+    /// Starts with the rows of a database. Features that its schema lacks are not used.
     pub fn over(
         mut settings: ClusterSettings,
         schema: DatabaseSchema,
@@ -109,64 +109,64 @@ impl Preview {
         Ok(preview)
     }
 
-    /// An object is there, or changed; an error if it cannot be read.
+    /// Adds or replaces an object; an error if it cannot be parsed.
     pub fn put(&mut self, kind: ObjectKind, object: Value) -> Result<(), String> {
         let observed = observed(kind, &object)?;
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
         let key = (kind, ObjectKey::new(text("namespace"), text("name")));
         self.objects.insert(key, object);
-        // Before it leads, objects are told as lists.
+        // Before it leads, objects are passed as lists.
         if self.engine.is_leading() {
             self.engine.observe(observed, self.now);
         }
         Ok(())
     }
 
-    /// Plays everything until nothing is left to do.
+    /// Simulates controller, API server and nodes until nothing is left to do.
     pub fn settle(&mut self) -> Result<(), PreviewError> {
         if !self.engine.is_leading() {
             self.list();
             self.engine.promote(&self.snapshot(), false, self.now)?;
         }
-        let most = 10_000 + 10 * self.objects.len();
-        for _ in 0..most {
+        let limit = 10_000 + 10 * self.objects.len();
+        for _ in 0..limit {
             self.now += STEP;
-            self.nodes_follow();
-            let followed = self.carry_out();
+            self.acknowledge();
+            let changed = self.run_effects();
             match self.engine.next(&self.snapshot(), self.now) {
                 Next::Commit(transaction) => match self.commit(&transaction) {
                     Ok(()) => self.engine.committed(&self.snapshot(), self.now),
                     Err((owner, why)) => self.engine.refused(owner.as_deref(), &why, self.now),
                 },
                 Next::Again => {}
-                Next::Idle if followed || self.engine.backlog() > 0 => {}
+                Next::Idle if changed || self.engine.backlog() > 0 => {}
                 Next::Idle => match self.engine.deadline() {
                     Some(due) => self.now = self.now.max(due),
                     None => return Ok(()),
                 },
             }
         }
-        Err(PreviewError::Restless(most))
+        Err(PreviewError::Unsettled(limit))
     }
 
-    /// The database as it is now.
+    /// The current rows.
     pub fn snapshot(&self) -> Snapshot {
         self.replica.snapshot()
     }
 
-    /// The engine, which knows who has what.
+    /// The engine, for its store and allocations.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// The objects as they are now, with the annotations that they got.
+    /// The objects, with the annotations that were written.
     pub fn objects(&self) -> impl Iterator<Item = (ObjectKind, &Value)> {
         self.objects.iter().map(|((kind, _), object)| (*kind, object))
     }
 
-    /// Objects that would be refused: they are parked, and get nothing new.
-    pub fn refused(&self) -> Vec<Remark> {
-        let parked = self.engine.parked().map(|(owner, refusal)| Remark {
+    /// Objects that would be parked, with the reasons.
+    pub fn refused(&self) -> Vec<ObjectEvent> {
+        let parked = self.engine.parked().map(|(owner, refusal)| ObjectEvent {
             kind: owner.kind(),
             name: owner.name(),
             reason: refusal.reason,
@@ -175,16 +175,13 @@ impl Preview {
         parked.collect()
     }
 
-    /// What else would be told about objects.
-    pub fn warnings(&self) -> Vec<Remark> {
+    /// Events about objects that are not parked.
+    pub fn warnings(&self) -> Vec<ObjectEvent> {
         let refused: BTreeSet<(&str, String)> =
             self.engine.parked().map(|(owner, _)| (owner.kind(), owner.name())).collect();
         let warned = self.warned.iter().filter(|((kind, name), _)| !refused.contains(&(*kind, name.clone())));
-        let remark = |((kind, name), (reason, message)): (&(&'static str, String), &(&'static str, String))| Remark {
-            kind,
-            name: name.clone(),
-            reason,
-            message: message.clone(),
+        let remark = |((kind, name), (reason, message)): (&(&'static str, String), &(&'static str, String))| {
+            ObjectEvent { kind, name: name.clone(), reason, message: message.clone() }
         };
         warned.map(remark).collect()
     }
@@ -193,7 +190,7 @@ impl Preview {
         for kind in ObjectKind::ALL {
             self.engine.observe(Observed::Relisting(kind), self.now);
             for (_, object) in self.objects.iter().filter(|((of, _), _)| *of == kind) {
-                // It was read when it was put.
+                // It was parsed in `put`.
                 if let Ok(observed) = observed(kind, object) {
                     self.engine.observe(observed, self.now);
                 }
@@ -202,8 +199,8 @@ impl Preview {
         }
     }
 
-    /// Every chassis has the newest state at once.
-    fn nodes_follow(&mut self) {
+    /// Every chassis acknowledges the newest `nb_cfg`.
+    fn acknowledge(&mut self) {
         let snapshot = self.snapshot();
         let global = snapshot.table("NB_Global").and_then(|table| table.iter().next());
         let number = global.and_then(|row| row.integer("nb_cfg")).unwrap_or(0);
@@ -221,15 +218,15 @@ impl Preview {
         Ok(())
     }
 
-    /// Does what the engine wants done outside the database; whether an object changed.
-    fn carry_out(&mut self) -> bool {
-        let mut followed = false;
+    /// Runs the engine's effects; returns whether an object changed.
+    fn run_effects(&mut self) -> bool {
+        let mut changed = false;
         for effect in self.engine.take_effects() {
             match effect {
                 Effect::Annotate { owner, object, annotations } => {
                     let outcome = self.annotate(&object, &annotations);
                     self.engine.patched(&owner, &object.uid, outcome, self.now);
-                    followed = true;
+                    changed = true;
                 }
                 Effect::Warn { object, reason, message, .. } => {
                     self.warned.insert((object.kind, name_of(&object)), (reason, message));
@@ -237,7 +234,7 @@ impl Preview {
                 Effect::CheckNamespace { name, check } => {
                     let found = self.engine.store().namespace(&name).cloned();
                     self.engine.namespace_checked(&name, check, found.as_ref(), self.now);
-                    followed = true;
+                    changed = true;
                 }
                 Effect::Resolved { object, .. } => {
                     self.warned.remove(&(object.kind, name_of(&object)));
@@ -245,7 +242,7 @@ impl Preview {
                 _ => {}
             }
         }
-        followed
+        changed
     }
 
     fn annotate(&mut self, meant: &ObjectRef, annotations: &[(&'static str, String)]) -> PatchOutcome {
@@ -278,7 +275,7 @@ fn name_of(object: &ObjectRef) -> String {
     }
 }
 
-/// What a watch would tell of an object.
+/// The object as a watch event.
 fn observed(kind: ObjectKind, object: &Value) -> Result<Observed, String> {
     Observed::reader(kind)(&object.to_string())
 }

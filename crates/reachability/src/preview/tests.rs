@@ -17,7 +17,7 @@ fn pod(name: &str, node: &str) -> Value {
 }
 
 #[test]
-fn objects_come_to_rest_and_have_their_annotations() {
+fn objects_settle_and_get_their_annotations() {
     let mut preview = preview();
     let before = preview.snapshot();
     preview.put(ObjectKind::Node, node("n1")).unwrap();
@@ -27,7 +27,7 @@ fn objects_come_to_rest_and_have_their_annotations() {
     let annotated = preview.objects().filter(|(_, object)| object["metadata"]["annotations"].is_object()).count();
     assert_eq!(annotated, 2);
     let all = differences(&before, &preview.snapshot());
-    assert!(all.iter().all(|row| row.fate == Fate::Added && row.owner.is_some()), "{all:?}");
+    assert!(all.iter().all(|row| row.change == RowChange::Added && row.owner.is_some()), "{all:?}");
     let port = all.iter().find(|row| row.label == "ns_a").unwrap();
     assert_eq!(port.owner, ObjectKey::parse("ns/a").map(Owner::Pod));
     assert_eq!(port.table, "Logical_Switch_Port");
@@ -35,7 +35,7 @@ fn objects_come_to_rest_and_have_their_annotations() {
     let ports = switch.columns.iter().find(|column| column.name == "ports").unwrap();
     assert!(ports.new.to_string().contains("ns_a"), "references are by name: {}", ports.new);
     let external = port.columns.iter().find(|column| column.name == "external_ids");
-    assert!(external.is_none_or(|ids| !ids.new.to_string().contains("owner-")), "marks are not shown");
+    assert!(external.is_none_or(|ids| !ids.new.to_string().contains("owner-")), "owner keys are not shown");
 
     // The same again changes nothing.
     let before = preview.snapshot();
@@ -48,7 +48,7 @@ fn objects_come_to_rest_and_have_their_annotations() {
 }
 
 #[test]
-fn a_later_object_is_a_change_of_what_was_there() {
+fn a_later_object_changes_existing_rows() {
     let mut preview = preview();
     preview.put(ObjectKind::Node, node("n1")).unwrap();
     preview.settle().unwrap();
@@ -56,17 +56,18 @@ fn a_later_object_is_a_change_of_what_was_there() {
     preview.put(ObjectKind::Pod, pod("a", "n1")).unwrap();
     preview.settle().unwrap();
     let all = differences(&before, &preview.snapshot());
-    let fate =
-        |table: &str, label: &str| all.iter().find(|row| row.table == table && row.label == label).map(|row| row.fate);
-    assert_eq!(fate("Logical_Switch_Port", "ns_a"), Some(Fate::Added));
-    assert_eq!(fate("Logical_Switch", "n1"), Some(Fate::Changed));
+    let change = |table: &str, label: &str| {
+        all.iter().find(|row| row.table == table && row.label == label).map(|row| row.change)
+    };
+    assert_eq!(change("Logical_Switch_Port", "ns_a"), Some(RowChange::Added));
+    assert_eq!(change("Logical_Switch", "n1"), Some(RowChange::Changed));
     // And back, as seen from the end.
     let back = differences(&preview.snapshot(), &before);
-    assert!(back.iter().any(|row| row.label == "ns_a" && row.fate == Fate::Removed));
+    assert!(back.iter().any(|row| row.label == "ns_a" && row.change == RowChange::Removed));
 }
 
 #[test]
-fn rows_of_a_real_database_are_the_beginning() {
+fn a_preview_starts_with_the_rows_of_a_real_database() {
     let mut first = preview();
     first.put(ObjectKind::Node, node("n1")).unwrap();
     first.put(ObjectKind::Pod, pod("a", "n1")).unwrap();
@@ -78,12 +79,12 @@ fn rows_of_a_real_database_are_the_beginning() {
     second.put(ObjectKind::Node, node("n1")).unwrap();
     second.settle().unwrap();
     let gone = differences(&before, &second.snapshot());
-    assert!(gone.iter().any(|row| row.label == "ns_a" && row.fate == Fate::Removed), "{gone:?}");
-    assert!(gone.iter().all(|row| row.fate != Fate::Added), "what stands is kept: {gone:?}");
+    assert!(gone.iter().any(|row| row.label == "ns_a" && row.change == RowChange::Removed), "{gone:?}");
+    assert!(gone.iter().all(|row| row.change != RowChange::Added), "existing rows are kept: {gone:?}");
 }
 
 #[test]
-fn what_cannot_be_had_is_refused_with_its_reason() {
+fn an_impossible_request_is_refused_with_its_reason() {
     let mut preview = preview();
     preview.put(ObjectKind::Node, node("n1")).unwrap();
     let mut asks = pod("a", "n1");

@@ -1,8 +1,8 @@
-//! The truth table: for random clusters, what `can` says of a packet is what the API's documentation says, as `truth`
-//! reads it. Everything is drawn from a seed, one for each cluster.
+//! The truth table: for random clusters, the evaluator's verdict about a packet is that of the API's documentation, as
+//! `truth` reads it. Everything is drawn from a seed, one for each cluster.
 //!
-//! `TRUTH_SEED=n` asks about one cluster alone; `TRUTH_CLUSTERS=n` about so many, from the first on. `docs/truth-table.md`
-//! tells what to do with a seed that failed. The same questions are put to `ovn-trace` by ovnkube's `truth_table`.
+//! `TRUTH_SEED=n` checks one cluster; `TRUTH_CLUSTERS=n` the first n. `docs/truth-table.md` says what to do with a failed
+//! seed. ovnkube's `truth_table` compares with `ovn-trace` as well.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod networks;

@@ -1,11 +1,11 @@
-//! What is said of a network is what is said of its addresses, one by one.
+//! The answer for a network equals the answers for its addresses.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use netmodel::Prefix;
 use objects::{ObjectKind, Protocol};
-use reachability::evaluator::{Answer, Destination, Judge, Party, Verdict};
+use reachability::evaluator::{Destination, Evaluation, Evaluator, Party, Verdict};
 use serde_json::{Value, json};
 use truth::Place;
 use truth::random::{Rng, tuples};
@@ -15,7 +15,7 @@ use crate::world::{World, options, party, protocol, single};
 const CLUSTERS: u64 = 120;
 const QUESTIONS: usize = 20;
 
-/// A Service with addresses outside of the cluster's networks, a port of nodes and source ranges, for the first pod.
+/// Adds a Service for the first pod, with external addresses, a node port and source ranges.
 fn add_service(world: &mut World, rng: &mut Rng) {
     let pod =
         world.objects.iter().find(|object| object["kind"] == "Pod" && !object["status"]["podIPs"].is_null()).unwrap();
@@ -47,7 +47,7 @@ fn add_service(world: &mut World, rng: &mut Rng) {
     world.preview.settle().unwrap();
 }
 
-/// Everything in objects that is an address or a network: in texts, too, as annotations are.
+/// All addresses and networks in a JSON value, also within strings such as annotations.
 fn networks_in(value: &Value, found: &mut BTreeSet<Prefix>) {
     match value {
         Value::String(text) => {
@@ -67,24 +67,25 @@ fn prefix_of(address: IpAddr) -> Prefix {
     Prefix::new(address, if address.is_ipv6() { 128 } else { 32 }).unwrap()
 }
 
-/// The networks that mean something in this cluster.
-fn meaningful(world: &World) -> BTreeSet<Prefix> {
+/// All networks that affect this cluster.
+fn relevant(world: &World) -> BTreeSet<Prefix> {
     let mut found = BTreeSet::new();
     world.objects.iter().for_each(|object| networks_in(object, &mut found));
-    let given = world.inputs();
+    let inputs = world.inputs();
     found.extend(own_networks(world));
-    for (name, own) in given.allocator.nodes() {
+    for (name, own) in inputs.allocator.nodes() {
         found.extend(own.subnets());
         found.extend(own.subnets().filter_map(|subnet| subnet.nth(2)).map(prefix_of));
-        let node = given.allocator.node(name).unwrap();
-        found
-            .extend([false, true].into_iter().filter_map(|v6| given.settings.join_address(node.id, v6)).map(prefix_of));
+        let node = inputs.allocator.node(name).unwrap();
+        found.extend(
+            [false, true].into_iter().filter_map(|v6| inputs.settings.join_address(node.id, v6)).map(prefix_of),
+        );
     }
-    for masquerade in &given.settings.masquerade {
+    for masquerade in &inputs.settings.masquerade {
         found.extend((0..8).filter_map(|place| masquerade.nth(place)).map(prefix_of));
     }
-    let families: Vec<bool> = given.settings.families().collect();
-    // The link of the nodes is the largest that is around them.
+    let families: Vec<bool> = inputs.settings.families().collect();
+    // The nodes' link.
     for text in ["172.18.0.0/24", "fd18::/64"] {
         found.insert(text.parse().unwrap());
     }
@@ -111,10 +112,10 @@ fn step(address: IpAddr, up: bool) -> Option<IpAddr> {
     }
 }
 
-/// Addresses of a network on both sides of all boundaries, without those of the cluster's own networks if it is larger.
-fn samples(network: Prefix, meaningful: &BTreeSet<Prefix>, own: &[Prefix]) -> BTreeSet<IpAddr> {
+/// Addresses at all boundaries in a network; without the cluster's own networks if it is larger than they are.
+fn samples(network: Prefix, relevant: &BTreeSet<Prefix>, own: &[Prefix]) -> BTreeSet<IpAddr> {
     let mut samples: BTreeSet<IpAddr> = BTreeSet::from([network.network(), network.last()]);
-    for prefix in meaningful {
+    for prefix in relevant {
         for (address, up) in [(prefix.network(), false), (prefix.last(), true)] {
             samples.extend([Some(address), step(address, up)].into_iter().flatten());
         }
@@ -124,15 +125,15 @@ fn samples(network: Prefix, meaningful: &BTreeSet<Prefix>, own: &[Prefix]) -> BT
     samples
 }
 
-/// A network around something that matters.
-fn random_network(rng: &mut Rng, meaningful: &[Prefix]) -> Prefix {
-    let center = rng.pick(meaningful).network();
+/// A network around a relevant one.
+fn random_network(rng: &mut Rng, relevant: &[Prefix]) -> Prefix {
+    let center = rng.pick(relevant).network();
     let lengths: &[u8] =
         if center.is_ipv6() { &[0, 32, 48, 64, 112, 120, 126] } else { &[0, 8, 14, 16, 23, 24, 28, 30] };
     Prefix::containing(center, *rng.pick(lengths)).unwrap()
 }
 
-/// The ranges that a case speaks of with a word, if it does.
+/// The address ranges after a word in a case's text.
 fn ranges(what: &str, word: &str) -> Option<Vec<(IpAddr, IpAddr)>> {
     let mut tokens = what.split(", ").skip_while(|token| !token.starts_with(word));
     let first = tokens.next()?.strip_prefix(word)?;
@@ -143,18 +144,18 @@ fn ranges(what: &str, word: &str) -> Option<Vec<(IpAddr, IpAddr)>> {
     Some(std::iter::once(first).chain(tokens).map_while(range).collect())
 }
 
-/// The answers to each address together, and whether the cases put each address where it belongs.
+/// Compares the answer with those of single addresses, and the ranges of its cases.
 fn compare(
-    judge: &Judge<'_>,
+    evaluator: &Evaluator<'_>,
     ask: impl Fn(IpAddr) -> (Party, Destination),
     word: &str,
     addresses: &BTreeSet<IpAddr>,
-    answer: &Result<Answer, String>,
+    answer: &Result<Evaluation, String>,
 ) -> Result<(), String> {
     let mut verdicts = Vec::new();
     for address in addresses {
         let (from, to) = ask(*address);
-        match (judge.decide(&from, &to), answer) {
+        match (evaluator.evaluate(&from, &to), answer) {
             (Ok(one), _) => verdicts.push((*address, one.verdict)),
             (Err(_), Err(_)) => return Ok(()),
             (Err(why), Ok(answer)) => return Err(format!("{address}: {why}, but of all {:?}", answer.verdict)),
@@ -167,7 +168,7 @@ fn compare(
     } else if is(Verdict::No) {
         Verdict::No
     } else {
-        Verdict::Some
+        Verdict::Partial
     };
     if answer.verdict != expected {
         return Err(format!("{:?}, but of its addresses {verdicts:?}", answer.verdict));
@@ -185,17 +186,17 @@ fn compare(
     Ok(())
 }
 
-fn play(seed: u64, counts: &mut [usize; 4]) -> Result<(), String> {
+fn check_seed(seed: u64, counts: &mut [usize; 4]) -> Result<(), String> {
     let mut rng = Rng::new(seed);
     let mut world = World::new(&mut rng, options(seed));
     add_service(&mut world, &mut rng);
-    let judge = Judge::new(world.inputs());
-    let meaningful = meaningful(&world);
-    let centers: Vec<Prefix> = meaningful.iter().copied().collect();
+    let evaluator = Evaluator::new(world.inputs());
+    let relevant = relevant(&world);
+    let centers: Vec<Prefix> = relevant.iter().copied().collect();
     let own = own_networks(&world);
     for tuple in tuples(&world.documented, &mut rng, QUESTIONS) {
         let network = random_network(&mut rng, &centers);
-        let addresses = samples(network, &meaningful, &own);
+        let addresses = samples(network, &relevant, &own);
         let (port, protocol) = match rng.below(4) {
             0 => (80, Protocol::Tcp),
             1 => (30080, Protocol::Tcp),
@@ -210,19 +211,19 @@ fn play(seed: u64, counts: &mut [usize; 4]) -> Result<(), String> {
             (from, Destination { party: to, protocol, port: Some(port) })
         };
         let (from, to) = ask(network);
-        let answer = judge.decide(&from, &to).map_err(|why| why.to_string());
+        let answer = evaluator.evaluate(&from, &to).map_err(|why| why.to_string());
         counts[answer.as_ref().map_or(3, |answer| answer.verdict as usize)] += 1;
         let word = if to_network { "to " } else { "from " };
-        compare(&judge, |address| ask(prefix_of(address)), word, &addresses, &answer)
-            .map_err(|why| format!("{from} to {to}: {why}\n{}", world.of_concern(&[&tuple.from, &tuple.to])))?;
+        compare(&evaluator, |address| ask(prefix_of(address)), word, &addresses, &answer)
+            .map_err(|why| format!("{from} to {to}: {why}\n{}", world.related_objects(&[&tuple.from, &tuple.to])))?;
     }
-    // Both ends may be networks.
+    // Networks at both ends.
     let (from, to) = (random_network(&mut rng, &centers), random_network(&mut rng, &centers));
     let to = Destination { party: Party::Network(to), protocol: Protocol::Tcp, port: Some(80) };
-    if let Ok(answer) = judge.decide(&Party::Network(from), &to) {
+    if let Ok(answer) = evaluator.evaluate(&Party::Network(from), &to) {
         let first = single(from.network());
-        let part = judge.decide(&first, &to);
-        let fits = part.is_ok_and(|part| answer.verdict == Verdict::Some || part.verdict == answer.verdict);
+        let part = evaluator.evaluate(&first, &to);
+        let fits = part.is_ok_and(|part| answer.verdict == Verdict::Partial || part.verdict == answer.verdict);
         let inside = own.iter().any(|own| own.contains(from.network()) && !own.contains_prefix(from));
         if !fits && !inside {
             return Err(format!("{from} to {to}: {:?}", answer.verdict));
@@ -240,10 +241,10 @@ fn a_network_answer_covers_all_its_addresses() {
     let alone = seeds.end - seeds.start == 1;
     let mut counts = [0; 4];
     for seed in seeds {
-        if let Err(why) = play(seed, &mut counts) {
+        if let Err(why) = check_seed(seed, &mut counts) {
             panic!("seed {seed} (replay it with TRUTH_SEED={seed}): {why}");
         }
     }
-    println!("{} yes, {} no, {} some, {} without an answer", counts[0], counts[1], counts[2], counts[3]);
+    println!("{} yes, {} no, {} some, {} undecided", counts[0], counts[1], counts[2], counts[3]);
     assert!(alone || counts[..3].iter().all(|count| *count > 100), "{counts:?}");
 }

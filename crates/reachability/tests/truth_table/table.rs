@@ -1,11 +1,11 @@
-//! The questions, and both answers to each.
+//! Compares the core's answers with the documentation's.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use reachability::evaluator::{Answer, Destination, Judge, Step, Verdict};
+use reachability::evaluator::{Destination, Evaluation, Evaluator, Step, Verdict};
 use truth::random::{Rng, ServiceTuple, Tuple, service_tuples, tuples};
 use truth::{Family, Place, Service};
 
@@ -15,7 +15,7 @@ const CLUSTERS: u64 = 400;
 const TUPLES: usize = 250;
 const SERVICE_TUPLES: usize = 60;
 
-/// How often each answer was given.
+/// Verdicts so far.
 #[derive(Default)]
 struct Counts {
     yes: usize,
@@ -24,11 +24,11 @@ struct Counts {
 }
 
 impl Counts {
-    fn add(&mut self, answer: &Answer) {
+    fn add(&mut self, answer: &Evaluation) {
         match answer.verdict {
             Verdict::Yes => self.yes += 1,
             Verdict::No => self.no += 1,
-            Verdict::Some => self.some += 1,
+            Verdict::Partial => self.some += 1,
         }
     }
 
@@ -41,7 +41,7 @@ fn told(chain: &[Step]) -> String {
     chain.iter().map(|step| format!("    {} {}: {}\n", step.object, step.field, step.says)).collect()
 }
 
-fn shown(answer: &Answer) -> String {
+fn shown(answer: &Evaluation) -> String {
     let cases = answer.cases.iter().map(|case| {
         let word = if case.yes { "yes" } else { "no" };
         format!("    {word}: {}\n{}", case.what, told(&case.chain))
@@ -49,17 +49,17 @@ fn shown(answer: &Answer) -> String {
     format!("{:?}\n{}{}", answer.verdict, told(&answer.chain), cases.collect::<String>())
 }
 
-/// Asks both about a packet, whose family the destination's address says.
-fn check(world: &World, judge: &Judge<'_>, tuple: &Tuple, counts: &mut Counts) -> Result<(), String> {
+/// Compares both for a packet; the destination's address determines the family.
+fn check(world: &World, evaluator: &Evaluator<'_>, tuple: &Tuple, counts: &mut Counts) -> Result<(), String> {
     let Tuple { from, to, family, .. } = tuple;
     let said = tuple.verdict(&world.documented);
     let address = world.address(to, *family).ok_or_else(|| format!("{tuple:?}: there is no such address"))?;
     let destination = destination(address, tuple.protocol, tuple.port);
-    let answer = judge.decide(&party(from), &destination);
+    let answer = evaluator.evaluate(&party(from), &destination);
     let wrong = |found: &str| {
         let why = said.why.join("\n    ");
         let word = if said.allowed { "allowed" } else { "denied" };
-        let objects = world.of_concern(&[from, to]);
+        let objects = world.related_objects(&[from, to]);
         format!("{tuple:?}\n  documentation: {word}\n    {why}\n  can: {found}\n{objects}")
     };
     let answer = answer.map_err(|why| wrong(&why.to_string()))?;
@@ -68,8 +68,8 @@ fn check(world: &World, judge: &Judge<'_>, tuple: &Tuple, counts: &mut Counts) -
     if answer.verdict == expected { Ok(()) } else { Err(wrong(&shown(&answer))) }
 }
 
-/// The endpoints that an answer speaks of, and whether each is reached.
-fn endpoints(answer: &Answer) -> BTreeMap<SocketAddr, bool> {
+/// The endpoints of an answer, and whether each is reached.
+fn endpoints(answer: &Evaluation) -> BTreeMap<SocketAddr, bool> {
     let mut found = BTreeMap::new();
     let mut note = |chain: &[Step], yes: bool| {
         for step in chain.iter().filter(|step| step.object.starts_with("EndpointSlice ")) {
@@ -83,10 +83,15 @@ fn endpoints(answer: &Answer) -> BTreeMap<SocketAddr, bool> {
     found
 }
 
-/// Asks both about a packet to a Service.
-fn check_service(world: &World, judge: &Judge<'_>, tuple: &ServiceTuple, counts: &mut Counts) -> Result<(), String> {
+/// Compares both for a packet to a Service.
+fn check_service(
+    world: &World,
+    evaluator: &Evaluator<'_>,
+    tuple: &ServiceTuple,
+    counts: &mut Counts,
+) -> Result<(), String> {
     let ServiceTuple { from, service: (namespace, name), family, .. } = tuple;
-    // A headless one has no address to ask for.
+    // A headless Service has no address.
     let Some(address) = world.service_address((namespace, name), *family) else { return Ok(()) };
     let documented = &world.documented;
     let said = documented.service(from, (namespace, name), tuple.protocol, tuple.port, *family);
@@ -94,7 +99,7 @@ fn check_service(world: &World, judge: &Judge<'_>, tuple: &ServiceTuple, counts:
     let mut expected = BTreeMap::new();
     if let Service::Endpoints(endpoints) = &said {
         for endpoint in endpoints {
-            // An address of the cluster that nobody has is nowhere, whatever policies say.
+            // An unallocated cluster address is unreachable, whatever policies allow.
             let nobody = matches!(endpoint.place, Place::External(_));
             let verdict = documented.verdict(from, &endpoint.place, tuple.protocol, endpoint.port, *family);
             expected.insert(SocketAddr::new(endpoint.address, endpoint.port), verdict.allowed && !nobody);
@@ -102,7 +107,7 @@ fn check_service(world: &World, judge: &Judge<'_>, tuple: &ServiceTuple, counts:
     }
     let verdict = match (expected.values().any(|yes| *yes), expected.values().all(|yes| *yes)) {
         (true, true) => Verdict::Yes,
-        (true, false) => Verdict::Some,
+        (true, false) => Verdict::Partial,
         (false, _) => Verdict::No,
     };
     let wrong = |found: &str| {
@@ -112,10 +117,10 @@ fn check_service(world: &World, judge: &Judge<'_>, tuple: &ServiceTuple, counts:
         }
         let own = Place::pod(namespace, "");
         places.push(&own);
-        let objects = world.of_concern(&places);
+        let objects = world.related_objects(&places);
         format!("{tuple:?}\n  documentation: {said:?}, {expected:?}\n  can: {found}\n{objects}")
     };
-    let answer = judge.decide(&party(from), &destination).map_err(|why| wrong(&why.to_string()))?;
+    let answer = evaluator.evaluate(&party(from), &destination).map_err(|why| wrong(&why.to_string()))?;
     counts.add(&answer);
     if (answer.verdict, endpoints(&answer)) == (verdict, expected.clone()) {
         Ok(())
@@ -124,23 +129,23 @@ fn check_service(world: &World, judge: &Judge<'_>, tuple: &ServiceTuple, counts:
     }
 }
 
-/// All questions about the cluster of a seed.
-fn play(seed: u64) -> Result<(Counts, Counts), String> {
+/// All queries for a seed's cluster.
+fn check_seed(seed: u64) -> Result<(Counts, Counts), String> {
     let mut rng = Rng::new(seed);
     let world = World::new(&mut rng, options(seed));
-    let judge = Judge::new(world.inputs());
+    let evaluator = Evaluator::new(world.inputs());
     let (mut pods, mut services) = (Counts::default(), Counts::default());
     for tuple in tuples(&world.documented, &mut rng, TUPLES) {
-        check(&world, &judge, &tuple, &mut pods)?;
+        check(&world, &evaluator, &tuple, &mut pods)?;
     }
     for tuple in service_tuples(&world.documented, &mut rng, SERVICE_TUPLES) {
-        check_service(&world, &judge, &tuple, &mut services)?;
+        check_service(&world, &evaluator, &tuple, &mut services)?;
     }
     Ok((pods, services))
 }
 
 fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }
 
 #[test]
@@ -161,7 +166,7 @@ fn the_core_agrees_with_the_api_documentation() {
                     if seed >= seeds.end || !failures.lock().unwrap().is_empty() {
                         return;
                     }
-                    match play(seed) {
+                    match check_seed(seed) {
                         Ok((pods, services)) => {
                             let mut sums = sums.lock().unwrap();
                             for (sum, one) in [(0, pods), (1, services)] {
@@ -185,31 +190,30 @@ fn the_core_agrees_with_the_api_documentation() {
     println!("{} about Services: {} yes, {} no, {} some", services.all(), services.yes, services.no, services.some);
     if seeds.end - seeds.start == CLUSTERS {
         assert_eq!(pods.all(), 100_000);
-        // Neither answer is rare, so that each is really asked for.
+        // No verdict is rare, so that each is really tested.
         assert!(pods.yes.min(pods.no) > 20_000 && services.yes.min(services.no).min(services.some) > 500);
     }
 }
 
-/// The family of an answer follows from the destination's address: who asks for a pod by its name is told of both.
+/// A query by name is answered for both families.
 #[test]
 fn a_pod_name_is_evaluated_for_both_families() {
     let mut told = [0; 3];
     for seed in (0..120).step_by(3) {
         let mut rng = Rng::new(seed);
         let world = World::new(&mut rng, options(seed));
-        let judge = Judge::new(world.inputs());
+        let evaluator = Evaluator::new(world.inputs());
         for tuple in tuples(&world.documented, &mut rng, 50) {
             let (Place::Pod { .. }, Place::Pod { .. }) = (&tuple.from, &tuple.to) else { continue };
             let of = |family| Tuple { family, ..tuple.clone() }.verdict(&world.documented).allowed;
             let expected = match (of(Family::V4), of(Family::V6)) {
                 (true, true) => Verdict::Yes,
                 (false, false) => Verdict::No,
-                _ => Verdict::Some,
+                _ => Verdict::Partial,
             };
             let (party, protocol) = (self::party(&tuple.to), protocol(tuple.protocol));
             let destination = Destination { party, protocol, port: Some(tuple.port) };
-            let answer = judge.decide(&self::party(&tuple.from), &destination);
-            // A host sends by one address, and is reached by another: policies tell them apart.
+            let answer = evaluator.evaluate(&self::party(&tuple.from), &destination);
             let answer = match answer {
                 Ok(answer) => answer,
                 Err(why) => panic!("seed {seed}: {tuple:?}: {why}"),

@@ -1,4 +1,4 @@
-//! A random cluster, made real by the core: its pods have the addresses that the core gave them.
+//! A random cluster with pod addresses allocated by the core.
 
 use std::net::IpAddr;
 
@@ -15,11 +15,11 @@ use truth::{Cluster, Family, Place};
 pub(crate) struct World {
     pub(crate) objects: Vec<Value>,
     pub(crate) preview: Preview,
-    /// The second opinion.
+    /// The independent evaluation.
     pub(crate) documented: Cluster,
 }
 
-/// What a seed's cluster has: one family or both, policies of administrators or none.
+/// The contents of a seed's cluster: one family or both, with or without AdminNetworkPolicies.
 pub(crate) fn options(seed: u64) -> Options {
     let (v4, v6) = [(true, true), (true, false), (false, true)][usize::try_from(seed % 3).unwrap()];
     Options { v4, v6, admin: seed.is_multiple_of(2), services: true }
@@ -51,7 +51,7 @@ impl World {
         }
         let mut more = policies(rng, options, &objects);
         if options.services {
-            // Nobody stands behind a Service who has ended.
+            // Completed pods are no endpoints.
             let ended = |object: &&Value| object["status"]["phase"] != "Succeeded";
             let alive: Vec<Value> = objects.iter().filter(ended).cloned().collect();
             more.extend(services(rng, &alive));
@@ -71,7 +71,7 @@ impl World {
         Self { objects, preview, documented }
     }
 
-    pub(crate) fn given(&self) -> Inputs<'_> {
+    pub(crate) fn inputs(&self) -> Inputs<'_> {
         self.preview.engine().inputs().unwrap()
     }
 
@@ -83,7 +83,7 @@ impl World {
         })
     }
 
-    /// An address of the family by which a place is reached.
+    /// A place's address of a family.
     pub(crate) fn address(&self, place: &Place, family: Family) -> Option<IpAddr> {
         let listed = |list: &Value, field: &str| -> Vec<IpAddr> {
             let entries = list.as_array().into_iter().flatten();
@@ -97,14 +97,14 @@ impl World {
         own.into_iter().find(|address| Family::of(*address) == family)
     }
 
-    /// The addresses of a Service.
+    /// A Service's cluster IP of a family.
     pub(crate) fn service_address(&self, (namespace, name): (&str, &str), family: Family) -> Option<IpAddr> {
         let addresses = self.object("Service", namespace, name)?["spec"]["clusterIPs"].as_array()?.iter();
         addresses.filter_map(|address| address.as_str()?.parse().ok()).find(|address| Family::of(*address) == family)
     }
 
-    /// Those objects that a question about some places may depend on, to be read.
-    pub(crate) fn of_concern(&self, places: &[&Place]) -> String {
+    /// The objects that may affect a query about these places, as text.
+    pub(crate) fn related_objects(&self, places: &[&Place]) -> String {
         let namespaces: Vec<&str> = places
             .iter()
             .filter_map(|place| match place {
@@ -133,7 +133,7 @@ fn key(object: &Value) -> ObjectKey {
     ObjectKey::new(text("namespace"), text("name"))
 }
 
-/// What an API server adds.
+/// Adds UID and creation time, as an API server does.
 fn put(preview: &mut Preview, object: &mut Value) {
     let kind = object["kind"].as_str().unwrap().to_owned();
     object["metadata"]["uid"] = json!(format!("{kind} {}", key(object)));
@@ -142,7 +142,7 @@ fn put(preview: &mut Preview, object: &mut Value) {
     preview.put(kind, object.clone()).unwrap();
 }
 
-/// What a node's agent writes on it.
+/// The agent's annotations.
 fn annotate(node: &mut Value) {
     let name = node["metadata"]["name"].as_str().unwrap().to_owned();
     let number: u8 = name[1..].parse().unwrap();
@@ -166,7 +166,7 @@ fn annotate(node: &mut Value) {
     });
 }
 
-/// A place, as the core is asked about it.
+/// A place as a query of the core.
 pub(crate) fn party(place: &Place) -> Party {
     match place {
         Place::Pod { namespace, name } => Party::Pod(ObjectKey::new(namespace, name).into()),
@@ -179,7 +179,7 @@ pub(crate) fn single(address: IpAddr) -> Party {
     Party::Network(Prefix::new(address, if address.is_ipv6() { 128 } else { 32 }).unwrap())
 }
 
-/// A door, as the core is asked about it.
+/// A destination as a query of the core.
 pub(crate) fn destination(address: IpAddr, of: truth::Protocol, port: u16) -> Destination {
     Destination { party: single(address), protocol: protocol(of), port: Some(port) }
 }

@@ -1,39 +1,40 @@
-//! Which addresses a Service cannot have, and which only deserve a warning.
+//! Addresses that a Service cannot have, and those that only cause a warning.
 
 use std::net::IpAddr;
 
-use super::Inputs;
-use crate::identity::ObjectKey;
+use objects::ObjectKey;
+
+use super::ServiceInputs;
 use crate::refusal::Refusal;
 
-/// The Service whose endpoints are the API servers themselves.
+/// Namespace and name of the Service whose endpoints are the API servers.
 const API_SERVER: (&str, &str) = ("default", "kubernetes");
 
-/// The Service whose endpoints are the API servers themselves.
+/// Whether it is the Service of the API servers.
 pub(crate) fn is_api_server(service: &ObjectKey) -> bool {
     (&*service.namespace, &*service.name) == API_SERVER
 }
 
-/// Why a Service cannot have an address: packets to pods, routers, hosts or another Service would go to its endpoints
-/// instead.
-pub(super) fn refused(field: &str, address: IpAddr, cluster_ip: bool, inputs: Inputs<'_>) -> Option<Refusal> {
-    let Inputs { settings, store } = inputs;
+/// Refuses addresses of pods, routers, hosts and databases: packets to them would go to the
+/// Service's endpoints instead.
+pub(super) fn refused(field: &str, address: IpAddr, cluster_ip: bool, inputs: ServiceInputs<'_>) -> Option<Refusal> {
+    let ServiceInputs { settings, store } = inputs;
     let v6 = address.is_ipv6();
-    let refuse = |whose: String| {
-        let message = format!("{field}: {address} is {whose}: use another address");
+    let refuse = |what: String| {
+        let message = format!("{field}: {address} is {what}: use another address");
         Some(Refusal::new("AddressRefused", message))
     };
     let pods = settings.cluster_of(v6).map(|network| (network, "the pods' network (cluster-subnets)"));
     let join = settings.join_of(v6).map(|network| (network, "the routers' network (join-subnet)"));
     let masquerade = settings.masquerade_of(v6).map(|network| (network, "the hosts' network (masquerade-subnet)"));
-    // The API server allocates these: whoever else names one takes it from the Service that gets it next.
+    // The API server allocates these: an external IP would take one from the Service that gets it next.
     let services = settings.services.iter().filter(|_| !cluster_ip);
     let services = services.map(|network| (*network, "the Services' network (service-cidrs)"));
     let ours = pods.chain(join).chain(masquerade).chain(services).find(|(network, _)| network.contains(address));
-    if let Some((network, whose)) = ours {
-        return refuse(format!("in {network}, which is {whose}"));
+    if let Some((network, what)) = ours {
+        return refuse(format!("in {network}, which is {what}"));
     }
-    // The API server allocates a cluster IP and knows its own; what a node says of its addresses takes nothing from Services.
+    // The API server allocates cluster IPs; a node's report of its addresses must not take them away.
     if cluster_ip {
         return None;
     }
@@ -51,8 +52,8 @@ pub(super) fn refused(field: &str, address: IpAddr, cluster_ip: bool, inputs: In
     None
 }
 
-/// A cluster IP outside of the known networks works, but pods with a default route of their own have no route to it.
-pub(super) fn unknown(field: &str, address: IpAddr, inputs: Inputs<'_>) -> Option<Refusal> {
+/// Warns of a cluster IP outside `service-cidrs`: pods with another default route have no route to it.
+pub(super) fn unknown(field: &str, address: IpAddr, inputs: ServiceInputs<'_>) -> Option<Refusal> {
     let networks = inputs.settings.services.iter().filter(|network| network.is_ipv6() == address.is_ipv6());
     let networks: Vec<_> = networks.collect();
     if networks.is_empty() || networks.iter().any(|network| network.contains(address)) {
@@ -60,8 +61,8 @@ pub(super) fn unknown(field: &str, address: IpAddr, inputs: Inputs<'_>) -> Optio
     }
     let known: Vec<String> = networks.iter().map(ToString::to_string).collect();
     let message = format!(
-        "{field}: {address} is in none of the Services' networks ({}): it works, but pods with a default route of their own are \
-         not told the way to it; add its network to the setting service-cidrs",
+        "{field}: {address} is in none of the Services' networks ({}): it works, but pods with another default route have no \
+         route to it; add its network to the setting service-cidrs",
         known.join(", ")
     );
     Some(Refusal::new("AddressUnknown", message))

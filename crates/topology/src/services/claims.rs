@@ -1,25 +1,24 @@
-//! Which Services claim which address and port, and which slices belong to which Service: the store's indexes.
+//! Indexes of the store: Services by claimed address and port, and slices by Service.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::identity::ObjectKey;
-use crate::objects::{Protocol, ServiceFacts, SliceFacts};
+use objects::{ObjectKey, Protocol, ServiceFacts, SliceFacts};
 
-/// An address and port that only one Service can have.
+/// An address and port, which only one Service can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Claim {
-    /// The address; none for the nodes' own.
-    pub(crate) address: Option<IpAddr>,
-    /// The port.
-    pub(crate) port: u16,
-    /// Its protocol.
-    pub(crate) protocol: Protocol,
+pub struct Claim {
+    /// None: a port of all nodes.
+    pub address: Option<IpAddr>,
+    /// Service port, or node port.
+    pub port: u16,
+    /// Ports of different protocols are distinct.
+    pub protocol: Protocol,
 }
 
-/// A claimant's rank, best first. A cluster IP outranks an external one of any age: the API server allocated it, while
-/// anybody may write anything into `externalIPs`. Then the older Service wins.
+/// A Service that claims something; the lowest has precedence. A cluster IP outranks an external IP of any age: the API server
+/// allocated it, while users may write anything into `externalIPs`. Then the older Service wins.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Claimant {
     external: bool,
@@ -33,12 +32,12 @@ pub(crate) struct ServiceIndex {
     claims: BTreeMap<Claim, Vec<Claimant>>,
 }
 
-/// Everything that a Service claims.
+/// All claims of a Service.
 pub(crate) fn claims(service: &ServiceFacts) -> impl Iterator<Item = Claim> + '_ {
     ranked(service).map(|(claim, _)| claim)
 }
 
-/// Everything that a Service claims, and whether it does so by an address that the API server did not allocate.
+/// All claims of a Service, and whether the address is one that the API server did not allocate.
 fn ranked(service: &ServiceFacts) -> impl Iterator<Item = (Claim, bool)> + '_ {
     service.spec.iter().flat_map(|spec| {
         spec.ports.iter().flat_map(move |port| {
@@ -59,15 +58,15 @@ impl ServiceIndex {
         self.slices.get(service).into_iter().flatten()
     }
 
-    pub(crate) fn slice_comes(&mut self, slice: &SliceFacts) {
+    pub(crate) fn add_slice(&mut self, slice: &SliceFacts) {
         let Some(service) = &slice.service else { return };
         let slices = self.slices.entry(service.clone()).or_default();
-        if let Err(place) = slices.binary_search(&slice.key) {
-            slices.insert(place, slice.key.clone());
+        if let Err(index) = slices.binary_search(&slice.key) {
+            slices.insert(index, slice.key.clone());
         }
     }
 
-    pub(crate) fn slice_gone(&mut self, key: &ObjectKey, slice: Option<&SliceFacts>) {
+    pub(crate) fn remove_slice(&mut self, key: &ObjectKey, slice: Option<&SliceFacts>) {
         let Some(service) = slice.and_then(|slice| slice.service.as_ref()) else { return };
         if let Some(slices) = self.slices.get_mut(service) {
             slices.retain(|known| **known != *key);
@@ -77,12 +76,12 @@ impl ServiceIndex {
         }
     }
 
-    /// The Services that claim this, the one that has it first.
+    /// The Services with this claim; the first one has it.
     pub(crate) fn claimants(&self, claim: Claim) -> impl Iterator<Item = &Arc<ObjectKey>> {
         self.claims.get(&claim).into_iter().flatten().map(|claimant| &claimant.key)
     }
 
-    /// The Services that claim any port of an address.
+    /// Services with a claim on any port of an address.
     pub(crate) fn claimants_of(&self, address: IpAddr) -> impl Iterator<Item = &Arc<ObjectKey>> {
         let first = Claim { address: Some(address), port: 0, protocol: Protocol::Tcp };
         let range = self.claims.range(first..).take_while(move |(claim, _)| claim.address == Some(address));
@@ -93,8 +92,8 @@ impl ServiceIndex {
         for (claim, external) in ranked(service) {
             let claimants = self.claims.entry(claim).or_default();
             let one = Claimant { external, created: service.created.clone(), key: service.key.clone() };
-            if let Err(place) = claimants.binary_search(&one) {
-                claimants.insert(place, one);
+            if let Err(index) = claimants.binary_search(&one) {
+                claimants.insert(index, one);
             }
         }
     }

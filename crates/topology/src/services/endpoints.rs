@@ -1,44 +1,44 @@
-//! The endpoints of a Service's port, and which of them a client gets.
+//! Endpoints of a Service's port, and the selection that a client gets.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::Inputs;
-use crate::desired::host_addresses;
-use crate::identity::{Name, ObjectKey};
-use crate::objects::{Hints, NodeFacts, ServicePort};
+use objects::{Hints, Name, NodeFacts, ObjectKey, ServicePort};
 
-/// An endpoint's address and port.
+use super::ServiceInputs;
+use crate::desired::host_addresses;
+
+/// Address and port of an endpoint.
 pub type Target = (IpAddr, u16);
 
-/// What the slices that name an endpoint on the same node say of it together.
+/// The state of an endpoint, joined over all slices that list it on the same node.
 #[derive(Debug, Clone, Copy, Default)]
 struct State<'a> {
     ready: bool,
-    /// Terminating, and still serving.
-    lingering: bool,
+    /// Terminating but serving.
+    draining: bool,
     hints: Option<&'a Hints>,
 }
 
 /// The endpoints of one port of a Service, of one family.
 #[derive(Debug)]
 pub struct Endpoints<'a> {
-    /// By node as well: slices may overlap and disagree, and "on this node" is judged by the slices that say so alone. So
-    /// an agent that keeps only the endpoints of its own node comes to the same result.
+    /// Also by node: slices may overlap and disagree, and "on this node" counts only slices that say so. So an agent that
+    /// keeps only the endpoints of its own node gets the same result.
     states: BTreeMap<(Target, Option<&'a Name>), State<'a>>,
     publish_not_ready: bool,
-    /// Nodes whose own addresses are among them.
+    /// Nodes with endpoints on their own addresses.
     hosts: Vec<&'a NodeFacts>,
 }
 
-/// Which endpoints clients of one node get.
+/// The endpoints that clients of a node get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Choice {
-    /// All that work.
+pub enum EndpointSelection {
+    /// All usable ones.
     All,
-    /// Those that are meant for clients on the node, if there are any.
+    /// Those with hints for the node, or all if there are none.
     Hinted,
-    /// Those on the node itself.
+    /// Those on the node.
     Local,
 }
 
@@ -48,7 +48,7 @@ impl<'a> Endpoints<'a> {
         port: &ServicePort,
         v6: bool,
         publish_not_ready: bool,
-        inputs: Inputs<'a>,
+        inputs: ServiceInputs<'a>,
     ) -> Self {
         let mut states: BTreeMap<(Target, Option<&'a Name>), State<'a>> = BTreeMap::new();
         for slice in inputs.store.slices_of(service) {
@@ -56,10 +56,10 @@ impl<'a> Endpoints<'a> {
             for target in ports.filter(|target| target.name == port.name && target.protocol == port.protocol) {
                 for endpoint in slice.spec.endpoints.iter().filter(|endpoint| endpoint.address.is_ipv6() == v6) {
                     let key = ((endpoint.address, target.port), endpoint.node.as_ref());
-                    // Where slices disagree, the better state counts.
+                    // If slices disagree, the better state counts.
                     states.entry(key).or_default().join(State {
                         ready: endpoint.ready,
-                        lingering: endpoint.serving && endpoint.terminating,
+                        draining: endpoint.serving && endpoint.terminating,
                         hints: endpoint.hints.as_deref(),
                     });
                 }
@@ -67,39 +67,39 @@ impl<'a> Endpoints<'a> {
         }
         let pods: Vec<_> = inputs.settings.cluster_of(v6).collect();
         let outside = |address: &IpAddr| !pods.iter().any(|pods| pods.contains(*address));
-        let strangers: Vec<IpAddr> = states.keys().map(|((address, _), _)| *address).filter(outside).collect();
-        let hosts = match strangers.is_empty() {
+        let not_pods: Vec<IpAddr> = states.keys().map(|((address, _), _)| *address).filter(outside).collect();
+        let hosts = match not_pods.is_empty() {
             true => Vec::new(),
             false => {
-                let on = |node: &&NodeFacts| host_addresses(node, v6).iter().any(|own| strangers.contains(own));
+                let on = |node: &&NodeFacts| host_addresses(node, v6).iter().any(|own| not_pods.contains(own));
                 inputs.store.nodes().filter(on).collect()
             }
         };
         Self { states, publish_not_ready, hosts }
     }
 
-    /// Whether some are on hosts' own addresses: a gateway router does not reach its own host by them.
+    /// Whether some have a host's address: a gateway router cannot reach its own host by it.
     pub fn on_hosts(&self) -> bool {
         !self.hosts.is_empty()
     }
 
-    /// Whether a node is among those with endpoints on its own addresses.
+    /// Whether the node has endpoints on its own addresses.
     pub fn is_host(&self, node: &NodeFacts) -> bool {
         self.hosts.iter().any(|host| host.name == node.name)
     }
 
-    /// Whether none works.
+    /// Whether none is usable.
     pub fn is_empty(&self) -> bool {
         self.usable(|_| true).is_empty()
     }
 
-    /// Whether all have hints.
+    /// Whether all usable ones have hints; false if there are none.
     pub fn are_hinted(&self) -> bool {
         let usable = self.usable(|_| true);
         !usable.is_empty() && usable.iter().all(|(_, state)| state.hints.is_some())
     }
 
-    /// Those that are ready; if none is, those that terminate and still serve.
+    /// Ready endpoints; if there are none, those that are terminating but serving.
     fn usable(&self, which: impl Fn(Option<&Name>) -> bool) -> Vec<(Target, State<'a>)> {
         let mut known: Vec<(Target, State<'a>)> = Vec::new();
         for ((target, _), state) in self.states.iter().filter(|((_, node), _)| which(*node)) {
@@ -112,34 +112,35 @@ impl<'a> Endpoints<'a> {
         if known.iter().any(ready) {
             known.retain(ready);
         } else {
-            known.retain(|(_, state)| state.lingering);
+            known.retain(|(_, state)| state.draining);
         }
         known
     }
 
-    /// What every client gets.
+    /// All usable endpoints.
     pub fn all(&self) -> Vec<Target> {
         targets(self.usable(|_| true))
     }
 
-    /// What clients get from endpoints of one node alone.
+    /// Usable endpoints of one node.
     pub fn local(&self, node: &str) -> Vec<Target> {
         targets(self.usable(|name| name.is_some_and(|name| **name == *node)))
     }
 
-    /// What clients of a node get.
-    pub fn of_node(&self, choice: Choice, node: &NodeFacts) -> Vec<Target> {
+    /// The endpoints that clients of a node get.
+    pub fn of_node(&self, choice: EndpointSelection, node: &NodeFacts) -> Vec<Target> {
         match choice {
-            Choice::All => self.all(),
-            Choice::Local => self.local(&node.name),
-            Choice::Hinted => {
-                let meant = |names: fn(&Hints) -> &[Name], name: &Name| -> Vec<Target> {
+            EndpointSelection::All => self.all(),
+            EndpointSelection::Local => self.local(&node.name),
+            EndpointSelection::Hinted => {
+                let hinted = |names: fn(&Hints) -> &[Name], name: &Name| -> Vec<Target> {
                     let mut all = self.usable(|_| true);
                     all.retain(|(_, state)| state.hints.is_some_and(|hints| names(hints).contains(name)));
                     targets(all)
                 };
-                let same_node = meant(|hints| &hints.nodes, &node.name);
-                let same_zone = || node.zone.as_ref().map(|zone| meant(|hints| &hints.zones, zone)).unwrap_or_default();
+                let same_node = hinted(|hints| &hints.nodes, &node.name);
+                let same_zone =
+                    || node.zone.as_ref().map(|zone| hinted(|hints| &hints.zones, zone)).unwrap_or_default();
                 let near = if same_node.is_empty() { same_zone() } else { same_node };
                 if near.is_empty() { self.all() } else { near }
             }
@@ -150,7 +151,7 @@ impl<'a> Endpoints<'a> {
 impl<'a> State<'a> {
     fn join(&mut self, other: State<'a>) {
         self.ready |= other.ready;
-        self.lingering |= other.lingering;
+        self.draining |= other.draining;
         self.hints = self.hints.or(other.hints);
     }
 }

@@ -1,14 +1,14 @@
-//! What each Service gets where: the one decision that all parts of ovnkube follow.
+//! Decides which addresses a Service gets, and which endpoints clients of each node get, for all parts of ovnkube.
 //!
 //! ```text
 //!  Services, EndpointSlices, Nodes ──▶ decide ──▶ desired::service: load balancers and template values (controller)
 //!                                             ├─▶ NodeServices: flows of br-ex, packet filter, health checks (agents)
-//!                                             └─▶ can: `plan --can`
+//!                                             └─▶ reachability::evaluator: `plan --can`
 //! ```
 //!
-//! An agent must never redirect what the controller refused: hosts would lose whatever is really there, such as the
-//! cluster's DNS or a kubelet. So refusals, precedence and the choice of endpoints are decided here and nowhere else,
-//! from objects alone; the order of events does not matter.
+//! An agent must never redirect packets to an address that the controller refused: hosts would lose what really has it, such
+//! as the cluster's DNS or a kubelet. So refusals, precedence and endpoint selection are decided here only, from objects
+//! alone, whatever the order of events.
 
 mod addresses;
 mod affinity;
@@ -18,37 +18,39 @@ mod node;
 
 use std::net::{IpAddr, SocketAddr};
 
+use objects::{ServiceFacts, ServicePort, ServiceSpec};
+
 pub(crate) use self::addresses::is_api_server;
-pub(crate) use self::affinity::places;
-pub(crate) use self::claims::{Claim, ServiceIndex, claims};
-pub use self::endpoints::{Choice, Endpoints, Target};
-pub use self::node::{Exposure, NodeServices, Place};
-use crate::objects::{ServiceFacts, ServicePort, ServiceSpec};
-use crate::refusal::{InTheWay, Refusal, in_the_way};
+pub(crate) use self::affinity::affinity_slots;
+pub use self::claims::Claim;
+pub(crate) use self::claims::{ServiceIndex, claims};
+pub use self::endpoints::{EndpointSelection, Endpoints, Target};
+pub use self::node::{Exposure, ListenAddress, NodeServices};
+use crate::refusal::{Conflict, Refusal, describe_conflict};
 use crate::settings::ClusterSettings;
 use crate::store::Store;
 
-/// Everything that the decision depends on.
+/// All inputs of the decision.
 #[derive(Debug, Clone, Copy)]
-pub struct Inputs<'a> {
-    /// The networks.
+pub struct ServiceInputs<'a> {
+    /// Networks and databases.
     pub settings: &'a ClusterSettings,
-    /// The objects.
+    /// Services, slices and nodes.
     pub store: &'a Store,
 }
 
-/// An address of a Service, or its port of all nodes.
+/// An address of a Service, or a node port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Vip {
-    /// An address inside the cluster.
+    /// A cluster IP.
     Cluster(IpAddr),
-    /// One of `externalIPs` or of a load balancer's.
+    /// An external IP, or an ingress IP of a load balancer.
     External(IpAddr),
-    /// A port of every node, under its addresses of one family.
+    /// A port of every node, at its addresses of one family.
     NodePort {
-        /// IPv6.
+        /// Whether the family is IPv6.
         v6: bool,
-        /// The port.
+        /// The node port.
         port: u16,
     },
 }
@@ -62,7 +64,7 @@ impl Vip {
         }
     }
 
-    /// The address, unless it is the nodes' own.
+    /// None for a node port.
     pub fn address(self) -> Option<IpAddr> {
         match self {
             Self::Cluster(address) | Self::External(address) => Some(address),
@@ -71,59 +73,59 @@ impl Vip {
     }
 }
 
-/// A VIP that a Service has, and which endpoints are behind it.
+/// A VIP that a Service has, and its endpoint selection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Served {
-    /// The address.
+pub struct ServedVip {
+    /// Not refused.
     pub vip: Vip,
-    /// What pods get.
-    pub switches: Choice,
-    /// What hosts and clients outside of the cluster get.
-    pub routers: Choice,
-    /// Clients outside keep their address, because the endpoints are on the node that they come to. Where that node has
-    /// none, their packets are dropped, as kube-proxy does.
-    pub keeps_source: bool,
-    /// `loadBalancerSourceRanges` say who may use it.
-    pub guarded: bool,
+    /// At the switches of nodes.
+    pub for_pods: EndpointSelection,
+    /// For hosts and outside clients, at the gateway routers.
+    pub for_others: EndpointSelection,
+    /// Outside clients keep their address, because the endpoints are on the node that they reach. If that node has none,
+    /// their packets are dropped, as with kube-proxy.
+    pub preserves_source: bool,
+    /// Whether `loadBalancerSourceRanges` restrict its clients.
+    pub source_ranges_apply: bool,
 }
 
 /// One port of a Service in one family.
 #[derive(Debug)]
 pub struct ServedPort<'a> {
-    /// The port.
+    /// Of the Service's spec.
     pub port: &'a ServicePort,
-    /// IPv6.
+    /// Whether the family is IPv6.
     pub v6: bool,
-    /// Its endpoints.
+    /// Of this family.
     pub endpoints: Endpoints<'a>,
-    /// Its addresses, without those that were refused.
-    pub vips: Vec<Served>,
+    /// Without refused ones.
+    pub vips: Vec<ServedVip>,
 }
 
-/// What a Service gets.
+/// What a Service gets, and what it does not.
 #[derive(Debug, Default)]
 pub struct Decision<'a> {
-    /// Its ports.
+    /// By port and family.
     pub ports: Vec<ServedPort<'a>>,
-    /// What it asked for and does not get; and warnings about what it does.
+    /// Refused addresses, then warnings.
     pub refusals: Vec<Refusal>,
 }
 
-/// What a Service gets.
-pub fn decide<'a>(service: &'a ServiceFacts, inputs: Inputs<'a>) -> Decision<'a> {
+/// Decides what a Service gets.
+pub fn decide<'a>(service: &'a ServiceFacts, inputs: ServiceInputs<'a>) -> Decision<'a> {
     let mut decision = Decision::default();
     let mut warnings = Vec::new();
     let Some(spec) = service.spec.as_deref() else { return decision };
     for port in &spec.ports {
         for v6 in inputs.settings.families() {
-            let asked = asked(spec, port, v6);
-            if asked.is_empty() {
+            let requested = requested(spec, port, v6);
+            if requested.is_empty() {
                 continue;
             }
             let endpoints = Endpoints::of(&service.key, port, v6, spec.publish_not_ready, inputs);
             let (hinted, none) = (endpoints.are_hinted(), endpoints.is_empty());
-            let mut vips: Vec<Served> = Vec::new();
-            for (field, vip) in asked {
+            let mut vips: Vec<ServedVip> = Vec::new();
+            for (field, vip) in requested {
                 let warning = match check(field, vip, port, service, inputs) {
                     Ok(warning) => warning,
                     Err(refusal) => {
@@ -132,17 +134,19 @@ pub fn decide<'a>(service: &'a ServiceFacts, inputs: Inputs<'a>) -> Decision<'a>
                     }
                 };
                 warnings.extend(warning);
-                let guarded = vip.address().is_some_and(|address| spec.ingress_ips.contains(&address));
-                let hinted = if hinted { Choice::Hinted } else { Choice::All };
-                let (switches, routers) = match vip {
-                    _ if none => (Choice::All, Choice::All),
-                    Vip::Cluster(_) if spec.internal_local => (Choice::Local, Choice::Local),
-                    // Pods are no clients from outside: they get everything, as they would by the cluster's own address.
-                    Vip::External(_) | Vip::NodePort { .. } if spec.external_local => (hinted, Choice::Local),
+                let source_ranges_apply = vip.address().is_some_and(|address| spec.ingress_ips.contains(&address));
+                let hinted = if hinted { EndpointSelection::Hinted } else { EndpointSelection::All };
+                let (for_pods, for_others) = match vip {
+                    _ if none => (EndpointSelection::All, EndpointSelection::All),
+                    Vip::Cluster(_) if spec.internal_local => (EndpointSelection::Local, EndpointSelection::Local),
+                    // Pods are not outside clients: they get all endpoints, as at the cluster IP.
+                    Vip::External(_) | Vip::NodePort { .. } if spec.external_local => {
+                        (hinted, EndpointSelection::Local)
+                    }
                     _ => (hinted, hinted),
                 };
-                let keeps_source = routers == Choice::Local && !matches!(vip, Vip::Cluster(_));
-                vips.push(Served { vip, switches, routers, keeps_source, guarded });
+                let preserves_source = for_others == EndpointSelection::Local && !matches!(vip, Vip::Cluster(_));
+                vips.push(ServedVip { vip, for_pods, for_others, preserves_source, source_ranges_apply });
             }
             decision.ports.push(ServedPort { port, v6, endpoints, vips });
         }
@@ -151,30 +155,30 @@ pub fn decide<'a>(service: &'a ServiceFacts, inputs: Inputs<'a>) -> Decision<'a>
     decision
 }
 
-/// The VIPs of a family that a port asks for, each once, with the field that does.
-fn asked(spec: &ServiceSpec, port: &ServicePort, v6: bool) -> Vec<(&'static str, Vip)> {
+/// The VIPs of a family that a port requests, each once, with the field.
+fn requested(spec: &ServiceSpec, port: &ServicePort, v6: bool) -> Vec<(&'static str, Vip)> {
     let cluster = spec.cluster_ips.iter().map(|ip| ("spec.clusterIPs", Vip::Cluster(*ip)));
     let external = spec.external_ips.iter().map(|ip| ("spec.externalIPs", Vip::External(*ip)));
     let ingress = spec.ingress_ips.iter().map(|ip| ("status.loadBalancer.ingress.ip", Vip::External(*ip)));
     let node = port.node_port.map(|port| ("spec.ports.nodePort", Vip::NodePort { v6, port }));
-    // A node has ports for the families that the Service has.
+    // Node ports exist for the families of the cluster IPs.
     let node = node.filter(|_| spec.cluster_ips.iter().any(|ip| ip.is_ipv6() == v6));
-    let mut asked: Vec<(&'static str, Vip)> = Vec::new();
+    let mut requested: Vec<(&'static str, Vip)> = Vec::new();
     for (field, vip) in cluster.chain(external).chain(ingress).chain(node).filter(|(_, vip)| vip.is_ipv6() == v6) {
-        if vip.address().is_none() || !asked.iter().any(|(_, known)| known.address() == vip.address()) {
-            asked.push((field, vip));
+        if vip.address().is_none() || !requested.iter().any(|(_, known)| known.address() == vip.address()) {
+            requested.push((field, vip));
         }
     }
-    asked
+    requested
 }
 
-/// Whether a Service has what it asks for, perhaps with a warning.
+/// Refuses a VIP, or accepts it, possibly with a warning.
 fn check(
     field: &str,
     vip: Vip,
     port: &ServicePort,
     service: &ServiceFacts,
-    inputs: Inputs<'_>,
+    inputs: ServiceInputs<'_>,
 ) -> Result<Option<Refusal>, Refusal> {
     let cluster = matches!(vip, Vip::Cluster(_));
     if let Some(refusal) = vip.address().and_then(|address| addresses::refused(field, address, cluster, inputs)) {
@@ -186,10 +190,11 @@ fn check(
     };
     let claim = Claim { address: vip.address(), port: number, protocol: port.protocol };
     if let Some(holder) = inputs.store.claimants(claim).next().filter(|holder| **holder != service.key) {
-        let what = claim.address.map_or_else(|| number.to_string(), |ip| SocketAddr::new(ip, number).to_string());
-        let InTheWay { shown, detail } = in_the_way("Service", &holder.namespace, holder, &service.key.namespace);
+        let requested = claim.address.map_or_else(|| number.to_string(), |ip| SocketAddr::new(ip, number).to_string());
+        let Conflict { shown, detail } =
+            describe_conflict("Service", &holder.namespace, holder, &service.key.namespace);
         let message = format!(
-            "{field}: {what}/{} is taken by {shown}, which has precedence (cluster IPs first, then the older Service): use \
+            "{field}: {requested}/{} is taken by {shown}, which has precedence (cluster IPs first, then the older Service): use \
              another, or delete that Service",
             port.protocol.name()
         );

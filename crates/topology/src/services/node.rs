@@ -1,54 +1,55 @@
-//! Services as one node's agent sees them: what its host and clients outside of the cluster reach there.
+//! Services as a node agent needs them: what its host and outside clients reach on the node.
 //!
-//! The agent keeps the same facts as the controller, less what makes no difference on its node: of an EndpointSlice its own
-//! node's endpoints and a few others, which say whether there is one anywhere; of a Node its addresses.
+//! The agent keeps the same facts as the controller, without those that make no difference on its node: of an EndpointSlice
+//! the endpoints of its own node and one of each other state, which shows whether there are any; of a Node the addresses.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use netmodel::Prefix;
+use objects::{
+    Annotated, Endpoint, Labels, Name, NodeFacts, ObjectKey, ObjectKind, Protocol, ServiceFacts, SliceFacts,
+};
 
-use super::{Choice, Claim, Inputs, Target, Vip, decide, is_api_server, places};
-use crate::identity::{Name, ObjectKey};
-use crate::objects::{Annotated, Endpoint, Labels, NodeFacts, Protocol, ServiceFacts, SliceFacts};
+use super::{Claim, EndpointSelection, ServiceInputs, Target, Vip, affinity_slots, decide, is_api_server};
 use crate::settings::ClusterSettings;
-use crate::store::{ObjectKind, Store};
+use crate::store::Store;
 
-/// Where something is reached.
+/// Where a port is exposed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
-    /// Under every address of the node, of a family.
+pub enum ListenAddress {
+    /// At all addresses of the node of a family.
     Node {
-        /// IPv6.
+        /// Whether the family is IPv6.
         v6: bool,
     },
-    /// Under one address.
+    /// At one address.
     Address(IpAddr),
 }
 
-/// A port that clients outside of the cluster and the host itself reach.
+/// A port that outside clients and the host reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exposure {
-    /// Where.
-    pub place: Place,
-    /// Its protocol.
+    /// Addresses at which it is reached.
+    pub listen: ListenAddress,
+    /// Of the Service's port.
     pub protocol: Protocol,
-    /// The port.
+    /// Service port, or node port.
     pub port: u16,
-    /// The Service's address inside the cluster, which the host uses instead; none if the Service has none of the family.
-    pub inside: Option<Target>,
-    /// Clients keep their address and get endpoints of this node alone.
-    pub keeps_source: bool,
-    /// These endpoints, where clients keep their address.
+    /// The cluster IP, which connections of the host are redirected to; None if there is none of the family.
+    pub host_target: Option<Target>,
+    /// Clients keep their address and get endpoints of this node only.
+    pub preserves_source: bool,
+    /// Endpoints of this node, if `preserves_source`.
     pub endpoints: Vec<Target>,
-    /// From where it may be used; empty is from everywhere.
-    pub ranges: Vec<Prefix>,
-    /// A client stays with its endpoint.
+    /// Allowed clients; empty means all.
+    pub source_ranges: Vec<Prefix>,
+    /// `endpoints` are affinity slots.
     pub affinity: bool,
 }
 
-/// The facts of one agent.
+/// The Services of a node agent.
 #[derive(Debug)]
 pub struct NodeServices {
     node: Name,
@@ -56,12 +57,12 @@ pub struct NodeServices {
 }
 
 impl NodeServices {
-    /// No objects yet.
+    /// Without objects.
     pub fn new(node: &str) -> Self {
         Self { node: node.into(), store: Store::default() }
     }
 
-    /// Whether all kinds that matter have been listed once: before that, what is not there says nothing.
+    /// Whether all kinds have been listed once: before that, a missing object may exist.
     pub fn is_complete(&self) -> bool {
         let needed = [ObjectKind::Node, ObjectKind::Service, ObjectKind::EndpointSlice];
         !self.store.missing().any(|kind| needed.contains(&kind))
@@ -72,19 +73,19 @@ impl NodeServices {
         self.store.relisting(kind);
     }
 
-    /// The list of a kind is complete: what was not in it is gone.
+    /// The list of a kind is complete: objects that were not in it are removed.
     pub fn listed(&mut self, kind: ObjectKind) {
         for key in self.store.listed(kind) {
             self.remove(kind, &key, None);
         }
     }
 
-    /// An object is there that cannot be read: what was known of it stays.
+    /// An object exists but cannot be parsed: its last known facts stay.
     pub fn seen_unreadable(&mut self, kind: ObjectKind, key: &Arc<ObjectKey>) {
         self.store.seen_unreadable(kind, key);
     }
 
-    /// Removes an object, unless it is another one of the same name; returns whether that may make a difference.
+    /// Removes an object, unless the UID differs; returns whether that may make a difference.
     pub fn remove(&mut self, kind: ObjectKind, key: &ObjectKey, uid: Option<&str>) -> bool {
         match kind {
             ObjectKind::Node => self.store.remove_node(&key.name, uid).is_some(),
@@ -104,7 +105,7 @@ impl NodeServices {
     /// Puts an EndpointSlice; returns whether that may make a difference.
     pub fn put_slice(&mut self, mut slice: SliceFacts) -> bool {
         if slice.broken.is_some() {
-            // What it said before stays, as in the database.
+            // Its last valid version stays, as in the database.
             self.store.seen_unreadable(ObjectKind::EndpointSlice, &slice.key);
             return false;
         }
@@ -134,7 +135,7 @@ impl NodeServices {
         before.as_ref() != self.store.node(&name)
     }
 
-    /// Whether a slice's endpoints make a difference: elsewhere the gateway router knows them, and the agent need not.
+    /// Whether a slice's endpoints make a difference: otherwise only the gateway router needs them.
     fn matters(&self, slice: &SliceFacts) -> bool {
         slice.service.as_ref().is_some_and(|service| {
             let spec = self.store.service(service).and_then(|service| service.spec.as_ref());
@@ -142,7 +143,7 @@ impl NodeServices {
         })
     }
 
-    /// Keeps the endpoints of this node, and one of each state of the others: that is enough to tell whether there are any.
+    /// Keeps the endpoints of this node, and one of each state of the others, which shows whether there are any.
     fn reduce(&self, slice: &mut SliceFacts) {
         if slice.service.as_ref().is_some_and(|service| is_api_server(service)) {
             return;
@@ -162,12 +163,12 @@ impl NodeServices {
         slice.spec.endpoints = endpoints.into();
     }
 
-    /// Whether a Service has a port of all nodes: it is no pod's then.
+    /// Whether a Service has this node port, which then is no pod's host port.
     pub fn has_node_port(&self, port: u16, protocol: Protocol) -> bool {
         self.store.claimants(Claim { address: None, port, protocol }).next().is_some()
     }
 
-    /// Everything that Services expose on this node.
+    /// All ports that Services expose on this node.
     pub fn exposures(&self, settings: &ClusterSettings) -> Vec<Exposure> {
         let mut exposures = Vec::new();
         for service in self.store.services() {
@@ -176,27 +177,27 @@ impl NodeServices {
             if external == 0 && spec.ports.iter().all(|port| port.node_port.is_none()) {
                 continue;
             }
-            for served in decide(service, Inputs { settings, store: &self.store }).ports {
-                let inside = served.vips.iter().find_map(|one| match one.vip {
+            for served in decide(service, ServiceInputs { settings, store: &self.store }).ports {
+                let host_target = served.vips.iter().find_map(|one| match one.vip {
                     Vip::Cluster(address) => Some((address, served.port.port)),
                     Vip::External(_) | Vip::NodePort { .. } => None,
                 });
                 for one in &served.vips {
-                    let (place, port) = match one.vip {
+                    let (listen, port) = match one.vip {
                         Vip::Cluster(_) => continue,
-                        Vip::External(address) => (Place::Address(address), served.port.port),
-                        Vip::NodePort { v6, port } => (Place::Node { v6 }, port),
+                        Vip::External(address) => (ListenAddress::Address(address), served.port.port),
+                        Vip::NodePort { v6, port } => (ListenAddress::Node { v6 }, port),
                     };
-                    let local = one.keeps_source && one.routers == Choice::Local;
+                    let local = one.preserves_source && one.for_others == EndpointSelection::Local;
                     let endpoints = if local { served.endpoints.local(&self.node) } else { Vec::new() };
                     exposures.push(Exposure {
-                        place,
+                        listen,
                         protocol: served.port.protocol,
                         port,
-                        inside,
-                        keeps_source: one.keeps_source,
-                        endpoints: if spec.affinity { places(&endpoints) } else { endpoints },
-                        ranges: if one.guarded { spec.source_ranges.to_vec() } else { Vec::new() },
+                        host_target,
+                        preserves_source: one.preserves_source,
+                        endpoints: if spec.affinity { affinity_slots(&endpoints) } else { endpoints },
+                        source_ranges: if one.source_ranges_apply { spec.source_ranges.to_vec() } else { Vec::new() },
                         affinity: spec.affinity,
                     });
                 }
@@ -205,13 +206,13 @@ impl NodeServices {
         exposures
     }
 
-    /// The ports at which load balancers ask whether a Service has endpoints on this node, and how many it has.
+    /// Health-check node ports, with the Service and the number of its endpoints on this node.
     pub fn health(&self, settings: &ClusterSettings) -> BTreeMap<u16, (ObjectKey, usize)> {
         let mut health = BTreeMap::new();
         for service in self.store.services() {
             let Some(spec) = service.spec.as_ref().filter(|spec| spec.external_local) else { continue };
             let Some(port) = spec.health_check_node_port else { continue };
-            let decision = decide(service, Inputs { settings, store: &self.store });
+            let decision = decide(service, ServiceInputs { settings, store: &self.store });
             let mut addresses: Vec<IpAddr> = decision
                 .ports
                 .iter()
@@ -220,7 +221,7 @@ impl NodeServices {
                 .collect();
             addresses.sort_unstable();
             addresses.dedup();
-            // As kube-proxy has it: an endpoint that terminates takes no new clients of a load balancer.
+            // As with kube-proxy: terminating endpoints get no new clients of a load balancer.
             let mut endpoints = self.store.slices_of(&service.key).flat_map(|slice| slice.spec.endpoints.iter());
             let ready = endpoints.any(|endpoint| endpoint.ready && endpoint.node.as_ref() == Some(&self.node));
             health.insert(port, ((*service.key).clone(), if ready { addresses.len() } else { 0 }));

@@ -1,8 +1,8 @@
-//! Questions about networks: every address counts, whoever has it.
+//! Questions about networks.
 
 use super::*;
 
-fn cases(answer: &Answer) -> Vec<(&str, bool)> {
+fn cases(answer: &Evaluation) -> Vec<(&str, bool)> {
     answer.cases.iter().map(|case| (&*case.what, case.yes)).collect()
 }
 
@@ -18,7 +18,7 @@ fn web() -> [(ObjectKind, Value); 2] {
 }
 
 #[test]
-fn nodes_are_told_apart_from_their_neighbours() {
+fn nodes_are_distinguished_from_their_neighbours() {
     let spec = json!({"priority": 1, "subject": {"namespaces": {}},
         "egress": [{"action": "Deny", "to": [{"nodes": {"matchLabels": {"guarded": "true"}}}]}]});
     let mut preview =
@@ -32,12 +32,12 @@ fn nodes_are_told_apart_from_their_neighbours() {
     let own = "to 192.0.2.1";
     assert_eq!(cases(&some), [(others, true), (own, true), ("to 192.0.2.3, 192.0.2.130", false)], "{some:?}");
     assert!(some.cases[2].chain.last().unwrap().object.contains("AdminNetworkPolicy"), "{some:?}");
-    assert_eq!(ask(&preview, "ns/a", "192.0.2.128/25").unwrap().verdict, Verdict::Some);
+    assert_eq!(ask(&preview, "ns/a", "192.0.2.128/25").unwrap().verdict, Verdict::Partial);
     assert_eq!(ask(&preview, "ns/a", "192.0.2.64/26").unwrap().verdict, Verdict::Yes);
 }
 
 #[test]
-fn services_are_told_apart_from_their_network() {
+fn services_are_distinguished_from_their_network() {
     let preview = world(&web());
     let settings = preview.engine().inputs().unwrap().settings;
     assert!(settings.services.is_empty(), "the address is one of the outside here");
@@ -50,7 +50,7 @@ fn services_are_told_apart_from_their_network() {
 }
 
 #[test]
-fn addresses_of_the_service_network_that_nobody_has_are_not_reached() {
+fn unused_addresses_of_the_service_network_are_not_reached() {
     let settings =
         ClusterSettings::new(vec!["10.128.0.0/14/23".parse().unwrap()], vec!["172.30.0.0/16".parse().unwrap()]);
     let preview = world_of(settings, &web());
@@ -61,7 +61,7 @@ fn addresses_of_the_service_network_that_nobody_has_are_not_reached() {
 }
 
 #[test]
-fn pods_are_told_apart_and_a_larger_network_leaves_the_clusters_own_out() {
+fn pods_are_distinguished_and_a_larger_network_excludes_the_clusters_own() {
     let preview = world(&[]);
     let some = ask(&preview, "ns/a", "10.128.0.0/23").unwrap();
     let yes: Vec<&str> = some.cases.iter().filter(|case| case.yes).map(|case| &*case.what).collect();

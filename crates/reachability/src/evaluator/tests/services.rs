@@ -1,4 +1,4 @@
-//! Through Services to the endpoints behind them.
+//! Services and their endpoints.
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn cluster_ip() -> Value {
     json!({"clusterIP": "172.30.0.7", "ports": [{"port": 80}]})
 }
 
-/// Lets what has the label in, on the endpoints' port.
+/// Allows these peers on the endpoints' port of pods with the label.
 fn guard(app: &str, from: Value) -> (ObjectKind, Value) {
     let spec =
         json!({"podSelector": {"matchLabels": {"app": app}}, "ingress": [{"from": from, "ports": [{"port": 8080}]}]});
@@ -55,7 +55,7 @@ fn policies_see_the_endpoint_and_its_port() {
 }
 
 #[test]
-fn nobody_behind_it_is_a_no() {
+fn a_service_without_endpoints_is_a_no() {
     let preview = world(&[service("web", cluster_ip())]);
     let no = ask(&preview, "ns/a", "ns/web:80").unwrap();
     assert!(no.verdict == Verdict::No && no.chain.last().unwrap().says.contains("connections are refused"), "{no:?}");
@@ -71,14 +71,15 @@ fn nobody_behind_it_is_a_no() {
 }
 
 #[test]
-fn clients_outside_come_from_the_router_or_as_themselves() {
+fn outside_clients_have_the_routers_source_or_their_own() {
     let from_outside = json!([{"ipBlock": {"cidr": "198.51.100.0/24"}}]);
     let spec = json!({"type": "LoadBalancer", "clusterIP": "172.30.0.7", "ports": [{"port": 80, "nodePort": 30080}],
         "externalIPs": ["203.0.113.7"]});
     let preview = world(&[service("web", spec.clone()), slice(&BOTH[..1]), guard("b", from_outside.clone())]);
     let no = ask(&preview, "198.51.100.7", "203.0.113.7:80").unwrap();
     assert!(
-        no.verdict == Verdict::No && no.chain.iter().any(|step| step.says.contains("sends it on as 100.64.0.")),
+        no.verdict == Verdict::No
+            && no.chain.iter().any(|step| step.says.contains("forwards it with source 100.64.0.")),
         "{no:?}"
     );
 
@@ -92,7 +93,7 @@ fn clients_outside_come_from_the_router_or_as_themselves() {
         ("198.51.100.7", "n1:30080", Verdict::Yes),
         ("198.51.100.7", "192.0.2.2:30080", Verdict::No),
         ("192.0.2.77", "n1:30080", Verdict::No),
-        ("198.51.100.7", "203.0.113.9:80", Verdict::Some),
+        ("198.51.100.7", "203.0.113.9:80", Verdict::Partial),
         ("ns/c", "203.0.113.9:80", Verdict::No),
         ("ns/c", "n1:30080", Verdict::No),
     ] {
@@ -102,7 +103,7 @@ fn clients_outside_come_from_the_router_or_as_themselves() {
 
     local["loadBalancerSourceRanges"] = json!(["198.51.100.0/25"]);
     let preview = world(&[service("web", local), slice(&BOTH[..1]), guard("b", from_outside)]);
-    assert_eq!(ask(&preview, "198.51.100.7", "203.0.113.9:80").unwrap().verdict, Verdict::Some);
+    assert_eq!(ask(&preview, "198.51.100.7", "203.0.113.9:80").unwrap().verdict, Verdict::Partial);
     let no = ask(&preview, "198.51.100.200", "203.0.113.9:80").unwrap();
     assert_eq!((no.verdict, no.chain.last().unwrap().field.as_str()), (Verdict::No, "spec.loadBalancerSourceRanges"));
     let no = ask(&preview, "ns/c", "203.0.113.9:80").unwrap();
@@ -110,7 +111,7 @@ fn clients_outside_come_from_the_router_or_as_themselves() {
 }
 
 #[test]
-fn a_pod_behind_the_service_that_it_asks_reaches_itself() {
+fn a_pod_reaches_itself_through_its_service() {
     let preview = world(&[
         service("web", cluster_ip()),
         slice(&BOTH[..1]),
@@ -121,7 +122,7 @@ fn a_pod_behind_the_service_that_it_asks_reaches_itself() {
 }
 
 #[test]
-fn what_no_service_has_is_refused_to_pods_and_hosts() {
+fn unused_service_addresses_are_refused_to_pods_and_hosts() {
     let preview = world_with(&["172.30.0.0/16"], &[service("web", cluster_ip()), slice(&BOTH)]);
     for from in ["ns/a", "n1", "ns/h"] {
         for to in ["172.30.0.8:80", "172.30.0.7:81"] {
@@ -133,7 +134,7 @@ fn what_no_service_has_is_refused_to_pods_and_hosts() {
 }
 
 #[test]
-fn a_refused_address_stays_whose_it_is() {
+fn a_refused_external_ip_is_not_the_services() {
     let mut thief = cluster_ip();
     thief["externalIPs"] = json!(["192.0.2.1"]);
     thief["ports"] = json!([{"port": 10250}]);
@@ -143,7 +144,7 @@ fn a_refused_address_stays_whose_it_is() {
 }
 
 #[test]
-fn without_an_endpoint_on_the_node_clients_outside_are_dropped() {
+fn local_policy_without_local_endpoint_drops_outside_clients() {
     let spec = json!({"type": "NodePort", "externalTrafficPolicy": "Local", "clusterIP": "172.30.0.7",
         "externalIPs": ["203.0.113.7"], "ports": [{"port": 80, "nodePort": 30080}]});
     let preview = world(&[service("web", spec), slice(&BOTH[..1])]);

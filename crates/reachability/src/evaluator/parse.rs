@@ -1,4 +1,4 @@
-//! Who is meant: `ns/pod`, `ns/service`, a node, an address or a network; `:port` and `/protocol` behind it.
+//! Parses parties and destinations: `ns/pod`, `ns/service`, a node, an address or a network; destinations may have `:port` and `/protocol`.
 
 use std::net::IpAddr;
 
@@ -8,28 +8,28 @@ use topology::store::Store;
 
 use super::{Destination, Party};
 
-/// Reads `ns/pod:80/udp`, `ns/service:443`, `node:10250`, `192.0.2.0/24`, `192.0.2.7:53/udp`, `[2001:db8::7]:80`.
-pub fn understand(store: &Store, text: &str) -> Result<Destination, String> {
-    // An address or a network alone, which have the same letters in them.
+/// Parses `ns/pod:80/udp`, `ns/service:443`, `node:10250`, `192.0.2.0/24`, `192.0.2.7:53/udp`, `[2001:db8::7]:80`.
+pub fn parse_destination(store: &Store, text: &str) -> Result<Destination, String> {
+    // Addresses and networks also contain ':' and '/'.
     if let Some(prefix) = network(text) {
         return Ok(Destination { party: Party::Network(prefix), protocol: Protocol::Tcp, port: None });
     }
-    let Some((who, door)) = text.rsplit_once(':') else {
-        return Ok(Destination { party: understand_party(store, text)?, protocol: Protocol::Tcp, port: None });
+    let Some((party, service_port)) = text.rsplit_once(':') else {
+        return Ok(Destination { party: parse_party(store, text)?, protocol: Protocol::Tcp, port: None });
     };
-    let (port, protocol) = match door.split_once('/') {
+    let (port, protocol) = match service_port.split_once('/') {
         Some((port, protocol)) => (port, read_protocol(protocol)?),
-        None => (door, Protocol::Tcp),
+        None => (service_port, Protocol::Tcp),
     };
     let number: u16 = port.parse().ok().filter(|port| *port > 0).ok_or_else(|| {
         let hint = "a port is a number from 1 to 65535, such as default/web:80 or default/dns:53/udp";
-        format!("{port:?} in {text:?} is no port; hint: {hint}")
+        format!("{port:?} in {text:?} is not a port; hint: {hint}")
     })?;
-    Ok(Destination { party: understand_party(store, who)?, protocol, port: Some(number) })
+    Ok(Destination { party: parse_party(store, party)?, protocol, port: Some(number) })
 }
 
-/// The same without a port.
-pub fn understand_party(store: &Store, text: &str) -> Result<Party, String> {
+/// Parses a party, without a port.
+pub fn parse_party(store: &Store, text: &str) -> Result<Party, String> {
     let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
     if let Some(prefix) = network(bare) {
         return Ok(Party::Network(prefix));
@@ -48,13 +48,13 @@ pub fn understand_party(store: &Store, text: &str) -> Result<Party, String> {
         } else {
             format!("pods of {namespace} are {}", pods.join(", "))
         };
-        return Err(format!("there is no pod or Service {text}; hint: {hint}"));
+        return Err(format!("no pod or Service {text}; hint: {hint}"));
     }
     match store.node(text) {
         Some(node) => Ok(Party::Node(node.name.clone())),
-        None => {
-            Err(format!("{text:?} is no node, address or network; hint: pods and Services are written namespace/name"))
-        }
+        None => Err(format!(
+            "{text:?} is not a node, address or network; hint: pods and Services are written namespace/name"
+        )),
     }
 }
 
@@ -64,6 +64,6 @@ fn network(text: &str) -> Option<Prefix> {
 }
 
 fn read_protocol(text: &str) -> Result<Protocol, String> {
-    let named = Protocol::ALL.into_iter().find(|protocol| protocol.word().eq_ignore_ascii_case(text));
-    named.ok_or_else(|| format!("{text:?} is no protocol; hint: tcp, udp or sctp"))
+    let named = Protocol::ALL.into_iter().find(|protocol| protocol.ovn_name().eq_ignore_ascii_case(text));
+    named.ok_or_else(|| format!("{text:?} is not a protocol; hint: tcp, udp or sctp"))
 }
