@@ -1,4 +1,4 @@
-//! Address families, and blocks of addresses.
+//! Address families and CIDRs.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -30,7 +30,7 @@ impl fmt::Display for Family {
     }
 }
 
-/// A block of addresses, as `10.0.0.0/8`.
+/// A CIDR, such as `10.0.0.0/8`.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Cidr {
@@ -39,7 +39,7 @@ pub(crate) struct Cidr {
 }
 
 impl Cidr {
-    /// Is the address in the block? An address of the other family never is.
+    /// Addresses of the other family are never contained.
     pub(crate) fn contains(self, address: IpAddr) -> bool {
         if Family::of(self.network) != Family::of(address) {
             return false;
@@ -57,7 +57,7 @@ impl TryFrom<String> for Cidr {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is not a block of addresses");
+        let wrong = || format!("invalid CIDR {text:?}");
         let (network, length) = text.split_once('/').ok_or_else(wrong)?;
         let network: IpAddr = network.parse().map_err(|_| wrong())?;
         let length: u32 = length.parse().map_err(|_| wrong())?;
@@ -68,7 +68,7 @@ impl TryFrom<String> for Cidr {
     }
 }
 
-/// The address as a number, and how many bits it has.
+/// The address as a number, and its width in bits.
 fn bits(address: IpAddr) -> (u128, u32) {
     match address {
         IpAddr::V4(address) => (u128::from(u32::from(address)), 32),
@@ -81,8 +81,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_has_its_addresses_and_no_others() {
-        for (block, address, inside) in [
+    fn a_cidr_contains_only_its_addresses() {
+        for (cidr_text, address, inside) in [
             ("10.0.0.0/8", "10.255.255.255", true),
             ("10.0.0.0/8", "11.0.0.0", false),
             ("10.1.2.3/32", "10.1.2.3", true),
@@ -95,13 +95,13 @@ mod tests {
             ("fd00:1::/32", "fd00:1:ffff::", true),
             ("fd00:1::/32", "fd00:2::", false),
         ] {
-            let cidr = Cidr::try_from(block.to_owned()).expect("a block");
-            assert_eq!(cidr.contains(address.parse().expect("an address")), inside, "{address} in {block}");
+            let cidr = Cidr::try_from(cidr_text.to_owned()).expect("a CIDR");
+            assert_eq!(cidr.contains(address.parse().expect("an address")), inside, "{address} in {cidr_text}");
         }
     }
 
     #[test]
-    fn what_is_no_block_is_refused() {
+    fn an_invalid_cidr_is_rejected() {
         for text in ["", "10.0.0.0", "10.0.0.0/33", "::/129", "x/8", "10.0.0.0/-1"] {
             assert!(Cidr::try_from(text.to_owned()).is_err(), "{text}");
         }

@@ -47,11 +47,11 @@ struct BaselineSpec {
 pub(crate) enum Action {
     Allow,
     Deny,
-    /// Leave it to the NetworkPolicies: later rules and policies of the administrator are not asked.
+    /// Defer to NetworkPolicies: later rules and AdminNetworkPolicies are skipped.
     Pass,
 }
 
-/// Either all pods of namespaces, or those of their pods that have labels.
+/// All pods of the selected namespaces, or only the selected ones.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum PodsOrNamespaces {
@@ -116,7 +116,7 @@ enum Port {
     Name(String),
 }
 
-/// What the AdminNetworkPolicies say: the first rule that matches, of the policies by priority and name.
+/// The action of the first matching rule, of the policies by priority and name.
 pub(crate) fn decide(
     cluster: &Cluster,
     direction: Direction,
@@ -136,7 +136,7 @@ pub(crate) fn decide(
     })
 }
 
-/// What the BaselineAdminNetworkPolicy says. There is at most one in a cluster, and its name is `default`.
+/// The action of the BaselineAdminNetworkPolicy. A cluster has at most one, named `default`.
 pub(crate) fn decide_baseline(
     cluster: &Cluster,
     direction: Direction,
@@ -153,9 +153,9 @@ pub(crate) fn decide_baseline(
     Some(action)
 }
 
-/// The first rule of a direction that matches: its place in the policy, and what it does.
+/// The first matching rule of a direction, and its action.
 ///
-/// Peer and port both have to match. A rule has at least one peer; one without any would match nobody.
+/// Peer and port must both match. The API requires at least one peer; a rule without peers would match nothing.
 fn first_match(
     cluster: &Cluster,
     direction: Direction,
@@ -177,7 +177,6 @@ fn first_match(
     }
 }
 
-/// No ports: every port.
 fn ports_match(ports: &[Port], traffic: &Traffic<'_>) -> bool {
     ports.is_empty() || ports.iter().any(|port| port.is(traffic))
 }
@@ -208,7 +207,7 @@ impl EgressPeer {
             Self::Nodes(selector) => {
                 matches!(other.who, Who::Node(node) if selector.matches(&node.metadata.labels))
             }
-            // Whoever has the address: a pod in the block is meant as well.
+            // Any owner of the address, pods included.
             Self::Networks(blocks) => blocks.iter().any(|block| block.contains(other.address)),
         }
     }
@@ -221,7 +220,7 @@ impl Port {
             Self::Range { protocol, start, end } => {
                 *protocol == traffic.protocol && *start <= traffic.port && traffic.port <= *end
             }
-            // A name says the protocol as well: that of the destination's port.
+            // A name implies the protocol of the destination's port.
             Self::Name(name) => {
                 traffic.to.pod().is_some_and(|pod| pod.has_named_port(name, traffic.protocol, traffic.port))
             }

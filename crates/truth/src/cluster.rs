@@ -1,4 +1,4 @@
-//! All objects of a cluster.
+//! The objects of a cluster.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use crate::network_policy::NetworkPolicy;
 use crate::objects::{EndpointSlice, Namespace, Node, Pod, ServiceObject};
 use crate::selector::Labels;
 
-/// The objects of a cluster, as they were given: nothing is computed before it is asked for.
+/// The objects of a cluster; nothing is precomputed.
 #[derive(Debug, Clone, Default)]
 pub struct Cluster {
     pub(crate) namespaces: Vec<Namespace>,
@@ -30,7 +30,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Reads API objects in their JSON form. A pod's addresses are those of its `status.podIPs`.
+    /// Parses API objects from JSON. A pod's addresses are its `status.podIPs`.
     pub fn from_objects(objects: &[Value]) -> Result<Self, Error> {
         let mut cluster = Self::default();
         for object in objects {
@@ -43,40 +43,40 @@ impl Cluster {
                 "BaselineAdminNetworkPolicy" => cluster.baseline_policies.push(read(object)?),
                 "Service" => cluster.services.push(read(object)?),
                 "EndpointSlice" => cluster.slices.push(read(object)?),
-                _ => return Err(problem(object, "nothing is known of this kind")),
+                _ => return Err(problem(object, "unsupported kind")),
             }
         }
         Ok(cluster)
     }
 
-    /// Lets NetworkPolicies also filter what a pod sends to its own node.
+    /// NetworkPolicies also filter egress from a pod to its own node.
     ///
-    /// The documentation says that traffic *to and from* the node where a pod runs is always allowed. Real networks keep
-    /// to "from", which probes need; this is the switch for those that do not keep to "to".
+    /// The documentation says that traffic *to and from* the node where a pod runs is always allowed. Implementations follow
+    /// "from", which probes need; this is for those that do not follow "to".
     #[must_use]
     pub fn filter_egress_to_own_node(mut self) -> Self {
         self.egress_to_own_node_is_filtered = true;
         self
     }
 
-    /// Lets a node speak to pods from other addresses than those that its object has.
+    /// A node's traffic to pods has other source addresses than those in its status.
     ///
-    /// The documentation leaves open what policies see of an address that was replaced on the way: for an `ipBlock` the
-    /// address counts that arrives.
+    /// The documentation leaves open what policies see of a translated address: for an `ipBlock` the address counts that
+    /// arrives.
     #[must_use]
     pub fn node_speaks_from(mut self, node: &str, addresses: &[IpAddr]) -> Self {
         self.speaking.insert(node.to_owned(), addresses.to_vec());
         self
     }
 
-    /// Says which networks the API server allocates Services' addresses from, as in `10.96.0.0/16`: nobody else is there.
+    /// Sets the service ranges, such as `10.96.0.0/16`: no other endpoint has addresses there.
     pub fn service_networks(mut self, networks: &[&str]) -> Result<Self, String> {
         let networks = networks.iter().map(|network| Cidr::try_from((*network).to_owned()));
         self.service_networks = networks.collect::<Result<_, _>>()?;
         Ok(self)
     }
 
-    /// Could nobody but a Service have this address?
+    /// Whether the address is in a service range.
     pub(crate) fn is_service_address(&self, address: IpAddr) -> bool {
         self.service_networks.iter().any(|network| network.contains(address))
     }
@@ -85,7 +85,7 @@ impl Cluster {
         self.pods.iter().find(|pod| pod.metadata.namespace == namespace && pod.metadata.name == name)
     }
 
-    /// The labels of a namespace; one without an object has none.
+    /// The labels of a namespace; none if it does not exist.
     pub(crate) fn namespace_labels(&self, name: &str) -> Labels {
         let namespace = self.namespaces.iter().find(|namespace| namespace.metadata.name == name);
         namespace.map(|namespace| namespace.metadata.labels.clone()).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Where traffic comes from and goes to: as one asks, and as policies see it.
+//! Sources and destinations of traffic: as queried, and as policies see them.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,29 +7,29 @@ use crate::address::Family;
 use crate::cluster::Cluster;
 use crate::objects::{Node, Pod};
 
-/// One end of the traffic, as one asks for it.
+/// A source or destination of a query.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
-    /// A pod. One on the host's network is its node to everybody else.
+    /// A pod. A host-network pod counts as its node.
     Pod {
-        /// Its namespace.
+        /// Of the pod.
         namespace: String,
-        /// Its name.
+        /// Unique in the namespace.
         name: String,
     },
     /// A node itself: the kubelet, or a process on the host.
     Node(String),
-    /// An address. One that a pod or node has stands for that pod or node.
+    /// An address; one of a pod or node stands for that pod or node.
     External(IpAddr),
 }
 
 impl Place {
-    /// A pod.
+    /// A pod by namespace and name.
     pub fn pod(namespace: &str, name: &str) -> Self {
         Self::Pod { namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    /// A node.
+    /// A node by name.
     pub fn node(name: &str) -> Self {
         Self::Node(name.to_owned())
     }
@@ -45,26 +45,26 @@ impl fmt::Display for Place {
     }
 }
 
-/// One end of the traffic, as policies see it.
+/// A source or destination as policies see it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct End<'a> {
     pub(crate) who: Who<'a>,
     pub(crate) address: IpAddr,
 }
 
-/// Who is at that end?
+/// The owner of an address.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Who<'a> {
-    /// A pod on the cluster's network.
+    /// A pod on the cluster network.
     Pod(&'a Pod),
-    /// A node, or a pod on its network.
+    /// A node, or a host-network pod on it.
     Node(&'a Node),
-    /// Nobody in the cluster.
+    /// Outside the cluster.
     Stranger,
 }
 
 impl<'a> End<'a> {
-    /// The pod on the cluster's network that is at this end.
+    /// The pod, if it is on the cluster network.
     pub(crate) fn pod(&self) -> Option<&'a Pod> {
         match self.who {
             Who::Pod(pod) => Some(pod),
@@ -84,7 +84,7 @@ impl fmt::Display for End<'_> {
 }
 
 impl Cluster {
-    /// Who is at a place; or why there cannot be traffic of this family.
+    /// Resolves a place; an error says why there is no traffic of this family.
     pub(crate) fn end(&self, place: &Place, family: Family) -> Result<End<'_>, String> {
         let lacks = || format!("{place} has no {family} address");
         match place {
@@ -94,7 +94,7 @@ impl Cluster {
                 if pod.on_network() {
                     return Ok(End { who: Who::Pod(pod), address });
                 }
-                // The node's address, or one that is free for the next pod.
+                // The node's address, or that of a completed pod, which may have another owner.
                 Ok(End { who: self.who_has(address), address })
             }
             Place::Node(name) => {
@@ -110,7 +110,7 @@ impl Cluster {
         }
     }
 
-    /// The same end, as the one that sends: with the address that arrives.
+    /// The end as a sender: with the source address that arrives.
     pub(crate) fn speaking<'a>(&self, end: End<'a>) -> End<'a> {
         let Who::Node(node) = end.who else { return end };
         let own = self.speaking.get(&node.metadata.name).into_iter().flatten();
@@ -118,7 +118,7 @@ impl Cluster {
         End { address: address.unwrap_or(end.address), ..end }
     }
 
-    /// Who has an address: a pod on the cluster's network, a node, or a stranger.
+    /// The owner of an address.
     pub(crate) fn who_has(&self, address: IpAddr) -> Who<'_> {
         let mut pods = self.pods.iter().filter(|pod| pod.on_network());
         if let Some(pod) = pods.find(|pod| pod.addresses().any(|own| own == address)) {

@@ -1,13 +1,13 @@
-//! What can be wrong with the objects.
+//! Parse errors of objects.
 
 use std::fmt;
 
-/// An object that this crate cannot read: the test that made it is wrong.
+/// An object that cannot be parsed; the test that created it is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
-    /// The object, as kind and name.
+    /// Kind and name.
     pub object: String,
-    /// What is wrong with it.
+    /// The parse error.
     pub problem: String,
 }
 

@@ -1,4 +1,5 @@
-//! What Kubernetes says of a packet, written naively from the API's documentation: a second opinion, for tests only.
+//! An independent evaluation of Kubernetes' network policies and Services, written naively from the API's documentation;
+//! for tests only.
 //!
 //! ```text
 //!  API objects (JSON) ──Cluster::from_objects──▶ Cluster ──verdict(from, to, protocol, port, family)──▶ allowed? why
@@ -7,14 +8,14 @@
 //!                       random::tuples(cluster, seed, n) ─────────┘
 //! ```
 //!
-//! The product computes sets, groups and priorities, and keeps them up to date. This crate does none of that: for every
-//! question it walks over all objects as they are written and reads the rules one by one, so that each function can be
-//! held against the sentence of the documentation that it stands for. It shares no code with the product (`make check`
-//! sees to it), so that a mistake in one is not a mistake in both.
+//! The product computes sets, groups and priorities, and updates them incrementally. This crate does none of that: for every
+//! query it walks over all objects and reads the rules one by one, so that each function can be compared with the sentence of
+//! the documentation that it implements. It shares no code with the product (`make check` enforces it), so that a mistake in
+//! one is not a mistake in both.
 //!
-//! A verdict is about the first packet of a connection; replies follow their connection. Traffic goes through two
-//! gates: egress of its source and ingress of its destination, and both have to let it through. A gate asks, in this
-//! order: AdminNetworkPolicies, NetworkPolicies, the BaselineAdminNetworkPolicy; what nobody speaks of is allowed.
+//! A verdict is about the first packet of a connection; replies follow their connection. Traffic must pass the egress
+//! policies of its source and the ingress policies of its destination. Each direction evaluates, in this order:
+//! AdminNetworkPolicies, NetworkPolicies, the BaselineAdminNetworkPolicy; the default is to allow.
 
 mod address;
 mod admin;

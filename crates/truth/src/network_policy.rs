@@ -46,7 +46,7 @@ struct EgressRule {
     ports: Vec<Port>,
 }
 
-/// A rule of either direction: its peers and its ports.
+/// A rule of either direction.
 struct Rule<'a> {
     peers: &'a [Peer],
     ports: &'a [Port],
@@ -84,7 +84,7 @@ enum NumberOrName {
     Name(String),
 }
 
-/// What the NetworkPolicies say of the traffic of a pod in one direction: nothing, if none of them isolates the pod.
+/// Whether NetworkPolicies allow a pod's traffic in one direction; `None` if none isolates the pod.
 pub(crate) fn decide(
     cluster: &Cluster,
     direction: Direction,
@@ -100,11 +100,11 @@ pub(crate) fn decide(
     if let Who::Node(node) = traffic.peer(direction).who {
         let exempt = direction == Direction::Ingress || !cluster.egress_to_own_node_is_filtered;
         if exempt && node.metadata.name == pod.spec.node_name {
-            why.push(format!("{direction} of {pod}: its own node is never shut out by a NetworkPolicy"));
+            why.push(format!("{direction} of {pod}: NetworkPolicies never block its own node"));
             return Some(true);
         }
     }
-    // It is enough that one rule of one policy allows it.
+    // One matching rule of one policy is enough.
     for policy in &policies {
         for (index, rule) in policy.rules(direction).iter().enumerate() {
             if rule.allows(cluster, policy, direction, traffic) {
@@ -119,12 +119,12 @@ pub(crate) fn decide(
 }
 
 impl NetworkPolicy {
-    /// A policy selects pods of its own namespace only, and all of them if its selector is empty.
+    /// A policy selects pods of its own namespace; an empty selector selects all of them.
     fn selects(&self, pod: &Pod) -> bool {
         pod.metadata.namespace == self.metadata.namespace && self.spec.pod_selector.matches(&pod.metadata.labels)
     }
 
-    /// Without `policyTypes` a policy is about ingress, and about egress too if it has egress rules.
+    /// `policyTypes` defaults to Ingress, and Egress if the policy has egress rules.
     fn has_type(&self, direction: Direction) -> bool {
         if !self.spec.policy_types.is_empty() {
             return self.spec.policy_types.contains(&direction);
@@ -151,7 +151,7 @@ impl std::fmt::Display for NetworkPolicy {
 }
 
 impl Rule<'_> {
-    /// Peer and port both have to match. No peers: everybody. No ports: every port.
+    /// Peer and port must both match. Without peers all peers match, without ports all ports.
     fn allows(&self, cluster: &Cluster, policy: &NetworkPolicy, direction: Direction, traffic: &Traffic<'_>) -> bool {
         let other = traffic.peer(direction);
         let namespace = &policy.metadata.namespace;
@@ -166,7 +166,7 @@ impl Peer {
         if let Some(block) = &self.ip_block {
             return block.cidr.contains(other.address) && !block.except.iter().any(|out| out.contains(other.address));
         }
-        // Selectors select pods on the cluster's network, and nothing else.
+        // Selectors select only pods on the cluster network.
         let Some(pod) = other.pod() else { return false };
         match (&self.namespace_selector, &self.pod_selector) {
             (Some(namespaces), Some(pods)) => {
@@ -181,7 +181,7 @@ impl Peer {
 }
 
 impl Port {
-    /// A name is that of a port of the destination, whichever side the policy is on.
+    /// A named port is resolved at the destination, in both directions.
     fn is(&self, traffic: &Traffic<'_>) -> bool {
         if self.protocol != traffic.protocol {
             return false;

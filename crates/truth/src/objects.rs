@@ -1,4 +1,4 @@
-//! Pods, Namespaces, Nodes, Services and EndpointSlices: of each only what matters here, in the shape of the API.
+//! The relevant fields of Pods, Namespaces, Nodes, Services and EndpointSlices, in the shape of the API.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use crate::selector::Labels;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Protocol {
-    /// TCP: what is meant where the API's objects say nothing.
+    /// The API's default.
     #[default]
     Tcp,
     /// UDP.
@@ -64,7 +64,7 @@ struct NodeAddress {
 }
 
 impl Node {
-    /// Its addresses, in the order of the object; host names are none.
+    /// IP addresses in the order of the object; host names are skipped.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.status.addresses.iter().filter_map(|address| address.address.parse().ok())
     }
@@ -125,12 +125,12 @@ struct PodIp {
 }
 
 impl Pod {
-    /// Have all its containers ended for good? Then its address may be another's by now.
+    /// A completed pod's address may belong to another pod.
     pub(crate) fn completed(&self) -> bool {
         self.status.phase == "Succeeded" || self.status.phase == "Failed"
     }
 
-    /// Is it on the cluster's network, with an address of its own? Only then do policies speak of it.
+    /// Whether it is on the cluster network, so that policies apply to it.
     pub(crate) fn on_network(&self) -> bool {
         !self.spec.host_network && !self.completed()
     }
@@ -143,14 +143,14 @@ impl Pod {
         self.addresses().find(|address| Family::of(*address) == family)
     }
 
-    /// Has it a port of this name with this protocol and number? A sidecar is an init container that goes on running.
+    /// Whether it has a port with this name, protocol and number. Sidecars (restarting init containers) count.
     pub(crate) fn has_named_port(&self, name: &str, protocol: Protocol, number: u16) -> bool {
         let sidecars = self.spec.init_containers.iter().filter(|container| container.restart_policy == "Always");
         let mut ports = self.spec.containers.iter().chain(sidecars).flat_map(|container| &container.ports);
         ports.any(|port| port.name == name && port.protocol == protocol && port.container_port == number)
     }
 
-    /// All its ports, with protocol and number.
+    /// Protocol and number of all container ports.
     pub(crate) fn ports(&self) -> impl Iterator<Item = (Protocol, u16)> {
         let ports = self.spec.containers.iter().flat_map(|container| &container.ports);
         ports.map(|port| (port.protocol, port.container_port))
@@ -195,7 +195,7 @@ pub(crate) struct ServicePort {
 }
 
 impl ServiceSpec {
-    /// The service's own addresses. A headless one (`None`) has none.
+    /// Cluster IPs; a headless Service (`None`) has none.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         let first = std::iter::once(&self.cluster_ip).filter(|_| self.cluster_ips.is_empty());
         first.chain(&self.cluster_ips).filter_map(|address| address.parse().ok())
@@ -240,12 +240,12 @@ pub(crate) struct Conditions {
 }
 
 impl Conditions {
-    /// What is not said is ready.
+    /// Defaults to true.
     pub(crate) fn ready(&self) -> bool {
         self.ready.unwrap_or(true)
     }
 
-    /// On its way out and still answering. Whether it serves is as whether it is ready, where it is not said.
+    /// `serving` defaults to `ready`.
     pub(crate) fn serving_while_terminating(&self) -> bool {
         self.serving.unwrap_or(self.ready()) && self.terminating.unwrap_or(false)
     }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-/// Labels of an object.
+/// Labels by key.
 pub(crate) type Labels = BTreeMap<String, String>;
 
-/// A label selector: all that it says has to be true, and an empty one says nothing.
+/// A label selector: all requirements must hold; an empty one selects everything.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Selector {
@@ -60,7 +60,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn every_operator() {
+    fn every_operator_matches_as_documented() {
         let labels = Labels::from([("app".to_owned(), "web".to_owned()), ("tier".to_owned(), String::new())]);
         let expression = |key: &str, operator: &str, values: &[&str]| {
             let requirement = json!({ "key": key, "operator": operator, "values": values });

@@ -1,4 +1,4 @@
-//! Services: which endpoints may answer for one.
+//! Services: which endpoints may answer.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -8,31 +8,31 @@ use crate::cluster::Cluster;
 use crate::end::{Place, Who};
 use crate::objects::{EndpointSlice, Protocol, ServiceObject, ServicePort, SliceEndpoint};
 
-/// What becomes of the first packet to a Service's own address.
+/// The outcome of the first packet to a Service's cluster IP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Service {
-    /// The Service has no such address and port; with the reason.
+    /// The Service has no such address or port; with the reason.
     Unknown(String),
-    /// It has, and nobody is there to answer.
+    /// There are no endpoints.
     Rejected,
-    /// One of these answers, whichever; ordered by address and port. The policies for it are then asked with
-    /// [`Cluster::verdict`] to its place and port.
+    /// One of these answers; ordered by address and port. Policies are then evaluated with [`Cluster::verdict`] to its
+    /// place and port.
     Endpoints(Vec<Endpoint>),
 }
 
-/// One that may answer for a Service.
+/// An endpoint of a Service.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Endpoint {
-    /// Its address.
+    /// As in the EndpointSlice.
     pub address: IpAddr,
-    /// Its port.
+    /// The target port.
     pub port: u16,
-    /// Who has the address.
+    /// The owner of the address.
     pub place: Place,
 }
 
 impl Cluster {
-    /// The endpoints that may be chosen for traffic to a Service's own address (`clusterIPs`).
+    /// The endpoints that may be selected for traffic to a Service's `clusterIPs`.
     pub fn service(
         &self,
         from: &Place,
@@ -47,7 +47,7 @@ impl Cluster {
             return unknown("does not exist");
         };
         if service.spec.kind == "ExternalName" {
-            return unknown("is only a name");
+            return unknown("is an ExternalName Service");
         }
         if !service.spec.addresses().any(|address| Family::of(address) == family) {
             return unknown(&format!("has no {family} address"));
@@ -58,12 +58,12 @@ impl Cluster {
             return unknown(&format!("has no port {port}/{protocol}"));
         };
         let all = self.candidates(service, service_port, family);
-        // Only those on the sender's node, if the Service wants it so.
+        // With internalTrafficPolicy Local, only endpoints on the sender's node.
         let local = service.spec.internal_traffic_policy == "Local";
         let node = self.node_of(from);
         let near: Vec<_> =
             all.into_iter().filter(|(endpoint, _)| !local || (node.is_some() && endpoint.node_name == node)).collect();
-        // The ready ones; if there is none, those that still serve while they end.
+        // Ready endpoints; else those that serve while terminating.
         let ready = addresses(near.iter().filter(|(endpoint, _)| endpoint.conditions.ready()));
         let serving = addresses(near.iter().filter(|(endpoint, _)| endpoint.conditions.serving_while_terminating()));
         let chosen = if ready.is_empty() { serving } else { ready };
@@ -75,7 +75,7 @@ impl Cluster {
         Service::Endpoints(endpoints.collect())
     }
 
-    /// All endpoints of a Service's port, of all its slices, ready or not; each with the port's number there.
+    /// All endpoints of a Service's port in all its slices, ready or not, with their target ports.
     fn candidates(
         &self,
         service: &ServiceObject,
@@ -89,7 +89,7 @@ impl Cluster {
         let mut found = Vec::new();
         for slice in self.slices.iter().filter(own) {
             for port in &slice.ports {
-                // A Service's port and a slice's belong together by their name.
+                // Ports of Service and slice match by name.
                 let same_name = port.name.clone().unwrap_or_default() == service_port.name;
                 let (true, true, Some(number)) = (same_name, port.protocol == service_port.protocol, port.port) else {
                     continue;
@@ -103,7 +103,7 @@ impl Cluster {
         found
     }
 
-    /// The node that a place is on.
+    /// The node of a place.
     fn node_of(&self, place: &Place) -> Option<String> {
         match place {
             Place::Pod { namespace, name } => self.pod(namespace, name).map(|pod| pod.spec.node_name.clone()),
@@ -121,12 +121,12 @@ impl Cluster {
     }
 }
 
-/// An endpoint's address: the API allows several, and says that only the first counts.
+/// The API allows several addresses; only the first counts.
 fn address_of(endpoint: &SliceEndpoint) -> Option<IpAddr> {
     endpoint.addresses.first()?.parse().ok()
 }
 
-/// Addresses and ports, each once, however many slices name them.
+/// Addresses and ports, deduplicated.
 fn addresses<'a>(endpoints: impl Iterator<Item = &'a (SliceEndpoint, u16)>) -> BTreeSet<(IpAddr, u16)> {
     endpoints.filter_map(|(endpoint, port)| Some((address_of(endpoint)?, *port))).collect()
 }

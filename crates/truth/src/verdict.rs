@@ -1,4 +1,4 @@
-//! May the first packet of a connection pass?
+//! Verdicts about the first packet of a connection.
 
 use std::fmt;
 
@@ -11,16 +11,16 @@ use crate::end::{End, Place};
 use crate::network_policy;
 use crate::objects::Protocol;
 
-/// The answer, and the chain of what decided it.
+/// Whether a packet may pass, with the reasons.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// May it pass?
+    /// Whether it may pass.
     pub allowed: bool,
-    /// What decided, in the order in which it was asked.
+    /// The deciding rules, in order of evaluation.
     pub why: Vec<String>,
 }
 
-/// The side of a pod that is looked at: what comes to it, or what it sends.
+/// Direction of traffic, as seen from a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub(crate) enum Direction {
     Ingress,
@@ -46,7 +46,7 @@ pub(crate) struct Traffic<'a> {
 }
 
 impl<'a> Traffic<'a> {
-    /// The end that a direction looks at.
+    /// The end whose policies are evaluated.
     fn subject(&self, direction: Direction) -> &End<'a> {
         match direction {
             Direction::Ingress => &self.to,
@@ -64,8 +64,8 @@ impl<'a> Traffic<'a> {
 }
 
 impl Cluster {
-    /// May the first packet of a connection pass? Services are asked for with [`Cluster::service`]: policies see the
-    /// endpoint that was chosen, and its port.
+    /// Whether the first packet of a connection may pass. For Services query [`Cluster::service`] first: policies see the
+    /// selected endpoint and its port.
     pub fn verdict(&self, from: &Place, to: &Place, protocol: Protocol, port: u16, family: Family) -> Verdict {
         let (from, to) = match (self.end(from, family), self.end(to, family)) {
             (Ok(from), Ok(to)) => (from, to),
@@ -79,16 +79,16 @@ impl Cluster {
         }
         let traffic = Traffic { from: self.speaking(from), to, protocol, port };
         let mut why = Vec::new();
-        let allowed =
-            self.gate(Direction::Egress, &traffic, &mut why) && self.gate(Direction::Ingress, &traffic, &mut why);
+        let allowed = self.evaluate(Direction::Egress, &traffic, &mut why)
+            && self.evaluate(Direction::Ingress, &traffic, &mut why);
         Verdict { allowed, why }
     }
 
-    /// One of the two gates.
-    fn gate(&self, direction: Direction, traffic: &Traffic<'_>, why: &mut Vec<String>) -> bool {
+    /// Evaluates the policies of one direction.
+    fn evaluate(&self, direction: Direction, traffic: &Traffic<'_>, why: &mut Vec<String>) -> bool {
         let subject = traffic.subject(direction);
         let Some(pod) = subject.pod() else {
-            why.push(format!("{direction} of {subject}: not on the cluster's network, no policy speaks of it"));
+            why.push(format!("{direction} of {subject}: not on the cluster network, no policy applies"));
             return true;
         };
         match admin::decide(self, direction, pod, traffic, why) {
@@ -104,7 +104,7 @@ impl Cluster {
             Some(Action::Allow | Action::Pass) => return true,
             None => {}
         }
-        why.push(format!("{direction} of {pod}: nothing forbids it"));
+        why.push(format!("{direction} of {pod}: no policy denies it"));
         true
     }
 }

@@ -12,7 +12,7 @@ use super::vocabulary::{NAMESPACE_LABELS, NODE_LABELS, POD_LABELS, PORT_NAMES, P
 pub(super) fn admin_policies(rng: &mut Rng, objects: &[Value]) -> Vec<Value> {
     let addresses = interesting(objects);
     let count = rng.below(4);
-    // Two with the same priority are not defined by the API; these differ, and not in the order of their names.
+    // The API does not define equal priorities; these differ, in another order than their names.
     let step = rng.between(1, 16);
     let mut policies: Vec<Value> = (0..count)
         .map(|number| {
@@ -60,7 +60,7 @@ fn rule(rng: &mut Rng, peers: &str, actions: &[&str], addresses: &[IpAddr]) -> V
     let count = rng.between(1, 2);
     let list: Vec<Value> = (0..count).map(|_| peer(rng, peers == "to", addresses)).collect();
     let mut rule = json!({ "action": rng.pick(actions), peers: list });
-    // Nodes and networks have no names for ports: the API refuses a rule with both.
+    // The API rejects named ports with nodes or networks.
     let pods_only = rule[peers]
         .as_array()
         .is_some_and(|list| list.iter().all(|peer| peer.get("nodes").is_none() && peer.get("networks").is_none()));

@@ -1,4 +1,4 @@
-//! Random blocks of addresses around those that matter.
+//! Random CIDRs around relevant addresses.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use super::rng::Rng;
 use super::vocabulary::STRANGERS;
 use crate::address::Family;
 
-/// All addresses worth naming: of pods, of nodes, of strangers; of the families that the pods have.
+/// Addresses of pods, nodes and the outside, in the pods' families.
 pub(super) fn interesting(objects: &[Value]) -> Vec<IpAddr> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let mut found: Vec<IpAddr> = Vec::new();
@@ -23,7 +23,7 @@ pub(super) fn interesting(objects: &[Value]) -> Vec<IpAddr> {
     found
 }
 
-/// A block with an interesting address in it, and now and then blocks that are taken out of it.
+/// A CIDR with a relevant address, and sometimes exceptions.
 pub(super) fn block(rng: &mut Rng, interesting: &[IpAddr]) -> (String, Vec<String>) {
     let center = *rng.pick(interesting);
     let lengths: &[u32] = if center.is_ipv4() { &[32, 25, 24, 23, 14, 0] } else { &[128, 125, 64, 48, 0] };
@@ -45,7 +45,7 @@ pub(super) fn block(rng: &mut Rng, interesting: &[IpAddr]) -> (String, Vec<Strin
     (format!("{network}/{length}"), except)
 }
 
-/// The address with all bits after the first few cleared.
+/// The network address for a prefix length.
 fn masked(address: IpAddr, length: u32) -> IpAddr {
     match address {
         IpAddr::V4(address) => {

@@ -1,26 +1,26 @@
-//! Services that are reached from outside of the cluster, and whose addresses clash.
+//! Services with node ports and external addresses, some of them conflicting.
 
 use serde_json::{Value, json};
 
 use super::rng::Rng;
 use super::vocabulary::STRANGERS;
 
-/// Addresses of an API server that runs on no node.
+/// Addresses of an API server outside the nodes.
 const API_SERVERS: &[&str] = &["172.18.0.100", "fd18::100"];
 
-/// Addresses of pods, routers and hosts under the networks that tests use, and one of a Service that does not exist.
+/// Addresses in the cluster's own networks: of pods, routers and hosts, and an unused cluster IP.
 const OURS: &[&str] =
     &["10.128.0.3", "fd01:0:0:1::3", "100.64.0.2", "fd98::2", "169.254.169.2", "fd69::2", "10.96.200.99", "fd96::c899"];
 
-/// Opens Services to the outside: by node ports that meet, and by addresses that may be free, another Service's, a node's,
-/// an API server's, or of the cluster's own networks.
+/// Exposes Services: with conflicting node ports, and with addresses that may be free, another Service's, a node's, an API
+/// server's, or of the cluster's own networks.
 pub fn expose(rng: &mut Rng, services: &mut [Value], nodes: &[Value]) {
     let mut pool: Vec<String> =
         STRANGERS.iter().chain(API_SERVERS).chain(OURS).map(|text| (*text).to_owned()).collect();
     pool.extend(nodes.iter().flat_map(|node| texts(&node["status"]["addresses"], Some("address"))));
     let cluster_ips: Vec<String> =
         services.iter().flat_map(|service| texts(&service["spec"]["clusterIPs"], None)).collect();
-    // Often: it is what somebody would take from others.
+    // Twice, so that conflicts with cluster IPs are frequent.
     pool.extend(cluster_ips.iter().chain(&cluster_ips).filter(|text| *text != "None").cloned());
     for service in services {
         expose_one(rng, service, &pool);
@@ -39,7 +39,7 @@ fn expose_one(rng: &mut Rng, service: &mut Value, pool: &[String]) {
     spec["type"] = json!(kind);
     for port in spec["ports"].as_array_mut().into_iter().flatten() {
         match kind != "ClusterIP" && rng.percent(80) {
-            // Few, so that they meet; one port of a Service has another than the next.
+            // Few node ports, so that they conflict; ports of one Service differ.
             true => port["nodePort"] = json!(30_000 + rng.below(2) * 10 + usize::from(port["protocol"] == "UDP")),
             false => drop(port.as_object_mut().and_then(|port| port.remove("nodePort"))),
         }
@@ -57,7 +57,7 @@ fn expose_one(rng: &mut Rng, service: &mut Value, pool: &[String]) {
     service["status"] = json!({ "loadBalancer": { "ingress": if kind == "LoadBalancer" { ingress } else { vec![] } } });
 }
 
-/// The slice of the API servers, as they write it: one of their addresses, or none of this family.
+/// The API servers' EndpointSlice, sometimes empty.
 pub fn api_server_slice(rng: &mut Rng) -> Value {
     let address = *rng.pick(API_SERVERS);
     let endpoints = if rng.percent(80) { json!([{ "addresses": [address] }]) } else { json!([]) };

@@ -1,11 +1,11 @@
-//! Random small clusters, as plain API objects, and random questions to ask of them.
+//! Random small clusters as API objects, and random queries.
 //!
 //! ```text
-//!  Rng ─▶ pods ─▶ (a test may make them real, and fill in their true addresses) ─▶ policies, services ─▶ Cluster ─▶ tuples
+//!  Rng ─▶ pods ─▶ (a test may allocate real addresses) ─▶ policies, services ─▶ Cluster ─▶ tuples
 //! ```
 //!
-//! Everything is drawn from small vocabularies, so that selectors, names and ports really meet; and everything is valid
-//! for an API server.
+//! Values come from small vocabularies, so that selectors, names and ports match often; all objects are valid for an API
+//! server.
 
 mod admin_policies;
 mod blocks;
@@ -28,7 +28,7 @@ pub use rng::Rng;
 pub use services::services;
 pub use tuples::{ServiceTuple, Tuple, service_tuples, tuples};
 
-/// What a random cluster shall have.
+/// The contents of a random cluster.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// IPv4 addresses.
@@ -42,12 +42,12 @@ pub struct Options {
 }
 
 impl Options {
-    /// Dual-stack, with everything there is.
+    /// Dual-stack, with all kinds of objects.
     pub fn everything() -> Self {
         Self { v4: true, v6: true, admin: true, services: true }
     }
 
-    /// IPv4 alone, with NetworkPolicies alone.
+    /// IPv4, with NetworkPolicies only.
     pub fn plain() -> Self {
         Self { v4: true, v6: false, admin: false, services: false }
     }
@@ -68,7 +68,7 @@ pub fn objects(rng: &mut Rng, options: Options) -> Vec<Value> {
     objects
 }
 
-/// Policies of all kinds that are wanted, for these namespaces, nodes and pods.
+/// Policies of the selected kinds, for these namespaces, nodes and pods.
 pub fn policies(rng: &mut Rng, options: Options, objects: &[Value]) -> Vec<Value> {
     let mut policies = network_policies(rng, objects);
     if options.admin {

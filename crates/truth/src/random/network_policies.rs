@@ -12,10 +12,10 @@ use super::vocabulary::{NAMESPACE_LABELS, POD_LABELS, PORT_NAMES, PORTS, PROTOCO
 pub fn network_policies(rng: &mut Rng, objects: &[Value]) -> Vec<Value> {
     let pods: Vec<&Value> = objects.iter().filter(|object| object["kind"] == "Pod").collect();
     let addresses = interesting(objects);
-    // None at all is rare: those clusters have nothing to ask about.
+    // The maximum of two draws, so that clusters without policies are rare.
     let count = rng.below(7).max(rng.below(7));
     let policy = |number: usize, rng: &mut Rng| {
-        // Where there are pods: a policy in an empty namespace is one that selects nothing.
+        // A namespace with pods: in an empty one the policy would select nothing.
         let namespace = &rng.pick(&pods)["metadata"]["namespace"];
         json!({
             "apiVersion": "networking.k8s.io/v1",
@@ -28,8 +28,8 @@ pub fn network_policies(rng: &mut Rng, objects: &[Value]) -> Vec<Value> {
 }
 
 fn spec(rng: &mut Rng, addresses: &[IpAddr]) -> Value {
-    let everybody = rng.percent(40);
-    let mut spec = json!({ "podSelector": if everybody { json!({}) } else { selector(rng, POD_LABELS) } });
+    let all_pods = rng.percent(40);
+    let mut spec = json!({ "podSelector": if all_pods { json!({}) } else { selector(rng, POD_LABELS) } });
     match rng.below(6) {
         0 => spec["policyTypes"] = json!(["Ingress"]),
         1 => spec["policyTypes"] = json!(["Egress"]),

@@ -7,7 +7,7 @@ use super::rng::Rng;
 use super::vocabulary::{NAMESPACE_LABELS, NODE_LABELS, POD_LABELS, PORT_NAMES, PORTS, PROTOCOLS, labels};
 use crate::address::Family;
 
-/// Two to four namespaces, two nodes, three to eight pods: at least two of them run on the cluster's network.
+/// Two to four namespaces, two nodes, three to eight pods, at least two of them running on the cluster network.
 pub fn pods(rng: &mut Rng, options: Options) -> Vec<Value> {
     let families = options.families();
     let namespaces: Vec<String> = (0..rng.between(2, 4)).map(|number| format!("ns{number}")).collect();
@@ -25,7 +25,7 @@ pub fn pods(rng: &mut Rng, options: Options) -> Vec<Value> {
             first_status = status.clone();
         }
         if completed && rng.percent(50) {
-            // It ended long ago, and its address is another's by now.
+            // Its address was reused.
             status["podIPs"] = first_status["podIPs"].clone();
         }
         let mut spec = json!({
@@ -53,7 +53,7 @@ pub fn pods(rng: &mut Rng, options: Options) -> Vec<Value> {
 
 fn namespace(rng: &mut Rng, name: &str) -> Value {
     let mut labels = labels(rng, NAMESPACE_LABELS);
-    // As the API server has it.
+    // The API server sets this label.
     labels["kubernetes.io/metadata.name"] = json!(name);
     json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels } })
 }
@@ -68,7 +68,7 @@ fn node(rng: &mut Rng, number: usize, families: &[Family]) -> Value {
     })
 }
 
-/// The address of a node, or of a pod on its network; or of a pod with one of its own.
+/// The address of a node or host-network pod (`host`), or of a pod on the cluster network.
 fn address(family: Family, node: usize, host: bool, pod: usize) -> String {
     match (family, host) {
         (Family::V4, true) => format!("172.18.0.{node}"),
@@ -78,7 +78,7 @@ fn address(family: Family, node: usize, host: bool, pod: usize) -> String {
     }
 }
 
-/// The same name has another number on another pod.
+/// The same port name has different numbers on different pods.
 fn ports(rng: &mut Rng) -> Value {
     let mut ports = Vec::new();
     for (index, name) in PORT_NAMES.iter().enumerate() {

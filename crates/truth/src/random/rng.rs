@@ -1,11 +1,11 @@
-//! Dice that fall the same everywhere.
+//! A deterministic random generator.
 
-/// SplitMix64: every seed is a good one.
+/// SplitMix64: works with every seed.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// The same seed, the same dice.
+    /// The same seed gives the same sequence.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -18,22 +18,22 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below a limit.
+    /// Uniform in `0..limit`; 0 for limit 0.
     pub fn below(&mut self, limit: usize) -> usize {
         usize::try_from(self.next() % limit.max(1) as u64).unwrap_or_default()
     }
 
-    /// A number between two, both included.
+    /// Uniform in `least..=most`.
     pub fn between(&mut self, least: usize, most: usize) -> usize {
         least + self.below(most - least + 1)
     }
 
-    /// True in so many of a hundred throws.
+    /// True with this probability in percent.
     pub fn percent(&mut self, chance: usize) -> bool {
         self.below(100) < chance
     }
 
-    /// One of several.
+    /// A random element; panics if there is none.
     pub fn pick<'a, T>(&mut self, things: &'a [T]) -> &'a T {
         &things[self.below(things.len())]
     }

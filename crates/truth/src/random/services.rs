@@ -1,4 +1,4 @@
-//! Random Services with their slices.
+//! Random Services with their EndpointSlices.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ pub fn services(rng: &mut Rng, objects: &[Value]) -> Vec<Value> {
         let metadata = json!({ "namespace": rng.pick(&pods)["metadata"]["namespace"], "name": format!("s{number}") });
         let ports = ports(rng);
         made.push(service(rng, number, &metadata, &families, &ports));
-        // Every pod is in the same state in all slices.
+        // A pod has the same conditions in all slices.
         let conditions: Vec<Value> = pods.iter().map(|_| condition(rng)).collect();
         for (index, family) in families.iter().enumerate() {
             for part in 0..rng.below(4) {
@@ -34,7 +34,7 @@ pub fn services(rng: &mut Rng, objects: &[Value]) -> Vec<Value> {
     made
 }
 
-/// Name, protocol and port: one alone may have no name.
+/// A single port may have no name.
 fn ports(rng: &mut Rng) -> Vec<Value> {
     match rng.below(3) {
         0 => vec![json!({ "protocol": rng.pick(&["TCP", "UDP", "SCTP"]), "port": 80 })],

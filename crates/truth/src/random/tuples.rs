@@ -1,4 +1,4 @@
-//! Random questions.
+//! Random queries.
 
 use super::rng::Rng;
 use super::vocabulary::{PORTS, STRANGERS, UNSERVED};
@@ -8,44 +8,44 @@ use crate::end::Place;
 use crate::objects::{Pod, Protocol};
 use crate::verdict::Verdict;
 
-/// One question: may this pass?
+/// A query: may this packet pass?
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tuple {
-    /// Who sends.
+    /// The source.
     pub from: Place,
-    /// Who shall get it.
+    /// The destination.
     pub to: Place,
-    /// The protocol.
+    /// Transport protocol.
     pub protocol: Protocol,
     /// The destination's port.
     pub port: u16,
-    /// The family.
+    /// IP family of both ends.
     pub family: Family,
 }
 
 impl Tuple {
-    /// This crate's own answer.
+    /// This crate's verdict.
     pub fn verdict(&self, cluster: &Cluster) -> Verdict {
         cluster.verdict(&self.from, &self.to, self.protocol, self.port, self.family)
     }
 }
 
-/// One question about a Service: who may answer?
+/// A query about a Service: which endpoints may answer?
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceTuple {
-    /// Who sends.
+    /// The source.
     pub from: Place,
     /// Namespace and name of the Service.
     pub service: (String, String),
-    /// The protocol.
+    /// Transport protocol.
     pub protocol: Protocol,
     /// The Service's port.
     pub port: u16,
-    /// The family.
+    /// IP family of both ends.
     pub family: Family,
 }
 
-/// Random questions to a cluster. One end is a pod on the cluster's network, or no policy would be asked.
+/// Random queries. One end is a pod on the cluster network, so that policies apply.
 pub fn tuples(cluster: &Cluster, rng: &mut Rng, count: usize) -> Vec<Tuple> {
     let pods: Vec<&Pod> = cluster.pods.iter().filter(|pod| pod.on_network()).collect();
     if pods.is_empty() {
@@ -63,7 +63,7 @@ pub fn tuples(cluster: &Cluster, rng: &mut Rng, count: usize) -> Vec<Tuple> {
     (0..count).map(|_| one(rng)).collect()
 }
 
-/// Random questions about the Services of a cluster, some about ports that they have not.
+/// Random queries about a cluster's Services, some for ports that they do not have.
 pub fn service_tuples(cluster: &Cluster, rng: &mut Rng, count: usize) -> Vec<ServiceTuple> {
     let pods: Vec<&Pod> = cluster.pods.iter().filter(|pod| pod.on_network()).collect();
     if pods.is_empty() || cluster.services.is_empty() {
@@ -89,14 +89,14 @@ fn place(pod: &Pod) -> Place {
     Place::pod(&pod.metadata.namespace, &pod.metadata.name)
 }
 
-/// Mostly another pod; a node, a pod on a node's network, or an address outside.
+/// Mostly another pod; else a node, a host-network pod, an unserved service address, or an address outside.
 fn other_end(cluster: &Cluster, rng: &mut Rng, pods: &[&Pod], family: Family) -> Place {
     let hosts: Vec<&Pod> = cluster.pods.iter().filter(|pod| !pod.on_network() && !pod.completed()).collect();
     match rng.below(100) {
         0..6 if !cluster.nodes.is_empty() => Place::node(&rng.pick(&cluster.nodes).metadata.name),
         6..10 if !hosts.is_empty() => place(rng.pick::<&Pod>(&hosts)),
         10..13 => {
-            // An address that the API server may give to a Service, and did not.
+            // An unallocated address of a service range.
             let unserved = UNSERVED.iter().filter_map(|text| text.parse().ok());
             let mut unserved = unserved.filter(|address| Family::of(*address) == family);
             unserved
@@ -112,7 +112,7 @@ fn other_end(cluster: &Cluster, rng: &mut Rng, pods: &[&Pod], family: Family) ->
     }
 }
 
-/// A port that the destination has, where it has one, or any.
+/// In half of the cases a port of the destination, else a random one.
 fn port(cluster: &Cluster, rng: &mut Rng, to: &Place, protocol: Protocol) -> u16 {
     let own: Vec<u16> = match to {
         Place::Pod { namespace, name } => cluster

@@ -1,4 +1,4 @@
-//! The few words that random objects are made of.
+//! The vocabulary of random objects.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ pub(super) const PORT_NAMES: &[&str] = &["http", "dns", "sync"];
 pub(super) const PORTS: &[u16] = &[80, 81, 443, 8080, 8081];
 pub(super) const PROTOCOLS: &[&str] = &["TCP", "TCP", "UDP", "SCTP"];
 
-/// Addresses outside the cluster, some of them near each other.
+/// Addresses outside the cluster, some of them in the same CIDRs.
 pub(super) const STRANGERS: &[&str] = &[
     "198.51.100.7",
     "198.51.100.8",
@@ -27,10 +27,10 @@ pub(super) const STRANGERS: &[&str] = &[
     "2001:db8:2::7",
 ];
 
-/// Addresses of the Services' networks that tests use, which no Service has.
+/// Addresses of service ranges that no Service has.
 pub(super) const UNSERVED: &[&str] = &["10.96.200.99", "fd96::c899"];
 
-/// Labels: each key may be missing.
+/// Random labels; each key may be missing.
 pub(super) fn labels(rng: &mut Rng, words: &Words) -> Value {
     let mut labels = json!({});
     for (key, values) in words {
@@ -41,7 +41,7 @@ pub(super) fn labels(rng: &mut Rng, words: &Words) -> Value {
     labels
 }
 
-/// A selector: empty, by labels, by expressions of any operator, or by both.
+/// A random selector: empty, by labels, by expressions of any operator, or by both.
 pub(super) fn selector(rng: &mut Rng, words: &Words) -> Value {
     let mut selector = json!({});
     if rng.percent(20) {
@@ -72,17 +72,17 @@ fn expression(rng: &mut Rng, words: &Words) -> Value {
     }
 }
 
-/// Of a list: missing, empty, or of one to a few; so that all three are met.
+/// A list that is missing, empty, or has one to `most` elements, with these percentages for missing and empty.
 pub(super) fn some_list(
     rng: &mut Rng,
     (missing, empty): (usize, usize),
     most: usize,
     mut one: impl FnMut(&mut Rng) -> Value,
 ) -> Option<Value> {
-    let throw = rng.below(100);
-    if throw < missing {
+    let draw = rng.below(100);
+    if draw < missing {
         return None;
     }
-    let count = if throw < missing + empty { 0 } else { rng.between(1, most) };
+    let count = if draw < missing + empty { 0 } else { rng.between(1, most) };
     Some(Value::Array((0..count).map(|_| one(rng)).collect()))
 }

@@ -24,7 +24,7 @@ fn all(action: &str, direction: &str) -> Value {
 }
 
 #[test]
-fn allow_and_deny_stand_before_network_policies() {
+fn allow_and_deny_take_precedence_over_network_policies() {
     let shut = policy("a", &json!({"policyTypes": ["Ingress", "Egress"]}));
     let open = policy("a", &json!({"ingress": [{}], "egress": [{}]}));
     let allow = admin("x", 1, "ingress", &json!([all("Allow", "from")]));
@@ -34,12 +34,12 @@ fn allow_and_deny_stand_before_network_policies() {
 }
 
 #[test]
-fn pass_and_no_match_go_on_to_network_policies() {
+fn pass_and_no_match_defer_to_network_policies() {
     let shut = policy("a", &json!({"podSelector": {"matchLabels": {"app": "web"}}}));
     let rules =
         json!([{"action": "Pass", "from": [{"namespaces": {"matchLabels": {"team": "blue"}}}]}, all("Deny", "from")]);
     let cluster = cluster(&[shut, admin("x", 1, "ingress", &rules)]);
-    // Passed: shut by the NetworkPolicy where there is one, and open where there is none.
+    // Passed: denied by the NetworkPolicy where there is one, and allowed where there is none.
     ask(
         &cluster,
         &["b/web a/web TCP/80 no", "b/web a/db TCP/80 yes", "c/lone a/db TCP/80 no", "198.51.100.7 a/db TCP/80 yes"],
@@ -54,7 +54,7 @@ fn pass_skips_later_rules_and_later_policies() {
 }
 
 #[test]
-fn the_first_rule_that_matches_decides() {
+fn the_first_matching_rule_decides() {
     let rules = json!([
         {"action": "Allow", "from": [{"namespaces": {}}], "ports": [{"portNumber": {"port": 80}}]},
         {"action": "Deny", "from": [{"namespaces": {}}]},
@@ -65,7 +65,7 @@ fn the_first_rule_that_matches_decides() {
 }
 
 #[test]
-fn a_lower_priority_number_comes_first_and_then_the_name() {
+fn policies_are_ordered_by_priority_then_name() {
     let (allow, deny) = (json!([all("Allow", "from")]), json!([all("Deny", "from")]));
     for (objects, answer) in [
         ([admin("x", 2, "ingress", &allow), admin("y", 1, "ingress", &deny)], "no"),
@@ -78,7 +78,7 @@ fn a_lower_priority_number_comes_first_and_then_the_name() {
 }
 
 #[test]
-fn a_subject_may_be_pods() {
+fn a_subject_may_select_pods() {
     let mut policy = admin("x", 1, "ingress", &json!([all("Deny", "from")]));
     policy["spec"]["subject"] =
         json!({"pods": {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app": "web"}}}});
@@ -89,7 +89,7 @@ fn a_subject_may_be_pods() {
 }
 
 #[test]
-fn a_peer_of_pods_needs_both_selectors() {
+fn a_pods_peer_needs_both_selectors() {
     let pods =
         json!({"namespaceSelector": {"matchLabels": {"team": "blue"}}, "podSelector": {"matchLabels": {"app": "web"}}});
     let cluster = cluster(&[admin("x", 1, "ingress", &json!([{"action": "Deny", "from": [{"pods": pods}]}]))]);
@@ -100,10 +100,10 @@ fn a_peer_of_pods_needs_both_selectors() {
 }
 
 #[test]
-fn egress_to_nodes_and_networks() {
+fn egress_peers_may_be_nodes_and_networks() {
     let nodes = json!([{"action": "Deny", "to": [{"nodes": {"matchLabels": {"zone": "west"}}}]}]);
     let to_nodes = cluster(&[admin("x", 1, "egress", &nodes)]);
-    // Its own node too: what is always allowed is so for NetworkPolicies.
+    // Its own node too: the exemption is for NetworkPolicies only.
     ask(
         &to_nodes,
         &[
@@ -130,7 +130,7 @@ fn egress_to_nodes_and_networks() {
 }
 
 #[test]
-fn ports_by_number_range_and_name() {
+fn ports_match_by_number_range_and_name() {
     let ports = json!([
         {"portNumber": {"protocol": "SCTP", "port": 7}},
         {"portRange": {"protocol": "UDP", "start": 10, "end": 12}},
@@ -160,13 +160,13 @@ fn ports_by_number_range_and_name() {
 }
 
 #[test]
-fn the_baseline_is_for_whom_no_network_policy_selects() {
+fn the_baseline_applies_to_pods_that_no_network_policy_selects() {
     let deny = baseline("ingress", &json!([all("Deny", "from")]));
     let open =
         policy("a", &json!({"podSelector": {"matchLabels": {"app": "web"}}, "ingress": [{"ports": [{"port": 80}]}]}));
     let outward = policy("a", &json!({"podSelector": {"matchLabels": {"app": "db"}}, "policyTypes": ["Egress"]}));
     let world = cluster(&[deny.clone(), open, outward]);
-    // `db` is selected for the other direction only.
+    // A NetworkPolicy selects `db` for the other direction only.
     ask(
         &world,
         &["b/web a/web TCP/80 yes", "b/web a/web TCP/81 no", "b/web a/db TCP/80 no", "198.51.100.7 a/db TCP/80 yes"],
@@ -178,7 +178,7 @@ fn the_baseline_is_for_whom_no_network_policy_selects() {
 }
 
 #[test]
-fn the_baseline_has_an_order_too_and_allows() {
+fn baseline_rules_are_ordered_and_may_allow() {
     let rules =
         json!([{"action": "Allow", "to": [{"namespaces": {"matchLabels": {"team": "blue"}}}]}, all("Deny", "to")]);
     ask(
@@ -188,20 +188,20 @@ fn the_baseline_has_an_order_too_and_allows() {
 }
 
 #[test]
-fn both_gates_are_asked() {
+fn egress_and_ingress_are_both_evaluated() {
     let allow = admin("x", 1, "egress", &json!([all("Allow", "to")]));
     let shut = policy("b", &json!({}));
     ask(&cluster(&[allow, shut]), &["a/web b/web TCP/80 no", "a/web c/lone TCP/80 yes"]);
 }
 
 #[test]
-fn the_kubelet_is_not_shut_out() {
+fn admin_policies_do_not_block_the_kubelet() {
     let deny = json!([all("Deny", "from")]);
     ask(&cluster(&[admin("x", 1, "ingress", &deny), baseline("ingress", &deny)]), &["n1 a/web TCP/80 yes"]);
 }
 
 #[test]
-fn nodes_and_networks_are_no_peers_of_ingress() {
+fn nodes_and_networks_are_invalid_ingress_peers() {
     for peer in [json!({"nodes": {}}), json!({"networks": ["0.0.0.0/0"]})] {
         let policy = admin("x", 1, "ingress", &json!([{"action": "Deny", "from": [peer]}]));
         assert!(Cluster::from_objects(&[policy]).is_err(), "{peer}");

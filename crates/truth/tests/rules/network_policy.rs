@@ -31,7 +31,7 @@ fn without_policies_everything_is_allowed() {
 }
 
 #[test]
-fn a_family_that_one_end_has_not_is_not_spoken() {
+fn traffic_needs_a_family_that_both_ends_have() {
     ask(
         &cluster(&[]),
         &[
@@ -44,7 +44,7 @@ fn a_family_that_one_end_has_not_is_not_spoken() {
 }
 
 #[test]
-fn default_deny_is_for_one_direction_and_one_namespace() {
+fn default_deny_applies_to_one_direction_and_namespace() {
     ask(
         &ingress(&json!([])),
         &["b/web a/web TCP/80 no", "a/db a/web TCP/80 no", "a/web b/web TCP/80 yes", "b/web c/lone TCP/80 yes"],
@@ -74,7 +74,7 @@ fn policy_types_default_to_ingress_and_to_egress_only_with_egress_rules() {
 }
 
 #[test]
-fn a_rule_without_peers_is_for_everybody_whether_the_list_is_missing_or_empty() {
+fn a_rule_without_peers_matches_all_peers() {
     for rules in [json!([{}]), json!([{"from": []}]), json!([{"from": [], "ports": []}])] {
         ask(&ingress(&rules), &["b/web a/web TCP/80 yes", "198.51.100.7 a/web UDP/9 yes", "n2 a/web SCTP/9 yes"]);
     }
@@ -84,20 +84,20 @@ fn a_rule_without_peers_is_for_everybody_whether_the_list_is_missing_or_empty() 
 }
 
 #[test]
-fn only_the_pods_that_are_selected_are_isolated() {
+fn only_selected_pods_are_isolated() {
     let cluster = cluster(&[policy("a", &json!({"podSelector": {"matchLabels": {"app": "web"}}}))]);
     ask(&cluster, &["b/web a/web TCP/80 no", "b/web a/db TCP/80 yes", "a/web b/web TCP/80 yes"]);
 }
 
 #[test]
-fn a_pod_selector_alone_is_the_namespace_of_the_policy() {
+fn a_pod_selector_alone_selects_in_the_policys_namespace() {
     let cluster = ingress(&json!([{"from": [{"podSelector": {"matchLabels": {"app": "web"}}}]}]));
     ask(&cluster, &["a/web a/db TCP/80 yes", "b/web a/db TCP/80 no", "a/db a/web TCP/80 no"]);
     ask(&ingress(&json!([{"from": [{"podSelector": {}}]}])), &["a/web a/db TCP/80 yes", "b/web a/db TCP/80 no"]);
 }
 
 #[test]
-fn a_namespace_selector_is_all_pods_of_its_namespaces_and_an_empty_one_all_namespaces() {
+fn a_namespace_selector_selects_all_pods_of_its_namespaces() {
     let blue = json!([{"from": [{"namespaceSelector": {"matchLabels": {"team": "blue"}}}]}]);
     ask(
         &ingress(&blue),
@@ -117,7 +117,7 @@ fn a_namespace_selector_is_all_pods_of_its_namespaces_and_an_empty_one_all_names
 }
 
 #[test]
-fn both_selectors_in_one_peer_are_an_and_in_two_peers_an_or() {
+fn selectors_in_one_peer_are_anded_and_in_two_peers_ored() {
     let (blue, web) = (json!({"matchLabels": {"team": "blue"}}), json!({"matchLabels": {"app": "web"}}));
     let one = json!([{"from": [{"namespaceSelector": blue, "podSelector": web}]}]);
     ask(&ingress(&one), &["b/web a/db TCP/80 yes", "b/late a/db TCP/80 no", "a/web a/db TCP/80 no"]);
@@ -129,14 +129,14 @@ fn both_selectors_in_one_peer_are_an_and_in_two_peers_an_or() {
 }
 
 #[test]
-fn expressions_select_what_has_no_label_too() {
+fn not_in_and_does_not_exist_select_unlabelled_pods() {
     let not_blue = json!({"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["blue"]}]});
     let cluster = ingress(&json!([{"from": [{"namespaceSelector": not_blue}]}]));
     ask(&cluster, &["c/lone a/web TCP/80 yes", "a/db a/web TCP/80 yes", "b/web a/web TCP/80 no"]);
 }
 
 #[test]
-fn an_address_block_matches_whoever_has_the_address_except_its_exceptions() {
+fn an_ip_block_matches_any_owner_of_the_address_except_exceptions() {
     let block = json!({"cidr": "198.51.100.0/24", "except": ["198.51.100.128/25", "198.51.100.7/32"]});
     let questions = [
         "198.51.100.8 a/web TCP/80 yes",
@@ -151,19 +151,19 @@ fn an_address_block_matches_whoever_has_the_address_except_its_exceptions() {
     );
     let pods = json!([{"from": [{"ipBlock": {"cidr": "10.0.2.0/24"}}]}]);
     ask(&ingress(&pods), &["b/web a/web TCP/80 yes", "c/lone a/web TCP/80 no", "b/web a/web TCP6/80 no"]);
-    // What one peer leaves out, another may have.
+    // An exception of one peer may be allowed by another.
     let two = json!([{"from": [{"ipBlock": block}, {"ipBlock": {"cidr": "198.51.100.7/32"}}]}]);
     ask(&ingress(&two), &["198.51.100.7 a/web TCP/80 yes"]);
 }
 
 #[test]
-fn everything_of_one_family_is_nothing_of_the_other() {
+fn an_ip_block_of_one_family_does_not_match_the_other() {
     let cluster = egress(&json!([{"to": [{"ipBlock": {"cidr": "::/0"}}]}]));
     ask(&cluster, &["a/web b/web TCP6/80 yes", "a/web b/web TCP/80 no", "a/web 2001:db8::1 TCP6/80 yes"]);
 }
 
 #[test]
-fn a_port_is_tcp_unless_it_says_otherwise() {
+fn a_port_defaults_to_tcp() {
     let cluster =
         ingress(&json!([{"ports": [{"port": 80}, {"port": 53, "protocol": "UDP"}, {"port": 7, "protocol": "SCTP"}]}]));
     ask(
@@ -180,13 +180,13 @@ fn a_port_is_tcp_unless_it_says_otherwise() {
 }
 
 #[test]
-fn a_protocol_without_a_port_is_all_its_ports() {
+fn a_protocol_without_a_port_matches_all_its_ports() {
     ask(&ingress(&json!([{"ports": [{"protocol": "SCTP"}]}])), &["b/web a/web SCTP/1 yes", "b/web a/web TCP/1 no"]);
     ask(&ingress(&json!([{"ports": [{}]}])), &["b/web a/web TCP/1 yes", "b/web a/web UDP/1 no"]);
 }
 
 #[test]
-fn a_range_has_both_its_ends() {
+fn a_port_range_includes_both_ends() {
     let cluster = egress(&json!([{"ports": [{"port": 80, "endPort": 90, "protocol": "UDP"}]}]));
     ask(
         &cluster,
@@ -201,9 +201,9 @@ fn a_range_has_both_its_ends() {
 }
 
 #[test]
-fn a_named_port_is_the_destinations() {
+fn a_named_port_is_resolved_at_the_destination() {
     let inward = ingress(&json!([{"ports": [{"port": "http"}, {"port": "dns"}]}]));
-    // The same name, another number on each pod; `dns` is UDP there, and the rule speaks of TCP.
+    // The same name has another number on each pod; `dns` is UDP there, and the rule is for TCP.
     ask(
         &inward,
         &[
@@ -239,7 +239,7 @@ fn two_policies_are_a_union() {
 }
 
 #[test]
-fn peers_and_ports_belong_together_rule_by_rule() {
+fn peers_and_ports_are_matched_per_rule() {
     let rules = json!([
         {"from": [{"namespaceSelector": {"matchLabels": {"team": "blue"}}}], "ports": [{"port": 80}]},
         {"from": [{"podSelector": {}}], "ports": [{"port": 81}]},
@@ -251,7 +251,7 @@ fn peers_and_ports_belong_together_rule_by_rule() {
 }
 
 #[test]
-fn both_ends_have_to_allow() {
+fn both_ends_must_allow() {
     let out =
         policy("a", &json!({"podSelector": {}, "policyTypes": ["Egress"], "egress": [{"ports": [{"port": 80}]}]}));
     let into = policy("b", &json!({"podSelector": {}, "ingress": [{"ports": [{"port": 80}, {"port": 81}]}]}));
@@ -263,13 +263,13 @@ fn both_ends_have_to_allow() {
 }
 
 #[test]
-fn egress_denied_does_not_shut_out_who_comes() {
-    // The answer to a connection that was let in is not asked for again.
+fn denied_egress_does_not_block_ingress() {
+    // Replies of an allowed connection are not evaluated again.
     ask(&egress(&json!([])), &["b/web a/web TCP/80 yes", "198.51.100.7 a/web TCP/80 yes"]);
 }
 
 #[test]
-fn the_own_node_is_always_let_in_and_others_by_their_address_only() {
+fn a_pods_own_node_is_always_allowed_in_and_others_by_address() {
     ask(
         &ingress(&json!([])),
         &[
@@ -285,7 +285,7 @@ fn the_own_node_is_always_let_in_and_others_by_their_address_only() {
 }
 
 #[test]
-fn the_own_node_is_always_reached_unless_the_network_filters_that() {
+fn a_pods_own_node_is_reachable_unless_egress_to_it_is_filtered() {
     let documented = egress(&json!([]));
     ask(&documented, &["a/web n1 TCP/80 yes", "a/web n2 TCP/80 no", "a/db b/host TCP/80 yes"]);
     ask(&documented.filter_egress_to_own_node(), &["a/web n1 TCP/80 no", "n1 a/web TCP/80 yes"]);
@@ -298,7 +298,7 @@ fn a_pod_reaches_itself() {
 }
 
 #[test]
-fn pods_on_the_hosts_network_are_neither_isolated_nor_selected() {
+fn host_network_pods_are_neither_isolated_nor_selected() {
     let deny = policy("b", &json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}));
     ask(&cluster(&[deny]), &["c/lone b/host TCP/80 yes", "b/host c/lone TCP/80 yes", "c/lone b/web TCP/80 no"]);
     let select = json!([{"from": [{"namespaceSelector": {}, "podSelector": {"matchLabels": {"app": "host"}}}]}]);
@@ -309,7 +309,7 @@ fn pods_on_the_hosts_network_are_neither_isolated_nor_selected() {
 fn completed_pods_are_neither_isolated_nor_selected() {
     let deny = policy("b", &json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}));
     ask(&cluster(&[deny]), &["c/lone b/done TCP/80 yes", "c/lone b/web TCP/80 no"]);
-    // Its address is another's by now, and that one is not let in by the labels of the first.
+    // Its address was reused, and the new owner is not allowed by the labels of the first.
     let select = policy(
         "a",
         &json!({"ingress": [{"from": [{"namespaceSelector": {}, "podSelector": {"matchLabels": {"app": "job"}}}]}]}),
@@ -320,7 +320,7 @@ fn completed_pods_are_neither_isolated_nor_selected() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_by_name() {
+fn an_unparsable_object_is_named() {
     for (spec, word) in [
         (json!({"podSelecter": {}}), "podSelecter"),
         (json!({"ingress": [{"from": [{"ipBlock": {"cidr": "10.0.0.0/33"}}]}]}), "10.0.0.0/33"),

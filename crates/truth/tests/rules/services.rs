@@ -35,7 +35,7 @@ fn chosen(cluster: &Cluster, from: &str) -> Vec<String> {
 }
 
 #[test]
-fn all_slices_together_and_each_endpoint_once() {
+fn slices_are_merged_and_endpoints_deduplicated() {
     let one = slice(
         "s1",
         &http(),
@@ -48,7 +48,7 @@ fn all_slices_together_and_each_endpoint_once() {
 }
 
 #[test]
-fn the_places_of_endpoints_are_known() {
+fn endpoints_are_mapped_to_pods_nodes_or_addresses() {
     let endpoints =
         json!([{"addresses": ["10.0.1.1"]}, {"addresses": ["172.18.0.2"]}, {"addresses": ["198.51.100.7"]}]);
     let cluster = cluster(&[ordinary(), slice("s", &http(), &endpoints)]);
@@ -59,7 +59,7 @@ fn the_places_of_endpoints_are_known() {
 }
 
 #[test]
-fn ports_meet_by_name_and_families_do_not_mix() {
+fn slice_ports_match_by_name_and_family() {
     let nameless = slice("s1", &json!([{"port": 1}]), &json!([{"addresses": ["10.0.1.1"]}]));
     let other =
         slice("s2", &json!([{"name": "dns", "port": 2, "protocol": "UDP"}]), &json!([{"addresses": ["10.0.1.1"]}]));
@@ -72,7 +72,7 @@ fn ports_meet_by_name_and_families_do_not_mix() {
 }
 
 #[test]
-fn those_that_end_serve_last() {
+fn terminating_endpoints_serve_only_as_a_fallback() {
     let ready = json!({"addresses": ["10.0.1.1"]});
     let waiting = json!({"addresses": ["10.0.1.2"], "conditions": {"ready": false}});
     let ending =
@@ -87,7 +87,7 @@ fn those_that_end_serve_last() {
 }
 
 #[test]
-fn local_is_the_senders_node() {
+fn internal_traffic_policy_local_uses_the_senders_node() {
     let local = service(&json!({"clusterIP": "172.30.0.1", "internalTrafficPolicy": "Local",
         "ports": [{"name": "http", "port": 80}]}));
     let ending = json!({"ready": false, "serving": true, "terminating": true});
@@ -96,12 +96,16 @@ fn local_is_the_senders_node() {
     let cluster = cluster(&[local, slice("s", &http(), &endpoints)]);
     assert_eq!(chosen(&cluster, "c/lone"), ["10.0.1.1:8080"]);
     assert_eq!(chosen(&cluster, "n1"), ["10.0.1.1:8080"]);
-    assert_eq!(chosen(&cluster, "b/web"), ["10.0.2.1:8080"], "of its node, one that ends is better than none");
+    assert_eq!(
+        chosen(&cluster, "b/web"),
+        ["10.0.2.1:8080"],
+        "a terminating local endpoint is used if it is the only one"
+    );
     assert!(chosen(&cluster, "198.51.100.7").is_empty());
 }
 
 #[test]
-fn what_has_no_address_or_port_is_unknown() {
+fn a_service_without_the_address_or_port_is_unknown() {
     let ask = |spec: Value, protocol, port, family| {
         let found = cluster(&[service(&spec)]).service(&place("b/web"), ("a", "s"), protocol, port, family);
         matches!(found, Service::Unknown(_))

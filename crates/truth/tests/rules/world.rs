@@ -1,9 +1,9 @@
-//! The one small cluster that all cases are about.
+//! The cluster of all cases.
 
 use serde_json::{Value, json};
 use truth::{Cluster, Family, Place, Protocol};
 
-/// Three namespaces, two nodes, and pods of every sort.
+/// Three namespaces, two nodes, and pods of every kind.
 ///
 /// ```text
 ///           n1                       n2
@@ -65,7 +65,7 @@ pub(crate) fn objects() -> Vec<Value> {
     ]
 }
 
-/// The cluster with these objects more.
+/// The cluster with additional objects.
 pub(crate) fn cluster(more: &[Value]) -> Cluster {
     let mut objects = objects();
     objects.extend(more.iter().cloned());
@@ -101,6 +101,6 @@ pub(crate) fn ask(cluster: &Cluster, questions: &[&str]) {
         };
         let verdict = cluster.verdict(&place(from), &place(to), protocol, port.parse().unwrap(), family);
         assert_eq!(verdict.allowed, answer == "yes", "{question}: {:#?}", verdict.why);
-        assert!(!verdict.why.is_empty(), "{question}: no reason given");
+        assert!(!verdict.why.is_empty(), "{question}: no reason");
     }
 }
