@@ -1,4 +1,4 @@
-//! The bare client against a server that is none: a unix socket, and answers as an OVSDB server writes them.
+//! The bare client against a fake OVSDB server on a unix socket.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 const ROW: &str = "36bef046-7da7-43a5-905a-c17899216fcb";
 
-/// A server for one connection. It hands each request to `answer`, sends back what that returns, a few bytes at a
-/// time, and gives all requests at the end.
+/// A server for one connection. It passes each request to `answer`, sends the reply a few bytes at a
+/// time, and returns all requests at the end.
 fn server(name: &str, answer: impl Fn(&Value) -> Option<String> + Send + 'static) -> (PathBuf, JoinHandle<Vec<Value>>) {
     let path = std::env::temp_dir().join(format!("bare-{name}-{}.sock", std::process::id()));
     let _ = fs::remove_file(&path);
@@ -37,7 +37,7 @@ fn server(name: &str, answer: impl Fn(&Value) -> Option<String> + Send + 'static
     (path, handle)
 }
 
-/// One byte at a time, so that the deserializer does not wait for more than the message.
+/// Reads one byte at a time, so that the deserializer does not wait for more than the message.
 fn unbuffered(stream: UnixStream) -> impl Read {
     struct Bytewise(UnixStream);
     impl Read for Bytewise {
@@ -49,7 +49,7 @@ fn unbuffered(stream: UnixStream) -> impl Read {
     Bytewise(stream)
 }
 
-/// Runs the client: does it succeed, and what does it say?
+/// Runs the client; returns whether it succeeds, and its output.
 fn bare(arguments: &[&str], socket: &Path) -> (bool, String) {
     let remote = format!("unix:{}", socket.display());
     let mut command = Command::new(env!("CARGO_BIN_EXE_bare-ovsdb"));
@@ -58,7 +58,7 @@ fn bare(arguments: &[&str], socket: &Path) -> (bool, String) {
     (done.status.success(), String::from_utf8([done.stdout, done.stderr].concat()).expect("text"))
 }
 
-/// Every operation of a transaction done.
+/// The reply for a successful transaction.
 fn done(request: &Value) -> String {
     let operations = request["params"].as_array().expect("params").iter().skip(1);
     let results = operations.map(|operation| match operation["op"].as_str() {
@@ -69,7 +69,7 @@ fn done(request: &Value) -> String {
 }
 
 #[test]
-fn writing_makes_a_switch_and_then_its_ports() {
+fn write_creates_a_switch_then_its_ports() {
     let (socket, server) = server("write", |request| Some(done(request)));
     let (ok, said) = bare(&["write", "--rows", "5", "--batch", "2", "--switch", "sw", "--delete"], &socket);
     assert!(ok, "{said}");
@@ -91,7 +91,7 @@ fn writing_makes_a_switch_and_then_its_ports() {
     let ports = json!(["set", [["named-uuid", "p0"], ["named-uuid", "p1"]]]);
     assert_eq!(batch[3]["mutations"], json!([["ports", "insert", ports]]));
     let bytes: usize = requests[1..4].iter().map(|request| request.to_string().len()).sum();
-    assert_eq!(report["bytes"], json!(bytes), "the batches are counted, and nothing else");
+    assert_eq!(report["bytes"], json!(bytes), "only the batches are counted");
     assert_eq!(requests[4]["params"][1]["op"], "delete");
 }
 
@@ -104,11 +104,11 @@ fn an_error_in_any_operation_ends_the_run() {
     let (ok, said) = bare(&["write", "--rows", "9", "--batch", "3"], &socket);
     assert!(!ok && said.contains("refused a transaction: {\"error\":\"constraint violation\""), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
-    assert_eq!(server.join().expect("the server ends").len(), 3, "nothing is sent after the refusal");
+    assert_eq!(server.join().expect("the server ends").len(), 3, "nothing is sent after the error");
 }
 
 #[test]
-fn reading_counts_rows_and_bytes_and_answers_an_echo() {
+fn read_counts_rows_and_bytes_and_answers_echo() {
     let rows = |count: usize| -> Value {
         let row = |n: usize| (format!("u{n}"), json!({"new": {"name": format!("a }}\" {n}"), "ports": ["set", []]}}));
         Value::Object((0..count).map(row).collect())
@@ -133,7 +133,7 @@ fn reading_counts_rows_and_bytes_and_answers_an_echo() {
 }
 
 #[test]
-fn a_conditional_read_asks_for_the_columns_and_finds_the_rows_one_level_deeper() {
+fn a_conditional_read_requests_columns_and_counts_nested_rows() {
     let (socket, server) = server("since", |request| {
         let tables = json!({"A": {"u1": {"initial": {"x": ["set", []]}}, "u2": {"initial": {}}}});
         Some(json!({"id": request["id"], "result": [false, ROW, tables], "error": null}).to_string())
@@ -149,7 +149,7 @@ fn a_conditional_read_asks_for_the_columns_and_finds_the_rows_one_level_deeper()
 }
 
 #[test]
-fn a_refused_monitor_and_a_server_that_hangs_up_are_told() {
+fn a_rejected_monitor_and_a_closed_connection_are_reported() {
     let (socket, server) = server("refuse", |request| {
         Some(json!({"id": request["id"], "result": null, "error": {"error": "unknown database"}}).to_string())
     });
@@ -166,9 +166,9 @@ fn a_refused_monitor_and_a_server_that_hangs_up_are_told() {
     assert!(!ok && said.contains("cannot connect to unix:/nowhere/nb.sock"), "{said}");
 }
 
-/// A yardstick that used the code it measures would move with it.
+/// A reference client must not use the code that it is compared with.
 #[test]
-fn the_bare_client_stands_on_the_standard_library_alone() {
+fn the_bare_client_uses_only_the_standard_library() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bin/bare-ovsdb");
     for entry in fs::read_dir(folder).expect("the sources") {
         let path = entry.expect("a file").path();

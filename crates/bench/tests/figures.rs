@@ -1,4 +1,4 @@
-//! What others read: the file of figures.
+//! The file of figures that other tools read.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,22 +6,23 @@ use std::path::PathBuf;
 use bench::{Figure, Goal, write_figures_in};
 use serde_json::{Value, json};
 
-fn folder(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("bench-{name}-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&folder);
-    folder
+fn directory(name: &str) -> PathBuf {
+    let directory = std::env::temp_dir().join(format!("bench-{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&directory);
+    directory
 }
 
 #[test]
 fn the_file_is_a_list_of_figures() {
-    let folder = folder("list");
+    let directory = directory("list");
     let figures = [
         Figure::new("start", 9.5, "s").with_goal(Goal::AtMost(10.0)),
         Figure::new("rate", 100.0, "rows/s").with_goal(Goal::AtLeast(200.0)),
         Figure::new("memory", 12.0, "MiB"),
         Figure::new("lost", f64::NAN, "s"),
     ];
-    let path = write_figures_in(&folder.join("deep"), "first", &figures).expect("a missed goal does not fail the run");
+    let path =
+        write_figures_in(&directory.join("deep"), "first", &figures).expect("a missed goal does not fail the run");
     assert!(path.ends_with("deep/first.json"));
     let read: Value = serde_json::from_slice(&fs::read(&path).expect("the file")).expect("JSON");
     assert_eq!(
@@ -34,27 +35,27 @@ fn the_file_is_a_list_of_figures() {
         ])
     );
 
-    write_figures_in(&folder.join("deep"), "first", &figures[..1]).expect("a second time");
+    write_figures_in(&directory.join("deep"), "first", &figures[..1]).expect("a second time");
     let read: Value = serde_json::from_slice(&fs::read(&path).expect("the file")).expect("JSON");
-    assert_eq!(read.as_array().map(Vec::len), Some(1), "the new list takes the place of the old");
-    let left: Vec<_> = fs::read_dir(folder.join("deep")).expect("the folder").collect();
-    assert_eq!(left.len(), 1, "no draft is left behind: {left:?}");
-    fs::remove_dir_all(&folder).expect("tidy");
+    assert_eq!(read.as_array().map(Vec::len), Some(1), "the new list replaces the old");
+    let left: Vec<_> = fs::read_dir(directory.join("deep")).expect("the directory").collect();
+    assert_eq!(left.len(), 1, "no temporary file is left: {left:?}");
+    fs::remove_dir_all(&directory).expect("tidy");
 }
 
 #[test]
-fn names_that_leave_the_folder_are_refused() {
+fn names_that_leave_the_directory_are_rejected() {
     for name in ["", "..", "a/b", "a.json", "a b"] {
-        let error = write_figures_in(&folder("names"), name, &[]).expect_err(name).to_string();
+        let error = write_figures_in(&directory("names"), name, &[]).expect_err(name).to_string();
         assert!(error.starts_with(&format!("{name:?} cannot name a file of figures")), "{error}");
     }
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_is_named() {
-    let blocked = folder("blocked");
-    fs::write(&blocked, "a file where the folder should be").expect("a file");
-    let error = write_figures_in(&blocked, "x", &[]).expect_err("no folder").to_string();
+fn a_directory_that_cannot_be_created_is_named() {
+    let blocked = directory("blocked");
+    fs::write(&blocked, "a file where the directory should be").expect("a file");
+    let error = write_figures_in(&blocked, "x", &[]).expect_err("no directory").to_string();
     assert!(error.contains("x.json") && error.contains("CARGO_TARGET_DIR"), "{error}");
     fs::remove_file(&blocked).expect("tidy");
 }

@@ -1,4 +1,4 @@
-//! The bare client against a real server: what it says it wrote is there.
+//! The bare client against a real server.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ fn bare(words: &[&str]) -> serde_json::Value {
 }
 
 #[test]
-fn the_bare_client_writes_and_reads_what_it_says() {
+fn the_bare_client_reports_what_it_wrote_and_read() {
     let ovn = Ovn { databases: Databases::Standalone, ..Ovn::default() };
     let lab = Lab::start(LabSpec::for_test("bare").expect("a spec").ovn(ovn)).expect("a lab");
     let remote = lab.record().endpoints.northbound.expect("a northbound database");

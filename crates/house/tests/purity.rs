@@ -1,4 +1,4 @@
-//! The purity check can fail: the real workspace's manifests are broken in a copy, one way after the other.
+//! The purity check fails for a copy of the workspace's manifests that is broken in one way after the other.
 
 mod support;
 
@@ -10,7 +10,7 @@ const TOPOLOGY: &str = "crates/topology/Cargo.toml";
 const NETMODEL: &str = "crates/netmodel/Cargo.toml";
 
 #[test]
-fn the_workspace_is_pure_until_tokio_comes_in() {
+fn a_tokio_dependency_is_found() {
     let sandbox = Sandbox::of_the_workspace();
     let clean = sandbox.read(NETMODEL);
     let (ok, said) = sandbox.house(&["purity"]);
@@ -22,7 +22,7 @@ fn the_workspace_is_pure_until_tokio_comes_in() {
     assert!(!ok, "{said}");
     assert!(said.contains("error[purity] netmodel: tokio is not allowed"), "{said}");
     assert!(said.contains("netmodel → tokio"), "{said}");
-    assert!(said.contains("mio"), "what tokio brings is told: {said}");
+    assert!(said.contains("mio"), "tokio's dependencies are listed: {said}");
     assert!(said.contains("remedy: drop the dependency of netmodel on tokio"), "{said}");
 
     sandbox.write(NETMODEL, &clean);
@@ -32,7 +32,7 @@ fn the_workspace_is_pure_until_tokio_comes_in() {
 }
 
 #[test]
-fn tokio_is_found_behind_an_allowed_crate() {
+fn a_transitive_tokio_dependency_is_found() {
     let sandbox = Sandbox::of_the_workspace();
     sandbox.write("crates/between/src/lib.rs", "//! Nothing.\n");
     sandbox.write(
@@ -44,7 +44,7 @@ fn tokio_is_found_behind_an_allowed_crate() {
 
     let (ok, said) = sandbox.house(&["purity"]);
     assert!(!ok, "{said}");
-    assert!(said.contains("netmodel: between is not allowed"), "a workspace crate needs leave too: {said}");
+    assert!(said.contains("netmodel: between is not allowed"), "a workspace crate must be allowed too: {said}");
     assert!(said.contains("and brings") && said.contains("tokio"), "{said}");
 
     sandbox.add_below("house.toml", "[pure.netmodel]\nallow = [", "\"between\",");
@@ -72,7 +72,7 @@ fn build_dependencies_count_and_dev_dependencies_do_not() {
 }
 
 #[test]
-fn only_the_named_features_are_pure() {
+fn only_the_listed_features_must_be_pure() {
     let sandbox = Sandbox::of_the_workspace();
     let manifest = sandbox.read(NETMODEL).replacen(
         "[dependencies]",
@@ -80,7 +80,7 @@ fn only_the_named_features_are_pure() {
         1,
     );
     sandbox.write(NETMODEL, &manifest);
-    // The other pure crates on top of it take the pure part only.
+    // The other pure crates use the pure features only.
     let pure_part = "netmodel = { path = \"../netmodel\", default-features = false }";
     for user in [CNI, GATEWAY, TOPOLOGY] {
         let manifest = sandbox.read(user);
@@ -100,7 +100,7 @@ fn only_the_named_features_are_pure() {
 }
 
 #[test]
-fn the_policy_and_the_workspace_speak_of_the_same_crates() {
+fn policy_and_workspace_name_the_same_crates() {
     let sandbox = Sandbox::of_the_workspace();
     let clean = sandbox.read("house.toml");
 
@@ -124,11 +124,11 @@ fn the_policy_and_the_workspace_speak_of_the_same_crates() {
 }
 
 #[test]
-fn what_cannot_be_checked_is_one_clear_line() {
+fn an_unusable_workspace_is_a_one_line_error() {
     let sandbox = Sandbox::of_the_workspace();
     sandbox.add_below(NETMODEL, "[dependencies]", "tokio.workspace = true");
     let (ok, said) = sandbox.house(&["purity"]);
-    assert!(!ok && said.contains("lock"), "a stale lock file is told: {said}");
+    assert!(!ok && said.contains("lock"), "a stale lock file is reported: {said}");
     assert_eq!(said.lines().count(), 1, "{said}");
 
     sandbox.write("house.toml", "targets = 3\n");

@@ -1,4 +1,4 @@
-//! Every pool against a model of plain sets, over whichever operations are drawn.
+//! Every pool against a model of plain sets, under random operations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ enum Operation {
 }
 use Operation::*;
 
-/// Allocations come twice as often, so that pools fill up.
+/// Allocations are twice as frequent, so that pools fill up.
 fn operation() -> impl Strategy<Value = Operation> {
     select(vec![Claim, Allocate, Allocate, Release, Quarantine, Lift, Reclaim])
 }
@@ -31,7 +31,7 @@ enum State {
     Quarantined,
 }
 
-/// What is not free; the rules of a change of state are the same for addresses and subnets.
+/// Items that are not free; state changes are the same for addresses and subnets.
 #[derive(Debug)]
 struct Model<T>(BTreeMap<T, State>);
 
@@ -52,7 +52,7 @@ impl<T: Ord + Copy> Model<T> {
         self.0.values().filter(|other| **other == state).count() as u128
     }
 
-    /// One of those that are not free, so that operations hit something; `other` if there is none.
+    /// An item that is not free; `other` if there is none.
     fn pick(&self, index: Index, other: T) -> T {
         if self.0.is_empty() { other } else { *index.get(&self.0.keys().copied().collect::<Vec<_>>()) }
     }
@@ -62,7 +62,7 @@ fn prefix(text: &str) -> Prefix {
     text.parse().expect("a prefix")
 }
 
-/// Subnets with few addresses, with some words of them, and with more than can be counted.
+/// Small, medium and huge subnets.
 fn subnet() -> impl Strategy<Value = Prefix> {
     let texts = [
         "10.128.2.0/32",
@@ -81,20 +81,20 @@ fn subnet() -> impl Strategy<Value = Prefix> {
     select(texts.map(prefix).to_vec())
 }
 
-/// Is the address at this offset one for pods?
+/// Whether pods may have the address at this offset.
 fn for_pods(subnet: Prefix, offset: u128) -> bool {
     let address = subnet.nth(offset);
     offset > 2 && address.is_some() && (subnet.is_ipv6() || address != Some(subnet.last()))
 }
 
-/// Next-fit, written down one address at a time.
+/// Next-fit, one address at a time.
 fn next_fit(subnet: Prefix, model: &Model<IpAddr>, behind: u128) -> Option<(u128, IpAddr)> {
     let offsets = (behind + 1..subnet.size()).chain(0..subnet.size().min(behind + 1));
     let pods = offsets.filter(|offset| for_pods(subnet, *offset));
     pods.filter_map(|offset| Some((offset, subnet.nth(offset)?))).find(|(_, address)| !model.0.contains_key(address))
 }
 
-/// Networks of the cluster, small enough to be counted out. The last entry has gaps between and order of its own.
+/// Cluster networks small enough to enumerate. The last entry has gaps and another order.
 fn clusters() -> impl Strategy<Value = Vec<ClusterCidr>> {
     let lists: [&[&str]; 5] = [
         &[],
@@ -107,7 +107,7 @@ fn clusters() -> impl Strategy<Value = Vec<ClusterCidr>> {
     select(parsed.to_vec())
 }
 
-/// A prefix in or around the networks: around a block of one of them, up to two bits shorter or longer.
+/// A prefix around a block of one of the networks, up to two bits shorter or longer.
 fn near(clusters: &[ClusterCidr], index: Index, at: usize, change: i8) -> Prefix {
     if clusters.is_empty() {
         return prefix("10.0.0.0/8");
@@ -125,7 +125,7 @@ fn overlapping(model: &Model<Prefix>, subnet: Prefix) -> Option<Prefix> {
 
 proptest! {
     #[test]
-    fn an_address_pool_does_what_its_model_does(
+    fn an_address_pool_matches_its_model(
         subnet in subnet(),
         operations in prop::collection::vec((operation(), any::<bool>(), any::<Index>(), 0u128..140), 0..300),
     ) {
@@ -140,7 +140,7 @@ proptest! {
         prop_assert_eq!(pool.capacity(), capacity);
 
         for (operation, known, index, offset) in operations {
-            // Sometimes past the end, sometimes from the end backwards.
+            // Sometimes past the end, sometimes counted from the end.
             let drawn = subnet.nth(offset).or_else(|| subnet.nth(subnet.size().checked_sub(offset % 7 + 1)?));
             let drawn = drawn.unwrap_or_else(|| "192.0.2.1".parse().expect("an address"));
             let address = if known { model.pick(index, drawn) } else { drawn };
@@ -190,7 +190,7 @@ proptest! {
             prop_assert_eq!(pool.quarantined(), model.count(State::Quarantined));
         }
 
-        // Exhaustion is exact: what is left comes, each once, and then nothing.
+        // Exhaustion is exact: every free address once, and then none.
         if capacity < 1 << 16 {
             let rest: Vec<IpAddr> = std::iter::from_fn(|| pool.allocate()).collect();
             prop_assert_eq!(rest.len() as u128, capacity - model.0.len() as u128);
@@ -199,7 +199,7 @@ proptest! {
     }
 
     #[test]
-    fn a_subnet_pool_does_what_its_model_does(
+    fn a_subnet_pool_matches_its_model(
         clusters in clusters(),
         operations in prop::collection::vec(
             (operation(), any::<bool>(), any::<Index>(), any::<usize>(), prop_oneof![4 => Just(0i8), 1 => -5i8..=2]),
@@ -257,14 +257,14 @@ proptest! {
             prop_assert_eq!(pool.quarantined(), model.count(State::Quarantined));
         }
 
-        // Exhaustion is exact: every block that is wholly free comes, in order, and then nothing.
+        // Exhaustion is exact: every free block in order, and then none.
         let rest: Vec<Prefix> = std::iter::from_fn(|| pool.allocate()).collect();
         let free: Vec<Prefix> = blocks.iter().copied().filter(|block| overlapping(&model, *block).is_none()).collect();
         prop_assert_eq!(rest, free);
     }
 
     #[test]
-    fn an_id_pool_does_what_its_model_does(
+    fn an_id_pool_matches_its_model(
         first in prop_oneof![0u32..100, Just(u32::MAX - 80)],
         length in 0u32..=80,
         operations in prop::collection::vec((select(vec![Claim, Allocate, Allocate, Release]), 0u32..90), 0..300),
@@ -309,7 +309,7 @@ proptest! {
     }
 
     #[test]
-    fn a_cluster_network_is_written_back_the_same_way(bits in any::<u32>(), length in 0u8..=29, more in 0u8..=29) {
+    fn cluster_networks_round_trip(bits in any::<u32>(), length in 0u8..=29, more in 0u8..=29) {
         let cidr = Prefix::containing(IpAddr::V4(bits.into()), length).expect("the length fits");
         let cluster = ClusterCidr { cidr, node_length: (length + more).min(29) };
         prop_assert_eq!(cluster.to_string().parse(), Ok(cluster));
@@ -324,7 +324,7 @@ proptest! {
     }
 
     #[test]
-    fn an_overlap_is_found_exactly_where_one_is(
+    fn overlaps_are_found_exactly(
         drawn in prop::collection::vec((any::<u32>(), 0u8..=12), 0..6),
     ) {
         let networks: Vec<(&str, Prefix)> = drawn

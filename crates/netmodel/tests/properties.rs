@@ -1,4 +1,4 @@
-//! What holds for every prefix, interface address and MAC, whichever are drawn.
+//! Properties of prefixes, interface addresses and MACs.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -23,7 +23,7 @@ fn prefix() -> impl Strategy<Value = Prefix> {
     interface().prop_map(InterfaceAddress::network)
 }
 
-/// Texts that look enough like addresses to get past the first check.
+/// Texts that resemble addresses enough to pass the first check.
 fn almost_an_address() -> impl Strategy<Value = String> {
     prop_oneof![".*", "[0-9a-f:./+ -]{0,40}", "[0-9]{1,3}(\\.[0-9]{1,3}){3}/[0-9+-]{0,4}", "[0-9a-f:]{2,20}/[0-9]{1,4}"]
 }
@@ -37,7 +37,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_panics_and_what_parses_is_written_back_the_same_way(text in almost_an_address()) {
+    fn no_text_panics_and_valid_text_round_trips(text in almost_an_address()) {
         if let Ok(prefix) = text.parse::<Prefix>() {
             prop_assert_eq!(prefix.to_string().parse(), Ok(prefix));
         }
@@ -85,7 +85,7 @@ proptest! {
             prop_assert_eq!(prefix.subnets(length).nth(n), Some(*subnet));
         }
         prop_assert_eq!(prefix.subnets(length).nth(subnets.len()), None);
-        // No two neighbours leave a gap: the sizes add up to the whole.
+        // There are no gaps: the sizes add up.
         let total = subnets.iter().fold(0u128, |sum, subnet| sum.saturating_add(subnet.size()));
         prop_assert_eq!(total, prefix.size());
     }

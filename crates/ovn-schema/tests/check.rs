@@ -1,4 +1,4 @@
-//! The check, against schemas made from the declarations with one thing taken away or changed.
+//! The schema check, against complete schemas with one element removed or changed.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use ovn_schema::{ColumnDeclaration, DATABASES, Database, Feature, Holds, Report,
 use ovsdb::datum::{Atom, Datum};
 use ovsdb::schema::{BaseType, ColumnSchema, ColumnType, DatabaseSchema, TableSchema};
 
-/// The smallest schema that has all that is declared.
+/// The smallest complete schema.
 fn complete(database: &Database) -> DatabaseSchema {
     let tables = database.tables().map(|table| {
         let mut columns: Vec<_> = table.columns.iter().map(column).collect();
@@ -42,7 +42,7 @@ fn remove(schema: &mut DatabaseSchema, table: &str, column: &str) {
     schema.tables.get_mut(table).expect("a declared table").columns.retain(|other| other.name != column);
 }
 
-/// All that a table or column and what is in it belong to.
+/// The features of a table and of these columns.
 fn features(table: &TableDeclaration, columns: &[ColumnDeclaration]) -> BTreeSet<Feature> {
     let of_column = |column: &ColumnDeclaration| {
         let own = column.feature.unwrap_or(table.feature);
@@ -56,7 +56,7 @@ fn off(report: &Report) -> BTreeSet<Feature> {
 }
 
 #[test]
-fn what_has_everything_has_every_feature() {
+fn a_complete_schema_enables_every_feature() {
     for database in &DATABASES {
         let report = database.check(&complete(database));
         assert_eq!((report.off.len(), report.require_core()), (0, Ok(())), "{report:?}");
@@ -65,7 +65,7 @@ fn what_has_everything_has_every_feature() {
 }
 
 #[test]
-fn every_column_and_table_switches_off_just_what_needs_it() {
+fn a_missing_column_disables_only_the_features_that_need_it() {
     for database in &DATABASES {
         for table in database.tables() {
             let mut schema = complete(database);
@@ -97,7 +97,7 @@ fn every_feature_is_needed_by_something() {
 }
 
 #[test]
-fn another_type_is_as_bad_as_none_and_says_both() {
+fn a_wrong_type_counts_as_missing_and_names_both_types() {
     let mut schema = complete(&northbound::DATABASE);
     change(&mut schema, "ACL", "tier", |tier| tier.kind.max = None);
     let report = northbound::DATABASE.check(&schema);
@@ -109,19 +109,19 @@ fn another_type_is_as_bad_as_none_and_says_both() {
 }
 
 #[test]
-fn a_word_that_is_not_allowed_switches_off_who_says_it() {
+fn a_disallowed_value_disables_the_feature_that_uses_it() {
     let mut schema = complete(&northbound::DATABASE);
     let words = ["allow", "allow-related", "drop", "reject"].map(|word| Atom::String(word.into()));
     change(&mut schema, "ACL", "action", |action| action.kind.key.choices = Some(Datum::set(words)));
     let report = northbound::DATABASE.check(&schema);
     assert_eq!(off(&report), [Feature::AclTiers].into());
     assert!(report.lines().next().unwrap().contains("ACL.action with the value \"pass\""));
-    // The column itself is as good as before.
+    // The column itself is still usable.
     assert!(report.columns_present("ACL").any(|column| column == "action"));
 }
 
 #[test]
-fn what_the_core_lacks_is_an_error_that_names_all_of_it() {
+fn missing_core_columns_are_an_error_that_names_all() {
     let mut schema = complete(&northbound::DATABASE);
     remove(&mut schema, "ACL", "match");
     schema.tables.remove("Address_Set");
@@ -134,14 +134,14 @@ fn what_the_core_lacks_is_an_error_that_names_all_of_it() {
 }
 
 #[test]
-fn another_database_is_an_error() {
+fn a_wrong_database_is_an_error() {
     let report = northbound::DATABASE.check(&complete(&open_vswitch::DATABASE));
     let message = report.require_core().unwrap_err().to_string();
     assert!(message.contains("OVN_Northbound") && message.contains("Open_vSwitch"), "{message}");
 }
 
 #[test]
-fn what_is_written_fits_the_server() {
+fn written_rows_fit_the_servers_schema() {
     let mut schema = complete(&northbound::DATABASE);
     remove(&mut schema, "ACL", "tier");
     schema.tables.remove("Static_MAC_Binding");
@@ -162,7 +162,7 @@ fn what_is_written_fits_the_server() {
 }
 
 #[test]
-fn what_others_tell_or_what_cannot_change_is_not_written() {
+fn read_only_and_immutable_columns_are_not_written() {
     let port = LogicalSwitchPort { name: "p".into(), up: Some(true), ..LogicalSwitchPort::default() };
     let report = northbound::DATABASE.check(&complete(&northbound::DATABASE));
     assert_eq!(report.insert_row(&port).unwrap(), ovsdb::transaction::Row::new().text("name", "p"));

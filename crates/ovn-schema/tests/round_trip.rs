@@ -1,4 +1,4 @@
-//! Every table: what the database holds becomes a row and the same again.
+//! Every table: values become a row and the same values again.
 
 use ovn_schema::northbound::{LogicalSwitchPort, Meter, Qos};
 use ovn_schema::{DATABASES, Database, Holds, Shape, TableDeclaration, TableRow};
@@ -38,7 +38,7 @@ fn rows(table: &TableDeclaration) -> BoxedStrategy<RowValues> {
     columns.prop_map(|columns| columns.into_iter().collect()).boxed()
 }
 
-/// What a column of this shape holds where nothing was said.
+/// The default value of a column of this shape.
 fn default(shape: Shape) -> Datum {
     match (shape.value, shape.holds) {
         (Some(_), _) => Datum::map([]),
@@ -48,7 +48,7 @@ fn default(shape: Shape) -> Datum {
 }
 
 #[test]
-fn every_table_reads_what_it_writes() {
+fn every_table_round_trips() {
     for table in DATABASES.iter().flat_map(Database::tables) {
         let mut runner = TestRunner::new(Config { cases: 64, failure_persistence: None, ..Config::default() });
         let outcome = runner.run(&rows(table), |values| {
@@ -67,10 +67,10 @@ fn every_table_reads_what_it_writes() {
 }
 
 #[test]
-fn every_table_refuses_what_has_another_shape() {
+fn every_table_rejects_values_of_another_shape() {
     for table in DATABASES.iter().flat_map(Database::tables) {
         for column in table.columns {
-            // A map of booleans is no column's value.
+            // No column is a map of booleans.
             let odd = Datum::map([(Atom::Boolean(true), Atom::Boolean(true))]);
             let error = (table.rewrite)(Uuid::ZERO, &Row::new().set(column.name, odd).0).unwrap_err();
             assert_eq!((error.table, error.column, error.expected), (table.name, column.name, column.shape));
@@ -79,7 +79,7 @@ fn every_table_refuses_what_has_another_shape() {
 }
 
 #[test]
-fn fields_are_the_columns_that_they_say() {
+fn fields_map_to_their_columns() {
     let port = LogicalSwitchPort {
         name: "default_web".into(),
         kind: "router".into(),

@@ -1,4 +1,4 @@
-//! The declarations against the schemas of real servers: those in the lab's node images.
+//! The declarations against the schemas in the lab's node images.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use ovsdb::schema::DatabaseSchema;
 const FILES: [&str; 3] =
     ["usr/share/ovn/ovn-nb.ovsschema", "usr/share/ovn/ovn-sb.ovsschema", "usr/share/openvswitch/vswitch.ovsschema"];
 
-/// The schemas of a node image, which is made if it is not there yet.
+/// The schemas of a node image, which is built if missing.
 fn schemas(suite: Suite) -> Vec<(Database, DatabaseSchema)> {
     let place = Place::from_environment().expect("the lab's folders");
     let image = lab::image::ensure(&place, suite, &Progress::silent()).expect("this test needs the lab's node image");
@@ -34,7 +34,7 @@ fn off(reports: &[Report]) -> Vec<Feature> {
 }
 
 #[test]
-fn debian_13_has_everything() {
+fn debian_13_supports_every_feature() {
     for report in check(Suite::Trixie) {
         assert_eq!(report.require_core(), Ok(()));
         assert_eq!(report.lines().collect::<Vec<_>>(), [""; 0]);
@@ -42,7 +42,7 @@ fn debian_13_has_everything() {
 }
 
 #[test]
-fn debian_12_has_the_core_and_lacks_what_came_later() {
+fn debian_12_supports_the_core_and_lacks_newer_features() {
     let reports = check(Suite::Bookworm);
     for report in &reports {
         assert_eq!(report.require_core(), Ok(()));
@@ -61,15 +61,15 @@ fn debian_12_has_the_core_and_lacks_what_came_later() {
 }
 
 #[test]
-fn a_default_here_is_a_default_there() {
-    // A sparse row relies on it, and so does reading what a server did not tell.
+fn declared_defaults_match_the_servers() {
+    // Sparse rows and partial updates rely on it.
     for (database, schema) in schemas(Suite::Trixie) {
         for table in database.tables() {
             let empty = (table.rewrite)(ovsdb::uuid::Uuid::ZERO, &ovsdb::operation::RowValues::new()).unwrap();
             assert!(empty.sparse.0.is_empty());
             for column in table.columns {
                 let kind = &schema.tables[table.name].column(column.name).unwrap().kind;
-                // A set that must have a member has no default of use: whoever writes it names one.
+                // A set with a minimum of one has no usable default.
                 let must_be_named = column.shape.holds == Holds::Many && kind.min == 1;
                 assert!(
                     must_be_named || kind.is_default(&empty.full.0[column.name]),
@@ -84,7 +84,7 @@ fn a_default_here_is_a_default_there() {
 }
 
 #[test]
-fn what_cannot_change_is_left_out_of_updates_by_the_servers_word() {
+fn immutable_columns_are_left_out_of_updates() {
     let (database, schema) = schemas(Suite::Trixie).pop().unwrap();
     let report = database.check(&schema);
     let bridge = ovn_schema::open_vswitch::Bridge { name: "br-ex".into(), ..Default::default() };
@@ -92,7 +92,7 @@ fn what_cannot_change_is_left_out_of_updates_by_the_servers_word() {
 }
 
 #[test]
-fn the_declared_northbound_schema_is_that_of_a_server() {
+fn the_declared_northbound_schema_matches_the_server() {
     let declared = ovn_schema::northbound::schema();
     let report = ovn_schema::northbound::DATABASE.check(&declared);
     assert_eq!(report.lines().collect::<Vec<_>>(), [""; 0]);

@@ -1,4 +1,4 @@
-//! A workspace of one's own to break: in a temporary folder, without sources worth the name, removed at the end.
+//! A temporary workspace with empty sources, removed at the end.
 
 #![allow(dead_code, reason = "each test file compiles its own copy of this module and uses a part of it")]
 
@@ -7,20 +7,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A workspace in a temporary folder.
+/// A workspace in a temporary directory.
 pub(crate) struct Sandbox {
     pub(crate) root: PathBuf,
 }
 
 impl Sandbox {
-    /// An empty folder.
+    /// An empty directory.
     pub(crate) fn empty() -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("house-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let root = std::env::temp_dir().join(name);
-        fs::create_dir_all(&root).expect("a temporary folder");
-        // Cargo answers with resolved paths, and the temporary folder may be a link.
-        Self { root: root.canonicalize().expect("the folder exists") }
+        fs::create_dir_all(&root).expect("a temporary directory");
+        // Cargo prints resolved paths, and the temporary directory may be a symbolic link.
+        Self { root: root.canonicalize().expect("the directory exists") }
     }
 
     /// Manifests, lock file and policy of the real workspace, with an empty source file for each target.
@@ -47,7 +47,7 @@ impl Sandbox {
 
     pub(crate) fn write(&self, file: &str, text: &str) {
         let path = self.root.join(file);
-        fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
+        fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
         fs::write(path, text).expect("a file");
     }
 
@@ -62,14 +62,14 @@ impl Sandbox {
         self.write(file, &text.replacen(heading, &format!("{heading}\n{line}"), 1));
     }
 
-    /// `house` insists on a lock file that fits; whoever changes a manifest brings it up to date, as here.
+    /// `house` requires a current lock file.
     pub(crate) fn refresh_lock_file(&self) {
-        // `cargo update --workspace` moves no version and downloads nothing.
+        // `cargo update --workspace` changes no versions and downloads nothing.
         let done = cargo(&self.root, &["update", "--workspace", "--offline"]);
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }
 
-    /// Runs `house` here: does it succeed, and what does it say?
+    /// Runs `house`; returns whether it succeeds, and its output.
     pub(crate) fn house(&self, arguments: &[&str]) -> (bool, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_house"));
         let done = command.args(arguments).current_dir(&self.root).output().expect("house runs");

@@ -1,4 +1,4 @@
-//! Calls, their errors, and who we are to the server.
+//! API calls, their errors, and credentials.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::common::{CONFIG_MAPS, PODS, cluster, config_map, connect, get, pod, post, run};
 
 #[test]
-fn calls_do_what_they_say_and_errors_are_told_apart() {
+fn calls_work_and_errors_are_classified() {
     let lab = cluster("calls");
     run(async {
         let api = connect(&lab).await;
@@ -24,7 +24,7 @@ fn calls_do_what_they_say_and_errors_are_told_apart() {
         assert!(matches!(&invalid, Err(ApiError::Invalid(words)) if words.contains("RFC 1123")), "{invalid:?}");
         assert!(matches!(api.get("not a path").await, Err(ApiError::Invalid(_))));
 
-        // A patch that names the object's uid is for that incarnation and no other.
+        // A patch with a UID applies only to that object.
         let patch = |uid: &str| json!({ "metadata": { "uid": uid }, "data": { "key": "1" } }).to_string().into_bytes();
         let wrong = api.patch(&path, Patch::Merge, patch("00000000-0000-0000-0000-000000000000")).await;
         assert!(matches!(wrong, Err(ApiError::Conflict(_))), "{wrong:?}");
@@ -44,7 +44,7 @@ fn calls_do_what_they_say_and_errors_are_told_apart() {
         api.patch(&path, Patch::Json, test.to_string().into_bytes()).await.unwrap();
         assert_eq!(get(&api, &path).await.unwrap()["data"]["key"], "2");
 
-        // The resourceVersion of the creation is old by now.
+        // The resourceVersion of the creation is stale.
         let stale = api.put(&path, made.to_string().into_bytes()).await;
         assert!(matches!(stale, Err(ApiError::Conflict(_))), "{stale:?}");
 
@@ -61,7 +61,7 @@ fn calls_do_what_they_say_and_errors_are_told_apart() {
 }
 
 #[test]
-fn many_calls_at_once_are_not_queued_and_a_server_that_stands_still_times_out() {
+fn concurrent_calls_are_not_queued_and_a_hung_server_times_out() {
     let lab = cluster("parallel");
     run(async {
         let api = connect(&lab).await;
@@ -105,7 +105,7 @@ fn kubeconfig_as(lab: &lab::Lab, user: &str) -> PathBuf {
 }
 
 #[test]
-fn credentials_of_every_kind_are_used() {
+fn all_kinds_of_credentials_work() {
     let lab = cluster("credentials");
     run(async {
         let nobody = kubeconfig_as(&lab, "{token: wrong}");
@@ -130,7 +130,7 @@ fn credentials_of_every_kind_are_used() {
         for user in [format!("{{token: {token}}}"), from_file, exec] {
             let path = kubeconfig_as(&lab, &user);
             let api = Api::from_kubeconfig(Some(&path), None).await.unwrap();
-            // Known to the server, and without rights.
+            // Authenticated, without permissions.
             let refused = api.get(CONFIG_MAPS).await;
             assert!(
                 matches!(&refused, Err(ApiError::Forbidden(words)) if words.contains("serviceaccount:default:default")),
@@ -141,7 +141,7 @@ fn credentials_of_every_kind_are_used() {
 }
 
 #[test]
-fn a_kubeconfig_that_cannot_be_used_is_named_with_a_remedy() {
+fn an_unusable_kubeconfig_is_named_with_a_remedy() {
     run(async {
         let folder = std::env::temp_dir().join(format!("kubernetes-config-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();

@@ -1,4 +1,4 @@
-//! A cluster, and patience with bounds.
+//! A cluster, and waits with limits.
 
 use std::time::Duration;
 
@@ -6,30 +6,30 @@ use kubernetes::{Api, ApiError};
 use lab::{Kubernetes, Lab, LabSpec};
 use serde_json::{Value, json};
 
-/// The longest that anything here may take; less than the lease that must not be what ends a wait.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
+/// Limit of every wait; shorter than the long Lease, whose expiry must not end a wait.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(40);
 
-/// A lab with Kubernetes only, and nothing that runs pods: they stay as the test makes them.
+/// A lab with Kubernetes only, without kubelets: pods stay as the test creates them.
 pub(crate) fn cluster(purpose: &str) -> Lab {
     Lab::start(LabSpec::for_test(purpose).unwrap().kubernetes(Kubernetes::default())).unwrap()
 }
 
-/// Runs on one thread, as the product does.
+/// Runs on a single-threaded runtime, as the product does.
 pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
 }
 
-/// As administrator.
+/// An API client as administrator.
 pub(crate) async fn connect(lab: &Lab) -> Api {
     Api::from_kubeconfig(lab.record().endpoints.kubeconfig.as_deref(), None).await.unwrap()
 }
 
-/// Waits for something, but not for ever.
+/// Awaits a future, at most [`TIMEOUT`].
 pub(crate) async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| panic!("waited {PATIENCE:?} in vain for {what}"))
+    tokio::time::timeout(TIMEOUT, work).await.unwrap_or_else(|_| panic!("no {what} within {TIMEOUT:?}"))
 }
 
-/// Asks until the answer is good; for what has no event.
+/// Polls an object until it meets a condition.
 pub(crate) async fn eventually(api: &Api, path: &str, what: &str, good: impl Fn(&Value) -> bool) -> Value {
     soon(what, async {
         loop {

@@ -1,4 +1,4 @@
-//! Events as users of the cluster see them.
+//! Events in a real API server.
 
 use kubernetes::{Note, ObjectReference, Recorder, Severity};
 use serde_json::Value;
@@ -22,7 +22,7 @@ fn note(pod: &Value) -> Note {
 }
 
 #[test]
-fn the_same_event_is_counted_by_one_recorder_and_by_the_next() {
+fn repeated_events_are_counted_across_restarts() {
     let lab = cluster("events");
     run(async {
         let api = connect(&lab).await;
@@ -43,7 +43,7 @@ fn the_same_event_is_counted_by_one_recorder_and_by_the_next() {
         let described = lab.kubectl(&["describe", "pod", "web"]).unwrap();
         assert!(described.contains("the subnet is used up") && described.contains("x2 over"), "{described}");
 
-        // A process that starts anew goes on counting; one that finds its Event expired makes it again.
+        // A new recorder continues the count; an expired Event is created again.
         drop(recorder);
         let recorder = Recorder::new(&api, "ovnkube-controller", "controller-0");
         recorder.record(note(&web));
@@ -53,7 +53,7 @@ fn the_same_event_is_counted_by_one_recorder_and_by_the_next() {
         recorder.record(note(&web));
         eventually(&api, events, "a new one", counts(1)).await;
 
-        // About the whole cluster, and about something in a namespace that is not there.
+        // A cluster-scoped object, and one in a missing namespace.
         let mut node = note(&web);
         node.object = ObjectReference { kind: "Node".into(), name: "n1".into(), ..ObjectReference::default() };
         node.reason = "NodeNote".into();

@@ -12,7 +12,7 @@ use crate::common::{cluster, connect, eventually, get, post, run, soon};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
 
-/// One whose lease is short, so that its end is awaited within a test.
+/// An elector with a short Lease whose expiry a test can await.
 fn elector(api: &Api, identity: &str) -> Elector {
     let usual = LeaseSettings::new("default", "leader", identity);
     let (duration, renew_deadline) = (Duration::from_secs(2), Duration::from_secs(1));
@@ -20,7 +20,7 @@ fn elector(api: &Api, identity: &str) -> Elector {
     Elector::new(api, LeaseSettings { duration, renew_deadline, retry_period, ..usual }).unwrap()
 }
 
-/// One whose lease runs out only long after the test gave up: what happens within the test is no expiry.
+/// An elector with a Lease that does not expire within the test.
 fn enduring(api: &Api, identity: &str) -> Elector {
     let usual = LeaseSettings::new("default", "leader", identity);
     let minute = Duration::from_secs(60);
@@ -33,7 +33,7 @@ async fn never() {
 }
 
 #[test]
-fn only_one_holds_and_its_release_hands_over_at_once() {
+fn a_released_lease_is_taken_over_at_once() {
     let lab = cluster("handover");
     run(async {
         let api = connect(&lab).await;
@@ -71,7 +71,7 @@ fn only_one_holds_and_its_release_hands_over_at_once() {
 }
 
 #[test]
-fn a_dead_holder_is_replaced_after_its_duration() {
+fn a_dead_holder_is_replaced_when_its_lease_expires() {
     let lab = cluster("dead-holder");
     run(async {
         let api = connect(&lab).await;
@@ -82,7 +82,7 @@ fn a_dead_holder_is_replaced_after_its_duration() {
         soon("the second", second.acquire()).await;
         let lease = get(&api, &format!("{LEASES}/leader")).await.unwrap();
         assert_eq!(lease["spec"]["holderIdentity"], "second");
-        // A container that restarts under its name has its lease back, without a transition.
+        // A restarted holder with the same identity gets its Lease back without a transition.
         drop(second);
         soon("the same again", enduring(&api, "second").acquire()).await;
         let lease = get(&api, &format!("{LEASES}/leader")).await.unwrap();
@@ -91,7 +91,7 @@ fn a_dead_holder_is_replaced_after_its_duration() {
 }
 
 #[test]
-fn of_many_there_is_never_more_than_one() {
+fn there_is_never_more_than_one_holder() {
     let lab = cluster("many-electors");
     run(async {
         let api = connect(&lab).await;
@@ -104,7 +104,7 @@ fn of_many_there_is_never_more_than_one() {
                 for _ in 0..3 {
                     elector.acquire().await;
                     holders.set(holders.get() + 1);
-                    assert_eq!(holders.get(), 1, "two hold the lease");
+                    assert_eq!(holders.get(), 1, "two holders");
                     let pause = tokio::time::sleep(Duration::from_millis(20));
                     assert_eq!(elector.hold(pause).await, LossReason::Stopped);
                     handovers.set(handovers.get() + 1);
@@ -119,7 +119,7 @@ fn of_many_there_is_never_more_than_one() {
 }
 
 #[test]
-fn a_lease_that_others_edit_is_lost_or_kept_as_they_edit_it() {
+fn an_edited_lease_is_lost_or_kept_accordingly() {
     let lab = cluster("edited");
     run(async {
         let api = connect(&lab).await;
@@ -129,7 +129,7 @@ fn a_lease_that_others_edit_is_lost_or_kept_as_they_edit_it() {
         };
         let mut me = enduring(&api, "me");
         soon("the lease", me.acquire()).await;
-        // What is none of the holder's business changes nothing, and stays.
+        // Unrelated edits are kept and change nothing.
         edit(json!({ "metadata": { "labels": { "edited": "yes" } }, "spec": { "leaseDurationSeconds": 7 } })).await;
         let kept = async {
             eventually(&api, &path, "a renewal", |lease| lease["spec"]["leaseDurationSeconds"] == 60).await;
@@ -143,14 +143,14 @@ fn a_lease_that_others_edit_is_lost_or_kept_as_they_edit_it() {
         me.release().await.unwrap();
         assert_eq!(get(&api, &path).await.unwrap()["spec"]["holderIdentity"], "a person");
 
-        // A Lease with nothing in it is free.
+        // An empty Lease is free.
         edit(json!({ "spec": null })).await;
         soon("an empty lease", me.acquire()).await;
         edit(json!({ "spec": { "holderIdentity": null } })).await;
         assert_eq!(soon("the loss", me.hold(never())).await, LossReason::Cleared);
         soon("the lease", me.acquire()).await;
         edit(json!({ "spec": { "renewTime": "2001-01-01T00:00:00.000000Z" } })).await;
-        assert_eq!(soon("the loss", me.hold(never())).await, LossReason::Twin);
+        assert_eq!(soon("the loss", me.hold(never())).await, LossReason::DuplicateIdentity);
         edit(json!({ "spec": { "holderIdentity": "" } })).await;
         soon("the lease", me.acquire()).await;
         api.delete(&path, Vec::new()).await.unwrap();
@@ -160,7 +160,7 @@ fn a_lease_that_others_edit_is_lost_or_kept_as_they_edit_it() {
 }
 
 #[test]
-fn a_holder_whose_server_is_away_stays_the_holder() {
+fn a_holder_keeps_the_lease_during_an_api_outage() {
     let lab = cluster("away");
     run(async {
         let api = connect(&lab).await;
@@ -170,7 +170,7 @@ fn a_holder_whose_server_is_away_stays_the_holder() {
         let mut renewals = me.renewals();
         let away = tokio::time::Instant::now();
         let back = async {
-            // Longer than the lease lasts; then one renewal, which nobody has to ask for.
+            // Longer than the Lease lasts; then it renews by itself.
             tokio::time::sleep_until(away + Duration::from_secs(3)).await;
             renewals.mark_unchanged();
             lab.restart("kube-apiserver").unwrap();
@@ -183,9 +183,9 @@ fn a_holder_whose_server_is_away_stays_the_holder() {
     });
 }
 
-/// The lease lasts for a minute, and its holder has left without a word: a witness who knows that shortens the wait.
+/// The Lease lasts a minute and its holder died: a liveness signal shortens the wait.
 #[test]
-fn a_holder_that_is_known_to_be_gone_is_replaced_before_its_lease_ends() {
+fn a_holder_known_to_be_dead_is_replaced_before_expiry() {
     let lab = cluster("witness");
     run(async {
         let api = connect(&lab).await;

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::common::{CONFIG_MAPS, PODS, cluster, config_map, connect, pod, post, run, soon};
 
-/// What these tests keep of an object.
+/// The parsed fields of an object.
 #[derive(Debug, Clone, PartialEq)]
 struct Fact {
     name: String,
@@ -35,7 +35,7 @@ fn fact(object: &str) -> Result<Fact, String> {
     if label == "bad" { Err("its label is bad".into()) } else { Ok(Fact { name, uid, label }) }
 }
 
-/// What a consumer knows, by uid: everything that the documentation of `Observed` asks of it.
+/// A consumer that follows the documentation of `Observed`; objects by UID.
 #[derive(Default)]
 struct Mirror {
     facts: BTreeMap<String, Fact>,
@@ -44,7 +44,7 @@ struct Mirror {
     troubles: Vec<String>,
     unreadable: Vec<String>,
     absent: bool,
-    /// Every (name, uid) whose deletion was told or concluded.
+    /// Objects that were deleted, or missing from a relist.
     gone: Vec<Fact>,
 }
 
@@ -62,11 +62,11 @@ impl Mirror {
                 let gone = std::mem::take(&mut self.marked);
                 self.gone.extend(gone.iter().filter_map(|uid| self.facts.remove(uid)));
             }
-            Observed::Unreadable { object, error } => {
+            Observed::Malformed { object, error } => {
                 self.marked.remove(&object.uid);
                 self.unreadable.push(format!("{object}: {error}"));
             }
-            Observed::Trouble(reason) => self.troubles.push(reason),
+            Observed::Failed(reason) => self.troubles.push(reason),
             Observed::Resumed => {}
             Observed::Absent => self.absent = true,
         }
@@ -89,7 +89,7 @@ impl Mirror {
 }
 
 #[test]
-fn pods_are_seen_as_they_come_change_and_go() {
+fn pod_creation_change_and_deletion_are_seen() {
     let lab = cluster("pods");
     run(async {
         let api = connect(&lab).await;
@@ -107,7 +107,7 @@ fn pods_are_seen_as_they_come_change_and_go() {
         mirror.until(&mut pods, "a bad one", |mirror| !mirror.unreadable.is_empty()).await;
         assert_eq!(mirror.unreadable, ["default/early: its label is bad"]);
 
-        // A successor of the same name is another object.
+        // A recreated object has another UID.
         let first = mirror.named("late").unwrap().uid.clone();
         let options = json!({ "gracePeriodSeconds": 0 }).to_string().into_bytes();
         api.delete(&format!("{PODS}/late"), options).await.unwrap();
@@ -121,7 +121,7 @@ fn pods_are_seen_as_they_come_change_and_go() {
 }
 
 #[test]
-fn nothing_is_lost_when_the_server_is_killed_under_a_watch() {
+fn no_event_is_lost_when_the_api_server_is_killed() {
     let lab = cluster("restarted");
     run(async {
         let api = connect(&lab).await;
@@ -133,14 +133,14 @@ fn nothing_is_lost_when_the_server_is_killed_under_a_watch() {
         let mut mirror = Mirror::default();
         mirror.until(&mut maps, "the list", |mirror| mirror.facts.len() == 2).await;
 
-        // This thread is the runtime's: until the deletion is done, the watch cannot have come back.
+        // The runtime has only this thread: the watch cannot reconnect before the deletion.
         lab.kill("kube-apiserver").unwrap();
         lab.restart("kube-apiserver").unwrap();
         lab.kubectl(&["delete", "configmap", "goes"]).unwrap();
         mirror.until(&mut maps, "the deletion", |mirror| mirror.named("goes").is_none()).await;
         assert!(mirror.named("stays").is_some());
 
-        // And once more with the trouble seen.
+        // Once more, with the failure observed.
         lab.kill("kube-apiserver").unwrap();
         mirror.until(&mut maps, "trouble", |mirror| !mirror.troubles.is_empty()).await;
         lab.restart("kube-apiserver").unwrap();
@@ -173,7 +173,7 @@ fn a_list_of_many_pages_is_complete() {
 }
 
 #[test]
-fn a_type_that_does_not_exist_is_absent_until_it_does() {
+fn a_missing_type_is_watched_once_it_exists() {
     let lab = cluster("absent");
     run(async {
         let api = connect(&lab).await;

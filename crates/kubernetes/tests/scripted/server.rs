@@ -1,4 +1,4 @@
-//! A server that answers one request after the other as its script says, and remembers what it was asked.
+//! A server that answers requests by a script, and records them.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// One answer.
-pub(crate) struct Answer {
+/// One scripted response.
+pub(crate) struct Response {
     status: u16,
     chunks: Vec<Vec<u8>>,
     end: End,
@@ -20,7 +20,7 @@ enum End {
     Staying,
 }
 
-impl Answer {
+impl Response {
     pub(crate) fn ok(body: &str) -> Self {
         Self::failing(200, body)
     }
@@ -33,25 +33,25 @@ impl Answer {
         Self { status: 200, chunks, end: End::Proper }
     }
 
-    /// The stream stays open.
+    /// Keeps the stream open.
     pub(crate) fn staying(self) -> Self {
         Self { end: End::Staying, ..self }
     }
 
-    /// The connection breaks instead of ending.
+    /// Breaks the connection instead of ending the stream.
     pub(crate) fn breaking(self) -> Self {
         Self { end: End::Broken, ..self }
     }
 }
 
-/// The server, until it is dropped.
+/// The running server; stops on drop.
 pub(crate) struct Server {
     asked: Arc<Mutex<Vec<String>>>,
     kubeconfig: PathBuf,
 }
 
 impl Server {
-    pub(crate) fn start(script: Vec<Answer>) -> Self {
+    pub(crate) fn start(script: Vec<Response>) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -96,7 +96,7 @@ impl Drop for Server {
 /// Serves one request; returns the connection if it is to stay open.
 fn serve(
     mut connection: TcpStream,
-    script: &mut impl Iterator<Item = Answer>,
+    script: &mut impl Iterator<Item = Response>,
     log: &Mutex<Vec<String>>,
 ) -> Option<TcpStream> {
     let mut lines = BufReader::new(connection.try_clone().ok()?).lines();
@@ -104,8 +104,8 @@ fn serve(
     let headers: Vec<String> = lines.map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
     assert!(headers.iter().any(|header| header.eq_ignore_ascii_case("authorization: Bearer t")), "{headers:?}");
     assert!(headers.iter().any(|header| header.to_lowercase().starts_with("user-agent: ovnkube/")), "{headers:?}");
-    // What comes after the script stays unanswered.
-    let answer = script.next().unwrap_or(Answer::stream(vec![]).staying());
+    // Requests after the script are not answered.
+    let answer = script.next().unwrap_or(Response::stream(vec![]).staying());
     log.lock().unwrap().push(request.trim_end_matches(" HTTP/1.1").to_owned());
     let head = format!("HTTP/1.1 {} X\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n", answer.status);
     connection.write_all(head.as_bytes()).ok()?;

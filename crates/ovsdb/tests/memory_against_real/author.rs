@@ -1,4 +1,4 @@
-//! Random transactions that mostly make sense.
+//! Random, mostly valid transactions.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use ovsdb::operation::{Condition, Function, Mutation, Mutator, Operation, RowVal
 use ovsdb::schema::{BaseType, ColumnSchema, ColumnType, DatabaseSchema};
 use ovsdb::uuid::Uuid;
 
-/// The lock that the client holds.
+/// The client's lock.
 pub(crate) const LOCK: &str = "mine";
 
-/// The identities that inserts choose; few, so that they meet again, also in another table.
+/// UUIDs of inserts; few, so that they conflict, also across tables.
 pub(crate) const POOL: std::ops::Range<u8> = 1..24;
 
 pub(crate) fn pooled(number: u8) -> Uuid {
@@ -38,17 +38,17 @@ impl Random {
     }
 }
 
-/// Writes transactions that mostly make sense.
+/// Generates random, mostly valid transactions.
 pub(crate) struct Author<'a> {
     random: &'a mut Random,
     schema: &'a DatabaseSchema,
     tables: &'a [&'static str],
     rows: BTreeMap<&'a str, Vec<(Uuid, RowValues)>>,
-    /// Rows of this transaction: table and identity.
+    /// Rows of this transaction: table and UUID.
     inserted: Vec<(&'a str, Atom)>,
     /// Rows that this transaction deletes.
     gone: Vec<(&'a str, Uuid)>,
-    /// One value of the next operation shall be wrong. Not more: which of two the server finds first is not said.
+    /// One value of the next operation shall be invalid. Only one: the server's order of checks is undefined.
     spoil: bool,
 }
 
@@ -63,8 +63,8 @@ impl<'a> Author<'a> {
 
     pub(crate) fn transaction(mut self) -> Vec<Operation> {
         let mut operations: Vec<Operation> = (0..1 + self.random.below(5)).map(|_| self.operation()).collect();
-        // Whether a row of Needy may lose its last reference to a thing is left to chance if both are touched: see
-        // `defect`. The in-memory database refuses it, so its changes do not show it.
+        // If both rows are touched, it is undefined whether a row of Needy may lose its last reference: see
+        // `defect`. The in-memory database rejects it.
         if operations.iter().any(|operation| operation.table() == Some("Needy")) {
             operations.retain(|operation| operation.name() != "delete" || operation.table() != Some("Thing"));
         }
@@ -73,7 +73,7 @@ impl<'a> Author<'a> {
 
     fn operation(&mut self) -> Operation {
         self.spoil = self.random.chance(3);
-        // The first tables are the ones where most happens.
+        // The first tables are used most.
         let place = self.random.below(self.tables.len()).min(self.random.below(self.tables.len()));
         let table = self.tables[place];
         let crowded = self.rows.get(table).map_or(0, Vec::len) > 5 + self.random.below(14);
@@ -150,7 +150,7 @@ impl<'a> Author<'a> {
         row
     }
 
-    /// Columns that refer to tables which no transaction fills stay as they are.
+    /// Without columns that refer to tables that no transaction fills.
     fn writable(&self, table: &str) -> Vec<&'a ColumnSchema> {
         let bases = |column: &'a ColumnSchema| [Some(&column.kind.key), column.kind.value.as_ref()];
         let known = |base: &BaseType| {
@@ -166,7 +166,7 @@ impl<'a> Author<'a> {
         if nobody && kind.min == 0 && self.random.chance(97) {
             return if kind.is_map() { Datum::map([]) } else { Datum::Empty };
         }
-        // Not too often, so that later columns of a row have their turn.
+        // Rarely, so that later columns of a row are reached.
         let spoilt = self.spoil && self.random.chance(15);
         let (least, most) = (usize::try_from(kind.min).unwrap(), kind.max.map_or(4, |max| max.min(4) as usize));
         let mut count = least + self.random.below(most - least + 1);
@@ -210,7 +210,7 @@ impl<'a> Author<'a> {
                 let short = ["", "a", "b", "c", "d", "é", "ff", "gg", "hh", "ii", "jj", "kk"];
                 let least = base.min_length.map_or(0, |_| 1);
                 let word = short[least + self.random.below(short.len() - least)];
-                // Few words, so that they meet; where there is room a few more, so that not all do.
+                // Few strings, so that they conflict; more where the type allows, so that not all do.
                 let more =
                     if base.max_length.is_none() { ["", "-x", "-y", "-z", "-w"][self.random.below(5)] } else { "" };
                 Atom::String(format!("{word}{more}").as_str().into())
@@ -219,7 +219,7 @@ impl<'a> Author<'a> {
         }
     }
 
-    /// The rows that a column may refer to, those of this transaction last.
+    /// The rows that a column may refer to; those of this transaction last.
     fn candidates(&self, base: &BaseType) -> Option<Vec<Atom>> {
         let table = base.refers_to.as_ref()?.table.as_str();
         let there = self.rows.get(table).into_iter().flatten().map(|(uuid, _)| Atom::Uuid(*uuid));
@@ -227,7 +227,7 @@ impl<'a> Author<'a> {
         Some(there.chain(fresh).collect())
     }
 
-    /// A row that the column may refer to; sometimes one that is not there, or not yet.
+    /// A row that the column may refer to; sometimes a missing or later one.
     fn identity(&mut self, base: &BaseType) -> Atom {
         let Some(candidates) = self.candidates(base) else { return Atom::Uuid(pooled(POOL.start)) };
         match (self.random.below(100), candidates.last()) {
@@ -262,7 +262,7 @@ impl<'a> Author<'a> {
         } else if column.kind.is_scalar() || matches!(function, Function::Equal | Function::NotEqual) {
             self.datum(&column.kind)
         } else {
-            // Parts of a value are compared, of which there may be fewer or, to be excluded, more.
+            // includes and excludes compare subsets.
             let max = if function == Function::Excludes { None } else { column.kind.max };
             self.datum(&ColumnType { min: 0, max, ..column.kind.clone() })
         };
@@ -298,7 +298,7 @@ impl<'a> Author<'a> {
 
     fn mutate(&mut self, table: &str) -> Operation {
         let mutations: Vec<Mutation> = (0..1 + self.random.below(3)).map(|_| self.mutation(table)).collect();
-        // Of several rows, which one fails first is not said.
+        // Which of several rows fails first is undefined.
         let computes = mutations.iter().any(|one| !matches!(one.mutator, Mutator::Insert | Mutator::Delete));
         let conditions = match self.rows.get(table) {
             Some(rows) if computes => vec![Condition::uuid(self.random.pick(rows).0)],
@@ -318,7 +318,7 @@ impl<'a> Author<'a> {
             let compute = [Mutator::Add, Mutator::Subtract, Mutator::Multiply, Mutator::Divide, Mutator::Modulo];
             let mutator = self.random.pick(&compute);
             let operand = match self.random.below(20) {
-                // A negative number times zero ends the real server.
+                // A negative number times zero crashes the real server.
                 0..2 if mutator != Mutator::Multiply => Atom::Integer(0),
                 2..4 => Atom::Integer(self.random.pick(&[i64::MAX, i64::MIN, i64::MAX / 2, 4_000_000_000])),
                 4 => Atom::Real(self.random.pick(&[0.5, 1e308])),

@@ -1,12 +1,12 @@
-//! Defects of the real server that transactions have to stay clear of.
+//! Defects of the real server that transactions must avoid.
 //!
-//! Open vSwitch 3.5 (not 3.1) looks once at each row of a transaction for weak references to rows that went, in the
-//! order of a hash table. A row that it has looked at before it comes to the row that went keeps its reference to
-//! nobody. So whether a transaction that touches a row and deletes what that row refers to weakly, or deletes two rows
-//! that it refers to, leaves such a reference is a matter of chance. What the in-memory database does (the reference
-//! goes, as RFC 7047 has it) is then not always what the server does.
+//! Open vSwitch 3.5 (not 3.1) checks each row of a transaction once for weak references to deleted rows, in the
+//! order of a hash table. A row that is checked before the deleted row keeps its dangling
+//! reference. So if a transaction touches a row and deletes a row that it refers to weakly, or deletes two rows
+//! that it refers to, the result is undefined. The in-memory database removes the reference,
+//! as RFC 7047 requires.
 //!
-//! It calculates with numbers too small for its own reader of JSON: who sends one back to it loses the connection.
+//! It computes numbers too small for its own JSON parser: a client that sends one back loses the connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,11 +22,11 @@ type RowId = (String, Uuid);
 /// What a transaction does to weak references.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum WeakReferences {
-    /// It deletes no row that another refers to.
+    /// No referenced row is deleted.
     Untouched,
-    /// It does, and all servers remove the references.
+    /// Referenced rows are deleted, and all servers remove the references.
     Removed,
-    /// It does, and what the server makes of them is a matter of chance.
+    /// Referenced rows are deleted, and the server's result is undefined.
     LeftToChance,
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn assess(
         }
         outcome = WeakReferences::Removed;
         let changed = changes.iter().find(|change| (&change.table, change.uuid) == (&id.0, id.1));
-        // Touched by itself, by a reference that comes or goes, or perhaps by a row that came and went meanwhile.
+        // Touched itself, by an added or removed reference, or by a row inserted and deleted meanwhile.
         let by_itself = changed.and_then(|change| change.after.as_ref()).is_some_and(|after| {
             let weak = |column: &String| is_weak(schema, &id.0, column);
             row.iter()
@@ -63,7 +63,7 @@ pub(crate) fn assess(
         };
         let by_reference =
             changes.iter().any(|change| held(&change.before, &change.table) != held(&change.after, &change.table));
-        // What a condition hits may be as before in the end: a reference to nobody that comes goes again.
+        // A matched row may be unchanged at the end: a new dangling reference is removed again.
         let by_condition = operations.iter().any(|operation| match operation {
             Operation::Update { table, .. } | Operation::Mutate { table, .. } => *table == id.0,
             _ => false,
@@ -76,8 +76,8 @@ pub(crate) fn assess(
     outcome
 }
 
-/// Whether a number comes about that the server could not be told again.
-pub(crate) fn unspeakable(changes: &[RowChange]) -> bool {
+/// Whether a result contains a number that the server cannot parse.
+pub(crate) fn has_unparsable_number(changes: &[RowChange]) -> bool {
     let rows = changes.iter().filter_map(|change| change.after.as_ref());
     let mut atoms = rows.flat_map(|row| row.values()).flat_map(Datum::atoms);
     atoms.any(|atom| matches!(atom, Atom::Real(real) if real.is_subnormal()))

@@ -1,7 +1,7 @@
-//! What the client does when all is well.
+//! The client without faults.
 
 use lab::Databases;
-use ovsdb::client::{CallError, Client, CommitError, Committer, Config, Fate, SequenceCell, TableMonitor};
+use ovsdb::client::{CallError, Client, CommitError, Committer, Config, Resolution, SequenceCell, TableMonitor};
 use ovsdb::datum::{Atom, Datum};
 use ovsdb::operation::{Condition, Function, Mutation, Mutator};
 use ovsdb::replica::Snapshot;
@@ -9,12 +9,12 @@ use ovsdb::transaction::{Row, Transaction};
 use ovsdb::uuid::Uuid;
 
 use crate::common::{
-    PATIENCE, add_switch, await_replica, await_status, config, connect, count_switches, databases, has_switch,
+    TIMEOUT, add_switch, await_replica, await_status, config, connect, count_switches, databases, has_switch,
     next_changes, see_switch,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_replica_follows_transactions_of_ours_and_of_others() {
+async fn the_replica_follows_own_and_foreign_transactions() {
     let lab = databases("follow", Databases::Standalone);
     lab.nbctl(&["ls-add", "before"]).unwrap();
     let client = connect(config(&lab)).await;
@@ -42,24 +42,26 @@ async fn the_replica_follows_transactions_of_ours_and_of_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_operation_names_its_owner_and_a_rehearsal_changes_nothing() {
+async fn a_rejected_operation_names_its_owner_and_a_dry_run_changes_nothing() {
     let lab = databases("refuse", Databases::Standalone);
     let client = connect(config(&lab)).await;
     let mut transaction = Transaction::new();
     transaction.owned_by("node n1").insert("Logical_Switch", Row::new().text("name", "good"));
     transaction.owned_by("node n2").insert("Logical_Switch", Row::new().set("name", Atom::Integer(1)));
-    let Err(CallError::Refused(refusal)) = client.transact(&transaction).await else { panic!("it was accepted") };
-    assert_eq!((refusal.place, refusal.owner.as_deref()), (Some(1), Some("node n2")));
+    let Err(CallError::Refused(refusal)) = client.transact(&transaction).await else {
+        panic!("the operation was accepted")
+    };
+    assert_eq!((refusal.position, refusal.owner.as_deref()), (Some(1), Some("node n2")));
     let rest = transaction.without("node n2");
     assert!(client.dry_run(&rest).await.unwrap().inserted(0).is_some());
     client.transact(&rest).await.unwrap();
     see_switch(&client, "good").await;
-    // The rehearsal left nothing: there is one, not two.
+    // The dry run wrote nothing: there is one switch, not two.
     assert_eq!(count_switches(&client.snapshot(), "good"), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mutations_waits_selects_comments_and_aborts() {
+async fn all_kinds_of_operations_work() {
     let lab = databases("operations", Databases::Standalone);
     let client = connect(config(&lab)).await;
     let uuid = Uuid::from_bytes([7; 16]);
@@ -80,8 +82,8 @@ async fn mutations_waits_selects_comments_and_aborts() {
     let wrong = Datum::map([(Atom::String("k".into()), Atom::String("v".into()))]);
     guarded.require("Logical_Switch", uuid, vec![Condition::new("external_ids", Function::Includes, wrong)]);
     guarded.delete("Logical_Switch", vec![Condition::uuid(uuid)]);
-    let Err(CallError::Refused(refusal)) = client.transact(&guarded).await else { panic!("the guard let it pass") };
-    assert_eq!((refusal.place, refusal.error.error.as_str()), (Some(0), "timed out"));
+    let Err(CallError::Refused(refusal)) = client.transact(&guarded).await else { panic!("the wait did not fail") };
+    assert_eq!((refusal.position, refusal.error.error.as_str()), (Some(0), "timed out"));
 
     let mut aborted = add_switch("never");
     aborted.abort();
@@ -90,7 +92,7 @@ async fn mutations_waits_selects_comments_and_aborts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn conditions_change_at_run_time() {
+async fn monitor_conditions_change_at_run_time() {
     let lab = databases("conditions", Databases::Standalone);
     lab.nbctl(&["ls-add", "blue", "--", "ls-add", "red"]).unwrap();
     let mut config = config(&lab);
@@ -106,7 +108,7 @@ async fn conditions_change_at_run_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn locks_are_held_by_one() {
+async fn a_lock_has_one_holder() {
     let lab = databases("locks", Databases::Standalone);
     let (one, two) = (connect(config(&lab)).await, connect(config(&lab)).await);
     assert!(one.lock("leader").await.unwrap());
@@ -117,10 +119,10 @@ async fn locks_are_held_by_one() {
     one.transact(&asserted).await.unwrap();
     one.unlock("leader").await.unwrap();
     let mut status = two.status();
-    tokio::time::timeout(PATIENCE, status.wait_for(|status| status.locks == ["leader"])).await.unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, status.wait_for(|status| status.locks == ["leader"])).await.unwrap().unwrap();
     one.steal("leader").await.unwrap();
-    tokio::time::timeout(PATIENCE, status.wait_for(|status| status.locks.is_empty())).await.unwrap().unwrap();
-    // A lock belongs to a session; after the server's restart one of the two has it again.
+    tokio::time::timeout(TIMEOUT, status.wait_for(|status| status.locks.is_empty())).await.unwrap().unwrap();
+    // A lock belongs to a session; after the server's restart one of the two gets it again.
     drop(two);
     lab.kill("nb").unwrap();
     lab.restart("nb").unwrap();
@@ -129,7 +131,7 @@ async fn locks_are_held_by_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_server_does_not_have_is_reported_and_the_rest_works() {
+async fn missing_columns_are_reported_and_the_rest_works() {
     let lab = databases("missing", Databases::Standalone);
     let mut config = config(&lab).monitor(TableMonitor::new("Flux_Capacitor"));
     config.tables[0].columns.as_mut().unwrap().push("gigawatts".into());
@@ -142,27 +144,29 @@ async fn what_the_server_does_not_have_is_reported_and_the_rest_works() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_writer_takes_over_and_the_first_cannot_write() {
+async fn a_takeover_fences_the_former_writer() {
     let lab = databases("writers", Databases::Standalone);
     let client = connect(config(&lab)).await;
     let cell = cell(&client);
-    let mut first = Committer::take_over(client.clone(), cell.clone(), "first", PATIENCE).await.unwrap();
-    let committed = first.commit(&add_switch("one"), PATIENCE).await.unwrap();
+    let mut first = Committer::take_over(client.clone(), cell.clone(), "first", TIMEOUT).await.unwrap();
+    let committed = first.commit(&add_switch("one"), TIMEOUT).await.unwrap();
     assert!(committed.outcome.unwrap().inserted(0).is_some());
-    let mut second = Committer::take_over(client.clone(), cell, "second", PATIENCE).await.unwrap();
-    second.commit(&add_switch("two"), PATIENCE).await.unwrap();
-    assert!(matches!(first.commit(&add_switch("three"), PATIENCE).await, Err(CommitError::Deposed { .. })));
-    // A refused transaction spoils nothing.
+    let mut second = Committer::take_over(client.clone(), cell, "second", TIMEOUT).await.unwrap();
+    second.commit(&add_switch("two"), TIMEOUT).await.unwrap();
+    assert!(matches!(first.commit(&add_switch("three"), TIMEOUT).await, Err(CommitError::Fenced { .. })));
+    // A rejected transaction does not affect later ones.
     let mut bad = Transaction::new();
     bad.owned_by("bad").insert("Logical_Switch", Row::new().set("name", Atom::Integer(1)));
-    let Err(CommitError::Refused(refusal)) = second.commit(&bad, PATIENCE).await else { panic!("it was accepted") };
-    assert_eq!((refusal.place, refusal.owner.as_deref()), (Some(0), Some("bad")));
-    second.commit(&add_switch("four"), PATIENCE).await.unwrap();
+    let Err(CommitError::Refused(refusal)) = second.commit(&bad, TIMEOUT).await else {
+        panic!("the operation was accepted")
+    };
+    assert_eq!((refusal.position, refusal.owner.as_deref()), (Some(0), Some("bad")));
+    second.commit(&add_switch("four"), TIMEOUT).await.unwrap();
     let switches = lab.nbctl(&["ls-list"]).unwrap();
     assert!(switches.contains("four") && !switches.contains("three"), "{switches}");
 }
 
-/// The sequence's place: a key of NB_Global's one row.
+/// A sequence cell in NB_Global's row.
 pub(crate) fn cell(client: &Client) -> SequenceCell {
     let snapshot = client.snapshot();
     let uuid = snapshot.table("NB_Global").unwrap().iter().next().unwrap().uuid;
@@ -170,7 +174,7 @@ pub(crate) fn cell(client: &Client) -> SequenceCell {
 }
 
 #[tokio::test]
-async fn without_a_server_calls_say_that_nothing_was_sent() {
+async fn without_a_server_calls_fail_as_not_sent() {
     let mut config = Config::new(vec!["unix:/nowhere/db.sock".parse().unwrap()], "OVN_Northbound");
     config.call_timeout = std::time::Duration::from_millis(300);
     let client = Client::start(config);
@@ -179,7 +183,7 @@ async fn without_a_server_calls_say_that_nothing_was_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_servers_own_database_can_be_followed_like_any_other() {
+async fn the_server_database_can_be_monitored() {
     let lab = databases("server", Databases::Standalone);
     let remotes = config(&lab).remotes;
     let client = connect(Config::new(remotes, "_Server").monitor(TableMonitor::new("Database"))).await;
@@ -189,35 +193,35 @@ async fn the_servers_own_database_can_be_followed_like_any_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_commit_that_was_given_up_is_settled_before_the_next() {
+async fn an_abandoned_commit_is_resolved_before_the_next() {
     let lab = databases("given-up", Databases::Standalone);
     let mut settings = config(&lab);
-    settings.probe_interval = PATIENCE;
+    settings.probe_interval = TIMEOUT;
     let client = connect(settings).await;
-    let mut committer = Committer::take_over(client.clone(), cell(&client), "w", PATIENCE).await.unwrap();
+    let mut committer = Committer::take_over(client.clone(), cell(&client), "w", TIMEOUT).await.unwrap();
     for round in 0..5 {
         let (x, y) = (format!("x{round}"), format!("y{round}"));
         let paused = lab.pause("nb").unwrap();
-        // Sent, and the caller gives up: the server will carry it out when it goes on.
+        // The request is sent and the caller gives up: the paused server commits it later.
         let first = add_switch(&x);
         let moment = std::time::Duration::from_millis(100);
-        assert!(tokio::time::timeout(moment, committer.commit(&first, PATIENCE)).await.is_err());
+        assert!(tokio::time::timeout(moment, committer.commit(&first, TIMEOUT)).await.is_err());
         paused.resume().unwrap();
-        assert!(matches!(committer.commit(&add_switch(&y), PATIENCE).await, Err(CommitError::InDoubt)));
-        let fate = committer.settle(PATIENCE).await.unwrap().unwrap();
+        assert!(matches!(committer.commit(&add_switch(&y), TIMEOUT).await, Err(CommitError::InDoubt)));
+        let resolution = committer.resolve(TIMEOUT).await.unwrap().unwrap();
         assert!(!committer.in_doubt());
-        committer.commit(&add_switch(&y), PATIENCE).await.unwrap();
+        committer.commit(&add_switch(&y), TIMEOUT).await.unwrap();
         let switches = lab.nbctl(&["--bare", "--columns=name", "list", "logical_switch"]).unwrap();
         let count = |name: &str| switches.lines().filter(|line| *line == name).count();
-        assert_eq!((count(&x), count(&y)), (usize::from(fate == Fate::Happened), 1), "{fate:?}");
+        assert_eq!((count(&x), count(&y)), (usize::from(resolution == Resolution::Committed), 1), "{resolution:?}");
     }
     let nowhere = SequenceCell { uuid: Uuid::from_bytes([9; 16]), ..cell(&client) };
-    let error = Committer::take_over(client, nowhere, "w2", PATIENCE).await.unwrap_err();
+    let error = Committer::take_over(client, nowhere, "w2", TIMEOUT).await.unwrap_err();
     assert!(matches!(error, CommitError::NoCell { .. }), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_condition_does_not_open_the_whole_table() {
+async fn a_rejected_condition_does_not_open_the_whole_table() {
     let lab = databases("refused", Databases::Standalone);
     lab.nbctl(&["ls-add", "blue", "--", "ls-add", "red"]).unwrap();
     let mut settings = config(&lab);

@@ -1,5 +1,5 @@
-//! Servers of a cluster that must not be believed, and one whose updates overtake its own answer. Real ones cannot be
-//! made to show it at will. Each test was seen to fail with its protection taken out.
+//! Fake servers that lag, belong to another cluster, or send an update before the monitor reply. Each test was
+//! shown to fail without its check.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -9,18 +9,18 @@ use std::sync::{Arc, Mutex};
 use ovsdb::client::{Client, Config, TableMonitor};
 use serde_json::{Value, json};
 
-use crate::common::{PATIENCE, await_status, for_each_message};
+use crate::common::{TIMEOUT, await_status, for_each_message};
 
 const ROW: &str = "36bef046-7da7-43a5-905a-c17899216fcb";
 
-/// What a fake says of itself.
+/// The state that a fake server reports.
 #[derive(Clone)]
 struct Role {
     cluster: &'static str,
     index: i64,
-    /// The name of its one row.
+    /// The name of its only row.
     name: &'static str,
-    /// Whether its row comes as an update before the answer to the monitor request, which is empty then.
+    /// Whether its row is sent as an update before the then empty monitor reply.
     early: bool,
 }
 
@@ -49,7 +49,7 @@ impl Impostor {
         Self { port, closed, clients }
     }
 
-    /// Dies: those who are connected see it, and nobody gets in any more.
+    /// Closes all connections and the listener.
     fn die(&self) {
         self.closed.store(true, Ordering::SeqCst);
         for client in self.clients.lock().unwrap().drain(..) {
@@ -71,7 +71,7 @@ fn answers(request: &Value, role: &Role) -> Vec<Value> {
     let transaction = "00000000-0000-0000-0000-000000000007";
     let mut messages = Vec::new();
     let result = match request["method"].as_str().unwrap_or_default() {
-        // Of `_Server`: how this one stands in its cluster.
+        // `_Server`: its state in the cluster.
         "monitor_cond" => json!({"Database": {ROW: {"initial": {
             "name": "Fake", "model": "clustered", "connected": true, "leader": true,
             "cid": ["uuid", role.cluster], "index": role.index}}}}),
@@ -105,7 +105,7 @@ fn names(client: &Client) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_behind_or_of_another_cluster_is_not_believed() {
+async fn a_lagging_or_foreign_server_is_refused() {
     for (role, word) in [
         (Role { cluster: OURS, index: 5, name: "old", early: false }, "behind"),
         (Role { cluster: OTHERS, index: 20, name: "foreign", early: false }, "another cluster"),
@@ -113,7 +113,7 @@ async fn a_server_that_is_behind_or_of_another_cluster_is_not_believed() {
         let good = Impostor::start(Role { cluster: OURS, index: 10, name: "new", early: false });
         let bad = Impostor::start(role);
         let client = start(&[&good, &bad]);
-        client.connected(PATIENCE).await.unwrap();
+        client.connected(TIMEOUT).await.unwrap();
         assert_eq!(names(&client), ["new"]);
         good.die();
         await_status(&client, |status| status.last_error.as_ref().is_some_and(|error| error.contains(word))).await;
@@ -123,9 +123,9 @@ async fn a_server_that_is_behind_or_of_another_cluster_is_not_believed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_update_that_overtakes_the_answer_is_kept() {
+async fn an_update_before_the_monitor_reply_is_kept() {
     let server = Impostor::start(Role { cluster: OURS, index: 1, name: "early", early: true });
     let client = start(&[&server]);
-    client.connected(PATIENCE).await.unwrap();
+    client.connected(TIMEOUT).await.unwrap();
     assert_eq!(names(&client), ["early"]);
 }

@@ -1,4 +1,4 @@
-//! A man in the middle: passes whole messages both ways and does what a test tells it to.
+//! A proxy that relays whole messages in both directions and manipulates them.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -14,15 +14,15 @@ use crate::common::{
 
 type Upstreams = Arc<Mutex<Vec<UnixStream>>>;
 
-/// Listens on loopback and passes everything on to a real server.
-struct Middleman {
+/// Relays between loopback and a real server.
+struct Proxy {
     port: u16,
     upstreams: Upstreams,
-    /// What answers are swallowed: those that contain this.
+    /// Replies that contain this text are dropped.
     swallow: Arc<Mutex<Option<String>>>,
 }
 
-impl Middleman {
+impl Proxy {
     fn start(server: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -48,7 +48,7 @@ impl Middleman {
         Self { port, upstreams, swallow }
     }
 
-    /// Says something to the server in the client's name; its answer does not reach the client.
+    /// Sends a request to the server in the client's name; its reply is dropped.
     fn inject(&self, text: &str, answer: &str) {
         *self.swallow.lock().unwrap() = Some(answer.to_owned());
         let mut upstreams = self.upstreams.lock().unwrap();
@@ -56,7 +56,7 @@ impl Middleman {
     }
 }
 
-/// Passes whole messages on, as `change` wants them; what it makes nothing of is swallowed.
+/// Relays whole messages as `change` returns them; `None` drops the message.
 fn pass(from: impl Read, mut to: impl Write, change: impl Fn(String) -> Option<String>) {
     for_each_message(from, |message| {
         let changed = change(String::from_utf8_lossy(&message).into_owned());
@@ -65,10 +65,10 @@ fn pass(from: impl Read, mut to: impl Write, change: impl Fn(String) -> Option<S
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_monitor_that_the_server_silently_dropped_is_noticed_and_made_good() {
+async fn a_silently_dropped_monitor_is_detected_and_rebuilt() {
     let lab = databases("dropped", Databases::Standalone);
     let server = lab.record().endpoints.northbound.unwrap();
-    let middleman = Middleman::start(&server);
+    let middleman = Proxy::start(&server);
     let mut settings = config(&lab);
     settings.remotes = vec![format!("tcp:127.0.0.1:{}", middleman.port).parse().unwrap()];
     settings.audit_interval = std::time::Duration::from_millis(500);
@@ -76,15 +76,15 @@ async fn a_monitor_that_the_server_silently_dropped_is_noticed_and_made_good() {
     let sessions = client.status().borrow().sessions;
     middleman.inject(r#"{"id":"evil","method":"monitor_cancel","params":["replica"]}"#, r#""evil""#);
     lab.nbctl(&["ls-add", "unseen"]).unwrap();
-    // Without the audit this would never be seen: the server answers every probe.
+    // Only the monitor audit detects it: the server answers every probe.
     see_switch(&client, "unseen").await;
     let status = await_status(&client, |status| status.connected && status.sessions > sessions).await;
     assert!(status.last_error.unwrap().contains("no longer knows our monitor"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_of_the_old_kind_is_understood() {
-    // What the server offers is tried from the newest down: here the newer methods never answer with success.
+async fn older_monitor_methods_are_supported() {
+    // The client tries methods from the newest down; here the newer ones fail.
     let lab = databases("old", Databases::Standalone);
     let server = lab.record().endpoints.northbound.unwrap();
     for hidden in ["monitor_cond_since", "monitor_cond"] {
@@ -108,7 +108,7 @@ async fn a_server_of_the_old_kind_is_understood() {
     }
 }
 
-/// A server that does not know a method and what came after it: the method's name is garbled on its way.
+/// A server that does not support a method and newer ones: the proxy garbles the method's name.
 fn downgrade(server: &str, hidden: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -117,7 +117,7 @@ fn downgrade(server: &str, hidden: &'static str) -> u16 {
         for client in listener.incoming().flatten() {
             let server = UnixStream::connect(&path).unwrap();
             let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-            // `monitor_cond` is the beginning of `monitor_cond_since` as well: both are hidden then.
+            // `monitor_cond` is a prefix of `monitor_cond_since`: both are hidden.
             let method = format!("\"method\":\"{hidden}");
             std::thread::spawn(move || pass(from, to, |text| Some(text.replace(&method, "\"method\":\"garbled_"))));
             std::thread::spawn(move || pass(server, client, Some));

@@ -1,4 +1,4 @@
-//! Three raft members, and what happens to them.
+//! The client against three raft members under faults.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::common::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_leader_and_then_a_follower_are_killed() {
+async fn the_client_survives_a_killed_leader_and_follower() {
     let lab = databases("kill", Databases::Raft);
     let (client, leader) = connect_to_leader(&lab, config(&lab)).await;
     write_switch(&client, "before").await;
@@ -28,26 +28,26 @@ async fn the_leader_and_then_a_follower_are_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_stands_still_is_noticed() {
+async fn a_hung_leader_is_detected() {
     let lab = databases("stop", Databases::Raft);
     let (client, leader) = connect_to_leader(&lab, config(&lab)).await;
     let paused = lab.pause(&leader).unwrap();
     let why = await_status(&client, |status| !status.connected).await.last_error.unwrap();
-    assert!(why.contains("said nothing") && why.contains(&machine_of(&leader)), "{why}");
+    assert!(why.contains("no data from the server") && why.contains(&machine_of(&leader)), "{why}");
     write_switch(&client, "meanwhile").await;
     paused.resume().unwrap();
     see_switch(&client, "meanwhile").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_is_cut_off_is_left() {
+async fn the_client_leaves_a_partitioned_leader() {
     let lab = databases("cut", Databases::Raft);
     let client = connect(config(&lab)).await;
     let leader = await_leader(&lab);
     let alone = machine_of(&leader);
     let others = ["db-1", "db-2", "db-3"].into_iter().filter(|name| *name != alone);
     let cuts: Vec<_> = others.map(|other| lab.partition(&alone, other).unwrap()).collect();
-    // The old leader is still reachable for us, but it steps down: its word in `_Server` is what moves us.
+    // The old leader is still reachable, but it steps down: its `_Server` state makes the client leave.
     write_switch(&client, "meanwhile").await;
     see_switch(&client, "meanwhile").await;
     assert!(cuts.iter().map(|cut| cut.dropped().unwrap()).sum::<u64>() > 0);
@@ -58,7 +58,7 @@ async fn a_leader_that_is_cut_off_is_left() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn leadership_is_handed_on_by_a_snapshot_and_by_request() {
+async fn leadership_transfers_lose_nothing() {
     let lab = databases("transfer", Databases::Raft);
     let client = connect(config(&lab)).await;
     write_switch(&client, "one").await;
@@ -75,18 +75,18 @@ async fn leadership_is_handed_on_by_a_snapshot_and_by_request() {
         let mut command = vec!["ovn-appctl", "-t", &socket];
         command.extend_from_slice(words);
         machine.run(&command).unwrap();
-        // Whoever leads afterwards: it is a non-event for those who write and read.
+        // Reads and writes work with any leader.
         let name = format!("round-{round}");
         write_switch(&client, &name).await;
         see_switch(&client, &name).await;
     }
-    // And no change was seen that was none.
+    // No spurious changes were seen.
     let seen = changes.take().map_or(0, |batch| batch.changes.iter().filter(|change| change.after.is_none()).count());
     assert_eq!(seen, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_members_die_and_come_back() {
+async fn the_client_recovers_when_all_members_restart() {
     let lab = databases("quorum", Databases::Raft);
     let client = connect(config(&lab)).await;
     write_switch(&client, "before").await;
@@ -95,8 +95,8 @@ async fn all_members_die_and_come_back() {
     }
     await_status(&client, |status| !status.connected).await;
     let error = client.transact_within(&add_switch("lost"), Duration::from_secs(1)).await.unwrap_err();
-    assert!(error.to_string().contains("nothing") || error.to_string().contains("no server"), "{error}");
-    // What was known is still there to be read.
+    assert!(error.to_string().contains("no data") || error.to_string().contains("no server"), "{error}");
+    // The replica is still readable.
     assert!(has_switch(&client.snapshot(), "before"));
     for member in ["nb-1", "nb-2", "nb-3"] {
         lab.restart(member).unwrap();
@@ -104,7 +104,7 @@ async fn all_members_die_and_come_back() {
     write_switch(&client, "after").await;
     see_switch(&client, "after").await;
     assert!(has_switch(&client.snapshot(), "before"));
-    // Their files are lost as well: what is there now is another cluster, with nothing in it.
+    // Their files are lost: there is a new, empty cluster.
     lab.recreate_database(Database::Northbound).unwrap();
     let status = await_status(&client, |status| status.connected && status.replacements > 0).await;
     assert_eq!(status.replacements, 1);
@@ -114,7 +114,7 @@ async fn all_members_die_and_come_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_standalone_server_restarts_and_only_true_changes_are_seen() {
+async fn after_a_standalone_restart_only_real_changes_are_seen() {
     let lab = databases("restart", Databases::Standalone);
     for name in ["a", "b", "c"] {
         lab.nbctl(&["ls-add", name]).unwrap();
@@ -126,7 +126,7 @@ async fn a_standalone_server_restarts_and_only_true_changes_are_seen() {
     lab.restart("nb").unwrap();
     lab.nbctl(&["ls-del", "a", "--", "ls-add", "d"]).unwrap();
     see_switch(&client, "d").await;
-    // A standalone server has no history: it sent everything again, and we see the two that changed.
+    // A standalone server has no history and sends a full dump; only the two changes are seen.
     let mut seen = Vec::new();
     while seen.len() < 2 {
         let batch = next_changes(&mut changes).await;
@@ -138,7 +138,7 @@ async fn a_standalone_server_restarts_and_only_true_changes_are_seen() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_schema_is_converted_while_we_are_connected() {
+async fn a_schema_conversion_while_connected_is_followed() {
     let lab = databases("convert", Databases::Raft);
     lab.nbctl(&["ls-add", "kept"]).unwrap();
     let mut config = config(&lab);
@@ -170,7 +170,7 @@ async fn the_schema_is_converted_while_we_are_connected() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_follower_that_lags_never_takes_the_replica_back() {
+async fn a_lagging_follower_never_rolls_the_replica_back() {
     let lab = databases("lag", Databases::Raft);
     let mut settings = config(&lab);
     settings.leader_only = false;
@@ -181,7 +181,7 @@ async fn a_follower_that_lags_never_takes_the_replica_back() {
         .filter(|other| *other != machine_of(follower))
         .map(|other| lab.partition(&machine_of(follower), other).unwrap())
         .collect();
-    // The follower is first in the list, so that it would be taken if it were let.
+    // The follower is first in the list, so that the client tries it first.
     let place = settings.remotes.iter().position(|remote| remote.to_string().contains(&machine_of(follower))).unwrap();
     let ahead = connect(config(&lab)).await;
     for round in 0..20 {
@@ -190,12 +190,12 @@ async fn a_follower_that_lags_never_takes_the_replica_back() {
     settings.remotes.swap(0, place);
     let client = connect(settings).await;
     see_switch(&client, "r19").await;
-    // A new client may have tried the lagging one first, but cannot have seen this from it.
+    // A new client may have tried the lagging member, but cannot have got this row from it.
     let serving = await_status(&client, |status| status.connected).await.remote.unwrap();
     assert!(!serving.contains(&machine_of(follower)), "{serving}");
     let mut changes = client.subscribe();
     next_changes(&mut changes).await;
-    // The one that serves us dies: the lagging one must not be believed before it has caught up.
+    // The connected member dies: the lagging one must not be used before it has caught up.
     let dies = ["nb-1", "nb-2", "nb-3"].into_iter().find(|member| serving.contains(&machine_of(member))).unwrap();
     let sessions = client.status().borrow().sessions;
     lab.kill(dies).unwrap();
@@ -205,11 +205,11 @@ async fn a_follower_that_lags_never_takes_the_replica_back() {
     await_status(&client, |status| status.connected && status.sessions > sessions).await;
     assert!(has_switch(&client.snapshot(), "r19"));
     let gone = changes.take().map_or(0, |batch| batch.changes.iter().filter(|change| change.after.is_none()).count());
-    assert_eq!(gone, 0, "rows went backwards");
+    assert_eq!(gone, 0, "the replica was rolled back");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn conditions_that_change_while_nobody_listens_are_not_forgotten() {
+async fn conditions_changed_while_disconnected_are_applied() {
     let lab = databases("offline", Databases::Raft);
     lab.nbctl(&["ls-add", "blue", "--", "ls-add", "red"]).unwrap();
     let mut settings = config(&lab);
@@ -218,7 +218,7 @@ async fn conditions_that_change_while_nobody_listens_are_not_forgotten() {
     assert!(has_switch(&client.snapshot(), "blue") && !has_switch(&client.snapshot(), "red"));
     lab.kill(&leader).unwrap();
     await_status(&client, |status| !status.connected).await;
-    // The next server knows our last transaction, and would tell only what has changed since: nothing.
+    // The next server knows the last transaction ID, and would send no changes.
     client.set_conditions("Logical_Switch", Some(vec![Condition::equals("name", "red")])).await.unwrap();
     see_switch(&client, "red").await;
     assert!(!has_switch(&client.snapshot(), "blue"));

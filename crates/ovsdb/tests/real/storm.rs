@@ -1,55 +1,55 @@
-//! Ten thousand writes with a fault every few hundred: none lost that was acknowledged, none doubled.
+//! Ten thousand writes with a fault every few hundred: no acknowledged write is lost or duplicated.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use lab::{Databases, Lab};
-use ovsdb::client::{Client, CommitError, Committer, Fate};
+use ovsdb::client::{Client, CommitError, Committer, Resolution};
 use ovsdb::datum::Atom;
 use ovsdb::operation::{Condition, Mutation, Mutator};
 use ovsdb::replica::Snapshot;
 use ovsdb::transaction::{Row, Transaction};
 
 use crate::basics::cell;
-use crate::common::{AGAIN, PATIENCE, await_leader, await_replica, config, connect, databases, machine_of};
+use crate::common::{AGAIN, TIMEOUT, await_leader, await_replica, config, connect, databases, machine_of};
 
 const WRITES: usize = 10_000;
 const BATCH: usize = 20;
 const FAULT_EVERY: usize = 400;
-/// Short, so that some commits end in doubt and have to be settled.
+/// Short, so that some commits end in doubt and must be resolved.
 const LIMIT: Duration = Duration::from_millis(700);
-/// For a batch, with all its tries: far more than an election takes.
+/// For a batch with all retries; far longer than an election.
 const BATCH_LIMIT: Duration = Duration::from_secs(120);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_writes_under_faults() {
+async fn ten_thousand_writes_under_faults_happen_exactly_once() {
     let lab = databases("storm", Databases::Raft);
     let client = connect(config(&lab)).await;
-    let mut committer = Committer::take_over(client.clone(), cell(&client), "storm", PATIENCE).await.unwrap();
+    let mut committer = Committer::take_over(client.clone(), cell(&client), "storm", TIMEOUT).await.unwrap();
     let began_at: i64 = lab.nbctl(&["get", "NB_Global", ".", "nb_cfg"]).unwrap().trim().parse().unwrap();
     let mut faults: BTreeMap<&str, u32> = BTreeMap::new();
     let (mut resent, mut doubts) = (0, 0);
     for first in (0..WRITES).step_by(BATCH) {
         let down = if first % FAULT_EVERY == FAULT_EVERY / 2 {
-            Some(break_something(&lab, first / FAULT_EVERY, &mut faults))
+            Some(inject_fault(&lab, first / FAULT_EVERY, &mut faults))
         } else {
             None
         };
         let mut batch = Transaction::new();
         for write in first..first + BATCH {
-            // Inserts without an identity of their own: were one sent twice, it would be there twice.
+            // Inserts without UUIDs: one sent twice would exist twice.
             batch.insert("Logical_Switch", Row::new().text("name", &format!("w{write}")));
         }
         if first > 0 {
-            // And a deletion of one of the last batch, which must not come back.
+            // A deletion of a row of the previous batch, which must not reappear.
             batch.delete("Logical_Switch", vec![Condition::equals("name", &format!("w{}", first - 1))]);
         }
-        // A mutation that is carried out twice shows in the sum.
+        // A mutation applied twice shows in the sum.
         let one_more = Mutation::new("nb_cfg", Mutator::Add, Atom::Integer(1));
         batch.mutate("NB_Global", vec![], vec![one_more]);
         let deadline = Instant::now() + BATCH_LIMIT;
         let again = async |error: &CommitError| {
-            assert!(Instant::now() < deadline, "write {first} is not through after {BATCH_LIMIT:?}: {error}");
+            assert!(Instant::now() < deadline, "write {first} failed for {BATCH_LIMIT:?}: {error}");
             tokio::time::sleep(AGAIN).await;
         };
         loop {
@@ -59,17 +59,17 @@ async fn ten_thousand_writes_under_faults() {
                     break;
                 }
                 Err(error @ CommitError::Call(_)) => again(&error).await,
-                Err(error @ CommitError::Unsettled(_)) => {
+                Err(error @ CommitError::Unresolved(_)) => {
                     again(&error).await;
                     doubts += 1;
-                    let fate = loop {
-                        match committer.settle(LIMIT).await {
-                            Ok(fate) => break fate,
-                            Err(error @ (CommitError::Unsettled(_) | CommitError::Call(_))) => again(&error).await,
+                    let resolution = loop {
+                        match committer.resolve(LIMIT).await {
+                            Ok(resolution) => break resolution,
+                            Err(error @ (CommitError::Unresolved(_) | CommitError::Call(_))) => again(&error).await,
                             Err(error) => panic!("write {first}: {error}"),
                         }
                     };
-                    if fate == Some(Fate::Happened) {
+                    if resolution == Some(Resolution::Committed) {
                         break;
                     }
                 }
@@ -84,13 +84,13 @@ async fn ten_thousand_writes_under_faults() {
     assert!(faults.len() >= 4 && faults.values().sum::<u32>() >= 20, "{faults:?}");
     verify(&lab, &client).await;
     let sum: i64 = lab.nbctl(&["get", "NB_Global", ".", "nb_cfg"]).unwrap().trim().parse().unwrap();
-    assert_eq!(sum, began_at + i64::try_from(WRITES / BATCH).unwrap(), "a mutation was lost or doubled");
+    assert_eq!(sum, began_at + i64::try_from(WRITES / BATCH).unwrap(), "a mutation was lost or duplicated");
 }
 
 type Heal = Box<dyn FnOnce(&Lab)>;
 
-/// One fault after another; returns how it is undone.
-fn break_something(lab: &Lab, turn: usize, faults: &mut BTreeMap<&'static str, u32>) -> Heal {
+/// Injects the next fault; returns how to undo it.
+fn inject_fault(lab: &Lab, turn: usize, faults: &mut BTreeMap<&'static str, u32>) -> Heal {
     let leader = await_leader(lab);
     let follower = ["nb-1", "nb-2", "nb-3"].into_iter().find(|member| *member != leader).unwrap().to_owned();
     let (kind, heal): (&'static str, Heal) = match turn % 5 {
@@ -135,7 +135,7 @@ async fn verify(lab: &Lab, client: &Client) {
     let listing = lab.nbctl(&["--bare", "--columns=name", "list", "logical_switch"]).unwrap();
     let mut found: Vec<String> = listing.lines().filter(|line| !line.is_empty()).map(String::from).collect();
     found.sort();
-    assert_eq!(found.len(), expected.len(), "lost or doubled");
+    assert_eq!(found.len(), expected.len(), "writes were lost or duplicated");
     assert_eq!(found, expected);
     let replica = |snapshot: &Snapshot| {
         let mut names: Vec<String> =

@@ -1,4 +1,4 @@
-//! TLS: who is let in, and which servers are believed.
+//! TLS: authentication of clients and servers.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use lab::{Databases, Lab, LabSpec, Ovn};
 use ovsdb::client::{Client, Config, Remote, TableMonitor, TlsFiles};
 
-use crate::common::{PATIENCE, await_status, see_switch, write_switch};
+use crate::common::{TIMEOUT, await_status, see_switch, write_switch};
 
 struct Secure {
     lab: Lab,
@@ -18,12 +18,12 @@ fn secure(purpose: &str) -> Secure {
     let ovn = Ovn { databases: Databases::Standalone, tls: true, ..Ovn::default() };
     let lab = Lab::start(LabSpec::for_test(purpose).unwrap().ovn(ovn)).unwrap();
     let pki = lab::place::Place::from_environment().unwrap().lab(lab.name()).join("pki/ovn");
-    // The server is in the lab's network; a relay brings it to this host's loopback.
+    // A relay makes the lab's server reachable on this host's loopback.
     let remote = lab.record().endpoints.northbound_remote.unwrap();
     let target = remote.trim_start_matches("ssl:").parse().unwrap();
     let relay = lab::relay::Relay::start(lab.machine("control").unwrap(), target, None).unwrap();
     let remote = format!("ssl:127.0.0.1:{}", relay.address().port()).parse().unwrap();
-    // It ends with the test's process.
+    // It ends with the test process.
     std::mem::forget(relay);
     Secure { lab, pki, remote }
 }
@@ -42,7 +42,7 @@ impl Secure {
         let mut config = Config::new(vec![self.remote.clone()], "OVN_Northbound")
             .monitor(TableMonitor::new("Logical_Switch").columns(&["name"]).index(&["name"]));
         config.tls = Some(files);
-        config.backoff.most = Duration::from_millis(300);
+        config.backoff.longest = Duration::from_millis(300);
         Client::start(config)
     }
 
@@ -50,21 +50,21 @@ impl Secure {
         let client = self.client(files);
         let mut status = client.status();
         let refused = status.wait_for(|status| status.last_error.is_some());
-        let status = tokio::time::timeout(PATIENCE, refused).await.unwrap().unwrap().clone();
+        let status = tokio::time::timeout(TIMEOUT, refused).await.unwrap().unwrap().clone();
         assert_eq!(status.sessions, 0);
         status.last_error.unwrap()
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_right_certificates_work_and_others_are_refused_with_the_reason() {
+async fn wrong_certificates_are_rejected_with_the_reason() {
     let secure = secure("tls");
     let client = secure.client(secure.files(false));
-    client.connected(PATIENCE).await.unwrap();
+    client.connected(TIMEOUT).await.unwrap();
     write_switch(&client, "secure").await;
     see_switch(&client, "secure").await;
 
-    // The server's certificate is for the control machine, not for loopback: only who asks for the name minds.
+    // The server's certificate is not for loopback: only host name verification fails.
     let wrong_name = secure.refusal(secure.files(true)).await;
     assert!(wrong_name.contains("not valid for name") || wrong_name.contains("NotValidForName"), "{wrong_name}");
 
@@ -85,9 +85,9 @@ async fn the_right_certificates_work_and_others_are_refused_with_the_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_expired_certificate_of_the_server_is_refused() {
+async fn an_expired_server_certificate_is_rejected() {
     let secure = secure("expired");
-    // The same authority, but what the server shows has run out: a server of our own with such a certificate.
+    // A second server with an expired certificate of the same CA.
     let authority = lab::pki::Authority::create(&secure.pki.join("late"), "late").unwrap();
     let identity = authority.issue_expired("late", "ovn").unwrap();
     let control = secure.lab.machine("control").unwrap();
@@ -98,7 +98,7 @@ async fn an_expired_certificate_of_the_server_is_refused() {
         format!("--ca-cert={}", path(&secure.pki.join("ca.crt"))),
     ];
     control.run(&["ovsdb-tool", "create", "/tmp/late.db", "/usr/share/ovn/ovn-nb.ovsschema"]).unwrap();
-    // A server that stops before it is a daemon would keep our pipes open, and we would wait for their end for ever.
+    // A server that hangs before it daemonizes would keep the pipes open for ever.
     let apart = r#""$@" >/run/late.out 2>&1 || { cat /run/late.out >&2; exit 1; }"#;
     let mut words = vec![
         "sh",
@@ -134,14 +134,14 @@ async fn renewed_certificates_are_used_without_a_restart() {
     let files = TlsFiles { certificate: own.join("c"), private_key: own.join("k"), ..secure.files(false) };
     let client = secure.client(files);
     await_status(&client, |status| status.last_error.is_some()).await;
-    // Now the files appear: the next try reads them.
+    // The files appear: the next attempt reads them.
     std::fs::copy(secure.pki.join("ovn.key"), own.join("k")).unwrap();
     std::fs::copy(secure.pki.join("ovn.crt"), own.join("c")).unwrap();
-    client.connected(PATIENCE).await.unwrap();
+    client.connected(TIMEOUT).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_host_name_is_told_to_the_server_and_an_address_is_not() {
+async fn sni_is_sent_for_host_names_only() {
     use tokio::io::AsyncReadExt;
     let folder = std::env::temp_dir().join(format!("ovsdb-sni-{}", std::process::id()));
     let authority = lab::pki::Authority::create(&folder, "sni").unwrap();
@@ -163,8 +163,8 @@ async fn a_host_name_is_told_to_the_server_and_an_address_is_not() {
             let length = stream.read(&mut hello).await.unwrap();
             hello[..length].to_vec()
         };
-        let hello = tokio::time::timeout(PATIENCE, hello).await.expect("the client says nothing");
-        // The name stands in the clear in the first message: a router goes by it.
+        let hello = tokio::time::timeout(TIMEOUT, hello).await.expect("the client sends nothing");
+        // SNI is unencrypted in the ClientHello: routers use it.
         assert_eq!(hello.windows(host.len()).any(|part| part == host.as_bytes()), told, "{host}");
     }
     let _ = std::fs::remove_dir_all(folder);

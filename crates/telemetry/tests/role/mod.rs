@@ -1,4 +1,4 @@
-//! A child process that runs a role, and a minimal way to ask it over HTTP.
+//! A child process that runs a role, and a minimal HTTP client.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -11,14 +11,14 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
-/// Longer than any test of a role; only what is broken waits for it.
+/// Limit of every wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Makes the child a role, and says where it listens.
+/// Makes the child a role; the value is its listen address.
 pub(crate) const ADDRESS: &str = "TELEMETRY_TEST_ADDRESS";
-/// The child's grace period.
+/// Sets the child's grace period.
 pub(crate) const GRACE_MILLIS: &str = "TELEMETRY_TEST_GRACE_MILLIS";
-/// Set when the child shall log for people.
+/// Makes the child log in human-readable format.
 pub(crate) const HUMAN: &str = "TELEMETRY_TEST_HUMAN";
 
 pub(crate) struct Role {
@@ -27,7 +27,7 @@ pub(crate) struct Role {
     watchdog: Option<Watchdog>,
 }
 
-/// Kills a role that does not end: whoever waits for its words or its answers finds their end then, and fails.
+/// Kills a hung role, so that reads from it end and the test fails.
 struct Watchdog {
     leash: Sender<()>,
     thread: JoinHandle<()>,
@@ -45,7 +45,7 @@ impl Watchdog {
         Self { leash, thread }
     }
 
-    /// It has nobody to kill when this returns.
+    /// It kills nothing after this returns.
     fn stop(self) {
         drop(self.leash);
         let _ = self.thread.join();
@@ -73,7 +73,7 @@ impl Role {
         Pid::from_raw(i32::try_from(self.child.id()).expect("a process id"))
     }
 
-    /// The log lines up to and with the first that contains `text`.
+    /// The log lines up to and including the first that contains `text`.
     pub(crate) fn lines_until(&mut self, text: &str) -> Vec<String> {
         let mut lines = Vec::new();
         loop {
@@ -92,7 +92,7 @@ impl Role {
         self.lines_until(text).pop().expect("at least one line")
     }
 
-    /// The line that says what started, as JSON.
+    /// The `started` log line as JSON.
     pub(crate) fn started(&mut self) -> serde_json::Value {
         serde_json::from_str(&self.line_with("started")).expect("a line of JSON")
     }
@@ -111,7 +111,7 @@ impl Role {
     }
 
     pub(crate) fn exit_code(&mut self) -> Option<i32> {
-        // Its number is kept until the watchdog is gone: it might be another's afterwards.
+        // Do not reap the child before the watchdog ends: its PID could be reused.
         waitid(Id::Pid(self.id()), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).expect("our own child");
         self.watchdog.take().expect("this is asked once").stop();
         self.child.wait().expect("our own child").code()
@@ -120,7 +120,7 @@ impl Role {
 
 impl Drop for Role {
     fn drop(&mut self) {
-        // A test that failed half way leaves no process behind.
+        // A failed test leaves no process behind.
         let _ = self.child.kill();
         if let Some(watchdog) = self.watchdog.take() {
             watchdog.stop();
@@ -139,7 +139,7 @@ impl Open {
     pub(crate) fn put(address: &str, path: &str, body: &str) -> Self {
         let mut stream = TcpStream::connect(address).expect("the role listens");
         let (first, last) = body.split_at(body.len() - 1);
-        // `Expect` lets us know that the handler has the request: it asks for the body.
+        // With `Expect` the interim response shows that the handler has the request.
         write!(
             stream,
             "PUT {path} HTTP/1.1\r\nHost: role\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: {}\r\n\r\n",
@@ -147,7 +147,7 @@ impl Open {
         )
         .expect("the role reads");
         let mut go_on = [0; 25];
-        stream.read_exact(&mut go_on).expect("an interim answer");
+        stream.read_exact(&mut go_on).expect("an interim response");
         assert_eq!(&go_on, b"HTTP/1.1 100 Continue\r\n\r\n");
         stream.write_all(first.as_bytes()).expect("the role reads");
         Self { stream, last_byte: last.to_owned() }
@@ -172,7 +172,7 @@ pub(crate) fn request(address: &str, method: &str, path: &str, body: &str) -> (u
 
 fn answer(mut stream: TcpStream) -> (u16, String) {
     let mut text = String::new();
-    stream.read_to_string(&mut text).expect("an answer in UTF-8");
+    stream.read_to_string(&mut text).expect("a response in UTF-8");
     let status = text.split(' ').nth(1).and_then(|code| code.parse().ok());
     let (_, body) = text.split_once("\r\n\r\n").expect("headers and a body");
     (status.expect("a status"), body.to_owned())
