@@ -45,8 +45,8 @@ impl PortRange {
         }
         starts.sort_unstable();
         starts.dedup();
-        let last = |place: usize| starts.get(place + 1).map_or(u16::MAX, |next: &u16| next - 1);
-        starts.iter().enumerate().map(|(place, first)| Self { protocol, first: *first, last: last(place) }).collect()
+        let last = |index: usize| starts.get(index + 1).map_or(u16::MAX, |next: &u16| next - 1);
+        starts.iter().enumerate().map(|(index, first)| Self { protocol, first: *first, last: last(index) }).collect()
     }
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Outcome {
 /// The object and field that decide.
 type Decisive<'a> = (&'a str, &'a str);
 /// Labels, the numbers of both sides' parts, and whether the packets do not arrive.
-type Apart<'a> = (Vec<&'a str>, [usize; 2], bool);
+type GroupKey<'a> = (Vec<&'a str>, [usize; 2], bool);
 
 impl Outcome {
     /// Object and field of the last step, without its text, which names addresses.
@@ -81,23 +81,23 @@ impl Outcome {
 }
 
 /// The evaluation of all packets of a question.
-pub(super) fn combine(found: &[Outcome]) -> Evaluation {
-    let verdict = match (found.iter().any(|one| one.yes), found.iter().all(|one| one.yes)) {
+pub(super) fn combine(outcomes: &[Outcome]) -> Evaluation {
+    let verdict = match (outcomes.iter().any(|one| one.yes), outcomes.iter().all(|one| one.yes)) {
         (true, true) => Verdict::Yes,
         (true, false) => Verdict::Partial,
         (false, _) => Verdict::No,
     };
     if verdict != Verdict::Partial {
-        return Evaluation { verdict, chain: together(found.iter()), cases: Vec::new() };
+        return Evaluation { verdict, chain: merge_chains(outcomes.iter()), cases: Vec::new() };
     }
-    let common = found.iter().map(|one| common(&found[0].chain, &one.chain)).min().unwrap_or(0);
-    let cases = groups(found).into_iter().map(|group| {
-        let what = group.what();
-        let mut chain = together(group.found.into_iter());
+    let common = outcomes.iter().map(|one| common(&outcomes[0].chain, &one.chain)).min().unwrap_or(0);
+    let cases = groups(outcomes).into_iter().map(|group| {
+        let what = group.description();
+        let mut chain = merge_chains(group.outcomes.into_iter());
         chain.drain(..common.min(chain.len()));
         Case { what, yes: group.yes, chain }
     });
-    Evaluation { verdict, cases: cases.collect(), chain: found[0].chain[..common].to_vec() }
+    Evaluation { verdict, cases: cases.collect(), chain: outcomes[0].chain[..common].to_vec() }
 }
 
 /// The length of the common beginning of two chains.
@@ -106,12 +106,12 @@ fn common(one: &[Step], two: &[Step]) -> usize {
 }
 
 /// All steps, each once. Of parts of a network that the same field decides, only the first is shown.
-fn together<'a>(found: impl Iterator<Item = &'a Outcome>) -> Vec<Step> {
+fn merge_chains<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Vec<Step> {
     let mut shown: HashMap<(bool, Decisive<'_>), (usize, usize)> = HashMap::new();
     let mut known: HashSet<&Step> = HashSet::new();
     let mut chain: Vec<Step> = Vec::new();
     let mut left_out: HashSet<&Step> = HashSet::new();
-    for one in found {
+    for one in outcomes {
         if *shown.entry((one.yes, one.decisive())).or_insert(one.parts()) == one.parts() {
             chain.extend(one.chain.iter().filter(|step| known.insert(*step)).cloned());
         } else {
@@ -137,11 +137,11 @@ struct Group<'a> {
     yes: bool,
     /// Deciding fields of all its packets.
     decisive: BTreeSet<Decisive<'a>>,
-    found: Vec<&'a Outcome>,
+    outcomes: Vec<&'a Outcome>,
 }
 
 impl Group<'_> {
-    fn what(&self) -> String {
+    fn description(&self) -> String {
         let ranges = |word: &str, parts: &[&Rc<Ranges>]| {
             (!parts.is_empty()).then(|| format!("{word} {}", Ranges::shown(parts.iter().map(|part| &***part))))
         };
@@ -152,30 +152,30 @@ impl Group<'_> {
 }
 
 /// As few groups as have one result each. Parts of networks are in one group if the same field decides them.
-fn groups(found: &[Outcome]) -> Vec<Group<'_>> {
-    let chosen = dimensions(found);
-    let mut apart: BTreeMap<Apart<'_>, Vec<&Outcome>> = BTreeMap::new();
-    for one in found {
+fn groups(outcomes: &[Outcome]) -> Vec<Group<'_>> {
+    let chosen = dimensions(outcomes);
+    let mut grouped: BTreeMap<GroupKey<'_>, Vec<&Outcome>> = BTreeMap::new();
+    for one in outcomes {
         let labels = (FAMILY..=TARGET).filter(|of| chosen[*of]).filter_map(|of| one.labels[of].as_deref()).collect();
         let (from, to) = one.parts();
         let parts = [if chosen[SOURCE] { from } else { 0 }, if chosen[DESTINATION] { to } else { 0 }];
-        apart.entry((labels, parts, !one.yes)).or_default().push(one);
+        grouped.entry((labels, parts, !one.yes)).or_default().push(one);
     }
-    let groups = apart.into_iter().map(|((labels, _, no), found)| Group {
+    let groups = grouped.into_iter().map(|((labels, _, no), outcomes)| Group {
         labels,
-        from: found[0].from.iter().filter(|_| chosen[SOURCE]).collect(),
-        to: found[0].to.iter().filter(|_| chosen[DESTINATION]).collect(),
-        ports: chosen[PORTS].then(|| describe_ports(found.iter().map(|one| one.ports).collect())),
+        from: outcomes[0].from.iter().filter(|_| chosen[SOURCE]).collect(),
+        to: outcomes[0].to.iter().filter(|_| chosen[DESTINATION]).collect(),
+        ports: chosen[PORTS].then(|| describe_ports(outcomes.iter().map(|one| one.ports).collect())),
         yes: !no,
-        decisive: found.iter().map(|one| one.decisive()).collect(),
-        found,
+        decisive: outcomes.iter().map(|one| one.decisive()).collect(),
+        outcomes,
     });
     merge(merge(groups, Side::Destination), Side::Source)
 }
 
 /// Joins groups that differ only in the parts of one side's network.
 fn merge<'a>(groups: impl IntoIterator<Item = Group<'a>>, over: Side) -> Vec<Group<'a>> {
-    let mut places = HashMap::new();
+    let mut indexes = HashMap::new();
     let mut merged: Vec<Group<'a>> = Vec::new();
     for mut group in groups {
         let other = match over {
@@ -184,17 +184,17 @@ fn merge<'a>(groups: impl IntoIterator<Item = Group<'a>>, over: Side) -> Vec<Gro
         };
         let other: Vec<usize> = other.iter().map(|part| part.number).collect();
         let key = (other, group.labels.clone(), group.ports.clone(), group.yes, group.decisive.clone());
-        match places.get(&key) {
-            Some(place) => {
-                let known: &mut Group<'a> = &mut merged[*place];
+        match indexes.get(&key) {
+            Some(index) => {
+                let known: &mut Group<'a> = &mut merged[*index];
                 match over {
                     Side::Source => known.from.append(&mut group.from),
                     Side::Destination => known.to.append(&mut group.to),
                 }
-                known.found.append(&mut group.found);
+                known.outcomes.append(&mut group.outcomes);
             }
             None => {
-                places.insert(key, merged.len());
+                indexes.insert(key, merged.len());
                 merged.push(group);
             }
         }
@@ -203,10 +203,10 @@ fn merge<'a>(groups: impl IntoIterator<Item = Group<'a>>, over: Side) -> Vec<Gro
 }
 
 /// The fewest dimensions that determine the result.
-fn dimensions(found: &[Outcome]) -> [bool; DIMENSIONS] {
+fn dimensions(outcomes: &[Outcome]) -> [bool; DIMENSIONS] {
     let mut ranges: HashMap<PortRange, usize> = HashMap::new();
     let mut texts: HashMap<&str, usize> = HashMap::new();
-    let keys: Vec<[usize; DIMENSIONS]> = found
+    let keys: Vec<[usize; DIMENSIONS]> = outcomes
         .iter()
         .map(|one| {
             let mut key = [0; DIMENSIONS];
@@ -222,7 +222,7 @@ fn dimensions(found: &[Outcome]) -> [bool; DIMENSIONS] {
         .collect();
     let decides = |chosen: &[bool; DIMENSIONS]| {
         let mut known: HashMap<[usize; DIMENSIONS], bool> = HashMap::new();
-        found.iter().zip(&keys).all(|(one, key)| {
+        outcomes.iter().zip(&keys).all(|(one, key)| {
             let mut key = *key;
             key.iter_mut().zip(chosen).filter(|(_, chosen)| !**chosen).for_each(|(id, _)| *id = 0);
             *known.entry(key).or_insert(one.yes) == one.yes

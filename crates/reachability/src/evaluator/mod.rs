@@ -1,9 +1,9 @@
 //! Whether packets of one party reach another, and the chain of rules that decides it, each with its object and field.
 //!
 //! ```text
-//!  from, to ──▶ addresses ──▶ endpoint of a Service ──▶ route ──▶ policies ──▶ yes, no, or what it depends on
-//!               `ends`        `services`, `balancers`,  `routing`,  `policies`    `cases`
-//!                             `host_ports`              `trace`     `blocks`
+//!  from, to ──▶ addresses ──▶ endpoint of a Service ──────▶ route ──────▶ policies ──────▶ yes, no, or what it depends on
+//!               `ends`        `vips`, `services`,           `routing`,    `policies`,      `cases`
+//!                             `balancers`, `host_ports`     `trace`       `blocks`
 //! ```
 //!
 //! A question may be about many packets: of both families, to all ports, to all endpoints, from a whole network (`networks`
@@ -19,6 +19,7 @@ mod parse;
 mod policies;
 mod routing;
 mod services;
+mod vips;
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,18 +29,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use netmodel::Prefix;
+use objects::{Name, ObjectKey, PodKey, Protocol, ServiceFacts};
+use topology::desired::Inputs;
+use topology::rules::Direction;
 
 use self::balancers::Balancers;
 use self::cases::{Labels, Outcome, PortRange, combine};
 use self::ends::{AddressIndex, Holder, Packet, Side};
 use self::networks::Boundaries;
+pub use self::parse::{parse_destination, parse_party};
 use self::policies::Policies;
-pub use parse::{parse_destination, parse_party};
-
 use crate::trace::Network;
-use objects::{Name, ObjectKey, PodKey, Protocol, ServiceFacts};
-use topology::desired::Inputs;
-use topology::rules::Direction;
 
 /// A source or destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl fmt::Display for Party {
 /// A destination with protocol and port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Destination {
-    /// Holder.
+    /// Pod, Service, node or network.
     pub party: Party,
     /// Ignored without a port.
     pub protocol: Protocol,

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use netmodel::SubnetPoolError;
+use objects::{ObjectKey, ObjectKind, POD_NETWORKS, record_network};
 use ovn_schema::northbound;
 use ovsdb::memory::Database;
 use ovsdb::operation::RowValues;
@@ -23,15 +24,13 @@ use ovsdb::schema::DatabaseSchema;
 use ovsdb::transaction::{Row, Transaction};
 use ovsdb::uuid::Uuid;
 use serde_json::{Map, Value, json};
-
-pub use difference::{Column, Difference, RowChange, differences};
-pub use label::{label, label_columns};
-
-use objects::{ObjectKey, ObjectKind, POD_NETWORKS, record_network};
 use topology::engine::{Next, ObjectRef, PatchOutcome};
 use topology::plan::TABLES;
 use topology::settings::ClusterSettings;
 use topology::{Effect, Engine, Observed};
+
+pub use difference::{Column, Difference, RowChange, differences};
+pub use label::{label, label_columns};
 
 /// The simulated time between two steps.
 const STEP: Duration = Duration::from_secs(1);
