@@ -1,6 +1,6 @@
-//! Who changed rows of ours: the transaction that was sent last, or another client.
+//! Tells our own changes of our rows from those of another client.
 //!
-//! Changes come without an author. Ours come together with a new sequence value, and name the rows that were sent.
+//! Changes come without an author. Ours come with a new sequence value, and are of the rows that were sent last.
 
 use std::collections::BTreeSet;
 
@@ -11,15 +11,15 @@ use topology::plan::{owner_of, rows_of, table_name};
 
 use crate::databases::has_new_sequence;
 
-/// What was sent last.
+/// The rows of the last transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Authorship {
     sent: BTreeSet<RowId>,
-    /// The session with the database at that time; none if there was none.
+    /// The session with the database when it was sent; none if there was none.
     session: Option<u64>,
 }
 
-/// Rows of ours that changed, and whose they are.
+/// Changed rows of ours, and their owners.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changed {
     pub(crate) owners: BTreeSet<Owner>,
@@ -34,21 +34,21 @@ impl Changed {
 }
 
 impl Authorship {
-    /// A transaction is sent, in this session. Everything that changed before must have been judged.
+    /// A transaction is sent, in this session. All changes before it must have been classified.
     pub(crate) fn sent(&mut self, transaction: &Transaction, session: Option<u64>) {
         *self = Self { sent: rows_of(transaction), session };
     }
 
-    /// Nothing of what was sent happened, and nothing will.
-    pub(crate) fn never_happened(&mut self) {
+    /// The last transaction was not committed, and never will be.
+    pub(crate) fn not_committed(&mut self) {
         self.sent.clear();
     }
 
-    /// What another client changed, and what may be ours or another's: a new session tells what changed meanwhile all at
-    /// once, so that a row that we wrote may also have been written by somebody else.
-    pub(crate) fn judge(&self, changes: &Changes, session: Option<u64>) -> (Changed, Changed) {
-        let (mut foreign, mut doubtful) = (Changed::default(), Changed::default());
-        // Without a new value nothing was ours. What was sent is still to come then.
+    /// Returns what another client changed, and what is ambiguous: a new session reports all missed changes at once, so that
+    /// a row that we wrote may also have been changed by another client.
+    pub(crate) fn classify(&self, changes: &Changes, session: Option<u64>) -> (Changed, Changed) {
+        let (mut foreign, mut ambiguous) = (Changed::default(), Changed::default());
+        // Without a new sequence value no change is ours: the transaction is still to come.
         let ours = has_new_sequence(changes);
         let same = session.is_some() && session == self.session;
         for change in &changes.changes {
@@ -62,10 +62,10 @@ impl Authorship {
             }
             for row in [&change.before, &change.after].into_iter().flatten() {
                 let Some(owner) = owner_of(RowView { uuid: change.uuid, row, schema }) else { continue };
-                if sent { &mut doubtful } else { &mut foreign }.add(owner, id);
+                if sent { &mut ambiguous } else { &mut foreign }.add(owner, id);
             }
         }
-        (foreign, doubtful)
+        (foreign, ambiguous)
     }
 }
 
@@ -87,7 +87,7 @@ mod tests {
     const JOIN: Uuid = Uuid::from_bytes([1; 16]);
     const GROUP: Uuid = Uuid::from_bytes([2; 16]);
 
-    /// A database, its replica, and a reader who is slow.
+    /// A database, its replica, and unread changes.
     struct World {
         database: Database,
         replica: Replica,
@@ -159,25 +159,24 @@ mod tests {
     const SWITCH: (&str, Uuid) = ("Logical_Switch", JOIN);
     const PORTS: (&str, Uuid) = ("Port_Group", GROUP);
 
-    /// The very first transaction is as much ours as any later one.
+    /// Also the very first transaction.
     #[test]
-    fn what_was_sent_is_ours() {
+    fn rows_of_the_sent_transaction_are_ours() {
         let mut world = World::new();
         let mut authorship = Authorship::default();
         let first = insert("Logical_Switch", JOIN, "join");
         authorship.sent(&first, Some(1));
         world.commit_ours(&first);
-        assert_eq!(authorship.judge(&world.changes(), Some(1)), Default::default());
-        // The same row, a moment later, without a sequence value of ours.
+        assert_eq!(authorship.classify(&world.changes(), Some(1)), Default::default());
+        // The same row, a moment later, without a new sequence value.
         world.commit(&change("Logical_Switch", JOIN));
-        let (foreign, doubtful) = authorship.judge(&world.changes(), Some(1));
+        let (foreign, ambiguous) = authorship.classify(&world.changes(), Some(1));
         assert_eq!((foreign.rows, foreign.owners.len()), (rows(&[SWITCH]), 1));
-        assert_eq!(doubtful, Changed::default());
+        assert_eq!(ambiguous, Changed::default());
     }
 
-    /// Somebody else's change that is shown before our transaction does not make that one foreign.
     #[test]
-    fn what_is_shown_meanwhile_does_not_disown_what_was_sent() {
+    fn another_clients_change_before_our_commit_does_not_make_it_foreign() {
         let mut world = World::new();
         let mut authorship = Authorship::default();
         world.commit_ours(&insert("Port_Group", GROUP, "group"));
@@ -185,14 +184,14 @@ mod tests {
         let sent = insert("Logical_Switch", JOIN, "join");
         authorship.sent(&sent, Some(1));
         world.commit(&change("Port_Group", GROUP));
-        assert_eq!(authorship.judge(&world.changes(), Some(1)).0.rows, rows(&[PORTS]));
+        assert_eq!(authorship.classify(&world.changes(), Some(1)).0.rows, rows(&[PORTS]));
         world.commit_ours(&sent);
-        assert_eq!(authorship.judge(&world.changes(), Some(1)), Default::default());
+        assert_eq!(authorship.classify(&world.changes(), Some(1)), Default::default());
     }
 
-    /// The connection was lost after a transaction was sent: its rows are compared again, and nobody is blamed for them.
+    /// The connection was lost after a transaction was sent: its rows are compared again, without a report.
     #[test]
-    fn a_new_session_leaves_doubt_about_what_was_sent() {
+    fn a_new_session_makes_the_sent_rows_ambiguous() {
         let mut world = World::new();
         let mut authorship = Authorship::default();
         world.commit_ours(&insert("Port_Group", GROUP, "group"));
@@ -203,10 +202,10 @@ mod tests {
         world.commit(&change("Port_Group", GROUP));
         let changes = world.changes();
         for session in [None, Some(2)] {
-            let (foreign, doubtful) = authorship.judge(&changes, session);
-            assert_eq!((foreign.rows, doubtful.rows), (rows(&[PORTS]), rows(&[SWITCH])));
+            let (foreign, ambiguous) = authorship.classify(&changes, session);
+            assert_eq!((foreign.rows, ambiguous.rows), (rows(&[PORTS]), rows(&[SWITCH])));
         }
-        authorship.never_happened();
-        assert_eq!(authorship.judge(&changes, Some(1)).0.rows, rows(&[SWITCH, PORTS]));
+        authorship.not_committed();
+        assert_eq!(authorship.classify(&changes, Some(1)).0.rows, rows(&[SWITCH, PORTS]));
     }
 }

@@ -1,77 +1,81 @@
-//! One commit, carried until its fate is known.
+//! A commit, repeated until its outcome is known.
 
 use std::time::Duration;
 
-use ovsdb::client::{Client, CommitError, Committer, Fate};
+use ovsdb::client::{Client, CommitError, Committer, Resolution};
 use ovsdb::transaction::Transaction;
 use tokio::time::Instant;
 
 use crate::databases;
 
-/// How long one try may take.
-const TRY: Duration = Duration::from_secs(3);
-/// Who cannot commit for so long is no leader: somebody else may be able to.
+/// Timeout of one attempt.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
+/// A leader that cannot commit for this long releases the Lease.
 pub(crate) const COMMIT_DEADLINE: Duration = Duration::from_secs(10);
 
-/// What became of a commit.
+/// Outcome of a commit.
 #[derive(Debug)]
-pub(crate) enum Verdict {
-    /// It is in the database.
-    Happened,
-    /// It is not, and never will be.
-    DidNot,
-    /// The server refused it, perhaps because of one owner.
-    Refused { owner: Option<String>, why: String },
-    /// Another leader has taken over.
-    Deposed(String),
-    /// Nobody knows, and we cannot find out.
+pub(crate) enum CommitOutcome {
+    /// It took effect.
+    Committed,
+    /// It did not take effect, and never will.
+    NotCommitted,
+    /// The server refused it; the offending owner, if the server's error names an operation.
+    Refused { owner: Option<String>, error: String },
+    /// Another leader has taken over, or the sequence cell is gone.
+    Fenced(String),
+    /// In doubt, and could not be resolved in time.
     Unknown(String),
 }
 
-/// Commits, and settles what is in doubt.
-pub(crate) async fn commit(mut committer: Committer, transaction: Transaction) -> (Committer, Verdict) {
+/// Commits, and resolves a commit in doubt until [`COMMIT_DEADLINE`].
+pub(crate) async fn commit(mut committer: Committer, transaction: Transaction) -> (Committer, CommitOutcome) {
     let deadline = Instant::now() + COMMIT_DEADLINE;
-    let mut verdict = match committer.commit(&transaction, TRY).await {
-        Ok(_) => Verdict::Happened,
+    let mut outcome = match committer.commit(&transaction, ATTEMPT_TIMEOUT).await {
+        Ok(_) => CommitOutcome::Committed,
         Err(CommitError::Call(error)) => {
-            tracing::warn!(%error, "the northbound database cannot be reached");
-            Verdict::DidNot
+            tracing::warn!(%error, "commit not sent: northbound database not connected; retrying");
+            CommitOutcome::NotCommitted
         }
-        Err(error) => judge(error),
+        Err(error) => outcome_of(error),
     };
-    while let Verdict::Unknown(why) = &verdict {
+    while let CommitOutcome::Unknown(error) = &outcome {
         if Instant::now() >= deadline {
             break;
         }
-        tracing::warn!(why, "settling a commit that is in doubt");
-        verdict = match committer.settle(TRY).await {
-            Ok(Some(Fate::Happened)) => Verdict::Happened,
-            Ok(Some(Fate::DidNot) | None) => Verdict::DidNot,
-            Err(error) => judge(error),
+        tracing::warn!(error, "commit in doubt; resolving it from the sequence cell");
+        outcome = match committer.resolve(ATTEMPT_TIMEOUT).await {
+            Ok(Some(Resolution::Committed)) => CommitOutcome::Committed,
+            Ok(Some(Resolution::NotCommitted) | None) => CommitOutcome::NotCommitted,
+            Err(error) => outcome_of(error),
         };
     }
-    (committer, verdict)
+    (committer, outcome)
 }
 
-fn judge(error: CommitError) -> Verdict {
+fn outcome_of(error: CommitError) -> CommitOutcome {
     match error {
-        CommitError::Refused(refusal) => {
-            Verdict::Refused { owner: refusal.owner.as_ref().map(ToString::to_string), why: refusal.to_string() }
+        CommitError::Refused(refusal) => CommitOutcome::Refused {
+            owner: refusal.owner.as_ref().map(ToString::to_string),
+            error: refusal.to_string(),
+        },
+        CommitError::Fenced { .. } => CommitOutcome::Fenced(error.to_string()),
+        // The sequence cell's row is gone: the database was emptied, and the next leader starts from scratch.
+        CommitError::NoCell { .. } => CommitOutcome::Fenced(error.to_string()),
+        CommitError::Unresolved(_) | CommitError::InDoubt | CommitError::Call(_) => {
+            CommitOutcome::Unknown(error.to_string())
         }
-        CommitError::Deposed { .. } => Verdict::Deposed(error.to_string()),
-        // The row of the sequence is gone: the database was emptied, and whoever leads next begins anew.
-        CommitError::NoCell { .. } => Verdict::Deposed(error.to_string()),
-        CommitError::Unsettled(_) | CommitError::InDoubt | CommitError::Call(_) => Verdict::Unknown(error.to_string()),
     }
 }
 
-/// Takes over: from here on no transaction of a former leader takes effect.
+/// Takes over: from here on, transactions of former leaders are fenced.
 pub(crate) async fn take_over(client: Client, writer: String) -> Result<Committer, String> {
     let cell = match databases::cell(&client.snapshot()) {
         Some(cell) => cell,
         None => {
-            databases::make_global(&client).await;
-            databases::cell(&client.snapshot()).ok_or("the database has no NB_Global row, and none could be made")?
+            databases::create_global(&client).await;
+            databases::cell(&client.snapshot())
+                .ok_or("the northbound database has no NB_Global row, and none could be created")?
         }
     };
     Committer::take_over(client, cell, writer, COMMIT_DEADLINE).await.map_err(|error| error.to_string())

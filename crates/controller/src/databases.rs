@@ -1,4 +1,5 @@
-//! The two databases: of the northbound one a replica of what we write, of the southbound one how far everybody is.
+//! Clients of the two databases: a replica of the northbound tables that we write, and the acknowledgements in the
+//! southbound one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,18 +14,18 @@ use topology::plan::TABLES;
 use crate::error::ControllerError;
 use crate::options::DatabaseAccess;
 
-/// The key of `NB_Global.external_ids` that holds the sequence value. northd does not read that column, so a new value
-/// makes it compute nothing.
+/// The key of `NB_Global.external_ids` with the sequence value. northd does not read that column, so a new value causes no
+/// recomputation.
 pub(crate) const SEQUENCE: &str = "k8s.ovn.org/controller-sequence";
-/// A server that is silent for so long is given up; it is asked half-way.
-const PROBE: Duration = Duration::from_secs(5);
+/// A server that is silent for this long is disconnected; an echo is sent half-way.
+const INACTIVITY_LIMIT: Duration = Duration::from_secs(5);
 
-/// A client of the northbound database with a replica of the tables that we write, without what OVN tells in them: a
-/// port that comes up is no news here.
+/// A client of the northbound database with a replica of the tables that we write, without the columns that OVN writes:
+/// a port that comes up causes no change.
 pub(crate) fn northbound(access: &DatabaseAccess) -> Client {
     let mut config = Config::new(access.remotes.clone(), northbound::DATABASE.name);
     config.tls = access.tls.clone();
-    config.probe_interval = PROBE;
+    config.probe_interval = INACTIVITY_LIMIT;
     for table in northbound::DATABASE.tables().filter(|table| TABLES.contains(&table.name)) {
         let columns: Vec<&str> = match table.name {
             "NB_Global" => vec!["nb_cfg", "external_ids"],
@@ -35,19 +36,19 @@ pub(crate) fn northbound(access: &DatabaseAccess) -> Client {
     Client::start(config)
 }
 
-/// A client of the southbound database that follows what northd and each chassis have reached.
+/// A client of the southbound database with `nb_cfg` of northd and of each chassis.
 pub(crate) fn southbound(access: &DatabaseAccess) -> Client {
     let mut config = Config::new(access.remotes.clone(), southbound::DATABASE.name);
     config.tls = access.tls.clone();
-    config.probe_interval = PROBE;
-    // Any member will do: it is only looked at.
+    config.probe_interval = INACTIVITY_LIMIT;
+    // Any cluster member: it is only read.
     config.leader_only = false;
     config = config.monitor(TableMonitor::new("SB_Global").columns(&["nb_cfg"]));
     config = config.monitor(TableMonitor::new("Chassis_Private").columns(&["name", "nb_cfg"]));
     Client::start(config)
 }
 
-/// What the server can do; an error if it lacks what nothing works without.
+/// The server's features, none if its schema is not known yet; an error if required columns are missing.
 pub(crate) fn features(client: &Client) -> Result<Option<Features>, ControllerError> {
     let Some(schema) = client.schema() else { return Ok(None) };
     let report = northbound::DATABASE.check(&schema);
@@ -58,19 +59,19 @@ pub(crate) fn features(client: &Client) -> Result<Option<Features>, ControllerEr
     Ok(Some(report.features()))
 }
 
-/// Where the sequence value lives; none while the database has no row of settings.
+/// The sequence cell; none while the database has no `NB_Global` row.
 pub(crate) fn cell(snapshot: &Snapshot) -> Option<SequenceCell> {
     let uuid = snapshot.table("NB_Global")?.iter().next()?.uuid;
     Some(SequenceCell { table: "NB_Global".into(), uuid, column: "external_ids".into(), key: SEQUENCE.into() })
 }
 
-/// The writer of the last commit, as the sequence value names it; none if there is no such value.
+/// The writer of the last commit, from the sequence value; none without one.
 pub(crate) fn writer(snapshot: &Snapshot) -> Option<String> {
     let value = cell(snapshot)?.value_in(snapshot)?;
     value.rsplit_once(':').map(|(writer, _)| writer.to_owned())
 }
 
-/// Whether a commit of a controller is among the changes. A value that somebody took away is none.
+/// Whether the changes include a commit of a controller. A removed sequence value does not count.
 pub(crate) fn has_new_sequence(changes: &Changes) -> bool {
     changes.changes.iter().any(|change| {
         let table = changes.snapshot.table_at(change.table).filter(|table| table.schema().name == "NB_Global");
@@ -84,16 +85,16 @@ pub(crate) fn has_new_sequence(changes: &Changes) -> bool {
     })
 }
 
-/// Makes the row of settings that an empty database lacks. northd does so as well; whoever is second is refused.
-pub(crate) async fn make_global(client: &Client) {
+/// Creates the `NB_Global` row that an empty database lacks. northd does so as well; the second insert is refused.
+pub(crate) async fn create_global(client: &Client) {
     let mut transaction = Transaction::new();
     transaction.insert("NB_Global", Row::new());
     if let Err(error) = client.transact(&transaction).await {
-        tracing::debug!(%error, "NB_Global was not made");
+        tracing::debug!(%error, "NB_Global row not created; northd may have done so");
     }
 }
 
-/// What every chassis has reached, and northd; nothing as long as the database was not seen.
+/// `nb_cfg` of every chassis and of northd; none until the database was read.
 pub(crate) fn progress(snapshot: &Snapshot) -> Option<(BTreeMap<Box<str>, i64>, i64)> {
     let global = snapshot.table("SB_Global")?.iter().next()?;
     let rows = snapshot.table("Chassis_Private").into_iter().flat_map(ovsdb::replica::Table::iter);
@@ -101,8 +102,8 @@ pub(crate) fn progress(snapshot: &Snapshot) -> Option<(BTreeMap<Box<str>, i64>, 
     Some((chassis, global.integer("nb_cfg").unwrap_or(0)))
 }
 
-/// Removes a chassis that is gone for good: both its rows, or northd would wait for it for ever.
-pub(crate) async fn forget_chassis(client: &Client, name: &str) -> Result<(), CallError> {
+/// Removes both rows of a chassis; otherwise `hv_cfg` would wait for it for ever.
+pub(crate) async fn remove_chassis(client: &Client, name: &str) -> Result<(), CallError> {
     let mut transaction = Transaction::new();
     for table in ["Chassis", "Chassis_Private"] {
         transaction.delete(table, vec![Condition::equals("name", name)]);

@@ -1,30 +1,30 @@
-//! Why the controller cannot start, or cannot go on.
+//! Errors that end the controller.
 
-/// Why the controller cannot start, or cannot go on.
+/// Why the controller cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum ControllerError {
-    /// Settings that cannot work.
+    /// Invalid cluster settings.
     #[error(transparent)]
     Settings(#[from] topology::settings::SettingsError),
-    /// Networks that cannot be cut up.
+    /// The cluster networks cannot be divided into node subnets.
     #[error(transparent)]
     Subnets(#[from] netmodel::SubnetPoolError),
-    /// The Kubernetes API cannot be used.
+    /// The kubeconfig or in-cluster configuration is unusable.
     #[error(transparent)]
     Kubernetes(#[from] kubernetes::ConfigError),
-    /// The lease cannot be used.
+    /// Invalid Lease settings.
     #[error(transparent)]
     Lease(#[from] kubernetes::LeaseSettingsError),
-    /// The northbound server is too old.
+    /// The northbound schema lacks required columns: OVN is too old.
     #[error(transparent)]
     Schema(#[from] ovn_schema::CoreIncomplete),
-    /// Somebody else's network is in the database.
+    /// Another controller's network is in the database; names one of its rows.
     #[error(
         "the northbound database has the network of another controller ({0}); hint: stop that controller and start this \
-         one once with --adopt to take its rows over, or give it a database of its own"
+         one once with --adopt to adopt its rows, or use an empty database"
     )]
     ForeignNetwork(String),
-    /// A watch ended, which must not be.
+    /// A watch ended, which is a bug.
     #[error("the watch of {0} ended: this is a bug")]
     WatchEnded(&'static str),
 }

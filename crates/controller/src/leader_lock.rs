@@ -1,8 +1,8 @@
-//! The leader's lock in the northbound database: a sign of life that does not need the Kubernetes API.
+//! The leader lock in the northbound database: a liveness signal that does not need the Kubernetes API.
 //!
 //! The leader's session holds an OVSDB lock, and eligible standbys queue for it. A standby that gets it knows that the
-//! leader has no session with the database any more, and need not wait for the end of the Lease. The lock decides
-//! nothing: the sequence cell alone says whose transactions take effect.
+//! leader has no session with the database any more, and need not wait until the Lease expires. The lock is no fence: only
+//! the sequence cell decides whose transactions take effect.
 
 use std::time::{Duration, Instant};
 
@@ -11,23 +11,23 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-/// The lock's name; the same for all controllers of a database.
+/// Name of the lock, shared by all controllers of a database.
 pub(crate) const LOCK: &str = "ovnkube_controller_leader";
-/// A request that failed is repeated after this time.
+/// Delay before a failed request is repeated.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What this instance wants of the lock.
+/// What this instance wants from the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Want {
-    /// Nothing: it could not lead.
+    /// Not eligible.
     Nothing,
-    /// To learn when the leader's session has ended.
+    /// Standby: learns when the leader's session has ended.
     Queue,
-    /// To hold it, whoever has it: it leads.
+    /// Leader: steals it if necessary.
     Hold,
 }
 
-/// Keeps the lock as it is wanted, for as long as this is held.
+/// Maintains the wanted state of the lock until it is dropped.
 #[derive(Debug)]
 pub(crate) struct LeaderLock {
     want: watch::Sender<Want>,
@@ -41,11 +41,11 @@ impl Drop for LeaderLock {
 }
 
 impl LeaderLock {
-    /// Starts it; the receiver tells since when a standby has had the lock, and the leader therefore no session.
+    /// The receiver has the time since when this standby has the lock, and the leader therefore no session.
     pub(crate) fn start(client: Client) -> (Self, watch::Receiver<Option<Instant>>) {
         let (want, wanted) = watch::channel(Want::Nothing);
-        let (tell, leader_gone) = watch::channel(None);
-        let task = tokio::spawn(keep(client, wanted, tell)).abort_handle();
+        let (sender, leader_gone) = watch::channel(None);
+        let task = tokio::spawn(run(client, wanted, sender)).abort_handle();
         (Self { want, task }, leader_gone)
     }
 
@@ -54,10 +54,10 @@ impl LeaderLock {
     }
 }
 
-async fn keep(client: Client, mut wanted: watch::Receiver<Want>, tell: watch::Sender<Option<Instant>>) {
+async fn run(client: Client, mut wanted: watch::Receiver<Want>, leader_gone: watch::Sender<Option<Instant>>) {
     let mut status = client.status();
-    // What was asked of the server last; in a new session the client asks again by itself.
-    let mut asked = Want::Nothing;
+    // The last request; in a new session the client repeats it by itself.
+    let mut requested = Want::Nothing;
     loop {
         let want = *wanted.borrow_and_update();
         let (connected, held) = {
@@ -65,29 +65,29 @@ async fn keep(client: Client, mut wanted: watch::Receiver<Want>, tell: watch::Se
             (status.connected, status.locks.iter().any(|lock| lock == LOCK))
         };
         let since = |gone: &mut Option<Instant>| {
-            let now = (want == Want::Queue && asked == Want::Queue && held).then(Instant::now);
+            let now = (want == Want::Queue && requested == Want::Queue && held).then(Instant::now);
             let changed = gone.is_some() != now.is_some();
             if changed {
                 *gone = now;
             }
             changed
         };
-        if tell.send_if_modified(since) && held && want == Want::Queue {
+        if leader_gone.send_if_modified(since) && held && want == Want::Queue {
             tracing::info!("leader has no session with the northbound database; watching its Lease");
         }
-        let settled = want == asked && (want != Want::Hold || held);
-        // Two that both believe to lead must not take it from each other without a pause.
-        let stolen = want == Want::Hold && asked == Want::Hold && !held;
+        let settled = want == requested && (want != Want::Hold || held);
+        // Two instances that both believe to lead must not steal it from each other in a tight loop.
+        let stolen = want == Want::Hold && requested == Want::Hold && !held;
         if connected && stolen {
             sleep(RETRY).await;
         }
         let failed = connected && !settled && {
-            let done = ask(&client, want).await;
+            let done = request(&client, want).await;
             if let Err(error) = &done {
                 tracing::debug!(%error, ?want, "leader lock request failed; retrying");
             }
-            // Whatever became of it, the client wants what we want.
-            asked = want;
+            // Even if it failed: the client repeats the request in its next session.
+            requested = want;
             done.is_err()
         };
         tokio::select! {
@@ -98,10 +98,10 @@ async fn keep(client: Client, mut wanted: watch::Receiver<Want>, tell: watch::Se
     }
 }
 
-/// Asks the server for what is wanted. One request must be taken back before the next.
-async fn ask(client: &Client, want: Want) -> Result<(), CallError> {
+/// Requests what is wanted. An earlier request must be withdrawn first.
+async fn request(client: &Client, want: Want) -> Result<(), CallError> {
     match client.unlock(LOCK).await {
-        // The server knows of no request: that is as well.
+        // There was no earlier request.
         Ok(()) | Err(CallError::Failed { .. }) => {}
         Err(error) => return Err(error),
     }

@@ -1,36 +1,37 @@
-//! The controller's edges. What the network shall be is decided in `topology`, which knows no runtime; here it is carried.
+//! The controller's I/O: watches, databases, leader election and API writes around the reconciler of `topology`.
 //!
 //! ```text
-//!  Kubernetes API ──watches──▶ ┌────────┐ ──commit──▶ Committer ──▶ northbound database
-//!                              │ Pilot  │ ◀──replica── sequence value seen: the next batch may be planned
-//!  patches, Events, conditions │ Engine │ ◀──progress── southbound database: what each chassis has reached
-//!           ◀──────────────────└────────┘ ◀──acquired, lost── campaign for the Lease
+//!  Kubernetes API ──watches──▶ ┌─────────────┐ ──commit──▶ Committer ──▶ northbound database
+//!                              │ ControlLoop │ ◀──replica── sequence value visible: the next batch may be planned
+//!  patches, Events, conditions │   Engine    │ ◀──progress── southbound database: nb_cfg of each chassis
+//!           ◀────EffectRunner──└─────────────┘ ◀──acquired, lost── LeaderElection
 //! ```
 //!
-//! One task owns the engine. It waits for whatever happens first and holds no lock over I/O; API writes run beside it,
-//! many at a time, and a slow one keeps nobody waiting.
+//! One task owns the engine. It waits for the next event and holds no lock over I/O; API writes run concurrently, and a
+//! slow one delays nothing else.
 
+mod api_writer;
 mod authorship;
-mod campaign;
 mod commit;
+mod connection_state;
+mod control_loop;
 mod databases;
+mod effect_runner;
 mod error;
+mod leader_election;
 mod leader_lock;
-mod link;
+pub mod messages;
 mod metrics;
 mod node_watch;
 mod northd;
 mod northd_watch;
 mod options;
-mod outlet;
-mod patches;
-mod pilot;
 mod release;
 mod repairs;
 mod role;
 mod watches;
 
+pub use control_loop::run;
 pub use error::ControllerError;
 pub use options::{DatabaseAccess, ElectionOptions, Options};
-pub use pilot::run;
 pub use release::{ReleaseError, ReleaseOptions, release_database};

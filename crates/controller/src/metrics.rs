@@ -1,4 +1,4 @@
-//! What the controller counts and measures, under the names that dashboards know.
+//! The controller's metrics. Their names are a contract: renamed ones keep an alias.
 
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,13 +15,13 @@ use telemetry::Telemetry;
 use topology::Engine;
 use topology::engine::{Measure, Stage};
 
-/// A stage of a change's way.
+/// A stage of the propagation of a change.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StageLabel {
     stage: &'static str,
 }
 
-/// The kinds of those who can be parked.
+/// The kinds of owners that can be parked.
 const PARKED_KINDS: [&str; 8] = [
     "Cluster",
     "Node",
@@ -45,7 +45,7 @@ struct KindLabel {
     kind: &'static str,
 }
 
-/// What the controller counts and measures.
+/// Handles of all metrics; clones share their values.
 #[derive(Debug, Clone)]
 pub(crate) struct Metrics {
     pod_creation: Histogram,
@@ -61,8 +61,8 @@ pub(crate) struct Metrics {
     sb_timestamp: Gauge<f64, AtomicU64>,
     parked: Family<KindLabel, Gauge>,
     backlog: Gauge,
-    resting: Gauge,
-    unanswered: Gauge<f64, AtomicU64>,
+    quarantined: Gauge,
+    nb_cfg_lag: Gauge<f64, AtomicU64>,
     pub(crate) lease_unrenewed: Gauge<f64, AtomicU64>,
     northd_behind: Gauge<f64, AtomicU64>,
     pub(crate) northd_resets: Counter,
@@ -73,7 +73,7 @@ pub(crate) struct Metrics {
     available_v6: Gauge,
 }
 
-/// From a millisecond to half a minute.
+/// Buckets from 1 ms to 30 s.
 fn seconds() -> Histogram {
     Histogram::new([0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0])
 }
@@ -94,8 +94,8 @@ impl Metrics {
             sb_timestamp: Gauge::default(),
             parked: Family::default(),
             backlog: Gauge::default(),
-            resting: Gauge::default(),
-            unanswered: Gauge::default(),
+            quarantined: Gauge::default(),
+            nb_cfg_lag: Gauge::default(),
             lease_unrenewed: Gauge::default(),
             northd_behind: Gauge::default(),
             northd_resets: Counter::default(),
@@ -108,32 +108,38 @@ impl Metrics {
         telemetry.registry(|registry| {
             let own = registry.sub_registry_with_prefix("ovnkube_controller");
             let m = metrics.clone();
-            own.register("pod_creation_latency_seconds", "From a pod's first sight to its annotation", m.pod_creation);
-            own.register("sync_duration_seconds", "The first review of everything after taking over", m.sync);
+            own.register("pod_creation_latency_seconds", "Time from the first event of a pod to its annotation", m.pod_creation);
+            own.register("sync_duration_seconds", "Duration of the resync after a takeover", m.sync);
             own.register(
                 "propagation_seconds",
-                "A change's way: object to northbound commit, from there to the southbound database, and to the last node",
+                "Propagation of a change: from the object to the northbound commit, then to the southbound database, and to the last node",
                 m.propagation,
             );
-            own.register("leader", "1 if this instance leads", m.leader);
-            own.register("nb_commits", "Transactions that were committed", m.commits);
-            own.register("nb_operations", "Operations in those transactions", m.operations);
-            own.register("nb_refused", "Transactions that the database refused", m.refused);
-            own.register("warnings", "Warnings about objects", m.warnings);
-            own.register("nb_e2e_timestamp", "When a followed change was committed, in seconds since 1970", m.nb_timestamp);
+            own.register("leader", "1 if this instance is the leader", m.leader);
+            own.register("nb_commits", "Committed northbound transactions", m.commits);
+            own.register("nb_operations", "Operations in sent northbound transactions", m.operations);
+            own.register("nb_refused", "Transactions that the northbound database refused", m.refused);
+            own.register("warnings", "Warnings about objects, as Events and log lines", m.warnings);
+            own.register("nb_e2e_timestamp", "When the last sampled change was committed, in seconds since 1970", m.nb_timestamp);
             own.register(
                 "sb_e2e_timestamp",
-                "When a followed change was seen in the southbound database, in seconds since 1970",
+                "When the last sampled change was acknowledged by northd, in seconds since 1970",
                 m.sb_timestamp,
             );
-            own.register("parked_objects", "Objects that are parked because something is wrong with them", m.parked);
-            own.register("backlog", "Objects that wait for their turn", m.backlog);
-            own.register("resting_addresses", "Addresses, subnets and numbers that are not free yet", m.resting);
+            own.register("parked_objects", "Parked objects, by kind", m.parked);
+            own.register("backlog", "Owners that are queued", m.backlog);
             own.register(
-                "nb_cfg_unanswered_seconds",
-                "For how long northd or a working node has owed an answer to nb_cfg",
-                m.unanswered,
+                "quarantined_addresses",
+                "Released addresses, subnets and node IDs that cannot be allocated yet",
+                m.quarantined.clone(),
             );
+            own.register("resting_addresses", "deprecated: use quarantined_addresses", m.quarantined);
+            own.register(
+                "nb_cfg_lag_seconds",
+                "Time since northd or a ready node has not acknowledged nb_cfg; 0 if all have",
+                m.nb_cfg_lag.clone(),
+            );
+            own.register("nb_cfg_unanswered_seconds", "deprecated: use nb_cfg_lag_seconds", m.nb_cfg_lag);
             own.register(
                 "lease_unrenewed_seconds",
                 "Time since the leader last renewed its Lease; 0 on a standby",
@@ -141,10 +147,10 @@ impl Metrics {
             );
             own.register(
                 "northd_behind_seconds",
-                "Time since ovn-northd owes a copy of nb_cfg to the southbound database; 0 if it does not",
+                "Time since ovn-northd has not copied nb_cfg to the southbound database; 0 if it has",
                 m.northd_behind,
             );
-            own.register("northd_resets", "Times that ovn-northd was told to forget its cluster state", m.northd_resets);
+            own.register("northd_resets", "Resets of ovn-northd's cluster state", m.northd_resets);
             own.register(
                 "nb_rows_restored",
                 "Northbound rows that another client changed or deleted and that were restored, by table",
@@ -152,15 +158,15 @@ impl Metrics {
             );
             registry.register(
                 "ovnkube_resource_retry_failures",
-                "Writes to the API that failed and are tried again",
+                "Failed API writes, which are retried",
                 metrics.retries.clone(),
             );
             let manager = registry.sub_registry_with_prefix("ovnkube_clustermanager");
             let m = metrics.clone();
-            manager.register("allocated_v4_host_subnets", "IPv4 subnets that nodes have", m.allocated_v4);
-            manager.register("allocated_v6_host_subnets", "IPv6 subnets that nodes have", m.allocated_v6);
-            manager.register("num_v4_host_subnets", "IPv4 subnets that there are", m.available_v4);
-            manager.register("num_v6_host_subnets", "IPv6 subnets that there are", m.available_v6);
+            manager.register("allocated_v4_host_subnets", "Allocated IPv4 node subnets", m.allocated_v4);
+            manager.register("allocated_v6_host_subnets", "Allocated IPv6 node subnets", m.allocated_v6);
+            manager.register("num_v4_host_subnets", "IPv4 node subnets of the cluster networks", m.available_v4);
+            manager.register("num_v6_host_subnets", "IPv6 node subnets of the cluster networks", m.available_v6);
             registry.register_collector(Box::new(ApiCalls(api.clone())));
         });
         metrics
@@ -189,8 +195,8 @@ impl Metrics {
         self.restored.get_or_create(&TableLabel { table }).inc();
     }
 
-    /// What can be read off the engine, now and then.
-    pub(crate) fn survey(&self, engine: &Engine, now: Duration) {
+    /// Sets the gauges that are read from the engine.
+    pub(crate) fn update(&self, engine: &Engine, now: Duration) {
         let mut parked = PARKED_KINDS.map(|kind| (kind, 0));
         for (owner, _) in engine.parked() {
             for (kind, count) in &mut parked {
@@ -200,16 +206,16 @@ impl Metrics {
         for (kind, count) in parked {
             self.parked.get_or_create(&KindLabel { kind }).set(count);
         }
-        let unanswered = engine.unanswered_since().map_or(Duration::ZERO, |since| now.saturating_sub(since));
-        self.unanswered.set(unanswered.as_secs_f64());
+        let nb_cfg_lag = engine.nb_cfg_unacknowledged_since().map_or(Duration::ZERO, |since| now.saturating_sub(since));
+        self.nb_cfg_lag.set(nb_cfg_lag.as_secs_f64());
         let behind = engine.northd_behind_since().map_or(Duration::ZERO, |since| now.saturating_sub(since));
         self.northd_behind.set(behind.as_secs_f64());
         self.backlog.set(i64::try_from(engine.backlog()).unwrap_or(i64::MAX));
-        // Who does not lead, or not any more, knows of nothing: an old number would be believed.
+        // A standby has no allocator: its gauges must not keep the values of an earlier term.
         let allocator = engine.allocator();
         let subnets = |v6| allocator.map_or((0, 0), |allocator| allocator.subnet_counts(v6));
         let small = |number: u128| i64::try_from(number).unwrap_or(i64::MAX);
-        self.resting.set(small(allocator.map_or(0, |allocator| allocator.quarantine().len() as u128)));
+        self.quarantined.set(small(allocator.map_or(0, |allocator| allocator.quarantine().len() as u128)));
         let ((v4, all_v4), (v6, all_v6)) = (subnets(false), subnets(true));
         self.allocated_v4.set(small(v4));
         self.allocated_v6.set(small(v6));
@@ -218,13 +224,13 @@ impl Metrics {
     }
 }
 
-/// The calls to the API, read when somebody asks.
+/// API calls by verb and outcome, read at each scrape.
 #[derive(Debug)]
 struct ApiCalls(Api);
 
 impl Collector for ApiCalls {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let help = "Calls to the Kubernetes API";
+        let help = "Calls to the Kubernetes API, by verb and outcome";
         let mut family = encoder.encode_descriptor("ovnkube_controller_api_calls", help, None, MetricType::Counter)?;
         for (verb, outcome, count) in self.0.calls().iter().filter(|(.., count)| *count > 0) {
             let labels = [("verb", verb.as_str()), ("outcome", outcome.as_str())];

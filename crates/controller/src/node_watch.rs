@@ -1,18 +1,18 @@
-//! Writes on Nodes what their agents cannot know or cannot say: that the agent is silent, that the chassis lags behind.
+//! Writes findings of the watchdog on Nodes: a silent agent, a chassis that lags behind.
 
 use std::time::Duration;
 
 use kubernetes::{Api, Patch};
+use objects::{EXPECTED_NB_CFG, NETWORK_READY};
 use serde_json::{Value, json};
 use topology::Engine;
 use topology::engine::ObjectRef;
-use topology::objects::{EXPECTED_NB_CFG, NETWORK_READY};
 use topology::watchdog::{Applied, Finding, Watchdog};
 
 use crate::databases;
-use crate::outlet::Outlet;
+use crate::effect_runner::EffectRunner;
 
-/// The watchdog, and where its findings go.
+/// Runs the watchdog and reports its findings.
 pub(crate) struct NodeWatch {
     watchdog: Watchdog,
     api: Api,
@@ -23,33 +23,33 @@ impl NodeWatch {
         Self { watchdog: Watchdog::default(), api: api.clone() }
     }
 
-    /// Looks at all nodes; to be called once a second.
-    pub(crate) fn look(&mut self, engine: &Engine, outlet: &Outlet, now: Duration) {
+    /// Checks all nodes; to be called once a second.
+    pub(crate) fn check(&mut self, engine: &Engine, effects: &EffectRunner, now: Duration) {
         if !engine.is_leading() {
             self.watchdog.clear();
             return;
         }
-        // A replica that is not kept up to date would accuse nodes of what only we have missed.
-        let connected = outlet.southbound.status().borrow().connected;
-        let progress = connected.then(|| outlet.southbound.snapshot()).as_ref().and_then(databases::progress);
+        // A stale replica would blame nodes for what only this instance missed.
+        let connected = effects.southbound.status().borrow().connected;
+        let progress = connected.then(|| effects.southbound.snapshot()).as_ref().and_then(databases::progress);
         let applied = progress.as_ref().map(|(chassis, southbound)| Applied { southbound: *southbound, chassis });
         let nodes: Vec<_> = engine.store().nodes().collect();
-        for finding in self.watchdog.look(&nodes, applied, now) {
-            self.carry_out(finding, outlet);
+        for finding in self.watchdog.check(&nodes, applied, now) {
+            self.report(finding, effects);
         }
     }
 
-    fn carry_out(&self, finding: Finding, outlet: &Outlet) {
+    fn report(&self, finding: Finding, effects: &EffectRunner) {
         match finding {
             Finding::Silent { node, heartbeat, silent } => {
                 let message = format!(
-                    "the node agent has not renewed this condition since {heartbeat}: whether pods can be wired is unknown; \
-                     look at the container ovnkube-node of the node's ovnkube pod"
+                    "the node agent has not renewed this condition since {heartbeat}: whether pods can be connected is \
+                     unknown; check the container ovnkube-node of the node's ovnkube pod"
                 );
                 let seconds = silent.as_secs();
                 tracing::warn!(node = &*node.name, heartbeat = &*heartbeat, seconds, "node agent is silent");
-                outlet.record(node.clone(), "NodeAgentSilent", message.clone());
-                // The heartbeat stays: it is the agent's.
+                effects.record(node.clone(), "NodeAgentSilent", message.clone());
+                // Without the heartbeat, which only the agent writes.
                 let condition = json!({"type": NETWORK_READY, "status": "Unknown", "reason": "NodeAgentSilent",
                     "message": message, "lastTransitionTime": kubernetes::timestamp()});
                 self.patch(&node, json!({"metadata": {"uid": &*node.uid}, "status": {"conditions": [condition]}}));
@@ -59,7 +59,7 @@ impl NodeWatch {
                     node = &*node.name,
                     nb_cfg = number,
                     applied,
-                    "chassis lags behind the southbound database; its agent is asked to check"
+                    "chassis lags behind the southbound database; requesting a check by its agent"
                 );
                 let annotations = json!({EXPECTED_NB_CFG: number.to_string()});
                 self.patch(&node, json!({"metadata": {"uid": &*node.uid, "annotations": annotations}}));
@@ -67,7 +67,7 @@ impl NodeWatch {
         }
     }
 
-    /// Writes once: what is still true is found again.
+    /// Writes once: the watchdog repeats a finding that is still true.
     fn patch(&self, node: &ObjectRef, body: Value) {
         let (api, name) = (self.api.clone(), node.name.clone());
         tokio::spawn(async move {

@@ -1,10 +1,11 @@
-//! ovn-northd, started and watched by whoever leads, where that is asked for.
+//! ovn-northd as a child process of the leader, if requested (`--run-northd`).
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use backoff::{Backoff, Retries};
 use ovsdb::client::{Client, TlsFiles, control_command};
 use ovsdb::datum::{Atom, Datum};
 use ovsdb::operation::{Mutation, Mutator};
@@ -16,50 +17,50 @@ use tokio::time::{sleep, timeout};
 
 use crate::options::{DatabaseAccess, Options};
 
-/// A northd that ends is started again after this time; longer each time if it ends at once, or cannot be started.
-const PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// First and longest delay before northd is restarted; doubled each time that it exits soon or cannot be started.
+const RESTART_DELAY: Duration = Duration::from_secs(1);
+const MAX_RESTART_DELAY: Duration = Duration::from_secs(60);
 
-/// How often it is asked whether it is alive, and how long it may be silent without using any CPU.
-const LOOK: Duration = Duration::from_secs(5);
-const HANGS: Duration = Duration::from_secs(10);
+/// Interval of liveness checks, and how long it may be silent without using CPU.
+const PROBE_PERIOD: Duration = Duration::from_secs(5);
+const HUNG_AFTER: Duration = Duration::from_secs(10);
 
-/// northd's inactivity probe of both databases, in milliseconds: it leaves a hung server after two of these. Its own default
-/// is 5 s. There is one active northd, whatever the size of the cluster.
-const PROBE: &str = "2000";
+/// northd's inactivity probe of both databases, in milliseconds: it leaves a hung server after two of these. OVN's default
+/// is 5 s. There is one active northd, regardless of the size of the cluster.
+const PROBE_MS: &str = "2000";
 
-/// Sets northd's inactivity probe where nobody has set one: inserting a key that is there changes nothing.
+/// Sets northd's inactivity probe unless it is set already: inserting an existing key changes nothing.
 pub(crate) fn set_probe_interval(northbound: &Client) {
     let client = northbound.clone();
     tokio::spawn(async move {
-        let pair = (Atom::String("northd_probe_interval".into()), Atom::String(PROBE.into()));
+        let pair = (Atom::String("northd_probe_interval".into()), Atom::String(PROBE_MS.into()));
         let mutations = vec![Mutation::new("options", Mutator::Insert, Datum::map([pair]))];
         let mut transaction = Transaction::new();
         transaction.mutate("NB_Global", Vec::new(), mutations);
         if let Err(error) = client.transact(&transaction).await {
-            tracing::warn!(%error, "cannot set northd_probe_interval; northd keeps its default until the next take-over");
+            tracing::warn!(%error, "cannot set northd_probe_interval; northd keeps its default until the next takeover");
         }
     });
 }
 
-/// A northd that runs as long as this is held.
+/// A supervised northd; killed on drop.
 #[derive(Debug)]
 pub(crate) struct Northd(AbortHandle);
 
 impl Drop for Northd {
     fn drop(&mut self) {
-        // The child is killed with the task that waits for it; its lock in the database goes with its connection.
+        // The child is killed with its task; the database releases its lock with its connection.
         self.0.abort();
     }
 }
 
 impl Northd {
-    /// Starts one, if that is asked for.
+    /// Starts it, if requested.
     pub(crate) fn start(options: &Options) -> Option<Self> {
         let program = options.northd.clone()?;
         let arguments = arguments(&options.northbound, &options.southbound);
-        let keep = keep(program, arguments, options.northd_control.clone());
-        Some(Self(tokio::spawn(keep).abort_handle()))
+        let task = supervise(program, arguments, options.northd_control.clone());
+        Some(Self(tokio::spawn(task).abort_handle()))
     }
 }
 
@@ -84,94 +85,88 @@ fn arguments(northbound: &DatabaseAccess, southbound: &DatabaseAccess) -> Vec<St
     arguments
 }
 
-/// The files of the database that is reached by TLS. ovn-northd takes them once for both, and that two differ is refused
-/// before it comes to this.
+/// The files of the database that uses TLS. ovn-northd has one set for both databases; different ones are refused at start.
 fn tls<'a>(northbound: &'a DatabaseAccess, southbound: &'a DatabaseAccess) -> Option<&'a TlsFiles> {
     [northbound, southbound].into_iter().find(|access| access.uses_tls()).and_then(|access| access.tls.as_ref())
 }
 
-/// How often it went wrong, and what was told of it.
+/// Restart delay, and the last logged error.
 #[derive(Debug)]
-struct Trouble {
-    pause: Duration,
-    told: Option<String>,
+struct StartFailures {
+    retries: Retries,
+    logged: Option<String>,
 }
 
-impl Trouble {
+impl StartFailures {
     fn new() -> Self {
-        Self { pause: PAUSE, told: None }
+        Self { retries: Retries::without_jitter(Backoff::new(RESTART_DELAY, MAX_RESTART_DELAY)), logged: None }
     }
 
-    /// It ran for so long: whoever runs for a while is not broken, only unlucky.
+    /// It ran for this long: after a long run the delay starts from the beginning.
     fn ran(&mut self, long: Duration) {
-        self.told = None;
-        if long >= LONGEST_PAUSE {
-            self.pause = PAUSE;
+        self.logged = None;
+        if long >= MAX_RESTART_DELAY {
+            self.retries.reset();
         }
     }
 
-    /// It could not be started; says whether that is news.
-    fn is_news(&mut self, problem: String) -> bool {
-        self.told.replace(problem.clone()) != Some(problem)
+    /// It could not be started; true if the error is not logged yet.
+    fn is_new(&mut self, error: String) -> bool {
+        self.logged.replace(error.clone()) != Some(error)
     }
 
-    /// How long to wait before the next try.
-    fn next_pause(&mut self) -> Duration {
-        let pause = self.pause;
-        self.pause = (pause * 2).min(LONGEST_PAUSE);
-        pause
+    /// The delay before the next attempt.
+    fn next_delay(&mut self) -> Duration {
+        self.retries.next_delay()
     }
 }
 
-async fn keep(program: PathBuf, arguments: Vec<String>, run_directory: PathBuf) {
-    let mut trouble = Trouble::new();
+async fn supervise(program: PathBuf, arguments: Vec<String>, run_directory: PathBuf) {
+    let mut failures = StartFailures::new();
     loop {
         let began = Instant::now();
         let mut command = Command::new(&program);
         match command.args(&arguments).stdin(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true).spawn() {
             Ok(mut child) => {
                 tracing::info!(program = %program.display(), pid = child.id(), "ovn-northd started");
-                let ended = supervise(&mut child, &run_directory).await;
-                trouble.ran(began.elapsed());
-                tracing::error!(ended, "ovn-northd ended; starting it again");
+                let ended = wait_for_exit(&mut child, &run_directory).await;
+                failures.ran(began.elapsed());
+                tracing::error!(error = ended, "ovn-northd exited; restarting");
             }
             Err(error) => {
-                let why = if error.kind() == ErrorKind::NotFound {
-                    "there is no such program".into()
-                } else {
-                    error.to_string()
-                };
-                if trouble.is_news(why.clone()) {
+                let error =
+                    if error.kind() == ErrorKind::NotFound { "no such program".into() } else { error.to_string() };
+                if failures.is_new(error.clone()) {
                     tracing::error!(
                         program = %program.display(),
-                        why,
-                        "ovn-northd cannot be started, and nothing reaches the nodes; trying again; hint: install it, or \
-                         name it by --run-northd=PROGRAM"
+                        error,
+                        "cannot start ovn-northd; changes do not reach the nodes; retrying; hint: install it, or set \
+                         --run-northd=PROGRAM"
                     );
                 }
             }
         }
-        sleep(trouble.next_pause()).await;
+        sleep(failures.next_delay()).await;
     }
 }
 
-/// Waits for its end, and kills it when it hangs. What it logs becomes part of our log.
-async fn supervise(child: &mut Child, run_directory: &Path) -> String {
+/// Waits until it exits, and kills it if it hangs; copies its log to ours. Returns the exit status.
+async fn wait_for_exit(child: &mut Child, run_directory: &Path) -> String {
     let log = child.stderr.take().map(|stderr| tokio::spawn(copy_log(stderr)));
     let process = child.id().unwrap_or_default();
     let socket = run_directory.join(format!("ovn-northd.{process}.ctl"));
     let ended = tokio::select! {
         ended = child.wait() => ended,
-        () = hangs(process, &socket) => {
-            tracing::error!(process, "ovn-northd answers nothing and uses no CPU; killing it");
+        () = until_hung(process, &socket) => {
+            tracing::error!(process, "ovn-northd hangs: it does not reply and uses no CPU; killing it");
             let _ = child.start_kill();
             child.wait().await
         }
     };
-    // A killed one leaves its socket behind.
+    // A killed process leaves its socket behind.
     let _ = std::fs::remove_file(&socket);
     if let Some(log) = log {
-        // It ends with the pipe.
+        // Ends when the pipe is closed.
         let _ = log.await;
     }
     ended.map_or_else(|error| error.to_string(), |status| status.to_string())
@@ -184,12 +179,13 @@ async fn copy_log(stderr: ChildStderr) {
     }
 }
 
-/// Returns when it hangs. One that computes does not answer either, for minutes in a large cluster, but uses CPU.
-async fn hangs(process: u32, socket: &Path) {
+/// Returns when it hangs. While it computes it does not reply either, for minutes in a large cluster, but uses CPU.
+async fn until_hung(process: u32, socket: &Path) {
     let mut silent: Option<(Instant, String)> = None;
     loop {
-        sleep(LOOK).await;
-        let answers = timeout(LOOK, control_command(socket, "version", &[])).await.is_ok_and(|answer| answer.is_ok());
+        sleep(PROBE_PERIOD).await;
+        let answers =
+            timeout(PROBE_PERIOD, control_command(socket, "version", &[])).await.is_ok_and(|answer| answer.is_ok());
         if answers || !socket.exists() {
             silent = None;
             continue;
@@ -197,7 +193,7 @@ async fn hangs(process: u32, socket: &Path) {
         let used = cpu_time(process);
         match &silent {
             Some((since, before)) if *before == used => {
-                if since.elapsed() >= HANGS {
+                if since.elapsed() >= HUNG_AFTER {
                     return;
                 }
             }
@@ -206,10 +202,10 @@ async fn hangs(process: u32, socket: &Path) {
     }
 }
 
-/// The CPU time that a process has used, as the kernel writes it.
+/// The user and system CPU time of a process, as text of `/proc`; empty if there is none.
 fn cpu_time(process: u32) -> String {
     let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // Behind the name, which may hold anything: the state is the first word, user and system time the 12th and 13th.
+    // After the command name, which may contain anything: words 12 and 13.
     let words = text.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().skip(11).take(2).collect::<Vec<_>>());
     words.unwrap_or_default().join(" ")
 }
@@ -230,10 +226,10 @@ mod tests {
     }
 
     #[test]
-    fn it_gets_the_files_of_the_database_that_needs_them() {
+    fn northd_gets_the_files_of_the_database_that_uses_tls() {
         let key = |northbound: &DatabaseAccess, southbound: &DatabaseAccess| {
             let arguments = arguments(northbound, southbound);
-            arguments.iter().position(|word| word == "-p").map(|place| arguments[place + 1].clone())
+            arguments.iter().position(|word| word == "-p").map(|index| arguments[index + 1].clone())
         };
         let (unix, tls) = ("unix:/run/ovn.sock", "ssl:192.0.2.1:6642");
         assert_eq!(key(&access(unix, None), &access(unix, None)), None);
@@ -243,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_is_read() {
+    fn cpu_time_is_parsed() {
         let own = cpu_time(std::process::id());
         let numbers: Vec<u64> = own.split(' ').map(|word| word.parse().unwrap()).collect();
         assert_eq!(numbers.len(), 2, "{own}");
@@ -251,16 +247,16 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_started_is_told_once_and_tried_ever_more_seldom() {
-        let mut trouble = Trouble::new();
-        let told = (0..10).filter(|_| trouble.is_news("there is no such program".into())).count();
-        let pauses: Vec<u64> = (0..8).map(|_| trouble.next_pause().as_secs()).collect();
-        assert_eq!((told, pauses), (1, vec![1, 2, 4, 8, 16, 32, 60, 60]));
-        // It ended at once: that is told, but no reason to be quicker.
-        trouble.ran(Duration::from_secs(1));
-        assert_eq!(trouble.next_pause(), LONGEST_PAUSE);
-        trouble.ran(LONGEST_PAUSE);
-        assert_eq!(trouble.next_pause(), PAUSE);
-        assert!(trouble.is_news("there is no such program".into()));
+    fn a_start_failure_is_logged_once_and_retried_with_growing_delay() {
+        let mut failures = StartFailures::new();
+        let logged = (0..10).filter(|_| failures.is_new("no such program".into())).count();
+        let pauses: Vec<u64> = (0..8).map(|_| failures.next_delay().as_secs()).collect();
+        assert_eq!((logged, pauses), (1, vec![1, 2, 4, 8, 16, 32, 60, 60]));
+        // It exited at once: logged, without a shorter delay.
+        failures.ran(Duration::from_secs(1));
+        assert_eq!(failures.next_delay(), MAX_RESTART_DELAY);
+        failures.ran(MAX_RESTART_DELAY);
+        assert_eq!(failures.next_delay(), RESTART_DELAY);
+        assert!(failures.is_new("no such program".into()));
     }
 }

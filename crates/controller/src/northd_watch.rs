@@ -1,9 +1,9 @@
-//! An ovn-northd that no longer follows the databases: noticed, reported, and told to start over.
+//! Detects an ovn-northd that no longer follows the databases, reports it, and resets its cluster state.
 //!
-//! OVN's clients remember how far a raft cluster was and refuse servers that are behind. After the files of a database
-//! were lost on all members, the new cluster is "behind" for ever, and northd loops on `clustered database server has
-//! stale data`. Its command `nb-cluster-state-reset` makes it forget that. The command does no harm to a northd that is
-//! well, so it is sent on suspicion, to every northd whose control socket is within reach.
+//! OVN's clients remember the index of a raft cluster and refuse servers that are behind. After the files of a database were
+//! lost on all members, the new cluster stays "behind", and northd loops on `clustered database server has stale data`. Its
+//! command `nb-cluster-state-reset` clears that state. It is harmless to a healthy northd, so it is sent on suspicion, to
+//! every northd whose control socket is accessible.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -13,25 +13,25 @@ use kubernetes::{LeaseSettings, Note, ObjectReference, Severity};
 use ovsdb::client::control_command;
 use tokio::time::{Instant, timeout};
 
-use crate::outlet::Outlet;
+use crate::effect_runner::EffectRunner;
 
-/// A northd that has not copied `nb_cfg` for so long is suspected, and told again after as long.
-const SUSPECTED: Duration = Duration::from_secs(10);
-/// From then on it is an operator's concern.
-const REPORTED: Duration = Duration::from_secs(30);
-/// One that computes answers late.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// A northd that has not copied `nb_cfg` for this long is reset, and again after each such interval.
+const RESET_AFTER: Duration = Duration::from_secs(10);
+/// After this long, an Event is created.
+const REPORT_AFTER: Duration = Duration::from_secs(30);
+/// A northd that computes replies late.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 const RESETS: [&str; 2] = ["nb-cluster-state-reset", "sb-cluster-state-reset"];
 
-/// Watches northd from the databases' side.
+/// Watches northd by its acknowledgements in the southbound database.
 #[derive(Debug)]
 pub(crate) struct NorthdWatch {
-    /// A control socket, or the directory where it is.
+    /// A control socket, or its directory.
     control: PathBuf,
-    /// When northd was told to start over last.
+    /// Time of the last reset.
     reset: Option<Instant>,
     reported: bool,
-    /// How often the databases were replaced by new clusters.
+    /// Number of times that a database was replaced by a new cluster.
     replacements: u64,
 }
 
@@ -40,28 +40,34 @@ impl NorthdWatch {
         Self { control, reset: None, reported: false, replacements: 0 }
     }
 
-    /// Looks once; `behind` is for how long northd has owed an answer, if that is known, and `replacements` how often
-    /// either database was replaced by a new cluster so far.
-    pub(crate) fn look(&mut self, behind: Option<Duration>, replacements: u64, lease: &LeaseSettings, outlet: &Outlet) {
+    /// Checks once. `behind` is how long northd has not acknowledged, none if unknown; `replacements` is how often either
+    /// database was replaced by a new cluster so far.
+    pub(crate) fn check(
+        &mut self,
+        behind: Option<Duration>,
+        replacements: u64,
+        lease: &LeaseSettings,
+        effects: &EffectRunner,
+    ) {
         let follows = behind == Some(Duration::ZERO);
         let behind = behind.unwrap_or_default();
         let replaced = std::mem::replace(&mut self.replacements, replacements) != replacements;
-        let again = self.reset.is_none_or(|reset| reset.elapsed() >= SUSPECTED);
-        if replaced || behind >= SUSPECTED && again {
+        let again = self.reset.is_none_or(|reset| reset.elapsed() >= RESET_AFTER);
+        if replaced || behind >= RESET_AFTER && again {
             self.reset = Some(Instant::now());
-            outlet.metrics.northd_resets.inc();
+            effects.metrics.northd_resets.inc();
             tokio::spawn(reset(self.control.clone(), behind));
         }
         if follows && std::mem::take(&mut self.reported) {
             tracing::info!("ovn-northd follows the northbound database again");
         }
-        if behind >= REPORTED && !std::mem::replace(&mut self.reported, true) {
-            outlet.recorder.record(note(behind, lease));
+        if behind >= REPORT_AFTER && !std::mem::replace(&mut self.reported, true) {
+            effects.recorder.record(note(behind, lease));
         }
     }
 }
 
-/// An Event on the Lease: where operators look for who leads, and there is no object of northd's.
+/// An Event on the Lease: northd has no object of its own, and operators look at the Lease for the leader.
 fn note(behind: Duration, lease: &LeaseSettings) -> Note {
     let object = ObjectReference {
         api_version: "coordination.k8s.io/v1".into(),
@@ -78,32 +84,34 @@ fn note(behind: Duration, lease: &LeaseSettings) -> Note {
     Note { object, severity: Severity::Warning, reason: "NorthdStuck".into(), message }
 }
 
-/// Tells every northd within reach to forget how far the clusters were.
+/// Resets the cluster state of every accessible northd.
 async fn reset(control: PathBuf, behind: Duration) {
     let sockets = sockets(&control);
     let seconds = behind.as_secs();
     if sockets.is_empty() {
         let hint = "run `ovn-appctl -t ovn-northd nb-cluster-state-reset` where ovn-northd runs, or restart it";
-        tracing::warn!(seconds, control = %control.display(), hint, "ovn-northd may be stuck, no control socket of it found");
+        tracing::warn!(seconds, control = %control.display(), hint, "ovn-northd may be stuck; no control socket of it found");
     }
     for socket in sockets {
         for command in RESETS {
-            match timeout(PATIENCE, control_command(&socket, command, &[])).await {
+            match timeout(COMMAND_TIMEOUT, control_command(&socket, command, &[])).await {
                 Ok(Ok(_)) => {
-                    tracing::warn!(seconds, socket = %socket.display(), command, "told ovn-northd to start over");
+                    tracing::warn!(seconds, socket = %socket.display(), command, "reset cluster state of ovn-northd");
                 }
-                // Whoever is killed leaves its socket behind.
+                // The socket of a killed process.
                 Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => {}
                 Ok(Err(error)) => {
                     tracing::warn!(%error, socket = %socket.display(), command, "cannot reach ovn-northd; retrying");
                 }
-                Err(_) => tracing::warn!(socket = %socket.display(), command, "ovn-northd does not answer; retrying"),
+                Err(_) => {
+                    tracing::warn!(error = "timed out", socket = %socket.display(), command, "ovn-northd does not reply; retrying");
+                }
             }
         }
     }
 }
 
-/// The control sockets at a place: the one that it is, or those of every northd in it.
+/// The control sockets at a path: the path itself, or those of every northd in the directory.
 fn sockets(control: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(control) else {
         return if control.exists() { vec![control.to_owned()] } else { Vec::new() };
@@ -122,17 +130,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_of_northd_are_found_and_no_others() {
-        let folder = std::env::temp_dir().join(format!("northd-watch-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+    fn only_control_sockets_of_northd_are_found() {
+        let directory = std::env::temp_dir().join(format!("northd-watch-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
         for name in ["ovn-northd.7.ctl", "northd-2.ctl", "ovnnb_db.ctl", "ovn-northd.pid"] {
-            std::fs::write(folder.join(name), "").unwrap();
+            std::fs::write(directory.join(name), "").unwrap();
         }
         let names: Vec<String> =
-            sockets(&folder).iter().map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect();
+            sockets(&directory).iter().map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect();
         assert_eq!(names, ["northd-2.ctl", "ovn-northd.7.ctl"]);
-        assert_eq!(sockets(&folder.join("northd-2.ctl")).len(), 1);
-        assert!(sockets(&folder.join("nothing")).is_empty());
-        std::fs::remove_dir_all(folder).unwrap();
+        assert_eq!(sockets(&directory.join("northd-2.ctl")).len(), 1);
+        assert!(sockets(&directory.join("nothing")).is_empty());
+        std::fs::remove_dir_all(directory).unwrap();
     }
 }

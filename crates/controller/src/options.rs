@@ -1,4 +1,4 @@
-//! What the controller is told.
+//! Options of the controller.
 
 use std::path::PathBuf;
 
@@ -6,48 +6,48 @@ use kubernetes::LeaseSettings;
 use ovsdb::client::{Remote, TlsFiles};
 use topology::ClusterSettings;
 
-/// What the controller is told.
+/// Options of the controller.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// What the administrator says about the whole network.
+    /// Cluster-wide network settings.
     pub cluster: ClusterSettings,
-    /// Where the northbound database is.
+    /// Access to the northbound database.
     pub northbound: DatabaseAccess,
-    /// Where the southbound database is.
+    /// Access to the southbound database.
     pub southbound: DatabaseAccess,
-    /// How to reach the API; none is the environment's, or the cluster's that we run in.
+    /// The kubeconfig; none for that of the environment, or for the in-cluster configuration.
     pub kubeconfig: Option<PathBuf>,
-    /// Who leads.
+    /// Leader election.
     pub election: ElectionOptions,
-    /// Take over the rows of another controller, once.
+    /// Adopt the rows of another controller.
     pub adopt: bool,
-    /// The program to start as ovn-northd while we lead; none leaves that to others.
+    /// The program to run as ovn-northd while leading; none if northd runs elsewhere.
     pub northd: Option<PathBuf>,
-    /// ovn-northd's control socket, or the directory where it is: one that is stuck is told to start over.
+    /// ovn-northd's control socket or its directory, for resetting a stuck northd.
     pub northd_control: PathBuf,
 }
 
-/// Where a database is.
+/// Servers and credentials of a database.
 #[derive(Debug, Clone)]
 pub struct DatabaseAccess {
-    /// All its servers.
+    /// All servers of the cluster.
     pub remotes: Vec<Remote>,
     /// The files for `ssl:` remotes.
     pub tls: Option<TlsFiles>,
 }
 
 impl DatabaseAccess {
-    /// Whether any of its servers is reached by TLS.
+    /// Whether any remote is `ssl:`.
     pub fn uses_tls(&self) -> bool {
         self.remotes.iter().any(|remote| matches!(remote, Remote::Ssl(_)))
     }
 }
 
-/// Who leads.
+/// Leader election.
 #[derive(Debug, Clone)]
 pub struct ElectionOptions {
-    /// The cluster that holds the Lease, if it is another one.
+    /// The kubeconfig of the cluster with the Lease, if it is another one.
     pub kubeconfig: Option<PathBuf>,
-    /// The Lease, and our name in it.
+    /// The Lease, and this instance's identity.
     pub lease: LeaseSettings,
 }

@@ -1,8 +1,8 @@
-//! Leaves the northbound database to another controller: what `topology::release` decides, in one transaction behind the
-//! fence, and what goes last in a second one, when every node has carried the first out and forgotten the packets before it.
+//! Hands the northbound database over to another controller: the first transaction of `topology::release`, fenced, and the
+//! second one when every node has applied the first and its flow cache has expired.
 //!
-//! The first requires the sequence value that was read and removes it: whatever a leader of ours commits before it makes
-//! it fail (it is decided anew), and whatever one commits after it fails.
+//! The first transaction requires the sequence value that was read, and removes it: a commit of our leader before it makes it
+//! fail (it is planned again), and a commit after it fails.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,80 +18,77 @@ use topology::release::{Release, release};
 use crate::options::DatabaseAccess;
 use crate::{databases, leader_lock};
 
-/// How long the database may take to answer.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// How often the decision is made anew because a leader committed meanwhile.
+/// Timeout of a database request.
+const DATABASE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Most attempts, if a leader commits meanwhile.
 const ATTEMPTS: usize = 5;
-/// How often the Lease is read while it is found out whether its holder is alive.
-const LOOK: Duration = Duration::from_secs(1);
+/// Interval of Lease reads while checking whether its holder is alive.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long all nodes may take to carry the first transaction out. One that takes longer is most likely down.
-const NODES: Duration = Duration::from_secs(60);
-/// Open vSwitch keeps a cached flow for ten seconds after its last packet (`other_config:max-idle`), and looks twice a second.
-const CACHED: Duration = Duration::from_secs(12);
+/// How long all nodes may take to apply the first transaction. One that takes longer is most likely down.
+const NODES_TIMEOUT: Duration = Duration::from_secs(60);
+/// Open vSwitch keeps a cached flow for ten seconds after its last packet (`other_config:max-idle`), and checks twice a second.
+const FLOW_CACHE_TIME: Duration = Duration::from_secs(12);
 
-/// What a release is told.
+/// Options of a release.
 #[derive(Debug, Clone)]
 pub struct ReleaseOptions {
-    /// Where the northbound database is.
+    /// Access to the northbound database.
     pub northbound: DatabaseAccess,
-    /// How to reach the API that has the Lease.
+    /// The kubeconfig of the cluster with the Lease; none as in [`crate::Options`].
     pub kubeconfig: Option<PathBuf>,
-    /// The Lease's namespace and name.
+    /// Namespace and name of the Lease.
     pub lease: (String, String),
-    /// Only say what would be done.
+    /// Only report what would be done.
     pub dry_run: bool,
-    /// Do it although a controller of ours leads.
+    /// Release although an ovnkube controller leads.
     pub force: bool,
-    /// Remove also what the other controller has nothing in place for.
+    /// Also remove rows for which the other controller has nothing in place.
     pub remove_unreplaced: bool,
 }
 
 /// Why the database was not released.
 #[derive(Debug, thiserror::Error)]
 pub enum ReleaseError {
-    /// The API cannot be used.
+    /// The kubeconfig or in-cluster configuration is unusable.
     #[error(transparent)]
     Kubernetes(#[from] kubernetes::ConfigError),
     /// The Lease cannot be read.
     #[error(
-        "cannot read Lease {lease}: {error}; without it, nobody knows whether a controller leads; hint: make the API \
-         reachable, or stop all controllers and use --force"
+        "cannot read Lease {lease}: {error}; so it is unknown whether a controller leads; hint: make the API reachable, or \
+         stop all controllers and use --force"
     )]
     Lease {
-        /// Its namespace and name.
+        /// As `namespace/name`.
         lease: String,
-        /// What went wrong.
+        /// The API's error.
         error: String,
     },
-    /// A controller of ours leads.
+    /// An ovnkube controller leads; its identity.
     #[error(
         "controller {0} leads and would write its rows again; hint: stop all ovnkube controllers first, or use --force to \
-         fence it off: it then ends, because the network is not its own any more"
+         fence it: it then exits, because the database has another controller's network"
     )]
     Leads(String),
-    /// The database cannot be reached.
-    #[error("the northbound database cannot be reached: {0}")]
+    /// The database is not connected, or a request timed out.
+    #[error("cannot reach the northbound database: {0}")]
     Unreachable(String),
-    /// The database refused it.
+    /// The server refused a transaction.
     #[error("the northbound database refused the release: {0}")]
     Refused(String),
-    /// A controller of ours adopted the database before the release was complete.
+    /// An ovnkube controller adopted the database again before the release was complete; its identity.
     #[error(
-        "controller {0} has taken the database back before its last rules were removed; hint: stop all ovnkube controllers and \
+        "controller {0} took the database over again before the QoS rules were removed; hint: stop all ovnkube controllers and \
          run this again"
     )]
     TakenBack(String),
-    /// Somebody commits all the time.
-    #[error(
-        "a controller committed while the release was decided, {ATTEMPTS} times; hint: stop all ovnkube controllers"
-    )]
+    /// A controller commits all the time.
+    #[error("a controller committed during each of {ATTEMPTS} attempts; hint: stop all ovnkube controllers")]
     Busy,
 }
 
-/// Releases the database, or says what that would take. Nothing is done if the other controller has nothing in place for
-/// something of ours (`unreplaced`), unless that is to be removed as well. A dry run also says who would refuse it. What takes
-/// long is said to `progress`.
+/// Releases the database, or with `dry_run` reports what would be done, and the error that would prevent it. Writes nothing
+/// if the release has `unreplaced` owners, unless `remove_unreplaced` is set. `progress` gets a line for each long wait.
 pub async fn release_database(
     options: &ReleaseOptions,
     progress: impl Fn(&str),
@@ -99,11 +96,11 @@ pub async fn release_database(
     let client = databases::northbound(&options.northbound);
     connected(&client).await?;
     let leader = if options.force { Ok(()) } else { check_leader(options, &client).await };
-    let in_the_way = match leader {
+    let conflict = match leader {
         Err(error) if !options.dry_run => return Err(error),
         leader => leader.err(),
     };
-    release_now(options, &client, &progress).await.map(|release| (release, in_the_way))
+    release_now(options, &client, &progress).await.map(|release| (release, conflict))
 }
 
 async fn release_now(
@@ -122,16 +119,16 @@ async fn release_now(
             return Ok(release);
         }
         let mut changes = client.subscribe();
-        match client.transact_within(&transaction, PATIENCE).await {
+        match client.transact_within(&transaction, DATABASE_TIMEOUT).await {
             Ok(_) => {
                 if !release.last.is_empty() {
                     remove_last(&release.last, client, &snapshot, progress).await?;
                 }
                 return Ok(release);
             }
-            Err(CallError::Refused(refusal)) if guard.is_some() && refusal.place == guard => {
-                // A leader committed meanwhile: the replica shows it soon.
-                let _ = tokio::time::timeout(LOOK, changes.next()).await;
+            Err(CallError::Refused(refusal)) if guard.is_some() && refusal.position == guard => {
+                // A leader committed meanwhile: wait until the replica shows it.
+                let _ = tokio::time::timeout(POLL_INTERVAL, changes.next()).await;
             }
             Err(error) => return Err(failed(error)),
         }
@@ -139,18 +136,18 @@ async fn release_now(
     Err(ReleaseError::Busy)
 }
 
-/// The second transaction, unless a controller of ours has taken the database back meanwhile: then the rows are its own.
+/// Commits the second transaction, unless an ovnkube controller has taken over meanwhile: then the rows are in use.
 async fn remove_last(
     last: &Transaction,
     client: &Client,
     snapshot: &Snapshot,
     progress: &impl Fn(&str),
 ) -> Result<(), ReleaseError> {
-    out_of_force(client, snapshot, progress).await?;
+    wait_for_nodes(client, snapshot, progress).await?;
     if let Some(writer) = databases::writer(&client.snapshot()) {
         return Err(ReleaseError::TakenBack(writer));
     }
-    client.transact_within(last, PATIENCE).await.map_err(failed)?;
+    client.transact_within(last, DATABASE_TIMEOUT).await.map_err(failed)?;
     Ok(())
 }
 
@@ -161,47 +158,47 @@ fn failed(error: CallError) -> ReleaseError {
     }
 }
 
-/// Waits until what was committed last is in force on every node, and no node has a cached flow of before.
-async fn out_of_force(client: &Client, snapshot: &Snapshot, progress: &impl Fn(&str)) -> Result<(), ReleaseError> {
+/// Waits until every node has applied the last commit, and older flows have left its cache.
+async fn wait_for_nodes(client: &Client, snapshot: &Snapshot, progress: &impl Fn(&str)) -> Result<(), ReleaseError> {
     let Some(global) = snapshot.table("NB_Global").and_then(|table| table.iter().next()) else { return Ok(()) };
     let mut next = Transaction::new();
     let by_one = Mutation::new("nb_cfg", Mutator::Add, Datum::from(Atom::Integer(1)));
     next.mutate("NB_Global", vec![Condition::uuid(global.uuid)], vec![by_one]);
     let read = next.select("NB_Global", vec![Condition::uuid(global.uuid)], &["nb_cfg"]);
-    let outcome = client.transact_within(&next, PATIENCE).await.map_err(failed)?;
-    let number = outcome.rows(read).and_then(|rows| rows.first()?.get("nb_cfg")?.as_i64());
-    let number =
-        number.ok_or_else(|| ReleaseError::Refused("the server did not return NB_Global.nb_cfg".to_owned()))?;
-    progress("removed all but rules of QoS; waiting until every node has carried that out");
+    let outcome = client.transact_within(&next, DATABASE_TIMEOUT).await.map_err(failed)?;
+    let nb_cfg = outcome.rows(read).and_then(|rows| rows.first()?.get("nb_cfg")?.as_i64());
+    let nb_cfg =
+        nb_cfg.ok_or_else(|| ReleaseError::Refused("the server did not return NB_Global.nb_cfg".to_owned()))?;
+    progress("removed all but QoS rules; waiting until every node has applied this");
     let mut reached = Transaction::new();
-    let at_least = Condition::new("hv_cfg", Function::GreaterOrEqual, Datum::from(Atom::Integer(number)));
-    reached.require_within("NB_Global", global.uuid, vec![at_least], NODES);
-    match client.transact_within(&reached, NODES + PATIENCE).await {
+    let at_least = Condition::new("hv_cfg", Function::GreaterOrEqual, Datum::from(Atom::Integer(nb_cfg)));
+    reached.require_within("NB_Global", global.uuid, vec![at_least], NODES_TIMEOUT);
+    match client.transact_within(&reached, NODES_TIMEOUT + DATABASE_TIMEOUT).await {
         Ok(_) => {}
         Err(CallError::Refused(_)) => progress(&format!(
-            "warning: some node did not within {NODES:?}, so its ovn-controller is most likely down; the release goes on, and \
-             that node's node ports may lose packets for some seconds when its ovn-controller is back"
+            "warning: a node has not applied it within {NODES_TIMEOUT:?}, so its ovn-controller is most likely down; the release \
+             goes on, and its node ports may lose packets for some seconds when its ovn-controller is back"
         )),
         Err(error) => return Err(failed(error)),
     }
-    progress(&format!("waiting {CACHED:?} more until Open vSwitch has forgotten flows that it cached before"));
-    tokio::time::sleep(CACHED).await;
+    progress(&format!("waiting {FLOW_CACHE_TIME:?} more until cached flows of Open vSwitch have expired"));
+    tokio::time::sleep(FLOW_CACHE_TIME).await;
     Ok(())
 }
 
 async fn connected(client: &Client) -> Result<(), ReleaseError> {
     let mut status = client.status();
     let wait = async { status.wait_for(|status| status.connected).await.is_ok() };
-    match tokio::time::timeout(PATIENCE, wait).await {
+    match tokio::time::timeout(DATABASE_TIMEOUT, wait).await {
         Ok(true) => Ok(()),
         _ => {
             let why = client.status().borrow().last_error.clone();
-            Err(ReleaseError::Unreachable(why.unwrap_or_else(|| format!("no answer within {PATIENCE:?}"))))
+            Err(ReleaseError::Unreachable(why.unwrap_or_else(|| format!("no connection within {DATABASE_TIMEOUT:?}"))))
         }
     }
 }
 
-/// The transaction with its guard and the removal of the sequence value; and the guard's place.
+/// The transaction with its guard and the removal of the sequence value; and the index of the guard.
 fn guarded(transaction: &Transaction, cell: Option<SequenceCell>, snapshot: &Snapshot) -> (Transaction, Option<usize>) {
     let mut guarded = Transaction::new();
     let value = cell.as_ref().and_then(|cell| cell.value_in(snapshot));
@@ -214,14 +211,13 @@ fn guarded(transaction: &Transaction, cell: Option<SequenceCell>, snapshot: &Sna
     let guard = guarded.require(&cell.table, cell.uuid, vec![condition]);
     guarded.append(transaction);
     let forget = vec![Mutation::new(&cell.column, Mutator::Delete, pair)];
-    guarded.owned_by_nobody().mutate(&cell.table, vec![Condition::uuid(cell.uuid)], forget);
+    guarded.without_owner().mutate(&cell.table, vec![Condition::uuid(cell.uuid)], forget);
     (guarded, Some(guard))
 }
 
-/// An error if a controller of ours leads. Its session holds a lock in this very database; and it is the writer of the last
-/// sequence value, and holds the Lease and renews it. The second is for one that has just lost its session, and needs the
-/// Lease's right name. The other controller may hold a Lease of that name as well, so a holder who is not that writer does
-/// not count. Whether it renews is observed, not read off clocks.
+/// An error if an ovnkube controller leads: its session holds the leader lock, or, should it have lost its session just now,
+/// it wrote the last sequence value and renews the Lease. The other controller may hold a Lease of the same name, so only
+/// the writer counts as holder. Renewals are observed, not computed from clocks.
 async fn check_leader(options: &ReleaseOptions, client: &Client) -> Result<(), ReleaseError> {
     let snapshot = client.snapshot();
     let value = databases::cell(&snapshot).and_then(|cell| cell.value_in(&snapshot));
@@ -230,7 +226,7 @@ async fn check_leader(options: &ReleaseOptions, client: &Client) -> Result<(), R
     if !free {
         return Err(ReleaseError::Leads(writer.to_owned()));
     }
-    // Not kept: who starts to lead now is fenced off by the transaction itself.
+    // Not kept: a controller that starts to lead now makes the transaction fail.
     client.unlock(leader_lock::LOCK).await.map_err(|error| ReleaseError::Unreachable(error.to_string()))?;
     let api = Api::from_kubeconfig(options.kubeconfig.as_deref(), None).await?;
     let (namespace, name) = &options.lease;
@@ -261,6 +257,6 @@ async fn check_leader(options: &ReleaseOptions, client: &Client) -> Result<(), R
         if since.elapsed() > duration {
             return Ok(());
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

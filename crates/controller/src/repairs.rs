@@ -1,7 +1,7 @@
 //! Reports of drift: northbound rows of ours that another client changed, and that were restored.
 //!
-//! Somebody who empties a table changes thousands of rows at once. Every row is counted; log lines and Events are limited,
-//! and what is left out is summed up.
+//! A client that empties a table changes thousands of rows at once. Every row is counted; log lines and Events are limited,
+//! and the rest is summed up.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -10,47 +10,53 @@ use tokio::time::Instant;
 use topology::engine::{ObjectRef, RestoredRow};
 use topology::identity::Owner;
 
-use crate::outlet::Outlet;
+use crate::effect_runner::EffectRunner;
 
-/// So many owners are reported in one window.
-const LIMIT: u32 = 20;
+/// Most owners to report in one window.
+const MAX_REPORTS: u32 = 20;
 const WINDOW: Duration = Duration::from_secs(60);
-/// So many rows of one owner are named.
-const NAMED: usize = 5;
+/// Most rows to name in one report.
+const MAX_NAMED: usize = 5;
 const REASON: &str = "NetworkRowsRestored";
 
-/// What was reported in the present window.
+/// Rate limit of the reports.
 #[derive(Debug, Default)]
 pub(crate) struct Repairs {
     window: Cell<Option<Instant>>,
     reported: Cell<u32>,
-    /// Owners and rows that were not reported.
+    /// Number of owners and rows that were not reported.
     omitted: Cell<(u32, usize)>,
 }
 
 impl Repairs {
     /// Reports the restored rows of one owner.
-    pub(crate) fn restored(&self, owner: &Owner, object: Option<ObjectRef>, rows: &[RestoredRow], outlet: &Outlet) {
+    pub(crate) fn restored(
+        &self,
+        owner: &Owner,
+        object: Option<ObjectRef>,
+        rows: &[RestoredRow],
+        effects: &EffectRunner,
+    ) {
         for row in rows {
-            outlet.metrics.restored(row.table);
+            effects.metrics.restored(row.table);
         }
         self.flush();
-        if self.reported.get() >= LIMIT {
+        if self.reported.get() >= MAX_REPORTS {
             let (owners, omitted) = self.omitted.get();
             return self.omitted.set((owners + 1, omitted + rows.len()));
         }
         self.reported.set(self.reported.get() + 1);
-        let rows = words(rows);
+        let rows = summary(rows);
         tracing::warn!(%owner, rows, "another client changed northbound rows of ours; restored them");
         if let Some(object) = object {
             let message = format!(
                 "another client changed or deleted rows of this object in the northbound database; they were restored: {rows}"
             );
-            outlet.record(object, REASON, message);
+            effects.record(object, REASON, message);
         }
     }
 
-    /// Begins a new window when the last one is over, and sums up what it left out.
+    /// Starts a new window when the last one is over, and logs what that one left out.
     pub(crate) fn flush(&self) {
         let now = Instant::now();
         if self.window.get().is_some_and(|began| now.duration_since(began) < WINDOW) {
@@ -65,10 +71,10 @@ impl Repairs {
     }
 }
 
-/// The rows, the first ones by name.
-fn words(rows: &[RestoredRow]) -> String {
-    let named: Vec<String> = rows.iter().take(NAMED).map(|row| format!("{} {}", row.table, row.name)).collect();
-    match rows.len().saturating_sub(NAMED) {
+/// The names of the first rows, and the number of the others.
+fn summary(rows: &[RestoredRow]) -> String {
+    let named: Vec<String> = rows.iter().take(MAX_NAMED).map(|row| format!("{} {}", row.table, row.name)).collect();
+    match rows.len().saturating_sub(MAX_NAMED) {
         0 => named.join(", "),
         more => format!("{} and {more} more", named.join(", ")),
     }
@@ -83,7 +89,7 @@ mod tests {
         let rows = |count: usize| -> Vec<RestoredRow> {
             (0..count).map(|number| RestoredRow { table: "ACL", name: number.to_string() }).collect()
         };
-        assert_eq!(words(&rows(2)), "ACL 0, ACL 1");
-        assert_eq!(words(&rows(7)), "ACL 0, ACL 1, ACL 2, ACL 3, ACL 4 and 2 more");
+        assert_eq!(summary(&rows(2)), "ACL 0, ACL 1");
+        assert_eq!(summary(&rows(7)), "ACL 0, ACL 1, ACL 2, ACL 3, ACL 4 and 2 more");
     }
 }

@@ -1,4 +1,4 @@
-//! How this instance stands, from waiting for the Lease to a commit in flight.
+//! The role of this instance, from standby to a commit in flight.
 
 use std::future::{Future, pending};
 use std::pin::Pin;
@@ -6,50 +6,50 @@ use std::pin::Pin;
 use ovsdb::client::Committer;
 use tokio::time::Instant;
 
-use crate::commit::{COMMIT_DEADLINE, Verdict};
+use crate::commit::{COMMIT_DEADLINE, CommitOutcome};
 
 pub(crate) type TakeOver = Pin<Box<dyn Future<Output = Result<Committer, String>> + Send>>;
-pub(crate) type Commit = Pin<Box<dyn Future<Output = (Committer, Verdict)> + Send>>;
+pub(crate) type Commit = Pin<Box<dyn Future<Output = (Committer, CommitOutcome)> + Send>>;
 
-/// How we stand.
+/// The role of this instance.
 pub(crate) enum Role {
-    /// Warm, and waiting.
+    /// Without the Lease: observes, and writes nothing.
     Standby,
-    /// The Lease is ours; the database is told.
+    /// With the Lease: writes its sequence value.
     TakingOver(TakeOver),
-    /// The database was told, when; the replica has to show it.
-    Arriving(Committer, Instant),
-    /// Ready for the next transaction.
+    /// The sequence value was written at this time; waits until the replica shows it.
+    AwaitingTakeOver(Committer, Instant),
+    /// Leader, without a commit in flight.
     Leading(Committer),
-    /// A transaction is under way, since when.
+    /// A commit is in flight, since this time.
     Committing(Commit, Instant),
-    /// It happened, or was fenced off, when; the replica has to show it.
-    Settling(Committer, bool, Instant),
+    /// The commit was resolved at this time (true: committed); waits until the replica shows its sequence value.
+    AwaitingReplica(Committer, bool, Instant),
 }
 
 impl Role {
-    /// Whether it has waited in vain for the database: a leader that cannot commit is none.
-    pub(crate) fn hangs(&self) -> bool {
+    /// Whether it has waited too long for the database.
+    pub(crate) fn is_stalled(&self) -> bool {
         match self {
             Self::Standby | Self::TakingOver(_) | Self::Leading(_) => false,
             Self::Committing(_, since) => since.elapsed() > COMMIT_DEADLINE * 2,
-            Self::Arriving(_, since) | Self::Settling(_, _, since) => since.elapsed() > COMMIT_DEADLINE,
+            Self::AwaitingTakeOver(_, since) | Self::AwaitingReplica(_, _, since) => since.elapsed() > COMMIT_DEADLINE,
         }
     }
 }
 
-/// What a role was waiting for.
+/// What a role was waiting for has happened.
 pub(crate) enum Advance {
     TakenOver(Result<Committer, String>),
-    Judged(Committer, Verdict),
+    CommitDone(Committer, CommitOutcome),
 }
 
 pub(crate) async fn advance(role: &mut Role) -> Advance {
     match role {
         Role::TakingOver(over) => Advance::TakenOver(over.as_mut().await),
         Role::Committing(commit, _) => {
-            let (committer, verdict) = commit.as_mut().await;
-            Advance::Judged(committer, verdict)
+            let (committer, outcome) = commit.as_mut().await;
+            Advance::CommitDone(committer, outcome)
         }
         _ => pending().await,
     }

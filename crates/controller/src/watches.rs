@@ -1,44 +1,45 @@
-//! The watches: events of all kinds of objects, as the engine takes them.
+//! The watches of all kinds, forwarded to the control loop as the engine takes them.
 
 use std::sync::Arc;
 
 use kubernetes::{Api, Identity, Resource, Watch, watch};
+use objects::{ObjectKey, ObjectKind};
 use tokio::sync::mpsc;
 use topology::engine::{ObjectRef, Observed};
-use topology::identity::ObjectKey;
-use topology::store::ObjectKind;
 
-/// So many events are taken at once at most.
+/// Most events to forward at once.
 const BATCH: usize = 512;
 
-/// What the watches tell.
+/// What the watches report.
 #[derive(Debug)]
-pub(crate) enum Seen {
-    /// Something of the objects.
+pub(crate) enum WatchEvent {
+    /// Events of objects of one kind.
     Objects(Vec<Observed>),
-    /// Whether a kind of object can be watched; why not.
-    Trouble(ObjectKind, Option<String>),
-    /// A watch ended, which must not be.
+    /// The watch of a kind failed, with the error; it is retried.
+    Failed(ObjectKind, String),
+    /// A watch that had failed works again.
+    Resumed,
+    /// A watch ended, which is a bug.
     Ended(&'static str),
 }
 
-/// Starts the watches. Their events come in order for each kind.
-pub(crate) fn start(api: &Api) -> mpsc::Receiver<Seen> {
-    let (tell, seen) = mpsc::channel(ObjectKind::ALL.len());
+/// Starts the watches. Events are in order within each kind only.
+pub(crate) fn start(api: &Api) -> mpsc::Receiver<WatchEvent> {
+    let (sender, events) = mpsc::channel(ObjectKind::ALL.len());
     for kind in ObjectKind::ALL {
         let watch = watch(api, Resource::at(kind.collection()), Observed::reader(kind));
-        tokio::spawn(forward(watch, kind, tell.clone()));
+        tokio::spawn(forward(watch, kind, sender.clone()));
     }
-    seen
+    events
 }
 
-async fn forward(mut watch: Watch<Observed>, kind: ObjectKind, tell: mpsc::Sender<Seen>) {
+async fn forward(mut watch: Watch<Observed>, kind: ObjectKind, sender: mpsc::Sender<WatchEvent>) {
     let plural = kind.plural();
     let mut batch = Vec::with_capacity(BATCH);
     loop {
         batch.clear();
         if watch.next_batch(&mut batch, BATCH).await == 0 {
-            let _ = tell.send(Seen::Ended(plural)).await;
+            let _ = sender.send(WatchEvent::Ended(plural)).await;
             return;
         }
         let mut objects = Vec::with_capacity(batch.len());
@@ -48,40 +49,40 @@ async fn forward(mut watch: Watch<Observed>, kind: ObjectKind, tell: mpsc::Sende
                 kubernetes::Observed::Upsert(observed) => objects.push(observed),
                 kubernetes::Observed::Deleted(identity) => objects.push(gone(kind, &identity)),
                 kubernetes::Observed::Listed => objects.push(Observed::Listed(kind)),
-                kubernetes::Observed::Unreadable { object, error } => {
-                    objects.push(Observed::Unreadable(kind, reference(kind, &object), error));
+                kubernetes::Observed::Malformed { object, error } => {
+                    objects.push(Observed::Malformed(kind, reference(kind, &object), error));
                 }
-                kubernetes::Observed::Trouble(why) => {
-                    tracing::warn!(resource = plural, why, "cannot be watched");
-                    if tell.send(Seen::Trouble(kind, Some(why))).await.is_err() {
+                kubernetes::Observed::Failed(error) => {
+                    tracing::warn!(resource = plural, error, "watch failed; retrying");
+                    if sender.send(WatchEvent::Failed(kind, error)).await.is_err() {
                         return;
                     }
                     continue;
                 }
                 kubernetes::Observed::Resumed => {
-                    tracing::info!(resource = plural, "watched again");
-                    if tell.send(Seen::Trouble(kind, None)).await.is_err() {
+                    tracing::info!(resource = plural, "watch resumed");
+                    if sender.send(WatchEvent::Resumed).await.is_err() {
                         return;
                     }
                     continue;
                 }
-                // Its type is not installed: then there are none, until it is.
+                // The type is not installed: there are none until it is.
                 kubernetes::Observed::Absent if kind.is_optional() => {
-                    tracing::info!(resource = plural, "the cluster has no such type of object: there are none");
+                    tracing::info!(resource = plural, "resource type not installed; assuming none exist until it is");
                     objects.extend([Observed::Relisting(kind), Observed::Listed(kind)]);
                 }
-                // Every cluster has these: then it is no API server that answers.
+                // Every cluster has these: the server is no Kubernetes API server.
                 kubernetes::Observed::Absent => {
-                    let why = "the server does not know this type of object".to_owned();
-                    tracing::warn!(resource = plural, why, "cannot be watched");
-                    if tell.send(Seen::Trouble(kind, Some(why))).await.is_err() {
+                    let error = "the server does not know this resource type".to_owned();
+                    tracing::warn!(resource = plural, error, "watch failed; retrying");
+                    if sender.send(WatchEvent::Failed(kind, error)).await.is_err() {
                         return;
                     }
                     continue;
                 }
             }
         }
-        if !objects.is_empty() && tell.send(Seen::Objects(objects)).await.is_err() {
+        if !objects.is_empty() && sender.send(WatchEvent::Objects(objects)).await.is_err() {
             return;
         }
     }

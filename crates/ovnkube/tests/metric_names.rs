@@ -1,8 +1,7 @@
-//! Alerts and pages speak of metrics that there are, the user's page of each role has all of its own, and each alert has a
-//! runbook.
+//! Alerts and pages name existing metrics, each role's page documents all its metrics, and each alert has a runbook.
 #![allow(clippy::unwrap_used)]
 
-/// A text, by its path.
+/// Path and contents.
 type Page = (&'static str, &'static str);
 
 macro_rules! page {
@@ -11,11 +10,11 @@ macro_rules! page {
     };
 }
 
-/// What a role measures, and where that is spoken of.
+/// A role's metrics, and the pages that name them.
 struct Role {
     /// Where its metrics are registered.
     sources: &'static [Page],
-    /// What stands before a name in the registry.
+    /// Prefixes of the registry.
     prefixes: &'static [&'static str],
     /// The user's page.
     page: Page,
@@ -23,7 +22,7 @@ struct Role {
     runbook: Page,
     /// Other pages that name metrics.
     others: &'static [Page],
-    /// So many metrics there are at least: a source that is not understood would prove nothing.
+    /// The least number of metrics to find, so that a source that is not parsed fails the test.
     fewest: usize,
 }
 
@@ -48,20 +47,20 @@ const ROLES: [Role; 2] = [
     },
 ];
 
-/// The names in a text that look like metrics of ours.
+/// The words of a text that start with `ovnkube_`.
 fn named(text: &str) -> Vec<&str> {
     let words = text.split(|sign: char| !(sign.is_ascii_alphanumeric() || sign == '_' || sign == ':'));
     words.filter(|word| word.starts_with("ovnkube_")).collect()
 }
 
-/// The name under which a metric is registered: what a histogram or a counter adds to it is left away.
+/// The registered name: without the suffixes of histograms and counters.
 fn registered(name: &str) -> &str {
     let suffixes = ["_bucket", "_count", "_sum", "_total"];
     suffixes.iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(name)
 }
 
 #[test]
-fn every_metric_that_is_spoken_of_exists() {
+fn every_documented_metric_exists() {
     for role in ROLES {
         for (page, text) in [role.page, role.alerts].iter().chain(role.others) {
             let names = named(text);
@@ -70,14 +69,14 @@ fn every_metric_that_is_spoken_of_exists() {
                 let name = registered(name);
                 let short = role.prefixes.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name);
                 let is_in = |name: &str| role.sources.iter().any(|source| source.1.contains(&format!("\"{name}\"")));
-                assert!(is_in(short) || is_in(name), "{page} speaks of {name}, which nobody registers");
+                assert!(is_in(short) || is_in(name), "{page} names {name}, which is not registered");
             }
         }
     }
 }
 
 #[test]
-fn the_users_page_has_every_metric() {
+fn every_metric_is_documented() {
     for role in ROLES {
         let page: Vec<&str> = named(role.page.1).into_iter().map(registered).collect();
         let pieces = role.sources.iter().flat_map(|source| source.1.split(".register(").skip(1));
@@ -88,17 +87,35 @@ fn the_users_page_has_every_metric() {
             assert!(role.prefixes.iter().any(known) || page.contains(&name), "{} lacks {name}", role.page.0);
             count += 1;
         }
-        assert!(count >= role.fewest, "{count} metrics were found in {:?}", role.sources[0].0);
+        assert!(count >= role.fewest, "only {count} metrics were found in {:?}", role.sources[0].0);
     }
 }
 
 #[test]
-fn every_alert_has_a_runbook_with_that_heading() {
+fn deprecated_metrics_name_their_replacement_and_no_alert_uses_them() {
+    let mut count = 0;
+    for role in ROLES {
+        for piece in role.sources.iter().flat_map(|source| source.1.split(".register(").skip(1)) {
+            let mut words = piece.split('"').skip(1).step_by(2);
+            let (name, help) = (words.next().unwrap(), words.next().unwrap());
+            let Some(replacement) = help.strip_prefix("deprecated: use ") else { continue };
+            let is_registered = role.sources.iter().any(|source| source.1.contains(&format!("\"{replacement}\"")));
+            assert!(is_registered, "{replacement}, which replaces {name}, is not registered");
+            let used = named(role.alerts.1).into_iter().any(|used| registered(used).ends_with(name));
+            assert!(!used, "{} uses the deprecated {name}", role.alerts.0);
+            count += 1;
+        }
+    }
+    assert_eq!(count, 2, "deprecated metrics");
+}
+
+#[test]
+fn every_alert_links_to_an_existing_runbook_heading() {
     let anchor = |heading: &str| heading.trim().to_lowercase().replace([',', '.', '`'], "").replace(' ', "-");
     for role in ROLES {
         let (alerts, runbook) = (role.alerts.1, role.runbook.1);
         let headings: Vec<String> = runbook.lines().filter_map(|line| line.strip_prefix("## ")).map(anchor).collect();
-        let links: Vec<&str> = alerts.lines().filter_map(|line| line.trim().strip_prefix("runbook: ")).collect();
+        let links: Vec<&str> = alerts.lines().filter_map(|line| line.trim().strip_prefix("runbook_url: ")).collect();
         assert_eq!(links.len(), alerts.matches("- alert:").count());
         for link in links {
             let (file, place) = link.split_once('#').unwrap();

@@ -1,92 +1,54 @@
-//! Who owns what: owners, the identities of their rows, and the marks that rows carry.
+//! Owners, the UUIDs of their rows, and the marks of rows.
 //!
-//! A row's identity is computed from its owner's UID and its place in what the owner makes, never looked up: whoever
-//! computes it twice gets it twice the same, so a write that is repeated makes no second row, and a pod that was made
-//! again under its name is another row.
+//! A row's UUID is computed from its owner's UID and a key, never looked up: a repeated write creates no second row, and a
+//! recreated pod of the same name has another row.
 
 use std::fmt;
 use std::sync::Arc;
 
+use objects::{Name, ObjectKey, PodKey};
 use ovn_schema::StringMap;
 use ovsdb::uuid::Uuid;
 use sha2::{Digest, Sha256};
 
-/// A name that many facts share.
-pub type Name = Arc<str>;
-
-/// The value of [`OWNER_CONTROLLER`] on every row that is ours.
+/// The value of [`OWNER_CONTROLLER`] on our rows.
 pub const OURS: &str = "ovnkube";
-/// The mark: whose row it is.
+/// `external_ids` key: the controller that owns the row.
 pub const OWNER_CONTROLLER: &str = "k8s.ovn.org/owner-controller";
-/// The kind of object that the row was made for.
+/// `external_ids` key: the owner's kind, such as `Pod`.
 pub const OWNER_TYPE: &str = "k8s.ovn.org/owner-type";
-/// The object's name, with its namespace where it has one.
+/// `external_ids` key: the owner's name, with its namespace if it has one.
 pub const OWNER_NAME: &str = "k8s.ovn.org/name";
-/// On an adopted row, whose identity is not computed: the identity that it stands for.
+/// `external_ids` key of an adopted row: the UUID that we compute for it.
 pub const STANDS_FOR: &str = "k8s.ovn.org/id";
 
-/// An object's namespace and name; the namespace of one that has none is empty.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectKey {
-    /// The namespace.
-    pub namespace: Name,
-    /// The object.
-    pub name: Box<str>,
-}
-
-/// A pod's namespace and name.
-pub type PodKey = ObjectKey;
-
-impl ObjectKey {
-    /// A key of these names.
-    pub fn new(namespace: &str, name: &str) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
-    }
-
-    /// Reads `namespace/name`.
-    pub fn parse(text: &str) -> Option<Arc<Self>> {
-        text.split_once('/').map(|(namespace, name)| Arc::new(Self::new(namespace, name)))
-    }
-
-    /// The name of a pod's logical port.
-    pub fn port_name(&self) -> String {
-        format!("{}_{}", self.namespace, self.name)
-    }
-}
-
-impl fmt::Display for ObjectKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
-
-/// An object that rows are made for. The order is the order in which they must be made.
+/// The object, or the cluster itself, that rows belong to. Ordered by dependency.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Owner {
-    /// What the whole cluster shares.
+    /// Rows that the whole cluster shares.
     Cluster,
-    /// A node.
+    /// By name.
     Node(Name),
-    /// A namespace.
+    /// By name.
     Namespace(Name),
-    /// Pods that a policy speaks of, by the words of its selectors: their addresses and their ports.
+    /// A selector of policies, by its canonical text: the group of its ports, or the sets of its addresses.
     Selector(Name),
-    /// A NetworkPolicy.
+    /// A NetworkPolicy, by namespace and name.
     Policy(Arc<ObjectKey>),
-    /// An AdminNetworkPolicy.
+    /// An AdminNetworkPolicy, by name.
     AdminPolicy(Name),
-    /// The BaselineAdminNetworkPolicy.
+    /// A BaselineAdminNetworkPolicy, by name.
     BaselinePolicy(Name),
-    /// A pod.
+    /// By namespace and name.
     Pod(Arc<PodKey>),
-    /// A Service.
+    /// By namespace and name.
     Service(Arc<ObjectKey>),
-    /// What was taken over from another controller and belongs to nobody.
+    /// Leftovers of another controller.
     Adopted,
 }
 
 impl Owner {
-    /// What the mark says of its kind.
+    /// The value of [`OWNER_TYPE`].
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Cluster => "Cluster",
@@ -102,7 +64,7 @@ impl Owner {
         }
     }
 
-    /// What the mark says of its name.
+    /// The value of [`OWNER_NAME`].
     pub fn name(&self) -> String {
         match self {
             Self::Cluster => "cluster".into(),
@@ -116,7 +78,7 @@ impl Owner {
         }
     }
 
-    /// The owner that a mark names.
+    /// The owner that marks name; none if they are invalid.
     pub fn from_mark(kind: &str, name: &str) -> Option<Self> {
         match kind {
             "Cluster" => Some(Self::Cluster),
@@ -132,7 +94,7 @@ impl Owner {
         }
     }
 
-    /// The marks of its rows, with what else a row's `external_ids` shall hold.
+    /// The `external_ids` of its rows: the marks, and `more`.
     pub fn mark(&self, more: &[(&str, &str)]) -> StringMap {
         let mut marks: StringMap = more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         marks.insert(OWNER_CONTROLLER.into(), OURS.into());
@@ -145,40 +107,40 @@ impl Owner {
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Cluster => f.write_str("the cluster's own network"),
+            Self::Cluster => f.write_str("cluster"),
             Self::Node(name) => write!(f, "node {name}"),
             Self::Namespace(name) => write!(f, "namespace {name}"),
-            Self::Selector(words) => write!(f, "the pods {words}"),
+            Self::Selector(words) => write!(f, "selector {words}"),
             Self::Pod(key) => write!(f, "pod {key}"),
             Self::Service(key) => write!(f, "service {key}"),
             Self::Policy(key) => write!(f, "network policy {key}"),
             Self::AdminPolicy(name) => write!(f, "admin network policy {name}"),
             Self::BaselinePolicy(name) => write!(f, "baseline admin network policy {name}"),
-            Self::Adopted => f.write_str("what another controller left"),
+            Self::Adopted => f.write_str("leftovers of another controller"),
         }
     }
 }
 
-/// One row of one table.
+/// A row, with its table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowId {
-    /// The table.
+    /// As the schema names it.
     pub table: &'static str,
-    /// The row.
+    /// Computed, or that of an adopted row.
     pub uuid: Uuid,
 }
 
-/// One set-valued column of one row, to which several owners may contribute.
+/// A set-valued column of a row, to which several owners may contribute members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ColumnRef {
-    /// The row.
+    /// The row that has the set.
     pub row: RowId,
-    /// The column.
+    /// As the schema names it.
     pub column: &'static str,
 }
 
-/// The identity of a row: a hash of its table, of who owns it, and of its place among the owner's rows. The table is in
-/// it because two rows of different tables must not share an identity (the server would take one for the other).
+/// The UUID of a row: a hash of its table, its owner, and its key among the owner's rows. Includes the table because rows
+/// of different tables must not share a UUID: the server would confuse them.
 pub fn row_uuid(table: &str, kind: &str, owner: &str, key: &str) -> Uuid {
     let mut hash = Sha256::new();
     for part in ["ovnkube", table, kind, owner, key] {
@@ -188,19 +150,19 @@ pub fn row_uuid(table: &str, kind: &str, owner: &str, key: &str) -> Uuid {
     let digest = hash.finalize();
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&digest[..16]);
-    // Version 8: a hash of our own making.
+    // UUID version 8: custom.
     bytes[6] = bytes[6] & 0x0f | 0x80;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     Uuid::from_bytes(bytes)
 }
 
-/// Whether an identity looks like one that was computed here: for the tables that have no room for a mark.
+/// Whether a UUID looks like one of [`row_uuid`]: for tables without a column for marks.
 pub fn is_computed(uuid: Uuid) -> bool {
     let bytes = uuid.as_bytes();
     bytes[6] & 0xf0 == 0x80 && bytes[8] & 0xc0 == 0x80
 }
 
-/// A short name for what has no name of its own, such as an address set: `a` and digits, as tools know them.
+/// A short name for rows such as address sets: `a` and digits, as OVN-Kubernetes (Go) names them.
 pub fn hashed_name(text: &str) -> String {
     let digest = Sha256::digest(text.as_bytes());
     let mut number = [0; 8];
@@ -222,7 +184,7 @@ mod tests {
             row_uuid("Logical_Switch", "Pod", "uid-1", "switch"),
             row_uuid("Logical_Switch", "Node", "uid-2", "switch"),
             row_uuid("Logical_Switch", "Node", "uid-1", "switch2"),
-            // Parts do not run into each other.
+            // Parts are separated.
             row_uuid("Logical_Switch", "Node", "uid-1switch", ""),
         ] {
             assert_ne!(one, other);

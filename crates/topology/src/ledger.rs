@@ -1,17 +1,18 @@
-//! The ledger: which rows and members every owner has in what we want, and what sets are made of.
+//! The ledger: the desired rows and members of every owner, and how many owners want each member.
 //!
-//! It keeps identities, not contents: contents are computed when they are needed and compared with the database itself.
+//! It keeps identities, not contents: contents are computed when needed and compared with the database.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
+use objects::Name;
 use ovsdb::datum::Atom;
 use ovsdb::operation::RowValues;
 
 use crate::contribution::{Contribution, Member};
-use crate::identity::{ColumnRef, Name, Owner, RowId};
+use crate::identity::{ColumnRef, Owner, RowId};
 
-/// What one owner has.
+/// The rows and members of one owner.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Entry {
     rows: Box<[RowId]>,
@@ -20,12 +21,12 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Its rows.
+    /// The owner's own rows.
     pub fn rows(&self) -> &[RowId] {
         &self.rows
     }
 
-    /// The members that it has of others' sets and its own.
+    /// Its members of sets, in its own rows and in others'; sorted.
     pub fn members(&self) -> &[Member] {
         &self.members
     }
@@ -40,65 +41,65 @@ impl Entry {
     }
 }
 
-/// What a batch of changes touches, to be compared with the database.
+/// The rows and members that a batch changes, to be compared with the database.
 #[derive(Debug, Clone, Default)]
 pub struct Touched {
-    /// Rows as they shall be, with their owner; none if they shall not be.
+    /// Desired rows with their owner; none for rows to be removed.
     pub rows: BTreeMap<RowId, Option<(Owner, RowValues)>>,
-    /// Members that shall be there, and those that went.
+    /// Changes of sets.
     pub columns: BTreeMap<ColumnRef, ColumnChange>,
 }
 
-/// Members of one set that shall be there, and those that went.
+/// Members of one set that are wanted, or no longer wanted.
 #[derive(Debug, Clone, Default)]
 pub struct ColumnChange {
-    /// They shall be in it.
+    /// Must be in the set.
     pub added: BTreeSet<Atom>,
-    /// They shall not.
+    /// Must not be in the set.
     pub removed: BTreeSet<Atom>,
 }
 
 impl Touched {
-    /// Whether nothing is.
+    /// Whether nothing is touched.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.columns.is_empty()
     }
 }
 
-/// All owners' entries, and the sets that they make together.
+/// The entries of all owners, and reference counts of members and selector names.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
     owners: BTreeMap<Owner, Entry>,
-    /// How many owners want a member in a set.
+    /// Number of owners that want each member.
     sets: BTreeMap<ColumnRef, BTreeMap<Atom, u32>>,
-    /// How many owners name a selector.
+    /// Number of owners that name each selector.
     named: BTreeMap<Name, u32>,
 }
 
 impl Ledger {
-    /// What an owner has.
+    /// An owner's entry; none if it has nothing.
     pub fn entry(&self, owner: &Owner) -> Option<&Entry> {
         self.owners.get(owner)
     }
 
-    /// All owners.
+    /// All owners with an entry, in dependency order.
     pub fn owners(&self) -> impl Iterator<Item = &Owner> {
         self.owners.keys()
     }
 
-    /// The sets of a row.
+    /// The wanted members of a row, by column.
     pub fn sets_of(&self, row: RowId) -> impl Iterator<Item = (&'static str, impl Iterator<Item = &Atom>)> {
         let first = ColumnRef { row, column: "" };
         let range = self.sets.range((Bound::Included(first), Bound::Unbounded));
         range.take_while(move |(column, _)| column.row == row).map(|(column, members)| (column.column, members.keys()))
     }
 
-    /// Whether somebody's rows name a selector.
+    /// Whether rows of any owner name a selector.
     pub fn is_named(&self, words: &str) -> bool {
         self.named.contains_key(words)
     }
 
-    /// Gives an owner more members, beside what it has; returns what it had, if that was less.
+    /// Adds members to an owner's entry; returns the former entry if it changed.
     pub fn add_members(&mut self, owner: &Owner, members: Vec<Member>, touched: &mut Touched) -> Option<Entry> {
         let entry = self.owners.get(owner)?;
         let more: Vec<Member> =
@@ -121,7 +122,7 @@ impl Ledger {
         Some(before)
     }
 
-    /// Takes an owner's members of some rows away; returns what it had, if it had any.
+    /// Removes an owner's members of these rows; returns the former entry if it changed.
     pub fn remove_members_of(&mut self, owner: &Owner, rows: &[RowId], touched: &mut Touched) -> Option<Entry> {
         let entry = self.owners.get_mut(owner)?;
         let goes = |member: &Member| rows.contains(&member.column.row);
@@ -130,23 +131,23 @@ impl Ledger {
         }
         let before = entry.clone();
         entry.members = before.members.iter().filter(|member| !goes(member)).cloned().collect();
-        // Only these are touched: what else the owner has is none of this.
+        // Only these are touched, not the owner's other members.
         for member in before.members.iter().filter(|member| goes(member)) {
-            self.count_down(member, Some(touched));
+            self.decrement(member, Some(touched));
         }
         Some(before)
     }
 
-    /// Takes some of an owner's rows away, with their members and what they are members of; returns what it had.
+    /// Removes some of an owner's rows, with their members and memberships; returns the former entry.
     pub fn remove_rows(&mut self, owner: &Owner, gone: &BTreeSet<RowId>, touched: &mut Touched) -> Entry {
         let before = self.owners.get(owner).cloned().unwrap_or_default();
         let uuids: BTreeSet<Atom> = gone.iter().map(|id| Atom::Uuid(id.uuid)).collect();
         let goes = |member: &Member| gone.contains(&member.column.row) || uuids.contains(&member.atom);
         for member in before.members.iter().filter(|member| goes(member)) {
-            self.count_down(member, Some(touched));
+            self.decrement(member, Some(touched));
         }
         for id in before.rows.iter().filter(|id| gone.contains(id)) {
-            // One that somebody else has from now on stays.
+            // Not if another owner has taken the row over.
             touched.rows.entry(*id).or_insert(None);
         }
         let entry = Entry {
@@ -161,7 +162,7 @@ impl Ledger {
         before
     }
 
-    fn count_down(&mut self, member: &Member, touched: Option<&mut Touched>) {
+    fn decrement(&mut self, member: &Member, touched: Option<&mut Touched>) {
         let Some(members) = self.sets.get_mut(&member.column) else { return };
         let Some(count) = members.get_mut(&member.atom) else { return };
         *count -= 1;
@@ -179,7 +180,7 @@ impl Ledger {
         }
     }
 
-    /// Puts what an owner shall have, notes what that touches, and returns what it had.
+    /// Replaces an owner's entry, records what that touches, and returns the former entry.
     pub fn put(&mut self, owner: &Owner, contribution: Contribution, touched: &mut Touched) -> Entry {
         let Contribution { rows, mut members, mut names, refusal: _ } = contribution;
         members.sort_unstable();
@@ -191,7 +192,7 @@ impl Ledger {
         let before = self.replace(owner, entry, Some(touched));
         let now: BTreeSet<RowId> = rows.iter().map(|row| row.id).collect();
         for id in before.rows.iter().filter(|id| !now.contains(id)) {
-            // One that somebody else has from now on stays.
+            // Not if another owner has taken the row over.
             touched.rows.entry(*id).or_insert(None);
         }
         for row in rows {
@@ -200,7 +201,7 @@ impl Ledger {
         before
     }
 
-    /// Begins an entry with what the database holds of an owner.
+    /// Creates an owner's entry from the database.
     pub fn seed(&mut self, owner: &Owner, mut rows: Vec<RowId>, mut members: Vec<Member>, mut names: Vec<Name>) {
         names.sort_unstable();
         names.dedup();
@@ -210,17 +211,17 @@ impl Ledger {
         self.replace(owner, Entry { rows: rows.into(), members: members.into(), names: names.into() }, None);
     }
 
-    /// Puts an entry back as it was: what was touched did not happen.
+    /// Restores a former entry: the batch was not committed.
     pub fn restore(&mut self, owner: &Owner, entry: Entry) {
         self.replace(owner, entry, None);
     }
 
     fn replace(&mut self, owner: &Owner, entry: Entry, mut touched: Option<&mut Touched>) -> Entry {
-        // The new ones first, so that a member that stays is never counted down to nothing.
+        // New members first, so that the count of one that stays never reaches zero.
         for member in &entry.members {
             let count = self.sets.entry(member.column).or_default().entry(member.atom.clone()).or_default();
             *count += 1;
-            // Also if it is wanted already: somebody may have taken it out by hand.
+            // Also if it was wanted before: another client may have removed it.
             if let Some(touched) = touched.as_deref_mut() {
                 let change = touched.columns.entry(member.column).or_default();
                 change.removed.remove(&member.atom);
@@ -242,7 +243,7 @@ impl Ledger {
             }
         }
         for member in &before.members {
-            self.count_down(member, touched.as_deref_mut());
+            self.decrement(member, touched.as_deref_mut());
         }
         before
     }

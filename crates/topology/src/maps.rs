@@ -1,7 +1,7 @@
-//! Members of maps: several owners may add pairs to one map, as they add members to one set.
+//! Pairs of map columns that several owners contribute to, as members.
 //!
-//! A pair is counted as one text, `key=value`: a pair whose value changes is one that goes and one that comes, and what
-//! counts members of sets counts these as well. Two owners never add the same key with different values.
+//! A pair is counted like a member of a set, as the text `key=value`: a changed value is one removed and one added member.
+//! Two owners never add the same key with different values.
 
 use std::collections::BTreeSet;
 
@@ -9,30 +9,30 @@ use ovsdb::datum::{Atom, Datum};
 use ovsdb::operation::{Mutation, Mutator};
 use ovsdb::replica::RowView;
 
-/// The maps that pairs are counted for.
+/// Whether several owners contribute to a map column.
 pub(crate) fn is_counted(table: &str, column: &str) -> bool {
     (table, column) == ("Chassis_Template_Var", "variables")
 }
 
-/// A pair as it is counted.
+/// The member that stands for a pair.
 pub(crate) fn member(key: &str, value: &str) -> Atom {
     Atom::String(format!("{key}={value}").as_str().into())
 }
 
-/// The pair that is counted so.
+/// The pair that a member stands for.
 pub fn pair(member: &Atom) -> (Atom, Atom) {
     let text = member.to_string();
     let (key, value) = text.split_once('=').unwrap_or((&text, ""));
     (Atom::String(key.into()), Atom::String(value.into()))
 }
 
-/// Whether a map holds the pair that is counted so.
+/// Whether a map contains the pair of a member.
 pub(crate) fn holds(held: &Datum, member: &Atom) -> bool {
     let (key, value) = pair(member);
     held.get(&key) == Some(&value)
 }
 
-/// What takes pairs out and puts others in. A value is only replaced by taking its key out first.
+/// Mutations that remove keys and add pairs. OVSDB replaces a value only if its key is deleted first.
 pub(crate) fn mutations(
     column: &str,
     held: Option<&Datum>,
@@ -52,7 +52,7 @@ pub(crate) fn mutations(
     mutations
 }
 
-/// What makes one map of another, key by key: what is right already is not written.
+/// Mutations from the row's map to the wanted one; equal pairs are not written.
 pub(crate) fn difference(view: RowView<'_>, column: &str, wanted: &Datum) -> Vec<Mutation> {
     let held = view.get(column);
     let held = held.as_deref();
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pair_is_what_it_was() {
+    fn a_pair_survives_conversion_to_a_member() {
         for (key, value) in [("V", "10.0.0.1"), ("B", "10.0.0.1:80,10.0.0.2:80"), ("E", ""), ("Q", "a=b")] {
             let (again, value_again) = pair(&member(key, value));
             assert_eq!((again.to_string(), value_again.to_string()), (key.to_owned(), value.to_owned()));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_replaced_by_taking_its_key_out() {
+    fn replacing_a_value_deletes_its_key_first() {
         let text = |text: &str| Atom::String(text.into());
         let held = Datum::map([(text("a"), text("1")), (text("b"), text("2")), (text("c"), text("3"))]);
         let made = mutations("m", Some(&held), [text("c"), text("d")].into_iter(), vec![(text("a"), text("9"))]);

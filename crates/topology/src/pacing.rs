@@ -1,9 +1,9 @@
-//! Intervals that depend on the size of the cluster. The controller and the agents compute the same ones, so neither has to
-//! publish them.
+//! Intervals that depend on the size of the cluster. The controller and the agents compute the same values, so neither
+//! publishes them.
 
 use std::time::Duration;
 
-/// ovn-controller's inactivity probe of the southbound database: a silent server is given up after two of these.
+/// ovn-controller's inactivity probe of the southbound database: it disconnects from a silent server after two of these.
 ///
 /// Echoes are cheap (50 a second for 500 nodes). What limits the interval is the server: it does nothing else while it
 /// compacts its database or sends it to clients that reconnect, which takes longer the more nodes there are. A probe that is
@@ -18,7 +18,7 @@ pub fn heartbeat(nodes: usize) -> Duration {
     scaled(nodes, Duration::from_millis(600), Duration::ZERO).clamp(Duration::from_secs(30), Duration::from_secs(300))
 }
 
-/// A condition whose heartbeat is older than this says nothing about the node any more: two renewals may get lost.
+/// Age at which a heartbeat expires: two renewals may get lost.
 pub fn heartbeat_expires(nodes: usize) -> Duration {
     heartbeat(nodes) * 3 + Duration::from_secs(10)
 }

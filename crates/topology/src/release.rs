@@ -1,19 +1,19 @@
-//! Release: the database is left to another controller (OVN-Kubernetes in Go), with nothing of ours in force.
+//! Release: hands the database over to another controller (OVN-Kubernetes in Go), with none of our rows in effect.
 //!
 //! ```text
-//!  found by the other one, by name or content ──▶ stays, without our marks: switches, routers, ports, routes, SNAT, meters,
+//!  found by the other one, by name or content ──▶ kept, without our marks: switches, routers, ports, routes, SNAT, meters,
 //!                                                 load balancers of cluster addresses
-//!  ours alone ─────────────────────────────────▶ goes: rules, sets, groups, templates, marks for retransmissions, QoS
+//!  ours alone ─────────────────────────────────▶ removed: ACLs, sets, groups, templates, retransmission marks, QoS
 //! ```
 //!
-//! What goes protects or serves somebody. It goes only if the other controller has its own in place already: for a policy
-//! the same ports and at least the same addresses, for a Service its load balancers. Otherwise nothing is released at all:
-//! in between a policy would be open, or a Service cut off.
+//! Rows are removed only if the other controller has its own in place: for a policy the same ports and at least the same
+//! addresses, for a Service its load balancers. Otherwise nothing is released: pods would be exposed, or a Service cut off,
+//! in between.
 //!
-//! QoS rules go last, when nothing marks packets any more: Open vSwitch looks up a tunnel's route by the packet's mark,
-//! finds none for that of retransmissions (`desired::retry`), and caches the drop without the mark as part of its match
-//! (userspace datapath, 3.5). Without the rule that takes the mark off, one marked packet on its way at that moment would
-//! have had all later ones dropped, for as long as there are any.
+//! QoS rules are removed last, when nothing marks packets any more: Open vSwitch looks up a tunnel's route by the packet's
+//! mark, finds none for that of retransmissions (`desired::retransmit`), and caches the drop without the mark in its match
+//! (userspace datapath, 3.5). Without the rule that removes the mark, one marked packet in flight would have all later
+//! packets dropped, as long as they keep coming.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -31,32 +31,32 @@ use ovsdb::uuid::Uuid;
 
 use crate::adopt::{GO_CONTROLLER, parents};
 use crate::desired::NODE_ID_MARK;
-use crate::engine::RESTING;
+use crate::engine::QUARANTINE_PREFIX;
 use crate::identity::{ColumnRef, OWNER_CONTROLLER, OWNER_NAME, OWNER_TYPE, Owner, RowId, STANDS_FOR};
 use crate::plan::{owner_of, row, set_column, table_name};
 use crate::selector::named_in;
 
 /// Groups that the other controller has under the same names.
 const SHARED_GROUPS: [&str; 2] = ["clusterPortGroup", "clusterRtrPortGroup"];
-/// Keys of `external_ids` that only we write.
+/// Keys of `external_ids` that only ovnkube writes.
 const MARKS: [&str; 5] = [OWNER_CONTROLLER, OWNER_TYPE, OWNER_NAME, STANDS_FOR, NODE_ID_MARK];
 
-/// What a release does.
+/// The transactions of a release, and what they do.
 #[derive(Debug, Default)]
 pub struct Release {
-    /// All of it but what goes last.
+    /// The first transaction: everything but QoS rules.
     pub transaction: Transaction,
-    /// What goes when the rest is out of force on all nodes.
+    /// The second transaction, for when all nodes have applied the first.
     pub last: Transaction,
-    /// Rows that go, by table.
+    /// Number of removed rows, by table.
     pub removed: BTreeMap<&'static str, usize>,
-    /// Rows that stay without our marks, by table.
+    /// Number of rows that stay without our marks, by table.
     pub handed_over: BTreeMap<&'static str, usize>,
-    /// What the other controller has nothing in place for yet.
+    /// Owners for which the other controller has nothing in place yet.
     pub unreplaced: BTreeSet<String>,
 }
 
-/// What it takes to release a database.
+/// Plans the release of a database.
 pub fn release(snapshot: &Snapshot) -> Release {
     let other = Other::read(snapshot);
     let parents = parents(snapshot);
@@ -99,15 +99,15 @@ pub fn release(snapshot: &Snapshot) -> Release {
         let step = if is_last { &mut release.last } else { &mut release.transaction };
         step.mutate(row.table, vec![Condition::uuid(row.uuid)], vec![mutation]);
     }
-    release.forget_resting(snapshot);
+    release.clear_quarantine(snapshot);
     release
 }
 
-/// Whether the other controller finds a row by its name or content and goes on with it.
+/// Whether the other controller finds a row by its name or content, and keeps it.
 fn is_found_by_name(id: RowId, view: RowView<'_>) -> bool {
     let is_set = |column: &str| view.text(column).is_some_and(|text| !text.is_empty());
     match id.table {
-        // These are the parts of the way for packets that were sent again (`desired::retry`).
+        // Rows with these columns serve retransmissions (`desired::retransmit`).
         "NAT" => !is_set("match"),
         "Logical_Router_Policy" => view.get("options").is_none_or(|options| options.is_empty()),
         "Logical_Router_Static_Route" => !is_route_of_services(view),
@@ -117,8 +117,8 @@ fn is_found_by_name(id: RowId, view: RowView<'_>) -> bool {
     }
 }
 
-/// Whether a route of a gateway router leads packets to addresses that no Service serves to their rejection
-/// (`desired::gateway`): it leaves by the external port, with a next hop outside of its own prefix.
+/// Whether a route of a gateway router is for the rejection of unserved Service addresses (`desired::gateway`): it has the
+/// external port, and a next hop outside of its own prefix.
 fn is_route_of_services(view: RowView<'_>) -> bool {
     let text = |column: &str| view.text(column).filter(|text| !text.is_empty());
     let prefix = text("ip_prefix").and_then(|prefix| prefix.parse::<Prefix>().ok());
@@ -127,7 +127,7 @@ fn is_route_of_services(view: RowView<'_>) -> bool {
     text("output_port").is_some() && !prefix.contains(next_hop)
 }
 
-/// Where a row is a member.
+/// The sets that a row is a member of.
 fn places(child: Uuid, parents: &BTreeMap<Uuid, Vec<RowId>>, snapshot: &Snapshot) -> Vec<(ColumnRef, Atom)> {
     let atom = Atom::Uuid(child);
     let mut places = Vec::new();
@@ -153,12 +153,12 @@ impl Release {
         *self.handed_over.entry(id.table).or_default() += 1;
     }
 
-    /// Takes our variables out of a chassis' row. The row itself stays: an ovn-controller whose row goes and comes back
-    /// fails an assertion, and the other controller may have variables in it.
+    /// Removes our variables from a chassis' row. The row stays: an ovn-controller whose row is removed and recreated fails
+    /// an assertion, and the other controller may have variables in it.
     fn empty_variables(&mut self, id: RowId, view: RowView<'_>, shared: bool) {
         let variables = view.get(ChassisTemplateVar::variables.name());
         let keys = variables.iter().flat_map(|variables| variables.pairs()).map(|(key, _)| key.clone());
-        // The other controller gives nodes' addresses the same names.
+        // The other controller uses the same names for nodes' addresses.
         let keys: Vec<Atom> = keys.filter(|key| !(shared && key.to_string().starts_with("NODEIP_"))).collect();
         let mut mutations = vec![Mutation::new(
             "external_ids",
@@ -171,11 +171,11 @@ impl Release {
         self.transaction.mutate(id.table, vec![Condition::uuid(id.uuid)], mutations);
     }
 
-    fn forget_resting(&mut self, snapshot: &Snapshot) {
+    fn clear_quarantine(&mut self, snapshot: &Snapshot) {
         let Some(global) = snapshot.table("NB_Global").and_then(|table| table.iter().next()) else { return };
         let ids = global.get("external_ids");
         let keys = ids.iter().flat_map(|ids| ids.pairs()).map(|(key, _)| key.clone());
-        let keys: Vec<Atom> = keys.filter(|key| key.to_string().starts_with(RESTING)).collect();
+        let keys: Vec<Atom> = keys.filter(|key| key.to_string().starts_with(QUARANTINE_PREFIX)).collect();
         if !keys.is_empty() {
             let mutation = Mutation::new("external_ids", Mutator::Delete, Datum::set(keys));
             self.transaction.mutate("NB_Global", vec![Condition::uuid(global.uuid)], vec![mutation]);
@@ -183,13 +183,13 @@ impl Release {
     }
 }
 
-/// What the other controller has in place.
+/// The rows that the other controller has in place.
 struct Other {
     /// The ports of its groups, by the object that its marks name and the direction.
     groups: BTreeMap<(String, String, String), BTreeSet<Atom>>,
-    /// The objects that it has rules for, with the addresses that these rules name.
+    /// The objects that it has ACLs for, with the addresses that these name.
     rules: BTreeMap<(String, String), BTreeSet<String>>,
-    /// Services that it has load balancers for, as `namespace/name`, and whether some of these are nodes' own.
+    /// Services that it has load balancers for, as `namespace/name`, and whether some of these are per node.
     services: BTreeMap<String, bool>,
     /// Whether it uses variables itself.
     has_templates: bool,
@@ -205,7 +205,7 @@ impl Other {
             let word = |key| mark(view, key).unwrap_or_default();
             (word(OWNER_TYPE), word(OWNER_NAME), word("direction"))
         };
-        // Addresses of pods that are gone meanwhile are nobody's business.
+        // Addresses of deleted pods do not count.
         let mut present: BTreeSet<String> = BTreeSet::new();
         for view in rows(LogicalSwitchPort::TABLE) {
             let words = view
@@ -247,7 +247,7 @@ impl Other {
         other
     }
 
-    /// The addresses that a rule names, as members of sets.
+    /// The members of the address sets that an ACL names.
     fn addresses_in(&self, rule: RowView<'_>) -> BTreeSet<String> {
         let matching = rule.text("match").unwrap_or_default();
         named_in(&matching).filter_map(|name| self.sets.get(name)).flatten().cloned().collect()
@@ -257,19 +257,19 @@ impl Other {
         self.rules.contains_key(&(kind.to_owned(), name.to_owned()))
     }
 
-    /// Whether its group of an object has these ports, whatever the direction that its mark names.
+    /// Whether its port group of an object and direction has these ports.
     fn has_ports(&self, kind: &str, name: &str, direction: &str, ports: &BTreeSet<Atom>) -> bool {
         let key = (kind.to_owned(), name.to_owned(), direction.to_owned());
         self.groups.get(&key).is_some_and(|group| group.is_superset(ports))
     }
 
-    /// Whether it has load balancers for a Service, and such of nodes if those are asked for.
+    /// Whether it has load balancers for a Service; with `by_nodes`, also such per node.
     fn serves(&self, owner: &Owner, by_nodes: bool) -> bool {
         let Owner::Service(key) = owner else { return true };
         self.services.get(&key.to_string()).is_some_and(|of_nodes| *of_nodes || !by_nodes)
     }
 
-    /// Whether its own rules do what a rule of ours does.
+    /// Whether its ACLs replace one of ours.
     fn replaces_rule(
         &self,
         owner: &Owner,

@@ -1,4 +1,4 @@
-//! The facts by key, with the reverse indexes that tell whom a change concerns.
+//! The facts by key, with the reverse indexes that find the owners affected by a change.
 
 mod admin;
 mod chassis;
@@ -12,20 +12,22 @@ use std::net::IpAddr;
 use std::ops::Bound;
 use std::sync::Arc;
 
-pub(crate) use self::admin::Fixed;
-pub(crate) use self::host_ports::{Door, doors};
-use crate::identity::{Name, ObjectKey, PodKey};
-pub use crate::kind::ObjectKind;
-use crate::objects::{
-    AdminPolicyFacts, Labels, NamespaceFacts, NodeFacts, PodFacts, PolicyFacts, ServiceFacts, SliceFacts,
+use objects::{
+    AdminPolicyFacts, Labels, Name, NamespaceFacts, NodeFacts, ObjectKey, PodFacts, PodKey, PolicyFacts, ServiceFacts,
+    SliceFacts,
 };
-use crate::services::{Claim, ServiceIndex};
 
-/// Objects of one kind, with what a list needs to find the ones that are gone.
+pub(crate) use self::admin::Fixed;
+pub use self::host_ports::HostPortKey;
+pub(crate) use self::host_ports::host_port_keys;
+use crate::services::{Claim, ServiceIndex};
+pub use objects::ObjectKind;
+
+/// Objects of one kind. A complete list removes the objects that are not in it.
 #[derive(Debug, Clone)]
 struct Kind<K, T> {
     objects: BTreeMap<K, T>,
-    /// While a list is read: what was not in it yet.
+    /// While a list is read: keys that were not in it so far.
     unseen: Option<BTreeSet<K>>,
     listed: bool,
 }
@@ -47,20 +49,20 @@ impl<K: Ord + Clone, T> Kind<K, T> {
         }
     }
 
-    /// The list is complete: what was not in it is gone.
+    /// The list is complete; returns the keys that were not in it.
     fn listed(&mut self) -> BTreeSet<K> {
         self.listed = true;
         self.unseen.take().unwrap_or_default()
     }
 
-    /// Puts an object; returns what it was.
+    /// Stores an object; returns the former version.
     fn put(&mut self, key: K, object: T) -> Option<T> {
         self.seen(&key);
         self.objects.insert(key, object)
     }
 }
 
-/// An object that is known by its name, and told from others of that name by its identity.
+/// An object with a UID, which tells it from others of the same name.
 trait Identified {
     fn uid(&self) -> &str;
 }
@@ -78,7 +80,7 @@ macro_rules! identified {
 identified!(NodeFacts, NamespaceFacts, PodFacts, ServiceFacts, SliceFacts, PolicyFacts, AdminPolicyFacts);
 
 impl<K: Ord + Clone, T: Identified> Kind<K, T> {
-    /// Removes an object, unless it is another one of the same name.
+    /// Removes an object, unless it has another UID.
     fn remove<Q: Ord + ?Sized>(&mut self, key: &Q, uid: Option<&str>) -> Option<T>
     where
         K: std::borrow::Borrow<Q>,
@@ -90,14 +92,14 @@ impl<K: Ord + Clone, T: Identified> Kind<K, T> {
     }
 }
 
-/// All facts.
+/// The facts of all objects, and indexes over them.
 #[derive(Debug, Clone, Default)]
 pub struct Store {
     nodes: Kind<Name, NodeFacts>,
     chassis: chassis::Holders,
     hosts: hosts::Hosts,
     namespaces: Kind<Name, NamespaceFacts>,
-    leaving: namespaces::Leaving,
+    departing: namespaces::Departing,
     pods: Kind<Arc<PodKey>, PodFacts>,
     pods_by_node: BTreeMap<Name, BTreeSet<Arc<PodKey>>>,
     host_ports: host_ports::HostPorts,
@@ -107,13 +109,13 @@ pub struct Store {
     policies: Kind<Arc<ObjectKey>, PolicyFacts>,
     admin_policies: Kind<Arc<ObjectKey>, AdminPolicyFacts>,
     baseline_policies: Kind<Arc<ObjectKey>, AdminPolicyFacts>,
-    administration: admin::Administration,
+    admin: admin::AdminPolicies,
     selectors: selectors::Selectors,
-    /// One copy of equal labels, however many pods have them.
+    /// Interned label sets: many pods have equal ones.
     labels: BTreeSet<Labels>,
 }
 
-/// Does the same for the objects of a kind, whichever it is; their keys are given to it as [`ObjectKey`]s.
+/// Evaluates an expression with the objects of a kind.
 macro_rules! of_kind {
     ($store:expr, $kind:expr, |$objects:ident| $do:expr) => {
         match $kind {
@@ -153,7 +155,7 @@ macro_rules! of_kind {
     };
 }
 
-/// Every kind's key, as one that has a namespace and a name.
+/// Conversion of a kind's key from and to an [`ObjectKey`].
 trait Keyed: Sized {
     fn from_key(key: &Arc<ObjectKey>) -> Self;
     fn to_key(&self) -> Arc<ObjectKey>;
@@ -180,7 +182,7 @@ impl Keyed for Arc<ObjectKey> {
 }
 
 impl Store {
-    /// Whether every kind of object has been listed once.
+    /// Whether every kind has been listed once.
     pub fn is_complete(&self) -> bool {
         self.missing().next().is_none()
     }
@@ -200,42 +202,42 @@ impl Store {
         ObjectKind::ALL.into_iter().filter(move |kind| !listed(kind))
     }
 
-    /// A list of a kind begins.
+    /// A list of this kind begins.
     pub fn relisting(&mut self, kind: ObjectKind) {
         of_kind!(self, kind, |objects| objects.relisting());
     }
 
-    /// The list of a kind is complete; these are gone.
+    /// The list of a kind is complete; returns the objects that were not in it.
     pub fn listed(&mut self, kind: ObjectKind) -> Vec<Arc<ObjectKey>> {
         of_kind!(self, kind, |objects| objects.listed().iter().map(Keyed::to_key).collect())
     }
 
-    /// An object was seen that cannot be read: it is there, and what was known of it stays.
+    /// An object that cannot be read exists: its known facts stay.
     pub fn seen_unreadable(&mut self, kind: ObjectKind, key: &Arc<ObjectKey>) {
         of_kind!(self, kind, |objects| objects.seen(&Keyed::from_key(key)));
     }
 
-    /// A node.
+    /// A node's facts, by name.
     pub fn node(&self, name: &str) -> Option<&NodeFacts> {
         self.nodes.objects.get(name)
     }
 
-    /// All nodes.
+    /// Ordered by name.
     pub fn nodes(&self) -> impl Iterator<Item = &NodeFacts> {
         self.nodes.objects.values()
     }
 
-    /// A pod.
+    /// A pod's facts.
     pub fn pod(&self, key: &PodKey) -> Option<&PodFacts> {
         self.pods.objects.get(key)
     }
 
-    /// All pods.
+    /// Ordered by namespace and name.
     pub fn pods(&self) -> impl Iterator<Item = &PodFacts> {
         self.pods.objects.values()
     }
 
-    /// The pods that were given to a node.
+    /// The pods bound to a node.
     pub fn pods_on(&self, node: &str) -> impl Iterator<Item = &Arc<PodKey>> {
         self.pods_by_node.get(node).into_iter().flatten()
     }
@@ -247,22 +249,22 @@ impl Store {
         range.map(|(_, pod)| pod).take_while(move |pod| &*pod.key.namespace == namespace)
     }
 
-    /// A Service.
+    /// A Service's facts.
     pub fn service(&self, key: &ObjectKey) -> Option<&ServiceFacts> {
         self.services.objects.get(key)
     }
 
-    /// All Services.
+    /// Ordered by namespace and name.
     pub fn services(&self) -> impl Iterator<Item = &ServiceFacts> {
         self.services.objects.values()
     }
 
-    /// A NetworkPolicy.
+    /// A NetworkPolicy's facts: those of the last valid version where this one is invalid.
     pub fn policy(&self, key: &ObjectKey) -> Option<&PolicyFacts> {
         self.policies.objects.get(key)
     }
 
-    /// All NetworkPolicies.
+    /// Ordered by namespace and name.
     pub fn policies(&self) -> impl Iterator<Item = &PolicyFacts> {
         self.policies.objects.values()
     }
@@ -274,7 +276,7 @@ impl Store {
         range.map(|(_, policy)| policy).take_while(move |policy| &*policy.key.namespace == namespace)
     }
 
-    /// Puts a node; returns what it was.
+    /// Stores a node; returns the former version.
     pub fn put_node(&mut self, node: NodeFacts) -> Option<NodeFacts> {
         self.hosts.add(&node);
         let (name, after) = (node.name.clone(), node.chassis.clone());
@@ -286,7 +288,7 @@ impl Store {
         before
     }
 
-    /// Removes a node, unless it is another one of the same name.
+    /// Removes a node, unless it has another UID.
     pub fn remove_node(&mut self, name: &str, uid: Option<&str>) -> Option<NodeFacts> {
         let gone = self.nodes.remove(name, uid)?;
         self.hosts.remove(&gone);
@@ -299,7 +301,7 @@ impl Store {
         self.service_index.slices_of(service).filter_map(|key| self.slices.objects.get(key))
     }
 
-    /// All EndpointSlices.
+    /// Ordered by namespace and name.
     pub fn slices(&self) -> impl Iterator<Item = &SliceFacts> {
         self.slices.objects.values()
     }
@@ -309,13 +311,13 @@ impl Store {
         self.slices.objects.get(key)
     }
 
-    /// Whether an EndpointSlice is what it was.
+    /// Whether an EndpointSlice equals a former version.
     pub(crate) fn has_slice(&self, key: &ObjectKey, slice: &SliceFacts) -> bool {
         self.slices.objects.get(key) == Some(slice)
     }
 
-    /// The Services that claim an address and port, the one that has it first.
-    pub(crate) fn claimants(&self, claim: Claim) -> impl Iterator<Item = &Arc<ObjectKey>> {
+    /// The Services that claim an address and port; the first one has it.
+    pub fn claimants(&self, claim: Claim) -> impl Iterator<Item = &Arc<ObjectKey>> {
         self.service_index.claimants(claim)
     }
 
@@ -324,7 +326,7 @@ impl Store {
         self.service_index.claimants_of(address)
     }
 
-    /// Puts a Service; returns what it was. Of one that cannot be used what was good last stays, and so do its claims.
+    /// Stores a Service; returns the former version. An invalid one keeps its last valid spec, and with it its claims.
     pub fn put_service(&mut self, mut service: ServiceFacts) -> Option<ServiceFacts> {
         let before = self.services.objects.get(&service.key);
         if let Some(before) = before.filter(|before| service.broken.is_some() && before.uid == service.uid) {
@@ -337,49 +339,49 @@ impl Store {
         self.services.put(service.key.clone(), service)
     }
 
-    /// Removes a Service, unless it is another one of the same name.
+    /// Removes a Service, unless it has another UID.
     pub fn remove_service(&mut self, key: &ObjectKey, uid: Option<&str>) -> Option<ServiceFacts> {
         let service = self.services.remove(key, uid)?;
         self.service_index.release(&service);
         Some(service)
     }
 
-    /// Puts an EndpointSlice; returns what it was.
+    /// Stores an EndpointSlice; returns the former version.
     pub fn put_slice(&mut self, mut slice: SliceFacts) -> Option<SliceFacts> {
-        // One copy of each name, however many endpoints share it.
+        // Share one copy of each node name.
         for node in slice.spec.endpoints.iter_mut().filter_map(|endpoint| endpoint.node.as_mut()) {
             if let Some((shared, _)) = self.nodes.objects.get_key_value(node) {
                 *node = shared.clone();
             }
         }
-        self.service_index.slice_gone(&slice.key, self.slices.objects.get(&slice.key));
-        self.service_index.slice_comes(&slice);
+        self.service_index.remove_slice(&slice.key, self.slices.objects.get(&slice.key));
+        self.service_index.add_slice(&slice);
         self.slices.put(slice.key.clone(), slice)
     }
 
-    /// Removes an EndpointSlice, unless it is another one of the same name.
+    /// Removes an EndpointSlice, unless it has another UID.
     pub fn remove_slice(&mut self, key: &ObjectKey, uid: Option<&str>) -> Option<SliceFacts> {
         let slice = self.slices.remove(key, uid)?;
-        self.service_index.slice_gone(key, Some(&slice));
+        self.service_index.remove_slice(key, Some(&slice));
         Some(slice)
     }
 
-    /// Puts a NetworkPolicy; returns what it was.
+    /// Stores a NetworkPolicy; returns the former version. The caller compiles it (`recompile`).
     pub fn put_policy(&mut self, mut policy: PolicyFacts) -> Option<PolicyFacts> {
         if let Some(before) = self.policies.objects.get(&policy.key) {
-            policy.keep_good_of(before);
+            policy.keep_last_valid(before);
         }
         self.policies.put(policy.key.clone(), policy)
     }
 
-    /// Removes a NetworkPolicy, unless it is another one of the same name.
+    /// Removes a NetworkPolicy, unless it has another UID.
     pub fn remove_policy(&mut self, key: &ObjectKey, uid: Option<&str>) -> Option<PolicyFacts> {
         self.policies.remove(key, uid)
     }
 
-    /// Puts a pod; returns what it was.
+    /// Stores a pod; returns the former version.
     pub fn put_pod(&mut self, mut pod: PodFacts) -> Option<PodFacts> {
-        // One copy of each name, however many pods share it.
+        // Share one copy of each name.
         if let Some(node) = &pod.node
             && let Some((shared, _)) = self.pods_by_node.get_key_value(node)
         {
@@ -408,7 +410,7 @@ impl Store {
         before
     }
 
-    /// Removes a pod, unless it is another one of the same name.
+    /// Removes a pod, unless it has another UID.
     pub fn remove_pod(&mut self, key: &PodKey, uid: Option<&str>) -> Option<PodFacts> {
         let pod = self.pods.remove(key, uid)?;
         self.unindex(&pod);
@@ -419,8 +421,8 @@ impl Store {
     fn unindex(&mut self, pod: &PodFacts) {
         self.renumber(pod, false);
         self.host_ports.release(pod);
-        // The set's own, and this one's.
-        if pod.labels.shared() <= 2 {
+        // The interned copy and this pod's are the last ones.
+        if pod.labels.reference_count() <= 2 {
             self.labels.remove(&pod.labels);
         }
         let Some(node) = &pod.node else { return };

@@ -1,30 +1,30 @@
-//! Nodes whose condition claims more than anybody can vouch for.
+//! Finds nodes whose agent is silent or whose chassis lags behind, although their condition says that they are ready.
 //!
 //! ```text
 //!  lastHeartbeatTime (Node) ─────────────────┐
-//!  SB_Global.nb_cfg, Chassis_Private.nb_cfg ─┴─look()──▶ Finding: the agent is silent │ the chassis lags behind
+//!  SB_Global.nb_cfg, Chassis_Private.nb_cfg ─┴─check()─▶ Finding: the agent is silent │ the chassis lags behind
 //! ```
 //!
-//! Time is the caller's own clock, since the first look: clocks of nodes are not compared, and a leader that has just taken
-//! over accuses nobody.
+//! Times are those of the caller's clock since the first check: clocks of nodes are not compared, and a new leader reports
+//! nothing at once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use objects::{Name, NodeFacts};
+
 use crate::engine::ObjectRef;
-use crate::identity::Name;
-use crate::objects::NodeFacts;
 use crate::pacing;
 
 /// A finding that is still true after this time is reported again: the write may have failed.
 const REPEAT: Duration = Duration::from_secs(10);
 
-/// How far northd and every chassis are.
+/// `nb_cfg` of the southbound database and of every chassis.
 #[derive(Debug, Clone, Copy)]
 pub struct Applied<'a> {
-    /// `SB_Global.nb_cfg`: what northd has put into the southbound database.
+    /// `SB_Global.nb_cfg`: what northd has written to the southbound database.
     pub southbound: i64,
-    /// What each chassis has applied.
+    /// `nb_cfg` that each chassis has applied.
     pub chassis: &'a BTreeMap<Box<str>, i64>,
 }
 
@@ -37,21 +37,21 @@ pub enum Finding {
         node: ObjectRef,
         /// The heartbeat that was seen last.
         heartbeat: Box<str>,
-        /// For how long no other was seen.
+        /// Time since it was seen first.
         silent: Duration,
     },
     /// The node's agent must check that its chassis has applied this `nb_cfg`.
     Expect {
         /// The node.
         node: ObjectRef,
-        /// The number.
+        /// The `nb_cfg`.
         number: i64,
-        /// What the chassis has applied.
+        /// The `nb_cfg` that the chassis has applied.
         applied: i64,
     },
 }
 
-/// Remembers since when each node has been silent or behind.
+/// Tracks since when each node has been silent or behind.
 #[derive(Debug, Default)]
 pub struct Watchdog {
     nodes: BTreeMap<Name, Watched>,
@@ -61,13 +61,13 @@ pub struct Watchdog {
 struct Watched {
     uid: Name,
     heartbeat: Box<str>,
-    /// Since when this heartbeat is the last one.
+    /// When this heartbeat was seen first.
     since: Duration,
-    /// After how long it expires, by the size that the cluster had: agents learn of a smaller one only later.
+    /// Age at which it expires, by the largest size of the cluster meanwhile: agents learn later that it has shrunk.
     expires: Duration,
-    /// The oldest number that the chassis has not applied, and since when.
+    /// The oldest `nb_cfg` that the chassis has not applied, and since when.
     behind: Option<(i64, Duration)>,
-    /// When something was reported last.
+    /// Time of the last report.
     reported: Option<Duration>,
 }
 
@@ -79,9 +79,9 @@ impl Watched {
 }
 
 impl Watchdog {
-    /// Looks at all nodes; to be called about once a second while leading. Of `applied` nothing is known while the
-    /// southbound database is away: then nobody is behind.
-    pub fn look(&mut self, nodes: &[&NodeFacts], applied: Option<Applied<'_>>, now: Duration) -> Vec<Finding> {
+    /// Checks all nodes; to be called about once a second while leading. `applied` is none while the southbound database is
+    /// not connected: then no chassis counts as behind.
+    pub fn check(&mut self, nodes: &[&NodeFacts], applied: Option<Applied<'_>>, now: Duration) -> Vec<Finding> {
         let count = nodes.len();
         let mut before = std::mem::take(&mut self.nodes);
         let mut findings = Vec::new();
@@ -99,7 +99,7 @@ impl Watchdog {
         findings
     }
 
-    /// Forgets everything: somebody else leads.
+    /// Forgets everything: this instance does not lead.
     pub fn clear(&mut self) {
         self.nodes.clear();
     }
@@ -130,7 +130,7 @@ impl Watched {
         let reached = applied.of(node)?;
         let late = self.behind.filter(|(_, since)| now.saturating_sub(*since) > pacing::apply_limit(count));
         let number = match (late, node.agent.expected) {
-            // Of a database that was made anew: no chassis will ever get there.
+            // From before the database was recreated: no chassis would ever reach it.
             (_, Some(expected)) if expected > applied.southbound => applied.southbound,
             (Some((number, _)), expected) if expected.is_none_or(|expected| expected <= reached) => number,
             _ => return None,
@@ -166,42 +166,42 @@ mod tests {
         Duration::from_secs(number)
     }
 
-    fn look(watchdog: &mut Watchdog, node: &NodeFacts, at: u64) -> Vec<Finding> {
-        watchdog.look(&[node], None, seconds(at))
+    fn check(watchdog: &mut Watchdog, node: &NodeFacts, at: u64) -> Vec<Finding> {
+        watchdog.check(&[node], None, seconds(at))
     }
 
     #[test]
     fn a_condition_without_heartbeats_expires() {
         let mut watchdog = Watchdog::default();
         let expires = pacing::heartbeat_expires(1).as_secs();
-        assert_eq!(look(&mut watchdog, &node("True", 1, None), 1000), []);
-        assert_eq!(look(&mut watchdog, &node("True", 2, None), 1000 + expires), []);
+        assert_eq!(check(&mut watchdog, &node("True", 1, None), 1000), []);
+        assert_eq!(check(&mut watchdog, &node("True", 2, None), 1000 + expires), []);
         let late = 1000 + 2 * expires + 1;
-        assert_eq!(look(&mut watchdog, &node("True", 2, None), late - 1), []);
-        let found = look(&mut watchdog, &node("True", 2, None), late);
+        assert_eq!(check(&mut watchdog, &node("True", 2, None), late - 1), []);
+        let found = check(&mut watchdog, &node("True", 2, None), late);
         assert!(matches!(&found[..], [Finding::Silent { silent, .. }] if *silent == seconds(expires + 1)), "{found:?}");
-        // The write is under way, then it may have failed.
-        assert_eq!(look(&mut watchdog, &node("True", 2, None), late + 1), []);
-        assert_eq!(look(&mut watchdog, &node("True", 2, None), late + 10).len(), 1);
-        assert_eq!(look(&mut watchdog, &node("Unknown", 2, None), late + 30), []);
-        assert_eq!(look(&mut watchdog, &node("True", 3, None), late + 50), []);
+        // The write is in flight, and may fail.
+        assert_eq!(check(&mut watchdog, &node("True", 2, None), late + 1), []);
+        assert_eq!(check(&mut watchdog, &node("True", 2, None), late + 10).len(), 1);
+        assert_eq!(check(&mut watchdog, &node("Unknown", 2, None), late + 30), []);
+        assert_eq!(check(&mut watchdog, &node("True", 3, None), late + 50), []);
     }
 
     #[test]
-    fn heartbeats_and_what_is_expected_do_not_reconcile_a_node() {
+    fn heartbeats_and_expected_nb_cfg_do_not_requeue_a_node() {
         assert_eq!(node("True", 1, None), node("Unknown", 2, Some(7)));
     }
 
     #[test]
-    fn a_node_that_is_replaced_and_a_leader_that_is_new_begin_afresh() {
+    fn replaced_nodes_and_new_leaders_start_from_scratch() {
         let mut watchdog = Watchdog::default();
         let one = node("True", 1, None);
-        look(&mut watchdog, &one, 0);
+        check(&mut watchdog, &one, 0);
         let mut other = one.clone();
         other.uid = "v".into();
-        assert_eq!(look(&mut watchdog, &other, 5000), []);
+        assert_eq!(check(&mut watchdog, &other, 5000), []);
         watchdog.clear();
-        assert_eq!(look(&mut watchdog, &other, 9000), []);
+        assert_eq!(check(&mut watchdog, &other, 9000), []);
     }
 
     #[test]
@@ -211,14 +211,14 @@ mod tests {
         let mut step = |node: &NodeFacts, reached: i64, southbound: i64, at: u64| {
             let chassis = [("c1".into(), reached)].into();
             let applied = Applied { southbound, chassis: &chassis };
-            watchdog.look(&[node], Some(applied), seconds(at))
+            watchdog.check(&[node], Some(applied), seconds(at))
         };
         let number = |found: &[Finding]| match found {
             [Finding::Expect { number, .. }] => Some(*number),
             _ => None,
         };
         let plain = node("False", 1, None);
-        // Under churn it is always behind the newest number, and never behind an old one.
+        // Under churn it is always behind the newest value, and never behind an old one.
         for round in 0..20 {
             assert_eq!(step(&plain, round, round + 1, u64::try_from(round).unwrap() * limit / 2), []);
         }
@@ -227,10 +227,10 @@ mod tests {
         assert_eq!(step(&plain, 20, 25, began + limit), []);
         assert_eq!(number(&step(&plain, 20, 30, began + limit + 1)), Some(21));
         // Once written it is not written again, whatever is raised meanwhile.
-        let told = node("False", 1, Some(21));
-        assert_eq!(step(&told, 20, 40, began + limit + 60), []);
-        assert_eq!(step(&told, 40, 40, began + limit + 61), []);
-        // The database was made anew, and counts from the beginning.
-        assert_eq!(number(&step(&told, 2, 2, began + limit + 99)), Some(2));
+        let expecting = node("False", 1, Some(21));
+        assert_eq!(step(&expecting, 20, 40, began + limit + 60), []);
+        assert_eq!(step(&expecting, 40, 40, began + limit + 61), []);
+        // The database was recreated, and counts from the beginning.
+        assert_eq!(number(&step(&expecting, 2, 2, began + limit + 99)), Some(2));
     }
 }

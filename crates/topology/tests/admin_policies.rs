@@ -1,25 +1,23 @@
-//! AdminNetworkPolicies and the baseline one: what their rules mean, and how they come into the database.
+//! AdminNetworkPolicy and BaselineAdminNetworkPolicy: compiled rules and their ACLs.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod support;
 
 use std::collections::BTreeMap;
 
+use objects::{Action, AdminPolicyFacts, Name, ObjectKind, Protocol};
 use serde_json::{Value, json};
 use topology::ClusterSettings;
-use topology::identity::Name;
-use topology::objects::{Action, AdminPolicyFacts, Protocol};
-use topology::rules::{Compiled, Numbers, Others, of_admin_policy};
+use topology::rules::{Compiled, PeerMatch, PortNumbers, compile_admin_policy};
 use topology::selector::{group_name, set_name};
-use topology::store::ObjectKind;
 
-use crate::support::quiet::Quiet;
+use crate::support::test_cluster::TestCluster;
 use crate::support::{api, schema};
 
-/// Every name of a port has these numbers.
+/// Resolves every named TCP port to these numbers.
 struct Everywhere(Vec<u16>);
 
-impl Numbers for Everywhere {
+impl PortNumbers for Everywhere {
     fn numbers(&self, _: &Name, protocol: Protocol) -> Vec<u16> {
         if protocol == Protocol::Tcp { self.0.clone() } else { Vec::new() }
     }
@@ -27,11 +25,11 @@ impl Numbers for Everywhere {
 
 fn compiled(spec: &Value) -> Option<Compiled> {
     let object = json!({"metadata": {"name": "p", "uid": "u"}, "spec": spec});
-    of_admin_policy(&AdminPolicyFacts::parse(&object.to_string()).unwrap(), &Everywhere(vec![80, 8080]))
+    compile_admin_policy(&AdminPolicyFacts::parse(&object.to_string()).unwrap(), &Everywhere(vec![80, 8080]))
 }
 
 #[test]
-fn rules_keep_their_action_and_place() {
+fn rules_keep_their_action_and_index() {
     let compiled = compiled(&json!({"priority": 5, "subject": {"namespaces": {"matchLabels": {"team": "blue"}}},
         "ingress": [
             {"action": "Pass", "from": [{"namespaces": {"matchLabels": {"team": "red"}}}]},
@@ -40,7 +38,7 @@ fn rules_keep_their_action_and_place() {
     .unwrap();
     assert_eq!(&*compiled.target, "ports in namespaces team=blue; pods *");
     let said: Vec<(&str, usize, Action)> =
-        compiled.clauses.iter().map(|clause| (clause.field.as_str(), clause.place, clause.action)).collect();
+        compiled.clauses.iter().map(|clause| (clause.field.as_str(), clause.index, clause.action)).collect();
     assert_eq!(
         said,
         [
@@ -49,12 +47,12 @@ fn rules_keep_their_action_and_place() {
             ("spec.egress[0]", 0, Action::Allow)
         ]
     );
-    let Others::Those { sets, blocks } = &compiled.clauses[2].others else { panic!("everybody is meant") };
+    let PeerMatch::AnyOf { sets, blocks } = &compiled.clauses[2].peers else { panic!("the rule has no peer sets") };
     assert_eq!((&*sets[0], blocks.len()), ("addresses in nodes *; pods *", 1));
 }
 
 #[test]
-fn names_of_ports_are_those_of_the_end_that_is_reached() {
+fn named_ports_are_resolved_at_the_destination() {
     let compiled = compiled(&json!({"priority": 5, "subject": {"namespaces": {}},
         "ingress": [{"action": "Deny", "from": [{"namespaces": {}}], "ports": [{"namedPort": "http"}]}],
         "egress": [{"action": "Deny", "to": [{"namespaces": {}}], "ports": [{"namedPort": "http"}]}]}))
@@ -63,7 +61,7 @@ fn names_of_ports_are_those_of_the_end_that_is_reached() {
         .clauses
         .iter()
         .map(|clause| {
-            let Others::Those { sets, .. } = &clause.others else { panic!("everybody is meant") };
+            let PeerMatch::AnyOf { sets, .. } = &clause.peers else { panic!("the rule has no peer sets") };
             (clause.target.to_string(), sets[0].to_string())
         })
         .collect();
@@ -82,7 +80,7 @@ fn names_of_ports_are_those_of_the_end_that_is_reached() {
 }
 
 #[test]
-fn what_was_never_understood_says_nothing() {
+fn a_never_valid_policy_compiles_to_nothing() {
     assert_eq!(compiled(&json!({"priority": 5, "subject": {}})), None);
 }
 
@@ -90,21 +88,21 @@ fn settings() -> ClusterSettings {
     ClusterSettings::new(vec!["10.128.0.0/14/23".parse().unwrap()], vec!["172.30.0.0/16".parse().unwrap()])
 }
 
-/// A node with a label, a namespace, and a pod with a port that has a name.
-fn world_with(schema: &ovsdb::schema::DatabaseSchema, settings: ClusterSettings) -> Quiet {
-    let mut world = Quiet::new(schema, settings);
+/// A labelled node, a namespace, and a pod with a named port.
+fn world_with(schema: &ovsdb::schema::DatabaseSchema, settings: ClusterSettings) -> TestCluster {
+    let mut world = TestCluster::new(schema, settings);
     let node = json!({"metadata": {"annotations": {}, "labels": {"role": "edge"}}});
     world.api.create(ObjectKind::Node, "", "n1", node);
-    world.wire("n1", "shared", 10);
+    world.annotate_node("n1", "shared", 10);
     world.api.create(ObjectKind::Namespace, "", "ns", json!({"metadata": {"labels": {"team": "blue"}}}));
     let spec = json!({"nodeName": "n1", "containers": [{"ports": [{"name": "http", "containerPort": 8080}]}]});
     let pod = json!({"metadata": {"labels": {"app": "web"}}, "spec": spec, "status": {"phase": "Running"}});
     world.api.create(ObjectKind::Pod, "ns", "web", pod);
-    world.rest();
+    world.run_until_idle();
     world
 }
 
-fn world() -> Quiet {
+fn world() -> TestCluster {
     world_with(&schema::schema(), settings())
 }
 
@@ -113,15 +111,15 @@ fn key(name: &str) -> api::Key {
     (kind, String::new(), name.into())
 }
 
-fn put(world: &mut Quiet, name: &str, spec: &Value) {
+fn put(world: &mut TestCluster, name: &str, spec: &Value) {
     let (kind, ..) = key(name);
     if !world.api.create(kind, "", name, json!({"metadata": {}, "spec": spec})) {
         world.api.change(&key(name), |object| object["spec"] = spec.clone());
     }
-    world.rest();
+    world.run_until_idle();
 }
 
-/// A policy with one rule for what comes from everybody, over one port.
+/// A policy with an ingress rule for all pods on port 80 per action.
 fn simple(priority: u16, actions: &[&str]) -> Value {
     let rules: Vec<Value> = actions
         .iter()
@@ -130,8 +128,8 @@ fn simple(priority: u16, actions: &[&str]) -> Value {
     json!({"priority": priority, "subject": {"namespaces": {}}, "ingress": rules})
 }
 
-/// The rules of a policy: direction, tier, priority, action and match, by their fields.
-fn rules(world: &Quiet, name: &str) -> BTreeMap<String, String> {
+/// The ACLs of a policy by field: direction, tier, priority, action and match.
+fn rules(world: &TestCluster, name: &str) -> BTreeMap<String, String> {
     let rows = world.nb.rows();
     let of_policy = rows.iter().filter(|((table, _), values)| {
         let mark = |key: &str| values["external_ids"].get_str(key).unwrap_or_default();
@@ -139,22 +137,22 @@ fn rules(world: &Quiet, name: &str) -> BTreeMap<String, String> {
             && mark("k8s.ovn.org/owner-type").ends_with("AdminNetworkPolicy")
             && mark("k8s.ovn.org/name") == name
     });
-    // The ACL for connections that were cut comes from no field.
-    let told = of_policy.filter_map(|(_, values)| {
+    // The ACL for cut connections has no field.
+    let found = of_policy.filter_map(|(_, values)| {
         let field = values["external_ids"].get_str("field")?;
         let words = ["direction", "tier", "priority", "action", "match"].map(|column| values[column].to_string());
         Some((field.to_string(), words.join(" ")))
     });
-    told.collect()
+    found.collect()
 }
 
-fn priorities(world: &Quiet, name: &str) -> Vec<i64> {
-    let told = rules(world, name);
-    told.values().map(|rule| rule.split(' ').nth(2).unwrap().parse().unwrap()).collect()
+fn priorities(world: &TestCluster, name: &str) -> Vec<i64> {
+    let found = rules(world, name);
+    found.values().map(|rule| rule.split(' ').nth(2).unwrap().parse().unwrap()).collect()
 }
 
-/// Whether a policy is in force by its own words, and what it says.
-fn condition(world: &Quiet, name: &str) -> (String, String) {
+/// Status and message of the policy's condition.
+fn condition(world: &TestCluster, name: &str) -> (String, String) {
     let object = &world.api.objects[&key(name)];
     let text = |key: &str| object["status"]["conditions"][0][key].as_str().unwrap_or_default().to_owned();
     assert_eq!(text("type"), "Ready-In-Zone-global");
@@ -166,7 +164,7 @@ fn condition(world: &Quiet, name: &str) -> (String, String) {
 }
 
 #[test]
-fn rules_come_into_their_tiers() {
+fn rules_are_written_to_their_tiers() {
     let mut world = world();
     let spec = json!({"priority": 5, "subject": {"namespaces": {"matchLabels": {"team": "blue"}}},
         "ingress": [
@@ -191,8 +189,8 @@ fn rules_come_into_their_tiers() {
         ),
     ];
     assert_eq!(rules(&world, "first"), expected.map(|(field, rule)| (field.to_owned(), rule)).into());
-    assert_eq!(condition(&world, "first"), ("True".into(), "the policy is in force".into()));
-    let addresses = |world: &Quiet| {
+    assert_eq!(condition(&world, "first"), ("True".into(), "the policy is in effect".into()));
+    let addresses = |world: &TestCluster| {
         let rows = world.nb.rows();
         let set =
             rows.values().find(|values| values.get("name").is_some_and(|name| name.to_string() == nodes)).cloned();
@@ -200,20 +198,20 @@ fn rules_come_into_their_tiers() {
     };
     assert_eq!(addresses(&world), "192.0.2.10");
     world.api.change(&(ObjectKind::Node, String::new(), "n1".into()), |node| node["metadata"]["labels"] = json!({}));
-    world.rest();
+    world.run_until_idle();
     assert_ne!(addresses(&world), "192.0.2.10");
 
     let mut baseline = simple(0, &["Allow", "Deny"]);
     baseline.as_object_mut().unwrap().remove("priority");
     put(&mut world, "default", &baseline);
-    let told: Vec<String> = rules(&world, "default").into_values().collect();
+    let found: Vec<String> = rules(&world, "default").into_values().collect();
     assert!(
-        told[0].starts_with("to-lport 3 32767 allow-related ") && told[1].starts_with("to-lport 3 32766 drop "),
-        "{told:?}"
+        found[0].starts_with("to-lport 3 32767 allow-related ") && found[1].starts_with("to-lport 3 32766 drop "),
+        "{found:?}"
     );
     world.api.delete(&key("first"));
     world.api.delete(&key("default"));
-    world.rest();
+    world.run_until_idle();
     let left = world.nb.rows();
     assert!(!left.values().any(|values| {
         let kind =
@@ -223,15 +221,15 @@ fn rules_come_into_their_tiers() {
 }
 
 #[test]
-fn equal_priorities_are_told_and_the_older_is_asked_first() {
+fn equal_priorities_are_reported_and_the_older_policy_wins() {
     let mut world = world();
     put(&mut world, "older", &simple(7, &["Deny"]));
     put(&mut world, "a-younger", &simple(7, &["Allow"]));
     assert_eq!((priorities(&world, "older"), priorities(&world, "a-younger")), (vec![31807], vec![31806]));
-    assert_eq!(condition(&world, "older").1, "the policy is in force");
+    assert_eq!(condition(&world, "older").1, "the policy is in effect");
     let (status, message) = condition(&world, "a-younger");
     assert!(status == "True" && message.contains("AdminNetworkPolicy older has the priority 7 as well"), "{message}");
-    // The older one needs more room: both move in one transaction.
+    // The older policy needs more levels: both move in one transaction.
     let commits = world.nb.log.len();
     put(&mut world, "older", &simple(7, &["Deny", "Pass", "Deny"]));
     assert_eq!(
@@ -240,13 +238,13 @@ fn equal_priorities_are_told_and_the_older_is_asked_first() {
     );
     assert_eq!(world.nb.log.len(), commits + 1);
     world.api.delete(&key("older"));
-    world.rest();
+    world.run_until_idle();
     assert_eq!(priorities(&world, "a-younger"), [31807]);
-    assert_eq!(condition(&world, "a-younger").1, "the policy is in force");
+    assert_eq!(condition(&world, "a-younger").1, "the policy is in effect");
 }
 
 #[test]
-fn who_comes_or_goes_moves_nobody_of_another_priority() {
+fn a_new_policy_moves_none_of_another_priority() {
     let mut world = world();
     put(&mut world, "last", &simple(1000, &["Deny"]));
     put(&mut world, "first", &simple(0, &["Deny"]));
@@ -256,7 +254,7 @@ fn who_comes_or_goes_moves_nobody_of_another_priority() {
 }
 
 #[test]
-fn what_cannot_be_understood_keeps_what_was_in_force_also_over_a_restart() {
+fn an_invalid_update_keeps_the_last_valid_rules_across_a_restart() {
     let mut world = world();
     let broken = json!({"priority": 7, "subject": {"namespaces": {}}, "ingress": [{"action": "Deny", "from": []}]});
     put(&mut world, "p", &simple(7, &["Deny"]));
@@ -265,26 +263,27 @@ fn what_cannot_be_understood_keeps_what_was_in_force_also_over_a_restart() {
     put(&mut world, "p", &broken);
     for _ in 0..2 {
         assert_eq!((rules(&world, "p"), rules(&world, "below")), before);
-        let why = "spec.ingress[0].from: needs at least one peer; what the policy said before stays in force";
+        let why =
+            "invalid policy: spec.ingress[0].from: needs at least one peer; the last valid version stays in effect";
         assert_eq!(condition(&world, "p"), ("False".into(), why.into()));
         world.restart();
-        world.rest();
+        world.run_until_idle();
     }
-    // Others go around what stays.
+    // New policies are placed around the kept ACLs.
     put(&mut world, "above", &simple(6, &["Deny"]));
     assert_eq!((rules(&world, "p"), rules(&world, "below")), before);
-    // Another one of the name has no good state.
+    // A recreated policy of the same name has no valid version.
     world.api.delete(&key("p"));
     put(&mut world, "p", &broken);
     assert_eq!(rules(&world, "p"), BTreeMap::new());
-    let why = "spec.ingress[0].from: needs at least one peer; nothing of the policy is in force";
+    let why = "invalid policy: spec.ingress[0].from: needs at least one peer; the policy is not in effect";
     assert_eq!(condition(&world, "p"), ("False".into(), why.into()));
     put(&mut world, "p", &simple(7, &["Deny"]));
     assert_eq!(condition(&world, "p").0, "True");
 }
 
 #[test]
-fn without_tiers_nothing_is_in_force_and_network_policies_go_on() {
+fn without_acl_tiers_admin_policies_are_refused_and_network_policies_work() {
     let schema = schema::schema_of(lab::Suite::Bookworm);
     let mut settings = settings();
     settings.features = ovn_schema::northbound::DATABASE.check(&schema).features();

@@ -1,5 +1,4 @@
-//! Adoption of a database as OVN-Kubernetes (Go) writes it: in one transaction, and nothing of it goes before its
-//! replacement is there.
+//! Adoption of an OVN-Kubernetes (Go) database: in one transaction, and no row is removed before its replacement exists.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod support;
@@ -7,6 +6,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use objects::ObjectKind;
 use ovsdb::datum::{Atom, Datum};
 use ovsdb::transaction::{Row, Transaction};
 use ovsdb::uuid::Uuid;
@@ -15,31 +15,30 @@ use topology::adopt::GO_CONTROLLER;
 use topology::engine::Next;
 use topology::identity::Owner;
 use topology::release::release;
-use topology::store::ObjectKind;
 use topology::{ClusterSettings, Effect, Engine};
 
 use crate::support::api::{KINDS, Watches};
-use crate::support::controller::TURNS;
+use crate::support::controller::MAX_STEPS;
 use crate::support::database::{Follower, Nb};
-use crate::support::quiet::Quiet;
 use crate::support::schema;
+use crate::support::test_cluster::TestCluster;
 
 const POLICED: [&str; 9] =
     ["arp", "arp-resolve", "bfd", "event-elb", "icmp4-error", "icmp6-error", "reject", "svc-monitor", "tcp-reset"];
 
-/// A node, two pods, a Service with a node port, and a policy; with the annotations that say what each has.
-fn objects() -> Quiet {
+/// A node, two pods, a Service with a node port, and a policy; with their allocation annotations.
+fn objects() -> TestCluster {
     let settings =
         ClusterSettings::new(vec!["10.128.0.0/22/26".parse().unwrap()], vec!["172.30.0.0/16".parse().unwrap()]);
-    let mut world = Quiet::new(&schema::schema(), settings);
+    let mut world = TestCluster::new(&schema::schema(), settings);
     world.api.create(ObjectKind::Node, "", "n1", json!({"metadata": {"annotations": {}}}));
-    world.wire("n1", "shared", 11);
+    world.annotate_node("n1", "shared", 11);
     world.api.create(ObjectKind::Namespace, "", "ns", json!({"metadata": {}}));
     for name in ["web", "client"] {
         let pod =
             json!({"metadata": {"labels": {"app": name}}, "spec": {"nodeName": "n1"}, "status": {"phase": "Pending"}});
         world.api.create(ObjectKind::Pod, "ns", name, pod);
-        world.rest();
+        world.run_until_idle();
     }
     let spec = json!({"type": "NodePort", "clusterIP": "172.30.0.7", "ports": [{"port": 80, "nodePort": 30080}]});
     world.api.create(ObjectKind::Service, "ns", "web", json!({"metadata": {}, "spec": spec}));
@@ -49,11 +48,11 @@ fn objects() -> Quiet {
     let peers = json!([{"from": [{"podSelector": {"matchLabels": {"app": "client"}}}]}]);
     let spec = json!({"podSelector": {"matchLabels": {"app": "web"}}, "ingress": peers});
     world.api.create(ObjectKind::Policy, "ns", "only", json!({"metadata": {}, "spec": spec}));
-    world.rest();
+    world.run_until_idle();
     world
 }
 
-/// Identities of rows that somebody else made.
+/// UUIDs of rows that another client created.
 fn uuid(number: u8) -> Uuid {
     let mut bytes = [0x11; 16];
     bytes[6] = 0x41;
@@ -76,8 +75,8 @@ fn rule(matching: &str, priority: i64, action: &str) -> Row {
     row.set("priority", Atom::Integer(priority)).set("tier", Atom::Integer(2))
 }
 
-/// The database as the Go controller has it for these objects, as far as it matters here, and rows of a third one.
-fn go_database(world: &Quiet) -> Nb {
+/// The relevant rows of the Go controller for these objects, and rows of a third controller.
+fn go_database(world: &TestCluster) -> Nb {
     let mut nb = Nb::new(&schema::schema(), 1);
     let mut rows = Transaction::new();
     // Nine meters share one band.
@@ -140,7 +139,7 @@ fn go_database(world: &Quiet) -> Nb {
     nb
 }
 
-/// A leader that adopts, and the database.
+/// An adopting leader, and the database.
 struct Adopting {
     engine: Engine,
     nb: Nb,
@@ -149,7 +148,7 @@ struct Adopting {
 }
 
 impl Adopting {
-    fn begin(world: &Quiet, nb: Nb) -> Self {
+    fn begin(world: &TestCluster, nb: Nb) -> Self {
         let mut follower = Follower::new(&nb);
         follower.follow(&nb, usize::MAX);
         let mut engine = Engine::new(world.settings.clone());
@@ -162,8 +161,8 @@ impl Adopting {
         Self { engine, nb, follower, kept: Vec::new() }
     }
 
-    /// Commits the next transaction, unless this owner is in it: then the server refuses it. False if there is none.
-    fn turn(&mut self, refused: Option<&str>) -> bool {
+    /// Commits the next transaction; one with the owner `refused` is rejected by the server. False if there is none.
+    fn step(&mut self, refused: Option<&str>) -> bool {
         let next = self.engine.next(&self.follower.snapshot(), Duration::ZERO);
         let kept = self.engine.take_effects().into_iter().filter_map(|effect| match effect {
             Effect::LeftoversKept { waiting_for, .. } => Some(waiting_for),
@@ -190,15 +189,15 @@ impl Adopting {
     }
 
     fn run(&mut self, refused: Option<&str>) {
-        for _ in 0..TURNS {
-            if !self.turn(refused) {
+        for _ in 0..MAX_STEPS {
+            if !self.step(refused) {
                 return;
             }
         }
-        panic!("the engine is not idle after {TURNS} turns");
+        panic!("the engine is not idle after {MAX_STEPS} steps");
     }
 
-    /// Which of the rows that others made are there, with all their columns.
+    /// The rows that other clients created, by the number in their UUID.
     fn foreign(&self) -> BTreeMap<u8, ovsdb::operation::RowValues> {
         let rows = self.nb.rows().into_iter();
         let foreign = rows.filter(|((_, id), _)| id.as_bytes()[..6] == uuid(0).as_bytes()[..6]);
@@ -210,18 +209,18 @@ impl Adopting {
     }
 }
 
-/// What is ours from now on keeps its identity (the shared band is one meter's), a third one's rows stay, and the rest is gone.
+/// Adopted rows keep their UUIDs (the shared band goes to one meter), the third controller's rows stay, the rest is removed.
 fn adopted() -> Vec<u8> {
     [1].into_iter().chain(10..19).chain([31, 32, 33, 34, 35, 36, 40, 42, 50]).collect()
 }
 
-/// The server checks a set after each mutation: a meter that gets a band of its own must not lose the shared one first.
+/// The server checks set sizes after each mutation: a meter must not lose the shared band before it gets its own.
 #[test]
 fn meters_that_share_a_band_are_adopted_in_one_transaction() {
     let world = objects();
     let mut leader = Adopting::begin(&world, go_database(&world));
     let before = leader.foreign();
-    assert!(leader.turn(None));
+    assert!(leader.step(None));
     assert_eq!(leader.numbers(), adopted());
     leader.run(None);
     assert_eq!(leader.numbers(), adopted());
@@ -231,7 +230,7 @@ fn meters_that_share_a_band_are_adopted_in_one_transaction() {
     }
     let parked: Vec<_> = leader.engine.parked().collect();
     assert!(parked.is_empty() && leader.kept.is_empty(), "{parked:?} {:?}", leader.kept);
-    // The next one finds everything as it should be.
+    // The next controller writes nothing.
     let Adopting { nb, .. } = leader;
     let rows = nb.rows();
     let mut next = Adopting::begin(&world, nb);
@@ -239,14 +238,13 @@ fn meters_that_share_a_band_are_adopted_in_one_transaction() {
     assert_eq!(next.nb.rows(), rows);
 }
 
-/// Load balancers, rules, groups with their ports and sets with their addresses stay as long as what replaces them is
-/// parked, and go when it is served.
+/// Load balancers, ACLs, groups and sets stay while the object that replaces them is parked.
 #[test]
-fn what_is_not_replaced_yet_stays() {
+fn rows_stay_until_their_replacement_exists() {
     let policy_rows = [51, 52, 60, 61, 62];
     let all: Vec<u8> = [41].into_iter().chain(policy_rows).collect();
     for (owner, stay) in [
-        ("the cluster's own network", all.as_slice()),
+        ("cluster", all.as_slice()),
         ("node n1", [41].as_slice()),
         ("network policy ns/only", policy_rows.as_slice()),
         ("pod ns/web", policy_rows.as_slice()),
@@ -265,15 +263,15 @@ fn what_is_not_replaced_yet_stays() {
         assert!(leader.kept.iter().any(|kept| kept.contains(owner)), "{owner}: {:?}", leader.kept);
         let parked: BTreeSet<Owner> = leader.engine.parked().map(|(owner, _)| owner.clone()).collect();
         assert!(parked.iter().any(|parked| parked.to_string() == owner), "{parked:?}");
-        leader.engine.disturbed(parked, BTreeSet::new(), Duration::ZERO);
+        leader.engine.drifted(parked, BTreeSet::new(), Duration::ZERO);
         leader.run(None);
         assert_eq!(leader.numbers(), adopted(), "after {owner}");
     }
 }
 
-/// A release does nothing while the other controller has nothing in place, and leaves nothing of ours when it has.
+/// Afterwards no row of ovnkube is left.
 #[test]
-fn what_the_other_one_has_not_in_place_is_not_released() {
+fn release_waits_until_the_other_controller_has_replacements() {
     let mut world = objects();
     let snapshot = |nb: &Nb| {
         let mut follower = Follower::new(nb);
@@ -281,10 +279,10 @@ fn what_the_other_one_has_not_in_place_is_not_released() {
         follower.snapshot()
     };
     let unreplaced: Vec<String> = release(&snapshot(&world.nb)).unreplaced.into_iter().collect();
-    let expected = ["network policy ns/only", "node n1", "service ns/web", "the cluster's own network"];
+    let expected = ["cluster", "network policy ns/only", "node n1", "service ns/web"];
     assert_eq!(unreplaced, expected);
 
-    let port = |world: &Quiet, name: &str| {
+    let port = |world: &TestCluster, name: &str| {
         let rows = world.nb.rows();
         let name = Datum::from(Atom::String(name.into()));
         rows.iter().find(|(_, values)| values.get("name") == Some(&name)).map(|((_, uuid), _)| *uuid).unwrap()
@@ -317,7 +315,7 @@ fn what_the_other_one_has_not_in_place_is_not_released() {
     let balancer = Row::new().text("name", "Service_ns/web_TCP_node_router+switch_n1").map("external_ids", marks);
     rows.insert_with_uuid("Load_Balancer", uuid(84), balancer);
     world.nb.apply(&rows).unwrap();
-    // Its groups are there, and empty: the policy would be open.
+    // Its groups exist but are empty: the policy would have no effect.
     let unreplaced: Vec<String> = release(&snapshot(&world.nb)).unreplaced.into_iter().collect();
     assert_eq!(unreplaced, ["network policy ns/only"]);
     let mut rows = Transaction::new();
@@ -326,20 +324,20 @@ fn what_the_other_one_has_not_in_place_is_not_released() {
         rows.update("Port_Group", by_uuid(number), Row::new().set("ports", web.clone()));
     }
     world.nb.apply(&rows).unwrap();
-    // Its set has no addresses: whom the policy allows would be cut off.
+    // Its set is empty: allowed peers would be cut off.
     assert_eq!(release(&snapshot(&world.nb)).unreplaced.len(), 1);
     let mut rows = Transaction::new();
     rows.update("Address_Set", by_uuid(83), Row::new().text("addresses", "10.128.0.4"));
     world.nb.apply(&rows).unwrap();
     let ready = release(&snapshot(&world.nb));
     assert!(ready.unreplaced.is_empty(), "{:?}", ready.unreplaced);
-    // What marks packets goes before the rule that takes the marks off.
+    // Rules that set marks are removed before the rule that clears them.
     world.nb.apply(&ready.transaction).unwrap();
     let count = |nb: &Nb, what: &str| nb.rows().values().filter(|values| format!("{values:?}").contains(what)).count();
     assert_eq!((count(&world.nb, "ct_mark.force_snat"), count(&world.nb, "pkt.mark == 1100")), (0, 1));
     world.nb.apply(&ready.last).unwrap();
     let again = release(&snapshot(&world.nb));
-    // Groups of load balancers and static bindings have no marks: they are left as they are, each time.
+    // Load_Balancer_Group and Static_MAC_Binding have no external_ids and are left as they are.
     assert!(again.removed.is_empty() && again.handed_over.is_empty(), "{again:?}");
     let ours: Vec<_> =
         world.nb.rows().into_iter().filter(|(_, values)| format!("{values:?}").contains("ovnkube\"")).collect();

@@ -1,13 +1,14 @@
-//! The oracle: what came about step by step is what the same objects make from nothing, and what the database holds.
+//! The oracle: the incremental result equals a recomputation from the same objects, and the database.
 //!
-//! Objects come, change and go in any order, are told twice, and the controller is replaced in the middle. Nothing else
-//! goes wrong here: faults are the simulation's. What fails is shrunk to the few steps that matter.
+//! Objects are created, changed and deleted in any order, are listed twice, and the controller is replaced in between.
+//! There are no faults: those are in the simulation. A failure is shrunk to the steps that matter.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod support;
 
 use std::collections::BTreeMap;
 
+use objects::ObjectKind;
 use ovsdb::datum::{Atom, Datum};
 use ovsdb::operation::RowValues;
 use ovsdb::schema::DatabaseSchema;
@@ -19,20 +20,18 @@ use topology::ClusterSettings;
 use topology::desired::desired;
 use topology::identity::Owner;
 use topology::maps;
-use topology::store::ObjectKind;
 
-use crate::support::quiet::{Quiet, follows};
+use crate::support::test_cluster::{TestCluster, is_expected};
 use crate::support::{admin_policies, api, pods, policies, schema, services};
 
 const CASES: u32 = 512;
 
-/// Something that happens.
 #[derive(Debug, Clone)]
 enum Step {
     AddNode(u8),
-    /// Its agent tells of a chassis and a gateway.
-    WireNode(u8, &'static str),
-    /// With its pods, as the cluster's own housekeeping does it.
+    /// Its agent writes the chassis and gateway annotations.
+    AnnotateNode(u8, &'static str),
+    /// With its pods, as Kubernetes does it.
     DeleteNode(u8),
     AddNamespace(u8),
     Multicast(u8, bool),
@@ -45,43 +44,40 @@ enum Step {
     },
     FinishPod(u8, u8),
     DeletePod(u8, u8),
-    /// The pod gets another label.
     LabelPod(u8, u8, &'static str),
-    /// The pod gets other limits.
     LimitPod(u8, u8, &'static str),
     LabelNamespace(u8, &'static str),
-    /// A policy, as one of a few.
+    /// One of a few shapes.
     AddPolicy {
         namespace: u8,
         name: u8,
         shape: usize,
     },
     DeletePolicy(u8, u8),
-    /// An AdminNetworkPolicy of this number, as one of a few; the first is the baseline.
+    /// Number and shape; number 0 is the baseline.
     AddAdminPolicy(usize, usize),
     DeleteAdminPolicy(usize),
     LabelNode(u8, &'static str),
-    /// Somebody takes our annotation away.
+    /// Removes the pod-networks annotation.
     Unannotate(u8, u8),
-    /// A tenant writes somebody else's network on its pod.
+    /// A tenant writes another pod's network on its pod.
     Forge(u8, u8, u8),
-    /// A Service comes, or becomes another: what it is like is in the number.
+    /// Creates or changes a Service; the bits of the number select its properties.
     Service(u8, u16),
     DeleteService(u8),
-    /// Endpoints of a Service come or change, in a slice of this number: which they are is in the last one.
+    /// Creates or changes an EndpointSlice; the bits of `endpoints` select its contents.
     Slice {
         slice: u8,
         service: u8,
         endpoints: u16,
     },
     DeleteSlice(u8),
-    /// API servers get another address.
+    /// The API servers get another address.
     ApiServer(u8),
-    /// All objects of a kind are told once more.
-    Again(ObjectKind),
-    /// Another controller takes over.
+    /// Lists all objects of a kind again.
+    Relist(ObjectKind),
     Restart,
-    /// So much time passes.
+    /// Runs this many rounds.
     Rounds(u8),
 }
 
@@ -103,7 +99,7 @@ fn step() -> impl Strategy<Value = Step> {
     let pod = (namespace.clone(), name.clone());
     prop_oneof![
         3 => node.clone().prop_map(Step::AddNode),
-        3 => (node.clone(), mode).prop_map(|(node, mode)| Step::WireNode(node, mode)),
+        3 => (node.clone(), mode).prop_map(|(node, mode)| Step::AnnotateNode(node, mode)),
         1 => node.clone().prop_map(Step::DeleteNode),
         1 => namespace.clone().prop_map(Step::AddNamespace),
         1 => (namespace.clone(), any::<bool>()).prop_map(|(namespace, on)| Step::Multicast(namespace, on)),
@@ -132,7 +128,7 @@ fn step() -> impl Strategy<Value = Step> {
         }),
         2 => (0..6_u8).prop_map(Step::DeleteSlice),
         1 => (0..3_u8).prop_map(Step::ApiServer),
-        1 => kind.prop_map(Step::Again),
+        1 => kind.prop_map(Step::Relist),
         1 => Just(Step::Restart),
         6 => (1..6_u8).prop_map(Step::Rounds),
     ]
@@ -155,13 +151,13 @@ fn namespace_key(namespace: u8) -> api::Key {
     (ObjectKind::Namespace, String::new(), format!("ns{namespace}"))
 }
 
-fn happen(world: &mut Quiet, step: &Step) {
+fn apply_step(world: &mut TestCluster, step: &Step) {
     match *step {
         Step::AddNode(node) => {
             let object = json!({"metadata": {"annotations": {}}});
             world.api.create(ObjectKind::Node, "", &format!("n{node}"), object);
         }
-        Step::WireNode(node, mode) => world.wire(&format!("n{node}"), mode, 10 + node),
+        Step::AnnotateNode(node, mode) => world.annotate_node(&format!("n{node}"), mode, 10 + node),
         Step::DeleteNode(node) => {
             let name = format!("n{node}");
             for key in world.api.keys(ObjectKind::Pod) {
@@ -207,7 +203,7 @@ fn happen(world: &mut Quiet, step: &Step) {
             world.api.change(&key, |node| node["metadata"]["labels"] = json!({"role": label}));
         }
         Step::AddPod { namespace, name, node, host_network } => {
-            // There is no pod without a namespace.
+            // A pod needs a namespace.
             world.api.create(ObjectKind::Namespace, "", &format!("ns{namespace}"), json!({"metadata": {}}));
             let mut ports = json!([{"ports": [{"name": "http", "containerPort": 8080 + u16::from(name % 2)}]}]);
             if name < 2 {
@@ -240,7 +236,7 @@ fn happen(world: &mut Quiet, step: &Step) {
         }
         Step::DeleteSlice(slice) => world.api.delete(&services::slice_key("ns0", slice)),
         Step::ApiServer(last) => services::move_api_server(&mut world.api, last),
-        Step::Again(kind) => world.list(kind),
+        Step::Relist(kind) => world.list(kind),
         Step::Restart => world.restart(),
         Step::Rounds(rounds) => {
             for _ in 0..rounds {
@@ -252,8 +248,8 @@ fn happen(world: &mut Quiet, step: &Step) {
 
 type Rows = BTreeMap<(String, Uuid), RowValues>;
 
-/// What the database holds, but for columns at their default and for what is somebody else's.
-fn held(world: &Quiet) -> Rows {
+/// The rows in the database, without default columns and rows of other clients.
+fn database_rows(world: &TestCluster) -> Rows {
     let schema = world.nb.database.schema();
     let mut rows = world.nb.rows();
     rows.retain(|_, values| !values.get("name").is_some_and(|name| name.to_string().starts_with("foreign")));
@@ -264,10 +260,10 @@ fn held(world: &Quiet) -> Rows {
     rows
 }
 
-/// What every owner is owed, put together.
-fn owed(world: &Quiet) -> Rows {
+/// The desired rows of all owners.
+fn desired_rows(world: &TestCluster) -> Rows {
     let engine = &world.controller.engine;
-    let given = engine.given().unwrap();
+    let given = engine.inputs().unwrap();
     let nodes = engine.store().nodes().map(|node| Owner::Node(node.name.clone()));
     let namespaces = engine.store().namespaces().map(|namespace| Owner::Namespace(namespace.name.clone()));
     let of_pods = engine.store().pods().map(|pod| Owner::Namespace(pod.key.namespace.clone()));
@@ -291,7 +287,7 @@ fn owed(world: &Quiet) -> Rows {
         }
     }
     for ((table, uuid, column), members) in sets {
-        // Variables for a node that has no row for them.
+        // Variables of a node without a row for them.
         let Some(row) = rows.get_mut(&(table.clone(), uuid)) else {
             assert_eq!(table, "Chassis_Template_Var");
             continue;
@@ -303,40 +299,40 @@ fn owed(world: &Quiet) -> Rows {
     rows
 }
 
-fn judge(schema: &DatabaseSchema, settings: ClusterSettings, steps: &[Step]) -> Result<(), TestCaseError> {
-    let mut world = Quiet::new(schema, settings);
+fn check(schema: &DatabaseSchema, settings: ClusterSettings, steps: &[Step]) -> Result<(), TestCaseError> {
+    let mut world = TestCluster::new(schema, settings);
     for step in steps {
-        happen(&mut world, step);
+        apply_step(&mut world, step);
     }
-    world.rest();
-    let parked: Vec<_> = world.controller.engine.parked().filter(|(_, refusal)| !follows(refusal)).collect();
+    world.run_until_idle();
+    let parked: Vec<_> = world.controller.engine.parked().filter(|(_, refusal)| !is_expected(refusal)).collect();
     prop_assert!(parked.is_empty(), "{parked:?}");
-    let came_about = held(&world);
-    prop_assert_eq!(&came_about, &owed(&world), "the database (left), what is owed (right)");
+    let incremental = database_rows(&world);
+    prop_assert_eq!(&incremental, &desired_rows(&world), "the database (left), the desired rows (right)");
 
-    let (commits, told) = (world.nb.log.len(), world.api.history.len());
+    let (commits, written) = (world.nb.log.len(), world.api.history.len());
     world.restart();
-    world.rest();
-    prop_assert_eq!(world.api.history.len(), told, "a restart writes onto objects");
-    prop_assert_eq!(world.nb.log.len(), commits + 1, "a restart writes its epoch only");
+    world.run_until_idle();
+    prop_assert_eq!(world.api.history.len(), written, "a restart writes objects");
+    prop_assert_eq!(world.nb.log.len(), commits + 1, "a restart writes more than its sequence value");
 
-    let mut scratch = world.anew(schema);
-    scratch.rest();
-    prop_assert_eq!(&came_about, &held(&scratch), "step by step (left), from nothing (right)");
+    let mut scratch = world.with_empty_database(schema);
+    scratch.run_until_idle();
+    prop_assert_eq!(&incremental, &database_rows(&scratch), "incremental (left), from scratch (right)");
     Ok(())
 }
 
 #[test]
-fn step_by_step_is_from_scratch_is_what_the_database_holds() {
+fn incremental_result_equals_recomputation_and_database() {
     let schema = schema::schema();
     let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
-    let stories = (settings(), prop::collection::vec(step(), 1..60));
-    let told = TestRunner::new(config).run(&stories, |((cluster, multicast, snat_per_pod), steps)| {
+    let histories = (settings(), prop::collection::vec(step(), 1..60));
+    let written = TestRunner::new(config).run(&histories, |((cluster, multicast, snat_per_pod), steps)| {
         let cluster = cluster.iter().map(|text| text.parse().unwrap()).collect();
         let mut settings = ClusterSettings::new(cluster, vec!["172.30.0.0/16".parse().unwrap()]);
         settings.multicast = multicast;
         settings.snat_per_pod = snat_per_pod;
-        judge(&schema, settings, &steps)
+        check(&schema, settings, &steps)
     });
-    told.unwrap_or_else(|error| panic!("{error}"));
+    written.unwrap_or_else(|error| panic!("{error}"));
 }

@@ -1,22 +1,22 @@
-//! The rows of the smallest cluster, whole: one node with a shared gateway, one namespace, one pod with limits and a port of
-//! its node, one Service with a node port, IPv4. To be read as
+//! All rows of the smallest cluster: one node with a shared gateway, one namespace, one pod with bandwidth limits and a host
+//! port, one Service with a node port, IPv4. To be read as
 //! documentation beside OVN-Kubernetes (Go), whose names and shapes they keep.
 //!
 //! What differs from it, and why:
 //!
-//! - No meter `acl-logging`: no rule logs yet, and a meter that nothing uses is not made.
-//! - The switch of a node has its number in `external_ids`: a controller that starts before the annotation was written
+//! - No meter `acl-logging`: no ACL logs, and unused meters are not created.
+//! - The switch of a node has its node ID in `external_ids`: a controller that starts before the annotation was written
 //!   finds it there.
 //! - A pod's port, its addresses in the namespace's set and its groups are one transaction with each other, and the rows
-//!   of a node are one too: no port ever names a router port that is not there.
-//! - A node port is one load balancer for all nodes, with variables that each node has a value for, not one for each
+//!   of a node are one too: no port ever names a missing router port.
+//! - A node port is one load balancer for all nodes, with template variables per chassis, not one for each
 //!   node and Service.
-//! - Limits of a pod are rules of the database, not queues of its interface: they work on every datapath. A port of the node
-//!   that leads to a pod is a load balancer of that node alone.
-//! - Nothing writes a timestamp: time is asked for by `nb_cfg`, and only when somebody needs the answer.
-//! - Translations have a fixed port range, not that of the controller's own host.
-//! - Every row names its owner in `external_ids` where the table has room for it (`of …` below); `Load_Balancer_Group` and
-//!   `Static_MAC_Binding` have none and are known by their computed identities.
+//! - Bandwidth limits are QoS rows, not queues of the interface: they work on every datapath. A host port is a load balancer
+//!   of that node only.
+//! - No timestamps are written: `nb_cfg` is raised only when an acknowledgement is needed.
+//! - SNAT has a fixed port range, not that of the controller's host.
+//! - Every row names its owner in `external_ids` where the table has that column (`of …` below); `Load_Balancer_Group` and
+//!   `Static_MAC_Binding` have none and are identified by their computed UUIDs.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod support;
@@ -24,20 +24,20 @@ mod support;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use objects::ObjectKind;
 use ovsdb::datum::{Atom, Datum};
 use ovsdb::operation::RowValues;
 use ovsdb::uuid::Uuid;
 use serde_json::json;
 use topology::ClusterSettings;
 use topology::identity::{OWNER_CONTROLLER, OWNER_NAME, OWNER_TYPE};
-use topology::store::ObjectKind;
 
-use crate::support::quiet::Quiet;
 use crate::support::schema;
+use crate::support::test_cluster::TestCluster;
 
 type Rows = BTreeMap<(String, Uuid), RowValues>;
 
-/// What a row is called: its name, or what tells it from its like.
+/// A row's name, or its identifying columns.
 fn label(values: &RowValues) -> String {
     let columns = [
         "name",
@@ -80,8 +80,8 @@ fn value(datum: &Datum, rows: &Rows) -> String {
     parts.join(" | ")
 }
 
-/// Every row that is ours, one after the other, with what it says.
-fn told(world: &Quiet) -> String {
+/// All rows of the controller as text.
+fn render(world: &TestCluster) -> String {
     let mut rows = world.nb.rows();
     rows.retain(|_, values| !values.get("name").is_some_and(|name| name.to_string().starts_with("foreign")));
     let mut text: BTreeMap<(String, String), usize> = BTreeMap::new();
@@ -89,7 +89,7 @@ fn told(world: &Quiet) -> String {
         let schema = &world.nb.database.schema().tables[table];
         let marks = values.get("external_ids").cloned();
         let mark = |key: &str| marks.as_ref().and_then(|marks| marks.get_str(key)).unwrap_or_default();
-        let mut told = match mark(OWNER_TYPE).as_str() {
+        let mut rendered = match mark(OWNER_TYPE).as_str() {
             "" => String::new(),
             kind => format!("  of {kind} {}\n", mark(OWNER_NAME)),
         };
@@ -108,22 +108,22 @@ fn told(world: &Quiet) -> String {
                 _ => datum.clone(),
             };
             if plain && column != "name" && !datum.is_empty() {
-                writeln!(told, "  {column}: {}", value(&datum, &rows)).unwrap();
+                writeln!(rendered, "  {column}: {}", value(&datum, &rows)).unwrap();
             }
         }
-        *text.entry((format!("{table} {}", label(values)), told)).or_default() += 1;
+        *text.entry((format!("{table} {}", label(values)), rendered)).or_default() += 1;
     }
     let times = |count: usize| if count == 1 { String::new() } else { format!(", {count} times") };
-    text.iter().map(|((title, told), count)| format!("{title}{}\n{told}", times(*count))).collect()
+    text.iter().map(|((title, rendered), count)| format!("{title}{}\n{rendered}", times(*count))).collect()
 }
 
 #[test]
-fn one_node_one_namespace_one_pod_one_service() {
+fn rows_of_the_smallest_cluster_match_the_golden_file() {
     let settings =
         ClusterSettings::new(vec!["10.128.0.0/14/23".parse().unwrap()], vec!["172.30.0.0/16".parse().unwrap()]);
-    let mut world = Quiet::new(&schema::schema(), settings);
+    let mut world = TestCluster::new(&schema::schema(), settings);
     world.api.create(ObjectKind::Node, "", "n1", json!({"metadata": {"annotations": {}}}));
-    world.wire("n1", "shared", 10);
+    world.annotate_node("n1", "shared", 10);
     world.api.create(ObjectKind::Namespace, "", "shop", json!({"metadata": {}}));
     let limits = json!({"kubernetes.io/ingress-bandwidth": "10M", "kubernetes.io/egress-bandwidth": "2G"});
     let containers = json!([{"ports": [{"containerPort": 8080, "hostPort": 9080}]}]);
@@ -136,14 +136,14 @@ fn one_node_one_namespace_one_pod_one_service() {
     let labels = json!({"labels": {"kubernetes.io/service-name": "web"}});
     let slice = json!({"metadata": labels, "addressType": "IPv4", "ports": [{"port": 8080}], "endpoints": endpoints});
     world.api.create(ObjectKind::EndpointSlice, "shop", "web-1", slice);
-    world.rest();
-    let told = told(&world);
+    world.run_until_idle();
+    let rendered = render(&world);
     let expected = include_str!("rows.txt");
-    if told != expected && std::env::var("ROWS_WRITE").is_ok() {
-        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rows.txt"), &told).unwrap();
+    if rendered != expected && std::env::var("ROWS_WRITE").is_ok() {
+        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rows.txt"), &rendered).unwrap();
     }
-    for (line, (is, was)) in told.lines().zip(expected.lines()).enumerate() {
-        assert_eq!(is, was, "tests/rows.txt, line {}; ROWS_WRITE=1 writes it anew, for you to read", line + 1);
+    for (line, (is, was)) in rendered.lines().zip(expected.lines()).enumerate() {
+        assert_eq!(is, was, "tests/rows.txt, line {}; ROWS_WRITE=1 rewrites it for review", line + 1);
     }
-    assert_eq!(told.lines().count(), expected.lines().count(), "rows came or went:\n{told}");
+    assert_eq!(rendered.lines().count(), expected.lines().count(), "the number of rows changed:\n{rendered}");
 }

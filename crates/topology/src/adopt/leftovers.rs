@@ -1,14 +1,15 @@
-//! What is left over of the other controller: rows that it made and that nothing of ours stands for.
+//! Leftovers: rows of the other controller that match none of ours.
 //!
 //! Each is replaced by rows of certain owners: a load balancer by its Service's and by the variables of the nodes that
-//! have it, a rule by its policy's and by the groups that the pods join. It goes when all of them are committed; while one
-//! of them is parked it stays, so that nothing is cut off or opened meanwhile.
+//! have it, an ACL by its policy's and by the groups that the pods join. It is removed when all of them are committed; while
+//! one of them is parked it stays, so that nothing is cut off or exposed meanwhile.
 //!
-//! The other controller marks some rows; others are known by their names, or by hanging on a router of its. A row that is
-//! marked by anybody else, or that none of this applies to, is never touched.
+//! The other controller marks some rows; others are recognized by name, or as children of its routers. A row with another
+//! client's mark, or to which none of this applies, is never touched.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use objects::ObjectKey;
 use ovn_schema::TableRow;
 use ovn_schema::northbound::{
     Acl, AddressSet, LoadBalancer, LoadBalancerGroup, LogicalRouterPort, LogicalSwitchPort, Meter, PortGroup,
@@ -19,7 +20,7 @@ use ovsdb::uuid::Uuid;
 
 use super::Adopted;
 use crate::desired::LOGGING_METER;
-use crate::identity::{OWNER_CONTROLLER, OWNER_NAME, OWNER_TYPE, ObjectKey, Owner, RowId};
+use crate::identity::{OWNER_CONTROLLER, OWNER_NAME, OWNER_TYPE, Owner, RowId};
 use crate::plan::{owner_of, row, set_column, table_name};
 use crate::selector::named_in;
 use crate::store::Store;
@@ -27,13 +28,13 @@ use crate::store::Store;
 /// The name under which the Go controller of the cluster's default network marks its rows. Its controllers of other
 /// networks use the same key with other names.
 pub const GO_CONTROLLER: &str = "default-network-controller";
-/// Tables whose rows it does not mark: they hang on its routers and meters.
+/// Tables whose rows it does not mark: they are children of its routers and meters.
 const UNMARKED: [&str; 5] =
     ["Gateway_Chassis", "Logical_Router_Policy", "Logical_Router_Static_Route", "Meter_Band", "NAT"];
-/// How the names of its ports begin that are no pods'.
+/// Name prefixes of its ports that are not pods'.
 const PORTS: [&str; 7] = ["etor-", "jtor-", "k8s-", "rtoe-", "rtoj-", "rtos-", "stor-"];
 
-/// Adds what is left over.
+/// Adds the leftovers, and children of adopted rows.
 pub(super) fn find(snapshot: &Snapshot, store: &Store, adopted: &mut Adopted) {
     let search = Search { snapshot, store, owners: &adopted.owners, parents: parents(snapshot) };
     let (mut children, mut left) = (Vec::new(), BTreeMap::new());
@@ -65,7 +66,7 @@ fn is_marked(view: RowView<'_>) -> bool {
     service || pod || controller.as_deref() == Some(GO_CONTROLLER)
 }
 
-/// Which rows refer to a row in sets that members are counted for.
+/// The rows that reference each row, in the columns that the ledger counts.
 pub(crate) fn parents(snapshot: &Snapshot) -> BTreeMap<Uuid, Vec<RowId>> {
     let mut parents: BTreeMap<Uuid, Vec<RowId>> = BTreeMap::new();
     for table in snapshot.tables() {
@@ -91,7 +92,7 @@ fn uuids(datum: &Datum) -> impl Iterator<Item = Uuid> {
 struct Search<'a> {
     snapshot: &'a Snapshot,
     store: &'a Store,
-    /// The rows that are ours from now on.
+    /// The adopted rows.
     owners: &'a BTreeMap<RowId, Owner>,
     parents: BTreeMap<Uuid, Vec<RowId>>,
 }
@@ -105,11 +106,11 @@ impl Search<'_> {
         view.get("external_ids")?.get_str(key)
     }
 
-    /// The owner in whose own transaction a row goes: a route, policy or translation of an adopted router is replaced by
-    /// those that the router's owner wants.
+    /// The owner whose transaction removes a row: a route, policy or NAT of an adopted router is replaced by those of the
+    /// router's owner.
     fn goes_with(&self, id: RowId, view: RowView<'_>) -> Option<Owner> {
         if id.table == "Static_MAC_Binding" {
-            // There is no column for a mark: it is replaced together with the node's own.
+            // The table has no column for a mark: it is replaced with the node's own.
             let port = view.text("logical_port")?;
             return port.strip_prefix("rtoe-GR_").map(|node| Owner::Node(node.into()));
         }
@@ -119,7 +120,7 @@ impl Search<'_> {
         }
         let is_its = match id.table {
             LogicalSwitchPort::TABLE | LogicalRouterPort::TABLE => {
-                // A pod's port is marked; its namespace's name may begin like these.
+                // A pod's port is marked, and its namespace may have such a prefix.
                 let name = view.text("name").unwrap_or_default();
                 let named = PORTS.iter().any(|prefix| name.starts_with(prefix));
                 !is_marked(view) && (named || view.text("type").as_deref() == Some("localnet"))
@@ -130,15 +131,14 @@ impl Search<'_> {
     }
 
     fn is_left_over(&self, id: RowId, view: RowView<'_>) -> bool {
-        // The meter of logged rules has no mark. It is known by its name, and by having no other mark either.
+        // The meter of logged ACLs has no mark: recognized by its name and empty marks.
         let logging = id.table == Meter::TABLE
             && view.text("name").as_deref() == Some(LOGGING_METER)
             && view.get("external_ids").is_none_or(|marks| marks.is_empty());
         logging || is_marked(view)
     }
 
-    /// The owners whose rows replace a row. The cluster's own are among them always: what hangs on its router and groups
-    /// works only with them.
+    /// The owners whose rows replace a row. Always includes the cluster: everything depends on its router and groups.
     fn replaced_by(&self, id: RowId, view: RowView<'_>) -> BTreeSet<Owner> {
         let mut owners = BTreeSet::from([Owner::Cluster]);
         self.add_object(view, &mut owners);
@@ -178,7 +178,7 @@ impl Search<'_> {
         owners
     }
 
-    /// The objects that a row was made for, as its marks name them, as far as they exist.
+    /// Adds the existing objects that a row's marks name.
     fn add_object(&self, view: RowView<'_>, owners: &mut BTreeSet<Owner>) {
         let Some(marks) = view.get("external_ids") else { return };
         let mark = |key| marks.get_str(key).unwrap_or_default();
@@ -189,7 +189,7 @@ impl Search<'_> {
                 let key = name.split_once(':').map(|(namespace, name)| ObjectKey::new(namespace, name));
                 owners.extend(key.and_then(|key| store.policy(&key)).map(|policy| Owner::Policy(policy.key.clone())));
             }
-            // The default-deny groups of a namespace stand for all its policies.
+            // The default-deny groups of a namespace serve all its policies.
             "NetpolNamespace" => {
                 owners.extend(store.policies_in(&name).map(|policy| Owner::Policy(policy.key.clone())));
             }
@@ -216,7 +216,7 @@ impl Search<'_> {
         }
     }
 
-    /// Sets, groups and meters stay as long as rules that name them: a rule without them matches something else.
+    /// Sets, groups and meters stay as long as ACLs that name them: without them, an ACL matches other packets.
     fn keep_named(&self, left: &mut BTreeMap<RowId, BTreeSet<Owner>>) {
         let mut names: BTreeMap<String, BTreeSet<Owner>> = BTreeMap::new();
         for (id, owners) in left.iter().filter(|(id, _)| id.table == Acl::TABLE) {

@@ -1,5 +1,5 @@
 //! Adoption: rows of another controller that match rows of ours, by name or content, become ours and keep their UUIDs: a
-//! datapath that keeps its UUID keeps its flows. The rest is left over (`leftovers`): each row goes when the rows that
+//! datapath that keeps its UUID keeps its flows. The others are leftovers (`leftovers`): each is removed when the rows that
 //! replace it are committed, and not before. Only on request, for a migration.
 
 mod leftovers;
@@ -18,13 +18,13 @@ use ovsdb::uuid::Uuid;
 
 use crate::allocation::{Allocator, KnownNode};
 use crate::contribution::{Aliases, Contribution, Member};
-use crate::desired::{Given, desired};
+use crate::desired::{Inputs, desired};
 use crate::identity::{Owner, RowId};
 use crate::plan::{owner_of, table_name};
 use crate::settings::ClusterSettings;
 use crate::store::Store;
 
-/// Rows of the other controller: those that are ours from now on, and those that go once ours replace them.
+/// Rows of the other controller: those that become ours, and those that are removed once ours replace them.
 #[derive(Debug, Clone, Default)]
 pub struct Adopted {
     owners: BTreeMap<RowId, Owner>,
@@ -32,20 +32,20 @@ pub struct Adopted {
 }
 
 impl Adopted {
-    /// Whose a row is from now on.
+    /// The owner that a row gets; none if it is not the other controller's.
     pub(crate) fn owner(&self, view: RowView<'_>) -> Option<Owner> {
         let id = RowId { table: table_name(&view.schema.name)?, uuid: view.uuid };
         let left = || self.leftovers.contains_key(&id).then_some(Owner::Adopted);
         self.owners.get(&id).cloned().or_else(left)
     }
 
-    /// Rows that nothing of ours stands for, each with the owners whose rows replace it.
+    /// The leftovers, each with the owners whose rows replace it.
     pub(crate) fn into_leftovers(self) -> BTreeMap<RowId, BTreeSet<Owner>> {
         self.leftovers
     }
 }
 
-/// The network of another controller in this database, if there is one: the name of a row that would be in the way.
+/// The network of another controller in this database: names a conflicting row; none if there is no such network.
 pub fn foreign_network(snapshot: &Snapshot) -> Option<String> {
     let routers = snapshot.table("Logical_Router")?;
     let foreign = routers
@@ -54,21 +54,21 @@ pub fn foreign_network(snapshot: &Snapshot) -> Option<String> {
     foreign.map(|view| format!("Logical_Router {} ({})", crate::desired::ROUTER, view.uuid))
 }
 
-/// Finds the rows that match rows of ours, notes them as aliases, and says what is left over.
+/// Finds the rows that match rows of ours, adds them to the aliases, and returns all rows of the other controller.
 pub(crate) fn adopt(settings: &ClusterSettings, store: &Store, snapshot: &Snapshot, aliases: &mut Aliases) -> Adopted {
     let mut adopted = Adopted::default();
     let Ok(mut allocator) = Allocator::new(settings) else { return adopted };
     for node in store.nodes() {
-        let _ = allocator.settle_node(node, &KnownNode::default());
+        let _ = allocator.allocate_node(node, &KnownNode::default());
     }
     for pod in store.pods() {
-        let _ = allocator.settle_pod(pod, None);
+        let _ = allocator.allocate_pod(pod, None);
     }
     let plain = Aliases::default();
-    let given = Given { settings, store, allocator: &allocator, aliases: &plain };
-    let wanted = |owner: Owner| desired(&owner, given).ok().map(|wanted| (owner, wanted));
+    let inputs = Inputs { settings, store, allocator: &allocator, aliases: &plain };
+    let wanted = |owner: Owner| desired(&owner, inputs).ok().map(|wanted| (owner, wanted));
     let nodes: Vec<_> = store.nodes().filter_map(|node| wanted(Owner::Node(node.name.clone()))).collect();
-    // A pod's port moves with its node's switch. While the node is refused, both stay as they are.
+    // A pod's port is adopted with its node's switch. While the node is refused, both stay as they are.
     let has_switch: BTreeSet<&Owner> = nodes.iter().map(|(owner, _)| owner).collect();
     let pods = store
         .pods()
@@ -83,7 +83,7 @@ pub(crate) fn adopt(settings: &ClusterSettings, store: &Store, snapshot: &Snapsh
     for (owner, wanted) in &wanted {
         finder.named(owner, wanted);
     }
-    // Children are looked for among the children of what was found, so twice: bands hang on meters, ports on switches.
+    // Rows without names are searched among the children of found rows; two passes reach the deepest ones.
     for _ in 0..2 {
         for (owner, wanted) in &wanted {
             finder.children(owner, wanted);
@@ -111,12 +111,12 @@ impl Finder<'_> {
         owner_of(view).is_none() && !self.adopted.owners.contains_key(&RowId { table, uuid: view.uuid })
     }
 
-    /// Rows that have names.
+    /// Finds rows by name.
     fn named(&mut self, owner: &Owner, wanted: &Contribution) {
         for row in &wanted.rows {
             let Some(table) = self.snapshot.table(row.id.table) else { continue };
             if let Some(view) = table.get(row.id.uuid) {
-                // Our own, released to the other controller before.
+                // Ours, released to the other controller before.
                 if self.is_free(row.id.table, view) {
                     self.take(owner, row.id.table, row.id.uuid, row.id.uuid);
                 }
@@ -132,7 +132,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Rows without names, among the members of the same set of the row that stands for their parent.
+    /// Finds rows without names by content, among the children of their adopted parent.
     fn children(&mut self, owner: &Owner, wanted: &Contribution) {
         for Member { column, atom } in &wanted.members {
             let Atom::Uuid(child) = atom else { continue };
@@ -157,7 +157,7 @@ impl Finder<'_> {
     }
 }
 
-/// Whether a row says what we would say, but for its marks.
+/// Whether a row has the content of ours, apart from its marks.
 fn same_content(wanted: &RowValues, view: RowView<'_>) -> bool {
     const ESSENTIAL: [&str; 14] = [
         "ip_prefix",

@@ -1,15 +1,15 @@
-//! Allocation: who has which subnet, number and address. A stage of its own, in front of everything else, because it
-//! depends on history; what it decides becomes facts that are kept in annotations.
+//! Allocation of subnets, node IDs, addresses and MACs. A stage of its own, before the desired state, because it depends on
+//! history; its results are recorded on the objects.
 //!
 //! ```text
-//!  record on the object ─▶ honoured      row in the database ─▶ honoured (we crashed before the record)
-//!  request    ─▶ honoured or refused                       nothing ─▶ a free one
+//!  record on the object ─▶ honoured        row in the database ─▶ honoured (crash before the record was written)
+//!  request ─▶ honoured or refused          none of these ─▶ a free one
 //! ```
 //!
 //! A node's record is its annotations; a pod's is a condition of its status, since tenants may write its annotations.
 //!
-//! Invariants: nothing is given twice; what was given stays; what is recorded is honoured or refused, never
-//! changed; what is released is free again only when every node has forgotten it ([`Quarantine`]).
+//! Invariants: nothing is allocated twice; an allocation stays; a record is honoured or refused, never changed; what is
+//! released is free again only when every node has acknowledged that its rows are gone ([`Quarantine`]).
 
 mod node;
 mod pod;
@@ -20,64 +20,64 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use netmodel::{AddressPool, IdPool, Mac, Prefix, SubnetPool, SubnetPoolError};
+use objects::{Name, PodKey, PodNetwork};
 
 pub use node::KnownNode;
 pub use pod::KnownPort;
 pub(crate) use pod::PodState;
-pub use quarantine::{Quarantine, Thing};
+pub use quarantine::{Allocatable, Quarantine};
 
-use crate::identity::{Name, Owner, PodKey};
-use crate::objects::PodNetwork;
+use crate::identity::Owner;
 use crate::settings::{ClusterSettings, FIRST_NODE_ID};
 
-/// What a node has.
+/// The allocation of a node.
 #[derive(Debug, Clone)]
 pub struct NodeAllocation {
-    /// The node's identity.
+    /// UID of the node that it was allocated to.
     pub uid: Name,
-    /// Its number.
+    /// The node ID.
     pub id: u32,
-    /// The addresses of its subnets, IPv4 first.
+    /// A pool for each of its subnets, IPv4 first.
     pools: Vec<AddressPool>,
 }
 
 impl NodeAllocation {
-    /// Its subnets, IPv4 first.
+    /// IPv4 first.
     pub fn subnets(&self) -> impl Iterator<Item = Prefix> + '_ {
         self.pools.iter().map(AddressPool::subnet)
     }
 
-    /// Its subnet that an address is in.
+    /// The subnet that contains an address.
     pub fn subnet_of(&self, address: IpAddr) -> Option<Prefix> {
         self.subnets().find(|subnet| subnet.contains(address))
     }
 
-    /// How many pod addresses it has given out.
+    /// Number of allocated pod addresses.
     fn taken(&self) -> u128 {
         self.pools.iter().map(AddressPool::taken).sum()
     }
 }
 
-/// What a pod has.
+/// The allocation of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodAllocation {
-    /// The pod's identity.
+    /// UID of the pod that it was allocated to.
     pub uid: Name,
-    /// The node whose subnets its addresses are of.
+    /// The node whose subnets contain its addresses.
     pub node: Name,
-    /// Its MAC.
+    /// The MAC of its port.
     pub mac: Mac,
     /// One or two addresses, IPv4 first.
     addresses: [Option<IpAddr>; 2],
 }
 
 impl PodAllocation {
-    /// Its addresses, IPv4 first.
+    /// IPv4 first.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.addresses.iter().copied().flatten()
     }
 
-    /// Whether a network is the one that it has.
+    /// Whether a recorded network equals the allocation.
     pub fn is(&self, network: &PodNetwork) -> bool {
         let mut said: Vec<IpAddr> = network.addresses.iter().map(|address| address.address()).collect();
         said.sort_by_key(IpAddr::is_ipv6);
@@ -85,21 +85,21 @@ impl PodAllocation {
     }
 }
 
-/// Who has what.
+/// All allocations.
 #[derive(Debug, Clone)]
 pub struct Allocator {
-    /// IPv4, then IPv6; none if the cluster has no such network.
+    /// IPv4, then IPv6; none if the cluster has no network of that family.
     subnets: [Option<SubnetPool>; 2],
     ids: IdPool,
     nodes: BTreeMap<Name, NodeAllocation>,
     pods: BTreeMap<Arc<PodKey>, PodAllocation>,
-    /// MACs that do not follow from an address, and so could be given twice.
-    odd_macs: BTreeMap<(Name, Mac), Arc<PodKey>>,
+    /// MACs that are not derived from an address, and so could collide.
+    custom_macs: BTreeMap<(Name, Mac), Arc<PodKey>>,
     quarantine: Quarantine,
 }
 
 impl Allocator {
-    /// Nothing is given yet.
+    /// Without any allocation; an error if the cluster networks cannot be divided into subnets.
     pub fn new(settings: &ClusterSettings) -> Result<Self, SubnetPoolError> {
         let pool = |v6: bool| {
             let cidrs: Vec<_> = settings.cluster.iter().copied().filter(|cidr| cidr.cidr.is_ipv6() == v6).collect();
@@ -110,17 +110,17 @@ impl Allocator {
             ids: IdPool::new(FIRST_NODE_ID..=settings.last_node_id()),
             nodes: BTreeMap::new(),
             pods: BTreeMap::new(),
-            odd_macs: BTreeMap::new(),
+            custom_macs: BTreeMap::new(),
             quarantine: Quarantine::default(),
         })
     }
 
-    /// What a node has.
+    /// A node's allocation.
     pub fn node(&self, name: &str) -> Option<&NodeAllocation> {
         self.nodes.get(name)
     }
 
-    /// What a pod has.
+    /// A pod's allocation.
     pub fn pod(&self, key: &PodKey) -> Option<&PodAllocation> {
         self.pods.get(key)
     }
@@ -130,43 +130,43 @@ impl Allocator {
         self.pods.get(key).is_some_and(|own| own.addresses().any(|own| own == address))
     }
 
-    /// What every pod has.
+    /// All pods' allocations.
     pub fn pods(&self) -> impl Iterator<Item = (&Arc<PodKey>, &PodAllocation)> {
         self.pods.iter()
     }
 
-    /// What every node has.
+    /// All nodes' allocations.
     pub fn nodes(&self) -> impl Iterator<Item = (&Name, &NodeAllocation)> {
         self.nodes.iter()
     }
 
-    /// What rests.
+    /// Released items that cannot be allocated yet.
     pub fn quarantine(&self) -> &Quarantine {
         &self.quarantine
     }
 
-    /// What rests, to tell it of commits and answers.
+    /// For reporting commits and raises of `nb_cfg`.
     pub fn quarantine_mut(&mut self) -> &mut Quarantine {
         &mut self.quarantine
     }
 
-    /// How many subnets of a family are given, and how many there are.
+    /// Number of allocated subnets of a family, and of all subnets.
     pub fn subnet_counts(&self, v6: bool) -> (u128, u128) {
         self.subnets[usize::from(v6)].as_ref().map_or((0, 0), |pool| (pool.taken(), pool.capacity()))
     }
 
-    /// Restores what the database says rests.
-    pub fn restore_resting(&mut self, thing: Thing, owner: &str, node: &str) {
-        self.quarantine.restore(thing, owner.into(), node.into());
-        match thing {
-            Thing::Subnet(subnet) => {
+    /// Restores a quarantined item that the database lists.
+    pub fn restore_quarantined(&mut self, item: Allocatable, owner: &str, node: &str) {
+        self.quarantine.restore(item, owner.into(), node.into());
+        match item {
+            Allocatable::Subnet(subnet) => {
                 if let Some(pool) = &mut self.subnets[usize::from(subnet.is_ipv6())] {
                     pool.quarantine(subnet);
                 }
             }
-            // A number that cannot be claimed is out of range: nobody can get it anyway.
-            Thing::NodeId(id) => drop(self.ids.claim(id)),
-            Thing::Address(address) => {
+            // A node ID that cannot be claimed is out of range: it is never allocated anyway.
+            Allocatable::NodeId(id) => drop(self.ids.claim(id)),
+            Allocatable::Address(address) => {
                 for pool in self.nodes.values_mut().flat_map(|node| &mut node.pools) {
                     pool.quarantine(address);
                 }
@@ -174,23 +174,23 @@ impl Allocator {
         }
     }
 
-    /// Lets a thing rest that rows of a former object have, unless somebody was given it meanwhile.
-    pub(crate) fn rest_former(&mut self, thing: Thing, former: &str, with: &Owner) {
-        let node = match thing {
-            Thing::Subnet(subnet) => {
+    /// Quarantines an item that rows of a former object have, unless it was allocated meanwhile.
+    pub(crate) fn quarantine_former(&mut self, item: Allocatable, former: &str, with: &Owner) {
+        let node = match item {
+            Allocatable::Subnet(subnet) => {
                 let pool = self.subnets[usize::from(subnet.is_ipv6())].as_mut();
                 if !pool.is_some_and(|pool| !pool.is_taken(subnet) && pool.quarantine(subnet)) {
                     return;
                 }
                 former.into()
             }
-            Thing::NodeId(id) => {
+            Allocatable::NodeId(id) => {
                 if self.ids.claim(id).is_err() {
                     return;
                 }
                 former.into()
             }
-            Thing::Address(address) => {
+            Allocatable::Address(address) => {
                 let holder = self.nodes.iter_mut().find_map(|(name, node)| {
                     node.pools.iter_mut().find(|pool| pool.subnet().contains(address)).map(|pool| (name.clone(), pool))
                 });
@@ -200,29 +200,29 @@ impl Allocator {
                         pool.quarantine(address);
                         name
                     }
-                    // Its subnet rests, or will be somebody's: then the address still does.
+                    // Its subnet is quarantined, or allocated later: the address stays quarantined then.
                     None => "".into(),
                 }
             }
         };
-        self.quarantine.rest(thing, former.into(), node, with);
+        self.quarantine.add(item, former.into(), node, with);
     }
 
-    /// Frees what every node has forgotten; returns the nodes that have something free again.
-    pub fn wake(&mut self, forgotten: impl Fn(&str, i64) -> bool) -> Vec<Name> {
-        let awake = self.quarantine.wake(forgotten);
-        let mut nodes: Vec<Name> = Vec::with_capacity(awake.len());
-        for (thing, node) in awake {
+    /// Ends the quarantine of items whose removal every node has acknowledged; returns the nodes that have something free again.
+    pub fn release_acknowledged(&mut self, acknowledged: impl Fn(&str, i64) -> bool) -> Vec<Name> {
+        let released = self.quarantine.release(acknowledged);
+        let mut nodes: Vec<Name> = Vec::with_capacity(released.len());
+        for (item, node) in released {
             nodes.push(node);
-            match thing {
-                Thing::Subnet(subnet) => {
+            match item {
+                Allocatable::Subnet(subnet) => {
                     if let Some(pool) = &mut self.subnets[usize::from(subnet.is_ipv6())] {
                         pool.lift(subnet);
                     }
                 }
-                Thing::NodeId(id) => drop(self.ids.release(id)),
-                Thing::Address(address) => {
-                    // Not only the node that it was used on: its subnet may be another's by now.
+                Allocatable::NodeId(id) => drop(self.ids.release(id)),
+                Allocatable::Address(address) => {
+                    // Not only the node that it was used on: its subnet may be allocated to another by now.
                     for (name, node) in self.nodes.iter_mut().filter(|(_, node)| node.subnet_of(address).is_some()) {
                         for pool in &mut node.pools {
                             pool.lift(address);

@@ -1,18 +1,18 @@
-//! What a node gets: a subnet of each family, and a number.
+//! Allocation for nodes: a subnet of each family, and a node ID.
 
 use netmodel::{AddressPool, Prefix, SubnetClaimError};
+use objects::{Annotated, Name, NodeFacts};
 
-use super::{Allocator, NodeAllocation, Thing};
-use crate::identity::{Name, Owner};
-use crate::objects::{Annotated, NodeFacts};
+use super::{Allocatable, Allocator, NodeAllocation};
+use crate::identity::Owner;
 use crate::refusal::Refusal;
 
-/// What the database says that a node has, where its annotations do not say it.
+/// A node's subnets and node ID in the database, for where its annotations lack them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KnownNode {
-    /// Its subnets.
+    /// In no particular order.
     pub subnets: Vec<Prefix>,
-    /// Its number.
+    /// The node ID.
     pub id: Option<u32>,
 }
 
@@ -20,21 +20,21 @@ const BAD_SUBNETS: &str = "NodeSubnetsRefused";
 const BAD_ID: &str = "NodeIdRefused";
 
 impl Allocator {
-    /// Gives a node what it needs, or says why not. What it has stays, whatever is said about it later.
-    pub fn settle_node(&mut self, node: &NodeFacts, known: &KnownNode) -> Result<(), Refusal> {
+    /// Allocates subnets and a node ID, or says why not. An existing allocation stays, whatever the annotations say later.
+    pub fn allocate_node(&mut self, node: &NodeFacts, known: &KnownNode) -> Result<(), Refusal> {
         self.release_former_node(node);
         if let Some(allocation) = self.nodes.get(&node.name) {
-            // What is not said was added by us: a cluster that became dual-stack.
+            // A subnet that the annotation lacks was added by us: the cluster became dual-stack.
             let has = |wanted: &Prefix| allocation.subnets().any(|subnet| subnet == *wanted);
             let changed = node.subnets.valid().filter(|wanted| !wanted.iter().all(has));
-            let Some(wanted) = changed else { return self.agree(node) };
+            let Some(wanted) = changed else { return self.check_annotations(node) };
             if allocation.taken() > 0 {
                 let subnets: Vec<String> = allocation.subnets().map(|subnet| subnet.to_string()).collect();
                 return Err(Refusal::new(
                     BAD_SUBNETS,
                     format!(
                         "annotation k8s.ovn.org/node-subnets was changed to {}, but pods have addresses of {}: drain the \
-                         node first, or set it back",
+                         node first, or revert the annotation",
                         list(wanted),
                         subnets.join(", ")
                     ),
@@ -42,42 +42,42 @@ impl Allocator {
             }
             let had = KnownNode { subnets: allocation.subnets().collect(), id: Some(allocation.id) };
             self.release_node(&node.name);
-            return self.give_node(node, known).inspect_err(|_| self.keep_known_node(node, &had));
+            return self.assign_node(node, known).inspect_err(|_| self.restore_node(node, &had));
         }
-        self.give_node(node, known)
+        self.assign_node(node, known)
     }
 
-    /// Gives a node what its rows in the database say, whatever was written on it since: that is the last good state.
-    /// What the rows do not say, its annotations may; nothing is chosen anew before everybody has what is theirs.
-    pub(crate) fn keep_known_node(&mut self, node: &NodeFacts, known: &KnownNode) {
-        let Some((subnets, id)) = self.what_stands(node, known) else { return };
+    /// Restores a node's allocation from its rows, the last valid state, whatever its annotations say by now; annotations
+    /// complete it. Nothing new is allocated before all existing allocations are restored.
+    pub(crate) fn restore_node(&mut self, node: &NodeFacts, known: &KnownNode) {
+        let Some((subnets, id)) = self.recorded(node, known) else { return };
         let mut claimed: Vec<Prefix> = Vec::new();
         for subnet in subnets {
             if self.claim_subnet(&node.name, subnet).is_err() {
-                return self.leave_subnets(&claimed);
+                return self.return_subnets(&claimed);
             }
             claimed.push(subnet);
         }
         match self.claim_id(&node.name, id) {
             Ok(()) => self.install_node(node, claimed, id),
-            Err(_) => self.leave_subnets(&claimed),
+            Err(_) => self.return_subnets(&claimed),
         }
     }
 
-    /// A subnet of each family and a number, if rows and annotations together say all of it.
-    pub(crate) fn what_stands(&self, node: &NodeFacts, known: &KnownNode) -> Option<(Vec<Prefix>, u32)> {
+    /// A subnet of each family and a node ID, if rows and annotations together have all of them.
+    pub(crate) fn recorded(&self, node: &NodeFacts, known: &KnownNode) -> Option<(Vec<Prefix>, u32)> {
         let annotated = node.subnets.valid().map(Vec::as_slice).unwrap_or_default();
         let families = [false, true].into_iter().filter(|v6| self.subnets[usize::from(*v6)].is_some());
         let subnet = |v6| known.subnets.iter().chain(annotated).copied().find(|subnet| subnet.is_ipv6() == v6);
         Some((families.map(subnet).collect::<Option<_>>()?, known.id.or(node.id.valid().copied())?))
     }
 
-    fn give_node(&mut self, node: &NodeFacts, known: &KnownNode) -> Result<(), Refusal> {
+    fn assign_node(&mut self, node: &NodeFacts, known: &KnownNode) -> Result<(), Refusal> {
         let subnets = self.choose_subnets(node, known)?;
         match self.choose_id(node, known) {
             Ok(id) => self.install_node(node, subnets, id),
             Err(refusal) => {
-                self.leave_subnets(&subnets);
+                self.return_subnets(&subnets);
                 return Err(refusal);
             }
         }
@@ -86,7 +86,7 @@ impl Allocator {
 
     fn install_node(&mut self, node: &NodeFacts, subnets: Vec<Prefix>, id: u32) {
         for subnet in &subnets {
-            self.quarantine.take_back(Thing::Subnet(*subnet));
+            self.quarantine.reclaim(Allocatable::Subnet(*subnet));
         }
         let pools = subnets.into_iter().map(|subnet| {
             let mut pool = AddressPool::new(subnet);
@@ -99,40 +99,40 @@ impl Allocator {
         self.nodes.insert(node.name.clone(), allocation);
     }
 
-    /// Takes back what another machine of the same name had.
+    /// Releases the allocation of another machine of the same name.
     pub(crate) fn release_former_node(&mut self, node: &NodeFacts) {
         if self.nodes.get(&node.name).is_some_and(|allocation| allocation.uid != node.uid) {
             self.release_node(&node.name);
         }
     }
 
-    /// Takes everything back that a node has, and what its pods have of it.
+    /// Releases a node's allocation, and those of its pods.
     pub fn release_node(&mut self, name: &str) {
         let Some((name, allocation)) = self.nodes.remove_entry(name) else { return };
         let owner = Owner::Node(name.clone());
         let pods: Vec<_> = self.pods.iter().filter(|(_, pod)| pod.node == name).map(|(key, _)| key.clone()).collect();
         for key in pods {
             if let Some(pod) = self.pods.remove(&key) {
-                self.odd_macs.remove(&(name.clone(), pod.mac));
+                self.custom_macs.remove(&(name.clone(), pod.mac));
                 for address in pod.addresses() {
-                    // The pod's port goes with the node's switch.
-                    self.quarantine.rest(Thing::Address(address), pod.uid.clone(), name.clone(), &owner);
+                    // The pod's port is removed with the node's switch.
+                    self.quarantine.add(Allocatable::Address(address), pod.uid.clone(), name.clone(), &owner);
                 }
             }
         }
         for subnet in allocation.subnets() {
             self.subnet_pool(subnet).map(|pool| pool.quarantine(subnet));
-            self.quarantine.rest(Thing::Subnet(subnet), name.clone(), name.clone(), &owner);
+            self.quarantine.add(Allocatable::Subnet(subnet), name.clone(), name.clone(), &owner);
         }
-        self.quarantine.rest(Thing::NodeId(allocation.id), name.clone(), name.clone(), &owner);
+        self.quarantine.add(Allocatable::NodeId(allocation.id), name.clone(), name.clone(), &owner);
     }
 
     fn subnet_pool(&mut self, subnet: Prefix) -> Option<&mut netmodel::SubnetPool> {
         self.subnets[usize::from(subnet.is_ipv6())].as_mut()
     }
 
-    /// Whether what stands on a node is what it has.
-    fn agree(&self, node: &NodeFacts) -> Result<(), Refusal> {
+    /// An error if a node's annotations contradict its allocation.
+    fn check_annotations(&self, node: &NodeFacts) -> Result<(), Refusal> {
         for (reason, broken) in [(BAD_SUBNETS, node.subnets.broken()), (BAD_ID, node.id.broken())] {
             if let Some(why) = broken {
                 return Err(Refusal::new(reason, format!("{why}: correct the annotation, or remove it")));
@@ -145,7 +145,7 @@ impl Allocator {
         Err(Refusal::new(
             BAD_ID,
             format!(
-                "annotation k8s.ovn.org/node-id was changed to {wanted}, but the node is number {}: set it back",
+                "annotation k8s.ovn.org/node-id was changed to {wanted}, but the node ID is {}: revert the annotation",
                 allocation.id
             ),
         ))
@@ -167,13 +167,13 @@ impl Allocator {
                 self.claim_subnet(&node.name, *subnet)
             };
             if let Err(why) = claimed {
-                self.leave_subnets(&chosen);
+                self.return_subnets(&chosen);
                 return Err(Refusal::new(
                     BAD_SUBNETS,
                     format!(
                         "annotation k8s.ovn.org/node-subnets: {subnet}: {why}: if the setting cluster-subnets was changed, set \
-                         it back; otherwise correct the annotation, or remove it, which gives the node another subnet and \
-                         needs new pods there"
+                         it back; otherwise correct the annotation, or remove it, which allocates another subnet and requires \
+                         that its pods are recreated"
                     ),
                 ));
             }
@@ -185,10 +185,10 @@ impl Allocator {
             }
             let was = known.subnets.iter().copied().find(|subnet| subnet.is_ipv6() == v6);
             let known = was.filter(|subnet| self.claim_subnet(&node.name, *subnet).is_ok());
-            let subnet = known.or_else(|| self.resting_subnet(&node.name, v6));
+            let subnet = known.or_else(|| self.quarantined_subnet(&node.name, v6));
             let subnet = subnet.or_else(|| self.subnets[usize::from(v6)].as_mut()?.allocate());
             let Some(subnet) = subnet else {
-                self.leave_subnets(&chosen);
+                self.return_subnets(&chosen);
                 let family = if v6 { "IPv6" } else { "IPv4" };
                 return Err(Refusal::new(
                     "NodeSubnetsExhausted",
@@ -201,25 +201,25 @@ impl Allocator {
         Ok(chosen)
     }
 
-    /// Gives up subnets that were claimed for a node which cannot have the rest: free again, or at rest as before.
-    fn leave_subnets(&mut self, subnets: &[Prefix]) {
+    /// Returns subnets that were claimed for a node that cannot get the rest: free or quarantined, as before.
+    fn return_subnets(&mut self, subnets: &[Prefix]) {
         for subnet in subnets.iter().copied() {
-            let rests = self.quarantine.get(Thing::Subnet(subnet)).is_some();
+            let quarantined = self.quarantine.get(Allocatable::Subnet(subnet)).is_some();
             if let Some(pool) = self.subnet_pool(subnet) {
-                let _ = if rests { pool.quarantine(subnet) } else { pool.release(subnet) };
+                let _ = if quarantined { pool.quarantine(subnet) } else { pool.release(subnet) };
             }
         }
     }
 
-    /// Claims a subnet; one that rests after this very node had it can be had back.
+    /// Claims a subnet; a quarantined one can be reclaimed by the node that had it.
     fn claim_subnet(&mut self, node: &str, subnet: Prefix) -> Result<(), String> {
         if subnet.size() < 4 {
             return Err("it is too small for the addresses of the node's router and of its host".to_owned());
         }
-        let resting = self.quarantine.get(Thing::Subnet(subnet)).map(|resting| &*resting.owner == node);
+        let entry = self.quarantine.get(Allocatable::Subnet(subnet)).map(|entry| &*entry.owner == node);
         let pool = self.subnets[usize::from(subnet.is_ipv6())].as_mut();
         let pool = pool.ok_or_else(|| "cluster-subnets has no network of that address family".to_owned())?;
-        if resting == Some(true) && pool.reclaim(subnet) {
+        if entry == Some(true) && pool.reclaim(subnet) {
             return Ok(());
         }
         pool.claim(subnet).map_err(|error| match error {
@@ -234,8 +234,8 @@ impl Allocator {
         })
     }
 
-    /// A subnet that rests after a node of the same name had it: its pods may still be there.
-    fn resting_subnet(&mut self, node: &str, v6: bool) -> Option<Prefix> {
+    /// Reclaims the quarantined subnet of a node of the same name: its pods may still exist.
+    fn quarantined_subnet(&mut self, node: &str, v6: bool) -> Option<Prefix> {
         let subnet = self.quarantine.subnet_of(node, v6)?;
         self.claim_subnet(node, subnet).ok()?;
         Some(subnet)
@@ -247,24 +247,28 @@ impl Allocator {
         }
         if let Some(wanted) = node.id.valid() {
             return self.claim_id(&node.name, *wanted).map(|()| *wanted).map_err(|why| {
-                let message = format!("annotation k8s.ovn.org/node-id: {why}: remove it, and another one is given");
+                let message =
+                    format!("annotation k8s.ovn.org/node-id: {why}: remove it, and another node ID is allocated");
                 Refusal::new(BAD_ID, message)
             });
         }
         let was = known.id.filter(|id| self.claim_id(&node.name, *id).is_ok());
         was.or_else(|| self.ids.allocate()).ok_or_else(|| {
-            Refusal::new("NodeIdsExhausted", "no join address is left: v4-join-subnet or v6-join-subnet is too small for so many nodes: remove nodes")
+            Refusal::new(
+                "NodeIdsExhausted",
+                "no node ID is left: v4-join-subnet or v6-join-subnet is too small for so many nodes: remove nodes",
+            )
         })
     }
 
     fn claim_id(&mut self, node: &Name, id: u32) -> Result<(), String> {
-        if self.quarantine.get(Thing::NodeId(id)).is_some_and(|resting| resting.owner == *node) {
-            self.quarantine.take_back(Thing::NodeId(id));
+        if self.quarantine.get(Allocatable::NodeId(id)).is_some_and(|entry| entry.owner == *node) {
+            self.quarantine.reclaim(Allocatable::NodeId(id));
             return Ok(());
         }
         self.ids.claim(id).map_err(|error| {
             let holder = self.nodes.iter().find(|(_, other)| other.id == id);
-            holder.map_or_else(|| error.to_string(), |(name, _)| format!("{id} is the number of node {name}"))
+            holder.map_or_else(|| error.to_string(), |(name, _)| format!("{id} is the node ID of node {name}"))
         })
     }
 }

@@ -1,11 +1,11 @@
-//! What was released and may still be in use somewhere: an address rests until every node has forgotten its old port.
+//! Quarantine of released items, until no node's flows use them.
 //!
 //! ```text
-//!  release ─▶ Leaving ──commit without the port──▶ Gone ──nb_cfg raised to n──▶ Asked(n) ──all nodes at n──▶ free
+//!  release ─▶ InDatabase ──commit without its rows──▶ Removed ──nb_cfg raised to n──▶ Acknowledging(n) ──all nodes at n──▶ free
 //! ```
 //!
-//! What rests also stands in the database, under keys that northd does not look at, so that a restart in the middle
-//! does not hand it out.
+//! Quarantined items are also listed in the database, in a column that northd does not read, so that a restart does not
+//! allocate them early.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,21 +13,22 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use netmodel::Prefix;
+use objects::Name;
 
-use crate::identity::{Name, Owner};
+use crate::identity::Owner;
 
-/// Something that can be given to one owner only.
+/// An item that is allocated to one owner at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Thing {
-    /// A pod's address.
+pub enum Allocatable {
+    /// Of a pod.
     Address(IpAddr),
-    /// A node's subnet.
+    /// Of a node.
     Subnet(Prefix),
-    /// A node's number.
+    /// Of a node.
     NodeId(u32),
 }
 
-impl fmt::Display for Thing {
+impl fmt::Display for Allocatable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(address) => address.fmt(f),
@@ -37,7 +38,7 @@ impl fmt::Display for Thing {
     }
 }
 
-impl FromStr for Thing {
+impl FromStr for Allocatable {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
@@ -47,182 +48,181 @@ impl FromStr for Thing {
     }
 }
 
-/// How far a thing is on its way to be free.
+/// Progress of a quarantine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Its old port is still in the database.
-    Leaving,
-    /// It is out of the database; nobody was asked yet whether it is off the nodes.
-    Gone,
-    /// The nodes were asked with this number.
-    Asked(i64),
+    /// The former owner's rows are still in the database.
+    InDatabase,
+    /// They are removed; `nb_cfg` was not raised since.
+    Removed,
+    /// Waits until all nodes have acknowledged this `nb_cfg`.
+    Acknowledging(i64),
 }
 
-/// A thing that rests.
+/// A quarantined item.
 #[derive(Debug, Clone)]
-pub(super) struct Resting {
-    /// Who had it, and may have it back at once.
+pub(super) struct Quarantined {
+    /// UID of the pod, or name of the node, that had it and may reclaim it at once.
     pub(super) owner: Name,
     /// The node that it was used on.
     pub(super) node: Name,
     stage: Stage,
 }
 
-/// Everything that rests.
+/// All quarantined items.
 #[derive(Debug, Clone, Default)]
 pub struct Quarantine {
-    things: BTreeMap<Thing, Resting>,
-    /// What is out of the database though somebody still has it: his rows went with others', and will come again. It
-    /// stands in the database too, and goes from there when all nodes have forgotten it.
-    absent: BTreeMap<Thing, Resting>,
-    /// What leaves with which owner's rows.
-    leaving: BTreeMap<Owner, BTreeSet<Thing>>,
-    /// What is gone from the database, and nobody was asked about yet.
-    gone: BTreeSet<Thing>,
-    /// Whose keys in the database can go.
-    freed: BTreeSet<Thing>,
+    items: BTreeMap<Allocatable, Quarantined>,
+    /// Allocated items whose rows were removed with others' and will be written again. The database lists them too, until all
+    /// nodes have acknowledged the removal.
+    absent: BTreeMap<Allocatable, Quarantined>,
+    /// Items that are removed from the database with an owner's rows.
+    leaving: BTreeMap<Owner, BTreeSet<Allocatable>>,
+    /// Items in stage `Removed`.
+    removed: BTreeSet<Allocatable>,
+    /// Free items that the database still lists.
+    freed: BTreeSet<Allocatable>,
 }
 
 impl Quarantine {
-    pub(super) fn get(&self, thing: Thing) -> Option<&Resting> {
-        self.things.get(&thing)
+    pub(super) fn get(&self, item: Allocatable) -> Option<&Quarantined> {
+        self.items.get(&item)
     }
 
-    /// Puts a thing to rest; it leaves the database with the rows of `with`.
-    pub(super) fn rest(&mut self, thing: Thing, owner: Name, node: Name, with: &Owner) {
-        self.freed.remove(&thing);
-        self.gone.remove(&thing);
-        self.absent.remove(&thing);
-        self.things.insert(thing, Resting { owner, node, stage: Stage::Leaving });
-        self.leaving.entry(with.clone()).or_default().insert(thing);
+    /// Quarantines an item; it is removed from the database with the rows of `with`.
+    pub(super) fn add(&mut self, item: Allocatable, owner: Name, node: Name, with: &Owner) {
+        self.freed.remove(&item);
+        self.removed.remove(&item);
+        self.absent.remove(&item);
+        self.items.insert(item, Quarantined { owner, node, stage: Stage::InDatabase });
+        self.leaving.entry(with.clone()).or_default().insert(item);
     }
 
-    /// A thing is out of the database.
-    pub(crate) fn lost(&mut self, thing: Thing, owner: &str, node: &str) {
-        if !self.things.contains_key(&thing) {
-            self.freed.remove(&thing);
-            self.gone.insert(thing);
-            self.absent.insert(thing, Resting { owner: owner.into(), node: node.into(), stage: Stage::Gone });
+    /// The rows of an item were removed from the database.
+    pub(crate) fn lost(&mut self, item: Allocatable, owner: &str, node: &str) {
+        if !self.items.contains_key(&item) {
+            self.freed.remove(&item);
+            self.removed.insert(item);
+            self.absent.insert(item, Quarantined { owner: owner.into(), node: node.into(), stage: Stage::Removed });
         }
     }
 
-    /// A thing is in the database again.
-    pub(crate) fn regained(&mut self, thing: Thing) {
-        if self.absent.remove(&thing).is_some() {
-            self.gone.remove(&thing);
+    /// The rows of an item are in the database again.
+    pub(crate) fn regained(&mut self, item: Allocatable) {
+        if self.absent.remove(&item).is_some() {
+            self.removed.remove(&item);
         }
     }
 
-    /// Restores a thing that the database says rests.
-    pub(super) fn restore(&mut self, thing: Thing, owner: Name, node: Name) {
-        self.things.insert(thing, Resting { owner, node, stage: Stage::Gone });
-        self.gone.insert(thing);
+    /// Restores an item that the database lists.
+    pub(super) fn restore(&mut self, item: Allocatable, owner: Name, node: Name) {
+        self.items.insert(item, Quarantined { owner, node, stage: Stage::Removed });
+        self.removed.insert(item);
     }
 
-    /// Ends a thing's rest, because its owner came back. If its rows are out of the database, the database goes on listing
-    /// the thing until they are back: the owner may be deleted before that, while nodes still have the old port.
-    pub(super) fn take_back(&mut self, thing: Thing) {
-        if let Some(resting) = self.things.remove(&thing) {
-            if resting.stage == Stage::Leaving {
-                self.freed.insert(thing);
-                self.gone.remove(&thing);
+    /// Ends an item's quarantine because its former owner is back. If its rows were removed, the database goes on listing it
+    /// until they are back: the owner may be deleted before that, while nodes still have the old flows.
+    pub(super) fn reclaim(&mut self, item: Allocatable) {
+        if let Some(entry) = self.items.remove(&item) {
+            if entry.stage == Stage::InDatabase {
+                self.freed.insert(item);
+                self.removed.remove(&item);
             } else {
-                self.absent.insert(thing, resting);
+                self.absent.insert(item, entry);
             }
-            self.leaving.retain(|_, things| {
-                things.remove(&thing);
-                !things.is_empty()
+            self.leaving.retain(|_, items| {
+                items.remove(&item);
+                !items.is_empty()
             });
         }
     }
 
-    /// Whether something leaves with an owner's rows.
+    /// Whether an item is removed with an owner's rows.
     pub fn leaves_with(&self, owner: &Owner) -> bool {
         self.leaving.contains_key(owner)
     }
 
-    /// An owner's rows were committed: what left with them is out of the database.
+    /// An owner's rows were committed: the items that were removed with them wait for the next raise of `nb_cfg`.
     pub fn committed(&mut self, owner: &Owner) {
-        for thing in self.leaving.remove(owner).into_iter().flatten() {
-            if let Some(resting) = self.things.get_mut(&thing) {
-                resting.stage = Stage::Gone;
-                self.gone.insert(thing);
+        for item in self.leaving.remove(owner).into_iter().flatten() {
+            if let Some(entry) = self.items.get_mut(&item) {
+                entry.stage = Stage::Removed;
+                self.removed.insert(item);
             }
         }
     }
 
-    /// Whether the nodes must be asked.
-    pub fn must_ask(&self) -> bool {
-        !self.gone.is_empty()
+    /// Whether `nb_cfg` must be raised.
+    pub fn must_raise(&self) -> bool {
+        !self.removed.is_empty()
     }
 
-    /// The nodes were asked with a number, after all that is gone was committed.
-    pub fn asked(&mut self, number: i64) {
-        for thing in std::mem::take(&mut self.gone) {
-            if let Some(resting) = self.things.get_mut(&thing).or_else(|| self.absent.get_mut(&thing)) {
-                resting.stage = Stage::Asked(number);
+    /// `nb_cfg` was raised to this value, after the removals were committed.
+    pub fn raised(&mut self, number: i64) {
+        for item in std::mem::take(&mut self.removed) {
+            if let Some(entry) = self.items.get_mut(&item).or_else(|| self.absent.get_mut(&item)) {
+                entry.stage = Stage::Acknowledging(number);
             }
         }
     }
 
-    /// Ends the rest of all things that `forgotten` says every node has forgotten; returns them with their nodes.
-    pub(super) fn wake(&mut self, forgotten: impl Fn(&str, i64) -> bool) -> Vec<(Thing, Name)> {
-        let is_over =
-            |resting: &Resting| matches!(resting.stage, Stage::Asked(number) if forgotten(&resting.node, number));
-        let awake = |_: &Thing, resting: &mut Resting| is_over(resting);
-        let free: Vec<(Thing, Name)> =
-            self.things.extract_if(.., awake).map(|(thing, resting)| (thing, resting.node)).collect();
-        self.freed.extend(free.iter().map(|(thing, _)| *thing));
-        self.freed.extend(self.absent.extract_if(.., awake).map(|(thing, _)| thing));
+    /// Ends the quarantine of items whose removal is `acknowledged` by all nodes; returns them with their nodes.
+    pub(super) fn release(&mut self, acknowledged: impl Fn(&str, i64) -> bool) -> Vec<(Allocatable, Name)> {
+        let is_over = |entry: &Quarantined| matches!(entry.stage, Stage::Acknowledging(number) if acknowledged(&entry.node, number));
+        let released = |_: &Allocatable, entry: &mut Quarantined| is_over(entry);
+        let free: Vec<(Allocatable, Name)> =
+            self.items.extract_if(.., released).map(|(item, entry)| (item, entry.node)).collect();
+        self.freed.extend(free.iter().map(|(item, _)| *item));
+        self.freed.extend(self.absent.extract_if(.., released).map(|(item, _)| item));
         free
     }
 
-    /// What rests no longer and still stands in the database.
-    pub fn freed(&self) -> impl Iterator<Item = Thing> + '_ {
+    /// Free items that the database still lists.
+    pub fn freed(&self) -> impl Iterator<Item = Allocatable> + '_ {
         self.freed.iter().copied()
     }
 
-    /// Their keys are out of the database.
-    pub fn forget_freed(&mut self, things: &[Thing]) {
-        for thing in things {
-            self.freed.remove(thing);
+    /// The database no longer lists them.
+    pub fn forget_freed(&mut self, items: &[Allocatable]) {
+        for item in items {
+            self.freed.remove(item);
         }
     }
 
-    /// The subnet of a family that rests after this owner had it.
+    /// The quarantined subnet of a family that this owner had.
     pub(super) fn subnet_of(&self, owner: &str, v6: bool) -> Option<Prefix> {
-        self.things.iter().find_map(|(thing, resting)| match thing {
-            Thing::Subnet(subnet) if subnet.is_ipv6() == v6 && &*resting.owner == owner => Some(*subnet),
+        self.items.iter().find_map(|(item, entry)| match item {
+            Allocatable::Subnet(subnet) if subnet.is_ipv6() == v6 && &*entry.owner == owner => Some(*subnet),
             _ => None,
         })
     }
 
-    /// An address within a subnet that rests after this owner had it.
+    /// The quarantined address within a subnet that this owner had.
     pub(super) fn address_of(&self, owner: &str, subnet: Prefix) -> Option<IpAddr> {
-        let first = Thing::Address(subnet.network());
-        let range = self.things.range(first..=Thing::Address(subnet.last()));
-        range.into_iter().find(|(_, resting)| &*resting.owner == owner).and_then(|(thing, _)| match thing {
-            Thing::Address(address) => Some(*address),
+        let first = Allocatable::Address(subnet.network());
+        let range = self.items.range(first..=Allocatable::Address(subnet.last()));
+        range.into_iter().find(|(_, entry)| &*entry.owner == owner).and_then(|(item, _)| match item {
+            Allocatable::Address(address) => Some(*address),
             _ => None,
         })
     }
 
-    /// The addresses within a subnet that rest.
+    /// The quarantined addresses within a subnet.
     pub(super) fn addresses_in(&self, subnet: Prefix) -> impl Iterator<Item = IpAddr> + '_ {
-        self.things.keys().filter_map(move |thing| match thing {
-            Thing::Address(address) if subnet.contains(*address) => Some(*address),
+        self.items.keys().filter_map(move |item| match item {
+            Allocatable::Address(address) if subnet.contains(*address) => Some(*address),
             _ => None,
         })
     }
 
-    /// How many things rest.
+    /// Number of quarantined items.
     pub fn len(&self) -> usize {
-        self.things.len()
+        self.items.len()
     }
 
-    /// Whether nothing rests.
+    /// Whether nothing is quarantined.
     pub fn is_empty(&self) -> bool {
-        self.things.is_empty()
+        self.items.is_empty()
     }
 }
 
@@ -231,33 +231,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thing_is_free_only_after_commit_question_and_answer() {
-        let (pod, thing) = (Owner::Node("n1".into()), Thing::Address("10.0.0.3".parse().unwrap()));
+    fn an_item_is_free_only_after_commit_and_acknowledgement() {
+        let (pod, item) = (Owner::Node("n1".into()), Allocatable::Address("10.0.0.3".parse().unwrap()));
         let mut quarantine = Quarantine::default();
-        quarantine.rest(thing, "uid".into(), "n1".into(), &pod);
+        quarantine.add(item, "uid".into(), "n1".into(), &pod);
         assert!(quarantine.leaves_with(&pod));
-        quarantine.asked(1);
-        assert!(quarantine.wake(|_, _| true).is_empty(), "its port is still in the database");
+        quarantine.raised(1);
+        assert!(quarantine.release(|_, _| true).is_empty(), "its port is still in the database");
         quarantine.committed(&pod);
-        assert!(quarantine.must_ask());
-        quarantine.asked(2);
-        assert!(!quarantine.must_ask());
-        assert!(quarantine.wake(|_, number| number < 2).is_empty());
-        assert_eq!(quarantine.wake(|node, number| node == "n1" && number <= 2).len(), 1);
-        assert_eq!(quarantine.freed().collect::<Vec<_>>(), [thing]);
-        quarantine.forget_freed(&[thing]);
+        assert!(quarantine.must_raise());
+        quarantine.raised(2);
+        assert!(!quarantine.must_raise());
+        assert!(quarantine.release(|_, number| number < 2).is_empty());
+        assert_eq!(quarantine.release(|node, number| node == "n1" && number <= 2).len(), 1);
+        assert_eq!(quarantine.freed().collect::<Vec<_>>(), [item]);
+        quarantine.forget_freed(&[item]);
         assert!(quarantine.is_empty() && quarantine.freed().next().is_none());
     }
 
     #[test]
-    fn texts_lead_back() {
-        for thing in [
-            Thing::Address("fd01::3".parse().unwrap()),
-            Thing::Subnet("10.128.0.0/23".parse().unwrap()),
-            Thing::NodeId(7),
+    fn items_are_parsed_from_their_text() {
+        for item in [
+            Allocatable::Address("fd01::3".parse().unwrap()),
+            Allocatable::Subnet("10.128.0.0/23".parse().unwrap()),
+            Allocatable::NodeId(7),
         ] {
-            assert_eq!(thing.to_string().parse(), Ok(thing));
+            assert_eq!(item.to_string().parse(), Ok(item));
         }
-        assert!("seven".parse::<Thing>().is_err());
+        assert!("seven".parse::<Allocatable>().is_err());
     }
 }

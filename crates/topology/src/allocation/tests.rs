@@ -1,15 +1,15 @@
-//! Who gets what, and what is said to those who do not.
+//! Allocations, and refusals with their messages.
 
 mod nodes;
 mod pods;
 
 use std::net::IpAddr;
 
+use objects::{NETWORK_ALLOCATED, NodeFacts, PodFacts, record_network};
 use serde_json::json;
 
-use super::{Allocator, KnownNode, KnownPort, PodState, Thing};
+use super::{Allocatable, Allocator, KnownNode, KnownPort, PodState};
 use crate::identity::Owner;
-use crate::objects::{NETWORK_ALLOCATED, NodeFacts, PodFacts, record_network};
 use crate::refusal::Refusal;
 use crate::settings::ClusterSettings;
 
@@ -49,7 +49,7 @@ fn pod_on(node: &str, name: &str, uid: &str, annotations: &[(&str, &str)]) -> Po
     PodFacts::parse(&object.to_string()).unwrap()
 }
 
-/// A pod on which somebody wrote a network that no controller recorded.
+/// A pod whose annotation was written by another client, without a record.
 fn forger(name: &str, network: &str) -> PodFacts {
     let object = json!({"metadata": {"name": name, "namespace": "ns", "uid": format!("uid-{name}"),
         "annotations": {NETWORK: network}}, "spec": {"nodeName": "n1"}, "status": {"phase": "Pending"}});
@@ -60,7 +60,7 @@ fn finished(pod: &PodFacts) -> PodFacts {
     PodFacts { finished: true, ..pod.clone() }
 }
 
-/// The annotation that says that a pod has these addresses.
+/// The annotation of a pod with these addresses.
 fn network(mac: &str, addresses: &[&str]) -> String {
     json!({"default": {"mac_address": mac, "ip_addresses": addresses}}).to_string()
 }
@@ -73,30 +73,30 @@ fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-fn settle(allocator: &mut Allocator, name: &str, annotations: &[(&str, &str)]) -> Result<(), Refusal> {
-    allocator.settle_node(&node(name, &format!("uid-{name}"), annotations), &KnownNode::default())
+fn allocate(allocator: &mut Allocator, name: &str, annotations: &[(&str, &str)]) -> Result<(), Refusal> {
+    allocator.allocate_node(&node(name, &format!("uid-{name}"), annotations), &KnownNode::default())
 }
 
-/// What a node has, as text: its subnets, then its number.
+/// A node's allocation as text: its subnets, then its node ID.
 fn of_node(allocator: &Allocator, name: &str) -> Vec<String> {
     let Some(own) = allocator.node(name) else { return Vec::new() };
     own.subnets().map(|subnet| subnet.to_string()).chain([own.id.to_string()]).collect()
 }
 
-/// What a pod has, as text: its addresses, then its MAC.
+/// A pod's allocation as text: its addresses, then its MAC.
 fn of_pod(allocator: &Allocator, pod: &PodFacts) -> Vec<String> {
     let Some(own) = allocator.pod(&pod.key) else { return Vec::new() };
     own.addresses().map(|address| address.to_string()).chain([own.mac.to_string()]).collect()
 }
 
-/// The rows of an owner are out of the database, and every node has forgotten them.
-fn forget(allocator: &mut Allocator, owner: &Owner) -> Vec<String> {
+/// The rows of an owner are removed, and every node has acknowledged it.
+fn acknowledge_removal(allocator: &mut Allocator, owner: &Owner) -> Vec<String> {
     allocator.quarantine_mut().committed(owner);
-    allocator.quarantine_mut().asked(1);
-    allocator.wake(|_, _| true).iter().map(ToString::to_string).collect()
+    allocator.quarantine_mut().raised(1);
+    allocator.release_acknowledged(|_, _| true).iter().map(ToString::to_string).collect()
 }
 
-/// A refusal names all of these.
+/// Asserts the refusal's reason, and that its message contains all of these.
 #[track_caller]
 fn refused<T: std::fmt::Debug>(result: Result<T, Refusal>, reason: &str, words: &[&str]) {
     let refusal = result.unwrap_err();

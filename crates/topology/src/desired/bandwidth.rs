@@ -1,39 +1,39 @@
-//! bandwidth: the limits of a pod become rules of its node's switch, which every datapath enforces by meters.
+//! Bandwidth limits of a pod: QoS rules of its node's switch, enforced by meters on every datapath.
 
+use objects::{Annotated, PodOptions, Rate};
 use ovn_schema::Feature;
 use ovn_schema::northbound::{LogicalSwitch, Qos};
 use ovsdb::uuid::Uuid;
 
-use super::Given;
+use super::Inputs;
 use crate::contribution::Draft;
-use crate::objects::{Annotated, Rate, Wishes};
 use crate::refusal::Refusal;
 
 const PRIORITY: i64 = 10;
-/// What may pass at once at least, in kilobits: two of the largest packets that a kernel hands over as one. With less, a
-/// slow limit would let none of them through, however long they wait.
+/// The smallest burst, in kilobits: two of the largest segments that a kernel hands over as one packet. With less, a low
+/// limit would never let one pass.
 const LEAST_BURST: u32 = 1024;
 
-/// What may pass at once, in kilobits: a tenth of a second's worth.
+/// The burst, in kilobits: a tenth of a second's worth.
 fn burst(Rate(rate): Rate) -> i64 {
     i64::from((rate / 10).max(LEAST_BURST))
 }
 
-pub(super) fn add(draft: &mut Draft<'_>, switch: Uuid, port: &str, wishes: &Wishes, given: Given<'_>) {
+pub(super) fn add(draft: &mut Draft<'_>, switch: Uuid, port: &str, options: &PodOptions, inputs: Inputs<'_>) {
     let limits =
-        [("ingress", "to-lport", "outport", &wishes.ingress), ("egress", "from-lport", "inport", &wishes.egress)];
+        [("ingress", "to-lport", "outport", &options.ingress), ("egress", "from-lport", "inport", &options.egress)];
     for (key, direction, side, limit) in limits {
         match limit {
             Annotated::Absent => {}
             Annotated::Broken(why) => {
                 let message = format!(
-                    "{why}; this limit is not set, and the container runtime may refuse the pod for it: correct the annotation, or remove it"
+                    "{why}; this limit is not set, and the container runtime may refuse the pod: correct the annotation, or remove it"
                 );
                 draft.refuse(Refusal::new("BandwidthRefused", message));
             }
-            Annotated::Valid(_) if !given.settings.features.has(Feature::QosRules) => {
+            Annotated::Valid(_) if !inputs.settings.features.has(Feature::QosRules) => {
                 let message = format!(
-                    "annotation kubernetes.io/{key}-bandwidth: the northbound database has no rules for bandwidth (QoS): this \
+                    "annotation kubernetes.io/{key}-bandwidth: the northbound database has no QoS rules: this \
                      needs a newer OVN; the pod works without this limit"
                 );
                 draft.refuse(Refusal::new("BandwidthUnsupported", message));

@@ -1,34 +1,34 @@
-//! blocked: a connection that a policy has cut stays cut.
+//! Blocked connections: a connection that a policy cut stays cut.
 //!
 //! OVN drops the first packet of an established connection that a policy now denies, and marks the connection
 //! (`ct_mark.blocked`). For marked connections that no ACL denies any more, northd adds a flow that unmarks and allows them,
-//! below all ACLs but in *every* tier (seen in OVN 25.03 and 26.03). A policy of tier 2 is asked after tier 0, in which that flow
-//! has decided already: of an established connection, every second packet passed.
+//! below all ACLs but in *every* tier (seen in OVN 25.03 and 26.03). A policy of tier 2 is evaluated after tier 0, in which that
+//! flow has decided already: of an established connection, every second packet passed.
 //!
 //! ```text
-//!  tier 0  ── blocked: pass ──▶  tier 1  ── blocked: pass ──▶  tier 2 ── nothing denies it: unmarked, allowed
-//!                                                                └──── blocked: pass ──▶ tier 3, where it has rules
+//!  tier 0  ── blocked: pass ──▶  tier 1  ── blocked: pass ──▶  tier 2 ── no ACL denies it: unmarked, allowed
+//!                                                                └──── blocked: pass ──▶ tier 3, if it has ACLs
 //! ```
 //!
-//! `pass` must not stand in the last tier that a switch has rules in: connections would never be unmarked there, and their
-//! replies would stay blocked when the policy is gone. Tier 2 has rules on every node's switch. Only ACLs of what ports
-//! receive are concerned; those behind the load balancer have no such flow.
+//! The last tier with ACLs on a switch must not have such a `pass`: connections would never be unmarked there, and their
+//! replies would stay blocked when the policy is gone. Tier 2 has ACLs on every node's switch. Only `to-lport` is affected:
+//! the stage after load balancing has no such flow.
 
 use ovn_schema::Feature;
 use ovn_schema::northbound::{Acl, PortGroup};
 use ovsdb::uuid::Uuid;
 
-use super::Given;
+use super::Inputs;
 use crate::contribution::Draft;
 
-/// What an established connection looks like that was cut: packets of its client.
+/// Packets of the client of an established connection that was cut.
 const BLOCKED: &str = "ct.est && !ct.rpl && ct_mark.blocked == 1";
-/// Below all rules of policies.
+/// ACL priority below all policies.
 const LOWEST: i64 = 0;
 
-/// On every node's switch: on to the policies in tier 2.
-pub(super) fn pass_to_policies(draft: &mut Draft<'_>, group: Uuid, given: Given<'_>) {
-    if !given.settings.features.has(Feature::AclTiers) {
+/// On every node's switch: passes on to the policies in tier 2.
+pub(super) fn pass_to_policies(draft: &mut Draft<'_>, group: Uuid, inputs: Inputs<'_>) {
+    if !inputs.settings.features.has(Feature::AclTiers) {
         return;
     }
     for tier in [0, 1] {
@@ -36,7 +36,7 @@ pub(super) fn pass_to_policies(draft: &mut Draft<'_>, group: Uuid, given: Given<
     }
 }
 
-/// For the pods of a group that has rules in tier 3: on to these.
+/// For the pods of a group with ACLs in tier 3: passes on to these.
 pub(super) fn pass_to_baseline(draft: &mut Draft<'_>, group: Uuid, group_name: &str) {
     pass(draft, group, 2, format!("outport == @{group_name} && {BLOCKED}"));
 }

@@ -1,27 +1,26 @@
-//! cluster: what all nodes share: the cluster's router, the join switch, control-plane policing, groups.
+//! Rows that all nodes share: the cluster router, the join switch, control-plane policing, groups.
 //!
 //! ```text
 //!  ovn_cluster_router ── rtoj ── jtor ── join ── jtor-GR_<node> ── rtoj-GR_<node> ── GR_<node>
 //!          └── rtos-<node> ── stor-<node> ── <node>
 //! ```
 
-use netmodel::{InterfaceAddress, Mac};
+use netmodel::{InterfaceAddress, Mac, Masquerade};
 use ovn_schema::Feature;
 use ovn_schema::northbound::{
     Acl, Copp, LoadBalancerGroup, LogicalRouter, LogicalRouterPort, LogicalSwitch, LogicalSwitchPort, Meter, MeterBand,
     PortGroup,
 };
 
-use super::{Given, blocked, ip_word, retry};
+use super::{Inputs, blocked, ip_word, retransmit};
 use crate::contribution::{Contribution, Draft};
 use crate::identity::Owner;
-use crate::settings::Masquerade;
 
-/// The router that all node switches hang on.
+/// The router that connects all node switches.
 pub(crate) const ROUTER: &str = "ovn_cluster_router";
-/// The switch between the cluster's router and the gateway routers.
+/// The switch between the cluster router and the gateway routers.
 pub(crate) const JOIN: &str = "join";
-/// Keys of the cluster's rows that others refer to.
+/// Row keys that rows of other owners refer to.
 pub(super) const ROUTER_KEY: &str = "router";
 pub(super) const JOIN_KEY: &str = "join";
 pub(super) const COPP_KEY: &str = "copp";
@@ -29,36 +28,38 @@ pub(super) const MANAGEMENT_PORTS_KEY: &str = "management-ports";
 pub(super) const ALL_PODS_KEY: &str = "all-pods";
 pub(super) const ROUTER_PORTS_KEY: &str = "router-ports";
 pub(super) const SERVICE_PORTS_KEY: &str = "service-ports";
-/// Groups of load balancers: of switches and routers, of switches, of gateway routers.
-pub(crate) const CLUSTER_GROUP: &str = "clusterLBGroup";
-pub(crate) const SWITCH_GROUP: &str = "clusterSwitchLBGroup";
-pub(crate) const ROUTER_GROUP: &str = "clusterRouterLBGroup";
-/// All of them: their table has no room for a mark, so they are ours by these names.
+/// Load balancers of all node switches and gateway routers.
+pub const CLUSTER_GROUP: &str = "clusterLBGroup";
+/// Load balancers of all node switches.
+pub const SWITCH_GROUP: &str = "clusterSwitchLBGroup";
+/// Load balancers of all gateway routers.
+pub const ROUTER_GROUP: &str = "clusterRouterLBGroup";
+/// Their table has no column for a mark: rows of these names are ours.
 pub(crate) const LOAD_BALANCER_GROUPS: [&str; 3] = [CLUSTER_GROUP, SWITCH_GROUP, ROUTER_GROUP];
 
-/// Where multicast is possible at all: the group of all pods, whose ports are closed to it.
+/// With multicast enabled: all pods, where it is denied by default.
 pub(super) const ALL_PODS_GROUP: &str = "clusterPodPortGroup";
 pub(super) const ROUTER_PORTS_GROUP: &str = "clusterRtrPortGroup";
 
-/// Packets that ovn-controller is asked about, each with a rate that one port cannot take from another.
+/// Protocols whose packets go to ovn-controller; each has its own rate limit.
 const POLICED: [&str; 9] =
     ["arp", "arp-resolve", "bfd", "event-elb", "icmp4-error", "icmp6-error", "reject", "svc-monitor", "tcp-reset"];
 const POLICED_RATE: i64 = 25;
-/// What limits the log of policies' rules.
+/// The meter of logged ACLs.
 pub(crate) const LOGGING_METER: &str = "acl-logging";
 const LOGGING_RATE: i64 = 20;
-/// Priorities of multicast rules.
+/// ACL priorities of multicast.
 pub(super) const MULTICAST_ALLOW: i64 = 1012;
 const MULTICAST_DENY: i64 = 1011;
-/// Above every policy, in the first tier: no policy can open what no Service has.
+/// ACL priority of rejecting unserved Service addresses: in the first tier, above every policy.
 const UNSERVED: i64 = 32_000;
-/// One port of every switch that clients of Services come in by.
+/// One port of every switch that receives packets of Services' clients.
 const SERVICE_PORTS_GROUP: &str = "clusterServicePortGroup";
 
-pub(super) fn desired(given: Given<'_>) -> Contribution {
+pub(super) fn desired(inputs: Inputs<'_>) -> Contribution {
     let owner = Owner::Cluster;
-    let mut draft = Draft::new(&owner, "cluster", given.aliases);
-    let copp = policing(&mut draft, given);
+    let mut draft = Draft::new(&owner, "cluster", inputs.aliases);
+    let copp = policing(&mut draft, inputs);
     let router = draft.row(
         ROUTER_KEY,
         &LogicalRouter {
@@ -66,7 +67,7 @@ pub(super) fn desired(given: Given<'_>) -> Contribution {
             copp,
             options: [
                 Some(("always_learn_from_arp_request", "false")),
-                given.settings.multicast.then_some(("mcast_relay", "true")),
+                inputs.settings.multicast.then_some(("mcast_relay", "true")),
             ]
             .into_iter()
             .flatten()
@@ -78,9 +79,9 @@ pub(super) fn desired(given: Given<'_>) -> Contribution {
     );
     let join =
         draft.row(JOIN_KEY, &LogicalSwitch { name: JOIN.into(), external_ids: draft.mark(&[]), ..Default::default() });
-    retry::unmark(&mut draft, join, given);
+    retransmit::unmark(&mut draft, join, inputs);
     let networks: Vec<InterfaceAddress> =
-        given.settings.families().filter_map(|v6| given.settings.join_of(v6)?.nth_interface(1)).collect();
+        inputs.settings.families().filter_map(|v6| inputs.settings.join_of(v6)?.nth_interface(1)).collect();
     let addresses: Vec<_> = networks.iter().map(|network| network.address()).collect();
     let port = format!("rtoj-{ROUTER}");
     draft.child(
@@ -108,27 +109,27 @@ pub(super) fn desired(given: Given<'_>) -> Contribution {
             ..Default::default()
         },
     );
-    if given.settings.features.has(Feature::LoadBalancerGroups) {
+    if inputs.settings.features.has(Feature::LoadBalancerGroups) {
         for group in LOAD_BALANCER_GROUPS {
             draft.row(group, &LoadBalancerGroup { name: group.into(), ..Default::default() });
         }
     }
-    hairpins(&mut draft, given);
-    // One port of every switch that clients of Services come in by: what is attached to it is attached to them all.
+    hairpins(&mut draft, inputs);
+    // ACLs of this group apply to all these switches.
     let name = SERVICE_PORTS_GROUP.to_owned();
     draft.row(SERVICE_PORTS_KEY, &PortGroup { name, external_ids: draft.mark(&[]), ..Default::default() });
-    service_networks(&mut draft, given);
-    if given.store.namespaces().any(|namespace| namespace.logs().is_some()) {
-        logging(&mut draft, given);
+    service_networks(&mut draft, inputs);
+    if inputs.store.namespaces().any(|namespace| namespace.logs().is_some()) {
+        logging(&mut draft, inputs);
     }
-    if given.settings.multicast {
-        closed_to_multicast(&mut draft, given);
+    if inputs.settings.multicast {
+        closed_to_multicast(&mut draft, inputs);
     }
     draft.finish()
 }
 
-fn policing(draft: &mut Draft<'_>, given: Given<'_>) -> Option<ovsdb::uuid::Uuid> {
-    let features = &given.settings.features;
+fn policing(draft: &mut Draft<'_>, inputs: Inputs<'_>) -> Option<ovsdb::uuid::Uuid> {
+    let features = &inputs.settings.features;
     let meter = |name: &str, rate: i64, draft: &mut Draft<'_>| {
         let band = MeterBand { action: "drop".into(), rate, external_ids: draft.mark(&[]), ..Default::default() };
         let key = format!("meter {name}");
@@ -155,12 +156,12 @@ fn policing(draft: &mut Draft<'_>, given: Given<'_>) -> Option<ovsdb::uuid::Uuid
     Some(draft.row(COPP_KEY, &copp))
 }
 
-/// What limits the log of policies' rules; only where something is logged.
-fn logging(draft: &mut Draft<'_>, given: Given<'_>) {
+/// The meter of logged ACLs; only if a namespace enables logging.
+fn logging(draft: &mut Draft<'_>, inputs: Inputs<'_>) {
     let meter = Meter {
         name: LOGGING_METER.into(),
         unit: "pktps".into(),
-        fair: given.settings.features.has(Feature::FairMeters).then_some(true),
+        fair: inputs.settings.features.has(Feature::FairMeters).then_some(true),
         external_ids: draft.mark(&[]),
         ..Default::default()
     };
@@ -170,21 +171,21 @@ fn logging(draft: &mut Draft<'_>, given: Given<'_>) {
     draft.child(Meter::bands, uuid, "band logging", &band);
 }
 
-/// A pod that reaches itself through a Service comes from an address of its own, which no policy shall stop.
-fn hairpins(draft: &mut Draft<'_>, given: Given<'_>) {
+/// A pod that reaches itself through a Service has the hairpin address as source, which no policy may deny.
+fn hairpins(draft: &mut Draft<'_>, inputs: Inputs<'_>) {
     let name = "clusterPortGroup".to_owned();
     let group =
         draft.row(MANAGEMENT_PORTS_KEY, &PortGroup { name, external_ids: draft.mark(&[]), ..Default::default() });
-    blocked::pass_to_policies(draft, group, given);
-    for v6 in given.settings.families() {
-        let Some(hairpin) = given.settings.masquerade_address(Masquerade::Hairpin, v6) else { continue };
+    blocked::pass_to_policies(draft, group, inputs);
+    for v6 in inputs.settings.families() {
+        let Some(hairpin) = inputs.settings.masquerade_address(Masquerade::Hairpin, v6) else { continue };
         for direction in ["to-lport", "from-lport"] {
             let acl = Acl {
                 direction: direction.into(),
                 priority: 1001,
                 matching: format!("{}.src == {hairpin}", ip_word(v6)),
                 action: "allow-related".into(),
-                tier: tier(given),
+                tier: tier(inputs),
                 options: after_load_balancing(direction),
                 external_ids: draft.mark(&[]),
                 ..Default::default()
@@ -194,14 +195,14 @@ fn hairpins(draft: &mut Draft<'_>, given: Given<'_>) {
     }
 }
 
-/// Packets to Services' networks that no load balancer took are rejected, and never leave the node.
+/// Rejects packets to Service networks that no load balancer matched; they never leave the node.
 ///
-/// Pods' packets are looked at on their node's switch, behind its load balancers. Hosts' packets come to their gateway
-/// router, whose load balancers take what is a Service's; it routes the rest back to the external switch, which has the
-/// rule for what comes from a router. So two rules of each family do for the whole cluster, whatever Services there are.
-fn service_networks(draft: &mut Draft<'_>, given: Given<'_>) {
-    for v6 in given.settings.families() {
-        let networks = given.settings.services.iter().filter(|network| network.is_ipv6() == v6);
+/// Pods' packets are rejected on their node's switch, after its load balancers. Hosts' packets go through their gateway
+/// router's load balancers; it routes the rest back to the external switch, where the ACL for packets from the router
+/// rejects them. So two ACLs per family cover the cluster, regardless of the number of Services.
+fn service_networks(draft: &mut Draft<'_>, inputs: Inputs<'_>) {
+    for v6 in inputs.settings.families() {
+        let networks = inputs.settings.services.iter().filter(|network| network.is_ipv6() == v6);
         let networks: Vec<String> = networks.map(ToString::to_string).collect();
         if networks.is_empty() {
             continue;
@@ -227,19 +228,19 @@ fn service_networks(draft: &mut Draft<'_>, given: Given<'_>) {
     }
 }
 
-/// What is sent by a port is looked at when the load balancer has chosen where it goes.
+/// ACLs of what ports send are evaluated after load balancing.
 pub(super) fn after_load_balancing(direction: &str) -> ovn_schema::StringMap {
     let after = (direction == "from-lport").then(|| ("apply-after-lb".to_owned(), "true".to_owned()));
     after.into_iter().collect()
 }
 
-/// The tier of everything that is no AdminNetworkPolicy.
-pub(super) fn tier(given: Given<'_>) -> i64 {
-    if given.settings.features.has(Feature::AclTiers) { 2 } else { 0 }
+/// The tier of all ACLs but those of AdminNetworkPolicies.
+pub(super) fn tier(inputs: Inputs<'_>) -> i64 {
+    if inputs.settings.features.has(Feature::AclTiers) { 2 } else { 0 }
 }
 
-/// Nobody sends or gets multicast, but routers among each other and the namespaces that say so.
-fn closed_to_multicast(draft: &mut Draft<'_>, given: Given<'_>) {
+/// Denies multicast, except among routers and in namespaces that enable it.
+fn closed_to_multicast(draft: &mut Draft<'_>, inputs: Inputs<'_>) {
     for (key, name, priority, action) in [
         (ALL_PODS_KEY, ALL_PODS_GROUP, MULTICAST_DENY, "drop"),
         (ROUTER_PORTS_KEY, ROUTER_PORTS_GROUP, MULTICAST_ALLOW, "allow"),
@@ -254,7 +255,7 @@ fn closed_to_multicast(draft: &mut Draft<'_>, given: Given<'_>) {
                     "{port} == @{name} && (ip4.mcast || mldv1 || mldv2 || (ip6.dst[120..127] == 0xff && ip6.dst[116] == 1))"
                 ),
                 action: action.into(),
-                tier: tier(given),
+                tier: tier(inputs),
                 external_ids: draft.mark(&[]),
                 ..Default::default()
             };

@@ -1,9 +1,9 @@
-//! gateway: a node's way to the outside: its gateway router, the external switch, and the routes and translations
-//! between them and the cluster's router.
+//! Gateway of a node: its gateway router, the external switch, and the routes and NAT between them and the cluster router.
 
 use std::net::IpAddr;
 
-use netmodel::{InterfaceAddress, Mac};
+use netmodel::{GatewayMode, InterfaceAddress, Mac, Masquerade};
+use objects::{GatewayFacts, NodeFacts};
 use ovn_schema::Feature;
 use ovn_schema::northbound::{
     Copp, LoadBalancerGroup, LogicalRouter, LogicalRouterPolicy, LogicalRouterPort, LogicalRouterStaticRoute,
@@ -13,30 +13,28 @@ use ovsdb::uuid::Uuid;
 
 use super::cluster::{CLUSTER_GROUP, COPP_KEY, JOIN_KEY, ROUTER_GROUP, ROUTER_KEY, SERVICE_PORTS_KEY};
 use super::node::{HOST_POLICY_PRIORITY, reroute_to};
-use super::{Given, everything, ip_word, retry};
+use super::{Inputs, everything, ip_word, retransmit};
 use crate::allocation::NodeAllocation;
 use crate::contribution::Draft;
-use crate::objects::{GatewayFacts, GatewayMode, NodeFacts};
-use crate::settings::Masquerade;
 
 const GATEWAY_ROUTER_KEY: &str = "gateway router";
-/// The ports under which translated connections leave. Host and router share an address: a pod that chose the port of a
-/// host's server (10250) would get what that server's clients send from the port that the pod talked to. Nobody listens
-/// in this range, which is Linux's own for clients; node ports and host ports are below it.
+/// Source ports of SNAT. Host and router share an address: a pod that used the port of a host's server (10250) would receive
+/// packets of that server's clients. This is Linux's ephemeral range: no servers listen in it, and node ports and host
+/// ports are below it.
 const SNAT_PORTS: &str = "32768-60999";
 
-/// A node's gateway, if it has one.
+/// A node's gateway, if its annotation has a valid one.
 pub(super) fn of(node: &NodeFacts) -> Option<&GatewayFacts> {
     node.gateway.valid()?.as_ref()
 }
 
-/// The ports of a translation, if the server knows such ranges.
-pub(super) fn snat_ports(given: Given<'_>) -> String {
-    let known = given.settings.features.has(Feature::NatPortRanges);
+/// The port range of SNAT; empty if the server does not support it.
+pub(super) fn snat_ports(inputs: Inputs<'_>) -> String {
+    let known = inputs.settings.features.has(Feature::NatPortRanges);
     if known { SNAT_PORTS.to_owned() } else { String::new() }
 }
 
-/// A node's gateway router, as others refer to it.
+/// The UUID of a node's gateway router, for rows of other owners.
 pub(super) fn router_of(draft: &Draft<'_>, node: &NodeFacts) -> Uuid {
     draft.foreign::<LogicalRouter>("Node", &node.uid, GATEWAY_ROUTER_KEY)
 }
@@ -47,21 +45,21 @@ pub(super) fn add(
     own: &NodeAllocation,
     gateway: &GatewayFacts,
     chassis: &str,
-    given: Given<'_>,
+    inputs: Inputs<'_>,
 ) {
-    let router = router(draft, node, gateway, chassis, given);
-    retry::mark(draft, router, given);
-    let joins = join_port(draft, node, own, router, given);
-    external_switch(draft, node, gateway, router, given);
-    for v6 in given.settings.families() {
+    let router = router(draft, node, gateway, chassis, inputs);
+    retransmit::mark(draft, router, inputs);
+    let joins = join_port(draft, node, own, router, inputs);
+    external_switch(draft, node, gateway, router, inputs);
+    for v6 in inputs.settings.families() {
         let Some(join) = joins.iter().copied().find(|join| join.is_ipv6() == v6) else { continue };
-        routes(draft, node, own, gateway, router, join, given);
-        translations(draft, gateway, router, join, given);
+        routes(draft, node, own, gateway, router, join, inputs);
+        translations(draft, gateway, router, join, inputs);
     }
 }
 
-fn router(draft: &mut Draft<'_>, node: &NodeFacts, gateway: &GatewayFacts, chassis: &str, given: Given<'_>) -> Uuid {
-    let features = &given.settings.features;
+fn router(draft: &mut Draft<'_>, node: &NodeFacts, gateway: &GatewayFacts, chassis: &str, inputs: Inputs<'_>) -> Uuid {
+    let features = &inputs.settings.features;
     let mut options: ovn_schema::StringMap = [
         ("lb_force_snat_ip", "router_ip"),
         ("snat-ct-zone", "0"),
@@ -93,18 +91,18 @@ fn router(draft: &mut Draft<'_>, node: &NodeFacts, gateway: &GatewayFacts, chass
     uuid
 }
 
-/// The port that faces the join switch; returns its addresses.
+/// The router's port on the join switch; returns its addresses, IPv4 first.
 fn join_port(
     draft: &mut Draft<'_>,
     node: &NodeFacts,
     own: &NodeAllocation,
     router: Uuid,
-    given: Given<'_>,
+    inputs: Inputs<'_>,
 ) -> Vec<IpAddr> {
-    let networks: Vec<InterfaceAddress> = given
+    let networks: Vec<InterfaceAddress> = inputs
         .settings
         .families()
-        .filter_map(|v6| given.settings.join_of(v6)?.nth_interface(u128::from(own.id)))
+        .filter_map(|v6| inputs.settings.join_of(v6)?.nth_interface(u128::from(own.id)))
         .collect();
     let addresses: Vec<IpAddr> = networks.iter().map(|network| network.address()).collect();
     let name = format!("rtoj-GR_{}", node.name);
@@ -129,7 +127,7 @@ fn join_port(
     addresses
 }
 
-fn external_switch(draft: &mut Draft<'_>, node: &NodeFacts, gateway: &GatewayFacts, router: Uuid, given: Given<'_>) {
+fn external_switch(draft: &mut Draft<'_>, node: &NodeFacts, gateway: &GatewayFacts, router: Uuid, inputs: Inputs<'_>) {
     let name = format!("rtoe-GR_{}", node.name);
     let port = LogicalRouterPort {
         name: name.clone(),
@@ -165,9 +163,9 @@ fn external_switch(draft: &mut Draft<'_>, node: &NodeFacts, gateway: &GatewayFac
         ..Default::default()
     };
     draft.child(LogicalSwitch::ports, switch, "localnet", &localnet);
-    if given.settings.features.has(Feature::StaticMacBindings) {
-        for v6 in given.settings.families() {
-            let Some(hop) = given.settings.masquerade_address(Masquerade::NextHop, v6) else { continue };
+    if inputs.settings.features.has(Feature::StaticMacBindings) {
+        for v6 in inputs.settings.families() {
+            let Some(hop) = inputs.settings.masquerade_address(Masquerade::NextHop, v6) else { continue };
             let binding = StaticMacBinding {
                 logical_port: name.clone(),
                 ip: hop.to_string(),
@@ -186,9 +184,9 @@ fn routes(
     gateway: &GatewayFacts,
     router: Uuid,
     join: IpAddr,
-    given: Given<'_>,
+    inputs: Inputs<'_>,
 ) {
-    let (v6, settings) = (join.is_ipv6(), given.settings);
+    let (v6, settings) = (join.is_ipv6(), inputs.settings);
     let outside = Some(format!("rtoe-GR_{}", node.name));
     let route =
         |prefix: String, hop: IpAddr, port: Option<String>, source: bool, draft: &Draft<'_>| LogicalRouterStaticRoute {
@@ -210,8 +208,8 @@ fn routes(
     {
         let row = route(network.to_string(), hop, outside.clone(), false, draft);
         draft.child(LogicalRouter::static_routes, router, &format!("masquerade {v6}"), &row);
-        // Behind its load balancers nothing is left that is a Service's: the external switch rejects the rest, without
-        // asking for a next hop outside first.
+        // What its load balancers left is for no Service: it goes to the external switch, whose ACL rejects it, without ARP
+        // for a next hop.
         for services in settings.services.iter().filter(|services| services.is_ipv6() == v6) {
             let row = route(services.to_string(), hop, outside.clone(), false, draft);
             draft.child(LogicalRouter::static_routes, router, &format!("services {services}"), &row);
@@ -222,7 +220,7 @@ fn routes(
         draft.child(LogicalRouter::static_routes, router, &format!("default {hop}"), &row);
     }
     let cluster_router = draft.of_cluster::<LogicalRouter>(ROUTER_KEY);
-    // Replies to what a load balancer sent on under this address find back to this gateway.
+    // Replies to connections that a load balancer translated to this address return to this gateway.
     let row = route(join.to_string(), join, None, false, draft);
     draft.child(LogicalRouter::static_routes, cluster_router, &format!("join {v6}"), &row);
     for subnet in own.subnets().filter(|subnet| subnet.is_ipv6() == v6) {
@@ -234,47 +232,47 @@ fn routes(
         let row = route(subnet.to_string(), hop, None, true, draft);
         draft.child(LogicalRouter::static_routes, cluster_router, &format!("pods out {v6}"), &row);
         if gateway.mode == GatewayMode::Local {
-            replies_by_host(draft, node, hop, given);
+            replies_by_host(draft, node, hop, inputs);
         }
     }
 }
 
-/// What a host hands to endpoints of its own, with the client's address kept, goes through its switch under an address of the
-/// host's own. The switch has turned replies back to that address before they are routed: they are no pod's any more,
-/// and have to find back to the very host.
-fn replies_by_host(draft: &mut Draft<'_>, node: &NodeFacts, hop: IpAddr, given: Given<'_>) {
-    let Some(own) = given.settings.masquerade_address(Masquerade::HostLocal, hop.is_ipv6()) else { return };
+/// Connections that keep their client's address enter the node's switch from the host, with a masquerade address as
+/// destination. The switch restores that address as source of replies before they are routed: it is no pod's, so a policy
+/// routes them back to the host.
+fn replies_by_host(draft: &mut Draft<'_>, node: &NodeFacts, hop: IpAddr, inputs: Inputs<'_>) {
+    let Some(own) = inputs.settings.masquerade_address(Masquerade::HostLocal, hop.is_ipv6()) else { return };
     let ip = ip_word(hop.is_ipv6());
     let policy = LogicalRouterPolicy {
         priority: HOST_POLICY_PRIORITY,
         matching: format!("inport == \"rtos-{}\" && {ip}.src == {own} /* {} */", node.name, node.name),
         action: "reroute".into(),
         external_ids: draft.mark(&[]),
-        ..reroute_to(hop, given)
+        ..reroute_to(hop, inputs)
     };
     let router = draft.of_cluster::<LogicalRouter>(ROUTER_KEY);
     draft.child(LogicalRouter::policies, router, &format!("replies of {own}"), &policy);
 }
 
-fn translations(draft: &mut Draft<'_>, gateway: &GatewayFacts, router: Uuid, join: IpAddr, given: Given<'_>) {
+fn translations(draft: &mut Draft<'_>, gateway: &GatewayFacts, router: Uuid, join: IpAddr, inputs: Inputs<'_>) {
     let v6 = join.is_ipv6();
     let Some(outside) = gateway.addresses.iter().map(|own| own.address()).find(|own| own.is_ipv6() == v6) else {
         return;
     };
     let mut inside = vec![join.to_string()];
-    if !given.settings.snat_per_pod {
-        inside.extend(given.settings.cluster_of(v6).map(|cluster| cluster.to_string()));
+    if !inputs.settings.snat_per_pod {
+        inside.extend(inputs.settings.cluster_of(v6).map(|cluster| cluster.to_string()));
     }
     for logical in inside {
         let nat = Nat {
             kind: "snat".into(),
             external_ip: outside.to_string(),
             logical_ip: logical.clone(),
-            external_port_range: snat_ports(given),
+            external_port_range: snat_ports(inputs),
             external_ids: draft.mark(&[]),
             ..Default::default()
         };
         draft.child(LogicalRouter::nat, router, &format!("snat {logical}"), &nat);
     }
-    retry::translate(draft, router, outside, given);
+    retransmit::translate(draft, router, outside, inputs);
 }

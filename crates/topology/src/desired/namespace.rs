@@ -1,22 +1,22 @@
-//! namespace: the addresses of its pods as sets, and multicast among them where it says so.
+//! Namespace: address sets of its pods, and multicast among them if it is enabled.
 //!
-//! A namespace's rows are known by its name, not by its UID: its pods add to them, whichever of the two is seen first,
-//! and they stay until the last of both is gone.
+//! A namespace's rows are identified by its name, not by its UID: its pods add members, whichever event arrives first, and
+//! the rows stay until the namespace and its last pod are gone.
 
 use ovn_schema::northbound::{Acl, AddressSet, PortGroup};
 use ovsdb::uuid::Uuid;
 
 use super::cluster::{MULTICAST_ALLOW, tier};
-use super::{Given, ip_word};
+use super::{Inputs, ip_word};
 use crate::contribution::{Contribution, Draft};
 use crate::identity::{Owner, hashed_name};
 
-/// The address set of a family.
+/// The address set of a namespace and family.
 pub(super) fn address_set(draft: &Draft<'_>, namespace: &str, v6: bool) -> Uuid {
     draft.foreign::<AddressSet>("Namespace", namespace, set_key(v6))
 }
 
-/// The group of the namespace's ports.
+/// The port group of a namespace; it exists only with multicast.
 pub(super) fn port_group(draft: &Draft<'_>, namespace: &str) -> Uuid {
     draft.foreign::<PortGroup>("Namespace", namespace, "ports")
 }
@@ -25,23 +25,23 @@ fn set_key(v6: bool) -> &'static str {
     if v6 { "addresses v6" } else { "addresses v4" }
 }
 
-/// Whether a namespace has rows: it is there, or pods of it are.
-fn is_needed(name: &str, given: Given<'_>) -> bool {
-    given.store.namespace(name).is_some() || given.store.pods_in(name).next().is_some()
+/// Whether a namespace has rows: it exists, or pods of it do.
+fn is_needed(name: &str, inputs: Inputs<'_>) -> bool {
+    inputs.store.namespace(name).is_some() || inputs.store.pods_in(name).next().is_some()
 }
 
-/// Whether its pods may use multicast among themselves.
-pub(super) fn has_multicast(name: &str, given: Given<'_>) -> bool {
-    given.settings.multicast && given.store.namespace(name).is_some_and(|namespace| namespace.multicast)
+/// Whether multicast is enabled among its pods.
+pub(super) fn has_multicast(name: &str, inputs: Inputs<'_>) -> bool {
+    inputs.settings.multicast && inputs.store.namespace(name).is_some_and(|namespace| namespace.multicast)
 }
 
-pub(super) fn desired(name: &str, given: Given<'_>) -> Contribution {
-    if !is_needed(name, given) {
+pub(super) fn desired(name: &str, inputs: Inputs<'_>) -> Contribution {
+    if !is_needed(name, inputs) {
         return Contribution::default();
     }
     let owner = Owner::Namespace(name.into());
-    let mut draft = Draft::new(&owner, name, given.aliases);
-    for v6 in given.settings.families() {
+    let mut draft = Draft::new(&owner, name, inputs.aliases);
+    for v6 in inputs.settings.families() {
         let family = if v6 { "v6" } else { "v4" };
         let set = AddressSet {
             name: hashed_name(&format!("namespace {name} {family}")),
@@ -50,17 +50,17 @@ pub(super) fn desired(name: &str, given: Given<'_>) -> Contribution {
         };
         draft.row(set_key(v6), &set);
     }
-    if has_multicast(name, given) {
-        multicast(&mut draft, name, given);
+    if has_multicast(name, inputs) {
+        multicast(&mut draft, name, inputs);
     }
     draft.finish()
 }
 
-fn multicast(draft: &mut Draft<'_>, name: &str, given: Given<'_>) {
+fn multicast(draft: &mut Draft<'_>, name: &str, inputs: Inputs<'_>) {
     let group_name = hashed_name(&format!("namespace {name} ports"));
     let row = PortGroup { name: group_name.clone(), external_ids: draft.mark(&[]), ..Default::default() };
     let group = draft.row("ports", &row);
-    for v6 in given.settings.families() {
+    for v6 in inputs.settings.families() {
         let (ip, family) = (ip_word(v6), if v6 { "v6" } else { "v4" });
         let set = hashed_name(&format!("namespace {name} {family}"));
         let (sent, joined) = if v6 {
@@ -75,7 +75,7 @@ fn multicast(draft: &mut Draft<'_>, name: &str, given: Given<'_>) {
                 priority: MULTICAST_ALLOW,
                 matching: format!("{port} == @{group_name} && {what}"),
                 action: "allow".into(),
-                tier: tier(given),
+                tier: tier(inputs),
                 external_ids: draft.mark(&[]),
                 ..Default::default()
             };

@@ -1,8 +1,9 @@
-//! node: a switch for its pods, the router port that faces it, the host's management port, and the ways to both.
+//! Node: the switch of its pods, its port on the cluster router, the host's management port, and the routes to both.
 
 use std::net::IpAddr;
 
 use netmodel::{InterfaceAddress, Mac, Prefix};
+use objects::{MANAGEMENT_MACS, NodeFacts};
 use ovn_schema::Feature;
 use ovn_schema::StringMap;
 use ovn_schema::northbound::{
@@ -14,37 +15,35 @@ use ovsdb::uuid::Uuid;
 use super::cluster::{
     CLUSTER_GROUP, JOIN, MANAGEMENT_PORTS_KEY, ROUTER_KEY, ROUTER_PORTS_KEY, SERVICE_PORTS_KEY, SWITCH_GROUP, tier,
 };
-use super::{Given, gateway, ip_word, template};
+use super::{Inputs, gateway, ip_word, template};
 use crate::allocation::NodeAllocation;
 use crate::contribution::{Contribution, Draft};
 use crate::identity::Owner;
-use crate::objects::{MANAGEMENT_MACS, NodeFacts};
 use crate::refusal::Refusal;
 use crate::store::Store;
 
-/// The key of a node's switch among its rows.
+/// Row key of a node's switch.
 pub(crate) const SWITCH_KEY: &str = "switch";
-/// On the node's switch: its number, for a controller that starts before the annotation was written.
+/// In the switch's `external_ids`: the node ID, for a controller that starts before the annotation was written.
 pub(crate) const NODE_ID_MARK: &str = "k8s.ovn.org/node-id";
-/// In the switch's `other_config`: its subnets.
+/// In the switch's `other_config`: the subnets.
 pub(crate) const SUBNET: &str = "subnet";
 pub(crate) const SUBNET_V6: &str = "k8s.ovn.org/subnet-v6";
 
-/// The host's traffic to its own pods, such as a kubelet's probes, is never denied.
+/// ACL priority of the host's traffic to its own pods, such as kubelet's probes: never denied.
 const MANAGEMENT_PRIORITY: i64 = 1001;
-/// Pods reach their own host through the management port.
+/// Routing policy priority of pods' traffic to their own host, through the management port.
 pub(super) const HOST_POLICY_PRIORITY: i64 = 1004;
 
-/// A node's switch, as others refer to it.
+/// The UUID of a node's switch, for rows of other owners.
 pub(super) fn switch_of(draft: &Draft<'_>, node: &NodeFacts) -> Uuid {
     draft.foreign::<LogicalSwitch>("Node", &node.uid, SWITCH_KEY)
 }
 
-/// Whether a node can have a network at all.
+/// An error if a node cannot have a network.
 pub(crate) fn check(node: &NodeFacts, store: &Store) -> Result<(), Refusal> {
     if &*node.name == JOIN {
-        let message =
-            format!("a node cannot be named {JOIN}: the switch of that name joins the routers; rename the node");
+        let message = format!("a node cannot be named {JOIN}: this is the name of the join switch; rename the node");
         return Err(Refusal::new("NodeNameRefused", message));
     }
     if let Some(why) = node.broken() {
@@ -52,8 +51,8 @@ pub(crate) fn check(node: &NodeFacts, store: &Store) -> Result<(), Refusal> {
     }
     if let (Some(other), Some(chassis)) = (holder_of_chassis(node, store), &node.chassis) {
         let message = format!(
-            "annotation k8s.ovn.org/node-chassis-id: {chassis} is the chassis of node {}: give each host a system-id of its \
-             own, as after copying a machine",
+            "annotation k8s.ovn.org/node-chassis-id: {chassis} is the chassis of node {}: give each host its own \
+             system-id (a copied machine has that of its original)",
             other.name
         );
         return Err(Refusal::new("NodeAnnotationRefused", message));
@@ -61,8 +60,8 @@ pub(crate) fn check(node: &NodeFacts, store: &Store) -> Result<(), Refusal> {
     if gateway::of(node).is_some() && node.chassis.is_none() {
         return Err(Refusal::new(
             "NodeAnnotationRefused",
-            "annotation k8s.ovn.org/l3-gateway-config is there, but k8s.ovn.org/node-chassis-id is not: the gateway \
-             router needs a chassis to be on",
+            "annotation k8s.ovn.org/l3-gateway-config exists, but k8s.ovn.org/node-chassis-id does not: the gateway \
+             router needs a chassis",
         ));
     }
     Ok(())
@@ -73,39 +72,39 @@ pub(crate) fn holder_of_chassis<'a>(node: &NodeFacts, store: &'a Store) -> Optio
     store.chassis_holder(node.chassis.as_ref()?).filter(|holder| holder.name != node.name)
 }
 
-pub(super) fn desired(name: &str, given: Given<'_>) -> Result<Contribution, Refusal> {
-    let Some(node) = given.store.node(name) else { return Ok(Contribution::default()) };
-    // What it had stays: why it has nothing was said when that was decided.
-    let Some(own) = given.allocator.node(name) else {
+pub(super) fn desired(name: &str, inputs: Inputs<'_>) -> Result<Contribution, Refusal> {
+    let Some(node) = inputs.store.node(name) else { return Ok(Contribution::default()) };
+    // Its rows stay; the cause was reported by the allocation.
+    let Some(own) = inputs.allocator.node(name) else {
         return Err(Refusal::new("NodeWithoutNetwork", format!("node {name} has no subnet")));
     };
-    check(node, given.store)?;
+    check(node, inputs.store)?;
     if node.management_mac.valid() == Some(&mac_of(own)) {
         let message = format!(
-            "annotation {MANAGEMENT_MACS}: {} is the MAC of the router port rtos-{name}, and the host would take the \
+            "annotation {MANAGEMENT_MACS}: {} is the MAC of the router port rtos-{name}, and the host would receive the \
              router's packets: correct the annotation, or remove it",
             mac_of(own)
         );
         return Err(Refusal::new("NodeAnnotationRefused", message));
     }
     let owner = Owner::Node(node.name.clone());
-    let mut draft = Draft::new(&owner, &node.uid, given.aliases);
-    let switch = switch(&mut draft, node, own, given);
-    router_port(&mut draft, node, own, switch, given);
-    management_port(&mut draft, node, own, switch, given);
-    template::add(&mut draft, node, given);
+    let mut draft = Draft::new(&owner, &node.uid, inputs.aliases);
+    let switch = switch(&mut draft, node, own, inputs);
+    router_port(&mut draft, node, own, switch, inputs);
+    management_port(&mut draft, node, own, switch, inputs);
+    template::add(&mut draft, node, inputs);
     if let (Some(gateway), Some(chassis)) = (gateway::of(node), &node.chassis) {
-        gateway::add(&mut draft, node, own, gateway, chassis, given);
+        gateway::add(&mut draft, node, own, gateway, chassis, inputs);
     }
     Ok(draft.finish())
 }
 
-fn switch(draft: &mut Draft<'_>, node: &NodeFacts, own: &NodeAllocation, given: Given<'_>) -> Uuid {
+fn switch(draft: &mut Draft<'_>, node: &NodeFacts, own: &NodeAllocation, inputs: Inputs<'_>) -> Uuid {
     let mut config = StringMap::new();
     for subnet in own.subnets() {
         let key = if subnet.is_ipv6() { SUBNET_V6 } else { SUBNET };
         config.insert(key.into(), subnet.to_string());
-        if given.settings.multicast {
+        if inputs.settings.multicast {
             let router = nth(subnet, 1).map(InterfaceAddress::address);
             config.insert("mcast_snoop".into(), "true".into());
             if let Some(router) = router {
@@ -126,7 +125,7 @@ fn switch(draft: &mut Draft<'_>, node: &NodeFacts, own: &NodeAllocation, given: 
             ..Default::default()
         },
     );
-    if given.settings.features.has(Feature::LoadBalancerGroups) {
+    if inputs.settings.features.has(Feature::LoadBalancerGroups) {
         for group in [CLUSTER_GROUP, SWITCH_GROUP] {
             let group = draft.of_cluster::<LoadBalancerGroup>(group);
             draft.member(LogicalSwitch::load_balancer_group, uuid, &group);
@@ -152,7 +151,7 @@ fn mac_of(own: &NodeAllocation) -> Mac {
     mac_for(&addresses_at(own, 1))
 }
 
-fn router_port(draft: &mut Draft<'_>, node: &NodeFacts, own: &NodeAllocation, switch: Uuid, given: Given<'_>) {
+fn router_port(draft: &mut Draft<'_>, node: &NodeFacts, own: &NodeAllocation, switch: Uuid, inputs: Inputs<'_>) {
     let router = draft.of_cluster::<LogicalRouter>(ROUTER_KEY);
     let name = format!("rtos-{}", node.name);
     let networks = addresses_at(own, 1);
@@ -164,7 +163,7 @@ fn router_port(draft: &mut Draft<'_>, node: &NodeFacts, own: &NodeAllocation, sw
             name: name.clone(),
             mac: mac_for(&networks).to_string(),
             networks: networks.iter().map(ToString::to_string).collect(),
-            options: [("gateway_mtu".to_owned(), given.settings.gateway_mtu.to_string())].into(),
+            options: [("gateway_mtu".to_owned(), inputs.settings.gateway_mtu.to_string())].into(),
             external_ids: draft.mark(&[]),
             ..Default::default()
         },
@@ -194,13 +193,13 @@ fn router_port(draft: &mut Draft<'_>, node: &NodeFacts, own: &NodeAllocation, sw
     );
     let services = draft.of_cluster::<PortGroup>(SERVICE_PORTS_KEY);
     draft.member(PortGroup::ports, services, &port);
-    if given.settings.multicast {
+    if inputs.settings.multicast {
         let group = draft.of_cluster::<PortGroup>(ROUTER_PORTS_KEY);
         draft.member(PortGroup::ports, group, &port);
     }
 }
 
-fn management_port(draft: &mut Draft<'_>, node: &NodeFacts, own: &NodeAllocation, switch: Uuid, given: Given<'_>) {
+fn management_port(draft: &mut Draft<'_>, node: &NodeFacts, own: &NodeAllocation, switch: Uuid, inputs: Inputs<'_>) {
     let addresses = addresses_at(own, 2);
     let mac = node.management_mac.valid().copied().unwrap_or_else(|| mac_for(&addresses));
     let words: Vec<String> = addresses.iter().map(|address| address.address().to_string()).collect();
@@ -224,13 +223,13 @@ fn management_port(draft: &mut Draft<'_>, node: &NodeFacts, own: &NodeAllocation
             priority: MANAGEMENT_PRIORITY,
             matching: format!("{}.src == {address}", ip_word(v6)),
             action: "allow-related".into(),
-            tier: tier(given),
+            tier: tier(inputs),
             external_ids: draft.mark(&[]),
             ..Default::default()
         };
         draft.child(LogicalSwitch::acls, switch, &format!("management acl {v6}"), &acl);
     }
-    // Pods reach their own host over the management port, not out of the gateway and back.
+    // Pods reach their own host over the management port, not through the gateway and back.
     let router = draft.of_cluster::<LogicalRouter>(ROUTER_KEY);
     let hosts = node.host_addresses.valid().map(AsRef::as_ref).unwrap_or_default();
     for host in hosts {
@@ -242,15 +241,15 @@ fn management_port(draft: &mut Draft<'_>, node: &NodeFacts, own: &NodeAllocation
             matching: format!("inport == \"rtos-{}\" && {ip}.dst == {host} /* {} */", node.name, node.name),
             action: "reroute".into(),
             external_ids: draft.mark(&[]),
-            ..reroute_to(hop, given)
+            ..reroute_to(hop, inputs)
         };
         draft.child(LogicalRouter::policies, router, &format!("to host {host}"), &policy);
     }
 }
 
-/// A policy's next hop, in the column that the server has for it.
-pub(super) fn reroute_to(hop: IpAddr, given: Given<'_>) -> LogicalRouterPolicy {
-    if given.settings.features.has(Feature::EcmpReroute) {
+/// A routing policy's next hop, in the column that the server supports.
+pub(super) fn reroute_to(hop: IpAddr, inputs: Inputs<'_>) -> LogicalRouterPolicy {
+    if inputs.settings.features.has(Feature::EcmpReroute) {
         return LogicalRouterPolicy { nexthops: [hop.to_string()].into(), ..Default::default() };
     }
     LogicalRouterPolicy { nexthop: Some(hop.to_string()), ..Default::default() }

@@ -1,25 +1,26 @@
-//! pod: a pod on a node becomes one logical switch port, and a member of its namespace's sets and of what policies speak of;
-//! few have limits, or ports of their node, besides.
+//! Pod: one logical switch port, and memberships in the sets of its namespace and of selectors; QoS rules and host ports
+//! if requested.
 
+use objects::PodKey;
 use ovn_schema::northbound::{AddressSet, LogicalRouter, LogicalSwitch, LogicalSwitchPort, Nat, PortGroup};
 
 use super::cluster::ALL_PODS_KEY;
-use super::{Given, bandwidth, gateway, host_port, namespace, node, selector};
+use super::{Inputs, bandwidth, gateway, host_port, namespace, node, selector};
 use crate::contribution::{Contribution, Draft};
-use crate::identity::{Owner, PodKey};
+use crate::identity::Owner;
 
-/// The key of a pod's port among its rows.
-pub(crate) const PORT_KEY: &str = "port";
+/// Row key of a pod's port.
+pub const PORT_KEY: &str = "port";
 
-pub(super) fn desired(key: &PodKey, given: Given<'_>) -> Contribution {
-    let Some(pod) = given.store.pod(key) else { return Contribution::default() };
+pub(super) fn desired(key: &PodKey, inputs: Inputs<'_>) -> Contribution {
+    let Some(pod) = inputs.store.pod(key) else { return Contribution::default() };
     let (Some(own), Some(node_facts)) =
-        (given.allocator.pod(key), pod.node.as_ref().and_then(|node| given.store.node(node)))
+        (inputs.allocator.pod(key), pod.node.as_ref().and_then(|node| inputs.store.node(node)))
     else {
         return Contribution::default();
     };
     let owner = Owner::Pod(pod.key.clone());
-    let mut draft = Draft::new(&owner, &own.uid, given.aliases);
+    let mut draft = Draft::new(&owner, &own.uid, inputs.aliases);
     let addresses: Vec<String> = own.addresses().map(|address| address.to_string()).collect();
     let words = format!("{} {}", own.mac, addresses.join(" "));
     let chassis = node_facts.chassis.as_deref().unwrap_or(&node_facts.name);
@@ -41,22 +42,22 @@ pub(super) fn desired(key: &PodKey, given: Given<'_>) -> Contribution {
         let set = namespace::address_set(&draft, &key.namespace, address.is_ipv6());
         draft.member(AddressSet::addresses, set, text);
     }
-    for (words, selector) in given.store.selectors_of(pod) {
-        selector::join(&mut draft, words, selector, own, uuid, given.aliases);
+    for (words, selector) in inputs.store.selectors_of(pod) {
+        selector::join(&mut draft, words, selector, own, uuid, inputs.aliases);
     }
-    if given.settings.multicast {
+    if inputs.settings.multicast {
         let all = draft.of_cluster::<PortGroup>(ALL_PODS_KEY);
         draft.member(PortGroup::ports, all, &uuid);
-        if namespace::has_multicast(&key.namespace, given) {
+        if namespace::has_multicast(&key.namespace, inputs) {
             let group = namespace::port_group(&draft, &key.namespace);
             draft.member(PortGroup::ports, group, &uuid);
         }
     }
-    if let Some(wishes) = &pod.wishes {
-        bandwidth::add(&mut draft, switch, &port.name, wishes, given);
-        host_port::add(&mut draft, pod, own, node_facts, given);
+    if let Some(options) = &pod.options {
+        bandwidth::add(&mut draft, switch, &port.name, options, inputs);
+        host_port::add(&mut draft, pod, own, node_facts, inputs);
     }
-    if given.settings.snat_per_pod
+    if inputs.settings.snat_per_pod
         && let Some(gateway) = gateway::of(node_facts)
     {
         let router = gateway::router_of(&draft, node_facts);
@@ -67,7 +68,7 @@ pub(super) fn desired(key: &PodKey, given: Given<'_>) -> Contribution {
                 kind: "snat".into(),
                 external_ip: outside.address().to_string(),
                 logical_ip: text.clone(),
-                external_port_range: gateway::snat_ports(given),
+                external_port_range: gateway::snat_ports(inputs),
                 external_ids: draft.mark(&[]),
                 ..Default::default()
             };

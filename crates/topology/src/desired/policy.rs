@@ -1,27 +1,27 @@
-//! policy: the pods that a NetworkPolicy is about are closed in its directions, but for what its rules allow.
+//! NetworkPolicy: selected pods are isolated in its directions, except for what its rules allow.
 //!
-//! All rules of a policy are its own rows and come in one transaction: a pod is never closed before what is allowed is,
-//! and never open in between. Equal rules of other policies make no second flow.
+//! All ACLs of a policy are its own rows and come in one transaction: a pod is never isolated without its allow rules, and
+//! never open in between. Equal ACLs of other policies create no second flow.
 
 use ovn_schema::northbound::{Acl, PortGroup};
 use ovsdb::uuid::Uuid;
 
 use super::cluster::{LOGGING_METER, after_load_balancing, tier};
-use super::{Given, selector};
+use super::{Inputs, selector};
 use crate::contribution::{Contribution, Draft};
-use crate::identity::{ObjectKey, Owner, RowId, row_uuid};
-use crate::objects::{Action, NamespaceFacts, PolicyFacts};
-use crate::rules::{Clause, Direction, Others, of_policy};
+use crate::identity::{Owner, RowId, row_uuid};
+use crate::rules::{Clause, Direction, PeerMatch};
 use crate::selector::group_name;
+use objects::{Action, NamespaceFacts, ObjectKey, PolicyFacts};
 use ovn_schema::TableRow;
 
-/// What no rule allows is dropped; what one does is above that.
+/// ACL priorities: allow rules are above the drop.
 const DENY: i64 = 1000;
 const ALLOW: i64 = 1001;
-/// The database has no longer names of rules.
+/// The longest name of an ACL, in characters.
 const LONGEST_NAME: usize = 63;
 
-/// The row of a policy that closes a direction.
+/// The key of the row that isolates in a direction.
 fn deny_key(direction: Direction) -> &'static str {
     match direction {
         Direction::Ingress => "deny ingress",
@@ -29,7 +29,7 @@ fn deny_key(direction: Direction) -> &'static str {
     }
 }
 
-/// The rows of which every policy has one: by them this very policy's rows are told from those of another of its name.
+/// The drop rows, of which every policy has at least one: they tell its rows from those of another policy of the same name.
 pub(crate) fn denials(policy: &PolicyFacts) -> [RowId; 2] {
     [Direction::Ingress, Direction::Egress].map(|direction| RowId {
         table: Acl::TABLE,
@@ -37,20 +37,20 @@ pub(crate) fn denials(policy: &PolicyFacts) -> [RowId; 2] {
     })
 }
 
-pub(super) fn desired(key: &ObjectKey, given: Given<'_>) -> Contribution {
-    let Some(policy) = given.store.policy(key) else { return Contribution::default() };
-    let compiled = of_policy(policy, given.store);
+pub(super) fn desired(key: &ObjectKey, inputs: Inputs<'_>) -> Contribution {
+    let Some(policy) = inputs.store.policy(key) else { return Contribution::default() };
     let owner = Owner::Policy(policy.key.clone());
-    let mut draft = Draft::new(&owner, &policy.uid, given.aliases);
-    let group = selector::group(&compiled.target, given.aliases);
+    let Some(compiled) = inputs.store.compiled(&owner) else { return Contribution::default() };
+    let mut draft = Draft::new(&owner, &policy.uid, inputs.aliases);
+    let group = selector::group(&compiled.target, inputs.aliases);
     let name = group_name(&compiled.target);
     let spec = &policy.spec;
-    let logs = given.store.namespace(&key.namespace).and_then(NamespaceFacts::logs).unwrap_or_default();
+    let logs = inputs.store.namespace(&key.namespace).and_then(NamespaceFacts::logs).unwrap_or_default();
     for (direction, rules) in [(Direction::Ingress, &spec.ingress), (Direction::Egress, &spec.egress)] {
         if rules.is_none() {
             continue;
         }
-        let port = direction.port();
+        let port = direction.port_field();
         let closed = format!("{port} == @{name}");
         let neighbours = format!("{port} == @{name} && (arp || nd)");
         let neighbours_key = format!("neighbours {}", direction.field());
@@ -59,12 +59,12 @@ pub(super) fn desired(key: &ObjectKey, given: Given<'_>) -> Contribution {
             (neighbours_key.as_str(), ALLOW, neighbours, "allow", None),
         ] {
             let acl = Acl {
-                direction: direction.of_acl().into(),
+                direction: direction.acl_direction().into(),
                 priority,
                 matching,
                 action: action.into(),
-                tier: tier(given),
-                options: after_load_balancing(direction.of_acl()),
+                tier: tier(inputs),
+                options: after_load_balancing(direction.acl_direction()),
                 external_ids: draft.mark(&[("direction", direction.name())]),
                 ..logged(&policy.key, direction, severity)
             };
@@ -72,16 +72,16 @@ pub(super) fn desired(key: &ObjectKey, given: Given<'_>) -> Contribution {
         }
     }
     for clause in &compiled.clauses {
-        let row = Acl { priority: ALLOW, tier: tier(given), ..logged(&policy.key, clause.direction, logs.allow) };
-        add(&mut draft, group, clause, &row, given);
+        let row = Acl { priority: ALLOW, tier: tier(inputs), ..logged(&policy.key, clause.direction, logs.allow) };
+        add(&mut draft, group, clause, &row, inputs);
     }
-    for words in compiled.selectors.into_keys() {
-        draft.name(words);
+    for words in compiled.selectors.keys() {
+        draft.name(words.clone());
     }
     draft.finish()
 }
 
-/// The columns that say how a rule is logged; nothing where it is not.
+/// The logging columns of an ACL; defaults if it is not logged.
 fn logged(key: &ObjectKey, direction: Direction, severity: Option<&'static str>) -> Acl {
     let Some(severity) = severity else { return Acl::default() };
     let name = format!("NP:{}:{}:{}", key.namespace, key.name, direction.name());
@@ -94,18 +94,18 @@ fn logged(key: &ObjectKey, direction: Direction, severity: Option<&'static str>)
     }
 }
 
-/// Adds a clause to a group, for each family that it is about; what else its row says is given.
-pub(super) fn add(draft: &mut Draft<'_>, group: Uuid, clause: &Clause, like: &Acl, given: Given<'_>) {
-    let families: &[(bool, &str)] = match clause.others {
-        Others::Anyone => &[(false, "")],
-        Others::Those { .. } | Others::Within { .. } => &[(false, " v4"), (true, " v6")],
+/// Adds the ACLs of a clause to a group, one per family that it applies to; other columns are copied from `like`.
+pub(super) fn add(draft: &mut Draft<'_>, group: Uuid, clause: &Clause, like: &Acl, inputs: Inputs<'_>) {
+    let families: &[(bool, &str)] = match clause.peers {
+        PeerMatch::Any => &[(false, "")],
+        PeerMatch::AnyOf { .. } | PeerMatch::SetInBlocks { .. } => &[(false, " v4"), (true, " v6")],
     };
     for (v6, family) in families {
-        if !family.is_empty() && !given.settings.has_family(*v6) {
+        if !family.is_empty() && !inputs.settings.has_family(*v6) {
             continue;
         }
         let Some(matching) = clause.matching(*v6) else { continue };
-        let direction = clause.direction.of_acl();
+        let direction = clause.direction.acl_direction();
         let action = match clause.action {
             Action::Allow => "allow-related",
             Action::Deny => "drop",

@@ -1,12 +1,12 @@
-//! selector: the ports of pods that policies are about as a group, or the addresses of those they may talk with as sets.
+//! Selector: a port group of the pods that policies select, or address sets of their peers.
 //!
-//! The rows are the selector's; who is in them, each pod says itself, in the transaction that makes its port.
+//! The rows are the selector's; each pod adds its own members, in the transaction that creates its port.
 
 use ovn_schema::TableRow;
 use ovn_schema::northbound::{AddressSet, PortGroup};
 use ovsdb::uuid::Uuid;
 
-use super::Given;
+use super::Inputs;
 use crate::allocation::PodAllocation;
 use crate::contribution::{Aliases, Contribution, Draft};
 use crate::identity::{Owner, RowId, row_uuid};
@@ -18,17 +18,17 @@ fn set_key(v6: bool) -> &'static str {
     if v6 { "addresses v6" } else { "addresses v4" }
 }
 
-/// The group of a selector's ports.
+/// The port group of a selector.
 pub(crate) fn group(words: &str, aliases: &Aliases) -> Uuid {
     aliases.resolve(row_uuid(PortGroup::TABLE, "Selector", words, PORTS_KEY))
 }
 
-/// The set of a selector's addresses of a family.
+/// The address set of a selector and family.
 fn set(words: &str, v6: bool, aliases: &Aliases) -> Uuid {
     aliases.resolve(row_uuid(AddressSet::TABLE, "Selector", words, set_key(v6)))
 }
 
-/// All rows that a selector can have.
+/// All rows that a selector can have, whichever its role; the port group is first.
 pub(crate) fn rows(words: &str, aliases: &Aliases) -> [RowId; 3] {
     [
         RowId { table: PortGroup::TABLE, uuid: group(words, aliases) },
@@ -37,7 +37,7 @@ pub(crate) fn rows(words: &str, aliases: &Aliases) -> [RowId; 3] {
     ]
 }
 
-/// Puts a pod into the rows of a selector that selects it.
+/// Adds a pod's members to the rows of a selector that selects it.
 pub(crate) fn join(
     draft: &mut Draft<'_>,
     words: &str,
@@ -56,22 +56,22 @@ pub(crate) fn join(
     }
 }
 
-pub(super) fn desired(words: &str, given: Given<'_>) -> Contribution {
-    let Some(selector) = given.store.selector(words) else { return Contribution::default() };
+pub(super) fn desired(words: &str, inputs: Inputs<'_>) -> Contribution {
+    let Some(selector) = inputs.store.selector(words) else { return Contribution::default() };
     let owner = Owner::Selector(words.into());
-    let mut draft = Draft::new(&owner, words, given.aliases);
+    let mut draft = Draft::new(&owner, words, inputs.aliases);
     match selector.role {
         Role::Ports => {
             let name = group_name(words);
             draft.row(PORTS_KEY, &PortGroup { name, external_ids: draft.mark(&[]), ..Default::default() });
         }
         Role::Addresses => {
-            for v6 in given.settings.families() {
+            for v6 in inputs.settings.families() {
                 let family = if v6 { "v6" } else { "v4" };
                 let name = set_name(words, v6);
                 let external_ids = draft.mark(&[("ip-family", family)]);
                 let uuid = draft.row(set_key(v6), &AddressSet { name, external_ids, ..Default::default() });
-                for address in addresses_of_nodes(selector, v6, given) {
+                for address in addresses_of_nodes(selector, v6, inputs) {
                     draft.member(AddressSet::addresses, uuid, &address);
                 }
             }
@@ -80,10 +80,10 @@ pub(super) fn desired(words: &str, given: Given<'_>) -> Contribution {
     draft.finish()
 }
 
-/// The addresses of the nodes that a selector is about, if it is about nodes.
-fn addresses_of_nodes(selector: &Selector, v6: bool, given: Given<'_>) -> Vec<String> {
+/// The addresses of the nodes that a selector of nodes selects.
+fn addresses_of_nodes(selector: &Selector, v6: bool, inputs: Inputs<'_>) -> Vec<String> {
     let Scope::Nodes(labels) = &selector.scope else { return Vec::new() };
-    let nodes = given.store.nodes().filter(|node| labels.matches(&node.labels));
+    let nodes = inputs.store.nodes().filter(|node| labels.matches(&node.labels));
     let addresses = nodes.flat_map(|node| node.host_addresses.valid().into_iter().flat_map(|all| all.iter()));
     addresses.filter(|address| address.is_ipv6() == v6).map(ToString::to_string).collect()
 }

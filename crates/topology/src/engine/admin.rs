@@ -1,22 +1,22 @@
-//! AdminNetworkPolicies: they come and go, stay as they are when they cannot be understood, and say so in their status.
+//! AdminNetworkPolicies: changes, invalid ones whose rows stay as they are, and the condition in their status.
 
 use std::time::Duration;
 
+use objects::{AdminPolicyFacts, Condition, Name, ObjectKey};
 use ovn_schema::Feature;
 use ovsdb::replica::Snapshot;
 
 use super::effect::Effect;
-use super::follow_up::{PatchState, Patching, object_of};
+use super::follow_up::{PatchState, PendingPatch, object_of};
 use super::{Engine, Leading};
 use crate::desired::{LEVELS_MARK, PRIORITY_MARK, SHARED, UID_MARK};
-use crate::identity::{Name, ObjectKey, Owner};
+use crate::identity::Owner;
 use crate::ledger::{Entry, Ledger};
-use crate::objects::{AdminPolicyFacts, Condition};
 use crate::plan::{owner_of, row};
 use crate::refusal::Refusal;
 use crate::store::{Fixed, Store};
 
-/// The words of the condition, as other controllers for these policies use them.
+/// Reasons of the condition, as other controllers for these policies use them.
 const SUCCEEDED: &str = "SetupSucceeded";
 const FAILED: &str = "SetupFailed";
 
@@ -33,17 +33,17 @@ impl Engine {
             let same = before.as_ref().filter(|before| before.uid == policy.uid);
             let spoke = same.is_none_or(|before| before.condition != policy.condition);
             match leading.patching.get_mut(&owner).filter(|_| spoke) {
-                Some(patching) if same.is_some() && patching.state == PatchState::UnderWay => {
+                Some(patching) if same.is_some() && patching.state == PatchState::InFlight => {
                     let as_sent = patching.condition.as_ref().zip(policy.condition.as_ref());
-                    patching.overtaken = !as_sent.is_some_and(|(sent, said)| sent.says(said));
+                    patching.superseded = !as_sent.is_some_and(|(sent, said)| sent.has_content_of(said));
                 }
-                // What the status says by now is looked at again.
+                // The condition is compared again.
                 Some(_) => drop(leading.patching.remove(&owner)),
                 None => {}
             }
         }
-        self.reread(owner, now);
-        self.arrange(now);
+        self.recompile(owner, now);
+        self.reposition(now);
     }
 
     pub(super) fn admin_policy_gone(&mut self, key: &ObjectKey, uid: Option<&str>, baseline: bool, now: Duration) {
@@ -56,18 +56,18 @@ impl Engine {
         let changed = self.store.release(&owner);
         self.selectors_changed(changed, now);
         self.queue(owner, now);
-        self.arrange(now);
+        self.reposition(now);
     }
 
-    /// Who stands elsewhere among the others has a turn, all in one transaction.
-    fn arrange(&mut self, now: Duration) {
-        for owner in self.store.arrange() {
+    /// Requeues the policies whose ACL priorities moved; they are written in one transaction.
+    fn reposition(&mut self, now: Duration) {
+        for owner in self.store.reposition() {
             self.queue(owner, now);
         }
     }
 
-    /// Policies that cannot be understood, and never were since this process began, keep the rows that the database has.
-    pub(super) fn keep_fixed(&mut self, ledger: &Ledger, snapshot: &Snapshot) {
+    /// Policies that are invalid, and were so since this process began, keep the rows that the database has.
+    pub(super) fn fix_unreadable(&mut self, ledger: &Ledger, snapshot: &Snapshot) {
         if self.settings.features.has(Feature::AclTiers) {
             for owner in ledger.owners() {
                 let never = self.store.admin_policy_of(owner).filter(|policy| !policy.is_understood());
@@ -83,11 +83,11 @@ impl Engine {
                 self.store.freeze(owner, words.into_iter());
             }
         }
-        self.store.arrange();
+        self.store.reposition();
     }
 
-    /// What a policy's status owes to who reads it.
-    pub(super) fn tell_condition(&mut self, owner: &Owner) {
+    /// Writes a policy's condition if it differs from its status.
+    pub(super) fn write_condition(&mut self, owner: &Owner) {
         let Some(leading) = &mut self.leading else { return };
         let (Some(policy), Some(object)) = (self.store.admin_policy_of(owner), object_of(owner, &self.store)) else {
             return;
@@ -101,12 +101,12 @@ impl Engine {
         }
         let sent = leading.patching.get(owner).filter(|patching| patching.uid == object.uid);
         if sent.is_some_and(|patching| patching.condition.as_ref() == Some(&condition)) {
-            // It is under way, or done, or waits for its time.
+            // In flight, written, or waiting for its retry.
             return;
         }
         let attempts = sent.map_or(0, |patching| patching.attempts);
-        let (uid, state) = (object.uid.clone(), PatchState::UnderWay);
-        let patching = Patching { uid, attempts, state, condition: Some(condition.clone()), overtaken: false };
+        let (uid, state) = (object.uid.clone(), PatchState::InFlight);
+        let patching = PendingPatch { uid, attempts, state, condition: Some(condition.clone()), superseded: false };
         leading.patching.insert(owner.clone(), patching);
         self.effects.push(Effect::Condition { owner: owner.clone(), object, condition });
     }
@@ -116,7 +116,7 @@ impl Leading {
     fn condition(&self, owner: &Owner, policy: &AdminPolicyFacts) -> Condition {
         let parked = self.parked.get(owner);
         let ready = parked.is_none_or(|refusal| refusal.reason == SHARED);
-        let message = parked.map_or("the policy is in force", |refusal| &refusal.message);
+        let message = parked.map_or("the policy is in effect", |refusal| &refusal.message);
         Condition {
             ready,
             reason: if ready { SUCCEEDED } else { FAILED }.into(),
@@ -127,7 +127,7 @@ impl Leading {
     }
 }
 
-/// Where the rows of this very policy say that it stands.
+/// The position of a policy, from the marks of its rows.
 fn fixed(policy: &AdminPolicyFacts, entry: &Entry, snapshot: &Snapshot) -> Option<Fixed> {
     entry.rows().iter().find_map(|id| {
         let marks = row(snapshot, *id)?.get("external_ids")?;
@@ -135,18 +135,18 @@ fn fixed(policy: &AdminPolicyFacts, entry: &Entry, snapshot: &Snapshot) -> Optio
         let levels = marks.get_str(LEVELS_MARK)?;
         let (bottom, top) = levels.split_once('-')?;
         let (bottom, top): (i32, i32) = (bottom.parse().ok()?, top.parse().ok()?);
-        // The baseline has none.
+        // The baseline policy has none.
         let priority = marks.get_str(PRIORITY_MARK).and_then(|priority| priority.parse().ok()).unwrap_or_default();
         Some(Fixed { uid: (*uid).into(), priority, top, levels: top - bottom + 1 })
     })
 }
 
-/// Why an AdminNetworkPolicy cannot be in force as it is.
-pub(super) fn trouble(policy: &AdminPolicyFacts, owner: &Owner, store: &Store) -> Result<(), Refusal> {
+/// An error if an AdminNetworkPolicy is invalid.
+pub(super) fn check_policy(policy: &AdminPolicyFacts, owner: &Owner, store: &Store) -> Result<(), Refusal> {
     let Some(why) = &policy.broken else { return Ok(()) };
-    let rest = match policy.is_understood() || store.is_fixed(owner) {
-        true => "what the policy said before stays in force",
-        false => "nothing of the policy is in force",
+    let effect = match policy.is_understood() || store.is_fixed(owner) {
+        true => "the last valid version stays in effect",
+        false => "the policy is not in effect",
     };
-    Err(Refusal::new("InvalidPolicy", format!("{why}; {rest}")))
+    Err(Refusal::new("InvalidPolicy", format!("invalid policy: {why}; {effect}")))
 }

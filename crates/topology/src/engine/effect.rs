@@ -1,143 +1,144 @@
-//! What the engine wants done outside the database, and what it measured.
+//! Effects: API writes, Events and log lines that follow commits, and measurements.
 
 use std::time::Duration;
 
-use crate::identity::{Name, Owner};
-use crate::objects::Condition;
+use objects::{Condition, Name};
 
-/// An object that something is said about.
+use crate::identity::Owner;
+
+/// The object that an effect is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectRef {
-    /// `Pod`, `Node`, `Namespace`.
+    /// As in the API, such as `Pod`.
     pub kind: &'static str,
-    /// Its namespace, if it has one.
+    /// None for cluster-scoped kinds.
     pub namespace: Option<Name>,
-    /// Its name.
+    /// Without the namespace.
     pub name: Box<str>,
-    /// Its identity.
+    /// An effect must not hit another object of the same name.
     pub uid: Name,
 }
 
-/// Something to be done outside the database.
+/// Something to be done outside the northbound database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Annotations to be written, onto the object of this identity and no other.
+    /// Write annotations on the object with this UID; [`crate::Engine::patched`] takes the outcome.
     Annotate {
-        /// Whose answer it is.
+        /// To be passed to `patched`.
         owner: Owner,
         /// The object.
         object: ObjectRef,
         /// Keys and values.
         annotations: Vec<(&'static str, String)>,
     },
-    /// A node's condition `NetworkUnavailable` to be set; [`crate::Engine::node_network_written`] takes the outcome.
+    /// Write a node's condition `NetworkUnavailable`; [`crate::Engine::node_network_written`] takes the outcome.
     NodeNetwork {
         /// The node.
         object: ObjectRef,
-        /// Whether its network works.
+        /// Whether its network works: the condition has the opposite status.
         available: bool,
-        /// In one word.
+        /// The condition's `reason`.
         reason: &'static str,
-        /// What a person reads.
+        /// The condition's `message`.
         message: String,
     },
-    /// The condition of a policy's status to be written, onto the object of this identity and no other.
+    /// Write the condition of a policy's status on the object with this UID; [`crate::Engine::patched`] takes the outcome.
     Condition {
-        /// Whose answer it is.
+        /// To be passed to `patched`.
         owner: Owner,
         /// The policy.
         object: ObjectRef,
-        /// What it shall say; if it does not say since when, from now on.
+        /// The condition; without a transition time, the time of the write is used.
         condition: Condition,
     },
-    /// Something is wrong with an object.
+    /// Log a warning about an object, and create an Event.
     Warn {
         /// The object.
         object: ObjectRef,
-        /// In one word.
+        /// The Event's `reason`.
         reason: &'static str,
-        /// What is wrong, and what to do about it.
+        /// The problem and its remedy.
         message: String,
-        /// What only administrators may read.
+        /// For the log only: names objects of other namespaces, which the Event's readers may not see.
         detail: Option<String>,
     },
-    /// Rows that another client had changed or deleted are as they should be again.
+    /// Report rows that another client had changed or deleted and that were restored.
     Restored {
-        /// Whose rows they are.
+        /// The owner of the rows.
         owner: Owner,
-        /// The object behind it, if there is one.
+        /// The owner's object, if it has one.
         object: Option<ObjectRef>,
         /// The rows.
         rows: Vec<RestoredRow>,
     },
-    /// What somebody was warned of is over.
-    Healed {
+    /// Log that the problem of an earlier [`Effect::Warn`] is gone.
+    Resolved {
         /// The object.
         object: ObjectRef,
-        /// What was wrong, in one word.
+        /// The reason of the warning.
         reason: &'static str,
     },
-    /// Rows of another controller stay, because what replaces them is parked or waits.
+    /// Log that rows of another controller are kept: owners that replace them are parked or waiting.
     LeftoversKept {
-        /// How many.
+        /// Number of rows.
         rows: usize,
-        /// A few of the objects that they wait for.
+        /// The first few of these owners.
         waiting_for: String,
     },
-    /// A chassis that no node has any more can be removed; [`crate::Engine::chassis_removed`] takes the outcome.
-    ForgetChassis {
+    /// Remove a chassis without a node from the southbound database; [`crate::Engine::chassis_removed`] takes the outcome.
+    RemoveChassis {
         /// Its name.
         name: Box<str>,
     },
-    /// The API is to be asked what has become of a namespace; [`crate::Engine::namespace_looked_at`] takes the answer.
-    LookAtNamespace {
+    /// Read a namespace; [`crate::Engine::namespace_checked`] takes the reply.
+    CheckNamespace {
         /// The namespace.
         name: Name,
-        /// Which question it is: an answer to an older one may be too old.
-        question: u64,
+        /// Number of the check: replies to older ones are ignored.
+        check: u64,
     },
-    /// Something was measured.
+    /// Record a measurement.
     Measured(Measure),
 }
 
-/// A row that was restored.
+/// A row that another client had changed, and that was restored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestoredRow {
-    /// Its table.
+    /// The table.
     pub table: &'static str,
-    /// Its name; its identity if it has none.
+    /// The row's name, or its UUID if it has none.
     pub name: String,
 }
 
-/// What became of annotations, or of a condition.
+/// Outcome of a write of annotations or of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PatchOutcome {
-    /// They are written.
+    /// Written.
     Done,
-    /// The object is gone, or is another one: the watch tells the rest.
+    /// The object was deleted or replaced; the watch shows it.
     ObjectGone,
-    /// It did not work; it may later.
+    /// Failed; to be retried.
     Failed,
 }
 
-/// The stages of a change's way.
+/// A stage of the propagation of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// From the object's change to the northbound commit.
+    /// From the event on the object to the northbound commit.
     Northbound,
-    /// From there to northd's answer in the southbound database.
+    /// From the commit to northd's acknowledgement in the southbound database.
     Southbound,
-    /// From the northbound commit to the last node's flows.
+    /// From the commit to the acknowledgement of the last ready node.
     Nodes,
 }
 
-/// Something that was measured.
+/// A measurement, for the histograms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {
-    /// From a pod's first sight to its annotation.
+    /// From the first event of a pod to its annotation.
     PodCreation(Duration),
-    /// A stage of a change's way.
+    /// Duration of a stage.
     Propagation(Stage, Duration),
-    /// From the promotion to the end of the first review.
+    /// From the takeover to the end of the resync.
     Sync(Duration),
 }

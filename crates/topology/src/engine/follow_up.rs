@@ -1,50 +1,50 @@
-//! What follows a commit: annotations that are owed, and Events for what is parked.
+//! Follow-ups of a commit: annotations to write, and Events for parked objects.
 
 use std::time::Duration;
 
+use objects::{Annotated, AnnotationState, Condition, NODE_ID, NODE_SUBNETS, Name, ObjectKey, POD_NETWORKS};
+
 use super::effect::{Effect, Measure, ObjectRef, PatchOutcome};
-use super::node_network::Verdict;
+use super::node_network::NetworkStatus;
 use super::{Engine, Leading};
-use crate::identity::{Name, ObjectKey, Owner};
-use crate::objects::{
-    Annotated, Condition, Mirror, NODE_ID, NODE_SUBNETS, POD_NETWORKS, node_annotations, pod_annotation,
-};
+use crate::annotations::{node_annotations, pod_annotation};
+use crate::identity::Owner;
 use crate::refusal::Refusal;
 use crate::store::Store;
 
-/// The first pause before annotations are tried again, and the longest.
+/// First and longest delay before failed annotations are retried.
 const RETRY: Duration = Duration::from_millis(100);
-const LONGEST_RETRY: Duration = Duration::from_secs(10);
-/// A pod may be seen before its node is; one whose node is not there after this time is told.
+const MAX_RETRY: Duration = Duration::from_secs(10);
+/// A pod's event may precede its node's: a missing node is reported after this time.
 const NODE_COMES: Duration = Duration::from_secs(30);
 
 const NODE_MISSING: &str = "NodeMissing";
 const ANNOTATION_RESTORED: &str = "PodAnnotationRestored";
-const TAMPERED: &str = "annotation k8s.ovn.org/pod-networks was changed by somebody other than ovnkube controller: it is \
-                        written again; the pod keeps its addresses";
+const TAMPERED: &str = "annotation k8s.ovn.org/pod-networks was changed by another client; it is restored, and the pod keeps \
+                        its addresses";
 
-/// Annotations that were sent, or a condition.
+/// A patch of annotations or of a condition that the watch has not shown yet.
 #[derive(Debug, Clone)]
-pub(super) struct Patching {
+pub(super) struct PendingPatch {
     pub(super) uid: Name,
     pub(super) attempts: u32,
     pub(super) state: PatchState,
-    /// What else was sent: a policy's condition.
+    /// The condition of a policy that it writes; none for annotations.
     pub(super) condition: Option<Condition>,
-    /// Whether the object said something else meanwhile: an older patch may come behind this one.
-    pub(super) overtaken: bool,
+    /// Whether the object showed something else meanwhile: an older patch may arrive after this one.
+    pub(super) superseded: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PatchState {
-    UnderWay,
+    InFlight,
     /// Written; the watch has not shown it yet.
     Written,
-    /// To be tried again; when, stands in [`Leading::retries`].
+    /// To be retried at the time in [`Leading::retries`].
     Waiting,
 }
 
-/// The object behind an owner.
+/// The object of an owner, if it exists.
 pub(super) fn object_of(owner: &Owner, store: &Store) -> Option<ObjectRef> {
     match owner {
         Owner::Cluster | Owner::Selector(_) | Owner::Adopted => None,
@@ -83,7 +83,7 @@ fn reference(kind: &'static str, key: &ObjectKey, uid: &Name) -> ObjectRef {
 }
 
 impl Leading {
-    /// Parks an owner, and says so once for each reason.
+    /// Parks an owner; warns if the refusal is new.
     pub(super) fn park(&mut self, owner: &Owner, refusal: Refusal, store: &Store, effects: &mut Vec<Effect>) {
         if self.parked.get(owner) == Some(&refusal) {
             return;
@@ -92,8 +92,8 @@ impl Leading {
             let Refusal { reason, message, detail } = refusal.clone();
             let bare = self.allocator.node(&object.name).is_none() || self.ledger.entry(owner).is_none();
             if matches!(owner, Owner::Node(_)) && bare {
-                let verdict = Verdict { available: false, reason, message: message.clone() };
-                self.node_networks.say(object.clone(), verdict, effects);
+                let status = NetworkStatus { available: false, reason, message: message.clone() };
+                self.node_networks.set(object.clone(), status, effects);
             }
             self.warned.insert(owner.clone(), reason);
             effects.push(Effect::Warn { object, reason, message, detail });
@@ -103,8 +103,8 @@ impl Leading {
 }
 
 impl Engine {
-    /// Tells that what an owner was warned of is over: it has its rows, or is gone.
-    fn tell_healed(&mut self, owner: &Owner) {
+    /// Reports that a warning is resolved: the owner is no longer parked and has its rows.
+    fn report_resolved(&mut self, owner: &Owner) {
         let Some(leading) = &mut self.leading else { return };
         if leading.warned.is_empty() || leading.parked.contains_key(owner) {
             return;
@@ -113,11 +113,11 @@ impl Engine {
         if (object.is_none() || leading.ledger.entry(owner).is_some())
             && let (Some(reason), Some(object)) = (leading.warned.remove(owner), object)
         {
-            self.effects.push(Effect::Healed { object, reason });
+            self.effects.push(Effect::Resolved { object, reason });
         }
     }
 
-    /// Pods whose node is not there and of whom nobody was told yet, and when they shall be.
+    /// Pods whose node does not exist and that were not reported yet, and when they will be.
     fn without_node(&self) -> impl Iterator<Item = (Duration, &Name, Owner)> {
         let leading = self.leading.iter();
         let waiting = leading.flat_map(|leading| leading.waiting.iter().map(move |(node, keys)| (leading, node, keys)));
@@ -131,7 +131,7 @@ impl Engine {
         })
     }
 
-    fn tell_without_node(&mut self, now: Duration) {
+    fn warn_node_missing(&mut self, now: Duration) {
         let due: Vec<(Name, Owner)> = {
             let due = self.without_node().filter(|(at, ..)| *at <= now);
             due.map(|(_, node, owner)| (node.clone(), owner)).collect()
@@ -140,31 +140,31 @@ impl Engine {
         for (node, owner) in due {
             let Some(object) = object_of(&owner, &self.store) else { continue };
             let message = format!(
-                "the pod is bound to node {node}, which does not exist: it gets its network when the node is there; \
-                 delete the pod if that will not be"
+                "the pod is bound to node {node}, which does not exist: it gets its network when the node is created; delete \
+                 the pod if the node will not return"
             );
             leading.warned.insert(owner, NODE_MISSING);
             self.effects.push(Effect::Warn { object, reason: NODE_MISSING, message, detail: None });
         }
     }
 
-    /// What an owner is owed, now that its rows are committed.
+    /// Writes what an owner's object still lacks, now that its rows are committed.
     pub(super) fn follow_up(&mut self, owner: &Owner) {
-        self.tell_healed(owner);
+        self.report_resolved(owner);
         let Some(leading) = &mut self.leading else { return };
         let mut tampered = false;
-        let owed: Vec<(&'static str, String)> = match owner {
+        let missing: Vec<(&'static str, String)> = match owner {
             Owner::Pod(key) => {
                 let (Some(pod), Some(own)) = (self.store.pod(key), leading.allocator.pod(key)) else { return };
                 let Some(node) = leading.allocator.node(&own.node) else { return };
-                // What a former pod of that name has is not this one's: it has its own turn.
+                // The allocation of a former pod of that name: this one has its own turn.
                 let former = own.uid != pod.uid;
-                // A record of something else is refused, not rewritten: the pod may run with it.
+                // A contradicting record is refused, not overwritten: the pod may run with it.
                 let contradicted = pod.network.as_ref().is_some_and(|network| !own.is(network));
                 if former || pod.is_recorded() || contradicted || leading.ledger.entry(owner).is_none() {
                     return;
                 }
-                tampered = pod.mirror == Mirror::Differs;
+                tampered = pod.annotation == AnnotationState::Differs;
                 vec![(POD_NETWORKS, pod_annotation(own, node, &self.settings))]
             }
             Owner::Node(name) => {
@@ -173,12 +173,12 @@ impl Engine {
                     return;
                 }
                 if node.network_unavailable == Some(true) {
-                    leading.progress.await_wiring(name);
+                    leading.progress.await_node_network(name);
                 } else {
-                    leading.progress.forget_wiring(name);
+                    leading.progress.forget_node(name);
                 }
                 let absent = |key: &str| match key {
-                    // What lacks one was written before the cluster became dual-stack.
+                    // Fewer than allocated: written before the cluster became dual-stack.
                     NODE_SUBNETS => match &node.subnets {
                         Annotated::Absent => true,
                         Annotated::Valid(said) => said.len() < own.subnets().count(),
@@ -189,20 +189,20 @@ impl Engine {
                 };
                 node_annotations(own).into_iter().filter(|(key, _)| absent(key)).collect()
             }
-            Owner::AdminPolicy(_) | Owner::BaselinePolicy(_) => return self.tell_condition(owner),
+            Owner::AdminPolicy(_) | Owner::BaselinePolicy(_) => return self.write_condition(owner),
             _ => return,
         };
-        let Some(object) = object_of(owner, &self.store).filter(|_| !owed.is_empty()) else { return };
+        let Some(object) = object_of(owner, &self.store).filter(|_| !missing.is_empty()) else { return };
         match leading.patching.get(owner) {
-            // It is under way, or done, or waits for its time.
+            // In flight, written, or waiting for its retry.
             Some(patching) if patching.uid == object.uid => return,
             _ => {
-                let patching = Patching {
+                let patching = PendingPatch {
                     uid: object.uid.clone(),
                     attempts: 0,
-                    state: PatchState::UnderWay,
+                    state: PatchState::InFlight,
                     condition: None,
-                    overtaken: false,
+                    superseded: false,
                 };
                 leading.patching.insert(owner.clone(), patching);
             }
@@ -211,15 +211,15 @@ impl Engine {
             let (object, message) = (object.clone(), TAMPERED.to_owned());
             self.effects.push(Effect::Warn { object, reason: ANNOTATION_RESTORED, message, detail: None });
         }
-        self.effects.push(Effect::Annotate { owner: owner.clone(), object, annotations: owed });
+        self.effects.push(Effect::Annotate { owner: owner.clone(), object, annotations: missing });
     }
 
-    /// What became of annotations that were sent to the object of this identity.
+    /// Takes the outcome of a patch of the object with this UID.
     pub fn patched(&mut self, owner: &Owner, uid: &str, outcome: PatchOutcome, now: Duration) {
         let Some(leading) = &mut self.leading else { return };
         let Some(patching) = leading.patching.get_mut(owner).filter(|patching| &*patching.uid == uid) else { return };
         match outcome {
-            PatchOutcome::Done if patching.overtaken => {
+            PatchOutcome::Done if patching.superseded => {
                 leading.patching.remove(owner);
                 self.follow_up(owner);
             }
@@ -234,21 +234,21 @@ impl Engine {
             PatchOutcome::ObjectGone => drop(leading.patching.remove(owner)),
             PatchOutcome::Failed => {
                 patching.attempts += 1;
-                let pause = RETRY.saturating_mul(1 << patching.attempts.min(10)).min(LONGEST_RETRY);
+                let pause = RETRY.saturating_mul(1 << patching.attempts.min(10)).min(MAX_RETRY);
                 patching.state = PatchState::Waiting;
                 leading.retries.insert((now + pause, owner.clone()));
             }
         }
     }
 
-    /// Sends annotations again whose time has come.
+    /// Retries the patches that are due.
     fn retry_patches(&mut self, now: Duration) {
         while let Some(leading) = &mut self.leading
             && let Some((due, _)) = leading.retries.first()
             && *due <= now
             && let Some((_, owner)) = leading.retries.pop_first()
         {
-            // One that was answered meanwhile, or is about another object by now, is not sent again.
+            // Answered meanwhile, or of another object by now.
             if leading.patching.get(&owner).is_none_or(|patching| patching.state != PatchState::Waiting) {
                 continue;
             }
@@ -260,23 +260,23 @@ impl Engine {
         }
     }
 
-    /// When something must be looked at although nothing happened.
+    /// When [`Engine::tick`] has something to do if nothing happens before.
     pub fn deadline(&self) -> Option<Duration> {
         let leading = self.leading.as_ref()?;
         let retry = leading.retries.first().map(|(due, _)| *due);
-        let progress = leading.progress.deadline(leading.allocator.quarantine().must_ask());
+        let progress = leading.progress.deadline(leading.allocator.quarantine().must_raise());
         let stray = self.without_node().map(|(at, ..)| at).min();
         let conditions = leading.node_networks.deadline();
         retry.into_iter().chain(progress).chain(stray).chain(conditions).min()
     }
 
-    /// Looks at what waits for a time.
+    /// Does what is due.
     pub fn tick(&mut self, now: Duration) {
         if self.deadline().is_some_and(|due| due <= now) {
             self.retry_patches(now);
             self.retry_node_networks(now);
-            self.look_at_progress(now);
-            self.tell_without_node(now);
+            self.check_progress(now);
+            self.warn_node_missing(now);
         }
     }
 }

@@ -1,45 +1,55 @@
-//! Ports of nodes that lead to pods: whom it concerns when one comes, goes, or is a Service's.
+//! Host ports: which pods to requeue when one is claimed, released, or taken by a Service.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use objects::{PodFacts, PodKey};
+
 use super::Engine;
 use crate::desired::host_addresses;
-use crate::identity::{Owner, PodKey};
-use crate::objects::PodFacts;
+use crate::identity::Owner;
 use crate::services::Claim;
-use crate::store::{Door, doors};
+use crate::store::{HostPortKey, host_port_keys};
 
 impl Engine {
-    /// A node has other addresses.
+    /// The addresses of a node changed.
     pub(super) fn queue_host_ports_of(&mut self, node: &str, now: Duration) {
         let Some(leading) = &mut self.leading else { return };
-        let asks = |key: &PodKey| self.store.pod(key).is_some_and(|pod| !pod.host_ports().is_empty());
-        for key in self.store.pods_on(node).filter(|key| asks(key)) {
+        let has_host_ports = |key: &PodKey| self.store.pod(key).is_some_and(|pod| !pod.host_ports().is_empty());
+        for key in self.store.pods_on(node).filter(|key| has_host_ports(key)) {
             leading.queue.push(Owner::Pod(key.clone()), now);
         }
     }
 
-    /// A pod came, or became another.
+    /// A pod was added or changed.
     pub(super) fn host_ports_changed(&mut self, before: Option<&PodFacts>, key: &PodKey, now: Duration) {
-        let doors = before.into_iter().chain(self.store.pod(key)).flat_map(doors).collect();
-        self.queue_rivals(key, &doors, now);
+        let host_port_keys = before.into_iter().chain(self.store.pod(key)).flat_map(host_port_keys).collect();
+        self.queue_other_claimants(key, &host_port_keys, now);
     }
 
-    /// Whoever else asks for what one pod has or had may get it now, or lose it.
-    pub(super) fn queue_rivals(&mut self, own: &PodKey, doors: &BTreeSet<Door>, now: Duration) {
+    /// Requeues the other pods that claim these host ports: they may get or lose them.
+    pub(super) fn queue_other_claimants(
+        &mut self,
+        own: &PodKey,
+        host_port_keys: &BTreeSet<HostPortKey>,
+        now: Duration,
+    ) {
         let Some(leading) = &mut self.leading else { return };
-        for rival in doors.iter().flat_map(|door| self.store.who_asks_for(door)).filter(|key| &***key != own) {
+        for rival in host_port_keys
+            .iter()
+            .flat_map(|host_port| self.store.host_port_claimants(host_port))
+            .filter(|key| &***key != own)
+        {
             leading.queue.push(Owner::Pod(rival.clone()), now);
         }
     }
 
-    /// What a Service claims or claimed comes before what pods ask for.
+    /// Requeues pods with host ports that a Service claims or released: Services take precedence.
     pub(super) fn queue_host_ports_claimed(&mut self, claimed: &BTreeSet<Claim>, now: Duration) {
         let Some(leading) = &mut self.leading else { return };
         for Claim { address, port, protocol } in claimed {
-            for key in self.store.who_asks_anywhere(*port, *protocol) {
+            for key in self.store.host_port_claimants_on_any_node(*port, *protocol) {
                 let node = self.store.pod(key).and_then(|pod| pod.node.as_ref()).and_then(|node| self.store.node(node));
                 let has = |own: IpAddr| node.is_some_and(|node| host_addresses(node, own.is_ipv6()).contains(&own));
                 if address.is_none_or(has) {

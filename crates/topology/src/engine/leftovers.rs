@@ -1,7 +1,7 @@
-//! Rows that another controller left: when each of them may go.
+//! Leftovers of another controller: when each row may be removed.
 //!
-//! Which owners replace a row is found when the rows are adopted (`adopt::leftovers`). An owner has replaced what it
-//! replaces when its turn was committed and it is not parked: what is parked keeps what it had, and that may be these rows.
+//! Adoption (`adopt::leftovers`) finds which owners replace a row. An owner has replaced it when its turn was committed and
+//! it is not parked: a parked owner keeps what it had, and that may be these rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,17 +10,17 @@ use super::{Effect, Leading};
 use crate::identity::{Owner, RowId};
 use crate::store::Store;
 
-/// How many of those that rows wait for are named.
+/// Most owners to name in a report.
 const NAMED: usize = 5;
 
-/// Rows that still stand, and who has replaced what was theirs.
+/// Rows that still exist, with the owners that replace each; and the owners that have done so.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Leftovers {
     rows: BTreeMap<RowId, BTreeSet<Owner>>,
     settled: BTreeSet<Owner>,
-    /// Whether somebody was committed since it was looked at what may go.
+    /// Whether owners were committed since the last check.
     changed: bool,
-    /// What was reported last.
+    /// The last report, so that it is not repeated.
     reported: Option<(usize, String)>,
 }
 
@@ -33,13 +33,13 @@ impl Leftovers {
         self.rows.is_empty()
     }
 
-    /// The rows that may go, if these owners are committed in the same transaction.
+    /// The rows that may be removed if these owners are committed in the same transaction.
     pub(super) fn free(&self, also: &BTreeSet<Owner>) -> BTreeSet<RowId> {
         let done = |owner: &Owner| self.settled.contains(owner) || also.contains(owner);
         self.rows.iter().filter(|(_, owners)| owners.iter().all(done)).map(|(id, _)| *id).collect()
     }
 
-    /// These owners were committed, and these rows are gone.
+    /// These owners were committed, and these rows removed.
     fn committed(&mut self, done: BTreeSet<Owner>, gone: &BTreeSet<RowId>) {
         self.changed |= !done.is_empty() || !gone.is_empty();
         self.rows.retain(|id, _| !gone.contains(id));
@@ -49,7 +49,7 @@ impl Leftovers {
         }
     }
 
-    /// How many rows are left, and a few of the owners that they wait for; nothing if that was reported already.
+    /// The number of rows, and the first owners that they wait for; none if that was reported already.
     fn report(&mut self) -> Option<(usize, String)> {
         let report = Some(self.waits()).filter(|(rows, _)| *rows > 0);
         if report == self.reported {
@@ -71,7 +71,7 @@ impl Leftovers {
 }
 
 impl Leading {
-    /// Notes who has replaced rows of another controller; what is free then goes next, and what is not is reported.
+    /// Records which owners have replaced rows of another controller; queues the removal of free rows, reports the others.
     pub(super) fn replaced(
         &mut self,
         done: BTreeSet<Owner>,
@@ -93,7 +93,7 @@ impl Leading {
         }
     }
 
-    /// Whether a pod has no port yet because of its node.
+    /// Whether a pod waits for its node.
     pub(super) fn is_waiting(&self, owner: &Owner, store: &Store) -> bool {
         let Owner::Pod(key) = owner else { return false };
         let node = store.pod(key).and_then(|pod| pod.node.as_ref());

@@ -1,21 +1,21 @@
-//! The engine: the one writer's mind, without any I/O. Whatever carries it (a runtime with real servers, or a simulation)
-//! feeds it what happened and does what it says.
+//! The engine: the controller's reconciler, without I/O and without a clock. Its driver (the control loop, or a
+//! simulation) feeds it events, commits its transactions and runs its effects.
 //!
 //! ```text
-//!  objects ──observe──▶ Store ──▶ Queue ──next()──▶ Transaction ──(carrier commits)──▶ committed() ──▶ Effects
-//!  nodes' progress ──progress()──▶ what rests is freed           refused() ──▶ the guilty one is parked, the rest again
+//!  objects ──observe──▶ Store ──▶ Queue ──next()──▶ Transaction ──(driver commits)──▶ committed() ──▶ Effects
+//!  nb_cfg of chassis ──progress()──▶ quarantines end             refused() ──▶ the offending owner is parked, the rest retried
 //! ```
 //!
-//! One transaction is in flight at a time; what arrives meanwhile is the next batch. A standby's engine only observes:
-//! leading begins with [`Engine::promote`], from the objects and one snapshot, and ends with [`Engine::demote`].
+//! One transaction is in flight at a time; events that arrive meanwhile form the next batch. A standby's engine only
+//! observes: leading begins with [`Engine::promote`], from the objects and one snapshot, and ends with [`Engine::demote`].
 
 mod admin;
 mod batch;
 mod effect;
-mod farewell;
 mod follow_up;
 mod host_ports;
 mod leftovers;
+mod namespace_check;
 mod node_network;
 mod observe;
 mod progress;
@@ -31,90 +31,91 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use netmodel::SubnetPoolError;
+use objects::{Name, ObjectKey, PodKey};
 use ovn_schema::Feature;
 use ovsdb::replica::Snapshot;
 
 pub use batch::Next;
 pub use effect::{Effect, Measure, ObjectRef, PatchOutcome, RestoredRow, Stage};
 pub use observe::Observed;
-pub(crate) use seed::RESTING;
+pub(crate) use seed::QUARANTINE_PREFIX;
 
 use self::batch::Batch;
-use self::farewell::Question;
-use self::follow_up::Patching;
+use self::follow_up::PendingPatch;
 use self::leftovers::Leftovers;
+use self::namespace_check::NamespaceCheck;
 use self::node_network::NodeNetworks;
 use self::progress::Progress;
 use self::queue::Queue;
-use self::repair::Disturbed;
+use self::repair::Drift;
 use self::services::NodeBound;
 use crate::allocation::{Allocator, KnownNode};
 use crate::contribution::Aliases;
-use crate::desired::{Given, denials};
-use crate::identity::{Name, ObjectKey, Owner, PodKey};
+use crate::desired::{Inputs, denials};
+use crate::identity::Owner;
 use crate::ledger::Ledger;
 use crate::refusal::Refusal;
 use crate::settings::ClusterSettings;
 use crate::store::Store;
 
-/// So many objects go into one transaction at most: large enough to be fast, small enough that nobody waits long.
+/// Most owners in one transaction: large enough for throughput, small enough for latency.
 pub const BATCH: usize = 200;
 
-/// The mind of the controller.
+/// Sans-I/O reconciler: object facts in, transactions and effects out.
 #[derive(Debug, Clone)]
 pub struct Engine {
     settings: Arc<ClusterSettings>,
     store: Store,
-    /// Since when a new pod waits for its network.
+    /// New pods without a network, and since when.
     pending_pods: BTreeMap<Arc<PodKey>, Duration>,
     /// Chassis whose removal was requested and did not succeed yet. Kept while another instance leads: the northbound
-    /// database may have forgotten them meanwhile.
+    /// database may no longer list them.
     unremoved: BTreeSet<Box<str>>,
     leading: Option<Leading>,
     effects: Vec<Effect>,
-    /// How often a namespace was asked about.
-    asked: u64,
-    /// How many objects go into one transaction at most.
+    /// Number of namespace checks so far.
+    checks_sent: u64,
+    /// Most owners in one transaction.
     batch: usize,
 }
 
-/// What only the leader knows.
+/// State that only the leader has; rebuilt at each promotion.
 #[derive(Debug, Clone)]
 struct Leading {
     allocator: Allocator,
     ledger: Ledger,
     aliases: Aliases,
-    /// Rows of another controller that go when ours replace them.
+    /// Rows of another controller that are removed when ours replace them.
     leftovers: Leftovers,
     queue: Queue,
     in_flight: Option<Batch>,
-    disturbed: Disturbed,
-    /// How many objects the next transaction may have: less after one that was refused as a whole.
+    drift: Drift,
+    /// Most owners in the next transaction: fewer after a refused one.
     limit: usize,
-    /// After one that was refused, and nobody knows whose fault it is: also what belongs together goes one by one.
-    singly: bool,
+    /// Set after a refused transaction whose offending owner is unknown: even AdminNetworkPolicies go one by one.
+    one_by_one: bool,
     parked: BTreeMap<Owner, Refusal>,
-    /// Who was warned of what: that it is over is told as well.
+    /// Reasons of warnings that are not resolved yet.
     warned: BTreeMap<Owner, &'static str>,
-    /// Pods that wait for something of their node.
+    /// Pods that wait for their node, by node.
     waiting: BTreeMap<Name, BTreeSet<Arc<PodKey>>>,
-    /// Selectors that are wanted anew: pods may have left them meanwhile.
-    gathering: BTreeSet<Name>,
+    /// Selectors that came into use: their members must be compared with the pods.
+    stale_members: BTreeSet<Name>,
     /// Services whose rows depend on nodes.
     node_bound: NodeBound,
-    /// Namespaces that the API was asked about.
-    questions: BTreeMap<Name, Question>,
-    patching: BTreeMap<Owner, Patching>,
-    /// When annotations are sent again.
+    /// Namespace checks in flight.
+    namespace_checks: BTreeMap<Name, NamespaceCheck>,
+    patching: BTreeMap<Owner, PendingPatch>,
+    /// When failed patches are retried.
     retries: BTreeSet<(Duration, Owner)>,
     node_networks: NodeNetworks,
     progress: Progress,
-    /// Since when it leads, until everything was reviewed once.
-    reviewing: Option<Duration>,
+    /// When leading began; none once the resync is complete.
+    resync_since: Option<Duration>,
 }
 
 impl Engine {
-    /// Knows nothing yet and leads nothing.
+    /// A standby without objects.
     pub fn new(settings: ClusterSettings) -> Self {
         Self {
             settings: Arc::new(settings),
@@ -123,19 +124,19 @@ impl Engine {
             unremoved: BTreeSet::new(),
             leading: None,
             effects: Vec::new(),
-            asked: 0,
+            checks_sent: 0,
             batch: BATCH,
         }
     }
 
-    /// With other batches: small ones show what depends on being committed together.
+    /// With another batch size: small ones reveal what depends on being committed together.
     #[must_use]
     pub fn with_batch(mut self, objects: usize) -> Self {
         self.batch = objects.max(1);
         self
     }
 
-    /// Whether it leads.
+    /// Whether it was promoted.
     pub fn is_leading(&self) -> bool {
         self.leading.is_some()
     }
@@ -145,35 +146,35 @@ impl Engine {
         self.store.is_complete()
     }
 
-    /// The facts.
+    /// The facts of all objects.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// What the administrator said.
+    /// The cluster-wide settings.
     pub fn settings(&self) -> &ClusterSettings {
         &self.settings
     }
 
-    /// The server turned out to have other features: what is wanted may change with the next promotion.
+    /// Replaces the settings, such as the server's features; takes effect with the next promotion.
     pub fn set_settings(&mut self, settings: ClusterSettings) {
         self.settings = Arc::new(settings);
     }
 
-    /// Who has which subnet, number and address, while leading.
+    /// Allocated subnets, node IDs and addresses, while leading.
     pub fn allocator(&self) -> Option<&Allocator> {
         self.leading.as_ref().map(|leading| &leading.allocator)
     }
 
-    /// Which rows and members every owner has, while leading.
+    /// Rows and members of every owner, while leading.
     pub fn ledger(&self) -> Option<&Ledger> {
         self.leading.as_ref().map(|leading| &leading.ledger)
     }
 
-    /// Everything that desired states depend on, while leading.
-    pub fn given(&self) -> Option<Given<'_>> {
+    /// The inputs of [`crate::desired::desired`], while leading.
+    pub fn inputs(&self) -> Option<Inputs<'_>> {
         let leading = self.leading.as_ref()?;
-        Some(Given {
+        Some(Inputs {
             settings: &self.settings,
             store: &self.store,
             allocator: &leading.allocator,
@@ -181,34 +182,34 @@ impl Engine {
         })
     }
 
-    /// Objects that are parked, and why.
+    /// Parked owners, and why.
     pub fn parked(&self) -> impl Iterator<Item = (&Owner, &Refusal)> {
         self.leading.iter().flat_map(|leading| &leading.parked)
     }
 
-    /// How many owners wait for their turn.
+    /// Number of queued owners.
     pub fn backlog(&self) -> usize {
         self.leading.as_ref().map_or(0, |leading| leading.queue.len())
     }
 
-    /// What is to be done outside, since this was asked last.
+    /// The effects since the last call.
     pub fn take_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
 
-    /// Begins to lead: the snapshot holds everything that a former leader committed, and nothing of it can change any
-    /// more. What is given is honoured from annotations first and from the database then; every owner, of objects and
-    /// of rows, is looked at once. `adopt` takes over the rows of another controller by their names.
+    /// Begins to lead. The snapshot must contain everything that former leaders committed, and they must be fenced.
+    /// Allocations are restored from records and rows, and every owner, of objects and of rows, is queued for the resync.
+    /// `adopt` takes over the rows of another controller.
     pub fn promote(&mut self, snapshot: &Snapshot, adopt: bool, now: Duration) -> Result<(), SubnetPoolError> {
         let mut allocator = Allocator::new(&self.settings)?;
         self.store.decide_chassis(|node, chassis| seed::chassis_of(node, snapshot).as_deref() == Some(chassis));
-        let mut leaving = seed::resting(&mut allocator, snapshot);
+        let mut removals = seed::quarantined(&mut allocator, snapshot);
         let mut aliases = seed::aliases(snapshot);
         let adopted = adopt.then(|| crate::adopt::adopt(&self.settings, &self.store, snapshot, &mut aliases));
         let seed::Seeded { ledger, ports } = seed::ledger(snapshot, adopted.as_ref());
-        let doubtful = self.keep_frozen(&ledger);
-        self.keep_fixed(&ledger, snapshot);
-        let queue = self.everybody(&ledger, now);
+        let doubtful = self.freeze_unreadable(&ledger);
+        self.fix_unreadable(&ledger, snapshot);
+        let queue = self.full_queue(&ledger, now);
         let mut leading = Leading {
             allocator,
             ledger,
@@ -216,48 +217,47 @@ impl Engine {
             leftovers: Leftovers::new(adopted.map(crate::adopt::Adopted::into_leftovers).unwrap_or_default()),
             queue,
             in_flight: None,
-            disturbed: Disturbed::default(),
+            drift: Drift::default(),
             limit: self.batch,
-            singly: false,
+            one_by_one: false,
             parked: BTreeMap::new(),
             warned: BTreeMap::new(),
             waiting: BTreeMap::new(),
-            gathering: BTreeSet::new(),
+            stale_members: BTreeSet::new(),
             node_bound: NodeBound::default(),
-            questions: BTreeMap::new(),
+            namespace_checks: BTreeMap::new(),
             patching: BTreeMap::new(),
             retries: BTreeSet::new(),
             node_networks: NodeNetworks::default(),
             progress: Progress::default(),
-            reviewing: Some(now),
+            resync_since: Some(now),
         };
-        leaving.extend(seed::chassis_of_the_gone(&leading.ledger, &self.store, snapshot));
-        leaving.extend(progress::former_chassis(&leading.ledger, &self.store, snapshot));
+        removals.extend(seed::orphaned_chassis(&leading.ledger, &self.store, snapshot));
+        removals.extend(progress::former_chassis(&leading.ledger, &self.store, snapshot));
         for (name, replaced) in progress::without_node(&self.store, snapshot) {
-            // A former leader may have failed to remove it, and nobody else would try again.
+            // A former leader may have failed to remove it, and no other instance retries.
             if replaced {
-                leaving.insert(name);
+                removals.insert(name);
             } else {
-                leading.progress.chassis_fades(name, now);
+                leading.progress.watch_orphan(name, now);
             }
         }
-        for name in leaving.into_iter().chain(self.unremoved.iter().cloned()) {
-            leading.progress.chassis_leaves(name, now);
+        for name in removals.into_iter().chain(self.unremoved.iter().cloned()) {
+            leading.progress.schedule_removal(name, now);
         }
-        self.claim_what_stands(&mut leading, snapshot, &ports);
+        self.restore_allocations(&mut leading, snapshot, &ports);
         self.leading = Some(leading);
         for key in doubtful {
-            self.ask_about_namespace(Owner::Policy(key.clone()), &key.namespace);
+            self.check_namespace(Owner::Policy(key.clone()), &key.namespace);
         }
         Ok(())
     }
 
-    /// Policies whose rows stay as the database has them want the selectors that these rows name: those that cannot be
-    /// understood, and those that went with their namespace while ports of it are still there.
-    /// Returns those of which it must be asked how they went.
-    fn keep_frozen(&mut self, ledger: &Ledger) -> Vec<Arc<ObjectKey>> {
+    /// Keeps the rows, and the selectors that they name, of policies that are invalid, and of policies that were deleted
+    /// with their namespace while its ports still exist. Returns those whose namespace must be checked.
+    fn freeze_unreadable(&mut self, ledger: &Ledger) -> Vec<Arc<ObjectKey>> {
         let mut doubtful = Vec::new();
-        self.store.reread_all(self.settings.features.has(Feature::AclTiers));
+        self.store.recompile_all(self.settings.features.has(Feature::AclTiers));
         for owner in ledger.owners() {
             let Owner::Policy(key) = owner else { continue };
             let Some(entry) = ledger.entry(owner) else { continue };
@@ -265,14 +265,14 @@ impl Engine {
             match self.store.policy(key) {
                 Some(policy) => {
                     let ours = denials(policy).iter().any(|row| entry.rows().contains(row));
-                    if policy.broken.is_some() && !policy.last_good && ours {
+                    if policy.broken.is_some() && !policy.last_valid && ours {
                         self.store.freeze(owner, names());
                     }
                 }
                 None => {
                     self.store.freeze(owner, names());
                     self.store.linger(owner);
-                    if self.store.is_alive(&key.namespace) {
+                    if self.store.is_active(&key.namespace) {
                         doubtful.push(key.clone());
                     }
                 }
@@ -281,9 +281,9 @@ impl Engine {
         doubtful
     }
 
-    /// A queue of every owner, of objects and of rows. Those who have nothing yet come first; those who have something are
-    /// only looked at, in the order in which they must be made.
-    fn everybody(&self, ledger: &Ledger, now: Duration) -> Queue {
+    /// A queue of every owner, of objects and of rows. Owners without rows come first; the others are resynced behind them,
+    /// in dependency order.
+    fn full_queue(&self, ledger: &Ledger, now: Duration) -> Queue {
         let mut queue = Queue::default();
         let namespaces = self.store.namespaces().map(|namespace| Owner::Namespace(namespace.name.clone()));
         let nodes = self.store.nodes().map(|node| Owner::Node(node.name.clone()));
@@ -296,12 +296,12 @@ impl Engine {
                 queue.push(owner, now);
             }
         }
-        // Which of these is asked first must not be wrong for a moment: all are looked at together.
+        // Their order must never be wrong: all are reconciled together.
         let admin = ledger.owners().filter(|owner| matches!(owner, Owner::AdminPolicy(_)));
         for owner in admin {
             queue.push(owner.clone(), now);
         }
-        // Both are in the same order.
+        // The ledger and the store have the same order.
         let mut known =
             ledger.owners().filter_map(|owner| if let Owner::Pod(key) = owner { Some(key) } else { None }).peekable();
         let mut namespace: Option<&Name> = None;
@@ -314,51 +314,51 @@ impl Engine {
                 }
             }
             while known.next_if(|key| **key < pod.key).is_some() {}
-            // Who has nothing and wants nothing needs no turn, and those behind it need not wait.
+            // A pod without rows that wants no port needs no turn.
             if pod.wants_port().is_some() && known.peek().is_none_or(|key| **key != pod.key) {
                 queue.push(Owner::Pod(pod.key.clone()), now);
             }
         }
-        queue.review(ledger.owners().cloned().collect(), now);
+        queue.resync(ledger.owners().cloned().collect(), now);
         queue
     }
 
-    /// Honours what annotations and the database say, before anything new is given: oldest objects first, so that of
-    /// two that claim one thing it is always the same that gets it.
-    fn claim_what_stands(&self, leading: &mut Leading, snapshot: &Snapshot, ports: &seed::Ports) {
+    /// Restores allocations from the database and from records before anything new is allocated: oldest objects first, so
+    /// that of two claims the same one always wins.
+    fn restore_allocations(&self, leading: &mut Leading, snapshot: &Snapshot, ports: &seed::Ports) {
         let mut nodes: Vec<_> = self.store.nodes().collect();
         nodes.sort_by(|one, two| (&one.created, &one.name).cmp(&(&two.created, &two.name)));
         for node in &nodes {
             let known = seed::known_node(node, snapshot, &leading.aliases);
             if !known.subnets.is_empty() {
-                leading.allocator.keep_known_node(node, &known);
+                leading.allocator.restore_node(node, &known);
             }
         }
         let mut pods: Vec<_> = self.store.pods().filter(|pod| pod.wants_port().is_some()).collect();
         pods.sort_by(|one, two| (&one.created, &one.key).cmp(&(&two.created, &two.key)));
         for pod in &pods {
             if let Some(known) = ports.get(&seed::port_of(pod, &leading.aliases)) {
-                let _ = leading.allocator.settle_pod(pod, Some(known));
+                let _ = leading.allocator.allocate_pod(pod, Some(known));
             }
         }
-        // What somebody else's rows still have is not free for those who only say that it is theirs.
+        // What rows of deleted objects still have is not free for objects that merely claim it.
         let Leading { allocator, ledger, .. } = &mut *leading;
-        seed::rest_of_the_gone(allocator, ledger, snapshot, ports);
-        // Those first whose annotations say everything: what is chosen for others must not be theirs. A refusal is told when
+        seed::quarantine_orphaned(allocator, ledger, snapshot, ports);
+        // First the nodes with complete annotations: what is chosen for others must not be theirs. A refusal is reported when
         // the object has its turn.
         let nothing = KnownNode::default();
-        nodes.sort_by_key(|node| leading.allocator.what_stands(node, &nothing).is_none());
+        nodes.sort_by_key(|node| leading.allocator.recorded(node, &nothing).is_none());
         for node in nodes.iter().filter(|node| node.subnets.valid().is_some()) {
             if leading.allocator.node(&node.name).is_none() {
-                let _ = leading.allocator.settle_node(node, &nothing);
+                let _ = leading.allocator.allocate_node(node, &nothing);
             }
         }
         for pod in pods.iter().filter(|pod| pod.network.is_some()) {
-            let _ = leading.allocator.settle_pod(pod, None);
+            let _ = leading.allocator.allocate_pod(pod, None);
         }
     }
 
-    /// Stops leading: what only the leader knows is forgotten, what was in flight is somebody else's to find out.
+    /// Stops leading: drops the leader's state, pending effects included. The next leader resolves what was in flight.
     pub fn demote(&mut self) {
         self.leading = None;
         self.effects.clear();

@@ -1,6 +1,6 @@
-//! The node condition `NetworkUnavailable`: written until the API has it, or until it no longer matters.
+//! The node condition `NetworkUnavailable`: retried until written, or until it no longer matters.
 //!
-//! One write per node is in flight. A newer verdict waits for the answer to the older one, so that the older one cannot
+//! One write per node is in flight. A newer status waits for the outcome of the older one, so that the older one cannot
 //! arrive last.
 
 use std::collections::BTreeMap;
@@ -11,13 +11,13 @@ use super::{Engine, Leading};
 use crate::identity::Owner;
 use crate::store::Store;
 
-/// The first pause before a write is repeated, and the longest.
+/// First and longest delay before a failed write is retried.
 const RETRY: Duration = Duration::from_millis(200);
-const LONGEST_RETRY: Duration = Duration::from_secs(30);
+const MAX_RETRY: Duration = Duration::from_secs(30);
 
-/// What is to be said of a node.
+/// What the condition says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub(super) struct NetworkStatus {
     pub(super) available: bool,
     pub(super) reason: &'static str,
     pub(super) message: String,
@@ -26,17 +26,17 @@ pub(super) struct Verdict {
 #[derive(Debug, Clone)]
 struct Write {
     object: ObjectRef,
-    verdict: Verdict,
+    status: NetworkStatus,
     attempts: u32,
-    /// When it is repeated; none while it is in flight.
+    /// When it is retried; none while it is in flight.
     due: Option<Duration>,
-    /// What is to be said as soon as it is answered.
-    newer: Option<(ObjectRef, Verdict)>,
+    /// To be written as soon as this one is answered.
+    newer: Option<(ObjectRef, NetworkStatus)>,
 }
 
 impl Write {
     fn effect(&self) -> Effect {
-        let Verdict { available, reason, message } = self.verdict.clone();
+        let NetworkStatus { available, reason, message } = self.status.clone();
         Effect::NodeNetwork { object: self.object.clone(), available, reason, message }
     }
 }
@@ -46,16 +46,16 @@ impl Write {
 pub(super) struct NodeNetworks(BTreeMap<Box<str>, Write>);
 
 impl NodeNetworks {
-    /// Says something of a node's network; whatever was to be said before is superseded.
-    pub(super) fn say(&mut self, object: ObjectRef, verdict: Verdict, effects: &mut Vec<Effect>) {
+    /// Writes the condition; supersedes a pending one.
+    pub(super) fn set(&mut self, object: ObjectRef, status: NetworkStatus, effects: &mut Vec<Effect>) {
         if let Some(write) = self.0.get_mut(&object.name)
             && write.due.is_none()
         {
-            write.newer = Some((object, verdict));
+            write.newer = Some((object, status));
             return;
         }
         let name = object.name.clone();
-        let write = Write { object, verdict, attempts: 0, due: None, newer: None };
+        let write = Write { object, status, attempts: 0, due: None, newer: None };
         effects.push(write.effect());
         self.0.insert(name, write);
     }
@@ -66,10 +66,10 @@ impl NodeNetworks {
 }
 
 impl Leading {
-    /// Whether it still matters: the node is there, is the same one, and stands as the write says.
+    /// Whether it still matters: the same node exists, and its state is as the write says.
     fn matters(&self, write: &Write, store: &Store) -> bool {
         let node = store.node(&write.object.name).filter(|node| node.uid == write.object.uid);
-        node.is_some_and(|node| match write.verdict.available {
+        node.is_some_and(|node| match write.status.available {
             true => node.network_unavailable == Some(true),
             false => self.parked.contains_key(&Owner::Node(node.name.clone())),
         })
@@ -77,27 +77,27 @@ impl Leading {
 }
 
 impl Engine {
-    /// What became of a write of a node's condition.
+    /// Takes the outcome of [`Effect::NodeNetwork`].
     pub fn node_network_written(&mut self, name: &str, uid: &str, outcome: PatchOutcome, now: Duration) {
         let Some(leading) = &mut self.leading else { return };
         let ours = |write: &&mut Write| write.due.is_none() && &*write.object.uid == uid;
         let Some(write) = leading.node_networks.0.get_mut(name).filter(ours) else { return };
-        if let Some((object, verdict)) = write.newer.take() {
-            *write = Write { object, verdict, attempts: 0, due: None, newer: None };
+        if let Some((object, status)) = write.newer.take() {
+            *write = Write { object, status, attempts: 0, due: None, newer: None };
             self.effects.push(write.effect());
             return;
         }
-        // The API also answers with a conflict when several write at once; whether the node is gone, its watch tells.
+        // The API also answers with a conflict on concurrent writes; whether the node is gone, the watch shows.
         let there = self.store.node(name).is_some_and(|node| &*node.uid == uid);
         if outcome == PatchOutcome::Done || !there {
             leading.node_networks.0.remove(name);
             return;
         }
-        write.due = Some(now + RETRY.saturating_mul(1 << write.attempts.min(10)).min(LONGEST_RETRY));
+        write.due = Some(now + RETRY.saturating_mul(1 << write.attempts.min(10)).min(MAX_RETRY));
         write.attempts += 1;
     }
 
-    /// Repeats the writes whose time has come.
+    /// Retries the writes that are due.
     pub(super) fn retry_node_networks(&mut self, now: Duration) {
         let Some(leading) = &mut self.leading else { return };
         let due = |write: &Write| write.due.is_some_and(|due| due <= now);

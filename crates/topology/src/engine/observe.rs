@@ -1,49 +1,51 @@
-//! Objects come and go: facts are stored, and whom it concerns is queued.
+//! Events of objects: store the facts, and queue the affected owners.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use objects::{
+    AdminPolicyFacts, Annotated, Name, NamespaceFacts, NodeFacts, ObjectKey, ObjectKind, PodFacts, PodKey, PolicyFacts,
+    ServiceFacts, SliceFacts,
+};
+
 use super::services::{NodePorts, for_services};
 use super::{Effect, Engine, Measure, ObjectRef};
 use crate::desired::holder_of_chassis;
-use crate::identity::{Name, ObjectKey, Owner, PodKey};
-use crate::objects::{
-    AdminPolicyFacts, Annotated, NamespaceFacts, NodeFacts, PodFacts, PolicyFacts, ServiceFacts, SliceFacts,
-};
-use crate::store::{ObjectKind, doors};
+use crate::identity::Owner;
+use crate::store::host_port_keys;
 
-/// What was seen of the objects.
+/// An event of a watch.
 #[derive(Debug, Clone)]
 pub enum Observed {
-    /// A list of a kind begins.
+    /// A list of this kind begins.
     Relisting(ObjectKind),
-    /// It is complete: what was not in it is gone.
+    /// The list is complete: objects that were not in it are gone.
     Listed(ObjectKind),
-    /// A node is there, or changed.
+    /// Added or changed.
     Node(NodeFacts),
-    /// A namespace is there, or changed.
+    /// Added or changed.
     Namespace(NamespaceFacts),
-    /// A pod is there, or changed.
+    /// Added or changed.
     Pod(PodFacts),
-    /// A Service is there, or changed.
+    /// Added or changed.
     Service(ServiceFacts),
-    /// An EndpointSlice is there, or changed.
+    /// Added or changed.
     Slice(SliceFacts),
-    /// A NetworkPolicy is there, or changed.
+    /// Added or changed.
     Policy(PolicyFacts),
-    /// An AdminNetworkPolicy is there, or changed.
+    /// Added or changed.
     AdminPolicy(AdminPolicyFacts),
-    /// The BaselineAdminNetworkPolicy is there, or changed.
+    /// Added or changed.
     BaselinePolicy(AdminPolicyFacts),
-    /// An object is gone; its UID, if that is known.
+    /// Deleted; with the UID, if known.
     Gone(ObjectKind, Arc<ObjectKey>, Option<Box<str>>),
-    /// An object cannot be understood: what was known of it stays.
-    Unreadable(ObjectKind, ObjectRef, String),
+    /// Not readable, with the error: facts that are known stay.
+    Malformed(ObjectKind, ObjectRef, String),
 }
 
 impl Observed {
-    /// How an object of a kind is read from its JSON.
+    /// The parser of a kind, from JSON.
     pub fn reader(kind: ObjectKind) -> fn(&str) -> Result<Self, String> {
         match kind {
             ObjectKind::Node => |json| NodeFacts::parse(json).map(Self::Node),
@@ -59,7 +61,7 @@ impl Observed {
 }
 
 impl Engine {
-    /// Takes note of what was seen.
+    /// Takes an event.
     pub fn observe(&mut self, observed: Observed, now: Duration) {
         match observed {
             Observed::Relisting(kind) => self.store.relisting(kind),
@@ -73,10 +75,10 @@ impl Engine {
             Observed::AdminPolicy(policy) => self.admin_policy_changed(policy, false, now),
             Observed::BaselinePolicy(policy) => self.admin_policy_changed(policy, true, now),
             Observed::Gone(kind, key, uid) => self.gone(kind, &key, uid.as_deref(), now),
-            Observed::Unreadable(kind, object, why) => {
+            Observed::Malformed(kind, object, why) => {
                 let key = ObjectKey::new(object.namespace.as_deref().unwrap_or_default(), &object.name);
                 self.store.seen_unreadable(kind, &Arc::new(key));
-                let message = format!("the object cannot be read ({why}): what was known of it stays in force");
+                let message = format!("cannot read the object: {why}; its last readable version stays in effect");
                 self.effects.push(Effect::Warn { object, reason: "ObjectUnreadable", message, detail: None });
             }
         }
@@ -94,7 +96,7 @@ impl Engine {
             ObjectKind::Namespace => self.namespace_gone(&key.name, uid, now),
             ObjectKind::Pod => self.pod_gone(key, uid, now),
             ObjectKind::Service => self.service_gone(key, uid, now),
-            ObjectKind::EndpointSlice => self.slice_gone(key, uid, now),
+            ObjectKind::EndpointSlice => self.remove_slice(key, uid, now),
             ObjectKind::Policy => self.policy_gone(key, uid, now),
             ObjectKind::AdminPolicy => self.admin_policy_gone(key, uid, false, now),
             ObjectKind::BaselinePolicy => self.admin_policy_gone(key, uid, true, now),
@@ -124,25 +126,25 @@ impl Engine {
             return;
         }
         if let Some(leading) = &mut self.leading {
-            // Somebody took our annotations away again: they are owed once more.
-            let owed = before.as_ref().is_some_and(|before| {
+            // Our annotations were removed: they are written again.
+            let annotations_removed = before.as_ref().is_some_and(|before| {
                 before.uid != node.uid
                     || before.subnets != Annotated::Absent && node.subnets == Annotated::Absent
                     || before.id != Annotated::Absent && node.id == Annotated::Absent
             });
-            if owed {
+            if annotations_removed {
                 leading.patching.remove(&Owner::Node(name.clone()));
             }
-            // One that claims another's chassis keeps its own: what it says is refused.
+            // A node that claims another's chassis is refused and keeps its own.
             if holder_of_chassis(node, &self.store).is_none()
                 && let Some(former) = before.as_ref().and_then(|before| former_chassis(before, node))
             {
-                leading.progress.chassis_leaves(former, now);
+                leading.progress.schedule_removal(former, now);
             }
         }
         let claimed = before.as_ref().and_then(|before| before.chassis.clone()).into_iter().chain(node.chassis.clone());
         let claimed: Vec<Box<str>> = claimed.collect();
-        // What pods' rows take from their node.
+        // The facts of a node that pods' rows depend on.
         let for_pods = |node: &NodeFacts| (node.uid.clone(), node.chassis.clone(), node.gateway.clone());
         let concerns_pods = before.as_ref().is_none_or(|before| for_pods(before) != for_pods(node));
         let moved = before.as_ref().is_some_and(|before| before.host_addresses != node.host_addresses);
@@ -166,7 +168,7 @@ impl Engine {
         }
     }
 
-    /// Other nodes that claim a chassis: it may be theirs now.
+    /// Requeues the other nodes that claim a chassis: they may get it.
     fn queue_chassis_claimants(&mut self, chassis: &[Box<str>], but: &str, now: Duration) {
         let claims =
             |node: &&NodeFacts| &*node.name != but && node.chassis.as_ref().is_some_and(|own| chassis.contains(own));
@@ -183,7 +185,7 @@ impl Engine {
         if let Some(leading) = &mut self.leading {
             leading.patching.remove(&Owner::Node(node.name.clone()));
             if let Some(name) = &node.chassis {
-                leading.progress.chassis_leaves(name.clone(), now);
+                leading.progress.schedule_removal(name.clone(), now);
             }
         }
         self.queue(Owner::Node(node.name.clone()), now);
@@ -202,8 +204,8 @@ impl Engine {
         if before.as_ref().map_or(&Annotated::Absent, |before| &before.logging) != &logging {
             self.logging_changed(&name, now);
         }
-        let selected = self.store.labels_matter(&known, &labels);
-        self.lingering_ones(now);
+        let selected = self.store.labels_change_selection(&known, &labels);
+        self.requeue_lingering(now);
         if before.as_ref().is_some_and(|before| before.multicast == multicast) && !selected {
             return;
         }
@@ -215,7 +217,7 @@ impl Engine {
         if before.logging != Annotated::Absent {
             self.logging_changed(&before.name, now);
         }
-        // Those of its pods that are still there keep its labels.
+        // Its remaining pods keep its labels.
         self.namespace_concerns(&before.name, before.multicast, now);
     }
 
@@ -236,21 +238,21 @@ impl Engine {
         }
         let owner = Owner::Policy(key);
         if self.store.is_lingering(&owner) {
-            // Another one of its name: what the former left is no good state of this one.
+            // Another policy of the same name: the rows of the former are no valid state of this one.
             let changed = self.store.release(&owner);
             self.selectors_changed(changed, now);
         }
-        self.reread(owner, now);
+        self.recompile(owner, now);
     }
 
     fn policy_gone(&mut self, key: &ObjectKey, uid: Option<&str>, now: Duration) {
         let Some(policy) = self.store.remove_policy(key, uid) else { return };
         let owner = Owner::Policy(policy.key);
-        let stands = self.leading.as_ref().is_some_and(|leading| leading.ledger.entry(&owner).is_some());
-        if stands {
+        let has_rows = self.leading.as_ref().is_some_and(|leading| leading.ledger.entry(&owner).is_some());
+        if has_rows {
             self.store.linger(&owner);
-            if self.store.is_alive(&key.namespace) {
-                self.ask_about_namespace(owner.clone(), &key.namespace);
+            if self.store.is_active(&key.namespace) {
+                self.check_namespace(owner.clone(), &key.namespace);
             }
         } else {
             let changed = self.store.release(&owner);
@@ -259,7 +261,7 @@ impl Engine {
         self.queue(owner, now);
     }
 
-    /// The rules of a namespace's policies are logged otherwise; the first one needs the meter.
+    /// The logging of a namespace's policies changed; the first logged one needs the cluster's meter.
     fn logging_changed(&mut self, name: &Name, now: Duration) {
         let Some(leading) = &mut self.leading else { return };
         leading.queue.push(Owner::Cluster, now);
@@ -269,17 +271,17 @@ impl Engine {
         }
     }
 
-    /// Policies that went with their namespaces are looked at again.
-    fn lingering_ones(&mut self, now: Duration) {
+    /// Requeues deleted policies whose rows are kept.
+    fn requeue_lingering(&mut self, now: Duration) {
         let Some(leading) = &mut self.leading else { return };
         for owner in self.store.lingering() {
             leading.queue.push(owner.clone(), now);
         }
     }
 
-    /// What a policy says, or what it means, is another: selectors that nobody wanted before come first.
-    pub(super) fn reread(&mut self, owner: Owner, now: Duration) {
-        let changed = self.store.reread(&owner);
+    /// Compiles a policy whose facts or named ports changed, and queues it behind the selectors that it needs.
+    pub(super) fn recompile(&mut self, owner: Owner, now: Duration) {
+        let changed = self.store.recompile(&owner);
         self.selectors_changed(changed, now);
         self.queue(owner, now);
     }
@@ -287,12 +289,12 @@ impl Engine {
     pub(super) fn selectors_changed(&mut self, changed: Vec<Name>, now: Duration) {
         let Some(leading) = &mut self.leading else { return };
         for words in changed {
-            leading.gathering.insert(words.clone());
+            leading.stale_members.insert(words.clone());
             leading.queue.push(Owner::Selector(words), now);
         }
     }
 
-    /// What policies say of nodes may mean others.
+    /// Requeues the selectors of nodes.
     fn selected_nodes_changed(&mut self, now: Duration) {
         let Some(leading) = &mut self.leading else { return };
         for words in self.store.selectors_of_nodes() {
@@ -300,10 +302,10 @@ impl Engine {
         }
     }
 
-    /// Names of ports mean other numbers.
+    /// Compiles the policies whose named ports have other numbers now.
     fn ports_renumbered(&mut self, now: Duration) {
         for owner in self.store.take_renumbered() {
-            self.reread(owner, now);
+            self.recompile(owner, now);
         }
     }
 
@@ -316,7 +318,7 @@ impl Engine {
             && self.leading.is_some()
             && pod.network.is_some()
         {
-            // The watch is often quicker than the answer to the patch.
+            // The watch is often quicker than the reply to the patch.
             self.effects.push(Effect::Measured(Measure::PodCreation(now.saturating_sub(since))));
         }
         let before = self.store.put_pod(pod);
@@ -332,11 +334,11 @@ impl Engine {
         if same.is_none() {
             leading.warned.remove(&owner);
         }
-        // While it is not recorded, a patch that is under way is still to come; unless somebody has just undone it.
+        // While it is not recorded, a patch in flight is still to come; unless another client has just undone it.
         if same.is_none_or(PodFacts::is_recorded) || pod.is_recorded() {
             leading.patching.remove(&owner);
         }
-        // The echo of our own record, and nothing else, concerns nobody.
+        // Only the echo of our own record: nothing to do.
         if let (Some(before), Some(own), Some(network)) = (same, leading.allocator.pod(&key), &pod.network)
             && own.is(network)
             && pod.is_recorded()
@@ -357,7 +359,7 @@ impl Engine {
         let Some(pod) = self.store.remove_pod(key, uid) else { return };
         self.pending_pods.remove(key);
         self.ports_renumbered(now);
-        self.queue_rivals(key, &doors(&pod).collect(), now);
+        self.queue_other_claimants(key, &host_port_keys(&pod).collect(), now);
         let Some(leading) = &mut self.leading else { return };
         let owner = Owner::Pod(pod.key.clone());
         leading.patching.remove(&owner);
@@ -368,8 +370,8 @@ impl Engine {
     }
 }
 
-/// The chassis that a node had and has no more. One that merely lacks its annotation may still be on it; another machine
-/// under its name is not.
+/// The chassis that a node no longer has. A node that merely lacks its annotation may still be on it; another machine of
+/// the same name is not.
 fn former_chassis(before: &NodeFacts, node: &NodeFacts) -> Option<Box<str>> {
     let replaced = before.uid != node.uid || node.chassis.is_some();
     before.chassis.clone().filter(|former| replaced && node.chassis.as_ref() != Some(former))

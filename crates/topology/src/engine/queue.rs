@@ -1,25 +1,25 @@
-//! Whose turn it is: what must be made first comes first, and among equals who waited longest.
+//! The queue of owners: dependencies first, then by waiting time; the resync comes last.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::identity::Owner;
 
-/// Owners whose network may have to change, each once.
+/// Owners whose rows may have to change, each once.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Queue {
     order: BTreeMap<(u8, u64), Owner>,
-    /// Since when each of them waits.
+    /// Since when each queued owner waits.
     places: BTreeMap<Owner, Duration>,
     next: u64,
-    /// Those of whom nobody knows a change, and who are only to be looked at, behind all others: the last one first.
-    review: Vec<Owner>,
-    reviewed_since: Duration,
-    /// Those who have come too early once.
+    /// Owners without a known change, to be reconciled behind all others; the next one is last.
+    resync: Vec<Owner>,
+    resync_since: Duration,
+    /// Owners that were postponed once.
     early: BTreeSet<Owner>,
 }
 
-/// An owner's turn, and since when it waits.
+/// An owner whose turn it is, and since when it waited.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Turn {
     pub(super) owner: Owner,
@@ -27,12 +27,12 @@ pub(super) struct Turn {
 }
 
 impl Queue {
-    /// Queues an owner; one that waits already keeps its place.
+    /// Queues an owner; one that is queued already keeps its position.
     pub(super) fn push(&mut self, owner: Owner, since: Duration) {
         if self.places.contains_key(&owner) {
             return;
         }
-        // Rows that others refer to are made before those others.
+        // Rows are created before rows that refer to them.
         let class = match &owner {
             Owner::Cluster => 0,
             Owner::Node(_) => 1,
@@ -50,25 +50,25 @@ impl Queue {
         self.places.insert(owner, since);
     }
 
-    /// These are looked at when nobody else has a turn. Whoever is queued meanwhile is looked at twice, which does no harm.
-    pub(super) fn review(&mut self, mut owners: Vec<Owner>, since: Duration) {
+    /// Reconciles these owners when nothing else is queued. One that is queued meanwhile is reconciled twice, which is harmless.
+    pub(super) fn resync(&mut self, mut owners: Vec<Owner>, since: Duration) {
         owners.reverse();
-        self.review = owners;
-        self.reviewed_since = since;
+        self.resync = owners;
+        self.resync_since = since;
     }
 
-    /// An owner came before one that it needs and that is still to be reviewed: it is reviewed behind all. False if there
-    /// is nobody left to wait for.
+    /// Moves an owner that needs another one's rows to the end of the resync. False if the resync is over or it was moved
+    /// already.
     pub(super) fn postpone(&mut self, owner: &Owner) -> bool {
-        let waits = !self.review.is_empty() && self.early.insert(owner.clone());
+        let waits = !self.resync.is_empty() && self.early.insert(owner.clone());
         if waits {
-            self.review.insert(0, owner.clone());
+            self.resync.insert(0, owner.clone());
         }
         waits
     }
 
-    /// Takes the next ones. AdminNetworkPolicies come together, unless they shall not: which of them is asked first must not
-    /// be wrong for a moment.
+    /// Takes the next owners. With `together`, all queued AdminNetworkPolicies come in one batch, also beyond `most`: their
+    /// relative order must never be wrong.
     pub(super) fn take(&mut self, most: usize, together: bool) -> Vec<Turn> {
         let mut turns: Vec<Turn> = Vec::with_capacity(most.min(self.order.len()));
         let is_admin = |owner: &Owner| matches!(owner, Owner::AdminPolicy(_));
@@ -80,24 +80,24 @@ impl Queue {
             let since = self.places.remove(&owner).unwrap_or_default();
             turns.push(Turn { owner, since });
         }
-        let rest = self.review.len() - most.saturating_sub(turns.len()).min(self.review.len());
-        let since = self.reviewed_since;
-        // One that has just been in the order would be in the batch twice.
-        let queued: BTreeSet<Owner> = match rest < self.review.len() {
+        let rest = self.resync.len() - most.saturating_sub(turns.len()).min(self.resync.len());
+        let since = self.resync_since;
+        // Not twice in one batch.
+        let queued: BTreeSet<Owner> = match rest < self.resync.len() {
             true => turns.iter().map(|turn| turn.owner.clone()).collect(),
             false => BTreeSet::new(),
         };
-        let reviewed = self.review.drain(rest..).rev().filter(|owner| !queued.contains(owner));
-        turns.extend(reviewed.map(|owner| Turn { owner, since }));
-        if self.review.is_empty() {
-            self.review.shrink_to_fit();
+        let resynced = self.resync.drain(rest..).rev().filter(|owner| !queued.contains(owner));
+        turns.extend(resynced.map(|owner| Turn { owner, since }));
+        if self.resync.is_empty() {
+            self.resync.shrink_to_fit();
             self.early.clear();
         }
         turns
     }
 
     pub(super) fn len(&self) -> usize {
-        self.order.len() + self.review.len()
+        self.order.len() + self.resync.len()
     }
 }
 
@@ -106,11 +106,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_need_comes_first_and_changes_before_reviews() {
+    fn dependencies_come_first_and_changes_before_the_resync() {
         let node = |name: &str| Owner::Node(name.into());
-        let pod = |name: &str| Owner::Pod(std::sync::Arc::new(crate::identity::PodKey::new("ns", name)));
+        let pod = |name: &str| Owner::Pod(std::sync::Arc::new(objects::PodKey::new("ns", name)));
         let mut queue = Queue::default();
-        queue.review(vec![pod("old"), pod("older"), pod("z")], Duration::ZERO);
+        queue.resync(vec![pod("old"), pod("older"), pod("z")], Duration::ZERO);
         queue.push(pod("z"), Duration::ZERO);
         queue.push(pod("a"), Duration::ZERO);
         queue.push(pod("z"), Duration::ZERO);
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn admin_policies_come_together() {
         let admin = |name: &str| Owner::AdminPolicy(name.into());
-        let pod = Owner::Pod(std::sync::Arc::new(crate::identity::PodKey::new("ns", "p")));
+        let pod = Owner::Pod(std::sync::Arc::new(objects::PodKey::new("ns", "p")));
         let taken = |most, together| {
             let mut queue = Queue::default();
             for owner in [admin("a"), admin("b"), Owner::Cluster, pod.clone(), admin("c")] {

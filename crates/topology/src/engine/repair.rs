@@ -14,30 +14,30 @@ use crate::ledger::{Ledger, Touched};
 use crate::plan::{owner_of, row, rows_of};
 use crate::store::Store;
 
-/// What somebody else changed: there the ledger does not tell what the database holds.
+/// Rows and owners whose ledger entries may differ from the database, because another client changed it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Disturbed {
+pub(super) struct Drift {
     pub(super) owners: BTreeSet<Owner>,
     pub(super) rows: BTreeSet<RowId>,
-    /// Those of the rows that certainly somebody else changed: their repair is reported.
+    /// The rows that certainly another client changed: their repair is reported.
     pub(super) foreign: BTreeSet<RowId>,
 }
 
-impl Disturbed {
+impl Drift {
     pub(super) fn add(&mut self, more: Self) {
         self.owners.extend(more.owners);
         self.rows.extend(more.rows);
         self.foreign.extend(more.foreign);
     }
 
-    /// Members that are wanted are compared with the database, also those that came long ago.
+    /// Compares the wanted members with the database, not only the changed ones.
     pub(super) fn touch(&self, ledger: &Ledger, snapshot: &Snapshot, touched: &mut Touched) {
         let mut wanted: Vec<Member> = Vec::new();
-        // Where the owner's rows are members: a port that was deleted was also taken from its switch.
+        // Where the owner's rows are members: a deleted port was also removed from its switch.
         for entry in self.owners.iter().filter_map(|owner| ledger.entry(owner)) {
             wanted.extend(entry.members().iter().cloned());
         }
-        // What others have in the row. A member whose own row is gone comes back with its owner.
+        // Other owners' members of the row. A member whose own row is gone comes back with its owner.
         for id in &self.rows {
             let Some(view) = crate::plan::row(snapshot, *id) else { continue };
             for (column, members) in ledger.sets_of(*id) {
@@ -67,8 +67,7 @@ impl Disturbed {
 /// Rows that a transaction restores, by owner.
 pub(super) type Repairs = BTreeMap<Owner, Vec<RestoredRow>>;
 
-/// What a transaction writes of the rows that another client has changed. Rows that turned out to be as they should be
-/// are not among them.
+/// The rows that another client changed and that a transaction writes. Rows that are as they should be are not among them.
 pub(super) fn repairs(
     changed: &BTreeSet<RowId>,
     touched: &Touched,

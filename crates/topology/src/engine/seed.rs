@@ -1,8 +1,9 @@
-//! What the database tells at the beginning: who has which rows and members, what stands for what, what rests.
+//! Reads the leader's state from the database at promotion: ledger, aliases, quarantine.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
+use objects::{Name, NodeFacts, PodFacts};
 use ovn_schema::TableRow;
 use ovn_schema::northbound::{
     Acl, AddressSet, GatewayChassis, LoadBalancer, LoadBalancerGroup, LogicalSwitch, LogicalSwitchPort, PortGroup,
@@ -11,37 +12,36 @@ use ovsdb::datum::{Atom, Datum};
 use ovsdb::replica::{RowView, Snapshot};
 use ovsdb::uuid::Uuid;
 
-use crate::allocation::{Allocator, KnownNode, KnownPort, Thing};
+use crate::allocation::{Allocatable, Allocator, KnownNode, KnownPort};
 use crate::contribution::{Aliases, Member};
 use crate::desired::{NODE_ID_MARK, PORT_KEY, SUBNET, SUBNET_V6, SWITCH_KEY, variable_prefix};
-use crate::identity::{ColumnRef, Name, Owner, RowId, STANDS_FOR, is_computed, row_uuid};
+use crate::identity::{ColumnRef, Owner, RowId, STANDS_FOR, is_computed, row_uuid};
 use crate::ledger::{Entry, Ledger};
 use crate::maps;
-use crate::objects::{NodeFacts, PodFacts};
 use crate::plan::{owner_of, set_column, table_name};
 use crate::selector::named_in;
 use crate::store::Store;
 
-/// Keys of `NB_Global.external_ids` for what rests: northd does not read that column.
-pub(crate) const RESTING: &str = "k8s.ovn.org/resting/";
+/// Prefix of the keys of `NB_Global.external_ids` that list quarantined items; northd does not read that column.
+pub(crate) const QUARANTINE_PREFIX: &str = "k8s.ovn.org/resting/";
 
-/// The one row of settings and progress.
+/// The only row of `NB_Global`.
 pub(crate) fn global(snapshot: &Snapshot) -> Option<RowView<'_>> {
     snapshot.table("NB_Global")?.iter().next()
 }
 
-/// Restores what the database says rests.
+/// Restores the quarantine from the database.
 ///
-/// Returns the chassis of nodes whose numbers rest: they are to be removed, and hold everything back until they are.
-pub(super) fn resting(allocator: &mut Allocator, snapshot: &Snapshot) -> BTreeSet<Box<str>> {
+/// Returns the chassis of nodes whose node IDs are quarantined: they must be removed, and delay all quarantines until then.
+pub(super) fn quarantined(allocator: &mut Allocator, snapshot: &Snapshot) -> BTreeSet<Box<str>> {
     let mut chassis = BTreeSet::new();
     let Some(ids) = global(snapshot).and_then(|global| global.get("external_ids")) else { return chassis };
     for (key, value) in ids.pairs() {
         let (key, value) = (key.to_string(), value.to_string());
-        let Some(Ok(thing)) = key.strip_prefix(RESTING).map(str::parse::<Thing>) else { continue };
+        let Some(Ok(item)) = key.strip_prefix(QUARANTINE_PREFIX).map(str::parse::<Allocatable>) else { continue };
         let mut words = value.splitn(3, '@');
         let (owner, node) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        allocator.restore_resting(thing, owner, node);
+        allocator.restore_quarantined(item, owner, node);
         chassis.extend(words.next().map(Box::from));
     }
     chassis
@@ -57,9 +57,8 @@ pub(super) fn chassis_of(node: &str, snapshot: &Snapshot) -> Option<String> {
     })
 }
 
-/// What rows of objects have that are gone, or are others by now, is not free yet: it rests until those rows are gone
-/// from the nodes.
-pub(super) fn rest_of_the_gone(allocator: &mut Allocator, ledger: &Ledger, snapshot: &Snapshot, ports: &Ports) {
+/// Quarantines what rows of deleted or replaced objects have, until the nodes acknowledge that the rows are gone.
+pub(super) fn quarantine_orphaned(allocator: &mut Allocator, ledger: &Ledger, snapshot: &Snapshot, ports: &Ports) {
     for owner in ledger.owners() {
         let rows = ledger.entry(owner).map(Entry::rows).unwrap_or_default();
         for id in rows {
@@ -71,14 +70,18 @@ pub(super) fn rest_of_the_gone(allocator: &mut Allocator, ledger: &Ledger, snaps
                     let held = |address: &IpAddr| matches!(owner, Owner::Pod(key) if allocator.has(key, *address));
                     let lost: Vec<IpAddr> = port.addresses.iter().copied().filter(|address| !held(address)).collect();
                     for address in lost {
-                        allocator.rest_former(Thing::Address(address), uid.as_deref().unwrap_or_default(), owner);
+                        allocator.quarantine_former(
+                            Allocatable::Address(address),
+                            uid.as_deref().unwrap_or_default(),
+                            owner,
+                        );
                     }
                 }
                 (Owner::Node(name), LogicalSwitch::TABLE) => {
-                    let KnownNode { subnets, id } = switch_words(|column| view.get(column));
-                    let things = subnets.into_iter().map(Thing::Subnet).chain(id.map(Thing::NodeId));
-                    for thing in things {
-                        allocator.rest_former(thing, name, owner);
+                    let KnownNode { subnets, id } = read_switch(|column| view.get(column));
+                    let items = subnets.into_iter().map(Allocatable::Subnet).chain(id.map(Allocatable::NodeId));
+                    for item in items {
+                        allocator.quarantine_former(item, name, owner);
                     }
                 }
                 _ => {}
@@ -87,8 +90,8 @@ pub(super) fn rest_of_the_gone(allocator: &mut Allocator, ledger: &Ledger, snaps
     }
 }
 
-/// The chassis of nodes whose rows are still there though their objects are gone.
-pub(super) fn chassis_of_the_gone(ledger: &Ledger, store: &Store, snapshot: &Snapshot) -> BTreeSet<Box<str>> {
+/// The chassis of deleted nodes whose rows still exist.
+pub(super) fn orphaned_chassis(ledger: &Ledger, store: &Store, snapshot: &Snapshot) -> BTreeSet<Box<str>> {
     let gone = ledger.owners().filter(|owner| matches!(owner, Owner::Node(name) if store.node(name).is_none()));
     let rows = gone.filter_map(|owner| ledger.entry(owner)).flat_map(Entry::rows);
     let chassis = rows.filter(|id| id.table == GatewayChassis::TABLE).filter_map(|id| {
@@ -98,14 +101,14 @@ pub(super) fn chassis_of_the_gone(ledger: &Ledger, store: &Store, snapshot: &Sna
     chassis.collect()
 }
 
-/// Rows that were adopted before and stand for computed ones.
+/// Rows that were adopted earlier, by the identity that they stand for.
 pub(super) fn aliases(snapshot: &Snapshot) -> Aliases {
     let mut aliases = Aliases::default();
     for table in snapshot.tables().filter(|table| table_name(&table.schema().name).is_some()) {
         for view in table.iter().filter(|view| !is_computed(view.uuid)) {
             let Some(owner) = owner_of(view) else { continue };
             let computed = if view.schema.name == LoadBalancerGroup::TABLE {
-                // No room for a mark: it stands for the one of its name.
+                // No column for a mark: it stands for the one of its name.
                 view.text("name").map(|name| row_uuid(LoadBalancerGroup::TABLE, owner.kind(), &owner.name(), &name))
             } else {
                 let stands_for = view.get("external_ids").and_then(|marks| marks.get_str(STANDS_FOR));
@@ -119,26 +122,26 @@ pub(super) fn aliases(snapshot: &Snapshot) -> Aliases {
     aliases
 }
 
-/// What the ports of pods have, by their rows.
+/// Addresses of pods' ports, by row.
 pub(super) type Ports = HashMap<Uuid, KnownPort>;
 
-/// What the database tells of rows.
+/// What was read from the rows.
 pub(super) struct Seeded {
     pub(super) ledger: Ledger,
     pub(super) ports: Ports,
 }
 
-/// Every owner's rows and members, as the database has them. So what an owner no longer wants goes in the same
-/// transaction in which it gets what it wants, and what belongs to nobody any more goes when its owner has its turn.
+/// Every owner's rows and members, as the database has them. So what an owner no longer wants is removed in the transaction
+/// that writes what it wants, and orphaned rows are removed when their owner has its turn.
 pub(super) fn ledger(snapshot: &Snapshot, adopted: Option<&crate::adopt::Adopted>) -> Seeded {
     let adopted = |view: RowView<'_>| adopted.and_then(|adopted| adopted.owner(view));
     let owner = |view: RowView<'_>| owner_of(view).or_else(|| adopted(view));
     let mut entries: BTreeMap<Owner, (Vec<RowId>, Vec<Member>)> = BTreeMap::new();
     let mut owners: HashMap<Uuid, Owner> = HashMap::new();
     let mut ports = Ports::new();
-    // Whose an address in a set is: the pod's whose port has it.
+    // An address in a set belongs to the pod whose port has it.
     let mut addresses: HashMap<IpAddr, Owner> = HashMap::new();
-    // Whose a variable is: the Service's whose load balancers use it.
+    // A variable belongs to the Service whose load balancers use it.
     let mut variables: HashMap<String, Owner> = HashMap::new();
     for table in snapshot.tables() {
         let Some(name) = table_name(&table.schema().name) else { continue };
@@ -146,7 +149,7 @@ pub(super) fn ledger(snapshot: &Snapshot, adopted: Option<&crate::adopt::Adopted
             let Some(owner) = owner(view) else { continue };
             if name == LogicalSwitchPort::TABLE
                 && matches!(owner, Owner::Pod(_))
-                && let Some(port) = port_words(view)
+                && let Some(port) = read_port(view)
             {
                 addresses.extend(port.addresses.iter().map(|address| (*address, owner.clone())));
                 ports.insert(view.uuid, port);
@@ -163,7 +166,7 @@ pub(super) fn ledger(snapshot: &Snapshot, adopted: Option<&crate::adopt::Adopted
     for table in snapshot.tables() {
         let Some(name) = table_name(&table.schema().name) else { continue };
         for view in table.iter() {
-            // What somebody else's row refers to is theirs to say, also where it is ours.
+            // References of another client's row are not ours, even to our rows.
             let Some(of_set) = owners.get(&view.uuid) else { continue };
             let row = RowId { table: name, uuid: view.uuid };
             for (index, datum) in view.row.fields() {
@@ -180,10 +183,10 @@ pub(super) fn ledger(snapshot: &Snapshot, adopted: Option<&crate::adopt::Adopted
                 }
                 for atom in datum.atoms() {
                     let whose = match &atom {
-                        // What another controller put into a set of its own stays there as long as the set.
+                        // Members of another controller's set stay as long as the set.
                         _ if *of_set == Owner::Adopted => Some(Owner::Adopted),
-                        // The groups are the cluster's, but that a switch or router has them is its own node's wish: as
-                        // the cluster's, they would be taken from every node that has its turn in a later batch.
+                        // The groups are the cluster's, but the reference is the node's: as the cluster's, it would be
+                        // removed from every node that has its turn in a later batch.
                         Atom::Uuid(uuid) if set == LogicalSwitch::load_balancer_group.name() => {
                             owners.get(uuid).map(|_| of_set.clone())
                         }
@@ -211,7 +214,7 @@ pub(super) fn ledger(snapshot: &Snapshot, adopted: Option<&crate::adopt::Adopted
     Seeded { ledger, ports }
 }
 
-/// The selectors that policies' rules name, by their words.
+/// The selectors that the ACLs of policies name.
 fn names(snapshot: &Snapshot) -> BTreeMap<Owner, Vec<Name>> {
     let mut words: HashMap<String, Name> = HashMap::new();
     for table in [PortGroup::TABLE, AddressSet::TABLE].iter().filter_map(|table| snapshot.table(table)) {
@@ -232,19 +235,19 @@ fn names(snapshot: &Snapshot) -> BTreeMap<Owner, Vec<Name>> {
     names
 }
 
-/// What a port has.
-pub(super) fn port_words(view: RowView<'_>) -> Option<KnownPort> {
-    view.get("addresses").as_deref().and_then(port_in)
+/// The MAC and addresses of a port.
+pub(super) fn read_port(view: RowView<'_>) -> Option<KnownPort> {
+    view.get("addresses").as_deref().and_then(parse_port)
 }
 
-/// What stands in a port's `addresses`.
-pub(super) fn port_in(addresses: &Datum) -> Option<KnownPort> {
+/// Parses a port's `addresses`.
+pub(super) fn parse_port(addresses: &Datum) -> Option<KnownPort> {
     addresses.atoms().find_map(|atom| KnownPort::parse(&atom.to_string()))
 }
 
-/// What the database says that a pod has.
+/// The MAC and addresses of a pod's port in the database.
 pub(super) fn known_port(pod: &PodFacts, snapshot: &Snapshot, aliases: &Aliases) -> Option<KnownPort> {
-    port_words(snapshot.table(LogicalSwitchPort::TABLE)?.get(port_of(pod, aliases))?)
+    read_port(snapshot.table(LogicalSwitchPort::TABLE)?.get(port_of(pod, aliases))?)
 }
 
 /// The row of a pod's port.
@@ -252,7 +255,7 @@ pub(super) fn port_of(pod: &PodFacts, aliases: &Aliases) -> Uuid {
     port_row(&pod.uid, aliases).uuid
 }
 
-/// The row of the port of the pod of this identity.
+/// The row of the port of the pod with this UID.
 pub(super) fn port_row(uid: &str, aliases: &Aliases) -> RowId {
     let uuid = aliases.resolve(row_uuid(LogicalSwitchPort::TABLE, "Pod", uid, PORT_KEY));
     RowId { table: LogicalSwitchPort::TABLE, uuid }
@@ -264,14 +267,14 @@ pub(super) fn switch_of(node: &NodeFacts, aliases: &Aliases) -> RowId {
     RowId { table: LogicalSwitch::TABLE, uuid }
 }
 
-/// What the database says that a node has.
+/// The subnets and the node ID of a node's switch in the database.
 pub(super) fn known_node(node: &NodeFacts, snapshot: &Snapshot, aliases: &Aliases) -> KnownNode {
     let view = snapshot.table(LogicalSwitch::TABLE).and_then(|table| table.get(switch_of(node, aliases).uuid));
-    view.map(|view| switch_words(|column| view.get(column))).unwrap_or_default()
+    view.map(|view| read_switch(|column| view.get(column))).unwrap_or_default()
 }
 
-/// What a node's switch says of its subnets and number.
-pub(super) fn switch_words<D: std::ops::Deref<Target = Datum>>(get: impl Fn(&str) -> Option<D>) -> KnownNode {
+/// Reads subnets and node ID from the columns of a switch.
+pub(super) fn read_switch<D: std::ops::Deref<Target = Datum>>(get: impl Fn(&str) -> Option<D>) -> KnownNode {
     let config = get("other_config");
     let subnet = |key| config.as_ref()?.get_str(key)?.parse().ok();
     let id = get("external_ids").and_then(|marks| marks.get_str(NODE_ID_MARK)?.parse().ok());

@@ -1,24 +1,26 @@
-//! Selectors and policies on their turn: members of thousands of pods at once, rows that stay because others name them,
-//! and policies whose rows stay as they are.
+//! The turns of selectors and policies: members of thousands of pods at once, rows that stay because ACLs name them, and
+//! policies whose rows stay as they are.
 
 use std::time::Duration;
+
+use objects::Name;
 
 use super::Leading;
 use super::queue::Turn;
 use crate::contribution::{Contribution, Draft, Member};
 use crate::desired::{denials, join, selector_rows};
-use crate::identity::{Name, Owner, RowId};
+use crate::identity::{Owner, RowId};
 use crate::ledger::{Entry, Touched};
 use crate::refusal::Refusal;
 use crate::selector::Selector;
 use crate::store::Store;
 
-/// Something that it needs cannot be made.
+/// Reason of an owner that needs rows of a parked one.
 const WAITING: &str = "WaitingForParked";
 
 impl Leading {
-    /// A selector that came, or went, has its members among the pods that have ports, in the same transaction.
-    pub(super) fn gather(
+    /// Adds the members of a new selector, or removes those of a removed one, in the transaction that writes its row.
+    pub(super) fn sync_members(
         &mut self,
         words: &Name,
         came: bool,
@@ -27,17 +29,17 @@ impl Leading {
         before: &mut Vec<(Owner, Entry)>,
     ) {
         let Some(selector) = store.selector(words).cloned().or_else(|| Selector::parse(words)) else { return };
-        let stands = store.selector(words).is_some();
-        if stands && !came && !self.gathering.contains(words) {
-            // Whoever is selected otherwise has a turn of its own.
+        let in_use = store.selector(words).is_some();
+        if in_use && !came && !self.stale_members.contains(words) {
+            // Pods whose selection changed have their own turns.
             return;
         }
         let rows = selector_rows(words, &self.aliases);
-        for pod in store.pods_where(&selector) {
+        for pod in store.candidates(&selector) {
             let owner = Owner::Pod(pod.key.clone());
-            let was = if !stands {
+            let was = if !in_use {
                 self.ledger.remove_members_of(&owner, &rows, touched)
-            } else if selector.selects_there(pod) {
+            } else if selector.selects_in_scope(pod) {
                 let members = self.members(&owner, words, &selector);
                 self.ledger.add_members(&owner, members, touched)
             } else {
@@ -47,25 +49,25 @@ impl Leading {
         }
     }
 
-    /// The batch goes out: its selectors have all their members.
-    pub(super) fn gathered(&mut self, turns: &[Turn]) {
+    /// The batch is sent: the members of its selectors are complete.
+    pub(super) fn members_synced(&mut self, turns: &[Turn]) {
         for Turn { owner, .. } in turns {
             if let Owner::Selector(words) = owner {
-                self.gathering.remove(words);
+                self.stale_members.remove(words);
             }
         }
     }
 
-    /// The batch did not happen.
-    pub(super) fn not_gathered(&mut self, turns: &[Turn]) {
+    /// The batch was not committed.
+    pub(super) fn members_not_synced(&mut self, turns: &[Turn]) {
         for Turn { owner, .. } in turns {
             if let Owner::Selector(words) = owner {
-                self.gathering.insert(words.clone());
+                self.stale_members.insert(words.clone());
             }
         }
     }
 
-    /// What a pod adds to a selector, if it has a port already.
+    /// A pod's members of a selector's rows, if it has a port already.
     fn members(&self, owner: &Owner, words: &Name, selector: &Selector) -> Vec<Member> {
         let Owner::Pod(key) = owner else { return Vec::new() };
         let Some(own) = self.allocator.pod(key) else { return Vec::new() };
@@ -78,21 +80,21 @@ impl Leading {
         draft.finish().members
     }
 
-    /// Whether what an owner has stays as it is, whatever the objects say.
-    pub(super) fn stays(&self, owner: &Owner, store: &Store) -> bool {
+    /// Whether an owner's rows stay as they are, regardless of its object.
+    pub(super) fn keeps_rows(&self, owner: &Owner, store: &Store) -> bool {
         match owner {
-            // Nobody wants it, but rules that name it are still there.
+            // Unused, but ACLs that name it still exist.
             Owner::Selector(words) => store.selector(words).is_none() && self.ledger.is_named(words),
             Owner::Policy(key) => match store.policy(key) {
                 Some(policy) => {
-                    let good = policy.broken.is_none() || policy.last_good;
+                    let good = policy.broken.is_none() || policy.last_valid;
                     let rows = self.ledger.entry(owner).map(Entry::rows).unwrap_or_default();
                     !good && denials(policy).iter().any(|row| rows.contains(row))
                 }
-                None if self.is_asked_about(owner, &key.namespace) => true,
-                // A namespace that is there again is another one: nothing of the former is left.
+                None if self.awaits_namespace_check(owner, &key.namespace) => true,
+                // A namespace of this name that is active again is another one: nothing of the former is left.
                 None => {
-                    store.is_lingering(owner) && !store.is_alive(&key.namespace) && self.has_ports(store.uses(owner))
+                    store.is_lingering(owner) && !store.is_active(&key.namespace) && self.has_ports(store.uses(owner))
                 }
             },
             Owner::AdminPolicy(_) | Owner::BaselinePolicy(_) => store.is_fixed(owner),
@@ -108,20 +110,21 @@ impl Leading {
         })
     }
 
-    /// A policy names selectors that are not there yet: it has to come again behind them.
-    pub(super) fn unmet(&mut self, contribution: &Contribution, now: Duration) -> Option<Refusal> {
+    /// A refusal if a policy names selectors that do not exist yet; they are queued, and the policy is retried after them.
+    pub(super) fn missing_selectors(&mut self, contribution: &Contribution, now: Duration) -> Option<Refusal> {
         let there = |words: &&Name| self.ledger.entry(&Owner::Selector((*words).clone())).is_none();
         let missing: Vec<Name> = contribution.names.iter().filter(there).cloned().collect();
         let first = missing.first()?.clone();
         for words in missing {
             self.queue.push(Owner::Selector(words), now);
         }
-        let message = format!("{} cannot be made: what the policy said before stays", Owner::Selector(first));
+        let message =
+            format!("{} has no rows yet: the previous version of the policy stays in effect", Owner::Selector(first));
         Some(Refusal::new(WAITING, message))
     }
 
-    /// A selector is there: policies that had to wait for it come again.
-    pub(super) fn call_waiting(&mut self, words: &Name, store: &Store, now: Duration) {
+    /// Requeues the policies that waited for a selector.
+    pub(super) fn requeue_waiting(&mut self, words: &Name, store: &Store, now: Duration) {
         let waits =
             |owner: &&Owner| matches!(owner, Owner::Policy(_) | Owner::AdminPolicy(_) | Owner::BaselinePolicy(_));
         let waiting = self.parked.iter().filter(|(_, refusal)| refusal.reason == WAITING).map(|(owner, _)| owner);
@@ -130,8 +133,8 @@ impl Leading {
         }
     }
 
-    /// Selectors that a policy's rows named before: nobody may want them any more.
-    pub(super) fn let_go(&mut self, before: &Entry, store: &Store, now: Duration) {
+    /// Requeues the selectors that a policy's rows named before and no longer do: they may be unused.
+    pub(super) fn requeue_unused(&mut self, before: &Entry, store: &Store, now: Duration) {
         for words in before.names() {
             if store.selector(words).is_none() && !self.ledger.is_named(words) {
                 self.queue.push(Owner::Selector(words.clone()), now);
@@ -140,21 +143,21 @@ impl Leading {
     }
 }
 
-/// Why a policy cannot be in force as it is, or a namespace's policies not be logged as it says.
-pub(super) fn trouble(owner: &Owner, store: &Store) -> Result<(), Refusal> {
+/// An error if a policy is invalid, or the logging annotation of a namespace.
+pub(super) fn check_policy(owner: &Owner, store: &Store) -> Result<(), Refusal> {
     if let Owner::Namespace(name) = owner
         && let Some(why) = store.namespace(name).and_then(|namespace| namespace.logging.broken())
     {
-        return Err(Refusal::new("InvalidAnnotation", format!("{why}; nothing of its policies is logged")));
+        return Err(Refusal::new("InvalidAnnotation", format!("{why}; the policies of the namespace are not logged")));
     }
     if let Some(policy) = store.admin_policy_of(owner) {
-        return super::admin::trouble(policy, owner, store);
+        return super::admin::check_policy(policy, owner, store);
     }
     let Owner::Policy(key) = owner else { return Ok(()) };
     let Some(policy) = store.policy(key) else { return Ok(()) };
     let Some(why) = &policy.broken else { return Ok(()) };
     let message = format!(
-        "{why}; what the policy said before stays in force, and if there is nothing, the pods that it selects are closed"
+        "invalid policy: {why}; the last valid version stays in effect; without one, selected pods are isolated"
     );
     Err(Refusal::new("InvalidPolicy", message))
 }

@@ -1,24 +1,25 @@
-//! Services and their endpoints come and go: whom it concerns. Most Services do not depend on nodes; those that do are
-//! noted when they have their turn, so that a node's change finds them.
+//! Changes of Services and EndpointSlices: which owners to requeue. Services that depend on nodes are recorded on their
+//! turn, so that a change of a node finds them.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use objects::{Name, NodeFacts, ObjectKey, ServiceFacts, SliceFacts};
+
 use super::Engine;
 use crate::desired::{Needs, host_addresses};
-use crate::identity::{Name, ObjectKey, Owner};
-use crate::objects::{NodeFacts, ServiceFacts, SliceFacts};
+use crate::identity::Owner;
 use crate::services::{Claim, claims, is_api_server};
 use crate::store::Store;
 
 /// Services whose rows depend on nodes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NodeBound {
-    /// On each single node.
+    /// On every single node.
     each: BTreeSet<Arc<ObjectKey>>,
-    /// On how many addresses nodes have.
+    /// On the largest number of addresses of a node.
     ports: BTreeSet<Arc<ObjectKey>>,
 }
 
@@ -34,23 +35,23 @@ impl NodeBound {
     }
 }
 
-/// How many addresses of each family a node has at most: so many load-balancer addresses a node port has.
+/// The largest number of addresses of a node, by family: a node port has as many load-balancer addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NodePorts([usize; 2]);
 
 impl NodePorts {
     pub(super) fn of(store: &Store) -> Self {
-        Self([store.most_addresses(false), store.most_addresses(true)])
+        Self([store.max_addresses(false), store.max_addresses(true)])
     }
 }
 
-/// What Services take from a node.
+/// The facts of a node that Services depend on: UID, chassis, zone, addresses.
 pub(super) fn for_services(node: &NodeFacts) -> (Name, Option<Box<str>>, Option<Name>, Vec<IpAddr>) {
     let addresses = host_addresses(node, false).into_iter().chain(host_addresses(node, true)).collect();
     (node.uid.clone(), node.chassis.clone(), node.zone.clone(), addresses)
 }
 
-/// The addresses of API servers that a slice names: no Service has one of these.
+/// The addresses of API servers in a slice: no Service may claim them.
 fn api_servers(slice: &SliceFacts) -> impl Iterator<Item = IpAddr> + '_ {
     let own = slice.service.as_ref().is_some_and(|service| is_api_server(service));
     slice.spec.endpoints.iter().filter(move |_| own).map(|endpoint| endpoint.address)
@@ -80,7 +81,7 @@ impl Engine {
         self.queue_claimants(key, &claims(&service).collect(), now);
     }
 
-    /// Whoever else claims what one has or had may get it now, or lose it.
+    /// Requeues the other claimants of addresses and ports: they may get or lose them.
     fn queue_claimants(&mut self, own: &ObjectKey, claimed: &BTreeSet<Claim>, now: Duration) {
         let Some(leading) = &mut self.leading else { return };
         for other in claimed.iter().flat_map(|claim| self.store.claimants(*claim)).filter(|key| &***key != own) {
@@ -105,7 +106,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn slice_gone(&mut self, key: &ObjectKey, uid: Option<&str>, now: Duration) {
+    pub(super) fn remove_slice(&mut self, key: &ObjectKey, uid: Option<&str>, now: Duration) {
         let Some(slice) = self.store.remove_slice(key, uid) else { return };
         self.queue_claimants_of(&api_servers(&slice).collect::<Vec<_>>(), now);
         if let Some(service) = slice.service {
@@ -113,7 +114,7 @@ impl Engine {
         }
     }
 
-    /// Addresses became, or are no longer, those of a host: no Service has one of these.
+    /// Addresses became those of a host, or no longer are: no Service may claim them.
     pub(super) fn queue_claimants_of(&mut self, addresses: &[IpAddr], now: Duration) {
         let Some(leading) = &mut self.leading else { return };
         for key in addresses.iter().flat_map(|address| self.store.claimants_of(*address)) {
@@ -121,12 +122,12 @@ impl Engine {
         }
     }
 
-    /// A node changed in what Services take from it.
+    /// A node changed in facts that Services depend on.
     pub(super) fn queue_node_bound(&mut self, before: NodePorts, now: Duration) {
         let ports = NodePorts::of(&self.store) != before;
         let Some(leading) = &mut self.leading else { return };
         for node in self.store.nodes().filter(|_| ports) {
-            // Each has a variable for as many addresses.
+            // Each node has a variable for as many addresses.
             leading.queue.push(Owner::Node(node.name.clone()), now);
         }
         for key in leading.node_bound.each.iter().chain(leading.node_bound.ports.iter().filter(|_| ports)) {

@@ -1,13 +1,13 @@
-//! Who holds a chassis: the node that claimed it first, for as long as it claims it. One that claims it later is refused,
-//! however old its object is.
+//! The holder of a chassis: the node that claimed it first, as long as it claims it. Later claims are refused, regardless
+//! of the age of the object.
 
 use std::collections::BTreeMap;
 
-use super::Store;
-use crate::identity::Name;
-use crate::objects::NodeFacts;
+use objects::{Name, NodeFacts};
 
-/// The holder of each chassis that is claimed.
+use super::Store;
+
+/// The holder of each claimed chassis.
 pub(super) type Holders = BTreeMap<Box<str>, Name>;
 
 impl Store {
@@ -26,13 +26,13 @@ impl Store {
             }
         }
         if let Some(chassis) = after {
-            // Whoever claims it alone holds it: others need not be looked for.
+            // An only claimant holds it: no search for others.
             self.chassis.entry(chassis.into()).or_insert_with(|| name.clone());
         }
     }
 
-    /// Decides anew who holds a chassis that several claim: the one that `had` it in the database, else the oldest. A new
-    /// leader has seen all objects at once, and not who was first.
+    /// Decides again who holds a chassis with several claims: the node that `had` it in the database, else the oldest. A new
+    /// leader saw all objects at once, not the order of the claims.
     pub(crate) fn decide_chassis(&mut self, had: impl Fn(&str, &str) -> bool) {
         let mut claimants: BTreeMap<&str, Vec<&NodeFacts>> = BTreeMap::new();
         for node in self.nodes() {

@@ -1,17 +1,18 @@
-//! The hosts' own addresses: which there are, and how many a node has at most.
+//! The hosts' own addresses, and the largest number of a node.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use objects::NodeFacts;
+
 use super::Store;
 use crate::desired::host_addresses;
-use crate::objects::NodeFacts;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Hosts {
-    /// How many nodes have an address.
+    /// Number of nodes, by address.
     addresses: BTreeMap<IpAddr, usize>,
-    /// How many nodes have so many addresses, by family.
+    /// Number of nodes by number of addresses, for each family.
     counts: [BTreeMap<usize, usize>; 2],
 }
 
@@ -52,8 +53,8 @@ impl Store {
         self.hosts.addresses.contains_key(&address)
     }
 
-    /// How many addresses of a family a node has at most.
-    pub(crate) fn most_addresses(&self, v6: bool) -> usize {
+    /// The largest number of addresses of a family that a node has.
+    pub(crate) fn max_addresses(&self, v6: bool) -> usize {
         self.hosts.counts[usize::from(v6)].last_key_value().map_or(0, |(count, _)| *count)
     }
 }

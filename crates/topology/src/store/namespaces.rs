@@ -1,81 +1,82 @@
-//! Namespaces, and those that are on their way out: pods stay what they were in the eyes of policies until they are gone.
+//! Namespaces, and terminating ones: policies select their pods as before until the pods are gone.
 
 use std::collections::BTreeMap;
 
-use super::Store;
-use crate::identity::Name;
-use crate::objects::{Labels, NamespaceFacts};
+use objects::{Labels, Name, NamespaceFacts};
 
-/// Namespaces that are going, or have gone before their pods were seen to go.
+use super::Store;
+
+/// Namespaces that are terminating, or were deleted before their pods' DELETE events arrived.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Leaving {
-    /// The identities of those that are being deleted, as the API said before the watch did.
-    doomed: BTreeMap<Name, Box<str>>,
-    /// The labels that gone ones had, as long as there are pods of them.
+pub(super) struct Departing {
+    /// UIDs of namespaces that a namespace check found terminating, before the watch showed it.
+    terminating: BTreeMap<Name, Box<str>>,
+    /// Labels of deleted namespaces, as long as pods of them exist.
     labels: BTreeMap<Name, Labels>,
 }
 
-impl Leaving {
+impl Departing {
     pub(super) fn with_labels(&self) -> impl Iterator<Item = (&Name, &Labels)> {
         self.labels.iter()
     }
 }
 
 impl Store {
-    /// A namespace.
+    /// A namespace's facts, by name.
     pub fn namespace(&self, name: &str) -> Option<&NamespaceFacts> {
         self.namespaces.objects.get(name)
     }
 
-    /// All namespaces.
+    /// Ordered by name.
     pub fn namespaces(&self) -> impl Iterator<Item = &NamespaceFacts> {
         self.namespaces.objects.values()
     }
 
-    /// Puts a namespace; returns what it was.
+    /// Stores a namespace; returns the former version.
     pub fn put_namespace(&mut self, namespace: NamespaceFacts) -> Option<NamespaceFacts> {
-        self.leaving.labels.remove(&namespace.name);
-        if self.leaving.doomed.get(&namespace.name).is_some_and(|doomed| *doomed != namespace.uid) {
-            self.leaving.doomed.remove(&namespace.name);
+        self.departing.labels.remove(&namespace.name);
+        if self.departing.terminating.get(&namespace.name).is_some_and(|terminating| *terminating != namespace.uid) {
+            self.departing.terminating.remove(&namespace.name);
         }
         self.namespaces.put(namespace.name.clone(), namespace)
     }
 
-    /// Removes a namespace, unless it is another one of the same name.
+    /// Removes a namespace, unless it has another UID.
     pub fn remove_namespace(&mut self, name: &str, uid: Option<&str>) -> Option<NamespaceFacts> {
         let gone = self.namespaces.remove(name, uid)?;
-        self.leaving.doomed.remove(name);
+        self.departing.terminating.remove(name);
         if self.pods_in(name).next().is_some() {
-            self.leaving.labels.insert(gone.name.clone(), gone.labels.clone());
+            self.departing.labels.insert(gone.name.clone(), gone.labels.clone());
         }
         Some(gone)
     }
 
-    /// A pod of a namespace is gone: it may have been the last one.
+    /// A pod was removed: forgets the labels of a deleted namespace with its last pod.
     pub(super) fn forget_labels(&mut self, namespace: &str) {
-        if self.leaving.labels.contains_key(namespace) && self.pods_in(namespace).next().is_none() {
-            self.leaving.labels.remove(namespace);
+        if self.departing.labels.contains_key(namespace) && self.pods_in(namespace).next().is_none() {
+            self.departing.labels.remove(namespace);
         }
     }
 
-    /// The namespace of this identity is being deleted, though the watch does not say so yet.
-    pub(crate) fn doom(&mut self, name: &Name, uid: &str) {
-        self.leaving.doomed.insert(name.clone(), uid.into());
+    /// The namespace with this UID is terminating, though the watch does not show it yet.
+    pub(crate) fn mark_terminating(&mut self, name: &Name, uid: &str) {
+        self.departing.terminating.insert(name.clone(), uid.into());
     }
 
-    /// Whether a namespace is there to stay.
-    pub(crate) fn is_alive(&self, name: &str) -> bool {
-        self.namespace(name).is_some_and(|namespace| !namespace.terminating && !self.leaving.doomed.contains_key(name))
+    /// Whether a namespace exists and is not terminating.
+    pub(crate) fn is_active(&self, name: &str) -> bool {
+        self.namespace(name)
+            .is_some_and(|namespace| !namespace.terminating && !self.departing.terminating.contains_key(name))
     }
 
-    /// Whether a namespace was ever seen, of those that pods are in.
+    /// Whether the labels of a namespace are known, of those that have pods.
     pub(super) fn knows_labels_of(&self, namespace: &str) -> bool {
-        self.namespace(namespace).is_some() || self.leaving.labels.contains_key(namespace)
+        self.namespace(namespace).is_some() || self.departing.labels.contains_key(namespace)
     }
 
-    /// The labels of a namespace, or those it had; none if it was never seen.
-    pub(crate) fn labels_of(&self, namespace: &str) -> Labels {
+    /// The labels of a namespace, or those that it had; empty if it was never seen.
+    pub fn labels_of(&self, namespace: &str) -> Labels {
         let known = self.namespace(namespace).map(|namespace| &namespace.labels);
-        known.or_else(|| self.leaving.labels.get(namespace)).cloned().unwrap_or_default()
+        known.or_else(|| self.departing.labels.get(namespace)).cloned().unwrap_or_default()
     }
 }

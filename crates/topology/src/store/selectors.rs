@@ -1,18 +1,19 @@
-//! Which selectors policies want, who is selected, and which policies a change concerns.
+//! Selectors that policies use, the pods that they select, and the compiled policies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use objects::{LabelSelector, Labels, Name, PodFacts, Protocol};
+
 use super::Store;
-use crate::identity::{Name, Owner};
-use crate::objects::{LabelSelector, Labels, PodFacts, Protocol};
-use crate::rules::{self, Compiled, Numbers};
+use crate::identity::Owner;
+use crate::rules::{self, Compiled, PortNumbers};
 use crate::selector::{Scope, Selector};
 
 /// A port's name, with its protocol.
 type PortName = (Name, Protocol);
 
-/// The selectors that policies want.
+/// The selectors in use, and the compiled policies.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Selectors {
     wanted: BTreeMap<Name, Wanted>,
@@ -20,14 +21,16 @@ pub(super) struct Selectors {
     by_labels: BTreeMap<LabelSelector, BTreeSet<Name>>,
     of_nodes: BTreeSet<Name>,
     uses: BTreeMap<Owner, Use>,
-    /// Policies whose rows stay as the database has them.
+    /// The rules of each policy, from its facts and the numbers that its named ports have now. Frozen policies have none.
+    compiled: BTreeMap<Owner, Arc<Compiled>>,
+    /// Invalid policies whose rows stay as the database has them.
     frozen: BTreeSet<Owner>,
-    /// Policies that are gone, with rows that stay until the ports are gone that they are about.
+    /// Deleted policies whose rows stay until the ports that they select are gone.
     lingering: BTreeSet<Owner>,
-    /// How many pods have a number for a port's name.
+    /// Number of pods by port number, for each port name.
     numbers: BTreeMap<PortName, BTreeMap<u16, u32>>,
     named: BTreeMap<PortName, BTreeSet<Owner>>,
-    /// Names of ports whose numbers have changed.
+    /// Port names whose set of numbers has changed.
     renumbered: BTreeSet<PortName>,
 }
 
@@ -43,7 +46,7 @@ struct Use {
     named: Box<[PortName]>,
 }
 
-impl Numbers for Store {
+impl PortNumbers for Store {
     fn numbers(&self, name: &Name, protocol: Protocol) -> Vec<u16> {
         let numbers = self.selectors.numbers.get(&(name.clone(), protocol));
         numbers.into_iter().flat_map(|numbers| numbers.keys().copied()).collect()
@@ -80,7 +83,7 @@ impl Selectors {
         true
     }
 
-    /// Replaces what a policy uses; returns the selectors that nobody wanted before, and those that nobody wants any more.
+    /// Replaces what a policy uses; returns the selectors that came into use, and those that are no longer used.
     fn replace(
         &mut self,
         owner: &Owner,
@@ -144,12 +147,12 @@ fn remove_from<K: Ord, V: Ord>(map: &mut BTreeMap<K, BTreeSet<V>>, key: &K, valu
 }
 
 impl Store {
-    /// A selector that policies want.
+    /// A selector in use.
     pub fn selector(&self, words: &str) -> Option<&Selector> {
         self.selectors.wanted.get(words).map(|wanted| &*wanted.selector)
     }
 
-    /// The words of all selectors that policies want.
+    /// The words of all selectors in use.
     pub fn selectors(&self) -> impl Iterator<Item = &Name> {
         self.selectors.wanted.keys()
     }
@@ -167,16 +170,16 @@ impl Store {
         let by_labels = by_labels.iter().filter(move |(selector, _)| there(selector)).flat_map(|(_, words)| words);
         let words = by_namespace.get(&pod.key.namespace).into_iter().flatten().chain(by_labels);
         let selectors = words.filter_map(|words| Some((words, &*wanted.get(words)?.selector)));
-        selectors.filter(|(_, selector)| selector.selects_there(pod))
+        selectors.filter(|(_, selector)| selector.selects_in_scope(pod))
     }
 
-    /// The pods where a selector looks for them.
-    pub(crate) fn pods_where<'a>(&'a self, selector: &'a Selector) -> Box<dyn Iterator<Item = &'a PodFacts> + 'a> {
+    /// The pods in the scope of a selector, before its pod labels are compared.
+    pub(crate) fn candidates<'a>(&'a self, selector: &'a Selector) -> Box<dyn Iterator<Item = &'a PodFacts> + 'a> {
         match &selector.scope {
             Scope::Namespace(name) => Box::new(self.pods_in(name)),
             Scope::Namespaces(labels) => {
                 let there = self.namespaces().map(|namespace| (&namespace.name, &namespace.labels));
-                let known = there.chain(self.leaving.with_labels()).filter(move |(_, own)| labels.matches(own));
+                let known = there.chain(self.departing.with_labels()).filter(move |(_, own)| labels.matches(own));
                 let bare = labels.matches(&Labels::default());
                 let unknown = move |pod: &&PodFacts| bare && !self.knows_labels_of(&pod.key.namespace);
                 let of_unknown = self.pods().filter(unknown);
@@ -186,21 +189,21 @@ impl Store {
         }
     }
 
-    /// Whether pods of a namespace are selected otherwise when its labels change.
-    pub(crate) fn labels_matter(&self, before: &Labels, after: &Labels) -> bool {
+    /// Whether a change of a namespace's labels changes which selectors select its pods.
+    pub(crate) fn labels_change_selection(&self, before: &Labels, after: &Labels) -> bool {
         before != after && self.selectors.by_labels.keys().any(|labels| labels.matches(before) != labels.matches(after))
     }
 
-    /// Looks again at what a policy says; returns selectors that came and went with that.
-    pub(crate) fn reread(&mut self, owner: &Owner) -> Vec<Name> {
+    /// Compiles a policy; returns the selectors that came into use or are no longer used.
+    pub(crate) fn recompile(&mut self, owner: &Owner) -> Vec<Name> {
         let compiled = match owner {
             Owner::Policy(key) => {
                 let Some(policy) = self.policy(key) else { return Vec::new() };
-                let good = policy.broken.is_none() || policy.last_good;
+                let good = policy.broken.is_none() || policy.last_valid;
                 if !good && self.selectors.frozen.contains(owner) {
                     return Vec::new();
                 }
-                rules::of_policy(policy, self)
+                rules::compile_policy(policy, self)
             }
             Owner::AdminPolicy(_) | Owner::BaselinePolicy(_) => {
                 if self.is_fixed(owner) {
@@ -213,42 +216,58 @@ impl Store {
         };
         self.selectors.frozen.remove(owner);
         self.selectors.lingering.remove(owner);
-        let Compiled { selectors, named, .. } = compiled;
-        self.selectors.replace(owner, &selectors, &named)
+        let changed = self.selectors.replace(owner, &compiled.selectors, &compiled.named);
+        self.selectors.compiled.insert(owner.clone(), Arc::new(compiled));
+        changed
     }
 
-    /// A policy wants nothing any more; returns selectors that went with it.
+    /// Forgets what a policy uses; returns the selectors that are no longer used.
     pub(crate) fn release(&mut self, owner: &Owner) -> Vec<Name> {
         self.selectors.frozen.remove(owner);
         self.selectors.lingering.remove(owner);
+        self.selectors.compiled.remove(owner);
         self.selectors.replace(owner, &BTreeMap::new(), &BTreeSet::new())
     }
 
-    /// A policy's rows stay as the database has them: it wants the selectors that they name.
+    /// Keeps a policy's rows as the database has them: it uses the selectors that they name.
     pub(crate) fn freeze(&mut self, owner: &Owner, words: impl Iterator<Item = Name>) {
         let selectors = words.filter_map(|words| Some((words.clone(), Arc::new(Selector::parse(&words)?)))).collect();
         self.selectors.replace(owner, &selectors, &BTreeSet::new());
+        self.selectors.compiled.remove(owner);
         self.selectors.frozen.insert(owner.clone());
     }
 
-    /// A policy is gone, and what it wants stays until the ports are gone that it is about.
+    /// Keeps the selectors of a deleted policy until the ports that it selects are gone.
     pub(crate) fn linger(&mut self, owner: &Owner) {
         self.selectors.lingering.insert(owner.clone());
     }
 
     /// Whether a policy's rows stay as the database has them.
-    pub(crate) fn is_frozen(&self, owner: &Owner) -> bool {
+    pub fn is_frozen(&self, owner: &Owner) -> bool {
         self.selectors.frozen.contains(owner)
     }
 
-    /// Whether a policy is gone and its rows stay.
+    /// Whether a policy is deleted and its rows are kept.
     pub(crate) fn is_lingering(&self, owner: &Owner) -> bool {
         self.selectors.lingering.contains(owner)
     }
 
-    /// Policies that are gone and whose rows stay.
-    pub(crate) fn lingering(&self) -> impl Iterator<Item = &Owner> {
+    /// Deleted policies whose rows are kept.
+    pub fn lingering(&self) -> impl Iterator<Item = &Owner> {
         self.selectors.lingering.iter()
+    }
+
+    /// The rules of a policy, as they were compiled when its facts or the numbers of its named ports last changed. One
+    /// that was never compiled (frozen, and then replaced by another object of its name) is compiled on the spot.
+    pub(crate) fn compiled(&self, owner: &Owner) -> Option<Arc<Compiled>> {
+        if let Some(compiled) = self.selectors.compiled.get(owner) {
+            return Some(compiled.clone());
+        }
+        let compiled = match owner {
+            Owner::Policy(key) => rules::compile_policy(self.policy(key)?, self),
+            _ => rules::compile_admin_policy(self.admin_policy_of(owner)?, self)?,
+        };
+        Some(Arc::new(compiled))
     }
 
     /// The words of the selectors that a policy uses.
@@ -256,9 +275,9 @@ impl Store {
         self.selectors.uses.get(owner).map(|uses| &*uses.selectors).unwrap_or_default()
     }
 
-    /// What was frozen by somebody who led before is forgotten: what the objects say counts. AdminNetworkPolicies count if
-    /// the database can have them.
-    pub(crate) fn reread_all(&mut self, admin_policies: bool) {
+    /// Compiles all policies at promotion, and forgets what an earlier term froze or kept. `admin_policies` says whether the
+    /// database supports AdminNetworkPolicies.
+    pub(crate) fn recompile_all(&mut self, admin_policies: bool) {
         self.enforce_admin_policies(admin_policies);
         let lingering: Vec<Owner> = self.selectors.lingering.iter().cloned().collect();
         for owner in lingering {
@@ -268,16 +287,16 @@ impl Store {
         let policies = self.policies().map(|policy| Owner::Policy(policy.key.clone()));
         let policies: Vec<Owner> = policies.chain(self.admin_owners()).collect();
         for owner in policies {
-            self.reread(&owner);
+            self.recompile(&owner);
         }
     }
 
-    /// A pod came, or went, with its ports.
+    /// Counts the named ports of a pod that is added or removed.
     pub(super) fn renumber(&mut self, pod: &PodFacts, comes: bool) {
         self.selectors.renumber(pod, comes);
     }
 
-    /// Policies that speak of ports whose numbers have changed since this was asked last.
+    /// Policies with named ports whose numbers have changed since the last call.
     pub(crate) fn take_renumbered(&mut self) -> BTreeSet<Owner> {
         let renumbered = std::mem::take(&mut self.selectors.renumbered);
         renumbered.iter().filter_map(|name| self.selectors.named.get(name)).flatten().cloned().collect()

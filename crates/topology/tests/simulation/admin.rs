@@ -1,13 +1,13 @@
-//! AdminNetworkPolicies come, change, break and go in a story, and nodes' labels flip under them.
+//! Random changes of AdminNetworkPolicies and of nodes' labels.
 
+use objects::ObjectKind;
 use serde_json::json;
-use topology::store::ObjectKind;
 
-use crate::story::Story;
+use crate::scenario::Scenario;
 use crate::support::admin_policies::{key, put, spec};
 
-impl Story {
-    /// An AdminNetworkPolicy, the baseline, or a node's label changes.
+impl Scenario {
+    /// Changes an AdminNetworkPolicy, the baseline, or a node's label.
     pub(crate) fn change_admin_policies(&mut self) {
         let number = self.rng.below(5);
         match self.rng.below(8) {
@@ -20,7 +20,7 @@ impl Story {
                 }
             }
             3 if self.rng.percent(30) => {
-                // What cannot be: it stays as it was, or nothing of it is in force.
+                // Invalid: the last valid version stays, or the policy is not in effect.
                 put(&mut self.api, number, json!({"priority": 2000, "subject": {"namespaces": {}}}));
             }
             _ => {

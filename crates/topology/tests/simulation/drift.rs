@@ -1,16 +1,16 @@
-//! Drift in a story: another client changes the controller's rows.
+//! Drift: another client changes the controller's rows.
 
 use ovsdb::operation::Condition;
 use ovsdb::transaction::Transaction;
 use ovsdb::uuid::Uuid;
 
-use crate::story::Story;
+use crate::scenario::Scenario;
 use crate::support::faults::Fault;
 
-impl Story {
+impl Scenario {
     /// Another client changes or deletes one of the controller's rows.
     pub(crate) fn change_rows_by_hand(&mut self) {
-        self.faults.strike(Fault::RowsChangedByHand, &mut self.rng);
+        self.faults.inject(Fault::RowsChangedByHand, &mut self.rng);
         let ours = |values: &ovsdb::operation::RowValues| {
             values.get("external_ids").is_some_and(|ids| ids.get_str("k8s.ovn.org/owner-controller").is_some())
         };
@@ -42,6 +42,6 @@ impl Story {
             let empty = if map { ovsdb::datum::Datum::map([]) } else { ovsdb::datum::Datum::Empty };
             change.update(&table, vec![Condition::uuid(uuid)], ovsdb::transaction::Row::new().set(column, empty));
         }
-        self.nb.tamper(&change);
+        self.nb.change_externally(&change);
     }
 }

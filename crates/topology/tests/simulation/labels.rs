@@ -1,14 +1,14 @@
-//! Policies come, change and go in a story, and labels flip under them.
+//! Random changes of NetworkPolicies and labels.
 
+use objects::ObjectKind;
 use serde_json::json;
-use topology::store::ObjectKind;
 
-use crate::story::{NAMESPACES, Story};
+use crate::scenario::{NAMESPACES, Scenario};
 use crate::support::api::Key;
 use crate::support::policies;
 
-impl Story {
-    /// A policy or a label changes.
+impl Scenario {
+    /// Changes a policy or a label.
     pub(crate) fn change_policies(&mut self, pods: &[Key]) {
         let namespace = (*self.rng.pick(&NAMESPACES).unwrap()).to_owned();
         let of_namespace: Key = (ObjectKind::Namespace, String::new(), namespace.clone());
@@ -31,7 +31,7 @@ impl Story {
                 }
             }
             5 => {
-                // What cannot be: the pods stay as they were, or are closed.
+                // Invalid: the last valid version stays, or the pods are isolated.
                 let keys = self.api.keys(ObjectKind::Policy);
                 if let Some(key) = self.rng.pick(&keys).cloned().filter(|_| self.rng.percent(30)) {
                     let spec = json!({"podSelector": {}, "ingress": [{"ports": [{"port": 70000}]}]});
@@ -39,7 +39,7 @@ impl Story {
                 }
             }
             _ => {
-                // There is no policy without a namespace.
+                // A policy needs a namespace.
                 if !self.api.objects.contains_key(&of_namespace) {
                     return;
                 }

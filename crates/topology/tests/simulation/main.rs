@@ -1,7 +1,6 @@
-//! Controllers, the API and the database, simulated from a seed: what happens and what goes wrong follows from it, and a
-//! seed that fails fails again.
+//! Controllers, the API and the database, simulated with random changes and faults; a seed replays a run exactly.
 //!
-//! `SIMULATION_SEED=n` plays one seed alone, with `SIMULATION_TRACE=1` told step by step; `SIMULATION_SEEDS=n` plays so many.
+//! `SIMULATION_SEED=n` runs one seed, with `SIMULATION_TRACE=1` it prints every step; `SIMULATION_SEEDS=n` runs this many.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 #[path = "../support/mod.rs"]
@@ -10,6 +9,6 @@ mod support;
 mod admin;
 mod drift;
 mod labels;
+mod oracle;
+mod scenario;
 mod seeds;
-mod story;
-mod verdict;

@@ -1,17 +1,17 @@
-//! AdminNetworkPolicies for stories: a few shapes, of few priorities, so that they get in each other's way.
+//! AdminNetworkPolicies in a few shapes and priorities, so that they conflict.
 
+use objects::ObjectKind;
 use serde_json::{Value, json};
-use topology::store::ObjectKind;
 
 use super::api::{Api, Key};
 
-/// One of a few policies; the baseline knows neither priorities nor `Pass`.
+/// One of a few specs; the baseline has neither priorities nor `Pass`.
 pub(crate) fn spec(shape: usize, baseline: bool) -> Value {
     let blue = || json!({"namespaces": {"matchLabels": {"team": "a"}}});
     let everyone = || json!({"namespaces": {}});
     let pods = |label: &str| json!({"pods": {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app": label}}}});
     let pass = if baseline { "Allow" } else { "Pass" };
-    // More levels than a priority has to itself.
+    // More levels than one priority has.
     let long: Vec<Value> = (0..40_u16)
         .map(|place| {
             let action = if place % 2 == 0 { "Deny" } else { pass };
@@ -36,7 +36,7 @@ pub(crate) fn spec(shape: usize, baseline: bool) -> Value {
     spec
 }
 
-/// A policy of this number; the first is the baseline.
+/// Number 0 is the baseline.
 pub(crate) fn key(number: usize) -> Key {
     match number {
         0 => (ObjectKind::BaselinePolicy, String::new(), "default".into()),
@@ -44,7 +44,7 @@ pub(crate) fn key(number: usize) -> Key {
     }
 }
 
-/// A policy comes, or says something else.
+/// Creates or changes a policy.
 pub(crate) fn put(api: &mut Api, number: usize, spec: Value) {
     let key = key(number);
     if !api.create(key.0, "", &key.2, json!({"metadata": {}, "spec": spec})) {

@@ -1,13 +1,11 @@
-//! The API as a controller sees it: objects, a history of events, patches that know whom they are meant for.
+//! A simulated API server: objects, a history of events, and patches with a UID precondition.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use objects::{Condition, ObjectKey, ObjectKind, POD_NETWORKS, READY, record_network};
 use serde_json::{Value, json};
 use topology::engine::Observed;
-use topology::identity::ObjectKey;
-use topology::objects::{Condition, POD_NETWORKS, READY, record_network};
-use topology::store::ObjectKind;
 
 /// Kind, namespace, name.
 pub(crate) type Key = (ObjectKind, String, String);
@@ -15,7 +13,7 @@ pub(crate) type Key = (ObjectKind, String, String);
 #[derive(Clone)]
 pub(crate) struct Event {
     pub(crate) key: Key,
-    /// The object as it became; as it was last, if it is gone.
+    /// The new object; the last one for a deletion.
     pub(crate) object: Arc<Value>,
     pub(crate) gone: bool,
 }
@@ -78,7 +76,7 @@ impl Api {
         }
     }
 
-    /// Writes annotations onto the object of this identity; false if there is none.
+    /// Writes annotations onto the object with this UID; false if there is none.
     pub(crate) fn annotate(&mut self, key: &Key, uid: &str, annotations: &[(&'static str, String)]) -> bool {
         if self.objects.get(key).is_none_or(|object| object["metadata"]["uid"] != uid) {
             return false;
@@ -94,8 +92,8 @@ impl Api {
         true
     }
 
-    /// Writes a policy's condition onto the object of this identity; false if there is none.
-    pub(crate) fn say(&mut self, key: &Key, uid: &str, said: &Condition) -> bool {
+    /// Writes a policy's condition onto the object with this UID; false if there is none.
+    pub(crate) fn write_condition(&mut self, key: &Key, uid: &str, said: &Condition) -> bool {
         if self.objects.get(key).is_none_or(|object| object["metadata"]["uid"] != uid) {
             return false;
         }
@@ -107,8 +105,8 @@ impl Api {
         true
     }
 
-    /// Writes a node's `NetworkUnavailable` onto the object of this identity; false if there is none.
-    pub(crate) fn say_network(&mut self, key: &Key, uid: &str, available: bool) -> bool {
+    /// Writes a node's `NetworkUnavailable` onto the object with this UID; false if there is none.
+    pub(crate) fn write_network_unavailable(&mut self, key: &Key, uid: &str, available: bool) -> bool {
         if self.objects.get(key).is_none_or(|object| object["metadata"]["uid"] != uid) {
             return false;
         }
@@ -128,7 +126,7 @@ impl Api {
     }
 }
 
-/// What a controller observes of an event.
+/// The event as a controller observes it.
 pub(crate) fn observed(event: &Event) -> Observed {
     let text = event.object.to_string();
     let uid = || Some(event.object["metadata"]["uid"].as_str().unwrap().into());
@@ -140,7 +138,7 @@ pub(crate) fn observed(event: &Event) -> Observed {
     Observed::reader(kind)(&text).unwrap()
 }
 
-/// How far one controller has seen the history of each kind.
+/// A controller's position in the history, by kind.
 #[derive(Clone, Default)]
 pub(crate) struct Watches {
     cursors: BTreeMap<ObjectKind, usize>,
@@ -149,7 +147,7 @@ pub(crate) struct Watches {
 pub(crate) const KINDS: [ObjectKind; 8] = ObjectKind::ALL;
 
 impl Watches {
-    /// A list of everything of a kind, as it is now.
+    /// Lists a kind.
     pub(crate) fn list(&mut self, api: &Api, kind: ObjectKind) -> Vec<Observed> {
         self.cursors.insert(kind, api.history.len());
         let mut all = vec![Observed::Relisting(kind)];
@@ -160,7 +158,7 @@ impl Watches {
         all
     }
 
-    /// The next events of a kind, at most so many.
+    /// The next events of a kind, at most `most`.
     pub(crate) fn next(&mut self, api: &Api, kind: ObjectKind, most: usize) -> Vec<Observed> {
         let cursor = self.cursors.entry(kind).or_default();
         let mut events = Vec::new();

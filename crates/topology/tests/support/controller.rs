@@ -1,13 +1,12 @@
-//! One controller instance: the engine with all that carries it, at the mercy of chance.
+//! A simulated controller: the engine with watches, replica, commits and API writes, all subject to faults.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use objects::{Condition, Name, NamespaceFacts, ObjectKind};
 use ovsdb::transaction::Transaction;
 use topology::engine::{Next, PatchOutcome};
-use topology::identity::{Name, Owner};
-use topology::objects::{Condition, NamespaceFacts};
-use topology::store::ObjectKind;
+use topology::identity::Owner;
 use topology::{ClusterSettings, Effect, Engine};
 
 use crate::support::api::{Api, KINDS, Key, Watches};
@@ -15,12 +14,12 @@ use crate::support::database::{Follower, Nb, cell};
 use crate::support::faults::{Fault, Faults};
 use crate::support::rng::Rng;
 
-/// More turns than any engine here has work for: one that is not idle then never will be.
-pub(crate) const TURNS: usize = 10_000;
+/// More steps than any engine here needs: if not idle then, it never will be.
+pub(crate) const MAX_STEPS: usize = 10_000;
 
-/// What a patch says.
+/// The contents of a patch.
 #[derive(Debug)]
-enum Words {
+enum Payload {
     Annotations(Vec<(&'static str, String)>),
     Condition(Condition),
     /// A node's `NetworkUnavailable`.
@@ -30,19 +29,19 @@ enum Words {
 }
 
 pub(crate) struct Patch {
-    /// Whose annotations or condition it writes; none for a node's network.
+    /// The owner of the annotations or condition; none for a node's network.
     owner: Option<Owner>,
     key: Key,
     uid: String,
-    words: Words,
-    /// Which incarnation of which controller sent it.
+    payload: Payload,
+    /// The incarnation that sent it.
     sender: u64,
 }
 
 #[derive(PartialEq, Eq)]
 enum Role {
     Standby,
-    /// It has taken over and waits for its replica to show it.
+    /// Waits until its replica shows the takeover.
     TakingOver,
     Leading,
 }
@@ -55,16 +54,16 @@ pub(crate) struct Controller {
     incarnation: u64,
     number: u64,
     last: Option<String>,
-    /// A commit whose answer was lost.
-    doubt: Option<String>,
-    /// A commit that the replica has not shown yet.
+    /// A commit whose reply was lost.
+    in_doubt: Option<String>,
+    /// A commit that the replica does not show yet.
     awaited: Option<String>,
-    /// Patches of earlier incarnations and this one that are under way.
+    /// Patches in flight, of this and earlier incarnations.
     patches: Vec<Patch>,
-    /// Namespaces that the API is asked about.
-    questions: Vec<(Name, u64)>,
+    /// Namespace checks in flight.
+    namespace_checks: Vec<(Name, u64)>,
     pub(crate) warnings: usize,
-    /// Chassis that it wants removed now, and those that it ever wanted removed.
+    /// Chassis to remove now; `unwanted` has all that were ever to be removed.
     forget: Vec<String>,
     pub(crate) unwanted: BTreeSet<String>,
 }
@@ -72,7 +71,7 @@ pub(crate) struct Controller {
 impl Controller {
     pub(crate) fn new(settings: &ClusterSettings, nb: &Nb, incarnation: u64) -> Self {
         Self {
-            // Now and then batches of few objects: what belongs together need not be committed together.
+            // Some incarnations use small batches, so that related objects are committed separately.
             engine: Engine::new(settings.clone()).with_batch([200, 1, 3, 200][incarnation as usize % 4]),
             watches: Watches::default(),
             follower: Follower::new(nb),
@@ -80,10 +79,10 @@ impl Controller {
             incarnation,
             number: 0,
             last: None,
-            doubt: None,
+            in_doubt: None,
             awaited: None,
             patches: Vec::new(),
-            questions: Vec::new(),
+            namespace_checks: Vec::new(),
             warnings: 0,
             forget: Vec::new(),
             unwanted: BTreeSet::new(),
@@ -94,8 +93,8 @@ impl Controller {
         self.role != Role::Standby
     }
 
-    /// Whether it leads, and nobody has taken over since.
-    pub(crate) fn rules(&self, nb: &Nb) -> bool {
+    /// Whether it leads, and no other controller has taken over since.
+    pub(crate) fn is_current_leader(&self, nb: &Nb) -> bool {
         let writer = format!("{}:", self.incarnation);
         self.leads() && nb.sequence().is_some_and(|sequence| sequence.starts_with(&writer))
     }
@@ -106,12 +105,12 @@ impl Controller {
         }
     }
 
-    /// Sees some of what happened.
+    /// Observes at most `most` events of each kind.
     pub(crate) fn watch(&mut self, api: &Api, most: usize, now: Duration, rng: &mut Rng, faults: &mut Faults) {
         self.watch_kinds(api, &KINDS, most, now, rng, faults);
     }
 
-    /// Sees some of what happened to objects of some kinds.
+    /// Observes at most `most` events of each of these kinds.
     pub(crate) fn watch_kinds(
         &mut self,
         api: &Api,
@@ -123,7 +122,7 @@ impl Controller {
     ) {
         for kind in kinds.iter().copied() {
             for observed in self.watches.next(api, kind, most) {
-                if faults.strike(Fault::DuplicateEvent, rng) {
+                if faults.inject(Fault::DuplicateEvent, rng) {
                     self.engine.observe(observed.clone(), now);
                 }
                 self.engine.observe(observed, now);
@@ -133,7 +132,7 @@ impl Controller {
 
     pub(crate) fn follow(&mut self, nb: &Nb, most: usize, now: Duration) {
         let (owners, rows) = self.follower.follow(nb, most);
-        self.engine.disturbed(owners, rows, now);
+        self.engine.drifted(owners, rows, now);
     }
 
     fn next_value(&mut self) -> String {
@@ -141,7 +140,7 @@ impl Controller {
         format!("{}:{}", self.incarnation, self.number)
     }
 
-    /// Takes over, whoever led before.
+    /// Takes over from any former leader.
     pub(crate) fn take_over(&mut self, nb: &mut Nb) {
         if KINDS.iter().any(|_| !self.engine.is_complete()) {
             return;
@@ -152,23 +151,23 @@ impl Controller {
         let (guarded, _) = cell().guarded(&Transaction::new(), self.last.as_deref(), &next);
         nb.apply(&guarded).unwrap();
         self.last = Some(next);
-        self.doubt = None;
+        self.in_doubt = None;
         self.awaited = None;
         self.role = Role::TakingOver;
     }
 
-    fn deposed(&mut self) {
+    fn fenced(&mut self) {
         self.engine.demote();
         self.role = Role::Standby;
-        self.doubt = None;
+        self.in_doubt = None;
         self.awaited = None;
     }
 
-    /// Does one thing, if there is one to do; says whether there was.
+    /// One step; returns whether there was something to do.
     pub(crate) fn step(
         &mut self,
         nb: &mut Nb,
-        ghosts: &mut Vec<Transaction>,
+        late_copies: &mut Vec<Transaction>,
         now: Duration,
         rng: &mut Rng,
         faults: &mut Faults,
@@ -186,8 +185,8 @@ impl Controller {
             }
             Role::Leading => {}
         }
-        if let Some(doubtful) = self.doubt.clone() {
-            self.settle(nb, &doubtful);
+        if let Some(in_doubt) = self.in_doubt.clone() {
+            self.resolve(nb, &in_doubt);
             return true;
         }
         if self.awaited.is_some() {
@@ -200,7 +199,7 @@ impl Controller {
             return false;
         }
         for name in std::mem::take(&mut self.forget) {
-            let removed = !faults.strike(Fault::ChassisRemovalFails, rng);
+            let removed = !faults.inject(Fault::ChassisRemovalFails, rng);
             if removed {
                 nb.chassis.remove(&name);
             }
@@ -213,7 +212,7 @@ impl Controller {
             Next::Idle => false,
             Next::Again => true,
             Next::Commit(transaction) => {
-                self.commit(&transaction, nb, ghosts, now, rng, faults);
+                self.commit(&transaction, nb, late_copies, now, rng, faults);
                 self.collect();
                 true
             }
@@ -224,7 +223,7 @@ impl Controller {
         &mut self,
         transaction: &Transaction,
         nb: &mut Nb,
-        ghosts: &mut Vec<Transaction>,
+        late_copies: &mut Vec<Transaction>,
         now: Duration,
         rng: &mut Rng,
         faults: &mut Faults,
@@ -238,25 +237,25 @@ impl Controller {
         }
         let next = self.next_value();
         let (guarded, guard) = cell().guarded(transaction, self.last.as_deref(), &next);
-        let asleep = self.engine.store().nodes().filter(|node| !node.ready);
-        nb.believed_asleep = asleep.filter_map(|node| node.chassis.as_deref().map(String::from)).collect();
-        if faults.strike(Fault::RequestLost, rng) {
-            // It never arrives, or arrives when nobody thinks of it any more.
-            self.doubt = Some(next);
-            ghosts.push(guarded);
+        let not_ready = self.engine.store().nodes().filter(|node| !node.ready);
+        nb.believed_not_ready = not_ready.filter_map(|node| node.chassis.as_deref().map(String::from)).collect();
+        if faults.inject(Fault::RequestLost, rng) {
+            // It never arrives, or arrives late.
+            self.in_doubt = Some(next);
+            late_copies.push(guarded);
             return;
         }
         match nb.apply(&guarded) {
-            Err((place, ..)) if place == Some(guard) => self.deposed(),
+            Err((place, ..)) if place == Some(guard) => self.fenced(),
             Err((_, owner, why)) => self.engine.refused(owner.as_deref(), &why, now),
             Ok(()) => {
                 nb.check_isolation(&self.engine);
                 nb.check_order();
-                if faults.strike(Fault::DuplicateCommit, rng) {
+                if faults.inject(Fault::DuplicateCommit, rng) {
                     assert!(nb.apply(&guarded).is_err(), "a copy took effect");
                 }
-                if faults.strike(Fault::AnswerLost, rng) {
-                    self.doubt = Some(next);
+                if faults.inject(Fault::ReplyLost, rng) {
+                    self.in_doubt = Some(next);
                 } else {
                     self.awaited = Some(next.clone());
                     self.last = Some(next);
@@ -265,24 +264,24 @@ impl Controller {
         }
     }
 
-    /// One look settles a doubt; what did not happen is fenced off.
-    fn settle(&mut self, nb: &mut Nb, doubtful: &str) {
+    /// Resolves an in-doubt commit by reading the sequence; one that did not happen is fenced.
+    fn resolve(&mut self, nb: &mut Nb, in_doubt: &str) {
         let found = nb.sequence();
-        if found.as_deref() == Some(doubtful) {
+        if found.as_deref() == Some(in_doubt) {
             self.last = found;
             self.awaited = self.last.clone();
-            self.doubt = None;
+            self.in_doubt = None;
         } else if found == self.last {
             let fence = self.next_value();
             let (guarded, _) = cell().guarded(&Transaction::new(), self.last.as_deref(), &fence);
             nb.apply(&guarded).unwrap();
             self.last = Some(fence.clone());
-            self.doubt = None;
+            self.in_doubt = None;
             self.engine.abandoned();
             // Nothing is planned before the replica shows the fence.
             self.awaited = Some(fence);
         } else {
-            self.deposed();
+            self.fenced();
         }
     }
 
@@ -294,14 +293,14 @@ impl Controller {
                     let namespace = object.namespace.as_deref().unwrap_or_default().to_owned();
                     let key = (kind, namespace, object.name.to_string());
                     let (uid, sender) = (object.uid.to_string(), self.incarnation);
-                    let (owner, words) = (Some(owner), Words::Annotations(annotations));
-                    self.patches.push(Patch { owner, key, uid, words, sender });
+                    let (owner, payload) = (Some(owner), Payload::Annotations(annotations));
+                    self.patches.push(Patch { owner, key, uid, payload, sender });
                 }
                 Effect::Condition { owner, object, condition } => {
-                    let kind = ObjectKind::of_name(object.kind).unwrap();
+                    let kind = ObjectKind::from_name(object.kind).unwrap();
                     let key = (kind, String::new(), object.name.to_string());
-                    let (uid, words) = (object.uid.to_string(), Words::Condition(condition));
-                    self.patches.push(Patch { owner: Some(owner), key, uid, words, sender: self.incarnation });
+                    let (uid, payload) = (object.uid.to_string(), Payload::Condition(condition));
+                    self.patches.push(Patch { owner: Some(owner), key, uid, payload, sender: self.incarnation });
                 }
                 Effect::Warn { message, .. } => {
                     assert!(!message.is_empty());
@@ -309,60 +308,60 @@ impl Controller {
                 }
                 Effect::NodeNetwork { object, available, .. } => {
                     let key = (ObjectKind::Node, String::new(), object.name.to_string());
-                    let (uid, words) = (object.uid.to_string(), Words::Network { available });
-                    self.patches.push(Patch { owner: None, key, uid, words, sender: self.incarnation });
+                    let (uid, payload) = (object.uid.to_string(), Payload::Network { available });
+                    self.patches.push(Patch { owner: None, key, uid, payload, sender: self.incarnation });
                 }
-                Effect::ForgetChassis { name } => {
+                Effect::RemoveChassis { name } => {
                     self.unwanted.insert(name.to_string());
                     self.forget.push(name.into());
                 }
-                Effect::LookAtNamespace { name, question } => self.questions.push((name, question)),
+                Effect::CheckNamespace { name, check } => self.namespace_checks.push((name, check)),
                 _ => {}
             }
         }
     }
 
-    /// What a former one of the same process sent is still under way.
+    /// Patches of the former incarnation are still in flight.
     pub(crate) fn inherit(&mut self, former: Self) {
         self.patches.extend(former.patches);
     }
 
-    /// Whether the API owes it no answer.
-    pub(crate) fn is_answered(&self) -> bool {
-        self.patches.is_empty() && self.questions.is_empty()
+    /// Whether no API call is in flight.
+    pub(crate) fn has_no_calls(&self) -> bool {
+        self.patches.is_empty() && self.namespace_checks.is_empty()
     }
 
-    /// Looks at one of the namespaces that it wants to know of, or sends one of the patches that are under way.
+    /// Completes one namespace check, or one patch in flight.
     pub(crate) fn patch(&mut self, api: &mut Api, now: Duration, rng: &mut Rng, faults: &mut Faults) -> bool {
-        if !self.questions.is_empty() && !faults.strike(Fault::SlowApi, rng) {
-            let (name, question) = self.questions.remove(0);
+        if !self.namespace_checks.is_empty() && !faults.inject(Fault::SlowApi, rng) {
+            let (name, check) = self.namespace_checks.remove(0);
             let found = api.objects.get(&(ObjectKind::Namespace, String::new(), name.to_string()));
             let found = found.map(|object| NamespaceFacts::parse(&object.to_string()).unwrap());
-            self.engine.namespace_looked_at(&name, question, found.as_ref(), now);
+            self.engine.namespace_checked(&name, check, found.as_ref(), now);
             return true;
         }
         if self.patches.is_empty() {
-            return !self.questions.is_empty();
+            return !self.namespace_checks.is_empty();
         }
-        if faults.strike(Fault::SlowApi, rng) {
+        if faults.inject(Fault::SlowApi, rng) {
             return true;
         }
         let patch = self.patches.remove(rng.below(self.patches.len()));
-        let network = matches!(patch.words, Words::Network { .. });
-        let outcome = if faults.strike(Fault::ApiFails, rng) || network && faults.strike(Fault::NodeConditionFails, rng)
+        let network = matches!(patch.payload, Payload::Network { .. });
+        let outcome = if faults.inject(Fault::ApiFails, rng) || network && faults.inject(Fault::NodeConditionFails, rng)
         {
             PatchOutcome::Failed
-        } else if match &patch.words {
-            Words::Annotations(annotations) => api.annotate(&patch.key, &patch.uid, annotations),
-            Words::Condition(condition) => api.say(&patch.key, &patch.uid, condition),
-            Words::Network { available } => api.say_network(&patch.key, &patch.uid, *available),
+        } else if match &patch.payload {
+            Payload::Annotations(annotations) => api.annotate(&patch.key, &patch.uid, annotations),
+            Payload::Condition(condition) => api.write_condition(&patch.key, &patch.uid, condition),
+            Payload::Network { available } => api.write_network_unavailable(&patch.key, &patch.uid, *available),
         } {
-            if faults.strike(Fault::ApiAnswerLost, rng) { PatchOutcome::Failed } else { PatchOutcome::Done }
+            if faults.inject(Fault::ApiReplyLost, rng) { PatchOutcome::Failed } else { PatchOutcome::Done }
         } else {
             PatchOutcome::ObjectGone
         };
         if std::env::var("SIMULATION_TRACE").is_ok() {
-            eprintln!("-- patch {:?} {} {:?}: {outcome:?}", patch.key, patch.uid, patch.words);
+            eprintln!("-- patch {:?} {} {:?}: {outcome:?}", patch.key, patch.uid, patch.payload);
         }
         if patch.sender == self.incarnation {
             match &patch.owner {

@@ -1,5 +1,5 @@
-//! The northbound database, northd and the chassis: commits with a fence, a log that replicas follow at their own pace,
-//! and the rules that every committed state must keep.
+//! A simulated northbound database with northd and chassis: fenced commits, a log that replicas follow at their own pace,
+//! and invariants of every committed state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,27 +24,27 @@ pub(crate) fn cell() -> SequenceCell {
 pub(crate) struct Nb {
     pub(crate) database: Database,
     pub(crate) log: Vec<Vec<RowChange>>,
-    /// Which of these were nobody's of ours.
+    /// Indices of commits by another client.
     by_hand: BTreeSet<usize>,
-    /// Whether somebody has taken away what rules name: then nobody can keep it right.
+    /// Another client changed rows: some invariants cannot hold any more.
     pub(crate) damaged: bool,
-    /// Which commit removed the port that had an address last, and whose it was.
+    /// By address: the commit that removed its last port, and the port's owner.
     removed: BTreeMap<String, (usize, String)>,
     holders: BTreeMap<String, String>,
     pub(crate) chassis: BTreeMap<String, Chassis>,
-    /// The number that northd has copied last.
+    /// The `nb_cfg` that northd has copied.
     pub(crate) southbound: i64,
-    /// Chassis that count: those of nodes that are there and work.
+    /// Chassis of existing, ready nodes.
     pub(crate) working: BTreeSet<String>,
-    /// Those that the one who commits believes asleep: it has not seen yet that they work again, and each of them had
-    /// the newest state when it began.
-    pub(crate) believed_asleep: BTreeSet<String>,
+    /// Chassis that the committing controller still considers not ready; each of them had the newest state when it
+    /// became ready.
+    pub(crate) believed_not_ready: BTreeSet<String>,
 }
 
 #[derive(Clone, Default)]
 pub(crate) struct Chassis {
     pub(crate) nb_cfg: i64,
-    /// The commit up to which its flows are.
+    /// The commit that its flows reflect.
     pub(crate) seen: usize,
     pub(crate) stuck: bool,
 }
@@ -61,11 +61,11 @@ impl Nb {
             chassis: BTreeMap::new(),
             southbound: 0,
             working: BTreeSet::new(),
-            believed_asleep: BTreeSet::new(),
+            believed_not_ready: BTreeSet::new(),
         };
         let mut begin = Transaction::new();
         begin.insert_with_uuid("NB_Global", GLOBAL, Row::new());
-        // Somebody else's network, which nobody may touch.
+        // Rows of another client, which must not change.
         let port = Uuid::from_bytes([9; 16]);
         begin.insert_with_uuid("Logical_Switch_Port", port, Row::new().text("name", "foreign-port"));
         let switch = Row::new().text("name", "foreign").set("ports", ovsdb::datum::Atom::Uuid(port));
@@ -74,12 +74,12 @@ impl Nb {
         nb
     }
 
-    /// Carries a transaction out and keeps the log; the refused operation's place and words otherwise.
+    /// Commits a transaction and logs it; an error has the operation's index, its owner and the message.
     pub(crate) fn apply(&mut self, transaction: &Transaction) -> Result<(), (Option<usize>, Option<String>, String)> {
         let (answer, changes) = self.database.transact_with_changes(&BTreeSet::new(), transaction.operations());
-        transaction
-            .read_answer(answer)
-            .map_err(|refusal| (refusal.place, refusal.owner.as_ref().map(ToString::to_string), refusal.to_string()))?;
+        transaction.read_reply(answer).map_err(|refusal| {
+            (refusal.position, refusal.owner.as_ref().map(ToString::to_string), refusal.to_string())
+        })?;
         if !changes.is_empty() {
             self.check(&changes);
             self.log.push(changes);
@@ -87,8 +87,8 @@ impl Nb {
         Ok(())
     }
 
-    /// Somebody changes rows by hand.
-    pub(crate) fn tamper(&mut self, transaction: &Transaction) {
+    /// A transaction of another client.
+    pub(crate) fn change_externally(&mut self, transaction: &Transaction) {
         let commit = self.log.len();
         if std::env::var("SIMULATION_TRACE").is_ok() {
             eprintln!("-- by hand (log {commit}): {}", serde_json::to_string(transaction.operations()).unwrap());
@@ -97,12 +97,12 @@ impl Nb {
         self.apply(transaction).unwrap();
         if self.log.len() > commit {
             self.by_hand.insert(commit);
-            // What somebody takes away behind everybody's back, nobody can let rest.
+            // The controller cannot quarantine addresses of rows that another client removed.
             self.removed.retain(|_, (removed, _)| *removed != commit);
         }
     }
 
-    /// Nobody can know any more which addresses were removed, and when.
+    /// After the database was lost, removed addresses are unknown.
     pub(crate) fn forget_removals(&mut self) {
         self.removed.clear();
     }
@@ -122,10 +122,9 @@ impl Nb {
         }
     }
 
-    /// The rules that every committed state keeps.
+    /// Invariants of every committed state.
     fn check(&mut self, changes: &[RowChange]) {
         let commit = self.log.len();
-        // Nothing is committed for nothing: more than the sequence value changes, but when somebody takes over.
         let mut inserted: Vec<(String, String)> = Vec::new();
         for change in changes.iter().filter(|change| change.table == "Logical_Switch_Port") {
             let holder = |values: &ovsdb::operation::RowValues| -> Option<(Vec<String>, String)> {
@@ -153,13 +152,13 @@ impl Nb {
         }
         for (address, uid) in inserted {
             if let Some(other) = self.holders.insert(address.clone(), uid.clone()) {
-                assert_eq!(other, uid, "{address} is given twice");
+                assert_eq!(other, uid, "{address} is allocated twice");
             }
             let Some((removed, former)) = self.removed.get(&address) else { continue };
             if *former == uid {
                 continue;
             }
-            let counts = |name: &String| self.working.contains(name) && !self.believed_asleep.contains(name);
+            let counts = |name: &String| self.working.contains(name) && !self.believed_not_ready.contains(name);
             for (name, chassis) in self.chassis.iter().filter(|(name, _)| counts(name)) {
                 assert!(
                     chassis.seen > *removed,
@@ -172,20 +171,17 @@ impl Nb {
         if !self.damaged {
             self.check_names(changes);
         }
-        // The server keeps strong references right; weak ones it only clears.
+        // The server only clears weak references.
         for change in changes.iter().filter(|change| change.table == "Port_Group") {
             let ports = change.after.as_ref().and_then(|values| values.get("ports"));
             for port in ports.iter().flat_map(|ports| ports.atoms()) {
                 let ovsdb::datum::Atom::Uuid(uuid) = port else { panic!("{port}") };
-                assert!(
-                    self.database.row("Logical_Switch_Port", uuid).is_some(),
-                    "a port group has a port that is gone"
-                );
+                assert!(self.database.row("Logical_Switch_Port", uuid).is_some(), "a port group has a deleted port");
             }
         }
     }
 
-    /// No rule names a group or a set that is not there: neither one that came now, nor one whose group or set went now.
+    /// No ACL names a missing group or set.
     fn check_names(&self, changes: &[RowChange]) {
         let text = |values: &ovsdb::operation::RowValues, column: &str| values.get(column).map(ToString::to_string);
         let concerns = |change: &&RowChange| match change.table.as_str() {
@@ -202,12 +198,12 @@ impl Nb {
         for (_, uuid, values) in rows().filter(|(table, ..)| *table == "ACL") {
             let matching = text(&values, "match").unwrap_or_default();
             for name in topology::selector::named_in(&matching) {
-                assert!(there.contains(name), "rule {uuid} names {name}, which is not there: {matching}");
+                assert!(there.contains(name), "ACL {uuid} names {name}, which does not exist: {matching}");
             }
         }
     }
 
-    /// A pod's port comes with its isolation: it is in every group that a policy puts it in.
+    /// A new pod port is in every group of its policies in the same commit.
     pub(crate) fn check_isolation(&self, engine: &topology::Engine) {
         if self.damaged {
             return;
@@ -227,12 +223,12 @@ impl Nb {
                 let group = groups.find(|(_, _, values)| values.get("name") == Some(&name));
                 let ports = group.and_then(|(_, _, values)| values.get("ports").cloned());
                 let closed = ports.is_some_and(|ports| ports.contains(&ovsdb::datum::Atom::Uuid(change.uuid)));
-                assert!(closed, "the port of {key} is there and not among the {words}");
+                assert!(closed, "the port of {key} is not in the group {words}");
             }
         }
     }
 
-    /// Which AdminNetworkPolicy is asked first is never wrong: each has its levels to itself, in the order of priorities.
+    /// AdminNetworkPolicies have disjoint levels, ordered by priority.
     pub(crate) fn check_order(&self) {
         if self.damaged {
             return;
@@ -249,7 +245,7 @@ impl Nb {
             blocks.entry(mark("k8s.ovn.org/name").unwrap()).or_default().insert(block);
         }
         let all: BTreeSet<(i64, i64, i64)> = blocks.values().flatten().copied().collect();
-        assert_eq!(all.len(), blocks.len(), "a policy is at two places, or two at one: {blocks:?}");
+        assert_eq!(all.len(), blocks.len(), "a policy has two blocks, or two share one: {blocks:?}");
         let mut below = i64::MAX;
         for (priority, top, bottom) in &all {
             assert!(-top < below, "a policy of priority {priority} is too high: {blocks:?}");
@@ -257,7 +253,7 @@ impl Nb {
         }
     }
 
-    /// One chassis takes over what is in the database now.
+    /// A chassis installs the current state, unless it is stuck.
     pub(crate) fn catch_up(&mut self, name: &str) {
         let (number, seen) = (self.nb_cfg(), self.log.len());
         self.southbound = number;
@@ -271,7 +267,7 @@ impl Nb {
         self.chassis.iter().map(|(name, chassis)| (name.as_str().into(), chassis.nb_cfg)).collect()
     }
 
-    /// All rows but the settings, to compare networks.
+    /// All rows but NB_Global.
     pub(crate) fn rows(&self) -> BTreeMap<(String, Uuid), ovsdb::operation::RowValues> {
         let rows = self.database.tables().filter(|(table, ..)| *table != "NB_Global");
         rows.map(|(table, uuid, values)| ((table.to_owned(), uuid), values)).collect()
@@ -294,21 +290,21 @@ impl Follower {
         Self { replica: Replica::of(nb.database.schema(), &TABLES), cursor: 0 }
     }
 
-    /// Follows the log; returns which rows somebody changed by hand, and whose they are.
+    /// Follows the log; returns the owners and rows that another client changed.
     pub(crate) fn follow(&mut self, nb: &Nb, most: usize) -> (BTreeSet<Owner>, BTreeSet<RowId>) {
         let until = self.cursor.saturating_add(most).min(nb.log.len());
-        let (mut disturbed, mut rows) = (BTreeSet::new(), BTreeSet::new());
+        let (mut drifted, mut rows) = (BTreeSet::new(), BTreeSet::new());
         for (changes, commit) in nb.log[self.cursor..until].iter().zip(self.cursor..) {
             self.replica.feed(changes);
             if nb.by_hand.contains(&commit) {
                 let values = changes.iter().flat_map(|change| [&change.before, &change.after]).flatten();
-                disturbed.extend(values.filter_map(owner));
+                drifted.extend(values.filter_map(owner));
                 let named = |change: &RowChange| Some(RowId { table: table_name(&change.table)?, uuid: change.uuid });
                 rows.extend(changes.iter().filter_map(named));
             }
         }
         self.cursor = until;
-        (disturbed, rows)
+        (drifted, rows)
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {

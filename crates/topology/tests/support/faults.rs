@@ -1,4 +1,4 @@
-//! What goes wrong, counted.
+//! Faults and how often they occurred.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use crate::support::rng::Rng;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
-    AnswerLost,
+    ReplyLost,
     RequestLost,
     DuplicateCommit,
     LateCopy,
     StaleReplica,
     ApiFails,
-    ApiAnswerLost,
+    ApiReplyLost,
     SlowApi,
     DuplicateEvent,
     WatchExpired,
@@ -27,13 +27,13 @@ pub(crate) enum Fault {
 
 impl Fault {
     pub(crate) const ALL: [Self; 17] = [
-        Self::AnswerLost,
+        Self::ReplyLost,
         Self::RequestLost,
         Self::DuplicateCommit,
         Self::LateCopy,
         Self::StaleReplica,
         Self::ApiFails,
-        Self::ApiAnswerLost,
+        Self::ApiReplyLost,
         Self::SlowApi,
         Self::DuplicateEvent,
         Self::WatchExpired,
@@ -46,12 +46,12 @@ impl Fault {
         Self::ChassisRemovalFails,
     ];
 
-    /// How often it strikes where it can, in percent.
+    /// Probability in percent where it can occur.
     fn chance(self) -> usize {
         match self {
-            Self::AnswerLost | Self::RequestLost => 6,
+            Self::ReplyLost | Self::RequestLost => 6,
             Self::DuplicateCommit => 5,
-            Self::ApiFails | Self::ApiAnswerLost => 8,
+            Self::ApiFails | Self::ApiReplyLost => 8,
             Self::SlowApi => 20,
             Self::NodeConditionFails | Self::ChassisRemovalFails => 40,
             Self::DuplicateEvent => 4,
@@ -63,18 +63,18 @@ impl Fault {
 #[derive(Default)]
 pub(crate) struct Faults {
     pub(crate) count: BTreeMap<Fault, usize>,
-    /// At the end nothing goes wrong any more.
-    pub(crate) over: bool,
-    /// What goes wrong every time, even then.
+    /// No faults any more.
+    pub(crate) ended: bool,
+    /// A fault that always occurs, even then.
     pub(crate) always: Option<Fault>,
 }
 
 impl Faults {
-    pub(crate) fn strike(&mut self, fault: Fault, rng: &mut Rng) -> bool {
-        let strikes = self.always == Some(fault) || !self.over && rng.percent(fault.chance());
-        if strikes {
+    pub(crate) fn inject(&mut self, fault: Fault, rng: &mut Rng) -> bool {
+        let injected = self.always == Some(fault) || !self.ended && rng.percent(fault.chance());
+        if injected {
             *self.count.entry(fault).or_default() += 1;
         }
-        strikes
+        injected
     }
 }

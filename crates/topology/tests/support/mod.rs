@@ -1,5 +1,4 @@
-//! What the tests of the core are made of: the API, a controller and the database as they are in the simulation. Each
-//! test uses a part of it.
+//! Simulated API, controller and database for the tests of the core. Each test uses a part.
 #![allow(dead_code)]
 
 pub(crate) mod admin_policies;
@@ -9,7 +8,7 @@ pub(crate) mod database;
 pub(crate) mod faults;
 pub(crate) mod pods;
 pub(crate) mod policies;
-pub(crate) mod quiet;
 pub(crate) mod rng;
 pub(crate) mod schema;
 pub(crate) mod services;
+pub(crate) mod test_cluster;

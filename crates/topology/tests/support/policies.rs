@@ -1,11 +1,11 @@
-//! Policies for stories: a few shapes that share selectors with each other, and namespaces that go with all that is in them.
+//! NetworkPolicies in a few shapes that share selectors, and deletion of namespaces with their contents.
 
+use objects::ObjectKind;
 use serde_json::{Value, json};
-use topology::store::ObjectKind;
 
 use super::api::Api;
 
-/// One of a few policies.
+/// One of a few specs.
 pub(crate) fn spec(shape: usize) -> Value {
     let shapes = [
         json!({"podSelector": {}}),
@@ -23,7 +23,7 @@ pub(crate) fn spec(shape: usize) -> Value {
     shapes[shape % shapes.len()].clone()
 }
 
-/// A namespace goes, and what is in it before: policies first, as if to let everything through.
+/// Deletes a namespace and its contents, policies before pods: the worst order.
 pub(crate) fn delete_namespace(api: &mut Api, name: &str) {
     let key = (ObjectKind::Namespace, String::new(), name.to_owned());
     api.change(&key, |namespace| namespace["metadata"]["deletionTimestamp"] = json!("2026-01-02T00:00:00Z"));

@@ -1,4 +1,4 @@
-//! Chance from a seed: the same seed, the same story.
+//! A seeded random generator.
 
 pub(crate) struct Rng(u64);
 
@@ -19,7 +19,7 @@ impl Rng {
         (self.next() % limit.max(1) as u64) as usize
     }
 
-    /// True in so many of a hundred cases.
+    /// True with this probability in percent.
     pub(crate) fn percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }

@@ -5,12 +5,12 @@ use lab::place::Place;
 use lab::progress::Progress;
 use ovsdb::schema::DatabaseSchema;
 
-/// As the lab's node image has it.
+/// From the lab's default node image.
 pub(crate) fn schema() -> DatabaseSchema {
     schema_of(Suite::Trixie)
 }
 
-/// As the node image of a suite has it.
+/// From the node image of a suite.
 pub(crate) fn schema_of(suite: Suite) -> DatabaseSchema {
     let place = Place::from_environment().expect("the lab's folders");
     let image = lab::image::ensure(&place, suite, &Progress::silent()).expect("this test needs the lab's node image");

@@ -1,7 +1,7 @@
-//! Services and their endpoints, made from numbers: every bit says something.
+//! Services and EndpointSlices from numbers: each bit selects a property.
 
+use objects::ObjectKind;
 use serde_json::{Value, json};
-use topology::store::ObjectKind;
 
 use crate::support::api::{Api, Key};
 
@@ -17,7 +17,7 @@ fn bit(number: u16, place: u16) -> bool {
     number >> place & 1 == 1
 }
 
-/// Makes a Service, or another one of it.
+/// Creates or changes a Service.
 pub(crate) fn put_service(api: &mut Api, namespace: &str, service: u8, like: u16) {
     let kind = ["ClusterIP", "NodePort", "LoadBalancer", "ClusterIP"][usize::from(like & 3)];
     let policy = |local| if local { "Local" } else { "Cluster" };
@@ -26,7 +26,7 @@ pub(crate) fn put_service(api: &mut Api, namespace: &str, service: u8, like: u16
         ports.push(json!({"name": "b", "port": 80, "protocol": "UDP"}));
     }
     if kind != "ClusterIP" {
-        // Some of them are used twice.
+        // Some node ports conflict.
         ports[0]["nodePort"] = json!(30_000 + u32::from(service / 2 * u8::from(bit(like, 3))));
     }
     let mut cluster_ips = vec![format!("172.30.0.{}", service + 1)];
@@ -42,7 +42,7 @@ pub(crate) fn put_service(api: &mut Api, namespace: &str, service: u8, like: u16
         spec["clusterIPs"] = json!(["None"]);
     }
     if bit(like, 10) {
-        // Some are a host's, or another Service's.
+        // Some conflict with a host's or another Service's address.
         let clash = if bit(like, 0) { "192.0.2.10".to_owned() } else { format!("172.30.0.{}", service / 2 + 1) };
         let own = format!("198.51.100.{}", service / 2);
         spec["externalIPs"] = if bit(like, 15) { json!([own, clash]) } else { json!([own]) };
@@ -63,7 +63,7 @@ pub(crate) fn put_service(api: &mut Api, namespace: &str, service: u8, like: u16
     put(api, &service_key(namespace, service), &json!({"metadata": {}, "spec": spec, "status": status}));
 }
 
-/// Makes a slice, or another one of it; slices may overlap, and move from one Service to another.
+/// Creates or changes a slice; slices may overlap, and move between Services.
 pub(crate) fn put_slice(api: &mut Api, namespace: &str, slice: u8, service: u8, endpoints: u16) {
     let v6 = bit(endpoints, 0);
     let hints = bit(endpoints, 1) && bit(endpoints, 2);
@@ -73,7 +73,7 @@ pub(crate) fn put_slice(api: &mut Api, namespace: &str, slice: u8, service: u8, 
             continue;
         }
         let address = match (v6, n) {
-            // The host's own address, in some.
+            // A host's own address.
             (false, 3) => "192.0.2.10".to_owned(),
             (false, _) => format!("10.128.0.{}", 40 + n),
             (true, _) => format!("fd01::{}", 40 + n),
@@ -100,7 +100,7 @@ pub(crate) fn put_slice(api: &mut Api, namespace: &str, slice: u8, service: u8, 
     put(api, &slice_key(namespace, slice), &object);
 }
 
-/// The API servers move to an address, which Services may ask for as well.
+/// Moves the API servers to an address that Services may claim as well.
 pub(crate) fn move_api_server(api: &mut Api, last: u8) {
     let key = (ObjectKind::EndpointSlice, "default".to_owned(), "kubernetes".to_owned());
     let object = json!({"metadata": {"labels": {"kubernetes.io/service-name": "kubernetes"}}, "addressType": "IPv4",
@@ -108,7 +108,7 @@ pub(crate) fn move_api_server(api: &mut Api, last: u8) {
     put(api, &key, &object);
 }
 
-/// Makes an object, or another one of the one that is there.
+/// Creates or replaces an object.
 fn put(api: &mut Api, key: &Key, object: &Value) {
     if api.create(key.0, &key.1, &key.2, object.clone()) {
         return;

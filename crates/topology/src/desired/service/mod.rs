@@ -1,4 +1,4 @@
-//! service: its addresses become entries of load balancers, which the nodes' switches and gateway routers have by groups.
+//! Service: load balancers, which the nodes' switches and gateway routers reference by groups.
 //!
 //! ```text
 //!  ServiceFacts + SliceFacts ──▶ one Load_Balancer for each protocol and kind ──▶ clusterLBGroup, …Switch…, …Router…
@@ -6,9 +6,9 @@
 //! ```
 //!
 //! So the number of rows does not grow with nodes. Every chassis has a value for every variable: ovn-controller warns of
-//! flows whose variables have none. Where only endpoints of a node count and it has none, clients from outside are sent to an
-//! address that bridges drop. Pods are refused: the address is one of two variables, with and without endpoints, of which
-//! each chassis has one that no packet matches.
+//! flows whose variables have none. With a `Local` traffic policy and no endpoint on the node, clients from outside are sent
+//! to an address that bridges drop, and pods are rejected: the address is one of two variables, with and without endpoints,
+//! and on each chassis one of them matches no packet.
 
 #[cfg(test)]
 mod kube_proxy_tests;
@@ -21,43 +21,43 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use netmodel::Masquerade;
+use objects::{NodeFacts, ObjectKey, Protocol, ServiceFacts, ServicePort, ServiceSpec};
 use ovn_schema::Feature;
 use ovn_schema::StringMap;
 use ovn_schema::northbound::{ChassisTemplateVar, LoadBalancer, LoadBalancerGroup};
 
 use self::ranges::Guarded;
-use super::Given;
+use super::Inputs;
 use super::balancer::{self, socket};
 use super::cluster::{CLUSTER_GROUP, ROUTER_GROUP, SWITCH_GROUP};
 use super::template::{self, address_variable, family, host_addresses, host_local_variable, unused};
 use crate::contribution::{Contribution, Draft};
-use crate::identity::{ObjectKey, Owner, hashed_name};
-use crate::objects::{NodeFacts, Protocol, ServiceFacts, ServicePort, ServiceSpec};
+use crate::identity::{Owner, hashed_name};
 use crate::refusal::Refusal;
-use crate::services::{Choice, Decision, Endpoints, Inputs, Served, Target, Vip, decide, places};
-use crate::settings::Masquerade;
+use crate::services::{self, Decision, EndpointSelection, Endpoints, ServedVip, Target, Vip, affinity_slots, decide};
 
-/// What the names of a Service's variables begin with; they say whose a variable is.
+/// Prefix of a Service's variables; identifies the owner of a variable.
 pub(crate) fn variable_prefix(service: &ObjectKey) -> String {
     hashed_name(&format!("service {service}"))
 }
 
-/// Which changes of nodes concern a Service.
+/// Which changes of nodes requeue a Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Needs {
-    /// Any node's.
+    /// Changes of any node.
     pub(crate) each_node: bool,
-    /// How many addresses nodes have at most.
+    /// Changes of the largest number of addresses of a node.
     pub(crate) node_ports: bool,
 }
 
-/// Which changes of nodes concern a Service.
-pub(crate) fn needs(key: &ObjectKey, given: Given<'_>) -> Needs {
-    let Some(spec) = given.store.service(key).and_then(|service| service.spec.as_ref()) else {
+/// Which changes of nodes requeue a Service.
+pub(crate) fn needs(key: &ObjectKey, inputs: Inputs<'_>) -> Needs {
+    let Some(spec) = inputs.store.service(key).and_then(|service| service.spec.as_ref()) else {
         return Needs { each_node: false, node_ports: false };
     };
-    let inside = |address: IpAddr| given.settings.cluster_of(address.is_ipv6()).any(|pods| pods.contains(address));
-    let mut endpoints = given.store.slices_of(key).flat_map(|slice| slice.spec.endpoints.iter());
+    let inside = |address: IpAddr| inputs.settings.cluster_of(address.is_ipv6()).any(|pods| pods.contains(address));
+    let mut endpoints = inputs.store.slices_of(key).flat_map(|slice| slice.spec.endpoints.iter());
     let differ = endpoints.any(|endpoint| endpoint.hints.is_some() || !inside(endpoint.address));
     Needs {
         each_node: spec.internal_local || spec.external_local || differ,
@@ -65,15 +65,15 @@ pub(crate) fn needs(key: &ObjectKey, given: Given<'_>) -> Needs {
     }
 }
 
-/// Where a load balancer is.
+/// Which datapaths have a load balancer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum Placement {
     Everywhere,
     Switches,
     Routers,
 }
 
-impl Place {
+impl Placement {
     fn group(self) -> &'static str {
         match self {
             Self::Everywhere => CLUSTER_GROUP,
@@ -83,105 +83,112 @@ impl Place {
     }
 }
 
-/// One load balancer among a Service's.
+/// Identifies one load balancer of a Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Kind {
     protocol: Protocol,
-    place: Place,
-    /// The family, where variables are used: such a load balancer has one only.
+    place: Placement,
+    /// The family if it uses variables: such a load balancer has only one.
     template: Option<bool>,
-    /// The client's address is kept, because the endpoints are on the very node.
-    keeps_source: bool,
+    /// Keeps the client's address: all endpoints are on the node.
+    preserves_source: bool,
 }
 
 impl Kind {
-    /// What follows the Service's name.
+    /// Suffix of the row's name, and its row key.
     fn name(self) -> String {
         let place = match (self.place, self.template) {
-            (Place::Everywhere, None) => "cluster",
-            (Place::Everywhere, Some(_)) => "node_router+switch",
-            (Place::Switches, _) => "node_switch",
-            (Place::Routers, _) => "node_router",
+            (Placement::Everywhere, None) => "cluster",
+            (Placement::Everywhere, Some(_)) => "node_router+switch",
+            (Placement::Switches, _) => "node_switch",
+            (Placement::Routers, _) => "node_router",
         };
-        let local = if self.keeps_source { "_local" } else { "" };
+        let local = if self.preserves_source { "_local" } else { "" };
         let template = self.template.map(|v6| format!("_template_{}", family(v6))).unwrap_or_default();
         format!("{}_{place}{local}{template}", self.protocol.name())
     }
 }
 
-pub(super) fn desired(key: &ObjectKey, given: Given<'_>) -> Result<Contribution, Refusal> {
-    let Some(service) = given.store.service(key) else { return Ok(Contribution::default()) };
+pub(super) fn desired(key: &ObjectKey, inputs: Inputs<'_>) -> Result<Contribution, Refusal> {
+    let Some(service) = inputs.store.service(key) else { return Ok(Contribution::default()) };
     if let Some(why) = &service.broken {
-        return Err(Refusal::new("ServiceRefused", format!("{why}; what it had stays until that is corrected")));
+        return Err(Refusal::new(
+            "ServiceRefused",
+            format!("{why}; the last valid load balancers stay until this is corrected"),
+        ));
     }
     let Some(spec) = &service.spec else { return Ok(Contribution::default()) };
-    for slice in given.store.slices_of(key) {
+    for slice in inputs.store.slices_of(key) {
         if let Some(why) = &slice.broken {
-            let message =
-                format!("EndpointSlice {}: {why}; the endpoints stay until that is corrected", slice.key.name);
+            let message = format!(
+                "EndpointSlice {}: {why}; the last valid endpoints stay until this is corrected",
+                slice.key.name
+            );
             return Err(Refusal::new("EndpointSliceRefused", message));
         }
     }
-    if !given.settings.features.has(Feature::LoadBalancerGroups) {
-        let message = "the northbound database has no load-balancer groups: Services need a newer OVN (22.03)";
+    if !inputs.settings.features.has(Feature::LoadBalancerGroups) {
+        let message = "the northbound database has no load-balancer groups: Services need OVN 22.03 or newer";
         return Err(Refusal::new("ServicesUnsupported", message));
     }
     let owner = Owner::Service(service.key.clone());
-    let draft = Draft::new(&owner, &service.uid, given.aliases);
+    let draft = Draft::new(&owner, &service.uid, inputs.aliases);
     let prefix = variable_prefix(key);
-    let mut maker = Maker { service, spec, given, draft, balancers: BTreeMap::new(), guarded: BTreeMap::new(), prefix };
-    let Decision { ports, refusals } = decide(service, Inputs { settings: given.settings, store: given.store });
-    if let Some(refusal) = Refusal::of_all(refusals) {
-        maker.draft.refuse(refusal);
+    let mut builder =
+        Builder { service, spec, inputs, draft, balancers: BTreeMap::new(), guarded: BTreeMap::new(), prefix };
+    let Decision { ports, refusals } =
+        decide(service, services::ServiceInputs { settings: inputs.settings, store: inputs.store });
+    if let Some(refusal) = Refusal::merge(refusals) {
+        builder.draft.refuse(refusal);
     }
     for served in &ports {
         for one in &served.vips {
-            maker.vip(*one, served.port, &served.endpoints);
-            if let Some(address) = one.vip.address().filter(|_| one.guarded) {
-                maker.guarded.entry((address, served.port.protocol)).or_default().insert(served.port.port);
+            builder.vip(*one, served.port, &served.endpoints);
+            if let Some(address) = one.vip.address().filter(|_| one.source_ranges_apply) {
+                builder.guarded.entry((address, served.port.protocol)).or_default().insert(served.port.port);
             }
         }
     }
-    Ok(maker.finish())
+    Ok(builder.finish())
 }
 
-struct Maker<'a> {
+struct Builder<'a> {
     service: &'a ServiceFacts,
     spec: &'a ServiceSpec,
-    given: Given<'a>,
+    inputs: Inputs<'a>,
     draft: Draft<'a>,
     balancers: BTreeMap<Kind, StringMap>,
-    /// Ports of addresses that are for some clients only.
+    /// Ports that only `loadBalancerSourceRanges` may use, by address and protocol.
     guarded: Guarded,
     prefix: String,
 }
 
-impl Maker<'_> {
-    fn vip(&mut self, served: Served, port: &ServicePort, endpoints: &Endpoints<'_>) {
-        let Served { vip, switches, routers, keeps_source, .. } = served;
+impl Builder<'_> {
+    fn vip(&mut self, served: ServedVip, port: &ServicePort, endpoints: &Endpoints<'_>) {
+        let ServedVip { vip, for_pods, for_others, preserves_source, .. } = served;
         let on_hosts = endpoints.on_hosts() && !endpoints.is_empty();
-        let mut add = |place, choice, router: bool, keeps_source| {
-            self.entry(Entry { vip, port, place, choice, router: router && on_hosts, keeps_source }, endpoints);
+        let mut add = |place, choice, router: bool, preserves_source| {
+            self.entry(Entry { vip, port, place, choice, router: router && on_hosts, preserves_source }, endpoints);
         };
-        if switches == routers && !on_hosts && !keeps_source {
-            add(Place::Everywhere, switches, false, false);
+        if for_pods == for_others && !on_hosts && !preserves_source {
+            add(Placement::Everywhere, for_pods, false, false);
         } else {
-            add(Place::Switches, switches, false, false);
-            add(Place::Routers, routers, true, keeps_source);
+            add(Placement::Switches, for_pods, false, false);
+            add(Placement::Routers, for_others, true, preserves_source);
         }
         if let Vip::NodePort { v6, port: number } = vip
-            && keeps_source
+            && preserves_source
         {
             self.host_local(port, number, v6, endpoints);
         }
     }
 
     fn entry(&mut self, entry: Entry<'_>, endpoints: &Endpoints<'_>) {
-        let Entry { vip, port, place, choice, router, keeps_source } = entry;
+        let Entry { vip, port, place, choice, router, preserves_source } = entry;
         let v6 = vip.is_ipv6();
-        let plain = choice == Choice::All && !router;
+        let plain = choice == EndpointSelection::All && !router;
         let template = (!plain || matches!(vip, Vip::NodePort { .. })).then_some(v6);
-        let kind = Kind { protocol: port.protocol, place, template, keeps_source };
+        let kind = Kind { protocol: port.protocol, place, template, preserves_source };
         if template.is_some() && !self.has_templates(vip) {
             return;
         }
@@ -192,7 +199,7 @@ impl Maker<'_> {
         };
         match vip {
             Vip::NodePort { v6, port: number } => {
-                for n in 0..self.given.store.most_addresses(v6) {
+                for n in 0..self.inputs.store.max_addresses(v6) {
                     self.put(kind, format!("^{}:{number}", address_variable(n, v6)), &backends);
                 }
             }
@@ -203,11 +210,11 @@ impl Maker<'_> {
                 let name = address_word(address);
                 let words = format!("{}_{}_{}", self.prefix, self.suffix(port, v6, choice, router), name);
                 self.put(kind, format!("^{words}:{}", port.port), &backends);
-                let refuses = choice == Choice::Local && !keeps_source;
+                let refuses = choice == EndpointSelection::Local && !preserves_source;
                 if refuses {
                     self.put(kind, format!("^{words}_NONE:{}", port.port), "");
                 }
-                for node in self.given.store.nodes() {
+                for node in self.inputs.store.nodes() {
                     let some = !refuses || !endpoints.of_node(choice, node).is_empty();
                     let (own, none) = if some { (address, unused(v6)) } else { (unused(v6), address) };
                     self.set(node, &words, &own.to_string());
@@ -222,19 +229,20 @@ impl Maker<'_> {
         }
     }
 
-    /// The host itself asks for endpoints of its own under an address of its own, through its switch.
+    /// The host reaches its own endpoints through its switch, at a masquerade address.
     fn host_local(&mut self, port: &ServicePort, number: u16, v6: bool, endpoints: &Endpoints<'_>) {
-        if self.given.settings.masquerade_address(Masquerade::HostLocal, v6).is_none() || !self.templates() {
+        if self.inputs.settings.masquerade_address(Masquerade::HostLocal, v6).is_none() || !self.templates() {
             return;
         }
-        let kind = Kind { protocol: port.protocol, place: Place::Switches, template: Some(v6), keeps_source: false };
-        let backends = format!("^{}", self.variable(port, v6, Choice::Local, false));
+        let kind =
+            Kind { protocol: port.protocol, place: Placement::Switches, template: Some(v6), preserves_source: false };
+        let backends = format!("^{}", self.variable(port, v6, EndpointSelection::Local, false));
         self.put(kind, format!("^{}:{number}", host_local_variable(v6)), &backends);
-        self.fill(port, v6, Choice::Local, false, endpoints);
+        self.fill(port, v6, EndpointSelection::Local, false, endpoints);
     }
 
     fn templates(&self) -> bool {
-        self.given.settings.features.has(Feature::LoadBalancerTemplates)
+        self.inputs.settings.features.has(Feature::LoadBalancerTemplates)
     }
 
     fn has_templates(&mut self, vip: Vip) -> bool {
@@ -246,7 +254,7 @@ impl Maker<'_> {
                 Vip::NodePort { .. } => "spec.ports.nodePort",
             };
             let message = format!(
-                "{what}: the northbound database has no load-balancer templates: this needs a newer OVN (22.12); what does \
+                "{what}: the northbound database has no load-balancer templates: this needs OVN 22.12 or newer; what does \
                  not depend on the node works"
             );
             self.draft.refuse(Refusal::new("TemplatesUnsupported", message));
@@ -258,40 +266,47 @@ impl Maker<'_> {
         self.balancers.entry(kind).or_default().insert(vip, backends.to_owned());
     }
 
-    fn suffix(&self, port: &ServicePort, v6: bool, choice: Choice, router: bool) -> String {
+    fn suffix(&self, port: &ServicePort, v6: bool, choice: EndpointSelection, router: bool) -> String {
         let choice = match choice {
-            Choice::All => "ALL",
-            Choice::Hinted => "NEAR",
-            Choice::Local => "LOCAL",
+            EndpointSelection::All => "ALL",
+            EndpointSelection::Hinted => "NEAR",
+            EndpointSelection::Local => "LOCAL",
         };
         let router = if router { "_ROUTER" } else { "" };
         format!("{}_{}_{}_{choice}{router}", port.protocol.name(), port.port, family(v6))
     }
 
-    /// The variable that endpoints are in.
-    fn variable(&self, port: &ServicePort, v6: bool, choice: Choice, router: bool) -> String {
+    /// The variable with the endpoints.
+    fn variable(&self, port: &ServicePort, v6: bool, choice: EndpointSelection, router: bool) -> String {
         format!("{}_{}", self.prefix, self.suffix(port, v6, choice, router))
     }
 
-    /// The endpoints of each node, as its variable.
-    fn fill(&mut self, port: &ServicePort, v6: bool, choice: Choice, router: bool, endpoints: &Endpoints<'_>) {
+    /// Sets the variable of every node.
+    fn fill(
+        &mut self,
+        port: &ServicePort,
+        v6: bool,
+        choice: EndpointSelection,
+        router: bool,
+        endpoints: &Endpoints<'_>,
+    ) {
         let variable = self.variable(port, v6, choice, router);
-        let nowhere = self.given.settings.masquerade_address(Masquerade::Nowhere, v6);
+        let nowhere = self.inputs.settings.masquerade_address(Masquerade::Blackhole, v6);
         let nowhere = nowhere.map(|nowhere| socket(nowhere, port.port)).unwrap_or_default();
-        for node in self.given.store.nodes() {
+        for node in self.inputs.store.nodes() {
             let backends = self.of_node(choice, node, router, endpoints);
             self.set(node, &variable, if backends.is_empty() { &nowhere } else { &backends });
         }
     }
 
-    /// What clients of a node get; `router` is what its gateway router has to write.
-    fn of_node(&self, choice: Choice, node: &NodeFacts, router: bool, endpoints: &Endpoints<'_>) -> String {
+    /// The endpoints for clients of a node; with `router`, as its gateway router must write them.
+    fn of_node(&self, choice: EndpointSelection, node: &NodeFacts, router: bool, endpoints: &Endpoints<'_>) -> String {
         let mut chosen = self.placed(endpoints.of_node(choice, node));
         if router && endpoints.is_host(node) {
             for (address, _) in &mut chosen {
                 let v6 = address.is_ipv6();
                 if host_addresses(node, v6).contains(address) {
-                    *address = self.given.settings.masquerade_address(Masquerade::Host, v6).unwrap_or(*address);
+                    *address = self.inputs.settings.masquerade_address(Masquerade::Host, v6).unwrap_or(*address);
                 }
             }
         }
@@ -312,7 +327,7 @@ impl Maker<'_> {
             let row = LoadBalancer {
                 name: format!("Service_{key}_{name}"),
                 vips,
-                protocol: Some(kind.protocol.word().into()),
+                protocol: Some(kind.protocol.ovn_name().into()),
                 selection_fields: self.chooses_by(),
                 options: self.options(kind),
                 external_ids: self
@@ -326,24 +341,24 @@ impl Maker<'_> {
         self.draft.finish()
     }
 
-    /// What the choice of an endpoint depends on. With session affinity it is the client's address alone: so it stays with
-    /// its endpoint as long as that is there. OVN's own `affinity_timeout` drops the first packet of each client, and
-    /// the datapath in userspace all that follow (decision 15).
+    /// The fields that an endpoint is chosen by. With session affinity only the client's address, so that it keeps its
+    /// endpoint. OVN's `affinity_timeout` drops the first packet of each client, and on the userspace datapath all others
+    /// (decision 15).
     fn chooses_by(&self) -> BTreeSet<String> {
         if self.has_affinity() { ["ip_dst", "ip_src"].map(String::from).into() } else { BTreeSet::new() }
     }
 
     fn has_affinity(&self) -> bool {
-        self.spec.affinity && self.given.settings.features.has(Feature::SessionAffinity)
+        self.spec.affinity && self.inputs.settings.features.has(Feature::SessionAffinity)
     }
 
-    /// Endpoints as the load balancer lists them.
+    /// Endpoints in the order of the load balancer.
     fn placed(&self, endpoints: Vec<Target>) -> Vec<Target> {
-        if self.has_affinity() { places(&endpoints) } else { endpoints }
+        if self.has_affinity() { affinity_slots(&endpoints) } else { endpoints }
     }
 
     fn options(&self, kind: Kind) -> StringMap {
-        let mut options = balancer::options(self.given.settings, kind.protocol, kind.keeps_source);
+        let mut options = balancer::options(self.inputs.settings, kind.protocol, kind.preserves_source);
         if let Some(v6) = kind.template {
             options.insert("template".into(), "true".into());
             options.insert("address-family".into(), family(v6).to_lowercase());
@@ -357,18 +372,18 @@ fn written(targets: &[Target]) -> String {
     targets.join(",")
 }
 
-/// An address as it stands in a variable's name.
+/// An address as part of a variable's name.
 fn address_word(address: IpAddr) -> String {
     address.to_string().replace(['.', ':'], "_")
 }
 
-/// One address, at one place.
+/// One address on one kind of datapath.
 #[derive(Clone, Copy)]
 struct Entry<'a> {
     vip: Vip,
     port: &'a ServicePort,
-    place: Place,
-    choice: Choice,
+    place: Placement,
+    choice: EndpointSelection,
     router: bool,
-    keeps_source: bool,
+    preserves_source: bool,
 }

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use objects::SliceFacts;
 use ovn_schema::{Feature, Features};
 use serde_json::{Value, json};
 
@@ -7,11 +8,10 @@ use super::*;
 use crate::allocation::Allocator;
 use crate::contribution::Aliases;
 use crate::maps;
-use crate::objects::SliceFacts;
 use crate::settings::ClusterSettings;
 use crate::store::Store;
 
-/// A cluster of two nodes, `n1` in zone `a` and `n2` in zone `b`, and whatever Services it is given.
+/// A cluster of two nodes, `n1` in zone `a` and `n2` in zone `b`, and Services as each test adds them.
 pub(super) struct World {
     pub(super) settings: ClusterSettings,
     pub(super) store: Store,
@@ -52,8 +52,8 @@ impl World {
         self
     }
 
-    /// Endpoints of port 8080, each as `address@node` and what stands behind a space: `terminating`, `not-ready`, or
-    /// the zone that it is meant for.
+    /// Endpoints of port 8080, each as `address@node`, optionally followed by `terminating`, `not-ready`, or the zone of
+    /// its hint.
     pub(super) fn slice(&mut self, name: &str, service: &str, endpoints: &[&str]) -> &mut Self {
         let read = |text: &&str| {
             let (place, more) = text.split_once(' ').unwrap_or((text, ""));
@@ -78,17 +78,17 @@ impl World {
         self
     }
 
-    pub(super) fn made(&self, name: &str) -> Result<Contribution, Refusal> {
+    pub(super) fn desired_of(&self, name: &str) -> Result<Contribution, Refusal> {
         let allocator = Allocator::new(&self.settings).unwrap();
         let aliases = Aliases::default();
-        let given = Given { settings: &self.settings, store: &self.store, allocator: &allocator, aliases: &aliases };
-        desired(&ObjectKey::new("d", name), given)
+        let inputs = Inputs { settings: &self.settings, store: &self.store, allocator: &allocator, aliases: &aliases };
+        desired(&ObjectKey::new("d", name), inputs)
     }
 
-    /// What is made of a Service, to be read: `name vip → backends`, and `node variable = value`. The names of variables
-    /// lose what only makes them unique.
-    pub(super) fn told(&self, name: &str) -> Vec<String> {
-        let made = self.made(name).unwrap();
+    /// The rows of a Service as text: `name vip → backends`, and `node variable = value`, without the unique prefix of
+    /// variables.
+    pub(super) fn rows_of(&self, name: &str) -> Vec<String> {
+        let made = self.desired_of(name).unwrap();
         let prefix = format!("{}_", variable_prefix(&ObjectKey::new("d", name)));
         let mut told = Vec::new();
         for row in made.rows.iter().filter(|row| row.id.table == "Load_Balancer") {
@@ -129,8 +129,8 @@ fn web(more: Value) -> Value {
 fn a_cluster_ip_is_one_load_balancer() {
     let mut world = World::v4();
     world.service("web", web(json!({}))).slice("one", "web", &["10.128.0.5@n1", "10.128.2.5@n2"]);
-    assert_eq!(world.told("web"), ["web_TCP_cluster 172.30.0.7:80 → 10.128.0.5:8080,10.128.2.5:8080"]);
-    let made = world.made("web").unwrap();
+    assert_eq!(world.rows_of("web"), ["web_TCP_cluster 172.30.0.7:80 → 10.128.0.5:8080,10.128.2.5:8080"]);
+    let made = world.desired_of("web").unwrap();
     let options = &made.rows[0].values["options"];
     for (key, value) in [
         ("reject", "true"),
@@ -146,7 +146,7 @@ fn a_cluster_ip_is_one_load_balancer() {
 }
 
 #[test]
-fn which_endpoints_count() {
+fn ready_endpoints_are_preferred_to_terminating_ones() {
     type Case<'a> = (&'a [&'a str], &'a [&'a str], bool, &'a str);
     let cases: [Case<'_>; 7] = [
         (&[], &[], false, ""),
@@ -154,7 +154,7 @@ fn which_endpoints_count() {
         (&["10.128.0.5", "10.128.0.6 terminating"], &[], false, "10.128.0.5:8080"),
         (&["10.128.0.5 not-ready", "10.128.0.6 terminating"], &[], false, "10.128.0.6:8080"),
         (&["10.128.0.5 not-ready", "10.128.0.6"], &[], true, "10.128.0.5:8080,10.128.0.6:8080"),
-        // Overlapping, in any order: the better word counts.
+        // In overlapping slices, in any order: the better state counts.
         (&["10.128.0.6", "10.128.0.5"], &["10.128.0.5 terminating"], false, "10.128.0.5:8080,10.128.0.6:8080"),
         // Of another family than the cluster's.
         (&["10.128.0.5"], &["fd01::5"], false, "10.128.0.5:8080"),
@@ -163,7 +163,7 @@ fn which_endpoints_count() {
         let mut world = World::v4();
         world.slice("one", "web", one).slice("two", "web", two);
         world.service("web", web(json!({"publishNotReadyAddresses": publish})));
-        assert_eq!(world.told("web"), [format!("web_TCP_cluster 172.30.0.7:80 → {backends}")], "{one:?} {two:?}");
+        assert_eq!(world.rows_of("web"), [format!("web_TCP_cluster 172.30.0.7:80 → {backends}")], "{one:?} {two:?}");
     }
 }
 
@@ -177,7 +177,7 @@ fn protocols_names_families_and_affinity() {
     );
     world.slice("one", "web", &["10.128.0.5@n1"]).slice("six", "web", &["fd01::5@n1"]);
     assert_eq!(
-        world.told("web"),
+        world.rows_of("web"),
         [
             "web_TCP_cluster 172.30.0.7:80 → 10.128.0.5:8080",
             "web_TCP_cluster 172.30.0.7:81 → ",
@@ -190,7 +190,7 @@ fn protocols_names_families_and_affinity() {
             "web_UDP_cluster [fd02::7]:80 → [fd01::5]:53",
         ]
     );
-    let made = world.made("web").unwrap();
+    let made = world.desired_of("web").unwrap();
     let option = |row: usize, key: &str| made.rows[row].values["options"].get_str(key);
     assert_eq!(made.rows[0].values["selection_fields"].len(), 2);
     assert_eq!((option(0, "affinity_timeout"), option(0, "ct_flush")), (None, None));
@@ -203,26 +203,26 @@ fn a_node_port_is_one_load_balancer_for_all_nodes() {
     world.service("web", web(json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30080}]})));
     world.slice("one", "web", &["10.128.0.5@n1"]);
     assert_eq!(
-        world.told("web"),
+        world.rows_of("web"),
         [
             "web_TCP_cluster 172.30.0.7:80 → 10.128.0.5:8080",
             "web_TCP_node_router+switch_template_IPv4 ^NODEIP_IPv4_0:30080 → 10.128.0.5:8080",
         ]
     );
-    let made = world.made("web").unwrap();
+    let made = world.desired_of("web").unwrap();
     let options = &made.rows[1].values["options"];
     assert_eq!(options.get_str("template").as_deref(), Some("true"));
     assert_eq!(options.get_str("address-family").as_deref(), Some("ipv4"));
 }
 
 #[test]
-fn external_traffic_stays_on_its_node() {
+fn external_traffic_policy_local_uses_endpoints_of_the_node() {
     let mut world = World::v4();
     let spec = json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "ingress": "192.0.2.100",
         "ports": [{"port": 80, "nodePort": 30080}]});
     world.service("web", web(spec)).slice("one", "web", &["10.128.0.5@n1", "10.128.0.6@n1 terminating"]);
     assert_eq!(
-        world.told("web"),
+        world.rows_of("web"),
         [
             "web_TCP_cluster 172.30.0.7:80 → 10.128.0.5:8080",
             "web_TCP_node_router_local_template_IPv4 ^NODEIP_IPv4_0:30080 → ^TCP_80_IPv4_LOCAL",
@@ -232,12 +232,12 @@ fn external_traffic_stays_on_its_node() {
             "web_TCP_node_switch_template_IPv4 ^NODEIP_IPv4_0:30080 → 10.128.0.5:8080",
             "n1 TCP_80_IPv4_LOCAL = 10.128.0.5:8080",
             "n1 TCP_80_IPv4_LOCAL_192_0_2_100 = 192.0.2.100",
-            // Nobody is there: bridges drop it.
+            // No endpoint there: bridges drop this address.
             "n2 TCP_80_IPv4_LOCAL = 169.254.169.6:80",
             "n2 TCP_80_IPv4_LOCAL_192_0_2_100 = 192.0.2.100",
         ]
     );
-    let made = world.made("web").unwrap();
+    let made = world.desired_of("web").unwrap();
     for row in &made.rows {
         let local = row.values["name"].to_string().contains("router_local");
         assert_eq!(row.values["options"].get_str("skip_snat"), Some(local.to_string()));
@@ -245,14 +245,14 @@ fn external_traffic_stays_on_its_node() {
 }
 
 #[test]
-fn internal_traffic_stays_on_its_node_and_is_rejected_where_nobody_is() {
+fn internal_traffic_policy_local_rejects_on_nodes_without_endpoints() {
     let mut world = World::dual();
     let spec = json!({"clusterIPs": ["172.30.0.7", "fd02::7"], "internalTrafficPolicy": "Local"});
     world.service("web", web(spec)).slice("one", "web", &["fd01::5@n2"]);
     assert_eq!(
-        world.told("web"),
+        world.rows_of("web"),
         [
-            // No endpoint at all: nothing that differs from node to node.
+            // No endpoint at all: no difference between nodes.
             "web_TCP_cluster 172.30.0.7:80 → ",
             "web_TCP_node_router+switch_template_IPv6 ^TCP_80_IPv6_LOCAL_fd02__7:80 → ^TCP_80_IPv6_LOCAL",
             "web_TCP_node_router+switch_template_IPv6 ^TCP_80_IPv6_LOCAL_fd02__7_NONE:80 → ",
@@ -271,7 +271,7 @@ fn a_gateway_router_reaches_its_own_host_by_another_address() {
     let mut world = World::v4();
     world.service("web", web(json!({}))).slice("one", "web", &["192.0.2.1@n1", "198.51.100.9"]);
     assert_eq!(
-        world.told("web"),
+        world.rows_of("web"),
         [
             "web_TCP_node_router_template_IPv4 ^TCP_80_IPv4_ALL_ROUTER_172_30_0_7:80 → ^TCP_80_IPv4_ALL_ROUTER",
             "web_TCP_node_switch 172.30.0.7:80 → 192.0.2.1:8080,198.51.100.9:8080",
@@ -284,63 +284,63 @@ fn a_gateway_router_reaches_its_own_host_by_another_address() {
 }
 
 #[test]
-fn hints_keep_traffic_near() {
+fn topology_hints_select_endpoints_of_the_zone() {
     let mut world = World::v4();
     world.service("web", web(json!({}))).slice("one", "web", &["10.128.0.5@n1 a", "10.128.2.5@n2 c"]);
     assert_eq!(
-        world.told("web"),
+        world.rows_of("web"),
         [
             "web_TCP_node_router+switch_template_IPv4 ^TCP_80_IPv4_NEAR_172_30_0_7:80 → ^TCP_80_IPv4_NEAR",
             "n1 TCP_80_IPv4_NEAR = 10.128.0.5:8080",
             "n1 TCP_80_IPv4_NEAR_172_30_0_7 = 172.30.0.7",
-            // Nothing is meant for zone b: then everything is.
+            // No hint for zone b: all endpoints.
             "n2 TCP_80_IPv4_NEAR = 10.128.0.5:8080,10.128.2.5:8080",
             "n2 TCP_80_IPv4_NEAR_172_30_0_7 = 172.30.0.7",
         ]
     );
-    // One without a hint: then nobody is to rely on them.
+    // One endpoint without a hint: hints are ignored.
     world.slice("two", "web", &["10.128.0.6@n1"]);
-    assert_eq!(world.told("web").len(), 1);
+    assert_eq!(world.rows_of("web").len(), 1);
 }
 
 #[test]
-fn lesson_21_a_bad_object_is_parked_and_names_the_field() {
+fn an_invalid_service_is_parked_and_names_the_field() {
     let mut world = World::v4();
     world.service("web", web(json!({"ports": [{"port": 70_000}]})));
-    let refusal = world.made("web").unwrap_err();
-    assert!(refusal.message.starts_with("spec.ports[0].port: 70000 is no port"), "{refusal}");
+    let refusal = world.desired_of("web").unwrap_err();
+    assert!(refusal.message.starts_with("spec.ports[0].port: 70000 is not a port"), "{refusal}");
     world.service("web", web(json!({}))).slice("one", "web", &["10.128.0.5"]);
-    assert_eq!(world.told("web").len(), 1);
+    assert_eq!(world.rows_of("web").len(), 1);
     world.slice("two", "web", &["10.128.0.6", "fd01::1"]);
-    let refusal = world.made("web").unwrap_err();
+    let refusal = world.desired_of("web").unwrap_err();
     assert!(refusal.message.starts_with("EndpointSlice two: endpoints[1].addresses"), "{refusal}");
 }
 
 #[test]
-fn of_two_that_claim_the_same_the_older_has_it() {
+fn the_older_of_two_claimants_has_the_address() {
     let mut world = World::v4();
     let spec = |ip: &str| {
         json!({"type": "NodePort", "clusterIP": ip, "externalIPs": ["192.0.2.100"],
             "ports": [{"port": 80, "nodePort": 30080}]})
     };
     world.service("old", spec("172.30.0.7")).service("new", spec("172.30.0.8"));
-    assert_eq!(world.told("old").len(), 3);
-    assert_eq!(world.told("new"), ["new_TCP_cluster 172.30.0.8:80 → "]);
-    let refusal = world.made("new").unwrap().refusal.unwrap();
+    assert_eq!(world.rows_of("old").len(), 3);
+    assert_eq!(world.rows_of("new"), ["new_TCP_cluster 172.30.0.8:80 → "]);
+    let refusal = world.desired_of("new").unwrap().refusal.unwrap();
     assert!(refusal.message.starts_with("spec.externalIPs: 192.0.2.100:80/TCP is taken by Service d/old"), "{refusal}");
-    // One that becomes unreadable keeps what it had.
+    // An invalid one keeps its claims.
     let mut bad = spec("172.30.0.7");
     bad["type"] = json!("Odd");
     world.clock = 0;
     world.service("old", bad);
-    assert_eq!(world.told("new").len(), 1);
+    assert_eq!(world.rows_of("new").len(), 1);
     world.store.remove_service(&ObjectKey::new("d", "old"), None);
-    assert_eq!(world.told("new").len(), 3);
+    assert_eq!(world.rows_of("new").len(), 3);
 }
 
-/// What guards a Service's addresses, to be read.
+/// The ACLs of a Service's source ranges, as text.
 fn guards(world: &World, name: &str) -> Vec<String> {
-    let rows = world.made(name).unwrap().rows;
+    let rows = world.desired_of(name).unwrap().rows;
     let rules = rows.iter().filter(|row| row.id.table == "ACL");
     let told = |row: &crate::contribution::DesiredRow| {
         let word = |column: &str| row.values[column].to_string();
@@ -351,7 +351,7 @@ fn guards(world: &World, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn addresses_of_a_load_balancer_are_for_some_clients_only() {
+fn source_ranges_limit_clients_of_load_balancer_addresses() {
     let mut world = World::dual();
     let spec = |ranges: Value| {
         json!({"type": "LoadBalancer", "clusterIPs": ["172.30.0.7", "fd02::7"], "externalIPs": ["192.0.2.101"],
@@ -372,7 +372,7 @@ fn addresses_of_a_load_balancer_are_for_some_clients_only() {
             format!("1000 drop {udp}"),
         ]
     );
-    // Nobody of this family is named.
+    // No range of this family.
     world.service("web", spec(json!(["2001:db8::/64"])));
     assert_eq!(guards(&world, "web"), [format!("1000 drop {tcp}"), format!("1000 drop {udp}")]);
     for everybody in [json!([]), json!(["198.51.100.0/24", "0.0.0.0/0"])] {
@@ -381,10 +381,10 @@ fn addresses_of_a_load_balancer_are_for_some_clients_only() {
     }
     world.service("web", spec(json!([])));
     assert_eq!(guards(&world, "web"), Vec::<String>::new());
-    // What an older one has is guarded as that one says.
+    // The ranges of the older holder apply.
     world.service("late", spec(json!(["198.51.100.0/24"])));
     assert_eq!(guards(&world, "late"), Vec::<String>::new());
-    // Of another type there is nothing to guard.
+    // Source ranges apply to type LoadBalancer only.
     let mut other = spec(json!(["198.51.100.0/24"]));
     other["type"] = json!("NodePort");
     world.service("web", other);
@@ -392,18 +392,18 @@ fn addresses_of_a_load_balancer_are_for_some_clients_only() {
 }
 
 #[test]
-fn addresses_that_are_ours_or_nobodys() {
+fn reserved_and_unknown_addresses_are_refused() {
     let mut world = World::v4();
     world.settings.services.push("172.31.0.0/16".parse().unwrap());
-    let made = |world: &mut World, cluster: &str, external: &str| {
+    let desired_of = |world: &mut World, cluster: &str, external: &str| {
         world.service("web", web(json!({"clusterIP": cluster, "externalIPs": [external]})));
-        let made = world.made("web").unwrap();
+        let made = world.desired_of("web").unwrap();
         let vips: usize = made.rows.iter().map(|row| row.values["vips"].pairs().len()).sum();
         (vips, made.refusal.map(|refusal| (refusal.reason, refusal.message)))
     };
     // Several networks of one family.
-    assert_eq!(made(&mut world, "172.30.0.7", "192.0.2.100"), (2, None));
-    assert_eq!(made(&mut world, "172.31.0.7", "192.0.2.100"), (2, None));
+    assert_eq!(desired_of(&mut world, "172.30.0.7", "192.0.2.100"), (2, None));
+    assert_eq!(desired_of(&mut world, "172.31.0.7", "192.0.2.100"), (2, None));
     for (cluster, external, vips, reason, named) in [
         ("10.128.0.9", "192.0.2.100", 1, "AddressRefused", "spec.clusterIPs: 10.128.0.9 is in 10.128.0.0/14"),
         ("172.30.0.7", "10.129.1.1", 1, "AddressRefused", "spec.externalIPs: 10.129.1.1 is in 10.128.0.0/14"),
@@ -413,7 +413,7 @@ fn addresses_that_are_ours_or_nobodys() {
         ("172.30.0.7", "172.30.0.10", 1, "AddressRefused", "spec.externalIPs: 172.30.0.10 is in 172.30.0.0/16"),
         ("10.96.0.9", "192.0.2.100", 2, "AddressUnknown", "spec.clusterIPs: 10.96.0.9 is in none"),
     ] {
-        let (served, refusal) = made(&mut world, cluster, external);
+        let (served, refusal) = desired_of(&mut world, cluster, external);
         let (why, message) = refusal.unwrap();
         assert_eq!((served, why), (vips, reason), "{message}");
         assert!(message.starts_with(named), "{message}");
@@ -424,14 +424,14 @@ fn addresses_that_are_ours_or_nobodys() {
 fn five_thousand_endpoints_are_one_address() {
     let mut world = World::v4();
     let place = |n: usize| format!("10.{}.{}.{}@n{}", 128 + n / 60_000, n / 250, n % 250 + 1, n % 2 + 1);
-    let places: Vec<String> = (0..5000).map(place).collect();
-    // In slices of a hundred, as they are made, and once more in one.
-    for (number, slice) in places.chunks(100).enumerate() {
+    let affinity_slots: Vec<String> = (0..5000).map(place).collect();
+    // In slices of a hundred, and then in one.
+    for (number, slice) in affinity_slots.chunks(100).enumerate() {
         world.slice(&format!("part-{number}"), "web", &slice.iter().map(String::as_str).collect::<Vec<_>>());
     }
-    world.slice("whole", "web", &places.iter().map(String::as_str).collect::<Vec<_>>());
+    world.slice("whole", "web", &affinity_slots.iter().map(String::as_str).collect::<Vec<_>>());
     world.service("web", web(json!({})));
-    let told = world.told("web");
+    let told = world.rows_of("web");
     assert_eq!(told.len(), 1);
     assert_eq!(told[0].matches(":8080").count(), 5000);
 }
@@ -440,8 +440,8 @@ fn five_thousand_endpoints_are_one_address() {
 fn types_families_and_slices_change() {
     let mut world = World::dual();
     world.slice("one", "web", &["10.128.0.5@n1"]).slice("six", "web", &["fd01::5@n1"]);
-    // Before its Service there is nothing; slices of others are not its own.
-    assert!(world.made("web").unwrap().rows.is_empty());
+    // No rows before the Service exists; slices of other Services do not count.
+    assert!(world.desired_of("web").unwrap().rows.is_empty());
     world.slice("other", "db", &["10.128.0.9@n1"]);
     let cluster = "web_TCP_cluster 172.30.0.7:80 → 10.128.0.5:8080";
     let node = "web_TCP_node_router+switch_template_IPv4 ^NODEIP_IPv4_0:30080 → 10.128.0.5:8080";
@@ -452,7 +452,7 @@ fn types_families_and_slices_change() {
         (json!({}), vec![cluster]),
         (json!({"type": "NodePort", "ports": port}), vec![cluster, node]),
         (json!({"type": "LoadBalancer", "ports": port, "ingress": "192.0.2.100"}), vec![cluster, ingress, node]),
-        // Without ports of nodes (`allocateLoadBalancerNodePorts: false`).
+        // Without node ports (`allocateLoadBalancerNodePorts: false`).
         (json!({"type": "LoadBalancer", "ingress": "192.0.2.100"}), vec![cluster, ingress]),
         (json!({"clusterIPs": ["172.30.0.7", "fd02::7"]}), vec![cluster, six]),
         (json!({"clusterIPs": ["fd02::7"]}), vec![six]),
@@ -460,33 +460,33 @@ fn types_families_and_slices_change() {
         (json!({"clusterIP": "None"}), vec![]),
         (json!({}), vec![cluster]),
     ] {
-        assert_eq!(world.service("web", web(more.clone())).told("web"), told, "{more}");
+        assert_eq!(world.service("web", web(more.clone())).rows_of("web"), told, "{more}");
     }
-    // Slices are split and merged: all that counts is what they say together.
+    // Slices are split and merged: only their union counts.
     let two = "web_TCP_cluster 172.30.0.7:80 → 10.128.0.5:8080,10.128.2.5:8080";
     world.slice("one", "web", &["10.128.0.5@n1", "10.128.2.5@n2"]);
-    assert_eq!(world.told("web"), [two]);
+    assert_eq!(world.rows_of("web"), [two]);
     world.slice("two", "web", &["10.128.2.5@n2"]);
-    assert_eq!(world.told("web"), [two]);
+    assert_eq!(world.rows_of("web"), [two]);
     world.slice("one", "web", &["10.128.0.5@n1"]);
-    assert_eq!(world.told("web"), [two]);
-    // A slice goes over to another Service.
+    assert_eq!(world.rows_of("web"), [two]);
+    // A slice moves to another Service.
     world.slice("two", "db", &["10.128.2.5@n2"]);
-    assert_eq!(world.told("web"), [cluster]);
-    // An address is somebody else's when the one who had it is gone.
+    assert_eq!(world.rows_of("web"), [cluster]);
+    // The next claimant gets an address when its holder is deleted.
     world.service("new", web(json!({})));
-    assert_eq!(world.told("new"), Vec::<String>::new());
+    assert_eq!(world.rows_of("new"), Vec::<String>::new());
     world.store.remove_service(&ObjectKey::new("d", "web"), None);
-    assert_eq!(world.told("new"), ["new_TCP_cluster 172.30.0.7:80 → "]);
+    assert_eq!(world.rows_of("new"), ["new_TCP_cluster 172.30.0.7:80 → "]);
 }
 
 #[test]
-fn an_older_server_gets_what_it_can_do() {
+fn an_older_server_gets_the_features_it_has() {
     let mut world = World::v4();
     world.settings.features = Features::from_iter([Feature::LoadBalancerTemplates, Feature::SessionAffinity]);
     let spec = json!({"type": "NodePort", "sessionAffinity": "ClientIP", "ports": [{"port": 80, "nodePort": 30080}]});
     world.service("web", web(spec)).slice("one", "web", &["10.128.0.5@n1"]);
-    assert_eq!(world.told("web"), ["web_TCP_cluster 172.30.0.7:80 → 10.128.0.5:8080"]);
-    let refusal = world.made("web").unwrap().refusal.unwrap();
+    assert_eq!(world.rows_of("web"), ["web_TCP_cluster 172.30.0.7:80 → 10.128.0.5:8080"]);
+    let refusal = world.desired_of("web").unwrap().refusal.unwrap();
     assert!(refusal.message.starts_with("spec.ports.nodePort: "), "{refusal}");
 }

@@ -1,32 +1,33 @@
-//! What the engine wants done outside the database: annotations, conditions, Events, figures.
+//! Runs the engine's effects: API writes, Events, log lines, metrics.
 
 use kubernetes::{Note, ObjectReference, Recorder, Severity};
+use objects::ObjectKind;
 use ovsdb::client::Client;
 use topology::Effect;
 use topology::engine::{Measure, ObjectRef};
-use topology::store::ObjectKind;
 
+use crate::api_writer::ApiWriter;
+use crate::messages::LEFTOVERS_KEPT;
 use crate::metrics::Metrics;
-use crate::patches::Patches;
 use crate::repairs::Repairs;
 
-/// Where effects go. Nothing of it keeps its caller waiting.
-pub(crate) struct Outlet {
-    pub(crate) patches: Patches,
+/// Runs effects; never blocks its caller.
+pub(crate) struct EffectRunner {
+    pub(crate) api_writer: ApiWriter,
     pub(crate) recorder: Recorder,
     pub(crate) metrics: Metrics,
     pub(crate) southbound: Client,
     pub(crate) repairs: Repairs,
 }
 
-impl Outlet {
-    /// Sees to it that an effect is done.
-    pub(crate) fn carry_out(&self, effect: Effect) {
+impl EffectRunner {
+    /// Starts an effect.
+    pub(crate) fn run(&self, effect: Effect) {
         match effect {
-            Effect::Annotate { owner, object, annotations } => self.patches.annotate(owner, &object, &annotations),
-            Effect::Condition { owner, object, condition } => self.patches.condition(owner, &object, &condition),
+            Effect::Annotate { owner, object, annotations } => self.api_writer.annotate(owner, &object, &annotations),
+            Effect::Condition { owner, object, condition } => self.api_writer.condition(owner, &object, &condition),
             Effect::NodeNetwork { object, available, reason, message } => {
-                self.patches.node_network(&object, available, reason, &message);
+                self.api_writer.node_network(&object, available, reason, &message);
             }
             Effect::Warn { object, reason, message, detail } => {
                 self.metrics.warnings.inc();
@@ -41,35 +42,31 @@ impl Outlet {
                 self.record(object, reason, message);
             }
             Effect::Restored { owner, object, rows } => self.repairs.restored(&owner, object, &rows, self),
-            Effect::Healed { object, reason } => tracing::info!(
+            Effect::Resolved { object, reason } => tracing::info!(
                 kind = object.kind,
                 namespace = object.namespace.as_deref(),
                 name = &*object.name,
                 reason,
-                "what was wrong with it is over"
+                "warning resolved"
             ),
-            Effect::LeftoversKept { rows, waiting_for } => tracing::warn!(
-                rows,
-                waiting_for,
-                "rows of the previous controller are kept: what replaces them is parked; they go when it is served"
-            ),
-            Effect::ForgetChassis { name } => {
-                self.patches.forget_chassis(self.southbound.clone(), name);
+            Effect::LeftoversKept { rows, waiting_for } => tracing::warn!(rows, waiting_for, "{LEFTOVERS_KEPT}"),
+            Effect::RemoveChassis { name } => {
+                self.api_writer.remove_chassis(self.southbound.clone(), name);
             }
-            Effect::LookAtNamespace { name, question } => self.patches.look_at_namespace(name, question),
+            Effect::CheckNamespace { name, check } => self.api_writer.check_namespace(name, check),
             Effect::Measured(measure) => {
                 if let Measure::Sync(took) = measure {
-                    tracing::info!(seconds = took.as_secs_f64(), "everything was reviewed");
+                    tracing::info!(seconds = took.as_secs_f64(), "resync complete");
                 }
                 self.metrics.measured(measure);
             }
         }
     }
 
-    /// Writes a warning about an object as an Event.
+    /// Creates a warning Event on an object.
     pub(crate) fn record(&self, object: ObjectRef, reason: &str, message: String) {
         let object = ObjectReference {
-            api_version: ObjectKind::of_name(object.kind).map_or_else(|| "v1".into(), ObjectKind::api_version),
+            api_version: ObjectKind::from_name(object.kind).map_or_else(|| "v1".into(), ObjectKind::api_version),
             kind: object.kind.into(),
             namespace: object.namespace.as_deref().unwrap_or_default().into(),
             name: object.name.into(),

@@ -1,48 +1,48 @@
-//! What is asked of the API and written to it, many at a time. A slow one gives its place to others and goes on.
+//! Concurrent API calls of effects. A slow call goes on without its permit, so that it does not delay the others.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use kubernetes::{Api, ApiError, Patch};
+use objects::{Condition, Name, NamespaceFacts, ObjectKind, POD_NETWORKS, READY, network_condition};
 use ovsdb::client::Client;
 use serde_json::json;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::sleep;
 use topology::Engine;
 use topology::engine::{ObjectRef, PatchOutcome};
-use topology::identity::{Name, Owner};
-use topology::objects::{Condition, NamespaceFacts, POD_NETWORKS, READY, network_condition};
-use topology::store::ObjectKind;
+use topology::identity::Owner;
 
 use crate::databases;
+use crate::messages::API_WRITE_FAILED;
 use crate::metrics::Metrics;
 
-/// So many run at a time, of those that are not slow.
-const AT_ONCE: usize = 32;
-/// Who takes longer than this is slow: perhaps a webhook is, and the others shall not wait for it.
-const SLOW: Duration = Duration::from_secs(1);
+/// Concurrent patches, slow ones not counted.
+const MAX_CONCURRENT: usize = 32;
+/// A patch that takes longer gives its permit back: a webhook may be slow.
+const SLOW_AFTER: Duration = Duration::from_secs(1);
 
-/// A question that was not answered is asked again after so long.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// Who says what in a status that several write.
+/// Delay before a failed namespace check is repeated.
+const CHECK_RETRY: Duration = Duration::from_secs(1);
+/// Field manager of server-side apply: the status has several writers.
 const FIELD_MANAGER: &str = "ovnkube";
 
-/// An answer of the API.
+/// The result of a call, for the engine.
 #[derive(Debug)]
-pub(crate) enum Answer {
-    /// What became of annotations.
+pub(crate) enum ApiResult {
+    /// Of annotations, or of a policy's condition.
     Patched { owner: Owner, uid: String, outcome: PatchOutcome },
-    /// What became of a node's condition.
+    /// Of a node's condition `NetworkUnavailable`.
     NodeNetwork { name: Box<str>, uid: String, outcome: PatchOutcome },
-    /// Whether a chassis could be removed.
+    /// Of the removal of a chassis.
     Chassis { name: Box<str>, removed: bool },
-    /// A namespace as it is; nothing if there is none.
-    Namespace { name: Name, question: u64, found: Option<NamespaceFacts> },
+    /// Of a namespace check; `found` is none if the namespace does not exist.
+    Namespace { name: Name, check: u64, found: Option<NamespaceFacts> },
 }
 
-impl Answer {
-    /// Tells the engine.
-    pub(crate) fn tell(self, engine: &mut Engine, metrics: &Metrics, now: Duration) {
+impl ApiResult {
+    /// Passes it to the engine.
+    pub(crate) fn deliver(self, engine: &mut Engine, metrics: &Metrics, now: Duration) {
         match self {
             Self::Patched { owner, uid, outcome } => {
                 if outcome == PatchOutcome::Failed {
@@ -57,29 +57,29 @@ impl Answer {
                 engine.node_network_written(&name, &uid, outcome, now);
             }
             Self::Chassis { name, removed } => engine.chassis_removed(&name, removed, now),
-            Self::Namespace { name, question, found } => {
-                engine.namespace_looked_at(&name, question, found.as_ref(), now);
+            Self::Namespace { name, check, found } => {
+                engine.namespace_checked(&name, check, found.as_ref(), now);
             }
         }
     }
 }
 
-/// Sends patches.
+/// Makes the API calls of effects; results come by the channel.
 #[derive(Debug, Clone)]
-pub(crate) struct Patches {
+pub(crate) struct ApiWriter {
     api: Api,
-    places: Arc<Semaphore>,
-    answers: mpsc::UnboundedSender<Answer>,
+    permits: Arc<Semaphore>,
+    results: mpsc::UnboundedSender<ApiResult>,
 }
 
-impl Patches {
-    pub(crate) fn new(api: &Api) -> (Self, mpsc::UnboundedReceiver<Answer>) {
-        let (answers, receiver) = mpsc::unbounded_channel();
-        (Self { api: api.clone(), places: Arc::new(Semaphore::new(AT_ONCE)), answers }, receiver)
+impl ApiWriter {
+    pub(crate) fn new(api: &Api) -> (Self, mpsc::UnboundedReceiver<ApiResult>) {
+        let (results, receiver) = mpsc::unbounded_channel();
+        (Self { api: api.clone(), permits: Arc::new(Semaphore::new(MAX_CONCURRENT)), results }, receiver)
     }
 
-    /// Writes annotations onto the object of this identity, and no other. A pod's network is recorded in its status by the
-    /// same patch: tenants may write annotations, and not the status, so that is what agents believe.
+    /// Writes annotations on the object with this UID. The same patch records a pod's network in its status: tenants may
+    /// write annotations but not the status, so agents trust only the latter.
     pub(crate) fn annotate(&self, owner: Owner, object: &ObjectRef, annotations: &[(&'static str, String)]) {
         let record = annotations.iter().find(|(key, _)| *key == POD_NETWORKS).map(|(_, network)| {
             let mut condition = network_condition(network);
@@ -92,14 +92,13 @@ impl Patches {
         if let Some(condition) = record {
             body["status"]["conditions"] = json!([condition]);
         }
-        // Strategic: the conditions of others stay.
-        self.answered(owner, object, status_path(object), Patch::Strategic, body.to_string());
+        // A strategic merge keeps the conditions of other writers.
+        self.patch(owner, object, status_path(object), Patch::Strategic, body.to_string());
     }
 
-    /// Writes a policy's condition, onto the object of this identity and no other. What else its status says, by other
-    /// writers, stays: the server keeps apart who said what.
+    /// Writes a policy's condition on the object with this UID. Server-side apply keeps the conditions of other writers.
     pub(crate) fn condition(&self, owner: Owner, object: &ObjectRef, condition: &Condition) {
-        let Some(kind) = ObjectKind::of_name(object.kind) else { return };
+        let Some(kind) = ObjectKind::from_name(object.kind) else { return };
         let Condition { ready, reason, message, generation, since } = condition;
         let since = if since.is_empty() { kubernetes::timestamp() } else { since.to_string() };
         let condition = json!({
@@ -117,11 +116,11 @@ impl Patches {
             "status": { "conditions": [condition] },
         });
         let path = format!("{}/{}/status?fieldManager={FIELD_MANAGER}&force=true", kind.collection(), object.name);
-        self.answered(owner, object, path, Patch::Apply, body.to_string());
+        self.patch(owner, object, path, Patch::Apply, body.to_string());
     }
 
-    /// Sends something whose outcome somebody waits for.
-    fn answered(&self, owner: Owner, object: &ObjectRef, path: String, patch: Patch, body: String) {
+    /// Sends a patch, and its outcome to the engine.
+    fn patch(&self, owner: Owner, object: &ObjectRef, path: String, patch: Patch, body: String) {
         let (sender, uid) = (self.clone(), object.uid.to_string());
         tokio::spawn(async move {
             let outcome = match sender.send(&path, patch, body.into_bytes()).await {
@@ -129,20 +128,20 @@ impl Patches {
                 Err(ApiError::NotFound(_) | ApiError::Conflict(_) | ApiError::Gone(_)) => PatchOutcome::ObjectGone,
                 Err(error) => {
                     let what = if patch == Patch::Apply { "condition" } else { "annotations" };
-                    tracing::warn!(%owner, %error, "its {what} could not be written; trying again");
+                    tracing::warn!(%owner, what, %error, "{API_WRITE_FAILED}");
                     PatchOutcome::Failed
                 }
             };
-            let _ = sender.answers.send(Answer::Patched { owner, uid, outcome });
+            let _ = sender.results.send(ApiResult::Patched { owner, uid, outcome });
         });
     }
 
-    /// Asks for a namespace as it is now, until there is an answer.
-    pub(crate) fn look_at_namespace(&self, name: Name, question: u64) {
+    /// Reads a namespace, repeatedly until the API answers.
+    pub(crate) fn check_namespace(&self, name: Name, check: u64) {
         let sender = self.clone();
         tokio::spawn(async move {
             let path = format!("/api/v1/namespaces/{name}");
-            while !sender.answers.is_closed() {
+            while !sender.results.is_closed() {
                 let found = match sender.api.get(&path).await {
                     Ok(body) => NamespaceFacts::parse(&String::from_utf8_lossy(&body)).map(Some),
                     Err(ApiError::NotFound(_)) => Ok(None),
@@ -150,20 +149,20 @@ impl Patches {
                 };
                 match found {
                     Ok(found) => {
-                        let _ = sender.answers.send(Answer::Namespace { name, question, found });
+                        let _ = sender.results.send(ApiResult::Namespace { name, check, found });
                         return;
                     }
                     Err(error) => {
-                        let what = "it cannot be told whether it is being deleted: its deleted policies stay in force";
-                        tracing::warn!(namespace = &*name, error, "{what}; asking again");
-                        sleep(ASK_AGAIN).await;
+                        let kept = "its deleted policies stay in effect";
+                        tracing::warn!(namespace = &*name, error, "namespace check failed: {kept}; retrying in 1s");
+                        sleep(CHECK_RETRY).await;
                     }
                 }
             }
         });
     }
 
-    /// Sets a node's condition `NetworkUnavailable`; the engine decides whether a failed write is repeated.
+    /// Writes a node's condition `NetworkUnavailable`; the engine decides whether a failed write is retried.
     pub(crate) fn node_network(&self, object: &ObjectRef, available: bool, reason: &str, message: &str) {
         let now = kubernetes::timestamp();
         let condition = json!({
@@ -186,41 +185,41 @@ impl Patches {
                     PatchOutcome::Failed
                 }
             };
-            let _ = sender.answers.send(Answer::NodeNetwork { name, uid, outcome });
+            let _ = sender.results.send(ApiResult::NodeNetwork { name, uid, outcome });
         });
     }
 
-    /// Removes a chassis; the engine decides whether a failed removal is repeated.
-    pub(crate) fn forget_chassis(&self, southbound: Client, name: Box<str>) {
-        let answers = self.answers.clone();
+    /// Removes a chassis; the engine decides whether a failed removal is retried.
+    pub(crate) fn remove_chassis(&self, southbound: Client, name: Box<str>) {
+        let results = self.results.clone();
         tokio::spawn(async move {
-            let removed = match databases::forget_chassis(&southbound, &name).await {
+            let removed = match databases::remove_chassis(&southbound, &name).await {
                 Ok(()) => true,
                 Err(error) => {
                     tracing::warn!(chassis = &*name, %error, "cannot remove chassis without a node; retrying");
                     false
                 }
             };
-            let _ = answers.send(Answer::Chassis { name, removed });
+            let _ = results.send(ApiResult::Chassis { name, removed });
         });
     }
 
     async fn send(&self, path: &str, patch: Patch, body: Vec<u8>) -> Result<(), ApiError> {
-        let place = self.places.acquire().await.ok();
+        let permit = self.permits.acquire().await.ok();
         let sending = self.api.patch(path, patch, body);
         tokio::pin!(sending);
-        let answer = tokio::select! {
-            answer = &mut sending => answer,
-            () = sleep(SLOW) => {
-                drop(place);
+        let result = tokio::select! {
+            result = &mut sending => result,
+            () = sleep(SLOW_AFTER) => {
+                drop(permit);
                 sending.await
             }
         };
-        answer.map(drop)
+        result.map(drop)
     }
 }
 
-/// Annotations go through the status, for which less must be allowed to us.
+/// Annotations are written through the status subresource, so that no permission on the object itself is needed.
 fn status_path(object: &ObjectRef) -> String {
     match (&object.namespace, object.kind) {
         (Some(namespace), _) => format!("/api/v1/namespaces/{namespace}/pods/{}/status", object.name),

@@ -1,4 +1,5 @@
-//! The pilot: the one task that owns the engine, and waits for whatever happens first.
+//! The control loop: the one task that owns all state. It waits for the next event, feeds the engine, commits its
+//! transactions and starts its effects.
 
 use std::time::Duration;
 
@@ -12,32 +13,34 @@ use tokio::time::{Instant, sleep_until};
 use topology::engine::Next;
 use topology::{Engine, Observed};
 
+use crate::api_writer::{ApiResult, ApiWriter};
 use crate::authorship::Authorship;
-use crate::campaign::{Campaign, LeaseNews};
-use crate::commit::{COMMIT_DEADLINE, Verdict, commit, take_over};
+use crate::commit::{COMMIT_DEADLINE, CommitOutcome, commit, take_over};
+use crate::connection_state::ConnectionState;
 use crate::databases;
+use crate::effect_runner::EffectRunner;
 use crate::error::ControllerError;
+use crate::leader_election::{LeaderElection, LeaseEvent};
 use crate::leader_lock::{LeaderLock, Want};
-use crate::link::Link;
+use crate::messages::TRANSACTION_REFUSED;
 use crate::metrics::Metrics;
 use crate::node_watch::NodeWatch;
 use crate::northd::{self, Northd};
 use crate::northd_watch::NorthdWatch;
 use crate::options::Options;
-use crate::outlet::Outlet;
-use crate::patches::{Answer, Patches};
 use crate::repairs::Repairs;
 use crate::role::{Advance, Role, advance};
-use crate::watches::{self, Seen};
+use crate::watches::{self, WatchEvent};
 
-/// How often the pilot looks around although nothing happened.
-const ROUND: Duration = Duration::from_secs(1);
-/// A pilot that has not looked around for so long hangs.
-const HANGS: Duration = Duration::from_secs(60);
-/// Without the northbound database for so long, a restart is tried. A missing API makes us not ready, and nothing more: its watches need no restart.
-const HOPELESS: Duration = Duration::from_secs(120);
+/// Interval of stall checks and metric updates.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// `/livez` fails if the loop makes no progress for this long.
+const STALL_LIMIT: Duration = Duration::from_secs(60);
+/// `/livez` fails if the northbound database is down for this long, so that kubelet restarts the process. A missing API only
+/// makes it not ready: watches recover without a restart.
+const NB_DOWN_LIMIT: Duration = Duration::from_secs(120);
 
-/// Runs the controller until it is asked to stop.
+/// Runs the controller until shutdown; releases the Lease before it returns.
 pub async fn run(options: Options, telemetry: &Telemetry) -> Result<(), ControllerError> {
     options.cluster.check()?;
     topology::allocation::Allocator::new(&options.cluster)?;
@@ -47,72 +50,72 @@ pub async fn run(options: Options, telemetry: &Telemetry) -> Result<(), Controll
         None => api.clone(),
     };
     let elector = Elector::new(&election, options.election.lease.clone())?;
-    let mut pilot = Pilot::new(options, &api, elector, telemetry);
-    let ended = pilot.fly(&telemetry.shutdown()).await;
+    let mut control_loop = ControlLoop::new(options, &api, elector, telemetry);
+    let ended = control_loop.run(&telemetry.shutdown()).await;
     if ended.is_err() {
-        pilot.campaign.resign.notify_one();
+        control_loop.election.resign.notify_one();
     }
-    pilot.campaign.ended().await;
+    control_loop.election.ended().await;
     ended
 }
 
-struct Pilot {
+struct ControlLoop {
     options: Options,
     engine: Engine,
     began: Instant,
     role: Role,
     lock: LeaderLock,
     takeovers: u64,
-    /// The name under which this term's transactions are committed.
+    /// The writer's name in the sequence values of this term.
     writer: String,
     nb: Client,
     nb_changes: Subscription,
     sb: Client,
     sb_changes: Subscription,
-    seen: mpsc::Receiver<Seen>,
-    campaign: Campaign,
-    answers: mpsc::UnboundedReceiver<Answer>,
-    outlet: Outlet,
+    watches: mpsc::Receiver<WatchEvent>,
+    election: LeaderElection,
+    api_results: mpsc::UnboundedReceiver<ApiResult>,
+    effects: EffectRunner,
     node_watch: NodeWatch,
     metrics: Metrics,
     northd: Option<Northd>,
     northd_watch: NorthdWatch,
     authorship: Authorship,
-    /// Since when the northbound database is not there.
-    without_nb: Option<Instant>,
-    /// Whether the server's features are known.
-    featured: bool,
+    /// Since when the northbound database is not connected.
+    nb_down_since: Option<Instant>,
+    /// Whether the northbound server's features are known: only then may it lead.
+    features_known: bool,
     conditions: Conditions,
 }
 
 struct Conditions {
     objects: Condition,
-    northbound: Link,
-    southbound: Link,
-    beat: Heartbeat,
-    hope: Heartbeat,
+    northbound: ConnectionState,
+    southbound: ConnectionState,
+    alive: Heartbeat,
+    northbound_up: Heartbeat,
 }
 
-impl Pilot {
+impl ControlLoop {
     fn new(options: Options, api: &Api, elector: Elector, telemetry: &Telemetry) -> Self {
         let nb = databases::northbound(&options.northbound);
         let sb = databases::southbound(&options.southbound);
         let (lock, leader_gone) = LeaderLock::start(nb.clone());
-        let (patches, answers) = Patches::new(api);
+        let (api_writer, api_results) = ApiWriter::new(api);
         let metrics = Metrics::register(telemetry, api);
         let recorder = Recorder::new(api, "ovnkube-controller", &options.election.lease.identity);
         let (southbound, repairs) = (sb.clone(), Repairs::default());
         let node_watch = NodeWatch::new(api);
-        let outlet = Outlet { patches, recorder, metrics: metrics.clone(), southbound, repairs };
+        let effects = EffectRunner { api_writer, recorder, metrics: metrics.clone(), southbound, repairs };
         let health = telemetry.health();
         let conditions = Conditions {
             objects: health.condition("objects"),
-            northbound: Link::new("northbound", health.condition("northbound database")),
-            southbound: Link::new("southbound", health.condition("southbound database")),
-            beat: health.heartbeat("controller", HANGS),
-            hope: health.heartbeat("northbound database", HOPELESS),
+            northbound: ConnectionState::new("northbound", health.condition("northbound database")),
+            southbound: ConnectionState::new("southbound", health.condition("southbound database")),
+            alive: health.heartbeat("controller", STALL_LIMIT),
+            northbound_up: health.heartbeat("northbound database", NB_DOWN_LIMIT),
         };
-        conditions.objects.not_ready("the objects of the API are not listed yet");
+        conditions.objects.not_ready("objects are not listed yet");
         Self {
             engine: Engine::new(options.cluster.clone()),
             began: Instant::now(),
@@ -124,17 +127,17 @@ impl Pilot {
             sb_changes: sb.subscribe(),
             nb,
             sb,
-            seen: watches::start(api),
-            campaign: Campaign::start(elector, leader_gone, telemetry.shutdown()),
-            answers,
-            outlet,
+            watches: watches::start(api),
+            election: LeaderElection::start(elector, leader_gone, telemetry.shutdown()),
+            api_results,
+            effects,
             node_watch,
             metrics,
             northd: None,
             northd_watch: NorthdWatch::new(options.northd_control.clone()),
             authorship: Authorship::default(),
-            without_nb: Some(Instant::now()),
-            featured: false,
+            nb_down_since: Some(Instant::now()),
+            features_known: false,
             conditions,
             options,
         }
@@ -144,55 +147,55 @@ impl Pilot {
         self.began.elapsed()
     }
 
-    async fn fly(&mut self, shutdown: &telemetry::Shutdown) -> Result<(), ControllerError> {
+    async fn run(&mut self, shutdown: &telemetry::Shutdown) -> Result<(), ControllerError> {
         let (mut status, mut southbound) = (self.nb.status(), self.sb.status());
-        let mut round = Instant::now();
+        let mut next_check = Instant::now();
         loop {
-            let more = self.work()?;
-            let wake = self.engine.deadline().map_or(round, |at| (self.began + at).min(round));
+            let more = self.reconcile()?;
+            let wake = self.engine.deadline().map_or(next_check, |at| (self.began + at).min(next_check));
             tokio::select! {
                 biased;
                 () = shutdown.wait() => {
                     self.demote();
                     return Ok(());
                 }
-                news = self.campaign.news.recv() => if let Some(news) = news { self.lease(news)? },
+                event = self.election.events.recv() => if let Some(event) = event { self.lease_event(event)? },
                 advance = advance(&mut self.role) => match advance {
-                    Advance::TakenOver(over) => self.took_over(over),
-                    Advance::Judged(committer, verdict) => self.judged(committer, verdict),
+                    Advance::TakenOver(over) => self.take_over_done(over),
+                    Advance::CommitDone(committer, outcome) => self.commit_done(committer, outcome),
                 },
                 changes = self.nb_changes.next() => self.database_changed(&changes),
-                seen = self.seen.recv() => self.saw(seen)?,
-                answer = self.answers.recv() => if let Some(answer) = answer {
-                    answer.tell(&mut self.engine, &self.metrics, self.began.elapsed());
+                event = self.watches.recv() => self.watch_event(event)?,
+                result = self.api_results.recv() => if let Some(result) = result {
+                    result.deliver(&mut self.engine, &self.metrics, self.began.elapsed());
                 },
                 changes = self.sb_changes.next() => {
                     self.progress(&changes.snapshot);
                 }
-                changed = status.changed() => if changed.is_ok() { self.look_at_database()? },
+                changed = status.changed() => if changed.is_ok() { self.check_northbound()? },
                 changed = southbound.changed() => if changed.is_ok() {
-                    self.conditions.southbound.look(&southbound.borrow_and_update());
+                    self.conditions.southbound.update(&southbound.borrow_and_update());
                 },
                 () = std::future::ready(()), if more => {}
                 () = sleep_until(wake) => {
-                    if Instant::now() >= round {
-                        round = Instant::now() + ROUND;
-                        self.look_around()?;
+                    if Instant::now() >= next_check {
+                        next_check = Instant::now() + CHECK_INTERVAL;
+                        self.check()?;
                     }
                 }
             }
         }
     }
 
-    /// Does what can be done at once; says whether there is more of it, after everybody else had a turn.
-    fn work(&mut self) -> Result<bool, ControllerError> {
-        // Before the next transaction is planned: else those rows of the last one that are shown only now would be taken
-        // for somebody else's changes. For the same reason the replica itself is not asked: it may show more by now.
-        let (changes, snapshot) = self.nb_changes.look();
+    /// Plans and sends the next transaction and starts effects; true if there is more to plan without waiting.
+    fn reconcile(&mut self) -> Result<bool, ControllerError> {
+        // Before the next transaction is planned: otherwise rows of the last one that appear only now would be taken for
+        // another client's changes. For the same reason the snapshot comes with the changes: the replica may be newer.
+        let (changes, snapshot) = self.nb_changes.take_with_snapshot();
         if let Some(changes) = changes {
             self.database_changed(&changes);
         }
-        self.arrive(&snapshot)?;
+        self.check_replica(&snapshot)?;
         let mut more = false;
         if let Role::Leading(_) = &self.role {
             let now = self.now();
@@ -203,7 +206,7 @@ impl Pilot {
             }
         }
         for effect in self.engine.take_effects() {
-            self.outlet.carry_out(effect);
+            self.effects.run(effect);
         }
         Ok(more)
     }
@@ -219,22 +222,24 @@ impl Pilot {
         }
     }
 
-    /// Goes on when the replica shows what was committed last.
-    fn arrive(&mut self, snapshot: &Snapshot) -> Result<(), ControllerError> {
-        let (Role::Arriving(committer, _) | Role::Settling(committer, ..)) = &self.role else { return Ok(()) };
+    /// Continues when the replica shows the last committed sequence value.
+    fn check_replica(&mut self, snapshot: &Snapshot) -> Result<(), ControllerError> {
+        let (Role::AwaitingTakeOver(committer, _) | Role::AwaitingReplica(committer, ..)) = &self.role else {
+            return Ok(());
+        };
         let shown = databases::cell(snapshot).and_then(|cell| cell.value_in(snapshot));
         if shown.is_none() || shown.as_deref() != committer.sequence() {
             return Ok(());
         }
         let now = self.now();
         match std::mem::replace(&mut self.role, Role::Standby) {
-            Role::Settling(committer, happened, _) => {
-                if happened {
+            Role::AwaitingReplica(committer, committed, _) => {
+                if committed {
                     self.engine.committed(snapshot, now);
                 }
                 self.role = Role::Leading(committer);
             }
-            Role::Arriving(committer, _) => {
+            Role::AwaitingTakeOver(committer, _) => {
                 self.check_foreign(snapshot)?;
                 self.engine.promote(snapshot, self.options.adopt, now)?;
                 self.progress(&self.sb.snapshot());
@@ -249,37 +254,37 @@ impl Pilot {
         Ok(())
     }
 
-    /// Somebody else's network is not taken over unless we are told to.
+    /// An error if the database has another controller's network and adoption was not requested.
     fn check_foreign(&self, snapshot: &Snapshot) -> Result<(), ControllerError> {
         let foreign = topology::adopt::foreign_network(snapshot).filter(|_| !self.options.adopt);
         foreign.map_or(Ok(()), |row| Err(ControllerError::ForeignNetwork(row)))
     }
 
-    fn lease(&mut self, news: LeaseNews) -> Result<(), ControllerError> {
-        match news {
-            LeaseNews::Acquired => {
-                // Before anything is written, the sequence value included.
+    fn lease_event(&mut self, event: LeaseEvent) -> Result<(), ControllerError> {
+        match event {
+            LeaseEvent::Acquired => {
+                // Before any write, the sequence value included.
                 self.check_foreign(&self.nb.snapshot())?;
                 self.takeovers += 1;
-                // Never used before: by this process, or by another one at the same nanosecond.
+                // Unique: among terms of this process, and among processes.
                 let writer = format!(
                     "{}/{}/{}",
                     self.options.election.lease.identity,
                     kubernetes::timestamp_nanoseconds(),
                     self.takeovers
                 );
-                tracing::info!(writer, "the lease is ours; taking over the database");
+                tracing::info!(writer, "leader Lease acquired; taking over the northbound database");
                 self.writer = writer.clone();
                 self.role = Role::TakingOver(Box::pin(take_over(self.nb.clone(), writer)));
                 self.lock.want(Want::Hold);
             }
-            // Why was told when it was decided.
-            LeaseNews::Lost(LossReason::Stopped) => {
-                tracing::info!("the lease is given up");
+            // The cause was logged with the decision.
+            LeaseEvent::Lost(LossReason::Stopped) => {
+                tracing::info!("leader Lease released");
                 self.demote();
             }
-            LeaseNews::Lost(reason) => {
-                tracing::warn!(%reason, "the lease is not ours any more");
+            LeaseEvent::Lost(reason) => {
+                tracing::warn!(error = %reason, "leader Lease lost; standing down");
                 self.demote();
             }
         }
@@ -296,174 +301,174 @@ impl Pilot {
     fn demote(&mut self) {
         self.engine.demote();
         self.role = Role::Standby;
-        let eligible = *self.campaign.eligible.borrow();
+        let eligible = *self.election.eligible.borrow();
         self.lock.want(if eligible { Want::Queue } else { Want::Nothing });
         self.northd = None;
         self.metrics.leader.set(0);
     }
 
-    fn resign(&mut self, why: &str) {
-        tracing::error!(why, "giving up the lease: whoever leads must be able to commit");
+    fn resign(&mut self, error: &str) {
+        tracing::error!(error, "releasing leader Lease: northbound commits fail");
         self.step_down();
     }
 
     fn step_down(&mut self) {
         self.demote();
-        self.campaign.resign.notify_one();
+        self.election.resign.notify_one();
     }
 
-    fn took_over(&mut self, over: Result<Committer, String>) {
+    fn take_over_done(&mut self, over: Result<Committer, String>) {
         match over {
-            Ok(committer) => self.role = Role::Arriving(committer, Instant::now()),
-            Err(why) => self.resign(&why),
+            Ok(committer) => self.role = Role::AwaitingTakeOver(committer, Instant::now()),
+            Err(error) => self.resign(&error),
         }
     }
 
-    fn judged(&mut self, committer: Committer, verdict: Verdict) {
+    fn commit_done(&mut self, committer: Committer, outcome: CommitOutcome) {
         let now = self.now();
-        self.role = match verdict {
-            Verdict::Happened => {
+        self.role = match outcome {
+            CommitOutcome::Committed => {
                 self.metrics.commits.inc();
-                Role::Settling(committer, true, Instant::now())
+                Role::AwaitingReplica(committer, true, Instant::now())
             }
-            Verdict::DidNot => {
-                self.authorship.never_happened();
+            CommitOutcome::NotCommitted => {
+                self.authorship.not_committed();
                 self.engine.abandoned();
-                Role::Settling(committer, false, Instant::now())
+                Role::AwaitingReplica(committer, false, Instant::now())
             }
-            Verdict::Refused { owner, why } => {
+            CommitOutcome::Refused { owner, error } => {
                 self.metrics.refused.inc();
-                self.authorship.never_happened();
-                tracing::warn!(owner, why, "the northbound database refused a transaction");
-                self.engine.refused(owner.as_deref(), &why, now);
+                self.authorship.not_committed();
+                tracing::warn!(owner, error, "{TRANSACTION_REFUSED}; parking its owner, retrying the rest");
+                self.engine.refused(owner.as_deref(), &error, now);
                 Role::Leading(committer)
             }
-            Verdict::Unknown(why) => return self.resign(&why),
-            Verdict::Deposed(why) => {
-                tracing::warn!(why, "giving up the lease: the database is not ours any more");
+            CommitOutcome::Unknown(error) => return self.resign(&error),
+            CommitOutcome::Fenced(error) => {
+                tracing::warn!(error, "releasing leader Lease: commits are fenced");
                 return self.step_down();
             }
         };
     }
 
-    /// Somebody changed the northbound database: perhaps rows of ours.
+    /// The northbound database changed: detects a takeover by another controller, and drift.
     fn database_changed(&mut self, changes: &Changes) {
         if !self.engine.is_leading() {
             return;
         }
-        // Whoever took over did so in the database first: an idle leader learns of it here, without the API.
+        // A takeover is visible in the database first: an idle leader learns of it here, without the API.
         if let Some(writer) = databases::writer(&changes.snapshot).filter(|writer| *writer != self.writer) {
             tracing::warn!(writer, "another controller has taken over the northbound database; stepping down");
             return self.step_down();
         }
-        let (foreign, doubtful) = self.authorship.judge(changes, self.session());
+        let (foreign, ambiguous) = self.authorship.classify(changes, self.session());
         let now = self.now();
-        self.engine.disturbed(foreign.owners, foreign.rows, now);
-        self.engine.doubted(doubtful.owners, doubtful.rows, now);
+        self.engine.drifted(foreign.owners, foreign.rows, now);
+        self.engine.maybe_drifted(ambiguous.owners, ambiguous.rows, now);
     }
 
-    /// The session with the northbound database; none if there is none.
+    /// The number of the current session with the northbound database; none if not connected.
     fn session(&self) -> Option<u64> {
         let status = self.nb.status();
         let status = status.borrow();
         status.connected.then_some(status.sessions)
     }
 
-    fn saw(&mut self, seen: Option<Seen>) -> Result<(), ControllerError> {
+    fn watch_event(&mut self, event: Option<WatchEvent>) -> Result<(), ControllerError> {
         let now = self.now();
-        match seen {
-            Some(Seen::Objects(objects)) => {
+        match event {
+            Some(WatchEvent::Objects(objects)) => {
                 let listed = objects.iter().any(|observed| matches!(observed, Observed::Listed(_)));
                 for observed in objects {
                     self.engine.observe(observed, now);
                 }
                 if listed {
-                    self.weigh_in();
+                    self.update_eligibility();
                 }
             }
-            Some(Seen::Trouble(kind, Some(why))) => {
-                self.conditions.objects.not_ready(format!("{kind:?}s cannot be watched: {why}"));
+            Some(WatchEvent::Failed(kind, error)) => {
+                self.conditions.objects.not_ready(format!("watch of {} failed: {error}", kind.plural()));
             }
-            Some(Seen::Trouble(_, None)) => self.weigh_in(),
-            Some(Seen::Ended(plural)) => return Err(ControllerError::WatchEnded(plural)),
+            Some(WatchEvent::Resumed) => self.update_eligibility(),
+            Some(WatchEvent::Ended(plural)) => return Err(ControllerError::WatchEnded(plural)),
             None => return Err(ControllerError::WatchEnded("objects")),
         }
         Ok(())
     }
 
-    /// Whether we could lead.
-    fn weigh_in(&mut self) {
+    /// Competes for the Lease, or stops doing so: all objects must be listed, and the northbound database connected.
+    fn update_eligibility(&mut self) {
         let complete = self.engine.is_complete();
         if complete {
             self.conditions.objects.ready();
         }
         let connected = self.nb.status().borrow().connected;
-        let may = complete && connected && self.featured;
-        let changed = self.campaign.eligible.send_if_modified(|eligible| std::mem::replace(eligible, may) != may);
+        let may = complete && connected && self.features_known;
+        let changed = self.election.eligible.send_if_modified(|eligible| std::mem::replace(eligible, may) != may);
         if matches!(self.role, Role::Standby) {
             self.lock.want(if may { Want::Queue } else { Want::Nothing });
         }
         if changed && may && !self.engine.is_leading() {
-            tracing::info!("standing by: all is listed, the database is there; waiting for the lease");
+            tracing::info!("standby ready: caches synced, northbound connected; waiting for Lease");
         }
     }
 
-    fn look_at_database(&mut self) -> Result<(), ControllerError> {
+    fn check_northbound(&mut self) -> Result<(), ControllerError> {
         let status = self.nb.status().borrow().clone();
-        if self.conditions.northbound.look(&status) {
-            self.without_nb = None;
-            self.conditions.hope.beat();
+        if self.conditions.northbound.update(&status) {
+            self.nb_down_since = None;
+            self.conditions.northbound_up.beat();
         } else {
-            self.without_nb.get_or_insert_with(Instant::now);
+            self.nb_down_since.get_or_insert_with(Instant::now);
         }
-        // At once, and not with the next look around: who starts shall not wait a second for nothing.
-        if !self.featured
+        // At once, not with the next check: a start should not wait a second for it.
+        if !self.features_known
             && status.connected
             && let Some(features) = databases::features(&self.nb)?
         {
             let mut settings = self.options.cluster.clone();
             settings.features = features;
             self.engine.set_settings(settings);
-            self.featured = true;
+            self.features_known = true;
         }
-        self.weigh_in();
+        self.update_eligibility();
         Ok(())
     }
 
-    /// What is looked at once a second.
-    fn look_around(&mut self) -> Result<(), ControllerError> {
-        self.conditions.beat.beat();
+    /// Checks for stalls and updates metrics, once a second.
+    fn check(&mut self) -> Result<(), ControllerError> {
+        self.conditions.alive.beat();
         tracing::debug!(
             complete = self.engine.is_complete(),
-            featured = self.featured,
-            connected = self.without_nb.is_none(),
+            features_known = self.features_known,
+            connected = self.nb_down_since.is_none(),
             backlog = self.engine.backlog(),
-            "looking around"
+            "periodic check"
         );
-        if self.without_nb.is_none() {
-            self.conditions.hope.beat();
+        if self.nb_down_since.is_none() {
+            self.conditions.northbound_up.beat();
         }
-        if !self.featured {
-            self.look_at_database()?;
+        if !self.features_known {
+            self.check_northbound()?;
         }
         let leads = !matches!(self.role, Role::Standby | Role::TakingOver(_));
-        let alone = self.without_nb.is_some_and(|since| since.elapsed() > COMMIT_DEADLINE);
-        let stuck = self.role.hangs() || leads && alone;
-        if stuck {
+        let nb_down = self.nb_down_since.is_some_and(|since| since.elapsed() > COMMIT_DEADLINE);
+        let stalled = self.role.is_stalled() || leads && nb_down;
+        if stalled {
             let last = self.nb.status().borrow().last_error.clone().unwrap_or_default();
-            self.resign(&format!("the northbound database cannot be reached: {last}"));
+            self.resign(&format!("northbound database not connected: {last}"));
         }
         let now = self.now();
         let replacements = self.nb.status().borrow().replacements + self.sb.status().borrow().replacements;
         let visible = self.engine.is_leading() && self.sb.status().borrow().connected;
         let behind = self.engine.northd_behind_since().map(|since| now.saturating_sub(since));
         let behind = visible.then(|| behind.unwrap_or_default());
-        self.northd_watch.look(behind, replacements, &self.options.election.lease, &self.outlet);
-        self.outlet.repairs.flush();
-        let renewed = *self.campaign.renewals.borrow();
+        self.northd_watch.check(behind, replacements, &self.options.election.lease, &self.effects);
+        self.effects.repairs.flush();
+        let renewed = *self.election.renewals.borrow();
         self.metrics.lease_unrenewed.set(renewed.map_or(0.0, |renewed| renewed.elapsed().as_secs_f64()));
-        self.node_watch.look(&self.engine, &self.outlet, now);
-        self.metrics.survey(&self.engine, now);
+        self.node_watch.check(&self.engine, &self.effects, now);
+        self.metrics.update(&self.engine, now);
         Ok(())
     }
 }

@@ -1,12 +1,12 @@
-//! A world in which nothing goes wrong: one controller, and everything comes to rest.
+//! A cluster without faults: one simulated controller that runs until idle.
 
 use std::time::Duration;
 
+use objects::ObjectKind;
 use ovsdb::schema::DatabaseSchema;
 use serde_json::json;
 use topology::ClusterSettings;
 use topology::refusal::Refusal;
-use topology::store::ObjectKind;
 
 use crate::support::api::{Api, KINDS, Key};
 use crate::support::controller::Controller;
@@ -14,14 +14,14 @@ use crate::support::database::{Chassis, Nb};
 use crate::support::faults::Faults;
 use crate::support::rng::Rng;
 
-/// Whether what is refused follows from the objects alone, and the rest of the object works: of two that claim the same
-/// address one does without, two policies of one priority are both in force, a limit that cannot be read is none.
-pub(crate) fn follows(refusal: &Refusal) -> bool {
+/// Whether a refusal follows from the objects alone while the rest of the object works: a contested address, a shared
+/// priority, an invalid limit.
+pub(crate) fn is_expected(refusal: &Refusal) -> bool {
     ["AddressTaken", "AddressRefused", "PriorityShared", "BandwidthRefused", "HostPortRefused"]
         .contains(&refusal.reason)
 }
 
-pub(crate) struct Quiet {
+pub(crate) struct TestCluster {
     pub(crate) settings: ClusterSettings,
     pub(crate) api: Api,
     pub(crate) nb: Nb,
@@ -32,7 +32,7 @@ pub(crate) struct Quiet {
     pub(crate) faults: Faults,
 }
 
-impl Quiet {
+impl TestCluster {
     pub(crate) fn new(schema: &DatabaseSchema, settings: ClusterSettings) -> Self {
         settings.check().unwrap();
         let nb = Nb::new(schema, 1);
@@ -44,7 +44,7 @@ impl Quiet {
             now: Duration::ZERO,
             incarnations: 1,
             rng: Rng::new(1),
-            faults: Faults { over: true, ..Faults::default() },
+            faults: Faults { ended: true, ..Faults::default() },
         };
         world.begin();
         world
@@ -58,15 +58,15 @@ impl Quiet {
         self.controller.take_over(&mut self.nb);
     }
 
-    /// Another controller begins where the last one was.
+    /// Replaces the controller by a new one.
     pub(crate) fn restart(&mut self) {
         self.incarnations += 1;
         self.controller = Controller::new(&self.settings, &self.nb, self.incarnations);
         self.begin();
     }
 
-    /// The same objects, before an empty database.
-    pub(crate) fn anew(self, schema: &DatabaseSchema) -> Self {
+    /// The same objects with an empty database.
+    pub(crate) fn with_empty_database(self, schema: &DatabaseSchema) -> Self {
         let mut world = Self::new(schema, self.settings);
         world.api = self.api;
         world.nb.chassis = self.nb.chassis;
@@ -74,13 +74,13 @@ impl Quiet {
         world
     }
 
-    /// Everything of a kind is told once more.
+    /// Lists a kind again.
     pub(crate) fn list(&mut self, kind: ObjectKind) {
         self.controller.list(&self.api, kind, self.now);
     }
 
-    /// A node whose agent has told of its chassis and gateway.
-    pub(crate) fn wire(&mut self, name: &str, mode: &str, last: u8) {
+    /// Writes the agent's chassis and gateway annotations of a node.
+    pub(crate) fn annotate_node(&mut self, name: &str, mode: &str, last: u8) {
         let chassis = format!("chassis-{name}");
         let (seen, nb_cfg) = (self.nb.log.len(), self.nb.nb_cfg());
         self.nb.chassis.entry(chassis.clone()).or_insert(Chassis { nb_cfg, seen, stuck: false });
@@ -95,12 +95,12 @@ impl Quiet {
         });
     }
 
-    /// One round of everybody; says whether anything happened.
+    /// One round of chassis and controller; returns whether anything happened.
     pub(crate) fn round(&mut self) -> bool {
         self.round_seeing(&KINDS)
     }
 
-    /// One round in which only objects of some kinds are seen.
+    /// One round in which only events of these kinds are observed.
     pub(crate) fn round_seeing(&mut self, kinds: &[ObjectKind]) -> bool {
         self.now += Duration::from_secs(11);
         let names: Vec<String> = self.nb.chassis.keys().cloned().collect();
@@ -112,19 +112,19 @@ impl Quiet {
         controller.follow(nb, usize::MAX, *now);
         let patched = controller.patch(api, *now, rng, faults);
         let stepped = controller.step(nb, &mut Vec::new(), *now, rng, faults);
-        !controller.is_answered()
+        !controller.has_no_calls()
             || patched
             || stepped
             || controller.engine.backlog() > 0
             || controller.engine.deadline().is_some()
     }
 
-    /// Goes on until nothing happens any more.
-    pub(crate) fn rest(&mut self) {
+    /// Runs rounds until nothing happens.
+    pub(crate) fn run_until_idle(&mut self) {
         let mut rounds = 0;
         while self.round() {
             rounds += 1;
-            assert!(rounds < 20_000, "it does not come to rest");
+            assert!(rounds < 20_000, "not idle after 20,000 rounds");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The campaign for the Lease: only who could work takes part in it.
+//! Leader election: an instance competes for the Lease only while it could work.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,54 +7,54 @@ use kubernetes::{Elector, LossReason};
 use telemetry::Shutdown;
 use tokio::sync::{Notify, mpsc, watch};
 
-/// What the campaign tells.
+/// A change of the Lease, for the control loop.
 #[derive(Debug)]
-pub(crate) enum LeaseNews {
-    /// The Lease is ours.
+pub(crate) enum LeaseEvent {
+    /// This instance holds it.
     Acquired,
-    /// It is not, any more.
+    /// This instance no longer holds it.
     Lost(LossReason),
 }
 
-/// The campaign's handles.
+/// Handle of the election task.
 #[derive(Debug)]
-pub(crate) struct Campaign {
-    /// News of the Lease.
-    pub(crate) news: mpsc::Receiver<LeaseNews>,
-    /// Whether we could work: all objects listed, the database connected.
+pub(crate) struct LeaderElection {
+    /// Changes of the Lease, in order.
+    pub(crate) events: mpsc::Receiver<LeaseEvent>,
+    /// Whether this instance could work: all objects listed, the database connected.
     pub(crate) eligible: watch::Sender<bool>,
-    /// Gives the Lease up.
+    /// Releases the Lease.
     pub(crate) resign: Arc<Notify>,
-    /// When the Lease was renewed last, while it is ours.
+    /// Time of the last renewal, while this instance holds the Lease.
     pub(crate) renewals: watch::Receiver<Option<Instant>>,
     task: tokio::task::JoinHandle<()>,
 }
 
-impl Campaign {
-    /// `leader_gone` tells since when another leader has had no session with the database.
+impl LeaderElection {
+    /// `leader_gone` has the time since when another leader has had no session with the database.
     pub(crate) fn start(elector: Elector, leader_gone: watch::Receiver<Option<Instant>>, shutdown: Shutdown) -> Self {
-        let (tell, news) = mpsc::channel(4);
+        let (sender, events) = mpsc::channel(4);
         let (eligible, may) = watch::channel(false);
         let resign = Arc::new(Notify::new());
         let renewals = elector.renewals();
-        let task = tokio::spawn(campaign(elector, may, leader_gone, tell, resign.clone(), shutdown));
-        Self { news, eligible, resign, renewals, task }
+        let task = tokio::spawn(run(elector, may, leader_gone, sender, resign.clone(), shutdown));
+        Self { events, eligible, resign, renewals, task }
     }
 
-    /// Waits until the Lease is given up, after that was asked for.
+    /// Waits until the Lease is released, after `resign` or the shutdown.
     pub(crate) async fn ended(self) {
-        let Self { news, eligible, task, .. } = self;
-        // A full channel must not keep the campaign from its end, nor a Lease that is not ours.
-        drop((news, eligible));
+        let Self { events, eligible, task, .. } = self;
+        // Neither a full channel nor waiting for another's Lease may block the end of the task.
+        drop((events, eligible));
         let _ = task.await;
     }
 }
 
-async fn campaign(
+async fn run(
     mut elector: Elector,
     mut eligible: watch::Receiver<bool>,
     leader_gone: watch::Receiver<Option<Instant>>,
-    tell: mpsc::Sender<LeaseNews>,
+    events: mpsc::Sender<LeaseEvent>,
     resign: Arc<Notify>,
     shutdown: Shutdown,
 ) {
@@ -68,13 +68,13 @@ async fn campaign(
             may = eligible.wait_for(|may| !*may) => if may.is_err() { return } else { continue },
             () = shutdown.wait() => return,
         }
-        // A request to resign that came when there was nothing left to resign from is not about this term.
+        // A request to resign from before this term does not apply to it.
         tokio::select! {
             biased;
             () = resign.notified() => {}
             () = std::future::ready(()) => {}
         }
-        if tell.send(LeaseNews::Acquired).await.is_err() {
+        if events.send(LeaseEvent::Acquired).await.is_err() {
             return;
         }
         let stop = async {
@@ -85,10 +85,10 @@ async fn campaign(
         };
         let reason = elector.hold(stop).await;
         let stopped = reason == LossReason::Stopped;
-        // The work stops before the next may begin; that its commits fail is what the fence is for.
-        let gone = tell.send(LeaseNews::Lost(reason)).await.is_err();
+        // The control loop stops before the next leader begins; should it be late, its commits are fenced.
+        let gone = events.send(LeaseEvent::Lost(reason)).await.is_err();
         if stopped && let Err(error) = elector.release().await {
-            tracing::warn!(%error, "the lease could not be given up; the next leader has to wait for its end");
+            tracing::warn!(%error, "cannot release leader Lease; the next leader waits until it expires");
         }
         if gone {
             return;

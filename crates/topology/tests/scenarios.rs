@@ -1,36 +1,36 @@
-//! Stories in which nothing goes wrong but what they are about, told to their end.
+//! Single scenarios of the engine: drift, retries, acknowledgements, and refused nodes.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod support;
 
 use std::time::Duration;
 
+use objects::ObjectKind;
 use ovsdb::replica::Snapshot;
 use serde_json::json;
 use topology::engine::Next;
-use topology::store::ObjectKind;
 use topology::{ClusterSettings, Effect, Engine};
 
 use crate::support::api::{KINDS, Key, Watches};
-use crate::support::controller::TURNS;
+use crate::support::controller::MAX_STEPS;
 use crate::support::database::{Chassis, Follower};
 use crate::support::faults::Fault;
-use crate::support::quiet::Quiet;
 use crate::support::schema;
+use crate::support::test_cluster::TestCluster;
 
-fn world(cluster: &str) -> Quiet {
+fn world(cluster: &str) -> TestCluster {
     let services = vec!["172.30.0.0/16".parse().unwrap()];
-    Quiet::new(&schema::schema(), ClusterSettings::new(vec![cluster.parse().unwrap()], services))
+    TestCluster::new(&schema::schema(), ClusterSettings::new(vec![cluster.parse().unwrap()], services))
 }
 
 fn key(name: &str) -> Key {
     (ObjectKind::Node, String::new(), name.to_owned())
 }
 
-impl Quiet {
+impl TestCluster {
     fn add_node(&mut self, name: &str, last: u8) {
         self.api.create(ObjectKind::Node, "", name, json!({"metadata": {"annotations": {}}}));
-        self.wire(name, "shared", last);
+        self.annotate_node(name, "shared", last);
     }
 
     fn add_pod(&mut self, namespace: &str, name: &str, node: &str) {
@@ -38,7 +38,7 @@ impl Quiet {
         self.api.create(ObjectKind::Pod, namespace, name, object);
     }
 
-    /// The node's machine has another chassis from now on, and the one that it had is silent.
+    /// The node gets another chassis, and the former one stops acknowledging.
     fn change_chassis(&mut self, node: &str, from: &str, to: &str) {
         let (seen, nb_cfg) = (self.nb.log.len(), self.nb.nb_cfg());
         self.nb.chassis.get_mut(from).unwrap().stuck = true;
@@ -50,24 +50,24 @@ impl Quiet {
         self.api.change(&key(node), |node| node["metadata"]["annotations"]["k8s.ovn.org/node-chassis-id"] = json!(to));
     }
 
-    /// Goes on until nothing happens any more, also after what it wanted done outside.
+    /// Runs until idle, also after effects outside the database.
     fn settle(&mut self) {
-        self.rest();
+        self.run_until_idle();
         self.round();
-        self.rest();
+        self.run_until_idle();
     }
 
     fn chassis(&self) -> Vec<&str> {
         self.nb.chassis.keys().map(String::as_str).collect()
     }
 
-    fn resting(&self) -> usize {
+    fn quarantined(&self) -> usize {
         self.controller.engine.allocator().unwrap().quarantine().len()
     }
 }
 
-/// The operations that the next turns of the leader make of what changed.
-fn operations(world: &mut Quiet) -> Vec<Vec<ovsdb::operation::Operation>> {
+/// The operations of the leader's next transaction, without NB_Global.
+fn operations(world: &mut TestCluster) -> Vec<Vec<ovsdb::operation::Operation>> {
     let mut follower = Follower::new(&world.nb);
     follower.follow(&world.nb, usize::MAX);
     let mut engine = Engine::new(world.settings.clone());
@@ -78,7 +78,7 @@ fn operations(world: &mut Quiet) -> Vec<Vec<ovsdb::operation::Operation>> {
     }
     engine.promote(&follower.snapshot(), false, Duration::ZERO).unwrap();
     let mut made = Vec::new();
-    for _ in 0..TURNS {
+    for _ in 0..MAX_STEPS {
         match engine.next(&follower.snapshot(), Duration::ZERO) {
             Next::Commit(transaction) => {
                 let kept = transaction.operations().iter().filter(|operation| operation.table() != Some("NB_Global"));
@@ -90,12 +90,12 @@ fn operations(world: &mut Quiet) -> Vec<Vec<ovsdb::operation::Operation>> {
             Next::Idle => return made,
         }
     }
-    panic!("the engine is not idle after {TURNS} turns")
+    panic!("the engine is not idle after {MAX_STEPS} steps")
 }
 
-/// One endpoint of one Service changes: one operation on one row, with the keys that change and no others.
+/// One operation on one row, with the changed keys only.
 #[test]
-fn one_endpoint_is_one_mutation() {
+fn one_endpoint_change_is_one_mutation() {
     let mut world = world("10.128.0.0/22/26");
     world.add_node("n1", 11);
     let ports = json!([{"name": "a", "port": 80}, {"name": "b", "port": 81}]);
@@ -122,103 +122,104 @@ fn one_endpoint_is_one_mutation() {
     assert!(mutations[1].value.get_str("172.30.0.7:80").is_some_and(|backends| backends.split(',').count() == 9));
 }
 
-/// What is released becomes free though the former chassis answers no more: nobody has it, so it goes.
+/// Quarantine ends though the former chassis never acknowledges, because it is removed.
 #[test]
-fn a_chassis_that_its_node_has_no_more_is_removed() {
+fn a_chassis_that_no_node_uses_is_removed() {
     let mut world = world("10.128.0.0/22/26");
     world.api.create(ObjectKind::Node, "", "n1", json!({"metadata": {"annotations": {}}}));
     world.add_node("n2", 12);
     world.add_pod("ns", "web", "n2");
     world.settle();
-    // One that appears takes nobody's place.
-    world.wire("n1", "shared", 11);
+    // A new chassis replaces none.
+    world.annotate_node("n1", "shared", 11);
     world.settle();
     assert_eq!(world.chassis(), ["chassis-n1", "chassis-n2"]);
 
     world.change_chassis("n1", "chassis-n1", "second");
     world.api.delete(&(ObjectKind::Pod, "ns".into(), "web".into()));
     world.settle();
-    assert_eq!((world.chassis(), world.resting()), (vec!["chassis-n2", "second"], 0));
+    assert_eq!((world.chassis(), world.quarantined()), (vec!["chassis-n2", "second"], 0));
 
-    // While nobody leads: the rows tell which one it was.
+    // While no controller leads: the former chassis follows from the rows.
     world.change_chassis("n1", "second", "third");
     world.restart();
     world.settle();
     assert_eq!(world.chassis(), ["chassis-n2", "third"]);
 
-    // Back again before its time is over.
+    // Changed back before the removal.
     world.change_chassis("n1", "third", "fourth");
     world.round();
     world.set_chassis("n1", "third");
     world.settle();
     assert_eq!(world.chassis(), ["chassis-n2", "third"]);
 
-    // An annotation that is taken away says nothing of another machine.
+    // A removed annotation does not mean another chassis.
     world.set_chassis("n1", "");
     world.settle();
     assert_eq!(world.chassis(), ["chassis-n2", "third"]);
 }
 
-/// More often than anybody gave up after.
+/// Failures before success.
 const FAILURES: usize = 12;
 
-impl Quiet {
-    /// Something goes wrong again and again, and works at last; nothing else happens meanwhile.
-    fn fails_for_long(&mut self, fault: Fault) {
+impl TestCluster {
+    /// Injects a fault [`FAILURES`] times; nothing else happens meanwhile.
+    fn fail_repeatedly(&mut self, fault: Fault) {
         self.faults.always = Some(fault);
-        for _ in 0..TURNS {
+        for _ in 0..MAX_STEPS {
             self.round();
             if self.faults.count.get(&fault) >= Some(&FAILURES) {
                 break;
             }
         }
         let count = self.faults.count.get(&fault).copied().unwrap_or_default();
-        assert_eq!(count, FAILURES, "{fault:?}: it was not tried again");
+        assert_eq!(count, FAILURES, "{fault:?}: not retried");
         self.faults.always = None;
     }
 }
 
-/// A node's condition that cannot be written is written later, though nothing else happens to the node.
+/// Though nothing else happens to the node.
 #[test]
-fn a_condition_that_cannot_be_written_is_tried_until_it_is() {
+fn a_failed_condition_write_is_retried() {
     let mut world = world("10.128.0.0/14/23");
     world.add_node("n1", 11);
     world.settle();
-    let unavailable = |world: &Quiet| world.api.objects[&key("n1")]["status"]["conditions"][1]["status"] == "True";
+    let unavailable =
+        |world: &TestCluster| world.api.objects[&key("n1")]["status"]["conditions"][1]["status"] == "True";
     let conditions = json!([{"type": "Ready", "status": "True"}, {"type": "NetworkUnavailable", "status": "True"}]);
     world.api.change(&key("n1"), |node| node["status"]["conditions"] = conditions);
-    world.fails_for_long(Fault::NodeConditionFails);
+    world.fail_repeatedly(Fault::NodeConditionFails);
     assert!(unavailable(&world));
     world.settle();
     assert!(!unavailable(&world));
 }
 
-/// A chassis that cannot be removed is removed later: until then what its node had is free for nobody.
+/// Until then the node's subnet and ID stay in quarantine.
 #[test]
-fn a_chassis_that_cannot_be_removed_is_tried_until_it_is() {
+fn a_failed_chassis_removal_is_retried() {
     let mut world = world("10.128.0.0/22/26");
     world.add_node("n1", 11);
     world.add_node("n2", 12);
     world.settle();
     world.nb.chassis.get_mut("chassis-n1").unwrap().stuck = true;
     world.api.delete(&key("n1"));
-    world.fails_for_long(Fault::ChassisRemovalFails);
+    world.fail_repeatedly(Fault::ChassisRemovalFails);
     assert_eq!(world.chassis(), ["chassis-n1", "chassis-n2"]);
-    assert_ne!(world.resting(), 0);
+    assert_ne!(world.quarantined(), 0);
     world.settle();
-    assert_eq!((world.chassis(), world.resting()), (vec!["chassis-n2"], 0));
+    assert_eq!((world.chassis(), world.quarantined()), (vec!["chassis-n2"], 0));
 }
 
-/// A database that was created anew counts from the beginning, while the nodes stand where the former one was: what is
-/// released rests until they have really answered.
+/// A recreated database counts `nb_cfg` from 0, while the chassis have higher values: released addresses stay in quarantine
+/// until the chassis have acknowledged a higher value.
 #[test]
-fn numbers_of_a_former_database_answer_nothing() {
+fn nb_cfg_of_a_former_database_acknowledges_nothing() {
     let mut world = world("10.128.0.0/22/26");
     world.add_node("n1", 11);
     world.add_pod("ns", "web", "n1");
     world.settle();
     world.nb.chassis.get_mut("chassis-n1").unwrap().nb_cfg = 112;
-    let mut world = world.anew(&schema::schema());
+    let mut world = world.with_empty_database(&schema::schema());
     world.nb.chassis.get_mut("chassis-n1").unwrap().stuck = true;
     for _ in 0..10 {
         world.round();
@@ -227,22 +228,22 @@ fn numbers_of_a_former_database_answer_nothing() {
     for _ in 0..10 {
         world.round();
     }
-    assert_eq!(world.resting(), 1);
+    assert_eq!(world.quarantined(), 1);
     assert!(world.nb.nb_cfg() > 112, "{}", world.nb.nb_cfg());
     world.nb.chassis.get_mut("chassis-n1").unwrap().stuck = false;
     world.settle();
-    assert_eq!(world.resting(), 0);
+    assert_eq!(world.quarantined(), 0);
 }
 
-/// How long a node has owed an answer is known though others are asked and answered meanwhile.
+/// The lag is measured since the first missing acknowledgement, though others acknowledge meanwhile.
 #[test]
-fn a_node_that_does_not_answer_is_seen() {
+fn a_node_that_does_not_acknowledge_is_detected() {
     let mut world = world("10.128.0.0/22/26");
     world.add_node("n1", 11);
     world.add_node("n2", 12);
     world.add_pod("ns", "p0", "n2");
     world.settle();
-    assert_eq!(world.controller.engine.unanswered_since(), None);
+    assert_eq!(world.controller.engine.nb_cfg_unacknowledged_since(), None);
 
     world.nb.chassis.get_mut("chassis-n1").unwrap().stuck = true;
     let mut since = Vec::new();
@@ -252,39 +253,39 @@ fn a_node_that_does_not_answer_is_seen() {
         for _ in 0..5 {
             world.round();
         }
-        since.push(world.controller.engine.unanswered_since());
+        since.push(world.controller.engine.nb_cfg_unacknowledged_since());
     }
-    assert!(world.nb.nb_cfg() > before + 1, "others were asked");
+    assert!(world.nb.nb_cfg() > before + 1, "nb_cfg was not raised for others");
     assert!(since[0].is_some() && since.iter().all(|one| *one == since[0]), "{since:?}");
 
-    // Whoever does not work owes nothing.
+    // A node that is not ready is not awaited.
     let condition = json!([{"type": "Ready", "status": "Unknown"}]);
     world.api.change(&key("n1"), |node| node["status"]["conditions"] = condition);
     world.round();
-    assert_eq!(world.controller.engine.unanswered_since(), None);
+    assert_eq!(world.controller.engine.nb_cfg_unacknowledged_since(), None);
 
     let condition = json!([{"type": "Ready", "status": "True"}]);
     world.api.change(&key("n1"), |node| node["status"]["conditions"] = condition);
     world.nb.chassis.get_mut("chassis-n1").unwrap().stuck = false;
     world.settle();
-    assert_eq!(world.controller.engine.unanswered_since(), None);
+    assert_eq!(world.controller.engine.nb_cfg_unacknowledged_since(), None);
 }
 
 fn warnings(engine: &mut Engine) -> Vec<(String, &'static str)> {
-    let told = engine.take_effects().into_iter().filter_map(|effect| match effect {
+    let warned = engine.take_effects().into_iter().filter_map(|effect| match effect {
         Effect::Warn { object, reason, .. } => Some((object.name.to_string(), reason)),
-        Effect::Healed { object, reason } => Some((format!("{} healed", object.name), reason)),
+        Effect::Resolved { object, reason } => Some((format!("{} resolved", object.name), reason)),
         _ => None,
     });
-    told.collect()
+    warned.collect()
 }
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// The engine by itself: its time, its effects.
-fn leading(world: &Quiet) -> Engine {
+/// A leading engine with the world's objects, without a simulated controller.
+fn leading(world: &TestCluster) -> Engine {
     let mut engine = Engine::new(world.settings.clone());
     for kind in KINDS {
         list(&mut engine, world, kind, seconds(0));
@@ -293,20 +294,20 @@ fn leading(world: &Quiet) -> Engine {
     engine
 }
 
-fn snapshot(world: &Quiet) -> Snapshot {
+fn snapshot(world: &TestCluster) -> Snapshot {
     let mut follower = Follower::new(&world.nb);
     follower.follow(&world.nb, usize::MAX);
     follower.snapshot()
 }
 
-fn list(engine: &mut Engine, world: &Quiet, kind: ObjectKind, now: Duration) {
+fn list(engine: &mut Engine, world: &TestCluster, kind: ObjectKind, now: Duration) {
     for observed in Watches::default().list(&world.api, kind) {
         engine.observe(observed, now);
     }
 }
 
-fn work(engine: &mut Engine, world: &mut Quiet, now: Duration) {
-    for _ in 0..TURNS {
+fn work(engine: &mut Engine, world: &mut TestCluster, now: Duration) {
+    for _ in 0..MAX_STEPS {
         match engine.next(&snapshot(world), now) {
             Next::Idle => return,
             Next::Again => {}
@@ -316,12 +317,12 @@ fn work(engine: &mut Engine, world: &mut Quiet, now: Duration) {
             }
         }
     }
-    panic!("the engine is not idle after {TURNS} turns")
+    panic!("the engine is not idle after {MAX_STEPS} steps")
 }
 
-/// A pod on a node that does not come is told, once, and that it has its network at last.
+/// Once, and again when the warning is resolved.
 #[test]
-fn a_pod_without_its_node_is_told() {
+fn a_pod_without_its_node_is_reported() {
     let mut world = world("10.128.0.0/22/26");
     world.add_node("n1", 11);
     world.add_pod("ns", "lost", "n2");
@@ -337,12 +338,12 @@ fn a_pod_without_its_node_is_told() {
     world.add_node("n2", 12);
     list(&mut engine, &world, ObjectKind::Node, seconds(100));
     work(&mut engine, &mut world, seconds(100));
-    assert_eq!(warnings(&mut engine), [("lost healed".into(), "NodeMissing")]);
+    assert_eq!(warnings(&mut engine), [("lost resolved".into(), "NodeMissing")]);
 }
 
-/// Only a controller that sees the southbound database knows which numbers were reached, and asks for the next one.
+/// Only with the southbound database the controller knows which `nb_cfg` values were acknowledged.
 #[test]
-fn nothing_is_asked_before_the_southbound_database_is_seen() {
+fn nb_cfg_is_not_raised_before_the_southbound_database_is_read() {
     let mut world = world("10.128.0.0/22/26");
     world.add_node("n1", 11);
     world.add_pod("ns", "web", "n1");
@@ -358,7 +359,7 @@ fn nothing_is_asked_before_the_southbound_database_is_seen() {
     assert!(world.nb.nb_cfg() > before);
 }
 
-/// A host that had its router's MAC would get its router's packets.
+/// The host would receive its router's packets.
 #[test]
 fn a_management_port_with_the_routers_mac_is_refused() {
     let mut world = world("10.128.0.0/22/26");
@@ -371,11 +372,11 @@ fn a_management_port_with_the_routers_mac_is_refused() {
     let mut engine = leading(&world);
     work(&mut engine, &mut world, seconds(1));
     let effects = engine.take_effects();
-    let told = effects.iter().find_map(|effect| match effect {
+    let warned = effects.iter().find_map(|effect| match effect {
         Effect::Warn { reason, message, .. } => Some((*reason, message.as_str())),
         _ => None,
     });
-    let (reason, message) = told.unwrap();
+    let (reason, message) = warned.unwrap();
     assert_eq!(reason, "NodeAnnotationRefused");
     for words in ["node-mgmt-port-mac-addresses: 0a:58:0a:80:00:41", "rtos-n1", "remove it"] {
         assert!(message.contains(words), "{message}");
@@ -388,13 +389,13 @@ fn a_management_port_with_the_routers_mac_is_refused() {
     });
     list(&mut engine, &world, ObjectKind::Node, seconds(2));
     work(&mut engine, &mut world, seconds(2));
-    assert_eq!(warnings(&mut engine), [("n1 healed".into(), "NodeAnnotationRefused")]);
+    assert_eq!(warnings(&mut engine), [("n1 resolved".into(), "NodeAnnotationRefused")]);
     assert_eq!(engine.parked().count(), 0);
 }
 
-/// More nodes than a transaction holds: whoever takes over looks at them in several, and finds all as it should be.
+/// More nodes than a batch has: the resync takes several batches.
 #[test]
-fn a_restart_over_many_nodes_writes_its_sequence_value_only() {
+fn a_restart_over_many_nodes_writes_only_its_sequence_value() {
     let mut world = world("10.128.0.0/14/23");
     for number in 0..450 {
         world.add_node(&format!("n{number}"), u8::try_from(number % 250).unwrap());
@@ -419,9 +420,9 @@ fn a_restart_over_many_nodes_writes_its_sequence_value_only() {
     }
 }
 
-/// Somebody starts a controller with another cluster's networks: nodes and pods are parked, and what they have stays.
+/// A controller with another cluster's subnets parks nodes and pods, and keeps their rows.
 #[test]
-fn wrong_cluster_networks_take_nothing_from_anybody() {
+fn wrong_cluster_subnets_park_nodes_and_keep_their_rows() {
     let mut world = world("10.128.0.0/14/23");
     world.add_node("n1", 11);
     world.add_pod("ns", "web", "n1");
@@ -437,7 +438,7 @@ fn wrong_cluster_networks_take_nothing_from_anybody() {
     for (key, values) in rows.iter().filter(|((table, _), _)| table == "Logical_Switch_Port" || table == "NAT") {
         assert_eq!(now.get(key), Some(values), "{key:?}");
     }
-    // Its number is its own all the while.
+    // Its node ID stays allocated.
     let number = |name: &str| world.controller.engine.allocator().unwrap().node(name).map(|node| node.id);
     assert_eq!((number("n1"), number("n2")), (None, Some(3)));
 
@@ -448,9 +449,9 @@ fn wrong_cluster_networks_take_nothing_from_anybody() {
     assert_eq!(world.controller.engine.allocator().unwrap().pods().count(), 1);
 }
 
-/// A copied machine says that it is another one: its own rows stay, and so does the other's chassis.
+/// A cloned machine reports another node's chassis: its own rows stay, and so does the other's chassis.
 #[test]
-fn a_node_cannot_have_anothers_chassis() {
+fn a_node_cannot_claim_anothers_chassis() {
     let mut world = world("10.128.0.0/14/23");
     world.add_node("n1", 11);
     world.add_node("n2", 12);
@@ -465,17 +466,17 @@ fn a_node_cannot_have_anothers_chassis() {
     now.retain(|key, values| rows.get(key) != Some(values));
     assert!(now.keys().all(|(table, _)| table == "NB_Global"), "{now:?}");
     assert_eq!(world.chassis(), ["chassis-n1", "chassis-n2"]);
-    // Nor can an older node have a younger one's: the one that claims it is refused, not the one that has it.
+    // Nor can an older node claim a younger one's: the claimant is refused, not the owner.
     world.set_chassis("n2", "chassis-n2");
     world.settle();
     assert_eq!(world.controller.engine.parked().count(), 0);
     world.set_chassis("n1", "chassis-n2");
     world.settle();
-    let parked = |world: &Quiet| -> Vec<String> {
+    let parked = |world: &TestCluster| -> Vec<String> {
         world.controller.engine.parked().map(|(owner, _)| owner.to_string()).collect()
     };
     assert_eq!(parked(&world), ["node n1"]);
-    // Also for whoever leads next, and was not there when it was claimed.
+    // Also by the next leader, which did not see the claim.
     world.restart();
     world.settle();
     assert_eq!(parked(&world), ["node n1"]);
@@ -483,7 +484,7 @@ fn a_node_cannot_have_anothers_chassis() {
     world.settle();
     world.set_chassis("n2", "chassis-n1");
     world.settle();
-    // The other one goes: then it is free to be had.
+    // The owner is deleted: the chassis is free.
     world.api.delete(&key("n1"));
     world.settle();
     assert_eq!(world.controller.engine.parked().count(), 0);

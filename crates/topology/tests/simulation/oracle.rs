@@ -1,4 +1,4 @@
-//! The oracle: what the database holds in the end is what the objects ask for, whichever way it came about.
+//! The oracle: at the end the database is what the objects require, however it came about.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,15 +9,15 @@ use topology::engine::Next;
 use topology::identity::Owner;
 use topology::refusal::Refusal;
 
-use crate::story::Story;
+use crate::scenario::Scenario;
 use crate::support::api::KINDS;
-use crate::support::controller::{Controller, TURNS};
+use crate::support::controller::{Controller, MAX_STEPS};
 use crate::support::database::{Follower, GLOBAL, Nb};
 use crate::support::faults::Fault;
-use crate::support::quiet::follows;
+use crate::support::test_cluster::is_expected;
 
-/// Whether a transaction changes nothing but `nb_cfg`.
-fn only_asks(transaction: &Transaction) -> bool {
+/// Whether a transaction only raises `nb_cfg`.
+fn only_raises_nb_cfg(transaction: &Transaction) -> bool {
     let raises = |operation: &Operation| match operation {
         Operation::Mutate { table, mutations, .. } => {
             table == "NB_Global" && mutations.iter().all(|mutation| mutation.column == "nb_cfg")
@@ -27,11 +27,11 @@ fn only_asks(transaction: &Transaction) -> bool {
     transaction.operations().iter().all(raises)
 }
 
-impl Story {
-    /// The oracle.
-    pub(crate) fn judge(&mut self, leader: usize) {
+impl Scenario {
+    /// Checks the final state against a restarted controller, the objects and a recomputation from scratch.
+    pub(crate) fn check_oracle(&mut self, leader: usize) {
         let held = self.nb.rows();
-        // A restart over all this writes nothing.
+        // A restart writes nothing.
         let mut again = Follower::new(&self.nb);
         again.follow(&self.nb, usize::MAX);
         let mut engine = topology::Engine::new(self.settings.clone());
@@ -46,21 +46,21 @@ impl Story {
             |owner: &Owner| matches!(owner, Owner::Node(_) | Owner::AdminPolicy(_) | Owner::BaselinePolicy(_));
         let kept = |(owner, refusal): (&Owner, &Refusal)| as_it_stands(owner) && refusal.reason != "PriorityShared";
         let parked = self.controllers[leader].engine.parked().any(kept);
-        // What one that cannot be read has claimed, nobody knows who was not there.
-        let broken = |(owner, refusal): (&Owner, &Refusal)| matches!(owner, Owner::Service(_)) && !follows(refusal);
+        // A new controller cannot know what an unparsable Service claimed before.
+        let broken = |(owner, refusal): (&Owner, &Refusal)| matches!(owner, Owner::Service(_)) && !is_expected(refusal);
         let unreadable = self.controllers[leader].engine.parked().any(broken);
         let damaged = by_hand && parked || unreadable;
         engine.progress(self.nb.progress(), self.nb.southbound, self.now);
         let waits = engine.store().nodes().any(|node| node.network_unavailable == Some(true));
-        let mut turns = 0;
+        let mut steps = 0;
         loop {
-            assert!(turns < TURNS, "the engine is not idle after {TURNS} turns");
-            turns += 1;
+            assert!(steps < MAX_STEPS, "the engine is not idle after {MAX_STEPS} steps");
+            steps += 1;
             match engine.next(&again.snapshot(), self.now) {
-                // What is parked stands as the database has it: what was taken from it by hand stays away.
+                // Parked objects keep the rows that the database has: rows deleted by another client are not restored.
                 Next::Commit(_) if damaged => return,
-                // A node whose network is not confirmed yet has to be asked again by whoever leads next.
-                Next::Commit(transaction) if waits && only_asks(&transaction) => {
+                // The next leader raises nb_cfg again for a node whose network is not confirmed yet.
+                Next::Commit(transaction) if waits && only_raises_nb_cfg(&transaction) => {
                     engine.committed(&again.snapshot(), self.now);
                 }
                 Next::Commit(transaction) => panic!(
@@ -73,7 +73,7 @@ impl Story {
                 Next::Idle => break,
             }
         }
-        // The leader's own mind and the fresh one agree on who has what, as far as it ever was committed.
+        // The leader's and the new controller's committed allocations are equal.
         let ports: BTreeSet<String> =
             held.values().filter_map(|values| values.get("name").map(ToString::to_string)).collect();
         let allocations = |engine: &topology::Engine| -> BTreeMap<String, String> {
@@ -81,24 +81,24 @@ impl Story {
             committed.map(|(key, own)| (key.to_string(), format!("{own:?}"))).collect()
         };
         assert_eq!(allocations(&engine), allocations(&self.controllers[leader].engine));
-        self.judge_ports(&engine, &held);
-        self.judge_effects(&engine, leader);
-        // Every policy says of its newest spec whether it is in force.
+        self.check_ports(&engine, &held);
+        self.check_effects(&engine, leader);
+        // Every policy has a condition for its newest generation.
         for policy in engine.store().admin_policies(false).chain(engine.store().admin_policies(true)) {
-            let said = policy.condition.as_ref().unwrap_or_else(|| panic!("{} says nothing", policy.key.name));
+            let said = policy.condition.as_ref().unwrap_or_else(|| panic!("{} has no condition", policy.key.name));
             assert_eq!((said.ready, said.generation), (policy.broken.is_none(), policy.generation), "{policy:?}");
         }
-        if engine.parked().all(|(_, refusal)| follows(refusal)) {
-            self.judge_from_nothing(&held);
+        if engine.parked().all(|(_, refusal)| is_expected(refusal)) {
+            self.check_from_scratch(&held);
         }
         let foreign = held
             .iter()
             .filter(|(_, values)| values.get("name").is_some_and(|name| name.to_string().starts_with("foreign")));
-        assert_eq!(foreign.count(), 2, "somebody else's rows were touched");
+        assert_eq!(foreign.count(), 2, "rows of another client were changed");
     }
 
-    /// What was to be done outside the database was done, however often it failed.
-    fn judge_effects(&self, engine: &topology::Engine, leader: usize) {
+    /// Effects outside the database were completed, however often they failed.
+    fn check_effects(&self, engine: &topology::Engine, leader: usize) {
         let parked: BTreeSet<String> = engine.parked().map(|(owner, _)| owner.name()).collect();
         for node in engine.store().nodes().filter(|node| !parked.contains(&*node.name)) {
             let alive = node.chassis.as_ref().is_some_and(|chassis| self.nb.chassis.contains_key(&**chassis));
@@ -110,8 +110,8 @@ impl Story {
         }
     }
 
-    /// Every pod that shall have a port has one, with the addresses that stand on it; nobody else has.
-    fn judge_ports(&self, engine: &topology::Engine, held: &BTreeMap<(String, Uuid), ovsdb::operation::RowValues>) {
+    /// Exactly the pods that need a port have one, with the addresses of their annotation.
+    fn check_ports(&self, engine: &topology::Engine, held: &BTreeMap<(String, Uuid), ovsdb::operation::RowValues>) {
         let ports: BTreeSet<String> = held
             .iter()
             .filter(|((table, _), values)| {
@@ -119,7 +119,7 @@ impl Story {
             })
             .map(|(_, values)| values["name"].to_string())
             .collect();
-        let parked = engine.parked().filter(|(_, refusal)| !follows(refusal));
+        let parked = engine.parked().filter(|(_, refusal)| !is_expected(refusal));
         let parked: BTreeSet<String> = parked.map(|(owner, _)| owner.name()).collect();
         for pod in engine.store().pods() {
             let name = pod.key.port_name();
@@ -127,21 +127,21 @@ impl Story {
             let sound =
                 node.is_some_and(|node| !parked.contains(&*node.name)) && !parked.contains(&pod.key.to_string());
             if pod.wants_port().is_none() {
-                assert!(!ports.contains(&name), "{name} has a port and shall have none");
+                assert!(!ports.contains(&name), "{name} must not have a port");
             } else if sound {
                 assert!(ports.contains(&name), "{name} has no port");
-                // Whatever was written on it meanwhile: the record and the annotation are what it was given.
+                // Annotation and recorded condition are the allocation, whatever others wrote.
                 let own = engine.allocator().and_then(|allocator| allocator.pod(&pod.key));
                 let recorded = pod.network.as_ref().is_some_and(|network| own.is_some_and(|own| own.is(network)));
-                assert!(recorded && pod.is_recorded(), "{name}: {:?} {:?}, given {own:?}", pod.network, pod.mirror);
+                assert!(recorded && pod.is_recorded(), "{name}: {:?} {:?}, given {own:?}", pod.network, pod.annotation);
             }
         }
         let pods: BTreeSet<String> = engine.store().pods().map(|pod| pod.key.port_name()).collect();
         assert!(ports.is_subset(&pods), "ports without pods");
     }
 
-    /// The same objects, given to a controller with an empty database, make the same network.
-    fn judge_from_nothing(&mut self, held: &BTreeMap<(String, Uuid), ovsdb::operation::RowValues>) {
+    /// A controller with an empty database writes the same rows.
+    fn check_from_scratch(&mut self, held: &BTreeMap<(String, Uuid), ovsdb::operation::RowValues>) {
         let mut nb = Nb::new(self.nb.database.schema(), 1);
         let mut controller = Controller::new(&self.settings, &nb, 1);
         for kind in KINDS {
@@ -153,7 +153,7 @@ impl Story {
             controller.step(&mut nb, &mut Vec::new(), self.now, &mut self.rng, &mut self.faults);
         }
         let scratch = nb.rows();
-        // What is left of a chassis that no node has.
+        // The empty row of a chassis that no node uses.
         let left = |table: &str, values: &ovsdb::operation::RowValues| {
             table == "Chassis_Template_Var" && values["variables"].is_empty()
         };

@@ -1,14 +1,14 @@
-//! One seed's story: objects change, controllers work, things go wrong; in the end everything must be right.
+//! The run of one seed: objects change, controllers work, faults are injected; at the end the oracle checks everything.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use objects::ObjectKind;
 use ovsdb::operation::Condition;
 use ovsdb::schema::DatabaseSchema;
 use ovsdb::transaction::Transaction;
 use serde_json::{Value, json};
 use topology::ClusterSettings;
-use topology::store::ObjectKind;
 
 use crate::support::api::{Api, KINDS, Key};
 use crate::support::controller::Controller;
@@ -23,12 +23,12 @@ const NODES: usize = 5;
 pub(crate) const NAMESPACES: [&str; 3] = ["blue", "green", "red"];
 const PODS: usize = 12;
 
-pub(crate) struct Story {
+pub(crate) struct Scenario {
     pub(crate) settings: ClusterSettings,
     pub(crate) api: Api,
     pub(crate) nb: Nb,
     pub(crate) controllers: Vec<Controller>,
-    ghosts: Vec<Transaction>,
+    late_copies: Vec<Transaction>,
     pub(crate) rng: Rng,
     pub(crate) faults: Faults,
     pub(crate) now: Duration,
@@ -41,7 +41,7 @@ fn settings(rng: &mut Rng) -> ClusterSettings {
     let cluster: &[&str] = match rng.below(4) {
         0 => &["fd01::/60/64"],
         1 => &["10.128.0.0/26/28", "10.200.0.0/27/28", "fd01::/60/64"],
-        // Few addresses, so that they run out and are used again.
+        // Few addresses, so that they are exhausted and reused.
         _ => &["10.128.0.0/25/28"],
     };
     let mut settings = ClusterSettings::new(
@@ -54,17 +54,17 @@ fn settings(rng: &mut Rng) -> ClusterSettings {
     settings
 }
 
-impl Story {
+impl Scenario {
     pub(crate) fn new(schema: &DatabaseSchema, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let settings = settings(&mut rng);
         let nb = Nb::new(schema, seed);
-        let mut story = Self {
+        let mut scenario = Self {
             controllers: (1..=2).map(|incarnation| Controller::new(&settings, &nb, incarnation)).collect(),
             settings,
             api: Api::default(),
             nb,
-            ghosts: Vec::new(),
+            late_copies: Vec::new(),
             rng,
             faults: Faults::default(),
             now: Duration::ZERO,
@@ -73,15 +73,15 @@ impl Story {
             chassis_names: 0,
         };
         for name in NAMESPACES {
-            story.api.create(ObjectKind::Namespace, "", name, json!({"metadata": {}}));
+            scenario.api.create(ObjectKind::Namespace, "", name, json!({"metadata": {}}));
         }
         for _ in 0..3 {
-            story.new_node();
+            scenario.new_node();
         }
-        story
+        scenario
     }
 
-    pub(crate) fn play(&mut self, steps: usize) {
+    pub(crate) fn run(&mut self, steps: usize) {
         for controller in 0..2 {
             self.list(controller);
         }
@@ -97,10 +97,10 @@ impl Story {
             }
             self.change_something();
             for _ in 0..self.rng.below(6) {
-                self.carry();
+                self.advance();
             }
             if self.rng.percent(4) {
-                self.disaster();
+                self.inject_fault();
             }
         }
         self.settle();
@@ -112,17 +112,17 @@ impl Story {
         }
     }
 
-    /// Something carries the controllers on by one step.
-    fn carry(&mut self) {
+    /// One random step of a controller, or of a chassis.
+    fn advance(&mut self) {
         let which = self.rng.below(2);
         let controller = &mut self.controllers[which];
         match self.rng.below(6) {
             0 => controller.watch(&self.api, 1 + self.rng.below(8), self.now, &mut self.rng, &mut self.faults),
             1 => {
-                // A follower that is behind shows old states.
+                // A lagging replica shows old states.
                 let most = if self.rng.percent(25) { 1 } else { usize::MAX };
                 if most == 1 {
-                    self.faults.strike(Fault::StaleReplica, &mut self.rng);
+                    self.faults.inject(Fault::StaleReplica, &mut self.rng);
                 }
                 controller.follow(&self.nb, most, self.now);
             }
@@ -137,24 +137,24 @@ impl Story {
             }
             _ => {
                 controller.watch(&self.api, usize::MAX, self.now, &mut self.rng, &mut self.faults);
-                controller.step(&mut self.nb, &mut self.ghosts, self.now, &mut self.rng, &mut self.faults);
+                controller.step(&mut self.nb, &mut self.late_copies, self.now, &mut self.rng, &mut self.faults);
             }
         }
-        if !self.ghosts.is_empty() && self.rng.percent(10) && !self.faults.over {
-            // A copy that was lost on the way arrives after all.
-            let ghost = self.ghosts.remove(self.rng.below(self.ghosts.len()));
-            self.faults.strike(Fault::LateCopy, &mut self.rng);
-            drop(self.nb.apply(&ghost));
+        if !self.late_copies.is_empty() && self.rng.percent(10) && !self.faults.ended {
+            // A lost request arrives late.
+            let copy = self.late_copies.remove(self.rng.below(self.late_copies.len()));
+            self.faults.inject(Fault::LateCopy, &mut self.rng);
+            drop(self.nb.apply(&copy));
         }
     }
 
     fn restart(&mut self) {
-        self.faults.strike(Fault::Restart, &mut self.rng);
+        self.faults.inject(Fault::Restart, &mut self.rng);
         let which = self.rng.below(2);
         self.incarnations += 1;
         let new = Controller::new(&self.settings, &self.nb, self.incarnations);
         let old = std::mem::replace(&mut self.controllers[which], new);
-        let led = old_led(&old.engine);
+        let led = was_leading(&old.engine);
         self.controllers[which].inherit(old);
         self.list(which);
         if led {
@@ -162,23 +162,23 @@ impl Story {
         }
     }
 
-    fn disaster(&mut self) {
+    fn inject_fault(&mut self) {
         match self.rng.below(6) {
             5 => self.change_rows_by_hand(),
             0 => self.restart(),
             1 => {
-                // The other takes over, and the first does not know.
-                self.faults.strike(Fault::TwoLeaders, &mut self.rng);
+                // The other controller takes over, and the first does not know.
+                self.faults.inject(Fault::TwoLeaders, &mut self.rng);
                 let which = usize::from(self.controllers[0].leads());
                 self.controllers[which].take_over(&mut self.nb);
             }
             2 => {
-                self.faults.strike(Fault::WatchExpired, &mut self.rng);
+                self.faults.inject(Fault::WatchExpired, &mut self.rng);
                 let (which, kind) = (self.rng.below(2), *self.rng.pick(&KINDS).unwrap());
                 self.controllers[which].list(&self.api, kind, self.now);
             }
             3 => {
-                self.faults.strike(Fault::StuckChassis, &mut self.rng);
+                self.faults.inject(Fault::StuckChassis, &mut self.rng);
                 let stuck = self.rng.percent(60);
                 let names: Vec<String> = self.nb.chassis.keys().cloned().collect();
                 if let Some(name) = self.rng.pick(&names) {
@@ -186,8 +186,8 @@ impl Story {
                 }
             }
             _ if self.rng.percent(15) => {
-                // Somebody loses the whole database; whoever leads finds its sequence gone, and starts anew.
-                self.faults.strike(Fault::DatabaseEmptied, &mut self.rng);
+                // The database is lost; the leader finds its sequence gone, and takes over again.
+                self.faults.inject(Fault::DatabaseEmptied, &mut self.rng);
                 let mut empty = Transaction::new();
                 let roots = ["Logical_Switch", "Logical_Router", "Address_Set", "Port_Group", "Copp", "Meter"];
                 let more = ["Load_Balancer_Group", "Static_MAC_Binding", "Load_Balancer", "Chassis_Template_Var"];
@@ -197,10 +197,10 @@ impl Story {
                 }
                 let none = ovsdb::datum::Datum::map([]);
                 let row = ovsdb::transaction::Row::new().set("external_ids", none);
-                // A database that is created anew counts from the beginning; the nodes do not.
+                // A new database counts nb_cfg from 0; the chassis do not.
                 let row = row.set("nb_cfg", ovsdb::datum::Atom::Integer(0));
                 empty.update("NB_Global", vec![Condition::uuid(GLOBAL)], row);
-                self.nb.tamper(&empty);
+                self.nb.change_externally(&empty);
                 // The list of quarantined addresses is lost with the database (decision 24).
                 self.nb.forget_removals();
             }
@@ -219,12 +219,12 @@ impl Story {
             return;
         }
         if self.rng.percent(80) {
-            self.wire_node(&(ObjectKind::Node, String::new(), name));
+            self.annotate_node(&(ObjectKind::Node, String::new(), name));
         }
     }
 
-    /// The node's agent tells of its chassis and gateway.
-    fn wire_node(&mut self, key: &Key) {
+    /// Writes the agent's chassis and gateway annotations.
+    fn annotate_node(&mut self, key: &Key) {
         self.chassis_names += usize::from(self.rng.percent(30));
         let chassis = format!("chassis-{}-{}", key.2, self.chassis_names);
         let (seen, nb_cfg) = (self.nb.log.len(), self.nb.nb_cfg());
@@ -242,10 +242,10 @@ impl Story {
             annotations["k8s.ovn.org/l3-gateway-config"] = json!(gateway.to_string());
             annotations["k8s.ovn.org/host-cidrs"] = json!(format!("[\"192.0.2.{last}/24\"]"));
         });
-        self.note_working();
+        self.update_working();
     }
 
-    fn note_working(&mut self) {
+    fn update_working(&mut self) {
         let working = |node: &Value| {
             let ready = node["status"]["conditions"][0]["status"] != "False";
             ready.then(|| node["metadata"]["annotations"]["k8s.ovn.org/node-chassis-id"].as_str().map(String::from))?
@@ -253,7 +253,7 @@ impl Story {
         let nodes = self.api.objects.iter().filter(|(key, _)| key.0 == ObjectKind::Node);
         let now: BTreeSet<String> = nodes.filter_map(|(_, node)| working(node)).collect();
         for name in now.difference(&self.nb.working.clone()) {
-            // Whoever begins to work has the newest state.
+            // A chassis that starts to work has the newest state.
             self.nb.chassis.entry(name.clone()).or_default().stuck = false;
             self.nb.catch_up(name);
         }
@@ -270,7 +270,7 @@ impl Story {
             26 | 27 => self.change_admin_policies(),
             1 => {
                 if let Some(key) = self.rng.pick(&nodes).cloned() {
-                    self.wire_node(&key);
+                    self.annotate_node(&key);
                 }
             }
             2 => {
@@ -279,7 +279,7 @@ impl Story {
                     if self.rng.percent(60) {
                         self.new_node();
                     }
-                    self.note_working();
+                    self.update_working();
                 }
             }
             3 => {
@@ -291,7 +291,7 @@ impl Story {
                         let conditions = [ready, network].into_iter().filter(|condition| !condition.is_null());
                         node["status"] = json!({"conditions": conditions.collect::<Vec<_>>()});
                     });
-                    self.note_working();
+                    self.update_working();
                 }
             }
             4 => {
@@ -306,7 +306,7 @@ impl Story {
                     });
                 }
             }
-            5 => self.spoil(&nodes, &pods),
+            5 => self.corrupt_annotation(&nodes, &pods),
             6..=9 => {
                 if let Some(key) = self.rng.pick(&pods).cloned() {
                     if self.rng.percent(20) {
@@ -323,7 +323,7 @@ impl Story {
         }
     }
 
-    /// Services and slices come, change, move and go; a few are what cannot be.
+    /// Changes Services and slices; a few become invalid.
     fn change_services(&mut self) {
         let namespace = NAMESPACES[0];
         let (service, slice, like) = (self.rng.below(4) as u8, self.rng.below(6) as u8, self.rng.below(1 << 16) as u16);
@@ -341,7 +341,7 @@ impl Story {
 
     fn new_pod(&mut self) {
         let namespace = *self.rng.pick(&NAMESPACES).unwrap();
-        // There is no pod without a namespace, though the pod may be seen first.
+        // A pod needs a namespace, though the pod may be seen first.
         self.api.create(ObjectKind::Namespace, "", namespace, json!({"metadata": {}}));
         let name = format!("p{}", self.rng.below(PODS));
         let node = format!("n{}", self.rng.below(NODES));
@@ -355,14 +355,14 @@ impl Story {
         match self.rng.below(12) {
             0 => pod["spec"]["hostNetwork"] = json!(true),
             1 => {
-                let wish = json!([{"name": "default", "ips": [format!("10.128.0.{}", self.rng.below(128))]}]);
-                pod["metadata"]["annotations"]["v1.multus-cni.io/default-network"] = json!(wish.to_string());
+                let request = json!([{"name": "default", "ips": [format!("10.128.0.{}", self.rng.below(128))]}]);
+                pod["metadata"]["annotations"]["v1.multus-cni.io/default-network"] = json!(request.to_string());
             }
             2 => {
                 pod["metadata"]["annotations"]["v1.multus-cni.io/default-network"] = json!("[{\"ips\": 7}]");
             }
             3 => {
-                // A tenant claims somebody else's addresses, or some that are free.
+                // A tenant claims another pod's addresses, or free ones.
                 let others: Vec<Key> = self.api.keys(ObjectKind::Pod);
                 pod["metadata"]["annotations"]["k8s.ovn.org/pod-networks"] = self.forged(&others);
             }
@@ -371,7 +371,7 @@ impl Story {
         self.api.create(ObjectKind::Pod, namespace, &name, pod);
     }
 
-    /// The network of another pod, or one that nobody has, as a tenant would write it.
+    /// A forged annotation: another pod's network, or a free one.
     fn forged(&mut self, pods: &[Key]) -> serde_json::Value {
         let victim = self.rng.pick(pods).and_then(|key| self.api.objects.get(key));
         let network = victim.map(|pod| pod["metadata"]["annotations"]["k8s.ovn.org/pod-networks"].clone());
@@ -382,15 +382,15 @@ impl Story {
         network.filter(serde_json::Value::is_string).unwrap_or_else(|| json!(free))
     }
 
-    /// Somebody writes what cannot be.
-    fn spoil(&mut self, nodes: &[Key], pods: &[Key]) {
+    /// Writes an invalid annotation, or removes one.
+    fn corrupt_annotation(&mut self, nodes: &[Key], pods: &[Key]) {
         let what = self.rng.below(6);
-        let odd = [
+        let invalid = [
             "not json",
             "{}",
             "{\"default\":{\"mac_address\":\"0a:58:00:00:00:01\",\"ip_addresses\":[\"10.99.0.1/24\"]}}",
         ];
-        let odd = *self.rng.pick(&odd).unwrap();
+        let invalid = *self.rng.pick(&invalid).unwrap();
         let (targets, annotation) = match what {
             0 | 1 => (pods, "k8s.ovn.org/pod-networks"),
             2 => (nodes, "k8s.ovn.org/node-subnets"),
@@ -399,8 +399,8 @@ impl Story {
             _ => (pods, "k8s.ovn.org/pod-networks"),
         };
         let Some(key) = self.rng.pick(targets).cloned() else { return };
-        let odd = if what >= 5 { self.forged(pods) } else { json!(odd) };
-        // Half of them are taken away again.
+        let invalid = if what >= 5 { self.forged(pods) } else { json!(invalid) };
+        // Half of them are removals.
         let remove = self.rng.percent(50);
         self.api.change(&key, |object| {
             if remove {
@@ -408,26 +408,26 @@ impl Story {
                     annotations.remove(annotation);
                 }
             } else {
-                object["metadata"]["annotations"][annotation] = odd;
+                object["metadata"]["annotations"][annotation] = invalid;
             }
         });
     }
 
-    /// Nothing goes wrong any more: everything comes to rest.
+    /// Ends all faults, and runs until idle.
     fn settle(&mut self) {
-        self.faults.over = true;
+        self.faults.ended = true;
         for which in 0..2 {
             self.controllers[which].watch(&self.api, usize::MAX, self.now, &mut self.rng, &mut self.faults);
         }
-        // Whoever rules goes on, so that what it did step by step is judged; or somebody begins anew.
-        let ruler = self.controllers.iter().position(|controller| controller.rules(&self.nb));
-        let ruler = ruler.filter(|_| self.rng.percent(70));
-        let leader = ruler.unwrap_or_else(|| self.rng.below(2));
-        if ruler.is_none() {
+        // Mostly the current leader continues, so that its incremental state is checked; else a controller takes over.
+        let current = self.controllers.iter().position(|controller| controller.is_current_leader(&self.nb));
+        let current = current.filter(|_| self.rng.percent(70));
+        let leader = current.unwrap_or_else(|| self.rng.below(2));
+        if current.is_none() {
             self.controllers[leader].take_over(&mut self.nb);
         }
         for round in 0.. {
-            assert!(round < 2000, "it does not come to rest");
+            assert!(round < 2000, "not idle after 2000 rounds");
             self.now += Duration::from_secs(11);
             let names: Vec<String> = self.nb.chassis.keys().cloned().collect();
             for name in names {
@@ -441,25 +441,26 @@ impl Story {
                 controller.follow(&self.nb, usize::MAX, self.now);
                 busy |= controller.patch(&mut self.api, self.now, &mut self.rng, &mut self.faults);
                 if which == leader {
-                    busy |= controller.step(&mut self.nb, &mut self.ghosts, self.now, &mut self.rng, &mut self.faults);
+                    busy |=
+                        controller.step(&mut self.nb, &mut self.late_copies, self.now, &mut self.rng, &mut self.faults);
                 } else if controller.leads() {
-                    controller.step(&mut self.nb, &mut self.ghosts, self.now, &mut self.rng, &mut self.faults);
+                    controller.step(&mut self.nb, &mut self.late_copies, self.now, &mut self.rng, &mut self.faults);
                 }
             }
             let controller = &self.controllers[leader];
             if !busy
-                && controller.is_answered()
+                && controller.has_no_calls()
                 && controller.engine.backlog() == 0
                 && controller.engine.deadline().is_none()
             {
                 break;
             }
         }
-        self.judge(leader);
+        self.check_oracle(leader);
     }
 }
 
-fn old_led(engine: &topology::Engine) -> bool {
+fn was_leading(engine: &topology::Engine) -> bool {
     engine.is_leading()
 }
 
