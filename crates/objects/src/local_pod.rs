@@ -63,7 +63,7 @@ pub struct PodRoute {
 }
 
 impl LocalPodFacts {
-    /// Parses the object's JSON. A network that cannot be used is no error but [`Annotated::Broken`].
+    /// Parses the object's JSON. An invalid network is [`Annotated::Broken`], not an error.
     pub fn parse(json: &str) -> Result<Self, String> {
         let object = Object::read(json)?;
         let (recorded, annotation) = object.recorded();

@@ -137,7 +137,7 @@ impl<'a> Object<'a> {
 }
 
 impl PodFacts {
-    /// Parses the object's JSON. An invalid annotation is no error but [`Annotated::Broken`].
+    /// Parses the object's JSON. An invalid annotation is [`Annotated::Broken`], not an error.
     pub fn parse(json: &str) -> Result<Self, String> {
         let object = Object::read(json)?;
         let (recorded, annotation) = object.recorded();

@@ -178,7 +178,7 @@ struct Ingress<'a> {
 }
 
 impl ServiceFacts {
-    /// Parses the object's JSON. An invalid field is no error but in [`ServiceFacts::broken`].
+    /// Parses the object's JSON. An invalid field is reported in [`ServiceFacts::broken`], not as an error.
     pub fn parse(json: &str) -> Result<Self, String> {
         let Object { metadata, spec, status } = serde_json::from_str(json).map_err(|error| error.to_string())?;
         metadata.check("Service")?;

@@ -140,7 +140,7 @@ struct For<'a> {
 }
 
 impl SliceFacts {
-    /// Parses the object's JSON. An invalid field is no error but in [`SliceFacts::broken`].
+    /// Parses the object's JSON. An invalid field is reported in [`SliceFacts::broken`], not as an error.
     pub fn parse(json: &str) -> Result<Self, String> {
         let object: Object<'_> = serde_json::from_str(json).map_err(|error| error.to_string())?;
         object.metadata.check("EndpointSlice")?;

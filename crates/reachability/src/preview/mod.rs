@@ -52,7 +52,7 @@ pub enum PreviewError {
 /// An Event that the controller would write about an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectEvent {
-    /// As in the API; `Cluster` and `Selector` for owners that are no objects.
+    /// As in the API; `Cluster` and `Selector` for owners that are not objects.
     pub kind: &'static str,
     /// `namespace/name`, or the name alone.
     pub name: String,

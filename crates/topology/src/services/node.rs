@@ -163,7 +163,7 @@ impl NodeServices {
         slice.spec.endpoints = endpoints.into();
     }
 
-    /// Whether a Service has this node port, which then is no pod's host port.
+    /// Whether a Service has this node port, which then cannot be a pod's host port.
     pub fn has_node_port(&self, port: u16, protocol: Protocol) -> bool {
         self.store.claimants(Claim { address: None, port, protocol }).next().is_some()
     }
