@@ -3,11 +3,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cargo=${CARGO:-cargo}
-folder=${1:-target/shim}
+directory=${1:-target/shim}
 triple=$(rustc -vV | sed -n 's/^host: //p')
-# With a target named, the flags are for the program alone and not for what the compiler runs.
+# With --target, RUSTFLAGS apply to the program only, not to build scripts.
 RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=static" \
-  "$cargo" build --quiet --locked --package cni-shim --profile shim --target "$triple" --target-dir "$folder/build"
-# Whoever reads it meanwhile sees the old one or the new one whole.
-cp "$folder/build/$triple/shim/ovn-k8s-cni-overlay" "$folder/.ovn-k8s-cni-overlay.new"
-mv "$folder/.ovn-k8s-cni-overlay.new" "$folder/ovn-k8s-cni-overlay"
+  "$cargo" build --quiet --locked --package cni-shim --profile shim --target "$triple" --target-dir "$directory/build"
+# By rename: a concurrent reader sees the old file or the new one, never a part.
+cp "$directory/build/$triple/shim/ovn-k8s-cni-overlay" "$directory/.ovn-k8s-cni-overlay.new"
+mv "$directory/.ovn-k8s-cni-overlay.new" "$directory/ovn-k8s-cni-overlay"

@@ -1,7 +1,7 @@
-//! As much JSON as it takes: texts are written, one field is found.
+//! The little JSON that the plugin needs: writing strings, and finding `cniVersion`.
 
-/// A text as JSON.
-pub(crate) fn text(text: &str) -> String {
+/// A JSON string literal, escaped.
+pub(crate) fn string(text: &str) -> String {
     let mut written = String::with_capacity(text.len() + 2);
     written.push('"');
     for character in text.chars() {
@@ -16,8 +16,8 @@ pub(crate) fn text(text: &str) -> String {
     written
 }
 
-/// The version that a configuration asks for, if it has one that looks like a version. It only decorates our own errors,
-/// so a look at the text is enough.
+/// The `cniVersion` of a configuration, if it looks like a version. It only goes into the plugin's own errors, so searching the
+/// text is enough.
 pub(crate) fn cni_version(config: &[u8]) -> Option<&str> {
     let config = std::str::from_utf8(config).ok()?;
     let (_, rest) = config.split_once("\"cniVersion\"")?;
@@ -32,12 +32,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_escaped() {
-        assert_eq!(text("a\"b\\c\n"), r#""a\"b\\c\u000a""#);
+    fn strings_are_escaped() {
+        assert_eq!(string("a\"b\\c\n"), r#""a\"b\\c\u000a""#);
     }
 
     #[test]
-    fn versions_are_found_and_nothing_else_is_taken_for_one() {
+    fn the_version_is_found_and_nothing_else_is_mistaken_for_it() {
         assert_eq!(cni_version(br#"{"cniVersion" : "1.1.0", "name": "x"}"#), Some("1.1.0"));
         for odd in [&b"{}"[..], br#"{"cniVersion": 1}"#, br#"{"cniVersion": "1.0\"}"#, b"\xff", br#""cniVersion":""#] {
             assert_eq!(cni_version(odd), None);

@@ -1,84 +1,90 @@
-//! The CNI plugin: what the container runtime starts for each pod. It knows nothing itself.
+//! The CNI plugin, which the container runtime starts for each pod. It forwards the request to the node agent.
 //!
 //! ```text
-//!  runtime ──environment, stdin──▶ question ──POST──▶ node agent's socket ──answer──▶ stdout, exit status
+//!  runtime ──environment, stdin──▶ request ──POST──▶ node agent's socket ──response──▶ stdout, exit status
 //! ```
 //!
-//! It runs as root on the host and takes part in every pod's start: so it has no credential, opens no path that it was
-//! given, needs no library and no runtime, and says in CNI's own words what is wrong.
+//! It runs as root on the host and takes part in every pod's start. So it has no credentials, opens no path that it is
+//! given, needs no library and no async runtime, and reports its own errors as CNI specifies.
 
-mod ask;
+mod agent;
 mod base64;
 mod failure;
 mod json;
-mod question;
+mod request;
 
 use std::ffi::OsString;
 use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
-pub use ask::{PROTOCOL, PROTOCOL_HEADER};
 pub use failure::Failure;
 
-/// Where the node agent listens.
+/// Path of the node agent's socket.
 pub const SOCKET: &str = "/var/run/ovn-kubernetes/cni/ovn-cni-server.sock";
-/// The versions of CNI that the agent speaks, oldest first.
+/// Version of the protocol on the socket; each side rejects another one.
+pub const PROTOCOL: &str = "1";
+/// HTTP header that carries [`PROTOCOL`], in both directions.
+pub const PROTOCOL_HEADER: &str = "ovnkube-cni";
+/// Largest body on the socket in bytes, of a request and of a response. The plugin and the agent enforce the same limit. The
+/// largest request is GC, which names all attachments of a node in some hundred bytes each.
+pub const MAX_MESSAGE: usize = 1 << 20;
+/// CNI versions that the agent supports, oldest first.
 pub const VERSIONS: [&str; 4] = ["0.3.1", "0.4.0", "1.0.0", "1.1.0"];
-/// How long the agent may take. It gives up long before; the runtime's own patience is longer.
-pub const PATIENCE: Duration = Duration::from_secs(150);
-/// The longest configuration that is read.
-pub const LONGEST: u64 = 4 << 20;
+/// How long the plugin waits for the agent, whose own time limits are shorter; the runtime's is longer.
+pub const TIMEOUT: Duration = Duration::from_secs(150);
 
-/// What is printed, and whether it is good.
+/// What the plugin prints, and its exit status.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// For stdout; may be empty.
-    pub text: String,
-    /// Whether it is a result, not an error.
-    pub good: bool,
+    /// For stdout: a result, an error object, or nothing (DEL, CHECK).
+    pub output: String,
+    /// False if `output` is an error object.
+    pub success: bool,
 }
 
-/// Does what the runtime asks for, by the agent behind the socket.
+/// Forwards one request to the agent behind the socket.
 pub fn run(
     environment: impl Iterator<Item = (OsString, OsString)>,
-    input: impl Read,
+    stdin: impl Read,
     socket: &Path,
-    patience: Duration,
+    timeout: Duration,
 ) -> Outcome {
     let mut version = String::new();
-    match answer(environment, input, socket, patience, &mut version) {
-        Ok(text) => Outcome { text, good: true },
-        Err(Failure::Told(text)) => Outcome { text, good: false },
-        Err(failure) => Outcome { text: failure.to_json(&version), good: false },
+    match forward(environment, stdin, socket, timeout, &mut version) {
+        Ok(output) => Outcome { output, success: true },
+        Err(failure) => Outcome { output: failure.to_json(&version), success: false },
     }
 }
 
-fn answer(
+fn forward(
     environment: impl Iterator<Item = (OsString, OsString)>,
-    input: impl Read,
+    stdin: impl Read,
     socket: &Path,
-    patience: Duration,
+    timeout: Duration,
     version: &mut String,
 ) -> Result<String, Failure> {
-    let environment = question::environment(environment)?;
-    let command = question::command(&environment)?;
+    let environment = request::environment(environment)?;
+    let command = request::command(&environment)?;
     if command == "VERSION" {
         return Ok(versions());
     }
     let mut config = Vec::new();
-    input.take(LONGEST + 1).read_to_end(&mut config).map_err(|error| Failure::Input(error.to_string()))?;
-    if config.len() as u64 > LONGEST {
-        return Err(Failure::Input(format!("the configuration on stdin is longer than {LONGEST} bytes")));
-    }
+    let limit = MAX_MESSAGE as u64 + 1;
+    stdin.take(limit).read_to_end(&mut config).map_err(|error| Failure::Input(error.to_string()))?;
     version.push_str(json::cni_version(&config).unwrap_or_default());
-    let body = question::body(&environment, &config);
-    ask::ask(socket, &body, patience, command)
+    let body = request::body(&environment, &config);
+    if body.len() > MAX_MESSAGE {
+        return Err(Failure::Input(format!(
+            "the configuration is too large: with it the request is longer than {MAX_MESSAGE} bytes"
+        )));
+    }
+    agent::post(socket, &body, timeout, command)
 }
 
-/// Which versions are spoken: known without the agent, so that a runtime can ask before it runs.
+/// The response to VERSION, which needs no agent: a runtime may ask before one runs.
 fn versions() -> String {
     let newest = VERSIONS.last().copied().unwrap_or_default();
-    let all: Vec<String> = VERSIONS.iter().map(|version| json::text(version)).collect();
-    format!("{{\"cniVersion\":{},\"supportedVersions\":[{}]}}", json::text(newest), all.join(","))
+    let all: Vec<String> = VERSIONS.iter().map(|version| json::string(version)).collect();
+    format!("{{\"cniVersion\":{},\"supportedVersions\":[{}]}}", json::string(newest), all.join(","))
 }

@@ -1,4 +1,4 @@
-//! The plugin as a runtime meets it: the environment, stdin, and an agent (or none) behind the socket.
+//! The plugin with a runtime's environment and stdin, with and without an agent.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::ffi::OsString;
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use cni_shim::{Outcome, run};
+use cni_shim::{MAX_MESSAGE, Outcome, run};
 
 static FOLDERS: AtomicUsize = AtomicUsize::new(0);
 
@@ -36,14 +36,14 @@ impl Drop for Folder {
 
 const CONFIG: &str = r#"{"cniVersion":"1.0.0","name":"ovn-kubernetes","type":"ovn-k8s-cni-overlay"}"#;
 
-fn call(command: &str, socket: &Path, patience: Duration) -> Outcome {
+fn call(command: &str, socket: &Path, timeout: Duration) -> Outcome {
     let environment =
         [("CNI_COMMAND", command), ("CNI_CONTAINERID", "c1"), ("CNI_NETNS", "/run/netns/x"), ("HOME", "/root")];
     let environment = environment.map(|(key, value)| (OsString::from(key), OsString::from(value)));
-    run(environment.into_iter(), CONFIG.as_bytes(), socket, patience)
+    run(environment.into_iter(), CONFIG.as_bytes(), socket, timeout)
 }
 
-/// An agent that answers once; returns what it was asked.
+/// An agent that answers one request; returns the request.
 fn agent(listener: UnixListener, answer: &'static str) -> std::thread::JoinHandle<String> {
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
@@ -60,12 +60,12 @@ fn agent(listener: UnixListener, answer: &'static str) -> std::thread::JoinHandl
 }
 
 #[test]
-fn the_agent_is_asked_and_its_answer_printed() {
+fn the_agents_response_is_printed() {
     let folder = Folder::new();
     let listener = UnixListener::bind(folder.socket()).unwrap();
     let agent = agent(listener, "HTTP/1.1 200 OK\r\novnkube-cni: 1\r\ncontent-length: 14\r\n\r\n{\"result\":\"r\"}");
     let outcome = call("ADD", &folder.socket(), Duration::from_secs(20));
-    assert_eq!(outcome, Outcome { text: "{\"result\":\"r\"}".to_owned(), good: true });
+    assert_eq!(outcome, Outcome { output: "{\"result\":\"r\"}".to_owned(), success: true });
     let asked = agent.join().unwrap();
     assert!(asked.starts_with("POST / HTTP/1.1\r\n"), "{asked}");
     assert!(asked.contains("ovnkube-cni: 1\r\n"), "{asked}");
@@ -74,36 +74,58 @@ fn the_agent_is_asked_and_its_answer_printed() {
 }
 
 #[test]
-fn an_error_of_the_agent_is_printed_as_it_is() {
+fn the_agents_error_is_printed_unchanged() {
     let folder = Folder::new();
     let listener = UnixListener::bind(folder.socket()).unwrap();
     let agent = agent(listener, "HTTP/1.1 500 E\r\novnkube-cni: 1\r\ncontent-length: 11\r\n\r\n{\"code\":11}");
     let outcome = call("ADD", &folder.socket(), Duration::from_secs(20));
-    // Before the agent is waited for: it waits for ever if nobody came.
-    assert_eq!(outcome, Outcome { text: "{\"code\":11}".to_owned(), good: false });
+    // Before joining the agent, which would wait for ever without a connection.
+    assert_eq!(outcome, Outcome { output: "{\"code\":11}".to_owned(), success: false });
     agent.join().unwrap();
 }
 
 #[test]
-fn an_absent_agent_is_told_in_the_words_of_cni() {
+fn an_unreachable_agent_is_a_cni_error() {
     let folder = Folder::new();
     for (command, code) in [("ADD", "\"code\":11"), ("DEL", "\"code\":11"), ("STATUS", "\"code\":50")] {
-        let Outcome { text, good } = call(command, &folder.socket(), Duration::from_secs(20));
+        let Outcome { output: text, success: good } = call(command, &folder.socket(), Duration::from_secs(20));
         assert!(!good && text.contains(code) && text.contains("\"cniVersion\":\"1.0.0\""), "{text}");
         assert!(text.contains("ovnkube-node pod") && text.contains("agent.sock"), "{text}");
     }
 }
 
 #[test]
-fn a_slow_agent_is_given_up() {
+fn a_slow_agent_times_out() {
     let folder = Folder::new();
     let _listener = UnixListener::bind(folder.socket()).unwrap();
-    let Outcome { text, good } = call("ADD", &folder.socket(), Duration::from_millis(50));
-    assert!(!good && text.contains("\"code\":11") && text.contains("did not answer within"), "{text}");
+    let Outcome { output: text, success: good } = call("ADD", &folder.socket(), Duration::from_millis(50));
+    assert!(!good && text.contains("\"code\":11") && text.contains("did not respond within"), "{text}");
+}
+
+/// A request of exactly this many bytes: the configuration makes up most of it, a variable the rest.
+fn call_with_body_of(length: usize, socket: &Path) -> Outcome {
+    // `{"env":{"CNI_ARGS":"…","CNI_COMMAND":"ADD"},"config":"…"}`
+    let config = vec![b' '; (MAX_MESSAGE - 4096) / 4 * 3];
+    let padding = length - config.len() / 3 * 4 - r#"{"env":{"CNI_ARGS":"","CNI_COMMAND":"ADD"},"config":""}"#.len();
+    let environment = [("CNI_COMMAND".into(), "ADD".into()), ("CNI_ARGS".into(), "a".repeat(padding).into())];
+    run(environment.into_iter(), config.as_slice(), socket, Duration::from_secs(20))
 }
 
 #[test]
-fn the_program_says_its_versions_without_an_agent_and_what_is_wrong_with_its_call() {
+fn a_request_of_the_largest_size_is_sent_and_a_larger_one_is_refused() {
+    let folder = Folder::new();
+    let listener = UnixListener::bind(folder.socket()).unwrap();
+    let agent = agent(listener, "HTTP/1.1 200 OK\r\novnkube-cni: 1\r\ncontent-length: 2\r\n\r\n{}");
+    let Outcome { output, success } = call_with_body_of(MAX_MESSAGE, &folder.socket());
+    assert!(success, "{output}");
+    let asked = agent.join().unwrap();
+    assert!(asked.contains(&format!("content-length: {MAX_MESSAGE}\r\n")), "{}", &asked[..200]);
+    let Outcome { output, success } = call_with_body_of(MAX_MESSAGE + 1, &folder.socket());
+    assert!(!success && output.contains("\"code\":5") && output.contains("too large"), "{output}");
+}
+
+#[test]
+fn version_needs_no_agent_and_invalid_calls_are_errors() {
     let start = |command: Option<&str>| {
         let mut program = Command::new(env!("CARGO_BIN_EXE_ovn-k8s-cni-overlay"));
         program.env_clear().stdin(Stdio::null());

@@ -1,4 +1,4 @@
-//! Errors, as a runtime reads them: a code that machines act on, a message and details for people.
+//! CNI errors: a code for the runtime, a message and details for people.
 
 use std::fmt;
 
@@ -6,37 +6,37 @@ use serde_json::json;
 
 use crate::version::Version;
 
-/// The codes of the specification.
+/// Error codes of the CNI specification, and from 100 on ovnkube's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
-    /// The version is not spoken here.
+    /// The requested CNI version is not supported.
     IncompatibleVersion,
-    /// A container is not known.
+    /// The sandbox, or its network namespace, does not exist.
     UnknownContainer,
-    /// A variable of the environment is missing or wrong.
+    /// A CNI variable is missing or invalid.
     InvalidEnvironment,
-    /// Something could not be read or written.
+    /// The kernel or a file could not be read or written.
     Io,
-    /// The request is no JSON of the right form.
+    /// The request or the configuration is not valid JSON.
     NotDecoded,
-    /// The configuration does not make sense.
+    /// The network configuration is invalid.
     InvalidConfiguration,
-    /// It may work later.
+    /// A temporary failure: the runtime should retry.
     TryAgainLater,
-    /// The plugin cannot do anything at present.
+    /// STATUS: ADD would fail now.
     NotAvailable,
-    /// The plugin cannot do anything at present, and what it made does not work either.
+    /// STATUS: ADD would fail now, and running pods may have no network.
     NotAvailableAndBroken,
-    /// The pod is gone, or is another one by now: this sandbox gets no network.
+    /// The pod is gone or was recreated: this sandbox gets no network.
     PodReplaced,
-    /// What was made is not as it should be.
+    /// CHECK found a difference.
     CheckFailed,
-    /// Anything else.
+    /// A bug, or an unexpected error.
     Internal,
 }
 
 impl Code {
-    /// As it is sent.
+    /// Value in the error object.
     pub fn number(self) -> u32 {
         match self {
             Self::IncompatibleVersion => 1,
@@ -48,7 +48,6 @@ impl Code {
             Self::TryAgainLater => 11,
             Self::NotAvailable => 50,
             Self::NotAvailableAndBroken => 51,
-            // From 100 on they are ours.
             Self::PodReplaced => 101,
             Self::CheckFailed => 102,
             Self::Internal => 999,
@@ -56,30 +55,30 @@ impl Code {
     }
 }
 
-/// Why a request was not fulfilled.
+/// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// For machines.
+    /// Decides whether the runtime retries.
     pub code: Code,
-    /// What is wrong.
+    /// What failed, and for which object.
     pub message: String,
-    /// What to do about it, or what the system said.
+    /// The cause, or the remedy; may be empty.
     pub details: String,
 }
 
 impl Failure {
-    /// With nothing to add.
+    /// Without details.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), details: String::new() }
     }
 
-    /// Adds what to do about it, or what the system said.
+    /// Adds the cause, or the remedy.
     #[must_use]
     pub fn with_details(self, details: impl Into<String>) -> Self {
         Self { details: details.into(), ..self }
     }
 
-    /// As the runtime reads it.
+    /// The JSON that the runtime reads.
     pub fn to_json(&self, version: Version) -> String {
         let Self { code, message, details } = self;
         json!({"cniVersion": version.name(), "code": code.number(), "msg": message, "details": details}).to_string()

@@ -1,15 +1,15 @@
-//! The versions of the specification.
+//! Supported versions of the CNI specification.
 
 use std::fmt;
 
-/// A version of the specification that is spoken here.
+/// A supported CNI version; newer ones compare greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Version {
     /// 0.3.1
     V0_3_1,
     /// 0.4.0: CHECK.
     V0_4_0,
-    /// 1.0.0: addresses do not tell their family.
+    /// 1.0.0: addresses no longer have a `version` field.
     #[default]
     V1_0_0,
     /// 1.1.0: STATUS, GC, and the MTU of interfaces.
@@ -20,7 +20,7 @@ impl Version {
     /// All of them, oldest first.
     pub const ALL: [Self; 4] = [Self::V0_3_1, Self::V0_4_0, Self::V1_0_0, Self::V1_1_0];
 
-    /// As it is written.
+    /// As in `cniVersion`.
     pub fn name(self) -> &'static str {
         match self {
             Self::V0_3_1 => "0.3.1",
@@ -30,7 +30,7 @@ impl Version {
         }
     }
 
-    /// Reads it.
+    /// None if the version is not supported.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|version| version.name() == text)
     }

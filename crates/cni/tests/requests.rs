@@ -1,7 +1,7 @@
-//! Requests as runtimes make them, and as nobody should.
+//! Valid and invalid CNI requests.
 #![allow(clippy::unwrap_used)]
 
-use cni::{Address, Answer, Attachment, Code, Command, Failure, Interface, PodReference, Request, Route, Version};
+use cni::{AddResult, Address, Attachment, Code, Command, Failure, Interface, PodReference, Request, Route, Version};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -43,16 +43,16 @@ fn refused(env: &Value, config: &str) -> Failure {
 }
 
 #[test]
-fn a_pod_is_to_be_attached() {
+fn an_add_request_is_parsed() {
     let Request { command, configuration } = Request::parse(&body(&add(|_| {}), &config("1.0.0"))).unwrap();
     let pod = PodReference { namespace: "shop".into(), name: "web-1".into(), uid: Some("u-1".into()) };
     let attachment = Attachment { container: "c1".into(), interface: "eth0".into() };
-    assert_eq!(command, Command::Add { attachment, namespace: "/run/netns/x".into(), pod });
+    assert_eq!(command, Command::Add { attachment, netns: "/run/netns/x".into(), pod });
     assert_eq!((configuration.version, configuration.name.as_str()), (Version::V1_0_0, "ovn-kubernetes"));
 }
 
 #[test]
-fn what_is_missing_or_odd_is_named() {
+fn missing_or_invalid_variables_are_named() {
     type Change = fn(&mut Value);
     let odd: [(Change, &str); 9] = [
         (|env| env["CNI_COMMAND"] = json!("PLAY"), "PLAY"),
@@ -76,15 +76,15 @@ fn what_is_missing_or_odd_is_named() {
 }
 
 #[test]
-fn del_needs_no_more_than_the_attachment() {
+fn del_needs_only_the_attachment() {
     let env =
         json!({"CNI_COMMAND": "DEL", "CNI_CONTAINERID": "c1", "CNI_IFNAME": "eth0", "CNI_NETNS": "", "CNI_ARGS": "?"});
     let request = Request::parse(&body(&env, &config("0.4.0"))).unwrap();
-    assert!(matches!(request.command, Command::Delete { namespace: None, pod: None, .. }), "{request:?}");
+    assert!(matches!(request.command, Command::Delete { netns: None, pod: None, .. }), "{request:?}");
 }
 
 #[test]
-fn newer_commands_want_newer_versions_and_garbage_is_named() {
+fn gc_and_status_need_version_1_1() {
     for (word, version) in [("STATUS", "1.0.0"), ("GC", "1.0.0"), ("CHECK", "0.3.1")] {
         let env = add(|env| env["CNI_COMMAND"] = json!(word));
         assert_eq!(refused(&env, &config(version)).code, Code::IncompatibleVersion, "{word}");
@@ -93,12 +93,12 @@ fn newer_commands_want_newer_versions_and_garbage_is_named() {
     assert_eq!(refused(&gc, &config("1.1.0")).code, Code::InvalidConfiguration);
     let used = json!({"cniVersion": "1.1.0", "cni.dev/valid-attachments": [{"containerID": "c1", "ifname": "eth0"}]});
     let request = Request::parse(&body(&gc, &used.to_string())).unwrap();
-    assert_eq!(request.configuration.in_use.unwrap().len(), 1);
+    assert_eq!(request.configuration.valid_attachments.unwrap().len(), 1);
 }
 
 #[test]
-fn an_answer_has_the_shape_of_its_version() {
-    let answer = Answer {
+fn a_result_has_the_format_of_its_version() {
+    let answer = AddResult {
         interfaces: vec![
             Interface { name: "4f1b2c".into(), mac: "0a:58:0a:80:00:05".into(), mtu: 1400, sandbox: None },
             Interface {
@@ -114,8 +114,8 @@ fn an_answer_has_the_shape_of_its_version() {
             gateway: "10.128.0.1".parse().ok(),
             interface: 1,
         }],
-        routes: vec![Route { to: "10.128.0.0/14".parse().unwrap(), by: "10.128.0.1".parse().ok() }],
-        ..Answer::default()
+        routes: vec![Route { destination: "10.128.0.0/14".parse().unwrap(), via: "10.128.0.1".parse().ok() }],
+        ..AddResult::default()
     };
     let read = |version| -> Value { serde_json::from_str(&answer.to_json(version)).unwrap() };
     let new = read(Version::V1_1_0);
@@ -130,9 +130,8 @@ fn an_answer_has_the_shape_of_its_version() {
 }
 
 proptest! {
-    /// Whatever comes, there is an answer.
     #[test]
-    fn nothing_panics(body in prop::collection::vec(any::<u8>(), 0..200), text in ".{0,60}", word in "(ADD|DEL|CHECK|GC|STATUS|.{0,8})") {
+    fn no_request_panics(body in prop::collection::vec(any::<u8>(), 0..200), text in ".{0,60}", word in "(ADD|DEL|CHECK|GC|STATUS|.{0,8})") {
         let _ = Request::parse(&body);
         let env = json!({"CNI_COMMAND": word, "CNI_CONTAINERID": text, "CNI_IFNAME": text, "CNI_NETNS": text, "CNI_ARGS": text});
         let _ = Request::parse(&json!({"env": env, "config": text}).to_string().into_bytes());

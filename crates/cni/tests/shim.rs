@@ -1,7 +1,7 @@
-//! What the plugin says it speaks is what is understood here: the two share no code.
+//! Plugin and parser support the same CNI versions; they share no code.
 
 #[test]
-fn the_plugin_speaks_the_versions_that_are_understood() {
-    let understood: Vec<&str> = cni::Version::ALL.into_iter().map(cni::Version::name).collect();
-    assert_eq!(understood, cni_shim::VERSIONS);
+fn plugin_and_parser_support_the_same_versions() {
+    let supported: Vec<&str> = cni::Version::ALL.into_iter().map(cni::Version::name).collect();
+    assert_eq!(supported, cni_shim::VERSIONS);
 }

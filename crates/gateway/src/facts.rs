@@ -1,68 +1,59 @@
-//! What is known of a node when its gateway is computed.
+//! Inputs from which a gateway is computed.
 
 use std::net::IpAddr;
 
-use netmodel::{InterfaceAddress, Mac, Prefix};
+use netmodel::{GatewayMode, InterfaceAddress, Mac, Masquerade, Prefix};
 
-/// How pods reach the outside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// By the node's gateway router, which shares the host's address on the external bridge.
-    Shared,
-    /// By the host's own routes, through the management port.
-    Local,
-}
-
-/// Everything that a gateway follows from.
+/// Everything that the desired state depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
-    /// How pods reach the outside.
-    pub mode: Mode,
-    /// The external bridge.
+    /// Path of pods' egress.
+    pub mode: GatewayMode,
+    /// The external bridge, as it is.
     pub bridge: Bridge,
-    /// The networks.
+    /// Networks of the cluster and of this node.
     pub network: Network,
-    /// What can be reached from outside of the cluster, and by the host itself.
-    pub exposed: Vec<Exposed>,
+    /// Ports that clients outside the cluster, and the host itself, can reach.
+    pub exposed: Vec<ExposedPort>,
 }
 
-/// The external bridge, as it is.
+/// The external bridge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bridge {
-    /// Its name, also that of the host's own port in it.
+    /// Also the name of its internal port, which is the host's device.
     pub name: String,
-    /// Its MAC, which the gateway router shares.
+    /// Shared with the gateway router.
     pub mac: Mac,
-    /// The number of the port that leads outside.
+    /// OpenFlow number of the port to the physical network.
     pub uplink: u32,
-    /// The number of the port that leads to the gateway router.
+    /// OpenFlow number of the patch port to the gateway router.
     pub patch: u32,
-    /// The host's addresses on it; the first of a family is also the gateway router's.
+    /// The host's addresses; the first of each family is also the gateway router's.
     pub addresses: Vec<InterfaceAddress>,
-    /// The device whose frames the kernel shall not see, because a bridge in userspace gets copies of them.
-    pub shielded: Option<String>,
+    /// Uplink device whose frames the kernel must drop: a userspace bridge only gets copies of them.
+    pub isolated_uplink: Option<String>,
 }
 
-/// The networks of the cluster and of this node.
+/// Networks and limits that all parts of the gateway use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Network {
-    /// Pods' networks.
+    /// Networks of all pods.
     pub cluster: Vec<Prefix>,
-    /// Services' networks.
+    /// Networks of ClusterIPs.
     pub services: Vec<Prefix>,
-    /// Networks of the addresses that stand for the host; one of each family.
+    /// Masquerade networks, one of each family: their addresses stand for the host and its gateway router.
     pub masquerade: Vec<Prefix>,
     /// The subnets of this node's pods, one of each family.
     pub subnets: Vec<Prefix>,
-    /// The management port.
+    /// Device name of the management port.
     pub management: String,
-    /// The pods' MTU.
+    /// MTU of pods, in bytes.
     pub mtu: u32,
-    /// The UDP port of tunnels.
+    /// UDP port of Geneve.
     pub tunnel_port: u16,
 }
 
-/// A protocol with ports.
+/// A transport protocol with ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protocol {
     /// TCP.
@@ -74,8 +65,8 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Its name, as nftables has it.
-    pub(crate) fn word(self) -> &'static str {
+    /// Keyword of nftables, and of IPv4 flows.
+    pub(crate) fn keyword(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
             Self::Udp => "udp",
@@ -83,27 +74,27 @@ impl Protocol {
         }
     }
 
-    /// Its name in a flow of a family.
-    pub(crate) fn flow_word(self, v6: bool) -> String {
+    /// Keyword of OpenFlow.
+    pub(crate) fn flow_keyword(self, v6: bool) -> String {
         let six = if v6 { "6" } else { "" };
-        format!("{}{six}", self.word())
+        format!("{}{six}", self.keyword())
     }
 }
 
-/// Where something is reached.
+/// Address at which a port is reachable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
-    /// Under every address of the node, of a family.
+pub enum ListenAddress {
+    /// Every address of the node, of one family.
     Node {
         /// IPv6.
         v6: bool,
     },
-    /// Under one address.
+    /// One address.
     Address(IpAddr),
 }
 
-impl Place {
-    /// Whether it is of IPv6.
+impl ListenAddress {
+    /// Its family.
     pub fn is_ipv6(self) -> bool {
         match self {
             Self::Node { v6 } => v6,
@@ -111,37 +102,35 @@ impl Place {
         }
     }
 
-    /// Whether the host alone may reach it.
+    /// A loopback address is reachable from the host only.
     pub(crate) fn is_loopback(self) -> bool {
         matches!(self, Self::Address(address) if address.is_loopback())
     }
 }
 
-/// One port that clients outside of the cluster and the host itself reach: of a Service, or of a pod that asked for a port
-/// of the host.
+/// A port of a Service, or a host port of a pod, that clients outside the cluster and the host itself can reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Exposed {
-    /// Where.
-    pub place: Place,
-    /// Its protocol.
+pub struct ExposedPort {
+    /// Where clients reach it.
+    pub listen: ListenAddress,
+    /// Its transport protocol.
     pub protocol: Protocol,
-    /// The port.
+    /// The port at `listen`.
     pub port: u16,
-    /// What the host itself is sent to: the Service's address inside the cluster, or the pod. Nothing where the host
-    /// shall be as any other client.
-    pub inside: Option<(IpAddr, u16)>,
-    /// Clients keep their address and get endpoints of this node alone.
-    pub keeps_source: bool,
-    /// The endpoints on this node; needed where clients keep their address. Without one, clients outside are dropped.
+    /// Destination of the host's own connections: the ClusterIP, or the pod. None if the host is treated as any other client.
+    pub host_target: Option<(IpAddr, u16)>,
+    /// Clients keep their source address and get endpoints of this node only (`externalTrafficPolicy: Local`).
+    pub preserves_source: bool,
+    /// Endpoints on this node, needed if the source is preserved. Without one, packets from outside are dropped.
     pub endpoints: Vec<(IpAddr, u16)>,
-    /// From where it may be used; empty is from everywhere.
-    pub ranges: Vec<Prefix>,
-    /// A client stays with its endpoint.
+    /// Allowed client networks; empty allows all.
+    pub source_ranges: Vec<Prefix>,
+    /// Session affinity by client address.
     pub affinity: bool,
 }
 
 impl Facts {
-    /// The families that this node's pods have, IPv4 first.
+    /// Families of this node's pods, IPv4 first.
     pub(crate) fn families(&self) -> impl Iterator<Item = bool> + '_ {
         [false, true].into_iter().filter(|v6| self.subnet(*v6).is_some())
     }
@@ -150,25 +139,30 @@ impl Facts {
         self.network.subnets.iter().copied().find(|subnet| subnet.is_ipv6() == v6)
     }
 
-    /// The host's addresses of a family; the first is also the gateway router's.
+    /// The host's addresses of one family; the first is also the gateway router's.
     pub(crate) fn addresses(&self, v6: bool) -> impl Iterator<Item = IpAddr> + '_ {
         self.bridge.addresses.iter().map(|own| own.address()).filter(move |own| own.is_ipv6() == v6)
     }
 
-    pub(crate) fn masquerade(&self, v6: bool) -> Option<Masquerade> {
+    pub(crate) fn masquerade(&self, v6: bool) -> Option<MasqueradeAddresses> {
         let network = self.network.masquerade.iter().copied().find(|network| network.is_ipv6() == v6)?;
-        Some(Masquerade { router: network.nth(1)?, host: network.nth(2)?, next_hop: network.nth(4)?, network })
+        Some(MasqueradeAddresses {
+            router: Masquerade::Router.address(network)?,
+            host: Masquerade::Host.address(network)?,
+            next_hop: Masquerade::NextHop.address(network)?,
+            network,
+        })
     }
 
-    /// The endpoints that the host's kernel sends clients to. Nothing where the gateway router does it.
+    /// Endpoints among which the host's kernel balances clients; None if the gateway router does.
     ///
-    /// With the local gateway, pods answer through the host, which then has to know what was translated. And where an
-    /// endpoint is the host itself, answers never pass the gateway router.
-    pub(crate) fn by_kernel<'a>(&self, exposed: &'a Exposed) -> Option<Vec<&'a (IpAddr, u16)>> {
-        if !exposed.keeps_source || exposed.place.is_loopback() {
+    /// In local gateway mode, pods' replies pass through the host, which must know the translation. And replies of an endpoint
+    /// on the host itself never pass the gateway router.
+    pub(crate) fn kernel_endpoints<'a>(&self, exposed: &'a ExposedPort) -> Option<Vec<&'a (IpAddr, u16)>> {
+        if !exposed.preserves_source || exposed.listen.is_loopback() {
             return None;
         }
-        if self.mode == Mode::Local {
+        if self.mode == GatewayMode::Local {
             return Some(exposed.endpoints.iter().collect());
         }
         let own = |(address, _): &&(IpAddr, u16)| self.addresses(address.is_ipv6()).any(|host| host == *address);
@@ -176,25 +170,25 @@ impl Facts {
         (!own.is_empty()).then_some(own)
     }
 
-    /// Whether something is exposed under a loopback address of IPv4, for which packets from there have to leave by the
-    /// management port. The kernel has no such setting for IPv6.
+    /// Whether a port listens on an IPv4 loopback address: packets from there must leave through the management port. The kernel
+    /// has no such setting for IPv6.
     pub(crate) fn routes_loopback(&self) -> bool {
-        self.exposed.iter().any(|exposed| exposed.place.is_loopback() && !exposed.place.is_ipv6())
+        self.exposed.iter().any(|exposed| exposed.listen.is_loopback() && !exposed.listen.is_ipv6())
     }
 
-    /// What is exposed in the families that there are, in one order and without repetition.
-    pub(crate) fn sorted(&self) -> Vec<&Exposed> {
-        let mut sorted: Vec<&Exposed> =
-            self.exposed.iter().filter(|exposed| self.subnet(exposed.place.is_ipv6()).is_some()).collect();
-        sorted.sort_by_key(|exposed| (exposed.place, exposed.protocol, exposed.port));
-        sorted.dedup_by_key(|exposed| (exposed.place, exposed.protocol, exposed.port));
+    /// Exposed ports of the pods' families, sorted and without duplicates: the result does not depend on the input order.
+    pub(crate) fn sorted_ports(&self) -> Vec<&ExposedPort> {
+        let mut sorted: Vec<&ExposedPort> =
+            self.exposed.iter().filter(|exposed| self.subnet(exposed.listen.is_ipv6()).is_some()).collect();
+        sorted.sort_by_key(|exposed| (exposed.listen, exposed.protocol, exposed.port));
+        sorted.dedup_by_key(|exposed| (exposed.listen, exposed.protocol, exposed.port));
         sorted
     }
 }
 
 /// Addresses that stand for the two ends of the link between the host and its gateway router, which share one address.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Masquerade {
+pub(crate) struct MasqueradeAddresses {
     /// The gateway router, to the host.
     pub(crate) router: IpAddr,
     /// The host, to the gateway router.

@@ -1,48 +1,50 @@
-//! The packet filter of the host: one table of ours, as a whole.
+//! nftables rules of the host: one table, always written as a whole.
 //!
-//! The host itself reaches node ports, external addresses and host ports by a translation of what it sends. With the
-//! local gateway, pods leave under the host's address, and clients that keep theirs are translated here.
+//! The host's own connections to node ports, external addresses and host ports are DNATed on output. In local gateway mode,
+//! pods' egress is masqueraded here, and clients whose source is preserved are balanced here.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use crate::facts::{Exposed, Facts, Mode, Place};
-use crate::text::fingerprint;
+use netmodel::GatewayMode;
 
-/// The family and name of our table.
+use crate::facts::{ExposedPort, Facts, ListenAddress};
+use crate::fingerprint::fingerprint;
+
+/// Family and name of the table.
 pub const TABLE: &str = "inet ovnkube";
 
-/// The family and name of the table that keeps frames from the kernel which a bridge in userspace gets copies of.
-pub const SHIELD: &str = "netdev ovnkube";
+/// Family and name of the table that drops the uplink's frames before the kernel sees them: a userspace bridge gets copies.
+pub const UPLINK_TABLE: &str = "netdev ovnkube";
 
-/// A comment on the table, from which its content is known when it is read back.
+/// Prefix of the table's comment, whose fingerprint identifies the content when it is read back.
 const MARK: &str = "ovnkube ";
 
-/// The whole table, as `nft -f` takes it: whatever it was before, it is this afterwards, in one step.
+/// Input for `nft -f` that replaces the table in one transaction.
 pub fn filter(facts: &Facts) -> String {
-    let (body, shield) = (body(facts), shield(facts));
+    let (body, uplink_table) = (body(facts), uplink_table(facts));
     format!(
-        "table {TABLE} {{}}\ndelete table {TABLE}\ntable {TABLE} {{\n\tcomment \"{MARK}{:016x}\"\n{body}}}\n{shield}",
-        fingerprint(&format!("{body}{shield}"))
+        "table {TABLE} {{}}\ndelete table {TABLE}\ntable {TABLE} {{\n\tcomment \"{MARK}{:016x}\"\n{body}}}\n{uplink_table}",
+        fingerprint(&format!("{body}{uplink_table}"))
     )
 }
 
-/// Without it the kernel would answer what the bridge hands it as well, twice.
-fn shield(facts: &Facts) -> String {
-    let Some(device) = &facts.bridge.shielded else { return String::new() };
+/// Without it the kernel would also respond to the frames that the bridge delivers: every response would be sent twice.
+fn uplink_table(facts: &Facts) -> String {
+    let Some(device) = &facts.bridge.isolated_uplink else { return String::new() };
     format!(
-        "table {SHIELD} {{}}\ndelete table {SHIELD}\ntable {SHIELD} {{\n\tchain uplink {{\n\t\ttype filter hook ingress device \
+        "table {UPLINK_TABLE} {{}}\ndelete table {UPLINK_TABLE}\ntable {UPLINK_TABLE} {{\n\tchain uplink {{\n\t\ttype filter hook ingress device \
          \"{device}\" priority -500; policy drop;\n\t}}\n}}\n"
     )
 }
 
-/// Which content a table has, by what `nft list table` printed or by what we wrote.
+/// Fingerprint in the output of [`filter`] or of `nft list table`.
 pub fn filter_fingerprint(text: &str) -> Option<&str> {
     text.split_once("comment \"").and_then(|(_, rest)| rest.strip_prefix(MARK)?.split_once('"')).map(|(mark, _)| mark)
 }
 
-struct Words {
+struct Keywords {
     ip: &'static str,
     suffix: &'static str,
     address: &'static str,
@@ -50,44 +52,44 @@ struct Words {
     protocol: &'static str,
 }
 
-fn words(v6: bool) -> Words {
+fn keywords(v6: bool) -> Keywords {
     if v6 {
-        Words { ip: "ip6", suffix: "v6", address: "ipv6_addr", loopback: "::1", protocol: "ipv6" }
+        Keywords { ip: "ip6", suffix: "v6", address: "ipv6_addr", loopback: "::1", protocol: "ipv6" }
     } else {
-        Words { ip: "ip", suffix: "v4", address: "ipv4_addr", loopback: "127.0.0.0/8", protocol: "ipv4" }
+        Keywords { ip: "ip", suffix: "v4", address: "ipv4_addr", loopback: "127.0.0.0/8", protocol: "ipv4" }
     }
 }
 
 fn body(facts: &Facts) -> String {
     let mut text = String::new();
     let families: Vec<bool> = facts.families().collect();
-    let exposed = facts.sorted();
+    let exposed = facts.sorted_ports();
     for v6 in &families {
         maps(&mut text, &exposed, *v6);
     }
     if families.contains(&false) {
-        chain(&mut text, "loopback", "filter hook prerouting priority -300", not_from_loopback(facts).into_iter());
+        chain(&mut text, "loopback", "filter hook prerouting priority -300", drop_loopback(facts).into_iter());
     }
-    chain(&mut text, "output", "nat hook output priority -100", families.iter().flat_map(|v6| to_inside(*v6)));
-    let by_kernel = || exposed.iter().filter_map(|exposed| Some((*exposed, facts.by_kernel(exposed)?)));
+    chain(&mut text, "output", "nat hook output priority -100", families.iter().flat_map(|v6| host_dnat(*v6)));
+    let in_kernel = || exposed.iter().filter_map(|exposed| Some((*exposed, facts.kernel_endpoints(exposed)?)));
     let bridge = &facts.bridge.name;
-    // Before translations: clients are who they are, and addresses what they asked for.
-    let guards = by_kernel().filter_map(|(exposed, _)| guard(bridge, exposed));
-    chain(&mut text, "guard", "filter hook prerouting priority -110", guards);
-    let to_endpoints = by_kernel().filter_map(|(exposed, endpoints)| to_endpoints(bridge, exposed, &endpoints));
-    chain(&mut text, "prerouting", "nat hook prerouting priority -100", to_endpoints);
-    // Without an endpoint here clients are dropped, as kube-proxy does: their retries may find one. What is no address of
-    // the host would travel back to where it came from, and the host itself must not answer for a Service. Connections
-    // that are established have their endpoint's address here, and go on.
-    let nowhere = |own: bool| {
-        let none = by_kernel().filter(|(_, endpoints)| endpoints.is_empty()).map(|(exposed, _)| exposed);
-        let none = none.filter(move |exposed| matches!(exposed.place, Place::Node { .. }) == own);
-        none.map(move |exposed| format!("iifname \"{bridge}\" {} drop", asked(exposed)))
+    // Before DNAT, so that rules match the client's address and the address it connected to.
+    let source_range_drops = in_kernel().filter_map(|(exposed, _)| source_range_drop(bridge, exposed));
+    chain(&mut text, "guard", "filter hook prerouting priority -110", source_range_drops);
+    let endpoint_dnat = in_kernel().filter_map(|(exposed, endpoints)| endpoint_dnat(bridge, exposed, &endpoints));
+    chain(&mut text, "prerouting", "nat hook prerouting priority -100", endpoint_dnat);
+    // Without an endpoint on this node clients are dropped, as kube-proxy does: their retransmissions may find one. Packets to
+    // an address that is not the host's would be routed back, and the host itself must not respond for a Service. Established
+    // connections have their endpoint's address at this hook and continue.
+    let without_endpoint = |own: bool| {
+        let none = in_kernel().filter(|(_, endpoints)| endpoints.is_empty()).map(|(exposed, _)| exposed);
+        let none = none.filter(move |exposed| matches!(exposed.listen, ListenAddress::Node { .. }) == own);
+        none.map(move |exposed| format!("iifname \"{bridge}\" {} drop", client_match(exposed)))
     };
-    chain(&mut text, "input", "filter hook input priority 0", nowhere(true));
-    let forward = std::iter::once(not_into_tunnels(facts)).chain(nowhere(false));
+    chain(&mut text, "input", "filter hook input priority 0", without_endpoint(true));
+    let forward = std::iter::once(drop_to_tunnel_port(facts)).chain(without_endpoint(false));
     chain(&mut text, "forward", "filter hook forward priority 0", forward);
-    chain(&mut text, "postrouting", "nat hook postrouting priority 100", leaving(facts).into_iter());
+    chain(&mut text, "postrouting", "nat hook postrouting priority 100", source_nat(facts).into_iter());
     text
 }
 
@@ -103,17 +105,17 @@ fn chain(text: &mut String, name: &str, hook: &str, rules: impl Iterator<Item = 
     text.push_str("\t}\n");
 }
 
-/// Where the host itself is sent to.
-fn maps(text: &mut String, exposed: &[&Exposed], v6: bool) {
-    let Words { suffix, address, .. } = words(v6);
+/// Maps from what the host connects to, to its target.
+fn maps(text: &mut String, exposed: &[&ExposedPort], v6: bool) {
+    let Keywords { suffix, address, .. } = keywords(v6);
     let (mut ports, mut addresses) = (BTreeMap::new(), BTreeMap::new());
-    for exposed in exposed.iter().filter(|exposed| exposed.place.is_ipv6() == v6) {
-        let Some((inside, port)) = exposed.inside else { continue };
-        let asked = format!("{} . {}", exposed.protocol.word(), exposed.port);
-        let target = format!("{inside} . {port}");
-        match exposed.place {
-            Place::Node { .. } => ports.insert(asked, target),
-            Place::Address(address) => addresses.insert(format!("{address} . {asked}"), target),
+    for exposed in exposed.iter().filter(|exposed| exposed.listen.is_ipv6() == v6) {
+        let Some((target, port)) = exposed.host_target else { continue };
+        let key = format!("{} . {}", exposed.protocol.keyword(), exposed.port);
+        let target = format!("{target} . {port}");
+        match exposed.listen {
+            ListenAddress::Node { .. } => ports.insert(key, target),
+            ListenAddress::Address(address) => addresses.insert(format!("{address} . {key}"), target),
         };
     }
     for (name, key, elements) in [
@@ -129,9 +131,9 @@ fn maps(text: &mut String, exposed: &[&Exposed], v6: bool) {
     }
 }
 
-fn to_inside(v6: bool) -> [String; 2] {
-    let Words { ip, suffix, loopback, .. } = words(v6);
-    // The kernel has no route back to `::1` from a device: connections from there are refused instead of timing out.
+fn host_dnat(v6: bool) -> [String; 2] {
+    let Keywords { ip, suffix, loopback, .. } = keywords(v6);
+    // The kernel has no route back to `::1` from a device: connections from there are refused rather than timing out.
     let from = if v6 { "ip6 saddr != ::1 " } else { "" };
     [
         format!(
@@ -145,45 +147,45 @@ fn to_inside(v6: bool) -> [String; 2] {
     ]
 }
 
-/// Pods that leave through the host do so under its address, which other nodes take for a tunnel's (see the same in flows).
-fn not_into_tunnels(facts: &Facts) -> String {
+/// Packets of pods leave with the host's address, from which other nodes accept tunnel packets (see the same rule in flows).
+fn drop_to_tunnel_port(facts: &Facts) -> String {
     format!("iifname \"{}\" udp dport {} drop", facts.network.management, facts.network.tunnel_port)
 }
 
-/// With `route_localnet` the kernel would take packets for and from its loopback addresses also from the network: a pod could
-/// reach what listens there. Answers to the host's own come by before they are translated back, and pass.
-fn not_from_loopback(facts: &Facts) -> [String; 2] {
-    let (management, Words { ip, loopback, .. }) = (&facts.network.management, words(false));
+/// With `route_localnet` the kernel would accept packets to and from loopback addresses from the network: a pod could reach what
+/// listens there. Replies to the host's own connections are not translated back yet at this hook, and pass.
+fn drop_loopback(facts: &Facts) -> [String; 2] {
+    let (management, Keywords { ip, loopback, .. }) = (&facts.network.management, keywords(false));
     ["daddr", "saddr"].map(|end| format!("iifname \"{management}\" {ip} {end} {loopback} drop"))
 }
 
-/// What clients ask for.
-fn asked(exposed: &Exposed) -> String {
-    let Words { ip, protocol, .. } = words(exposed.place.is_ipv6());
-    let place = match exposed.place {
-        Place::Node { .. } => format!("meta nfproto {protocol} fib daddr type local"),
-        Place::Address(address) => format!("{ip} daddr {address}"),
+/// Matches packets from clients to an exposed port.
+fn client_match(exposed: &ExposedPort) -> String {
+    let Keywords { ip, protocol, .. } = keywords(exposed.listen.is_ipv6());
+    let address = match exposed.listen {
+        ListenAddress::Node { .. } => format!("meta nfproto {protocol} fib daddr type local"),
+        ListenAddress::Address(address) => format!("{ip} daddr {address}"),
     };
-    format!("{place} {} dport {}", exposed.protocol.word(), exposed.port)
+    format!("{address} {} dport {}", exposed.protocol.keyword(), exposed.port)
 }
 
-fn guard(bridge: &str, exposed: &Exposed) -> Option<String> {
-    let v6 = exposed.place.is_ipv6();
-    let Words { ip, .. } = words(v6);
-    if exposed.ranges.is_empty() {
+fn source_range_drop(bridge: &str, exposed: &ExposedPort) -> Option<String> {
+    let v6 = exposed.listen.is_ipv6();
+    let Keywords { ip, .. } = keywords(v6);
+    if exposed.source_ranges.is_empty() {
         return None;
     }
     let ranges: Vec<String> =
-        exposed.ranges.iter().filter(|range| range.is_ipv6() == v6).map(ToString::to_string).collect();
+        exposed.source_ranges.iter().filter(|range| range.is_ipv6() == v6).map(ToString::to_string).collect();
     let from = if ranges.is_empty() { String::new() } else { format!(" {ip} saddr != {{ {} }}", ranges.join(", ")) };
-    Some(format!("iifname \"{bridge}\" {}{from} drop", asked(exposed)))
+    Some(format!("iifname \"{bridge}\" {}{from} drop", client_match(exposed)))
 }
 
-/// Without one the kernel takes another with each new table, and clients would move.
+/// Fixed, because the kernel would choose another seed for each new table, and clients would change endpoints.
 const SEED: &str = "0x6f766e6b";
 
-fn to_endpoints(bridge: &str, exposed: &Exposed, endpoints: &[&(IpAddr, u16)]) -> Option<String> {
-    let Words { ip, .. } = words(exposed.place.is_ipv6());
+fn endpoint_dnat(bridge: &str, exposed: &ExposedPort, endpoints: &[&(IpAddr, u16)]) -> Option<String> {
+    let Keywords { ip, .. } = keywords(exposed.listen.is_ipv6());
     let target = match endpoints {
         [] => return None,
         [(address, port)] => match address {
@@ -197,28 +199,29 @@ fn to_endpoints(bridge: &str, exposed: &Exposed, endpoints: &[&(IpAddr, u16)]) -
             } else {
                 format!("numgen random mod {count}")
             };
-            let ways = many.iter().enumerate().map(|(place, (address, port))| format!("{place} : {address} . {port}"));
-            let ways: Vec<String> = ways.collect();
-            format!("{choice} map {{ {} }}", ways.join(", "))
+            let targets =
+                many.iter().enumerate().map(|(index, (address, port))| format!("{index} : {address} . {port}"));
+            let targets: Vec<String> = targets.collect();
+            format!("{choice} map {{ {} }}", targets.join(", "))
         }
     };
-    Some(format!("iifname \"{bridge}\" {} dnat {ip} to {target}", asked(exposed)))
+    Some(format!("iifname \"{bridge}\" {} dnat {ip} to {target}", client_match(exposed)))
 }
 
-/// The ports under which pods' connections leave, as with the gateway router's translations.
+/// Source ports of pods' egress, the same as the gateway router's SNAT uses.
 const SNAT_PORTS: &str = "32768-60999";
 
-/// Under which address packets leave.
-fn leaving(facts: &Facts) -> Vec<String> {
+/// Source NAT of packets that leave the host.
+fn source_nat(facts: &Facts) -> Vec<String> {
     let management = &facts.network.management;
-    // What the host sends to a pod's port of its own comes from the address that pods always let in.
+    // The host's connections to host ports come from the management port's address, which policies always allow.
     let mut rules = vec![format!("oifname \"{management}\" fib saddr type local ct status dnat masquerade")];
-    if facts.mode == Mode::Local {
+    if facts.mode == GatewayMode::Local {
         for v6 in facts.families() {
             let Some(subnet) = facts.subnet(v6) else { continue };
-            let Words { ip, .. } = words(v6);
+            let Keywords { ip, .. } = keywords(v6);
             let leaves = format!("{ip} saddr {subnet} oifname != \"{management}\"");
-            // Under ports at which nobody listens on the host: a pod must not get what is sent to the host's servers.
+            // Ports on which nothing on the host listens: a pod must not receive packets for the host's servers.
             for protocol in ["tcp", "udp", "sctp"] {
                 rules.push(format!("{leaves} meta l4proto {protocol} masquerade to :{SNAT_PORTS}"));
             }

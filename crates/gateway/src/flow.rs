@@ -1,24 +1,24 @@
-//! A flow, and how its identity makes changes small: a cookie says what a flow is, so what is installed is known by its
-//! cookies alone.
+//! OpenFlow flows and their difference. The cookie is a hash of the flow, so cookies alone identify what is installed, and only
+//! flows that differ are changed.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What the cookies of our flows begin with.
+/// Upper 16 bits of the cookies of flows that ovnkube owns.
 pub const COOKIE: u64 = 0xdeff << 48;
-/// The bits of a cookie that say that it is ours.
+/// Selects the bits that [`COOKIE`] sets.
 pub const COOKIE_MASK: u64 = 0xffff << 48;
 
-/// One flow.
+/// A flow in the syntax of `ovs-ofctl`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Flow {
-    /// Its table.
+    /// OpenFlow table.
     pub table: u8,
-    /// Its priority.
+    /// The highest matching one wins.
     pub priority: u16,
-    /// What it is for, as OpenFlow writes it.
+    /// Match fields, such as `ip,in_port=1`; empty matches all.
     pub matching: String,
-    /// What it does.
+    /// Actions, such as `output:2`.
     pub actions: String,
 }
 
@@ -27,9 +27,9 @@ impl Flow {
         Self { table, priority, matching: matching.into(), actions: actions.into() }
     }
 
-    /// Says that it is ours, and what it is: another flow has another cookie.
+    /// [`COOKIE`] and a hash of everything else, so that different flows have different cookies.
     pub fn cookie(&self) -> u64 {
-        COOKIE | (crate::text::fingerprint(&self.body()) & !COOKIE_MASK)
+        COOKIE | (crate::fingerprint::fingerprint(&self.body()) & !COOKIE_MASK)
     }
 
     fn body(&self) -> String {
@@ -44,12 +44,12 @@ impl fmt::Display for Flow {
     }
 }
 
-/// Our flows that a bridge has, by their cookies.
+/// Flows of ovnkube that a bridge has, by cookie.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Installed(std::collections::BTreeSet<u64>);
 
 impl Installed {
-    /// Reads what `ovs-ofctl dump-flows` printed; flows of others are left out.
+    /// Parses the output of `ovs-ofctl dump-flows`; flows of other owners are skipped.
     pub fn read(dump: &str) -> Self {
         let cookies = dump.split([' ', ',', '\n']).filter_map(|word| word.trim().strip_prefix("cookie=0x"));
         let ours = cookies
@@ -58,28 +58,28 @@ impl Installed {
         Self(ours.collect())
     }
 
-    /// How many they are.
+    /// Number of flows.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// True without a flow.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// What to do so that a bridge has the flows that it shall have.
+/// The change from installed to desired flows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FlowChange {
-    /// Lines for `ovs-ofctl --bundle add-flows`.
+    /// Input lines of `ovs-ofctl --bundle add-flows`.
     pub lines: Vec<String>,
-    /// What is installed afterwards.
+    /// The flows after the change.
     pub installed: Installed,
 }
 
 impl FlowChange {
-    /// From what is installed to what is wanted: flows that stay are not named, so their counters and age stay too.
+    /// Adds and deletes what differs. Flows that stay are not in `lines`, so they keep their counters and age.
     pub fn between(installed: &Installed, wanted: &[Flow]) -> Self {
         let wanted: BTreeMap<u64, &Flow> = wanted.iter().map(|flow| (flow.cookie(), flow)).collect();
         let gone = installed.0.iter().filter(|cookie| !wanted.contains_key(cookie));
@@ -89,7 +89,7 @@ impl FlowChange {
         Self { lines: gone.chain(new).collect(), installed: Installed(wanted.keys().copied().collect()) }
     }
 
-    /// The same, but what is installed stays.
+    /// Only adds: for the time when not all desired flows are known.
     pub fn adding(installed: &Installed, wanted: &[Flow]) -> Self {
         let mut change = Self::between(installed, wanted);
         change.lines.retain(|line| line.starts_with("add "));
@@ -97,7 +97,7 @@ impl FlowChange {
         change
     }
 
-    /// Whether nothing is to be done.
+    /// True if installed and desired flows are equal.
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_differs_is_touched() {
+    fn only_flows_that_differ_are_changed() {
         let first = FlowChange::between(&Installed::default(), &[flow(1), flow(2)]);
         assert_eq!(first.lines.len(), 2);
         assert!(first.lines.iter().all(|line| line.starts_with("add cookie=0xdeff")), "{first:?}");
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_installed_is_read_from_a_dump() {
+    fn installed_flows_are_parsed_from_a_dump() {
         let dump = format!(
             " cookie={:#x}, duration=1s, table=0, n_packets=0, n_bytes=0, priority=200,tcp actions=output:2\n \
              cookie=0x0, duration=1s, table=0, priority=0 actions=NORMAL\n cookie=0xdeff105, table=0, actions=drop\n",

@@ -1,12 +1,12 @@
-//! What the host itself shall have: addresses, neighbours, routes and settings.
+//! Desired addresses, neighbours, routes and sysctls of the host.
 
 use std::net::IpAddr;
 
-use netmodel::{InterfaceAddress, Mac, Prefix};
+use netmodel::{GatewayMode, InterfaceAddress, Mac, Prefix};
 
-use crate::facts::{Facts, Masquerade, Mode};
+use crate::facts::{Facts, MasqueradeAddresses};
 
-/// A device of the host that is ours to change.
+/// A device of the host that ovnkube configures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Device {
     /// The external bridge.
@@ -18,58 +18,58 @@ pub enum Device {
 /// A route.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Route {
-    /// Where it leads.
+    /// Destination network.
     pub destination: Prefix,
-    /// By whom; nobody if it is on the link.
+    /// Next hop; None if the destination is on the link.
     pub via: Option<IpAddr>,
-    /// Through what.
+    /// Output device.
     pub device: Device,
-    /// The address that the host uses there.
+    /// Preferred source address.
     pub source: Option<IpAddr>,
-    /// How large packets are there.
+    /// Path MTU, in bytes.
     pub mtu: Option<u32>,
 }
 
-/// A neighbour that nobody has to ask for.
+/// A permanent neighbour entry: no ARP or neighbour discovery.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Neighbour {
-    /// Its device.
+    /// Device of the entry.
     pub device: Device,
-    /// Its address.
+    /// IP address.
     pub address: IpAddr,
-    /// Its MAC.
+    /// Link-layer address.
     pub mac: Mac,
 }
 
-/// A setting of the kernel for one device.
+/// A kernel setting of one device (`net.ipv4.conf.DEVICE.NAME`).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sysctl {
-    /// The device.
+    /// Device that it applies to.
     pub device: Device,
-    /// IPv6.
+    /// Under `net.ipv6` rather than `net.ipv4`.
     pub v6: bool,
-    /// Its name.
+    /// Last part of the path.
     pub name: &'static str,
-    /// Its value.
+    /// As it is written.
     pub value: &'static str,
 }
 
-/// What the host shall have because of us.
+/// What ovnkube adds to the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostPlan {
-    /// Addresses, beside those that the host has of its own.
+    /// In addition to the host's own addresses.
     pub addresses: Vec<(Device, InterfaceAddress)>,
-    /// Neighbours.
+    /// Permanent neighbours.
     pub neighbours: Vec<Neighbour>,
-    /// Routes.
+    /// In the main table.
     pub routes: Vec<Route>,
-    /// Settings.
+    /// Kernel settings.
     pub sysctls: Vec<Sysctl>,
-    /// The MAC of the management port.
+    /// MAC of the management port; None without an address.
     pub management_mac: Option<Mac>,
 }
 
-/// What the host shall have.
+/// Desired state of the host.
 pub fn host(facts: &Facts) -> HostPlan {
     let mut plan = HostPlan::default();
     let mut management = Vec::new();
@@ -93,14 +93,14 @@ pub fn host(facts: &Facts) -> HostPlan {
         }
         settings(&mut plan, facts, v6);
     }
-    // Any pod of the node can send advertisements there, whatever the cluster's families and policies.
+    // Any pod of the node can send router advertisements to it, whatever the cluster's families and policies.
     plan.sysctls.push(Sysctl { device: Device::Management, v6: true, name: "accept_ra", value: "0" });
     plan.management_mac = Mac::for_addresses(&management);
     plan
 }
 
-fn services(plan: &mut HostPlan, facts: &Facts, v6: bool, masquerade: Masquerade) {
-    let Masquerade { router, host, next_hop, network } = masquerade;
+fn services(plan: &mut HostPlan, facts: &Facts, v6: bool, masquerade: MasqueradeAddresses) {
+    let MasqueradeAddresses { router, host, next_hop, network } = masquerade;
     let device = Device::Bridge;
     plan.addresses.extend(InterfaceAddress::new(host, network.length()).map(|own| (device, own)));
     for address in [router, next_hop] {
@@ -110,16 +110,16 @@ fn services(plan: &mut HostPlan, facts: &Facts, v6: bool, masquerade: Masquerade
         let mtu = Some(facts.network.mtu);
         plan.routes.push(Route { destination, via: Some(next_hop), device, source: Some(host), mtu });
     }
-    // Who answers the router does so under the address that it was asked by.
+    // Replies to the router have the address that the router used.
     if let (Ok(destination), Some(own)) = (Prefix::new(router, if v6 { 128 } else { 32 }), facts.addresses(v6).next()) {
         plan.routes.push(Route { destination, via: None, device, source: Some(own), mtu: None });
     }
 }
 
-/// Forwarding only where pods leave through the host, and the paths there and back may differ.
+/// Forwarding only in local gateway mode; loose reverse-path filtering, because paths may be asymmetric.
 fn settings(plan: &mut HostPlan, facts: &Facts, v6: bool) {
     for device in [Device::Bridge, Device::Management] {
-        if facts.mode == Mode::Local {
+        if facts.mode == GatewayMode::Local {
             plan.sysctls.push(Sysctl { device, v6, name: "forwarding", value: "1" });
         }
         if !v6 {
@@ -127,7 +127,7 @@ fn settings(plan: &mut HostPlan, facts: &Facts, v6: bool) {
         }
     }
     if !v6 {
-        // Packets from 127.0.0.1 reach pods, and their answers come back (the packet filter keeps all others out).
+        // Lets packets from 127.0.0.1 reach pods and replies return; the packet filter drops all others.
         let value = if facts.routes_loopback() { "1" } else { "0" };
         plan.sysctls.push(Sysctl { device: Device::Management, v6, name: "route_localnet", value });
     }

@@ -1,57 +1,57 @@
-//! Whether pods' packets fit through the tunnel and the interface below it.
+//! Whether pods' packets, with the tunnel's overhead, fit the interface.
 
-/// What Geneve with OVN's options adds to a pod's packet, without the outer addresses: Ethernet, UDP, Geneve, one option.
+/// Overhead of Geneve with OVN's option, without the outer IP header: Ethernet, UDP, Geneve, one option.
 const TUNNEL: u32 = 14 + 8 + 8 + 8;
-/// The outer header.
+/// Outer IP header of IPv4 and of IPv6.
 const OUTER: [u32; 2] = [20, 40];
-/// What IPv6 asks of every link.
-const SMALLEST_V6: u32 = 1280;
+/// Minimum of IPv6.
+const MIN_IPV6_MTU: u32 = 1280;
 
-/// An MTU that cannot work.
+/// Why an MTU of pods cannot work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MtuError {
     /// Tunnelled packets would not fit.
     #[error(
-        "the pods' MTU {pods} does not fit: {device} carries {carries} bytes, and tunnels take {overhead} of them: use an MTU of at \
-         most {most}, or raise that of {device} to {needed}"
+        "pod MTU {pods} is too large: {device} has MTU {device_mtu}, and tunnels need {overhead} bytes; use an MTU of at most \
+         {largest}, or raise that of {device} to {needed}"
     )]
     TooLarge {
-        /// The pods' MTU.
+        /// Requested MTU of pods.
         pods: u32,
-        /// The interface below.
+        /// Interface that carries the tunnels.
         device: String,
-        /// Its MTU.
-        carries: u32,
-        /// What tunnels take.
+        /// MTU of that interface.
+        device_mtu: u32,
+        /// Bytes that the tunnel adds.
         overhead: u32,
-        /// The largest MTU that pods can have.
-        most: u32,
-        /// The smallest MTU that the interface has to have.
+        /// Largest possible MTU of pods.
+        largest: u32,
+        /// Smallest sufficient MTU of the interface.
         needed: u32,
     },
-    /// IPv6 does not work below 1280.
-    #[error("the pods' MTU {0} is too small: IPv6 needs at least 1280")]
+    /// Below the minimum of IPv6.
+    #[error("pod MTU {0} is too small: IPv6 needs at least 1280")]
     TooSmall(u32),
 }
 
-/// Refuses an MTU of pods that cannot work over an interface.
+/// Checks an MTU of pods against the interface that carries the tunnels, in bytes.
 pub fn check_mtu(
     pods: u32,
     pods_have_ipv6: bool,
     device: &str,
-    carries: u32,
+    device_mtu: u32,
     outer_is_ipv6: bool,
 ) -> Result<(), MtuError> {
-    if pods_have_ipv6 && pods < SMALLEST_V6 {
+    if pods_have_ipv6 && pods < MIN_IPV6_MTU {
         return Err(MtuError::TooSmall(pods));
     }
     let overhead = TUNNEL + OUTER[usize::from(outer_is_ipv6)];
     let needed = pods.saturating_add(overhead);
-    if needed <= carries {
+    if needed <= device_mtu {
         return Ok(());
     }
-    let most = carries.saturating_sub(overhead);
-    Err(MtuError::TooLarge { pods, device: device.to_owned(), carries, overhead, most, needed })
+    let largest = device_mtu.saturating_sub(overhead);
+    Err(MtuError::TooLarge { pods, device: device.to_owned(), device_mtu, overhead, largest, needed })
 }
 
 #[cfg(test)]
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_mtu_is_refused_with_the_right_number() {
+    fn a_refused_mtu_names_one_that_fits() {
         assert_eq!(check_mtu(1442, false, "br-ex", 1500, false), Ok(()));
         assert_eq!(check_mtu(1422, true, "br-ex", 1500, true), Ok(()));
         let why = check_mtu(1443, false, "br-ex", 1500, false).unwrap_err().to_string();

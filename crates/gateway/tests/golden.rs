@@ -1,11 +1,12 @@
-//! Whole gateways, written down to be read: a change of flows, filters or routes shows here as what it is.
-//! `WRITE_GOLDEN=1 cargo test -p gateway` writes them anew.
+//! Flows, filters and routes of whole gateways in a golden file, for review of changes.
+//! `WRITE_GOLDEN=1 cargo test -p gateway` rewrites it.
 #![allow(clippy::unwrap_used)]
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use gateway::{Bridge, Exposed, Facts, Flow, FlowChange, Installed, Mode, Network, Place, Protocol};
+use gateway::{Bridge, ExposedPort, Facts, Flow, FlowChange, Installed, ListenAddress, Network, Protocol};
+use netmodel::GatewayMode;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden.txt");
 
@@ -16,32 +17,32 @@ where
     texts.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-fn exposed(place: Place, port: u16, inside: &str) -> Exposed {
-    Exposed {
-        place,
+fn exposed(listen: ListenAddress, port: u16, inside: &str) -> ExposedPort {
+    ExposedPort {
+        listen,
         protocol: Protocol::Tcp,
         port,
-        inside: Some((inside.parse().unwrap(), 80)),
-        keeps_source: false,
+        host_target: Some((inside.parse().unwrap(), 80)),
+        preserves_source: false,
         endpoints: Vec::new(),
-        ranges: Vec::new(),
+        source_ranges: Vec::new(),
         affinity: false,
     }
 }
 
-fn near(place: Place, port: u16, endpoints: &[(&str, u16)]) -> Exposed {
+fn near(listen: ListenAddress, port: u16, endpoints: &[(&str, u16)]) -> ExposedPort {
     let endpoints: Vec<(IpAddr, u16)> =
         endpoints.iter().map(|(address, port)| (address.parse().unwrap(), *port)).collect();
-    Exposed {
-        keeps_source: true,
+    ExposedPort {
+        preserves_source: true,
         endpoints,
-        ..exposed(place, port, if place.is_ipv6() { "fd02::8" } else { "172.30.0.8" })
+        ..exposed(listen, port, if listen.is_ipv6() { "fd02::8" } else { "172.30.0.8" })
     }
 }
 
-fn facts(mode: Mode) -> Facts {
-    let (v4, v6) = (Place::Node { v6: false }, Place::Node { v6: true });
-    let address = |text: &str| Place::Address(text.parse().unwrap());
+fn facts(mode: GatewayMode) -> Facts {
+    let (v4, v6) = (ListenAddress::Node { v6: false }, ListenAddress::Node { v6: true });
+    let address = |text: &str| ListenAddress::Address(text.parse().unwrap());
     Facts {
         mode,
         bridge: Bridge {
@@ -50,7 +51,7 @@ fn facts(mode: Mode) -> Facts {
             uplink: 1,
             patch: 2,
             addresses: parsed(&["10.0.0.5/24", "10.0.0.6/24", "fd00::5/64"]),
-            shielded: None,
+            isolated_uplink: None,
         },
         network: Network {
             cluster: parsed(&["10.128.0.0/14", "fd01::/48"]),
@@ -67,14 +68,17 @@ fn facts(mode: Mode) -> Facts {
             exposed(address("192.0.2.8"), 80, "172.30.0.7"),
             near(v4, 30081, &[("10.128.2.3", 8080), ("10.128.2.4", 8080)]),
             near(v6, 30081, &[("fd01:0:0:2::3", 8080)]),
-            Exposed { affinity: true, ..near(v4, 30084, &[("10.128.2.3", 8080), ("10.128.2.4", 8080)]) },
-            Exposed { ranges: parsed(&["198.51.100.0/24", "fd00:5::/64"]), ..near(address("192.0.2.9"), 80, &[]) },
+            ExposedPort { affinity: true, ..near(v4, 30084, &[("10.128.2.3", 8080), ("10.128.2.4", 8080)]) },
+            ExposedPort {
+                source_ranges: parsed(&["198.51.100.0/24", "fd00:5::/64"]),
+                ..near(address("192.0.2.9"), 80, &[])
+            },
             near(v4, 30085, &[]),
             // An endpoint on the host itself.
             near(v4, 30082, &[("10.0.0.5", 9090)]),
             // A port of the host for a pod.
-            Exposed {
-                inside: Some(("10.128.2.3".parse().unwrap(), 53)),
+            ExposedPort {
+                host_target: Some(("10.128.2.3".parse().unwrap(), 53)),
                 protocol: Protocol::Udp,
                 ..near(v4, 53, &[("10.128.2.3", 53)])
             },
@@ -94,12 +98,12 @@ fn written(title: &str, facts: &Facts) -> String {
 }
 
 #[test]
-fn gateways_are_as_written_down() {
-    let mut v4 = facts(Mode::Shared);
+fn gateways_match_the_golden_file() {
+    let mut v4 = facts(GatewayMode::Shared);
     v4.network.subnets.truncate(1);
     let text = [
-        written("shared, dual", &facts(Mode::Shared)),
-        written("local, dual", &facts(Mode::Local)),
+        written("shared, dual", &facts(GatewayMode::Shared)),
+        written("local, dual", &facts(GatewayMode::Local)),
         written("shared, IPv4", &v4),
     ]
     .concat();
@@ -108,14 +112,14 @@ fn gateways_are_as_written_down() {
     }
     let known = std::fs::read_to_string(FILE).unwrap_or_default();
     for (number, (now, known)) in text.lines().zip(known.lines()).enumerate() {
-        assert_eq!(now, known, "line {} of tests/golden.txt; WRITE_GOLDEN=1 writes it anew", number + 1);
+        assert_eq!(now, known, "line {} of tests/golden.txt; WRITE_GOLDEN=1 rewrites it", number + 1);
     }
-    assert_eq!(text.lines().count(), known.lines().count(), "tests/golden.txt has another length");
+    assert_eq!(text.lines().count(), known.lines().count(), "tests/golden.txt has another number of lines");
 }
 
 #[test]
-fn the_order_of_facts_means_nothing() {
-    for mode in [Mode::Shared, Mode::Local] {
+fn the_order_of_facts_does_not_matter() {
+    for mode in [GatewayMode::Shared, GatewayMode::Local] {
         let (one, mut two) = (facts(mode), facts(mode));
         two.exposed.reverse();
         assert_eq!(gateway::flows(&one), gateway::flows(&two));
@@ -124,21 +128,21 @@ fn the_order_of_facts_means_nothing() {
 }
 
 #[test]
-fn a_service_touches_its_own_flows_only() {
-    let before = facts(Mode::Shared);
+fn a_service_changes_only_its_own_flows() {
+    let before = facts(GatewayMode::Shared);
     let installed = FlowChange::between(&Installed::default(), &gateway::flows(&before)).installed;
     let mut after = before.clone();
-    after.exposed.push(exposed(Place::Node { v6: false }, 30090, "172.30.0.9"));
+    after.exposed.push(exposed(ListenAddress::Node { v6: false }, 30090, "172.30.0.9"));
     let change = FlowChange::between(&installed, &gateway::flows(&after));
-    // In and out, for both addresses of the host.
+    // Both directions, for both addresses of the host.
     assert_eq!(change.lines.len(), 4, "{change:?}");
     assert!(change.lines.iter().all(|line| line.starts_with("add ") && line.contains("=30090")), "{change:?}");
     assert!(FlowChange::between(&change.installed, &gateway::flows(&after)).is_empty());
 }
 
 #[test]
-fn every_flow_has_a_match_of_its_own() {
-    for mode in [Mode::Shared, Mode::Local] {
+fn every_flow_has_a_unique_match() {
+    for mode in [GatewayMode::Shared, GatewayMode::Local] {
         let mut flows = gateway::flows(&facts(mode));
         let all = flows.len();
         flows.dedup_by_key(|flow| (flow.table, flow.priority, flow.matching.clone()));

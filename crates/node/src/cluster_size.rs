@@ -1,4 +1,4 @@
-//! How many nodes the cluster has: asked seldom, by a list of one object whose answer says how many more there are.
+//! Number of nodes in the cluster, from a list of one object whose metadata says how many more there are.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// What depends on the number changes slowly with it.
+/// Intervals and probes depend on the number, and need not follow it quickly.
 const REFRESH: Duration = Duration::from_secs(600);
 const RETRY: Duration = Duration::from_secs(10);
 
@@ -28,11 +28,11 @@ fn count(body: &[u8]) -> Result<usize, serde_json::Error> {
     serde_json::from_slice(body).map(|list: List| list.items.len() + list.metadata.remaining_item_count)
 }
 
-/// Keeps the number up to date. Never ends.
+/// Updates the number every 10 minutes. Never returns.
 pub(crate) async fn follow(api: Api, size: &watch::Sender<Option<usize>>) {
     loop {
-        let answer = api.get("/api/v1/nodes?limit=1").await.map_err(|error| error.to_string());
-        let counted = answer.and_then(|body| count(&body).map_err(|error| error.to_string()));
+        let response = api.get("/api/v1/nodes?limit=1").await.map_err(|error| error.to_string());
+        let counted = response.and_then(|body| count(&body).map_err(|error| error.to_string()));
         let pause = match counted {
             Ok(nodes) => {
                 size.send_if_modified(|before| before.replace(nodes) != Some(nodes));
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rest_of_the_list_is_counted() {
+    fn the_remaining_items_are_counted() {
         let count = |body: &str| count(body.as_bytes()).ok();
         assert_eq!(count(r#"{"metadata":{"remainingItemCount":499},"items":[{"metadata":{}}]}"#), Some(500));
         assert_eq!(count(r#"{"metadata":{"resourceVersion":"7"},"items":[{}]}"#), Some(1));

@@ -1,41 +1,42 @@
-//! The node's condition: why it is not ready, where an operator looks.
+//! The node condition `k8s.ovn.org/NodeNetworkReady`.
 
 use serde_json::{Value, json};
 
-use crate::own_node::Stated;
+use crate::own_node::NodeCondition;
 use crate::readiness::State;
 
-/// The condition's type.
-pub const CONDITION: &str = topology::objects::NETWORK_READY;
+pub(crate) const CONDITION: &str = objects::NETWORK_READY;
 
-/// Kubernetes allows more, but nobody reads more.
-const LONGEST_MESSAGE: usize = 1000;
+/// In characters. Kubernetes allows more, but longer messages are not read.
+const MAX_MESSAGE: usize = 1000;
 
-/// What the condition shall say.
-pub(crate) fn wanted(state: &State) -> Stated {
+/// The desired condition.
+pub(crate) fn desired(state: &State) -> NodeCondition {
     match state {
-        Ok(()) => {
-            Stated { status: "True".into(), reason: "Ready".into(), message: "pods can be wired on this node".into() }
-        }
-        Err(why) => Stated {
+        Ok(()) => NodeCondition {
+            status: "True".into(),
+            reason: "Ready".into(),
+            message: "pods can be connected on this node".into(),
+        },
+        Err(why) => NodeCondition {
             status: "False".into(),
             reason: "NotReady".into(),
-            message: why.chars().take(LONGEST_MESSAGE).collect(),
+            message: why.chars().take(MAX_MESSAGE).collect(),
         },
     }
 }
 
-/// The condition as a part of a strategic merge patch of the node's status.
-pub(crate) fn patch(wanted: &Stated, before: Option<&Stated>) -> Value {
+/// The condition's part of a strategic merge patch of the Node's status.
+pub(crate) fn patch(desired: &NodeCondition, before: Option<&NodeCondition>) -> Value {
     let now = kubernetes::timestamp();
     let mut condition = json!({
         "type": CONDITION,
-        "status": wanted.status,
-        "reason": wanted.reason,
-        "message": wanted.message,
+        "status": desired.status,
+        "reason": desired.reason,
+        "message": desired.message,
         "lastHeartbeatTime": now,
     });
-    if before.is_none_or(|before| before.status != wanted.status) {
+    if before.is_none_or(|before| before.status != desired.status) {
         condition["lastTransitionTime"] = json!(now);
     }
     condition
@@ -46,12 +47,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_transition_is_told_only_when_the_status_changes() {
-        let (good, bad) = (wanted(&Ok(())), wanted(&Err("x".repeat(5000))));
-        assert_eq!(bad.message.len(), LONGEST_MESSAGE);
+    fn the_transition_time_changes_only_with_the_status() {
+        let (good, bad) = (desired(&Ok(())), desired(&Err("x".repeat(5000))));
+        assert_eq!(bad.message.len(), MAX_MESSAGE);
         assert!(patch(&bad, Some(&good)).get("lastTransitionTime").is_some());
         assert!(patch(&bad, None).get("lastTransitionTime").is_some());
-        let other = wanted(&Err("other".into()));
+        let other = desired(&Err("other".into()));
         assert!(patch(&other, Some(&bad)).get("lastTransitionTime").is_none());
     }
 }

@@ -1,18 +1,26 @@
-//! Why the node agent cannot start, or cannot go on.
+//! Errors that end the agent.
 
-/// Why the node agent cannot start, or cannot go on.
+use std::io;
+use std::path::PathBuf;
+
+/// Why the node agent cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// The Kubernetes API cannot be used.
     #[error(transparent)]
     Kubernetes(#[from] kubernetes::ConfigError),
-    /// The runtime cannot ask.
-    #[error("{0}")]
-    Cni(String),
-    /// A part of the agent ended, which must not be.
-    #[error("{0} ended: this is a bug")]
-    Ended(&'static str),
-    /// The host could not be cleaned up.
-    #[error("not everything could be taken off this host: {0}; hint: mend that and run it again")]
+    /// The CNI server cannot create its socket.
+    #[error("cannot listen for CNI requests in {}: {error}; check [cni] server-dir", directory.display())]
+    CniSocket {
+        /// Setting `[cni] server-dir`.
+        directory: PathBuf,
+        /// Error of the system.
+        error: io::Error,
+    },
+    /// A task that runs until shutdown has ended.
+    #[error("{0} ended unexpectedly: this is a bug")]
+    TaskEnded(&'static str),
+    /// Cleanup is incomplete.
+    #[error("cannot remove everything from this host: {0}; hint: fix this and run it again")]
     CleanUp(String),
 }

@@ -1,5 +1,5 @@
-//! What ovn-controller reads in the host's Open vSwitch database: where the southbound database is, our end of the tunnels,
-//! which bridge leads outside. Keys of others are left alone, and of a shared key (`ovn-bridge-mappings`) the parts of others.
+//! ovn-controller's settings, which are keys of `Open_vSwitch.external_ids`: address of the southbound database, tunnel address,
+//! bridge mappings. Keys of other owners are left alone, and so are their parts of `ovn-bridge-mappings`.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,14 +11,14 @@ use ovsdb::transaction::Transaction;
 use crate::options::Options;
 use crate::switch::rows::{keys, strings};
 
-/// The physical network's name in the northbound database.
+/// Network name of the localnet port in the northbound database.
 const PHYSICAL_NETWORK: &str = "physnet";
 const MAPPINGS: &str = "ovn-bridge-mappings";
-/// Who the chassis is: it outlives us, for the controller may know it.
+/// Name of the chassis. It stays at cleanup, because the controller may know it.
 const SYSTEM_ID: &str = "system-id";
 const PROBE: &str = "ovn-remote-probe-interval";
-/// What we may have written and take away again; the chassis keeps its name.
-const OURS: [&str; 9] = [
+/// Keys that cleanup removes.
+const OWN_KEYS: [&str; 9] = [
     "ovn-remote",
     "ovn-encap-ip",
     "ovn-encap-type",
@@ -30,19 +30,19 @@ const OURS: [&str; 9] = [
     "ovn-bridge-datapath-type",
 ];
 
-/// What is known of the host.
+/// Inputs from the gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostFacts {
-    /// Our end of the tunnels.
-    pub encapsulation: IpAddr,
-    /// The bridge that leads to the outside; none if there is none.
-    pub bridge: Option<String>,
-    /// Whether that bridge is forwarded in ovs-vswitchd rather than in the kernel.
-    pub userspace: bool,
+pub(crate) struct HostFacts {
+    /// Tunnel address of this node.
+    pub(crate) encapsulation: IpAddr,
+    /// The external bridge.
+    pub(crate) bridge: Option<String>,
+    /// Its datapath is in userspace.
+    pub(crate) userspace: bool,
 }
 
-/// ovn-controller's inactivity probe, in milliseconds: what the administrator says, else by the number of nodes. While
-/// nobody has counted them, what stands there stays.
+/// ovn-controller's inactivity probe in milliseconds: the setting, else by the number of nodes. Until that is known, the current
+/// value stays.
 fn probe(options: &Options, nodes: Option<usize>, current: &BTreeMap<String, String>) -> String {
     let counted = |nodes| topology::pacing::southbound_probe(nodes).as_millis().to_string();
     match (options.ovn_controller.inactivity_probe, nodes) {
@@ -52,43 +52,43 @@ fn probe(options: &Options, nodes: Option<usize>, current: &BTreeMap<String, Str
     }
 }
 
-/// What the keys shall be, given what stands there.
-fn wanted(
+/// Desired values of the keys, given the current ones.
+fn desired(
     options: &Options,
     facts: Option<&HostFacts>,
     nodes: Option<usize>,
     current: &BTreeMap<String, String>,
 ) -> BTreeMap<&'static str, String> {
-    let told = &options.ovn_controller;
-    let mut wanted: BTreeMap<&'static str, String> = [
+    let settings = &options.ovn_controller;
+    let mut desired: BTreeMap<&'static str, String> = [
         ("hostname", options.node.clone()),
-        ("ovn-remote", told.southbound.clone()),
+        ("ovn-remote", settings.southbound.clone()),
         ("ovn-encap-type", "geneve".to_owned()),
         (PROBE, probe(options, nodes, current)),
-        // The switch is on this host: it is there, or the connection is not.
+        // The switch is local: if it dies, the connection ends.
         ("ovn-bridge-remote-probe-interval", "0".to_owned()),
-        ("ovn-ofctrl-wait-before-clear", told.wait_before_clear.to_string()),
+        ("ovn-ofctrl-wait-before-clear", settings.wait_before_clear.to_string()),
         ("ovn-enable-lflow-cache", "true".to_owned()),
-        ("ovn-monitor-all", told.monitor_all.to_string()),
+        ("ovn-monitor-all", settings.monitor_all.to_string()),
     ]
     .into();
     if current.get(SYSTEM_ID).is_none_or(String::is_empty) {
-        wanted.insert(SYSTEM_ID, options.node.clone());
+        desired.insert(SYSTEM_ID, options.node.clone());
     }
-    // Whatever is wrong with the gateway, ovn-controller knows where its database is.
-    let Some(facts) = facts else { return wanted };
-    wanted.insert("ovn-encap-ip", facts.encapsulation.to_string());
+    // The keys above do not wait for the gateway.
+    let Some(facts) = facts else { return desired };
+    desired.insert("ovn-encap-ip", facts.encapsulation.to_string());
     if facts.userspace {
-        wanted.insert("ovn-bridge-datapath-type", "netdev".to_owned());
+        desired.insert("ovn-bridge-datapath-type", "netdev".to_owned());
     }
     if let Some(bridge) = &facts.bridge {
         let current = current.get(MAPPINGS).map_or("", String::as_str);
-        wanted.insert(MAPPINGS, with_mapping(current, Some(bridge)));
+        desired.insert(MAPPINGS, with_mapping(current, Some(bridge)));
     }
-    wanted
+    desired
 }
 
-/// The mappings with ours in them, or without it.
+/// `ovn-bridge-mappings` with our entry replaced or removed.
 fn with_mapping(current: &str, bridge: Option<&str>) -> String {
     let ours = bridge.map(|bridge| format!("{PHYSICAL_NETWORK}:{bridge}"));
     let is_ours = |mapping: &str| mapping.split_once(':').is_some_and(|(network, _)| network == PHYSICAL_NETWORK);
@@ -98,7 +98,7 @@ fn with_mapping(current: &str, bridge: Option<&str>) -> String {
     mappings.join(",")
 }
 
-/// The transaction that makes the keys what they shall be; nothing if they are, or the switch is not seen yet.
+/// The transaction that writes what differs; None if nothing does, or the database is not read yet.
 pub(crate) fn plan(
     options: &Options,
     facts: Option<&HostFacts>,
@@ -106,9 +106,9 @@ pub(crate) fn plan(
     snapshot: &Snapshot,
 ) -> Option<Transaction> {
     let (root, current) = current(snapshot)?;
-    let wanted = wanted(options, facts, nodes, &current);
+    let desired = desired(options, facts, nodes, &current);
     let mut transaction = Transaction::new();
-    for (key, value) in &wanted {
+    for (key, value) in &desired {
         if current.get(*key) != Some(value) {
             transaction.set_key("Open_vSwitch", root, "external_ids", key, value);
         }
@@ -116,10 +116,10 @@ pub(crate) fn plan(
     (!transaction.is_empty()).then_some(transaction)
 }
 
-/// The transaction that takes our keys away; nothing if there are none.
+/// The transaction that removes the keys; None if there are none.
 pub(crate) fn plan_removal(snapshot: &Snapshot) -> Option<Transaction> {
     let (root, current) = current(snapshot)?;
-    let mut gone: Vec<&str> = OURS.into_iter().filter(|key| current.contains_key(*key)).collect();
+    let mut gone: Vec<&str> = OWN_KEYS.into_iter().filter(|key| current.contains_key(*key)).collect();
     let mut transaction = Transaction::new();
     match current.get(MAPPINGS).map(|mappings| (mappings, with_mapping(mappings, None))) {
         Some((_, left)) if left.is_empty() => gone.push(MAPPINGS),
@@ -135,7 +135,7 @@ pub(crate) fn plan_removal(snapshot: &Snapshot) -> Option<Transaction> {
     (!transaction.is_empty()).then_some(transaction)
 }
 
-/// The chassis' name.
+/// The name of the chassis.
 pub(crate) fn chassis(snapshot: &Snapshot) -> Option<String> {
     current(snapshot)?.1.remove(SYSTEM_ID).filter(|name| !name.is_empty())
 }
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mappings_of_others_stay() {
+    fn mappings_of_other_owners_stay() {
         assert_eq!(with_mapping("", Some("br-ex")), "physnet:br-ex");
         assert_eq!(with_mapping("other:br-a, physnet:old", Some("br-ex")), "other:br-a,physnet:br-ex");
         assert_eq!(with_mapping("physnet:br-ex", Some("br-ex")), "physnet:br-ex");

@@ -1,36 +1,36 @@
-//! The node agent's edges. What a node's gateway shall be is decided in `gateway`, which knows no runtime; here it is
-//! carried, pods are wired, and the node says what it has.
+//! The node agent: connects pods (CNI server), applies the gateway that the crate `gateway` computes, and reports the node's
+//! state on its Node object.
 //!
 //! ```text
-//!  runtime ──shim──▶ cni ──▶ kernel (netlink) + switch (Open vSwitch's database) ──ovn-controller──▶ installed ──▶ answer
+//!  runtime ──shim──▶ cni ──▶ kernel (netlink) + switch (Open vSwitch's database) ──ovn-controller──▶ installed ──▶ result
 //!  Services, slices, nodes ──watches──▶ gateway ──▶ flows of br-ex, nftables, routes, the management port
-//!  annotations, conditions, CNI's files ◀── report
+//!  annotations, condition ◀── node_status          CNI configuration file ◀── cni::install
 //! ```
 
 mod cluster_size;
-pub mod cni;
-pub mod condition;
+mod cni;
+mod condition;
 mod daemon;
 mod error;
-pub mod gateway;
-pub mod host_settings;
+mod gateway;
+mod host_settings;
 mod integration;
 pub mod kernel;
+mod node_status;
 mod openflow_wire;
 mod options;
 mod ovn_controller;
-pub mod own_node;
+mod own_node;
 mod pod_mtu;
-pub mod pods;
-pub mod readiness;
-pub mod report;
+mod pods;
+mod readiness;
 mod role;
-pub mod switch;
+mod switch;
 
 pub use error::NodeError;
 pub use role::{clean_up, run};
 
 pub use options::{
-    CniOptions, EXTERNAL_BRIDGE, Encapsulation, GatewayMode, GatewayOptions, INTEGRATION_BRIDGE, LiveSettings,
-    MANAGEMENT_PORT, Options, OvnController,
+    CniOptions, EXTERNAL_BRIDGE, Encapsulation, GatewayOptions, INTEGRATION_BRIDGE, LiveSettings, MANAGEMENT_PORT,
+    Options, OvnController,
 };

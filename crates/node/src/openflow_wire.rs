@@ -1,5 +1,5 @@
-//! The few messages of OpenFlow 1.4 that are spoken to ovs-vswitchd: to see that it lives, and which flows are removed. 1.4 is
-//! the first version that has monitors in its standard.
+//! The OpenFlow 1.4 messages that the agent exchanges with ovs-vswitchd: echoes, flow monitors, flow counts. 1.4 is the first
+//! version with standard flow monitors.
 
 use std::io;
 
@@ -13,12 +13,12 @@ const MULTIPART_REQUEST: u8 = 18;
 const MULTIPART_REPLY: u8 = 19;
 const AGGREGATE: u16 = 2;
 const FLOW_MONITOR: u16 = 16;
-/// An update: a flow was removed.
+/// Event of a flow update: removed.
 const REMOVED: u16 = 2;
-/// Why: a request to delete it, rather than a time-out or the end of its group.
+/// Reason of a removal: deleted on request, not by a timeout or with its group.
 const DELETED: u8 = 2;
 
-/// A message as it came.
+/// A received message.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) kind: u8,
@@ -27,7 +27,6 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// Reads the next one.
     pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Self> {
         let mut header = [0; 8];
         stream.read_exact(&mut header).await?;
@@ -42,30 +41,29 @@ impl Message {
         message(ECHO_REPLY, self.id, &self.body)
     }
 
-    /// What it answers to a request of a kind, if it does.
-    fn answer(&self, request: u16) -> Option<&[u8]> {
+    /// The body, if it is a multipart reply to this kind of request.
+    fn reply_to(&self, request: u16) -> Option<&[u8]> {
         let body = self.body.strip_prefix(&request.to_be_bytes())?;
         (self.kind == MULTIPART_REPLY).then_some(body)?.get(6..)
     }
 
-    /// The updates of a flow monitor in it, if it is of one.
+    /// Updates of a flow monitor, if it contains any.
     fn updates(&self) -> Option<&[u8]> {
-        self.answer(FLOW_MONITOR)
+        self.reply_to(FLOW_MONITOR)
     }
 
-    /// The answer to [`count_flows`].
+    /// Number of flows, if it is the reply to [`count_flows`].
     pub(crate) fn flows(&self) -> Option<u64> {
-        // Packets and bytes, 8 bytes each, come first.
-        self.answer(AGGREGATE)?.get(16..)?.first_chunk().map(|count| u32::from_be_bytes(*count).into())
+        // After the packet and byte counts, 8 bytes each.
+        self.reply_to(AGGREGATE)?.get(16..)?.first_chunk().map(|count| u32::from_be_bytes(*count).into())
     }
 
-    /// Whether it tells of flows that were removed.
+    /// True if it reports removed flows.
     pub(crate) fn is_removal(&self) -> bool {
         self.updates().is_some()
     }
 
-    /// How many flows were deleted on request. Those that have a time-out are not counted: they are made and removed by
-    /// other flows.
+    /// Number of flows deleted on request. Flows with a timeout are not counted: other flows create and remove them (`learn`).
     pub(crate) fn deletions(&self) -> u64 {
         let mut rest = self.updates().unwrap_or_default();
         let mut count = 0;
@@ -84,29 +82,29 @@ fn message(kind: u8, id: [u8; 4], body: &[u8]) -> Vec<u8> {
     [&[VERSION, kind], &length.to_be_bytes()[..], &id, body].concat()
 }
 
-/// What a connection begins with.
+/// First message of a connection.
 pub(crate) fn hello() -> Vec<u8> {
     message(HELLO, [0, 0, 0, 1], &[])
 }
 
-/// A question that every switch answers at once.
+/// Every switch replies at once.
 pub(crate) fn echo_request() -> Vec<u8> {
     message(ECHO_REQUEST, [0, 0, 0, 3], &[])
 }
 
-/// The question how many flows there are.
+/// Requests the number of flows.
 pub(crate) fn count_flows() -> Vec<u8> {
     let any = u32::MAX.to_be_bytes();
-    // All tables; any port, any group; any cookie; then what a flow must match: nothing.
+    // All tables, ports, groups and cookies; then an empty match.
     let own = [&[0xff, 0, 0, 0][..], &any, &any, &[0; 4], &[0; 16], &[0, 1, 0, 4, 0, 0, 0, 0]].concat();
     message(MULTIPART_REQUEST, [0, 0, 0, 4], &[&AGGREGATE.to_be_bytes()[..], &[0; 6], &own].concat())
 }
 
-/// The request to be told when a flow is removed, from whichever table by whomever.
+/// Requests an update for every removed flow of every table, whoever removes it.
 pub(crate) fn monitor_removals() -> Vec<u8> {
     const WHEN_REMOVED: u16 = 1 << 2;
     const ANY: u32 = u32::MAX;
-    // Number, port, group, when to tell, all tables, a new monitor; then what a flow must match: nothing.
+    // Monitor ID, port, group, flags, all tables, command (add); then an empty match.
     let own =
         [&1_u32.to_be_bytes()[..], &ANY.to_be_bytes(), &ANY.to_be_bytes(), &WHEN_REMOVED.to_be_bytes(), &[0xff, 0]];
     let anything = [0, 1, 0, 4, 0, 0, 0, 0];
@@ -119,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_request_is_as_long_as_it_says() {
+    fn the_length_of_the_request_is_right() {
         let request = monitor_removals();
         assert_eq!((request.len(), request[3]), (40, 40));
     }

@@ -1,116 +1,97 @@
-//! What the node agent is told.
+//! Configuration of the node agent.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use netmodel::GatewayMode;
 use ovsdb::client::Remote;
 use topology::ClusterSettings;
 
-/// What the node agent is told.
+/// Configuration of the node agent.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The name of the Node object.
+    /// Name of the Node object.
     pub node: String,
-    /// How to reach the API; none is the environment's, or the cluster's that we run in.
+    /// None: `KUBECONFIG`, or the in-cluster configuration.
     pub kubeconfig: Option<PathBuf>,
-    /// What the administrator says about the whole network. The pods' MTU is told apart: it may change.
+    /// Settings of the whole network. The pods' MTU is in [`LiveSettings`].
     pub cluster: ClusterSettings,
-    /// The host's own Open vSwitch database.
+    /// Open vSwitch's database on this host.
     pub switch: Remote,
-    /// What ovn-controller is told.
+    /// Settings that are written for ovn-controller.
     pub ovn_controller: OvnController,
-    /// The way to the outside.
+    /// External bridge and next hops.
     pub gateway: GatewayOptions,
-    /// The way to other nodes.
+    /// Tunnels to other nodes.
     pub encapsulation: Encapsulation,
-    /// Where container runtimes look.
+    /// Directories and time limits of the CNI server.
     pub cni: CniOptions,
 }
 
-/// What may change while the agent runs.
+/// Settings that may change while the agent runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveSettings {
-    /// The pods' MTU.
+    /// MTU of new pods, in bytes.
     pub mtu: u32,
-    /// Why what is written now cannot be used, if so.
-    pub problem: Option<String>,
+    /// Why the current configuration file was refused, if it was.
+    pub error: Option<String>,
 }
 
-/// What ovn-controller is told.
+/// Settings that are written for ovn-controller.
 #[derive(Debug, Clone)]
 pub struct OvnController {
-    /// Where it finds the southbound database, as it reads it.
+    /// `ovn-remote`: addresses of the southbound database.
     pub southbound: String,
-    /// After how many milliseconds it probes a silent database, and gives it up after as many again; 0 is never, none
-    /// follows from the number of nodes.
+    /// Inactivity probe in milliseconds; 0 disables it, None derives it from the number of nodes.
     pub inactivity_probe: Option<u32>,
-    /// For how many milliseconds a new one keeps the flows of the one before it.
+    /// How long a new ovn-controller keeps the old flows, in milliseconds.
     pub wait_before_clear: u32,
-    /// Whether it follows the whole database.
+    /// Monitor the whole southbound database.
     pub monitor_all: bool,
 }
 
-/// How pods reach the outside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GatewayMode {
-    /// By the node's gateway router, which shares the host's address on the external bridge.
-    Shared,
-    /// By the host's own routes, through the management port.
-    Local,
-}
-
-impl GatewayMode {
-    /// As annotations and settings say it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Shared => "shared",
-            Self::Local => "local",
-        }
-    }
-}
-
-/// The way to the outside.
+/// External bridge and next hops.
 #[derive(Debug, Clone)]
 pub struct GatewayOptions {
-    /// How.
+    /// Path of pods' egress.
     pub mode: GatewayMode,
-    /// A bridge to adopt (`br-ex`), or a device from which one is made (`eth0` becomes a port of `breth0`); none is br-ex
-    /// if there is one, else the device of the default route.
+    /// A bridge to adopt (`br-ex`), or a device from which one is created (`eth0` becomes a port of `breth0`). None: br-ex if it
+    /// exists, else the device of the default route.
     pub interface: Option<String>,
-    /// The next hops, one of each family at most; those of the default routes if none are given.
+    /// At most one of each family; a missing one is taken from the default route.
     pub next_hops: Vec<IpAddr>,
 }
 
-/// The way to other nodes.
+/// Tunnels to other nodes.
 #[derive(Debug, Clone)]
 pub struct Encapsulation {
-    /// Our end of tunnels; the node's address if none is given.
+    /// Tunnel address of this node. None: its first address on the external bridge.
     pub address: Option<IpAddr>,
-    /// The UDP port of Geneve.
+    /// UDP port of Geneve.
     pub port: u16,
 }
 
-/// Where container runtimes look.
+/// Directories and time limits of the CNI server.
 #[derive(Debug, Clone)]
 pub struct CniOptions {
-    /// The folder of the server's socket.
-    pub socket_folder: PathBuf,
-    /// Where plugins are; the shim is put there.
+    /// Directory of the socket and of the attachment records.
+    pub socket_dir: PathBuf,
+    /// The runtime's plugin directory.
     pub binaries: PathBuf,
-    /// Where networks are declared; our file appears there when the node is ready.
+    /// The runtime's configuration directory; it has our file while the node is ready.
     pub configurations: PathBuf,
-    /// The shim to install; none leaves that to others.
+    /// Plugin to install; None installs nothing.
     pub shim: Option<PathBuf>,
-    /// The version that the runtime is told.
+    /// CNI version in our configuration file.
     pub version: cni::Version,
-    /// How long a pod waits for its annotation and its flows.
-    pub patience: Duration,
+    /// How long an ADD waits for the addresses and flows of a pod.
+    pub add_timeout: Duration,
 }
 
-/// The name of the management port on the host.
+/// Device of the management port.
 pub const MANAGEMENT_PORT: &str = "ovn-k8s-mp0";
-/// The bridge that ovn-controller fills.
+/// ovn-controller's bridge.
 pub const INTEGRATION_BRIDGE: &str = "br-int";
-/// The external bridge where none is named.
+/// Default name of the external bridge.
 pub const EXTERNAL_BRIDGE: &str = "br-ex";

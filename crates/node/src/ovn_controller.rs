@@ -1,43 +1,44 @@
-//! Whether ovn-controller provably applies what the southbound database has.
+//! Evidence that ovn-controller applies the southbound database.
 //!
 //! | link | evidence | at most so old |
 //! |---|---|---|
-//! | ovn-controller's main loop | it answers on its control socket | [`PERIOD`] + 3 s |
-//! | southbound server | `connection-status`: the server answered an inactivity probe | two probes |
-//! | what is in SB reaches the flows | `ovn-nb-cfg` of br-int, against the number that the controller expects | [`PERIOD`] |
+//! | ovn-controller's main loop | it responds on its control socket | [`PERIOD`] + 3 s |
+//! | southbound server | `connection-status`: the server responded to an inactivity probe | two probes |
+//! | southbound database to flows | `ovn-nb-cfg` of br-int, compared with the value that the controller expects | [`PERIOD`] |
 //!
 //! `connection-status` alone proves only that the server's socket is served. The controller sees which chassis have not
-//! repeated an `nb_cfg` that northd has passed on, and writes it onto those Nodes (decision 0021).
+//! acknowledged an `nb_cfg` that northd has copied, and annotates their Nodes (decision 0021).
 //!
-//! An ovn-controller that stays disconnected may refuse a southbound database that was created anew, because it remembers
-//! how far the former cluster was. It is made to forget that (decision 0024).
+//! An ovn-controller that stays disconnected may refuse a recreated southbound database, because it remembers the former
+//! cluster's state. The agent makes it reset that state (decision 0024).
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use objects::EXPECTED_NB_CFG;
 use ovsdb::client::Client;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
-use topology::objects::EXPECTED_NB_CFG;
 
 use crate::daemon::Daemon;
 use crate::own_node::OwnNode;
 use crate::readiness::{Part, State};
 use crate::switch::rows;
 
-/// How often it is asked while all is well; sooner while something waits for it.
+/// Interval of checks while ready; otherwise they back off from the first to the longest delay. Not a `Backoff`: polls, which
+/// start at the longest delay after a ready time.
 const PERIOD: Duration = Duration::from_secs(3);
-const SOON: Duration = Duration::from_millis(200);
-const LATER: Duration = Duration::from_secs(2);
-/// An ovn-controller that has been disconnected for so long forgets the cluster that it knew, and again after as long. The
-/// command does no harm where the database is only out of reach.
-const FORGETS_CLUSTER: Duration = Duration::from_secs(10);
+const FIRST_RETRY: Duration = Duration::from_millis(200);
+const MAX_RETRY: Duration = Duration::from_secs(2);
+/// After this time without a connection the cluster state is reset, and again after as long. The command is harmless if the
+/// database is merely unreachable.
+const RESET_AFTER: Duration = Duration::from_secs(10);
 const RESET: &str = "sb-cluster-state-reset";
-/// Keys of br-int that ovn-controller writes: the `nb_cfg` that its flows have, and when that was, in milliseconds.
+/// Keys of br-int that ovn-controller writes: the `nb_cfg` of its flows, and when it applied it, in milliseconds.
 const NB_CFG: &str = "ovn-nb-cfg";
 const NB_CFG_TIME: &str = "ovn-nb-cfg-ts";
 
-/// What ovn-controller has applied last.
+/// The last change that ovn-controller applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Applied {
     number: i64,
@@ -57,28 +58,28 @@ impl Applied {
 impl std::fmt::Display for Applied {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.at.and_then(kubernetes::timestamp_of_milliseconds) {
-            // A time and not an age: a message that grows older would be written again and again.
+            // A time, not an age: a message that changes would be written to the API again and again.
             Some(at) => write!(f, "it last applied a change (nb_cfg {}) at {at}", self.number),
             None => write!(f, "it has applied no change yet"),
         }
     }
 }
 
-/// For how long ovn-controller has been disconnected, since the last reset if there was one.
+/// Since when ovn-controller is disconnected, or since the last reset.
 #[derive(Debug, Default)]
 struct Disconnected(Option<Instant>);
 
 impl Disconnected {
-    /// Whether its cluster state is to be reset now.
+    /// True if the cluster state must be reset now.
     fn is_reset_due(&mut self, connection: &Result<String, String>, now: Instant) -> bool {
-        // One that does not answer cannot be reset either, and says nothing of its connection.
+        // Without a response nothing is known of its connection, and it could not be reset.
         let Ok(connection) = connection else { return false };
         if connection.trim() == "connected" {
             self.0 = None;
             return false;
         }
         let since = self.0.get_or_insert(now);
-        let due = now.duration_since(*since) >= FORGETS_CLUSTER;
+        let due = now.duration_since(*since) >= RESET_AFTER;
         if due {
             *since = now;
         }
@@ -86,7 +87,7 @@ impl Disconnected {
     }
 }
 
-/// Follows this node's ovn-controller.
+/// Checks this node's ovn-controller.
 #[derive(Debug)]
 pub(crate) struct OvnController {
     pub(crate) part: Part,
@@ -96,28 +97,28 @@ pub(crate) struct OvnController {
 }
 
 impl OvnController {
-    /// Keeps a part of the readiness as ovn-controller is. Never ends.
+    /// Updates its part of the readiness. Never returns.
     pub(crate) async fn follow(mut self) {
         let daemon = Daemon::ovn_controller();
-        let mut pause = SOON;
+        let mut pause = FIRST_RETRY;
         let mut disconnected = Disconnected::default();
         loop {
-            let answer = daemon.ask("connection-status", &[]).await;
+            let answer = daemon.command("connection-status", &[]).await.map_err(|error| error.to_string());
             if disconnected.is_reset_due(&answer, Instant::now()) {
-                match daemon.ask(RESET, &[]).await {
+                match daemon.command(RESET, &[]).await {
                     Ok(_) => tracing::info!(
-                        seconds = FORGETS_CLUSTER.as_secs(),
-                        "ovn-controller stays disconnected from the southbound database; it will also accept one that was \
-                         created anew ({RESET})"
+                        seconds = RESET_AFTER.as_secs(),
+                        "ovn-controller stays disconnected from the southbound database; reset its cluster state so that it accepts a \
+                         recreated one ({RESET})"
                     ),
-                    Err(error) => tracing::warn!(error, "cannot reset ovn-controller's cluster state; retrying"),
+                    Err(error) => tracing::warn!(%error, "cannot reset ovn-controller's cluster state; retrying"),
                 }
             }
             let expected = self.node.borrow_and_update().as_deref().and_then(expected);
-            let state = judge(answer, Applied::read(&self.switch), expected, &self.southbound);
-            pause = if state.is_ok() { PERIOD } else { (pause * 2).clamp(SOON, LATER) };
-            self.part.say(&state);
-            // What the controller writes on the node is looked at at once.
+            let state = assess(answer, Applied::read(&self.switch), expected, &self.southbound);
+            pause = if state.is_ok() { PERIOD } else { (pause * 2).clamp(FIRST_RETRY, MAX_RETRY) };
+            self.part.set(&state);
+            // An annotation of the controller is checked at once.
             if timeout(pause, self.node.changed()).await.is_ok_and(|changed| changed.is_err()) {
                 sleep(pause).await;
             }
@@ -130,7 +131,7 @@ fn expected(node: &OwnNode) -> Option<i64> {
 }
 
 /// Names the broken link, the last evidence and the remedy.
-fn judge(connection: Result<String, String>, applied: Applied, expected: Option<i64>, southbound: &str) -> State {
+fn assess(connection: Result<String, String>, applied: Applied, expected: Option<i64>, southbound: &str) -> State {
     let connection = connection.map_err(|why| format!("{why}; {applied}"))?;
     match connection.trim() {
         "connected" => {}
@@ -155,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_stays_disconnected_is_reset_again_and_again() {
+    fn a_disconnected_ovn_controller_is_reset_repeatedly() {
         let mut disconnected = Disconnected::default();
         let (start, answer) = (Instant::now(), |text: &str| Ok(text.to_owned()));
         let mut due = |answer: Result<String, String>, second| {
@@ -171,19 +172,19 @@ mod tests {
     #[test]
     fn the_broken_link_is_named_with_the_last_evidence() {
         let applied = Applied { number: 112, at: Some(1_794_841_073_357) };
-        let judge = |answer: Result<&str, &str>, expected| {
+        let assess = |answer: Result<&str, &str>, expected| {
             let answer = answer.map(str::to_owned).map_err(str::to_owned);
-            judge(answer, applied, expected, "tcp:192.0.2.1:6642")
+            assess(answer, applied, expected, "tcp:192.0.2.1:6642")
         };
-        assert_eq!(judge(Ok("connected\n"), None), Ok(()));
-        assert_eq!(judge(Ok("connected\n"), Some(112)), Ok(()));
+        assert_eq!(assess(Ok("connected\n"), None), Ok(()));
+        assert_eq!(assess(Ok("connected\n"), Some(112)), Ok(()));
         let evidence = "it last applied a change (nb_cfg 112) at 2026-11-16T14:57:53Z";
         for (answer, expected, link) in [
             (Ok("connected"), Some(113), "has not applied nb_cfg 113"),
             (Ok("not connected"), None, "has lost the southbound database tcp:192.0.2.1:6642"),
             (Err("ovn-controller (process 7) is hung"), Some(1), "is hung"),
         ] {
-            let why = judge(answer, expected).unwrap_err();
+            let why = assess(answer, expected).unwrap_err();
             assert!(why.contains(link) && why.contains(evidence), "{why}");
         }
     }

@@ -1,45 +1,42 @@
-//! The node's own object: what the controller gave it, and what we said of it before.
+//! The agent's own Node object: subnets from the controller, and the agent's earlier annotations and condition.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kubernetes::{Api, Observed, Resource, watch};
 use netmodel::Prefix;
+use objects::NodeFacts;
 use serde::Deserialize;
 use tokio::sync::watch as cell;
-use topology::objects::NodeFacts;
 
 use crate::condition::CONDITION;
 
-/// Our annotations.
+/// Prefix of the annotations that are kept.
 const PREFIX: &str = "k8s.ovn.org/";
 
-/// What we know of the node's object.
+/// Facts of the Node object.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct OwnNode {
-    /// Its identity.
-    pub uid: String,
-    /// The networks of its pods; empty while the controller gave it none.
-    pub subnets: Vec<Prefix>,
-    /// Why its networks cannot be read.
-    pub broken: Option<String>,
-    /// The annotations that are the network's.
-    pub annotations: BTreeMap<String, String>,
-    /// Our condition, as it stands there.
-    pub condition: Option<Stated>,
+pub(crate) struct OwnNode {
+    pub(crate) uid: String,
+    /// Subnets of its pods; empty until the controller has allocated them.
+    pub(crate) subnets: Vec<Prefix>,
+    /// Why the annotation with the subnets is invalid.
+    pub(crate) broken: Option<String>,
+    /// Annotations with the prefix `k8s.ovn.org/`.
+    pub(crate) annotations: BTreeMap<String, String>,
+    /// `k8s.ovn.org/NodeNetworkReady`, if it exists.
+    pub(crate) condition: Option<NodeCondition>,
 }
 
-/// A condition, as it stands on the object.
+/// The fields of a condition that decide whether it must be written.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Stated {
-    /// True, False or Unknown.
-    pub status: String,
-    /// In one word.
+pub(crate) struct NodeCondition {
+    /// `True`, `False` or `Unknown`.
+    pub(crate) status: String,
     #[serde(default)]
-    pub reason: String,
-    /// For people.
+    pub(crate) reason: String,
     #[serde(default)]
-    pub message: String,
+    pub(crate) message: String,
 }
 
 #[derive(Deserialize)]
@@ -67,7 +64,7 @@ struct Condition {
     #[serde(rename = "type")]
     kind: String,
     #[serde(flatten)]
-    stated: Stated,
+    condition: NodeCondition,
 }
 
 fn parse(json: &str) -> Result<OwnNode, String> {
@@ -79,25 +76,25 @@ fn parse(json: &str) -> Result<OwnNode, String> {
         subnets: facts.subnets.valid().cloned().unwrap_or_default(),
         broken: facts.subnets.broken().map(str::to_owned),
         annotations,
-        condition: object.status.conditions.into_iter().find(|one| one.kind == CONDITION).map(|one| one.stated),
+        condition: object.status.conditions.into_iter().find(|one| one.kind == CONDITION).map(|one| one.condition),
     })
 }
 
-/// Follows the node's object, for as long as somebody looks.
-pub fn follow(api: &Api, name: &str) -> cell::Receiver<Option<Arc<OwnNode>>> {
-    let (tell, told) = cell::channel(None);
+/// Watches the Node object until the receiver is dropped.
+pub(crate) fn watch_node(api: &Api, name: &str) -> cell::Receiver<Option<Arc<OwnNode>>> {
+    let (sender, receiver) = cell::channel(None);
     let mut events = watch(api, Resource::all("/api/v1", "nodes").fields(&format!("metadata.name={name}")), parse);
     let name = name.to_owned();
     tokio::spawn(async move {
         loop {
             let event = tokio::select! {
                 event = events.next() => event,
-                () = tell.closed() => return,
+                () = sender.closed() => return,
             };
             match event {
                 None => return,
                 Some(Observed::Upsert(node)) => {
-                    tell.send_if_modified(|before| {
+                    sender.send_if_modified(|before| {
                         let changed = before.as_deref() != Some(&node);
                         if changed {
                             *before = Some(Arc::new(node));
@@ -105,17 +102,21 @@ pub fn follow(api: &Api, name: &str) -> cell::Receiver<Option<Arc<OwnNode>>> {
                         changed
                     });
                 }
-                Some(Observed::Unreadable { error, .. }) => {
-                    tracing::warn!(name, error, "the node's object cannot be read");
+                Some(Observed::Malformed { error, .. }) => {
+                    tracing::warn!(node = name, error, "cannot read the Node object; keeping its last valid version");
                 }
-                Some(Observed::Trouble(why)) => tracing::warn!(name, why, "the node's object cannot be watched"),
-                // What it had stays: its pods go on, and its successor may have the same networks.
-                Some(Observed::Deleted(_)) => tracing::warn!(name, "the node's object is gone"),
+                Some(Observed::Failed(error)) => {
+                    tracing::warn!(node = name, error, "watch of the Node failed; retrying")
+                }
+                // The facts stay: pods continue, and a new Node object may get the same subnets.
+                Some(Observed::Deleted(_)) => {
+                    tracing::warn!(node = name, "the Node object was deleted; keeping its last version");
+                }
                 Some(Observed::Relisting | Observed::Listed | Observed::Resumed | Observed::Absent) => {}
             }
         }
     });
-    told
+    receiver
 }
 
 #[cfg(test)]
@@ -123,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_matters_is_read_and_the_rest_is_dropped() {
+    fn subnets_annotations_and_the_condition_are_parsed() {
         let node = parse(
             r#"{"metadata":{"name":"n1","uid":"u","annotations":{"other":"x","k8s.ovn.org/node-subnets":"{\"default\":[\"10.128.0.0/23\"]}"}},
                 "status":{"conditions":[{"type":"Ready","status":"True"},

@@ -1,6 +1,7 @@
-//! Whether pods can be wired here, and if not, why: what each part of the agent says, together.
+//! Whether pods can be connected on this node, and if not, why: the states of all parts of the agent.
 //!
-//! The same words reach `/readyz`, the node's condition, CNI's STATUS and, by the presence of its file, the runtime.
+//! The same text is in `/readyz`, in the node condition and in CNI's STATUS; the runtime sees it by the presence of its
+//! configuration file.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,87 +10,84 @@ use prometheus_client::metrics::gauge::Gauge;
 use telemetry::{Condition, Health};
 use tokio::sync::watch;
 
-/// Ready, or why not.
-pub type State = Result<(), String>;
+/// Ready, or why not, with the remedy.
+pub(crate) type State = Result<(), String>;
 
-/// What the parts say together.
+/// The states of all parts. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Readiness {
+pub(crate) struct Readiness {
     health: Health,
     shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
 struct Shared {
-    /// By the name of the part; a reason if it is not ready.
+    /// By name of the part: why it is not ready.
     parts: Mutex<BTreeMap<&'static str, Option<String>>>,
-    together: watch::Sender<State>,
-    /// 1 if ready, as metrics have it.
+    overall: watch::Sender<State>,
+    /// Metric: 1 if ready, else 0.
     gauge: Gauge,
 }
 
 impl Readiness {
-    /// With no parts yet.
-    pub fn new(health: &Health) -> Self {
-        let shared = Shared { parts: Mutex::default(), together: watch::Sender::new(Ok(())), gauge: Gauge::default() };
+    pub(crate) fn new(health: &Health) -> Self {
+        let shared = Shared { parts: Mutex::default(), overall: watch::Sender::new(Ok(())), gauge: Gauge::default() };
         Self { health: health.clone(), shared: Arc::new(shared) }
     }
 
-    /// One more part, which is not ready yet.
-    pub fn part(&self, name: &'static str) -> Part {
+    /// Adds a part, which is not ready until it says so.
+    pub(crate) fn part(&self, name: &'static str) -> Part {
         let part = Part { name, condition: self.health.condition(name), shared: self.shared.clone() };
-        part.not_ready("not begun yet");
+        part.not_ready("starting");
         part
     }
 
-    /// What they say together, for those who count.
-    pub fn gauge(&self) -> Gauge {
+    /// The metric.
+    pub(crate) fn gauge(&self) -> Gauge {
         self.shared.gauge.clone()
     }
 
-    /// What they say together, as it changes.
-    pub fn follow(&self) -> watch::Receiver<State> {
-        self.shared.together.subscribe()
+    /// The overall state, as it changes.
+    pub(crate) fn follow(&self) -> watch::Receiver<State> {
+        self.shared.overall.subscribe()
     }
 }
 
-/// One part of the agent.
+/// A part of the agent whose state counts.
 #[derive(Debug)]
-pub struct Part {
+pub(crate) struct Part {
     name: &'static str,
     condition: Condition,
     shared: Arc<Shared>,
 }
 
 impl Part {
-    /// It works.
-    pub fn ready(&self) {
+    pub(crate) fn ready(&self) {
         self.condition.ready();
-        self.set(None);
+        self.update(None);
     }
 
-    /// It does not; why, with the remedy.
-    pub fn not_ready(&self, why: impl Into<String>) {
+    /// `why` should name the remedy.
+    pub(crate) fn not_ready(&self, why: impl Into<String>) {
         let why = why.into();
         self.condition.not_ready(why.clone());
-        self.set(Some(why));
+        self.update(Some(why));
     }
 
-    /// Either.
-    pub fn say(&self, state: &State) {
+    pub(crate) fn set(&self, state: &State) {
         match state {
             Ok(()) => self.ready(),
             Err(why) => self.not_ready(why.clone()),
         }
     }
 
-    fn set(&self, reason: Option<String>) {
+    fn update(&self, reason: Option<String>) {
         let mut parts = self.shared.parts.lock().unwrap_or_else(PoisonError::into_inner);
         if parts.get(self.name) == Some(&reason) {
             return;
         }
         match &reason {
-            Some(why) => tracing::info!(part = self.name, why, "not ready"),
+            Some(error) => tracing::info!(part = self.name, error, "not ready"),
             None => tracing::info!(part = self.name, "ready"),
         }
         parts.insert(self.name, reason);
@@ -98,7 +96,7 @@ impl Part {
         let state = if reasons.is_empty() { Ok(()) } else { Err(reasons.join("; ")) };
         drop(parts);
         self.shared.gauge.set(state.is_ok().into());
-        self.shared.together.send_if_modified(|before| {
+        self.shared.overall.send_if_modified(|before| {
             let changed = *before != state;
             *before = state;
             changed
@@ -111,11 +109,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_parts_together_and_the_reasons_of_those_that_are_not_ready() {
+    fn the_node_is_ready_if_all_parts_are_else_it_names_their_reasons() {
         let readiness = Readiness::new(&Health::default());
         let (one, two) = (readiness.part("open vswitch"), readiness.part("gateway"));
         let state = readiness.follow();
-        assert_eq!(*state.borrow(), Err("gateway: not begun yet; open vswitch: not begun yet".into()));
+        assert_eq!(*state.borrow(), Err("gateway: starting; open vswitch: starting".into()));
         one.ready();
         two.not_ready("br-ex has no uplink");
         assert_eq!(*state.borrow(), Err("gateway: br-ex has no uplink".into()));

@@ -1,19 +1,19 @@
-//! The host's own Open vSwitch, by its database. Others use it too: only rows and keys of ours are written.
+//! The host's Open vSwitch database. Other clients use it too: the agent writes only its own rows and keys.
 
-pub mod ports;
-pub mod rows;
+pub(crate) mod ports;
+pub(crate) mod rows;
 
 use ovsdb::client::{Client, Config, Remote, TableMonitor};
 
-/// The host's Open vSwitch.
+/// Client of the host's Open vSwitch database.
 #[derive(Debug)]
-pub struct Switch {
+pub(crate) struct Switch {
     client: Client,
 }
 
 impl Switch {
-    /// Begins to follow it; it may come later.
-    pub fn start(remote: Remote) -> Self {
+    /// Connects in the background, and keeps trying.
+    pub(crate) fn start(remote: Remote) -> Self {
         let config = Config::new(vec![remote], "Open_vSwitch")
             .monitor(TableMonitor::new("Open_vSwitch").columns(&["bridges", "external_ids", "cur_cfg", "ovs_version"]))
             .monitor(
@@ -32,8 +32,7 @@ impl Switch {
         Self { client: Client::start(config) }
     }
 
-    /// The client: snapshots, subscriptions, transactions.
-    pub fn client(&self) -> &Client {
+    pub(crate) fn client(&self) -> &Client {
         &self.client
     }
 }

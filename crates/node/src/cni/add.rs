@@ -1,35 +1,35 @@
-//! ADD: a pod is wired, whole or not at all.
+//! ADD: connects a pod completely, or rolls back.
 
 use std::path::PathBuf;
 
-use cni::{Answer, Attachment, Code, Failure, PodReference};
+use cni::{AddResult, Attachment, Code, Failure, PodReference};
+use objects::PodKey;
 use ovsdb::uuid::Uuid;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
-use topology::identity::PodKey;
 
-use super::desk::Turn;
+use super::attachment_locks::AttachmentLock;
 use super::records::Record;
-use super::{Inner, of_port, wiring};
+use super::{Inner, port_failure, wiring};
 use crate::kernel::pod_link::{self, LinkError};
-use crate::pods::{Published, Wanted};
-use crate::switch::ports::{Announced, PortError, Which};
+use crate::pods::{PodConfig, PublishedPorts};
+use crate::switch::ports::{PendingPort, PortError, PortSelector};
 use crate::switch::rows::PodPort;
 
-/// Who may end the work early.
-struct Interruption<'a> {
-    turn: Turn<'a>,
+/// What cancels an ADD: a DEL of the attachment, or a runtime that hung up.
+struct Cancellation<'a> {
+    lock: AttachmentLock<'a>,
     gone: oneshot::Receiver<()>,
 }
 
-impl Interruption<'_> {
-    /// Returns when the work is for nobody.
-    async fn came(&mut self) -> Failure {
+impl Cancellation<'_> {
+    /// Returns when the result is no longer wanted.
+    async fn cancelled(&mut self) -> Failure {
         let why = tokio::select! {
-            () = self.turn.removal_wished() => "the runtime wants the interface removed",
-            _ = &mut self.gone => "the runtime does not wait for the answer any more",
+            () = self.lock.delete_requested() => "the runtime sent DEL for this interface",
+            _ = &mut self.gone => "the runtime closed the connection",
         };
-        Failure::new(Code::TryAgainLater, "ADD was given up").with_details(why)
+        Failure::new(Code::TryAgainLater, "ADD was cancelled").with_details(why)
     }
 }
 
@@ -37,148 +37,150 @@ impl Inner {
     pub(super) async fn add(
         &self,
         attachment: &Attachment,
-        namespace: &str,
+        netns: &str,
         pod: &PodReference,
         gone: oneshot::Receiver<()>,
-    ) -> Result<Answer, Failure> {
-        let turn = self.desk.turn(attachment).await;
-        let added = self.wire(attachment, namespace, pod, Interruption { turn, gone }).await;
+    ) -> Result<AddResult, Failure> {
+        let lock = self.locks.lock(attachment).await;
+        let added = self.connect_pod(attachment, netns, pod, Cancellation { lock, gone }).await;
         let (space, name, sandbox) = (&pod.namespace, &pod.name, &attachment.container);
         match &added {
-            Ok(_) => tracing::info!(namespace = space, pod = name, sandbox, "wired"),
-            Err(failure) => tracing::warn!(namespace = space, pod = name, sandbox, %failure, "not wired"),
+            Ok(_) => tracing::info!(namespace = space, pod = name, sandbox, "connected pod"),
+            Err(failure) => {
+                tracing::warn!(namespace = space, pod = name, sandbox, error = %failure, "cannot connect pod; the runtime retries");
+            }
         }
         added
     }
 
-    async fn wire(
+    async fn connect_pod(
         &self,
         attachment: &Attachment,
-        namespace: &str,
+        netns: &str,
         pod: &PodReference,
-        mut interruption: Interruption<'_>,
-    ) -> Result<Answer, Failure> {
-        // One for all: the runtime's own patience is two minutes.
-        let deadline = Instant::now() + self.parts.patience;
-        let wanted = tokio::select! {
-            wanted = timeout_at(deadline, self.parts.pods.wanted(pod)) => {
-                wanted.unwrap_or_else(|_| Err(self.not_told(pod)))?
+        mut cancellation: Cancellation<'_>,
+    ) -> Result<AddResult, Failure> {
+        // One deadline for all steps; the runtime's own limit is two minutes.
+        let deadline = Instant::now() + self.deps.add_timeout;
+        let config = tokio::select! {
+            config = timeout_at(deadline, self.deps.pods.wait_for_config(pod)) => {
+                config.unwrap_or_else(|_| Err(self.no_network(pod)))?
             }
-            failure = interruption.came() => return Err(failure),
+            failure = cancellation.cancelled() => return Err(failure),
         };
         let userspace = tokio::select! {
             userspace = self.userspace(deadline) => userspace?,
-            failure = interruption.came() => return Err(failure),
+            failure = cancellation.cancelled() => return Err(failure),
         };
-        let announced = self.parts.ports.announce();
-        let mtu = *self.parts.mtu.borrow();
-        let link = wiring::link(attachment, &wanted, mtu, userspace);
-        let (making, path) = (link.clone(), PathBuf::from(namespace));
-        self.beside(move || making.make(&path)).await?.map_err(|error| of_link(&error))?;
+        let pending = self.deps.ports.announce();
+        let mtu = *self.deps.mtu.borrow();
+        let link = wiring::link(attachment, &config, mtu, userspace);
+        let (making, path) = (link.clone(), PathBuf::from(netns));
+        self.run_blocking(move || making.create(&path)).await?.map_err(|error| link_failure(&error))?;
 
-        let rows = (self.parts.ports.fresh(&attachment.container), self.parts.ports.fresh(&link.host));
-        let port = wiring::port(attachment, &wanted, namespace, rows);
-        let record = Record::of(&wanted.key, &port);
+        let rows = (self.deps.ports.new_uuid(&attachment.container), self.deps.ports.new_uuid(&link.host));
+        let port = wiring::port(attachment, &config, netns, rows);
+        let record = Record::new(&config.key, &port);
         let connected = tokio::select! {
-            connected = self.connect(port, announced, &wanted, deadline) => connected,
-            failure = interruption.came() => Err(failure),
+            connected = self.create_port(port, pending, &config, deadline) => connected,
+            failure = cancellation.cancelled() => Err(failure),
         };
         if let Err(failure) = connected {
-            self.undo(rows.0, link.host).await;
+            self.roll_back(rows.0, link.host).await;
             return Err(failure);
         }
-        self.records.keep(record);
-        Ok(wiring::answer(&link, &wanted, namespace))
+        self.records.insert(record);
+        Ok(wiring::result(&link, &config, netns))
     }
 
-    /// Makes the port, and waits for its flows.
-    async fn connect(
+    /// Creates the port, and waits for its flows and host ports.
+    async fn create_port(
         &self,
         port: PodPort,
-        announced: Announced,
-        wanted: &Wanted,
+        pending: PendingPort,
+        config: &PodConfig,
         deadline: Instant,
     ) -> Result<(), Failure> {
-        let of_port = |error: PortError| of_port(&error, Code::TryAgainLater);
-        let logical = port.logical.clone();
-        let installed = self.parts.ports.attach(port, announced).await.map_err(of_port)?;
+        let port_failure = |error: PortError| port_failure(&error, Code::TryAgainLater);
+        let logical = port.logical_port.clone();
+        let installed = self.deps.ports.attach(port, pending).await.map_err(port_failure)?;
         let waiting = async {
             tokio::select! {
-                // A pod that is replaced is not wired, even if its flows are there.
+                // First: a pod that was replaced is not connected, even if its flows are installed.
                 biased;
-                failure = self.parts.pods.lost(&wanted.key, &wanted.uid) => Err(failure),
+                failure = self.deps.pods.wait_until_gone(&config.key, &config.uid) => Err(failure),
                 installed = installed => match installed {
-                    Ok(installed) => installed.map_err(of_port),
-                    Err(_) => Err(of_port(PortError::Unreachable("the agent is ending".to_owned()))),
+                    Ok(installed) => installed.map_err(port_failure),
+                    Err(_) => Err(port_failure(PortError::Unreachable("the agent is shutting down".to_owned()))),
                 },
             }
         };
-        timeout_at(deadline, waiting).await.unwrap_or_else(|_| Err(self.not_installed(&logical)))?;
-        if wanted.host_ports.is_empty() {
+        timeout_at(deadline, waiting).await.unwrap_or_else(|_| Err(self.no_flows(&logical)))?;
+        if config.host_ports.is_empty() {
             return Ok(());
         }
-        // Clients may come as soon as the pod runs.
-        let mut open = self.parts.host_ports.clone();
-        let all = |open: &Option<Published>| open.as_ref().is_some_and(|open| wanted.has_open_host_ports(open));
+        // Clients may connect as soon as the pod runs.
+        let mut open = self.deps.host_ports.clone();
+        let all = |open: &Option<PublishedPorts>| open.as_ref().is_some_and(|open| config.has_open_host_ports(open));
         tokio::select! {
-            failure = self.parts.pods.lost(&wanted.key, &wanted.uid) => Err(failure),
+            failure = self.deps.pods.wait_until_gone(&config.key, &config.uid) => Err(failure),
             opened = timeout_at(deadline, open.wait_for(all)) => match opened {
                 Ok(Ok(_)) => Ok(()),
-                Ok(Err(_)) | Err(_) => Err(self.not_open(&wanted.key)),
+                Ok(Err(_)) | Err(_) => Err(self.host_ports_not_open(&config.key)),
             },
         }
     }
 
-    /// Rolls back: the port (later if the database is away), then the pair of interfaces.
-    pub(super) async fn undo(&self, port: Uuid, host_end: String) {
-        self.records.forget(&host_end);
-        let which = Which::Rows(vec![port]);
-        match self.parts.ports.reachable() {
+    /// Rolls back a failed ADD: the OVS port (later if OVSDB is down) and the veth pair.
+    pub(super) async fn roll_back(&self, port: Uuid, host_end: String) {
+        self.records.remove(&host_end);
+        let selector = PortSelector::Rows(vec![port]);
+        match self.deps.ports.reachable() {
             Ok(()) => {
-                if self.parts.ports.detach(which.clone()).await.is_err() {
-                    self.parts.ports.discard(which);
+                if self.deps.ports.detach(selector.clone()).await.is_err() {
+                    self.deps.ports.discard(selector);
                 }
             }
-            Err(_) => self.parts.ports.discard(which),
+            Err(_) => self.deps.ports.discard(selector),
         }
-        let removed = self.beside(move || (pod_link::remove_pair(&host_end), host_end)).await;
+        let removed = self.run_blocking(move || (pod_link::remove_pair(&host_end), host_end)).await;
         if let Ok((Err(error), interface)) = removed {
-            tracing::warn!(interface, %error, "cannot be removed");
+            tracing::warn!(interface, %error, "cannot remove the interface of a failed ADD; DEL removes it");
         }
     }
 
-    fn not_told(&self, pod: &PodReference) -> Failure {
+    fn no_network(&self, pod: &PodReference) -> Failure {
         let PodReference { namespace, name, .. } = pod;
-        let waited = self.parts.patience;
+        let waited = self.deps.add_timeout;
         let message = format!("pod {namespace}/{name} has no network from ovnkube controller after {waited:?}");
-        Failure::new(Code::TryAgainLater, message).with_details(self.parts.pods.why_nothing_comes(pod))
+        Failure::new(Code::TryAgainLater, message).with_details(self.deps.pods.missing_config_reason(pod))
     }
 
-    fn not_open(&self, pod: &PodKey) -> Failure {
-        let message = format!("the host ports of pod {pod} do not lead to it within {:?}", self.parts.patience);
-        let remedy = match &*self.parts.state.borrow() {
-            Ok(()) => "look for the gateway's errors in the log of ovnkube node".to_owned(),
+    fn host_ports_not_open(&self, pod: &PodKey) -> Failure {
+        let message = format!("the host ports of pod {pod} are not open after {:?}", self.deps.add_timeout);
+        let remedy = match &*self.deps.state.borrow() {
+            Ok(()) => "see the gateway's errors in the log of ovnkube node".to_owned(),
             Err(why) => why.clone(),
         };
         Failure::new(Code::TryAgainLater, message).with_details(remedy)
     }
 
-    fn not_installed(&self, logical: &str) -> Failure {
-        let waited = self.parts.patience;
+    fn no_flows(&self, logical: &str) -> Failure {
+        let waited = self.deps.add_timeout;
         let message = format!("ovn-controller has not installed the flows of port {logical} within {waited:?}");
-        let remedy = match &*self.parts.state.borrow() {
-            Ok(()) => "look at the log of ovn-controller on this node, and whether ovn-northd runs".to_owned(),
+        let remedy = match &*self.deps.state.borrow() {
+            Ok(()) => "see the log of ovn-controller on this node, and check that ovn-northd is running".to_owned(),
             Err(why) => why.clone(),
         };
         Failure::new(Code::TryAgainLater, message).with_details(remedy)
     }
 }
 
-/// What the runtime is told of an interface that cannot be made.
-pub(super) fn of_link(error: &LinkError) -> Failure {
+/// The CNI error for an interface that cannot be created.
+pub(super) fn link_failure(error: &LinkError) -> Failure {
     if error.namespace {
-        let message = format!("{} cannot be entered", error.what);
+        let message = format!("cannot enter {}", error.what);
         return Failure::new(Code::UnknownContainer, message).with_details(error.error.to_string());
     }
-    Failure::new(Code::Io, format!("the kernel refused: {}", error.what)).with_details(error.error.to_string())
+    Failure::new(Code::Io, format!("cannot configure {}", error.what)).with_details(error.error.to_string())
 }

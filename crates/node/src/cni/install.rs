@@ -1,9 +1,9 @@
-//! The runtime's files: the plugin, and the configuration that says that this node has a network.
+//! The runtime's files: the plugin, and the network configuration, which exists while the node is ready.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cni::Version;
@@ -13,92 +13,105 @@ use tokio::sync::watch;
 use crate::options::CniOptions;
 use crate::readiness::State;
 
-/// The plugin's name, and thereby the network's type.
-pub const PLUGIN: &str = "ovn-k8s-cni-overlay";
-/// Ours, before whatever else is there: runtimes take the first by name.
-pub const CONFIGURATION: &str = "10-ovn-kubernetes.conf";
+/// File name of the plugin, and type of the network.
+const PLUGIN: &str = "ovn-k8s-cni-overlay";
+/// Runtimes use the first file in alphabetical order.
+const CONFIGURATION: &str = "10-ovn-kubernetes.conf";
 
-/// A node that is not ready for a moment, as while the agent is restarted, is not taken from the scheduler.
-const MOMENT: Duration = Duration::from_secs(15);
+/// A node that is not ready for a shorter time, as during a restart of the agent, keeps its configuration file.
+const WITHDRAW_AFTER: Duration = Duration::from_secs(15);
 
-/// Keeps the files as the node's state says: the plugin always, the configuration while the node is ready. Never ends.
-pub async fn keep(options: &CniOptions, mut state: watch::Receiver<State>, tell: impl Fn(State)) {
+/// A file of the runtime that cannot be written or removed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action} {}: {error}", path.display())]
+pub(crate) struct FileError {
+    /// An infinitive, such as `install plugin`.
+    pub(super) action: &'static str,
+    pub(super) path: PathBuf,
+    pub(super) error: io::Error,
+}
+
+/// Installs the plugin, and writes or removes the configuration as the node's state changes. Never returns.
+pub(crate) async fn run(options: &CniOptions, mut state: watch::Receiver<State>) {
     loop {
-        let ready = match tokio::time::timeout(MOMENT, state.wait_for(State::is_ok)).await {
+        let ready = match tokio::time::timeout(WITHDRAW_AFTER, state.wait_for(State::is_ok)).await {
             Ok(Ok(_)) => true,
             Ok(Err(_)) => return,
             Err(_) => false,
         };
-        let kept = install_plugin(options).and_then(|()| if ready { declare(options) } else { withdraw(options) });
-        tell(kept);
+        let update = || if ready { write_configuration(options) } else { remove_configuration(options) };
+        if let Err(error) = install_plugin(options).and_then(|()| update()) {
+            tracing::warn!(%error, "cannot update the runtime's files; retrying when the node's state changes");
+        }
         if state.changed().await.is_err() {
             return;
         }
     }
 }
 
-/// Puts the plugin where runtimes look for it, if there is another one or none.
-pub fn install_plugin(options: &CniOptions) -> State {
+/// Copies the plugin to the runtime's directory if it differs.
+fn install_plugin(options: &CniOptions) -> Result<(), FileError> {
     let Some(shim) = &options.shim else { return Ok(()) };
     let to = options.binaries.join(PLUGIN);
-    let installed = fs::read(shim).and_then(|bytes| put(&to, &bytes, 0o755));
-    installed.map_err(|error| format!("the plugin {} cannot be installed as {}: {error}", shim.display(), to.display()))
+    let installed = fs::read(shim).and_then(|bytes| write_if_changed(&to, &bytes, 0o755));
+    installed.map_err(|error| {
+        let error = io::Error::new(error.kind(), format!("from {}: {error}", shim.display()));
+        FileError { action: "install plugin", path: to, error }
+    })
 }
 
-/// Says that this node has a network.
-pub fn declare(options: &CniOptions) -> State {
-    let file = options.configurations.join(CONFIGURATION);
-    put(&file, configuration(options.version).as_bytes(), 0o644)
-        .map_err(|error| format!("the configuration {} cannot be written: {error}", file.display()))
+/// With this file the runtime reports the node's network as ready.
+fn write_configuration(options: &CniOptions) -> Result<(), FileError> {
+    let path = options.configurations.join(CONFIGURATION);
+    write_if_changed(&path, configuration(options.version).as_bytes(), 0o644).map_err(|error| FileError {
+        action: "write",
+        path,
+        error,
+    })
 }
 
-/// Says no longer that this node has a network.
-pub fn withdraw(options: &CniOptions) -> State {
-    let file = options.configurations.join(CONFIGURATION);
-    match fs::remove_file(&file) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(format!("the configuration {} cannot be removed: {error}", file.display()))
-        }
+/// Without the file the runtime reports the node's network as not ready.
+pub(super) fn remove_configuration(options: &CniOptions) -> Result<(), FileError> {
+    remove(options.configurations.join(CONFIGURATION))
+}
+
+pub(super) fn remove_plugin(options: &CniOptions) -> Result<(), FileError> {
+    remove(options.binaries.join(PLUGIN))
+}
+
+/// Removes a file, whether or not it exists.
+fn remove(path: PathBuf) -> Result<(), FileError> {
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(FileError { action: "remove", path, error }),
         _ => Ok(()),
     }
 }
 
-/// Takes the plugin away again.
-pub fn remove_plugin(options: &CniOptions) -> State {
-    let plugin = options.binaries.join(PLUGIN);
-    match fs::remove_file(&plugin) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(format!("the plugin {} cannot be removed: {error}", plugin.display()))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// What the runtime reads. A runtime that does not know the version refuses every answer.
+/// Content of the configuration file. A runtime that does not support the version refuses every result.
 fn configuration(version: Version) -> String {
     let network = json!({"cniVersion": version.name(), "name": "ovn-kubernetes", "type": PLUGIN,
         "ipam": {}, "dns": {}, "capabilities": {}});
     format!("{network:#}\n")
 }
 
-/// Writes a file whole or not at all, and only if it is another one.
-fn put(file: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+/// Writes a file atomically, by a rename, and only if content or mode differ.
+fn write_if_changed(file: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let same = fs::read(file).is_ok_and(|old| old == bytes)
         && fs::metadata(file).is_ok_and(|meta| meta.permissions().mode() & 0o777 == mode);
     if same {
         return Ok(());
     }
-    let folder = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    fs::create_dir_all(folder)?;
+    let directory = file.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    fs::create_dir_all(directory)?;
     let name = file.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
-    // Runtimes skip what begins with a dot; beside it, so that a rename is enough.
-    let new = folder.join(format!(".{name}.new"));
+    // In the same directory for the rename; runtimes skip names that begin with a dot.
+    let new = directory.join(format!(".{name}.new"));
     let written = write(&new, bytes, mode).and_then(|()| fs::rename(&new, file));
     if written.is_err() {
         let _ = fs::remove_file(&new);
     }
     written?;
-    File::open(folder)?.sync_all()
+    File::open(directory)?.sync_all()
 }
 
 fn write(file: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
@@ -112,60 +125,59 @@ fn write(file: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::os::unix::fs::MetadataExt as _;
-    use std::path::PathBuf;
     use std::time::Duration;
 
-    /// A folder that goes with the test.
-    struct Folder(PathBuf);
+    /// A directory that is removed with the test.
+    struct Directory(PathBuf);
 
-    impl Folder {
+    impl Directory {
         fn new(name: &str) -> Self {
-            let folder = std::env::temp_dir().join(format!("ovnkube-install-{}-{name}", std::process::id()));
-            fs::create_dir_all(&folder).unwrap();
-            Self(folder)
+            let directory = std::env::temp_dir().join(format!("ovnkube-install-{}-{name}", std::process::id()));
+            fs::create_dir_all(&directory).unwrap();
+            Self(directory)
         }
 
         fn options(&self) -> CniOptions {
             CniOptions {
-                socket_folder: self.0.join("socket"),
+                socket_dir: self.0.join("socket"),
                 binaries: self.0.join("bin"),
                 configurations: self.0.join("net.d"),
                 shim: Some(self.0.join("shim")),
                 version: Version::V1_0_0,
-                patience: Duration::from_secs(1),
+                add_timeout: Duration::from_secs(1),
             }
         }
     }
 
-    impl Drop for Folder {
+    impl Drop for Directory {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
     }
 
     #[test]
-    fn files_appear_whole_are_left_alone_when_they_are_the_same_and_go() {
-        let folder = Folder::new("files");
-        let options = folder.options();
-        assert!(install_plugin(&options).unwrap_err().contains("shim"));
-        fs::write(folder.0.join("shim"), "one").unwrap();
+    fn files_are_written_atomically_left_alone_if_equal_and_removed() {
+        let directory = Directory::new("files");
+        let options = directory.options();
+        assert!(install_plugin(&options).unwrap_err().to_string().contains("shim"));
+        fs::write(directory.0.join("shim"), "one").unwrap();
         install_plugin(&options).unwrap();
         let plugin = options.binaries.join(PLUGIN);
         let first = fs::metadata(&plugin).unwrap();
         assert_eq!(first.permissions().mode() & 0o777, 0o755);
         install_plugin(&options).unwrap();
         assert_eq!(fs::metadata(&plugin).unwrap().ino(), first.ino());
-        fs::write(folder.0.join("shim"), "another").unwrap();
+        fs::write(directory.0.join("shim"), "another").unwrap();
         install_plugin(&options).unwrap();
         assert_eq!(fs::read_to_string(&plugin).unwrap(), "another");
         assert_eq!(fs::read_dir(&options.binaries).unwrap().count(), 1);
 
-        declare(&options).unwrap();
+        write_configuration(&options).unwrap();
         let text = fs::read_to_string(options.configurations.join(CONFIGURATION)).unwrap();
         let network: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!((&network["type"], &network["name"]), (&json!(PLUGIN), &json!("ovn-kubernetes")));
-        withdraw(&options).unwrap();
-        withdraw(&options).unwrap();
+        remove_configuration(&options).unwrap();
+        remove_configuration(&options).unwrap();
         assert_eq!(fs::read_dir(&options.configurations).unwrap().count(), 0);
     }
 }

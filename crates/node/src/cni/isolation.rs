@@ -1,42 +1,42 @@
-//! Keeps what pods send from the host's own stack where the switch forwards in userspace.
+//! Isolation from the host: drops pods' frames at the host's ingress if the datapath is in userspace.
 //!
 //! ADD protects the host end of its own pod before the pod can send ([`pod_filter`]). This reconciler covers the rest: pods
-//! wired by an earlier version or another implementation, chains that somebody deleted or changed, chains whose device is
-//! gone, and a bridge whose `datapath_type` changes. The kernel datapath takes frames before the host's stack sees them, and
-//! a chain would take them from it: there the table is removed.
+//! connected by an earlier version or by OVN-Kubernetes (Go), chains that another client deleted or changed, chains whose device
+//! is gone, and a changed `datapath_type`. The kernel datapath takes frames before the host's stack sees them, and a chain would
+//! drop them: there the table is removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use backoff::{Backoff, Retries};
 use cni::{Code, Failure};
 
 use super::{Inner, wiring};
-use crate::kernel::filter_changes::{Concern, FilterChanges};
+use crate::kernel::filter_changes::{FilterChanges, FilterScope};
 use crate::kernel::pod_filter::{self, Chain};
 use crate::kernel::pod_link;
 use crate::switch::rows::pod_ports;
 
-/// How often everything is compared although no change was seen.
+/// Interval of a full comparison although no event arrived.
 const RESYNC: Duration = Duration::from_secs(600);
-/// The first pause after a failure; it doubles up to the longest.
-const SOON: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_secs(30);
+/// Delay after a failure.
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
-/// What differs between host ends and chains.
+/// Changes that make the chains match the host ends.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Plan {
     /// Host ends without a chain.
     protect: Vec<String>,
-    /// Those whose chain was tampered with.
+    /// Host ends whose chain another client changed.
     restore: Vec<String>,
     /// Chains without a device.
     remove: Vec<String>,
 }
 
 impl Plan {
-    /// `busy`: host ends that a request is about right now, which protects or removes them itself.
+    /// `busy`: host ends with a running request, which protects or removes them itself.
     fn new(ends: &BTreeSet<String>, chains: &[Chain], busy: &BTreeSet<String>) -> Self {
         let intact: BTreeMap<&str, bool> = chains.iter().map(|chain| (chain.name.as_str(), chain.intact)).collect();
         let mut plan = Self::default();
@@ -52,9 +52,9 @@ impl Plan {
         plan
     }
 
-    /// Carries it out; how many host ends were open.
-    fn carry(self) -> io::Result<usize> {
-        pod_filter::wake()?;
+    /// Returns how many host ends were not isolated.
+    fn apply(self) -> io::Result<usize> {
+        pod_filter::ensure_table()?;
         let mut opened = 0;
         for end in self.protect {
             opened += usize::from(pod_link::isolate(&end)?);
@@ -71,32 +71,31 @@ impl Plan {
 }
 
 impl Inner {
-    /// Never ends.
-    pub(super) async fn keep_isolated(self: Arc<Self>) {
-        let mut changes = FilterChanges::listen(Concern::PodChains)
+    /// Never returns.
+    pub(super) async fn isolate_pods(self: Arc<Self>) {
+        let mut changes = FilterChanges::subscribe(FilterScope::PodChains)
             .inspect_err(|error| {
                 tracing::warn!(%error, "cannot subscribe to nftables events; deleted chains are restored by the 10-minute resync");
             })
             .ok();
-        let mut switch = self.parts.ports.subscribe();
-        let (mut pause, mut first) = (SOON, true);
+        let mut switch = self.deps.ports.subscribe();
+        let (mut retries, mut first) = (Retries::without_jitter(BACKOFF), true);
         loop {
-            let userspace = self.parts.ports.userspace();
+            let userspace = self.deps.ports.userspace();
             let again = match self.isolate(userspace, first).await {
                 Ok(()) => {
                     first &= userspace.is_none();
-                    pause = SOON;
+                    retries.reset();
                     RESYNC
                 }
                 Err(failure) => {
-                    tracing::warn!(error = %failure, "cannot keep frames of pods from the host's stack; retrying in {pause:?}");
-                    let waited = pause;
-                    pause = (pause * 2).min(LONGEST);
-                    waited
+                    let pause = retries.next_delay();
+                    tracing::warn!(error = %failure, "cannot isolate pods from the host's stack; retrying in {pause:?}");
+                    pause
                 }
             };
             let datapath_changed = async {
-                while self.parts.ports.userspace() == userspace {
+                while self.deps.ports.userspace() == userspace {
                     switch.next().await;
                 }
             };
@@ -113,8 +112,11 @@ impl Inner {
         match userspace {
             None => return Ok(()),
             Some(false) => {
-                if self.beside(pod_filter::remove_table).await?.unwrap_or(false) {
-                    tracing::info!(table, "br-int forwards in the kernel; removed the nftables table for userspace");
+                if self.run_blocking(pod_filter::remove_table).await?.unwrap_or(false) {
+                    tracing::info!(
+                        table,
+                        "br-int has the kernel datapath; removed the nftables table of the userspace datapath"
+                    );
                 }
                 return Ok(());
             }
@@ -122,36 +124,40 @@ impl Inner {
         }
         let mut busy = self.busy_ends();
         let of_ports: BTreeSet<String> =
-            pod_ports(&self.parts.ports.snapshot(), None).into_iter().map(|port| port.name).collect();
+            pod_ports(&self.deps.ports.snapshot(), None).into_iter().map(|port| port.name).collect();
         let looking = move || {
-            // Chains first: each is younger than its device, so one whose device is not in the later list is stale.
+            // Chains first: each is younger than its device, so a chain whose device is missing from the later list is stale.
             let chains = pod_filter::chains()?;
             let pairs = pod_link::pairs()?.into_iter();
             let ends = pairs.filter(|(name, alias)| wiring::is_host_end(name, alias) || of_ports.contains(name));
             io::Result::Ok((ends.map(|(name, _)| name).collect::<BTreeSet<_>>(), chains))
         };
-        let (ends, chains) = self.beside(looking).await?.map_err(|error| failed(&error))?;
+        let (ends, chains) = self.run_blocking(looking).await?.map_err(|error| failed(&error))?;
         busy.extend(self.busy_ends());
         let plan = Plan::new(&ends, &chains, &busy);
-        let opened = self.beside(move || plan.carry()).await?.map_err(|error| failed(&error))?;
+        let opened = self.run_blocking(move || plan.apply()).await?.map_err(|error| failed(&error))?;
         if opened > 0 {
             self.metrics.filter_repairs.inc_by(opened as u64);
             if first {
-                tracing::info!(table, interfaces = opened, "frames of running pods are kept from the host's stack now");
+                tracing::info!(table, interfaces = opened, "isolated running pods from the host's stack");
             } else {
-                tracing::warn!(table, interfaces = opened, "nftables chains of pods were deleted or changed; restored");
+                tracing::warn!(
+                    table,
+                    interfaces = opened,
+                    "another client deleted or changed nftables chains of pods; restored"
+                );
             }
         }
         Ok(())
     }
 
     fn busy_ends(&self) -> BTreeSet<String> {
-        self.desk.busy().iter().map(wiring::host_end).collect()
+        self.locks.busy().iter().map(wiring::host_end).collect()
     }
 }
 
 fn failed(error: &io::Error) -> Failure {
-    Failure::new(Code::Io, "nftables (family netdev) refused").with_details(error.to_string())
+    Failure::new(Code::Io, "cannot read or write nftables chains (family netdev)").with_details(error.to_string())
 }
 
 async fn next(changes: &mut Option<FilterChanges>) {
@@ -170,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_differs_is_changed_and_requests_are_left_alone() {
+    fn only_differences_are_changed_and_busy_host_ends_are_left_alone() {
         let chain = |name: &str, intact| Chain { name: name.to_owned(), intact };
         let chains = [chain("whole", true), chain("open", false), chain("gone", true), chain("leaving", true)];
         let plan = Plan::new(&names(&["whole", "open", "bare", "coming"]), &chains, &names(&["coming", "leaving"]));

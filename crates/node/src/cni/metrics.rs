@@ -1,4 +1,4 @@
-//! What the CNI server measures, under the names that dashboards know.
+//! Metrics of the CNI server.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use telemetry::Telemetry;
 
 use crate::switch::ports::Ports;
 
-/// A command and how it ended; `err` is what dashboards look for.
+/// Labels of a request; `err` is `true` or `false`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Label {
     command: &'static str,
@@ -26,7 +26,7 @@ pub(super) struct Metrics {
     pub(super) lost: Gauge,
 }
 
-/// From a millisecond to a minute.
+/// Buckets from a millisecond to a minute.
 fn seconds() -> Histogram {
     Histogram::new([0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0])
 }
@@ -41,16 +41,16 @@ impl Metrics {
         };
         telemetry.registry(|registry| {
             let own = registry.sub_registry_with_prefix("ovnkube_node");
-            let help = "How long requests of the container runtime took, by command and whether they failed";
+            let help = "Duration of CNI requests in seconds, by command and whether they failed";
             own.register("cni_request_duration_seconds", help, metrics.requests.clone());
-            let help = "Transactions by which ports of pods were made and removed";
+            let help = "OVSDB transactions that create or remove ports of pods";
             own.register("port_transactions", help, ports.transactions());
             let help =
                 "Interfaces of pods whose nftables chain was missing or changed and was restored (userspace datapath)";
             own.register("pod_filter_repairs", help, metrics.filter_repairs.clone());
-            let help = "Ports of running pods that were deleted or changed on the switch and were recreated";
+            let help = "Ports of running pods that another client deleted or changed, and that were recreated";
             own.register("pod_ports_recreated", help, metrics.ports_recreated.clone());
-            let help = "Running pods whose interface was deleted: they have no network until they are created again";
+            let help = "Running pods whose interface was deleted: they have no network until they are recreated";
             own.register("pods_without_network", help, metrics.lost.clone());
         });
         metrics

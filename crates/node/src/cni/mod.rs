@@ -1,17 +1,17 @@
-//! The CNI server: what the container runtime asks for, by its plugin, over a socket of the host.
+//! The CNI server: handles the requests of the container runtime, which the plugin forwards over a unix socket.
 //!
 //! ```text
-//!  plugin ──POST──▶ server (who asks?) ──▶ Request ──▶ desk (one at a time for each interface)
+//!  plugin ──POST──▶ server (is it root?) ──▶ Request ──▶ attachment lock (one request at a time)
 //!     ▲                                                  ├─ ADD: pods ─▶ kernel ─▶ switch ─▶ ovn-installed
-//!     └───────────── Answer | Failure ◀──────────────────┼─ DEL: switch, kernel
+//!     └───────────── AddResult | Failure ◀───────────────┼─ DEL: switch, kernel
 //!                                                        └─ CHECK, STATUS, GC
 //! ```
 
 mod add;
+mod attachment_locks;
 mod check;
 mod cleanup;
-mod desk;
-pub mod install;
+pub(crate) mod install;
 mod isolation;
 mod metrics;
 mod records;
@@ -24,75 +24,76 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cni::{Answer, Code, Command, Failure, Request, Version};
+use cni::{AddResult, Code, Command, Failure, Request, Version};
 use kubernetes::Recorder;
 use telemetry::{Shutdown, Telemetry};
 use tokio::sync::{Semaphore, oneshot, watch};
 
-use crate::pods::{Pods, Published};
+use crate::error::NodeError;
+use crate::pods::{Pods, PublishedPorts};
 use crate::readiness::State;
 use crate::switch::ports::{PortError, Ports};
 
-pub use cleanup::clean_up;
+pub(crate) use cleanup::clean_up;
 
-/// So many pods' interfaces are made at once at most: each takes a thread of its own for a moment.
-const THREADS: usize = 4;
+/// Concurrent blocking calls of the kernel: each occupies a thread.
+const MAX_BLOCKING: usize = 4;
 
-/// What the server stands on.
+/// The parts of the agent that the server uses.
 #[derive(Debug, Clone)]
-pub struct Parts {
-    /// The pods of this node.
-    pub pods: Pods,
-    /// The ports of pods.
-    pub ports: Ports,
-    /// The pods' MTU, as it is now.
-    pub mtu: watch::Receiver<u32>,
-    /// Whether pods can be wired; why not.
-    pub state: watch::Receiver<State>,
-    /// The host ports that lead to their pods.
-    pub host_ports: watch::Receiver<Option<Published>>,
-    /// Where Events about pods go.
-    pub recorder: Recorder,
-    /// The folder of the socket.
-    pub folder: PathBuf,
-    /// How long a pod waits for its annotation, and then for its flows.
-    pub patience: Duration,
+pub(crate) struct Dependencies {
+    /// Networks of this node's pods.
+    pub(crate) pods: Pods,
+    /// Ports of br-int.
+    pub(crate) ports: Ports,
+    /// MTU of new pods.
+    pub(crate) mtu: watch::Receiver<u32>,
+    /// Whether pods can be connected.
+    pub(crate) state: watch::Receiver<State>,
+    /// Host ports whose flows and rules are applied.
+    pub(crate) host_ports: watch::Receiver<Option<PublishedPorts>>,
+    /// Writes Events about pods.
+    pub(crate) recorder: Recorder,
+    /// Directory of the socket and of the records.
+    pub(crate) directory: PathBuf,
+    /// How long an ADD waits for the addresses and flows of a pod.
+    pub(crate) add_timeout: Duration,
 }
 
-/// The CNI server.
+/// The CNI server and its reconcilers.
 #[derive(Debug, Clone)]
-pub struct Service {
+pub(crate) struct CniServer {
     inner: Arc<Inner>,
 }
 
 #[derive(Debug)]
 struct Inner {
-    parts: Parts,
-    desk: desk::Desk,
+    deps: Dependencies,
+    locks: attachment_locks::AttachmentLocks,
     records: records::Records,
-    threads: Semaphore,
+    blocking: Semaphore,
     metrics: metrics::Metrics,
 }
 
-impl Service {
-    /// A server that is not asked yet.
-    pub fn new(parts: Parts, telemetry: &Telemetry) -> Self {
-        let metrics = metrics::Metrics::register(telemetry, &parts.ports);
-        let records = records::Records::load(&parts.folder);
-        let threads = Semaphore::new(THREADS);
-        let inner = Inner { parts, desk: desk::Desk::default(), records, threads, metrics };
+impl CniServer {
+    /// Reads the records of an earlier agent; does not listen yet.
+    pub(crate) fn new(deps: Dependencies, telemetry: &Telemetry) -> Self {
+        let metrics = metrics::Metrics::register(telemetry, &deps.ports);
+        let records = records::Records::load(&deps.directory);
+        let blocking = Semaphore::new(MAX_BLOCKING);
+        let inner = Inner { deps, locks: attachment_locks::AttachmentLocks::default(), records, blocking, metrics };
         Self { inner: Arc::new(inner) }
     }
 
-    /// Answers until it is told to stop. Fails if the socket cannot be made.
-    pub async fn serve(self, shutdown: Shutdown) -> Result<(), String> {
-        let beside = [
+    /// Serves requests until shutdown. Fails if the socket cannot be created.
+    pub(crate) async fn serve(self, shutdown: Shutdown) -> Result<(), NodeError> {
+        let tasks = [
             tokio::spawn(self.inner.clone().remove_stale()),
-            tokio::spawn(self.inner.clone().keep_isolated()),
-            tokio::spawn(self.inner.clone().keep_ports()),
+            tokio::spawn(self.inner.clone().isolate_pods()),
+            tokio::spawn(self.inner.clone().repair_ports()),
         ];
         let served = server::serve(self.inner, shutdown).await;
-        for task in beside {
+        for task in tasks {
             task.abort();
         }
         served
@@ -100,46 +101,44 @@ impl Service {
 }
 
 impl Inner {
-    /// The answer to one request: a result or an error, in JSON. `gone` is told when nobody waits for it any more.
-    async fn answer(self: Arc<Self>, body: Vec<u8>, gone: oneshot::Receiver<()>) -> Result<String, String> {
-        let begun = Instant::now();
+    /// Handles one request; returns the result or the error as JSON. `hung_up` resolves when the runtime closes the connection.
+    async fn handle(self: Arc<Self>, body: Vec<u8>, hung_up: oneshot::Receiver<()>) -> Result<String, String> {
+        let start = Instant::now();
         let request = Request::parse(&body).map_err(|(failure, version)| {
-            tracing::warn!(%failure, "a request that cannot be read");
+            tracing::warn!(error = %failure, "rejected an invalid CNI request");
             failure.to_json(version)
         })?;
         drop(body);
         let (command, version) = (request.command.name(), request.configuration.version);
-        let result = self.fulfil(request, gone).await;
-        self.metrics.observe(command, result.is_ok(), begun.elapsed());
+        let result = self.execute(request, hung_up).await;
+        self.metrics.observe(command, result.is_ok(), start.elapsed());
         result.map_err(|failure| failure.to_json(version))
     }
 
-    async fn fulfil(&self, request: Request, gone: oneshot::Receiver<()>) -> Result<String, Failure> {
+    async fn execute(&self, request: Request, hung_up: oneshot::Receiver<()>) -> Result<String, Failure> {
         let Request { command, configuration } = request;
         let nothing = |()| String::new();
         match command {
-            Command::Add { attachment, namespace, pod } => {
-                let answer = self.add(&attachment, &namespace, &pod, gone).await?;
-                Ok(Answer { dns: configuration.dns, ..answer }.to_json(configuration.version))
+            Command::Add { attachment, netns, pod } => {
+                let result = self.add(&attachment, &netns, &pod, hung_up).await?;
+                Ok(AddResult { dns: configuration.dns, ..result }.to_json(configuration.version))
             }
             Command::Delete { attachment, .. } => self.delete(&attachment).await.map(nothing),
-            Command::Check { attachment, namespace, pod } => {
-                self.check(&attachment, &namespace, &pod).await.map(nothing)
-            }
+            Command::Check { attachment, netns, pod } => self.check(&attachment, &netns, &pod).await.map(nothing),
             Command::Status => self.status().map(nothing),
             Command::CollectGarbage => {
-                self.collect_garbage(&configuration.in_use.unwrap_or_default()).await.map(nothing)
+                self.collect_garbage(&configuration.valid_attachments.unwrap_or_default()).await.map(nothing)
             }
             Command::Version => Ok(versions()),
         }
     }
 
-    /// Whether an ADD would work.
+    /// STATUS: whether an ADD would succeed.
     fn status(&self) -> Result<(), Failure> {
-        if let Err(why) = self.parts.ports.reachable() {
-            return Err(of_port(&PortError::Unreachable(why), Code::NotAvailable));
+        if let Err(why) = self.deps.ports.reachable() {
+            return Err(port_failure(&PortError::Unreachable(why), Code::NotAvailable));
         }
-        match &*self.parts.state.borrow() {
+        match &*self.deps.state.borrow() {
             Ok(()) => Ok(()),
             Err(why) => {
                 Err(Failure::new(Code::NotAvailable, "this node's network is not ready").with_details(why.as_str()))
@@ -147,38 +146,36 @@ impl Inner {
         }
     }
 
-    /// Whether br-int forwards in userspace; a pod's interface depends on it. Waits for the database where it was never there.
+    /// Whether br-int has the userspace datapath, on which a pod's interface depends. Waits for the first connection to OVSDB.
     async fn userspace(&self, deadline: tokio::time::Instant) -> Result<bool, Failure> {
-        let ports = &self.parts.ports;
+        let ports = &self.deps.ports;
         if ports.userspace().is_none() {
             let mut status = ports.status();
             let _ = tokio::time::timeout_at(deadline, status.wait_for(|status| status.connected)).await;
         }
         ports.userspace().ok_or_else(|| {
             let error = ports.reachable().map_or_else(PortError::Unreachable, |()| PortError::NoBridge);
-            of_port(&error, Code::TryAgainLater)
+            port_failure(&error, Code::TryAgainLater)
         })
     }
 
-    /// Runs something short that waits for the kernel, beside everything else.
-    async fn beside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
-        // It is never closed.
-        let _permit = self.threads.acquire().await.ok();
+    /// Runs a short blocking call of the kernel on another thread.
+    async fn run_blocking<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
+        // The semaphore is never closed.
+        let _permit = self.blocking.acquire().await.ok();
         let done = tokio::task::spawn_blocking(work).await;
-        done.map_err(|error| {
-            Failure::new(Code::Internal, "the work with the kernel ended").with_details(error.to_string())
-        })
+        done.map_err(|error| Failure::new(Code::Internal, "a blocking call panicked").with_details(error.to_string()))
     }
 }
 
-/// What the runtime is told of a port.
-fn of_port(error: &PortError, temporary: Code) -> Failure {
+/// The CNI error for a port; `temporary` is the code if a retry may help.
+fn port_failure(error: &PortError, temporary: Code) -> Failure {
     let (code, remedy) = match error {
         PortError::Unreachable(_) => (temporary, "start Open vSwitch on this node (ovsdb-server)"),
-        PortError::NoBridge => (temporary, "look at ovn-controller on this node"),
+        PortError::NoBridge => (temporary, "see the log of ovn-controller on this node"),
         PortError::Refused(_) => (Code::Internal, "this is a bug"),
-        PortError::Interface(_) => (Code::Internal, "look at the log of ovs-vswitchd"),
-        PortError::Removed => (Code::PodReplaced, "the runtime will remove this sandbox"),
+        PortError::Interface(_) => (Code::Internal, "see the log of ovs-vswitchd"),
+        PortError::Removed => (Code::PodReplaced, "the runtime removes this sandbox"),
     };
     Failure::new(code, error.to_string()).with_details(remedy)
 }

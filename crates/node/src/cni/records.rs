@@ -1,8 +1,9 @@
-//! Wired attachments, kept on disk: from them a port that somebody deleted is recreated, also by a restarted agent.
+//! Records of connected attachments, on disk: a port that another client deletes is recreated from its record, also after a
+//! restart of the agent.
 //!
-//! The switch's own row says everything about a port, and is gone with it. So each attachment has a small file beside the
-//! server's socket, written when ADD succeeds and removed first when DEL begins: no port is ever recreated for a sandbox that
-//! is being removed. The folder is on `/run`, which a reboot empties as it ends all sandboxes.
+//! The Port row says everything about a port, but is gone with it. So each attachment has a small file in the socket's directory,
+//! which ADD writes last and DEL removes first: no port is recreated for a sandbox that is being removed. The directory is on
+//! `/run`, which a reboot empties, as it ends all sandboxes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,44 +13,40 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cni::Attachment;
+use objects::PodKey;
 use ovsdb::uuid::Uuid;
 use serde::{Deserialize, Serialize};
-use topology::identity::PodKey;
 
 use super::wiring;
 use crate::switch::rows::{FoundPort, PodPort};
 
-/// The folder's name.
-const FOLDER: &str = "attachments";
+/// Name below the socket's directory.
+const DIRECTORY: &str = "attachments";
 
-/// A pod's attachment, as it was wired.
+/// A connected attachment of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
-    /// The sandbox.
     pub(super) sandbox: String,
-    /// The interface in it.
+    /// Interface in the sandbox.
     pub(super) interface: String,
-    /// The path of its network namespace.
+    /// Path of the network namespace.
     pub(super) netns: String,
-    /// The pod's namespace.
+    /// Kubernetes namespace of the pod.
     pub(super) namespace: String,
-    /// The pod's name.
     pub(super) pod: String,
-    /// The pod's UID.
     pub(super) uid: String,
-    /// Its MAC.
     mac: String,
-    /// Its addresses, with commas.
+    /// Separated by commas.
     addresses: String,
 }
 
 impl Record {
-    /// What was written to the switch for a pod.
-    pub(super) fn of(key: &PodKey, port: &PodPort) -> Self {
+    /// The record of a port that ADD created.
+    pub(super) fn new(key: &PodKey, port: &PodPort) -> Self {
         Self {
             sandbox: port.sandbox.clone(),
-            interface: port.inside.clone(),
-            netns: port.namespace.clone(),
+            interface: port.pod_interface.clone(),
+            netns: port.netns.clone(),
             namespace: key.namespace.to_string(),
             pod: key.name.to_string(),
             uid: port.uid.clone(),
@@ -58,13 +55,13 @@ impl Record {
         }
     }
 
-    /// What the switch says of a port that an agent without records wired; none if another implementation did.
-    pub(super) fn found(port: &FoundPort) -> Option<Self> {
-        let (namespace, pod) = port.logical.split_once('_')?;
+    /// The record of an existing port, for ports of an agent without records; None for one of OVN-Kubernetes (Go).
+    pub(super) fn from_port(port: &FoundPort) -> Option<Self> {
+        let (namespace, pod) = port.logical_port.split_once('_')?;
         Some(Self {
             sandbox: port.sandbox.clone(),
-            interface: port.inside.clone()?,
-            netns: port.namespace.clone()?,
+            interface: port.pod_interface.clone()?,
+            netns: port.netns.clone()?,
             namespace: namespace.to_owned(),
             pod: pod.to_owned(),
             uid: port.uid.clone(),
@@ -81,69 +78,67 @@ impl Record {
         Attachment { container: self.sandbox.clone(), interface: self.interface.clone() }
     }
 
-    /// The end on the host, by which the record is known.
+    /// Device on the host, which is also the key of the record.
     pub(super) fn host_end(&self) -> String {
         wiring::host_end(&self.attachment())
     }
 
-    /// The port that the attachment should have.
+    /// The desired port, with new row UUIDs.
     pub(super) fn port(&self, rows: (Uuid, Uuid)) -> PodPort {
         let (port_row, interface_row) = rows;
         PodPort {
             port_row,
             interface_row,
             name: self.host_end(),
-            logical: self.key().port_name(),
+            logical_port: self.key().port_name(),
             uid: self.uid.clone(),
             mac: self.mac.clone(),
             addresses: self.addresses.clone(),
             sandbox: self.sandbox.clone(),
-            inside: self.interface.clone(),
-            namespace: self.netns.clone(),
+            pod_interface: self.interface.clone(),
+            netns: self.netns.clone(),
         }
     }
 }
 
-/// All wired attachments, by their ends on the host.
+/// Records of all attachments, by host end.
 #[derive(Debug)]
 pub(super) struct Records {
-    folder: PathBuf,
+    directory: PathBuf,
     known: Mutex<BTreeMap<String, Arc<Record>>>,
 }
 
 impl Records {
-    /// Reads what an earlier agent left. What cannot be read is no record: it is logged, and CHECK still works.
-    pub(super) fn load(above: &Path) -> Self {
-        let folder = above.join(FOLDER);
-        let known = read(&folder).unwrap_or_else(|error| {
-            tracing::warn!(folder = %folder.display(), %error, "cannot read the attachments of an earlier agent");
+    /// Reads the records of an earlier agent. Unreadable ones are logged and skipped.
+    pub(super) fn load(parent: &Path) -> Self {
+        let directory = parent.join(DIRECTORY);
+        let known = read(&directory).unwrap_or_else(|error| {
+            tracing::warn!(directory = %directory.display(), %error, "cannot read the records of an earlier agent; deleted ports of running pods are not recreated");
             BTreeMap::new()
         });
-        Self { folder, known: Mutex::new(known) }
+        Self { directory, known: Mutex::new(known) }
     }
 
     fn known(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Record>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All of them.
     pub(super) fn all(&self) -> Vec<Arc<Record>> {
         self.known().values().cloned().collect()
     }
 
-    /// Whether this is still the record of its attachment.
+    /// True if this is still the record of its attachment.
     pub(super) fn has(&self, record: &Record) -> bool {
         self.known().get(&record.host_end()).is_some_and(|known| **known == *record)
     }
 
-    /// Whether there is one of this end on the host.
-    pub(super) fn has_end(&self, host_end: &str) -> bool {
+    pub(super) fn has_host_end(&self, host_end: &str) -> bool {
         self.known().contains_key(host_end)
     }
 
-    /// Keeps a record, instead of those of older sandboxes of the same pod. Without its file the attachment works as well; a
-    /// restarted agent finds it in the switch.
-    pub(super) fn keep(&self, record: Record) {
+    /// Adds a record, and removes those of older sandboxes of the same pod. If the file cannot be written, a restarted agent finds
+    /// the attachment in OVSDB.
+    pub(super) fn insert(&self, record: Record) {
         let host_end = record.host_end();
         let older: Vec<String> = {
             let known = self.known();
@@ -152,38 +147,38 @@ impl Records {
             same.map(|(end, _)| end.clone()).filter(|end| *end != host_end).collect()
         };
         for end in older {
-            self.forget(&end);
+            self.remove(&end);
         }
         if let Err(error) = self.write(&host_end, &record) {
-            let folder = self.folder.display();
-            tracing::warn!(%folder, pod = %record.key(), %error, "attachment not recorded; its port is not recreated after an agent restart");
+            let directory = self.directory.display();
+            tracing::warn!(%directory, pod = %record.key(), %error, "attachment not recorded; its port is not recreated after an agent restart");
         }
         self.known().insert(host_end, Arc::new(record));
     }
 
     fn write(&self, host_end: &str, record: &Record) -> io::Result<()> {
-        fs::DirBuilder::new().mode(0o700).recursive(true).create(&self.folder)?;
-        let new = self.folder.join(format!(".{host_end}"));
+        fs::DirBuilder::new().mode(0o700).recursive(true).create(&self.directory)?;
+        let new = self.directory.join(format!(".{host_end}"));
         fs::write(&new, serde_json::to_vec(record).map_err(io::Error::other)?)?;
-        fs::rename(new, self.folder.join(host_end))
+        fs::rename(new, self.directory.join(host_end))
     }
 
-    /// Forgets an attachment; false if it was not known.
-    pub(super) fn forget(&self, host_end: &str) -> bool {
+    /// Removes a record; false if there was none.
+    pub(super) fn remove(&self, host_end: &str) -> bool {
         let was_known = self.known().remove(host_end).is_some();
         if was_known
-            && let Err(error) = fs::remove_file(self.folder.join(host_end))
+            && let Err(error) = fs::remove_file(self.directory.join(host_end))
             && error.kind() != ErrorKind::NotFound
         {
-            tracing::warn!(folder = %self.folder.display(), host_end, %error, "record not removed");
+            tracing::warn!(directory = %self.directory.display(), host_end, %error, "cannot remove the record of an attachment");
         }
         was_known
     }
 }
 
-fn read(folder: &Path) -> io::Result<BTreeMap<String, Arc<Record>>> {
+fn read(directory: &Path) -> io::Result<BTreeMap<String, Arc<Record>>> {
     let mut known = BTreeMap::new();
-    let entries = match fs::read_dir(folder) {
+    let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(known),
         entries => entries?,
     };
@@ -193,9 +188,9 @@ fn read(folder: &Path) -> io::Result<BTreeMap<String, Arc<Record>>> {
         let named = |record: &Record| path.file_name().is_some_and(|name| *name == *record.host_end());
         match record.filter(named) {
             Some(record) => drop(known.insert(record.host_end(), Arc::new(record))),
-            // Half-written by an agent that was killed, or somebody else's.
+            // Half-written by an agent that was killed, or not ours.
             None => {
-                tracing::warn!(file = %path.display(), "not a record of an attachment; removing it");
+                tracing::warn!(file = %path.display(), "removing an invalid record of an attachment");
                 fs::remove_file(&path)?;
             }
         }
@@ -222,21 +217,21 @@ mod tests {
     }
 
     #[test]
-    fn records_outlive_the_agent_and_one_sandbox_of_a_pod_counts() {
-        let above = std::env::temp_dir().join(format!("ovnkube-records-{}", std::process::id()));
-        let records = Records::load(&above);
+    fn records_survive_a_restart_and_a_pod_has_only_its_newest() {
+        let parent = std::env::temp_dir().join(format!("ovnkube-records-{}", std::process::id()));
+        let records = Records::load(&parent);
         assert!(records.all().is_empty());
         let (old, new, other) = (record("old", "p"), record("new", "p"), record("other", "q"));
         for record in [&old, &other, &new] {
-            records.keep(record.clone());
+            records.insert(record.clone());
         }
         assert!(!records.has(&old) && records.has(&new));
-        fs::write(above.join(FOLDER).join("podbroken"), "{").unwrap();
-        let again = Records::load(&above);
+        fs::write(parent.join(DIRECTORY).join("podbroken"), "{").unwrap();
+        let again = Records::load(&parent);
         assert_eq!(again.all(), records.all());
-        assert!(!above.join(FOLDER).join("podbroken").exists());
-        assert!(again.forget(&new.host_end()) && !again.forget(&new.host_end()));
-        assert_eq!(Records::load(&above).all(), [Arc::new(other)]);
-        fs::remove_dir_all(above).unwrap();
+        assert!(!parent.join(DIRECTORY).join("podbroken").exists());
+        assert!(again.remove(&new.host_end()) && !again.remove(&new.host_end()));
+        assert_eq!(Records::load(&parent).all(), [Arc::new(other)]);
+        fs::remove_dir_all(parent).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! What a pod gets, from what was written on it: the interface, the port, and the answer to the runtime.
+//! Derives a pod's interface, port and CNI result from its recorded network.
 
 use cni::{AddResult, Address, Attachment, Interface, Route};
 use netmodel::InterfaceAddress;
@@ -10,78 +10,82 @@ use crate::kernel::pod_link::PodLink;
 use crate::pods::PodConfig;
 use crate::switch::rows::PodPort;
 
-/// What the names of our ends on the host begin with.
-const PREFIX: &str = "pod";
-/// What their aliases begin with.
-const MARK: &str = "ovnkube ";
-/// The longest alias that the kernel takes.
-const LONGEST_ALIAS: usize = 255;
+/// Prefix of host ends' names.
+const NAME_PREFIX: &str = "pod";
+/// Prefix of their aliases, by which they are recognized.
+const ALIAS_PREFIX: &str = "ovnkube ";
+/// Limit of the kernel.
+const MAX_ALIAS: usize = 255;
 
-/// The name of an interface's end on the host: the same whenever it is asked for.
+/// Device name of an attachment's host end: a hash, so it is the same after a restart.
 pub(super) fn host_end(attachment: &Attachment) -> String {
     let digest = Sha256::digest(format!("{} {}", attachment.container, attachment.interface).as_bytes());
     let digits: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-    format!("{PREFIX}{digits}")
+    format!("{NAME_PREFIX}{digits}")
 }
 
-/// Whether an interface of the host is one of our ends.
+/// True if an interface of the host is a host end that ovnkube created.
 pub(super) fn is_host_end(name: &str, alias: &str) -> bool {
-    let digits = name.strip_prefix(PREFIX).unwrap_or_default();
-    digits.len() == 12 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()) && alias.starts_with(MARK)
+    let digits = name.strip_prefix(NAME_PREFIX).unwrap_or_default();
+    digits.len() == 12 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()) && alias.starts_with(ALIAS_PREFIX)
 }
 
-/// What people see beside the end on the host; the kernel takes 255 bytes, and names of pods may be as long.
+/// The pod's name for `ip link`, cut at the kernel's limit.
 fn alias(key: &PodKey) -> String {
-    let mut alias = format!("{MARK}{key}");
-    alias.truncate(LONGEST_ALIAS);
+    let mut alias = format!("{ALIAS_PREFIX}{key}");
+    alias.truncate(MAX_ALIAS);
     alias
 }
 
-/// The interface.
-pub(super) fn link(attachment: &Attachment, wanted: &PodConfig, mtu: u32, userspace: bool) -> PodLink {
+/// The desired veth pair.
+pub(super) fn link(attachment: &Attachment, config: &PodConfig, mtu: u32, userspace: bool) -> PodLink {
     PodLink {
         host: host_end(attachment),
-        alias: alias(&wanted.key),
+        alias: alias(&config.key),
         inside: attachment.interface.clone(),
-        mac: wanted.network.mac,
+        mac: config.network.mac,
         mtu,
-        addresses: wanted.network.addresses.to_vec(),
-        routes: wanted.network.all_routes().map(|route| Route { destination: route.destination, via: route.via }).collect(),
+        addresses: config.network.addresses.to_vec(),
+        routes: config
+            .network
+            .all_routes()
+            .map(|route| Route { destination: route.destination, via: route.via })
+            .collect(),
         userspace,
     }
 }
 
-/// The port.
-pub(super) fn port(attachment: &Attachment, wanted: &PodConfig, namespace: &str, rows: (Uuid, Uuid)) -> PodPort {
-    let addresses: Vec<String> = wanted.network.addresses.iter().map(ToString::to_string).collect();
+/// The desired OVS port.
+pub(super) fn port(attachment: &Attachment, config: &PodConfig, netns: &str, rows: (Uuid, Uuid)) -> PodPort {
+    let addresses: Vec<String> = config.network.addresses.iter().map(ToString::to_string).collect();
     let (port_row, interface_row) = rows;
     PodPort {
         port_row,
         interface_row,
         name: host_end(attachment),
-        logical: wanted.key.port_name(),
-        uid: wanted.uid.to_string(),
-        mac: wanted.network.mac.to_string(),
+        logical_port: config.key.port_name(),
+        uid: config.uid.to_string(),
+        mac: config.network.mac.to_string(),
         addresses: addresses.join(","),
         sandbox: attachment.container.clone(),
-        inside: attachment.interface.clone(),
-        namespace: namespace.to_owned(),
+        pod_interface: attachment.interface.clone(),
+        netns: netns.to_owned(),
     }
 }
 
-/// What the runtime is told.
-pub(super) fn answer(link: &PodLink, wanted: &PodConfig, namespace: &str) -> AddResult {
+/// The result of ADD.
+pub(super) fn result(link: &PodLink, config: &PodConfig, netns: &str) -> AddResult {
     let end = |name: &str, mac: String, sandbox| Interface { name: name.to_owned(), mac, mtu: link.mtu, sandbox };
     let address = |address: &InterfaceAddress| Address {
         address: address.address(),
         length: address.length(),
-        gateway: wanted.network.gateway_of(*address),
+        gateway: config.network.gateway_of(*address),
         interface: 1,
     };
     AddResult {
         interfaces: vec![
             end(&link.host, String::new(), None),
-            end(&link.inside, link.mac.to_string(), Some(namespace.to_owned())),
+            end(&link.inside, link.mac.to_string(), Some(netns.to_owned())),
         ],
         addresses: link.addresses.iter().map(address).collect(),
         routes: link.routes.clone(),
@@ -94,13 +98,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_alias_fits_however_long_the_names_are() {
+    fn an_alias_is_cut_at_the_limit() {
         assert_eq!(alias(&PodKey::new("ns", "p")), "ovnkube ns/p");
-        assert_eq!(alias(&PodKey::new(&"n".repeat(63), &"p".repeat(253))).len(), LONGEST_ALIAS);
+        assert_eq!(alias(&PodKey::new(&"n".repeat(63), &"p".repeat(253))).len(), MAX_ALIAS);
     }
 
     #[test]
-    fn ends_on_the_host_have_short_names_of_their_own() {
+    fn host_ends_have_short_distinct_names() {
         let name = |container: &str, interface: &str| host_end(&Attachment::new(container, interface).unwrap());
         let one = name(&"a".repeat(64), "eth0");
         assert_eq!(one.len(), 15);

@@ -1,43 +1,55 @@
-//! Everything off the host again.
+//! Removes the gateway from the host (`ovnkube node --cleanup`).
 
-use super::bridge::{Choice, choose};
-use super::carried::{SUBNETS, commit, own_networks};
+use super::bridge::{BridgeChoice, choose};
+use super::bridge_setup::BridgeSetup;
+use super::error::GatewayError;
 use super::host::{self, HostView};
-use super::making::Workplace;
 use super::openflow::OpenFlow;
-use super::{management, packet_filter, settings, view};
+use super::reconciler::{SUBNETS, commit, own_networks};
+use super::{management, packet_filter, sysctls, view};
 use crate::kernel::Netlink;
 use crate::options::{INTEGRATION_BRIDGE, Options};
 use crate::switch::Switch;
 
-/// Takes flows, the packet filter, routes, addresses, neighbours and the management port off the host. What is gone already
-/// is no error; what fails is told, and the rest goes on.
-pub async fn clean_up(options: &Options, switch: &Switch) -> Result<(), String> {
-    let mut failures: Vec<String> = Vec::new();
-    let mut note = |result: Result<(), String>| failures.extend(result.err());
-    note(packet_filter::remove().await);
+/// Removes flows, nftables tables, routes, addresses, neighbours and the management port, whether or not they exist. A failure
+/// does not stop the rest: all failures are returned.
+pub(crate) async fn clean_up(options: &Options, switch: &Switch) -> Vec<GatewayError> {
+    let mut failures: Vec<GatewayError> = Vec::new();
+    failures.extend(packet_filter::remove().await.err().map(GatewayError::from));
     let client = switch.client();
     let bridges = view::bridges(&client.snapshot());
-    let netlink = Netlink::host().map_err(|error| format!("the kernel cannot be asked about its network: {error}"))?;
-    let host = HostView::look(&netlink).await.map_err(|error| error.to_string())?;
-    // A host that never had a gateway has nothing to give back.
+    let (netlink, host) = match read_host().await {
+        Ok(both) => both,
+        Err(error) => {
+            failures.push(error);
+            return failures;
+        }
+    };
+    // A host that never had a gateway has nothing to restore.
     let external = match choose(options, &bridges, &host) {
-        Ok(Choice::Bridge(name)) => bridges.get(&name),
-        Ok(Choice::Device(_)) | Err(_) => None,
+        Ok(BridgeChoice::Bridge(name)) => bridges.get(&name),
+        Ok(BridgeChoice::Device(_)) | Err(_) => None,
     };
     if let Some(bridge) = external {
+        let own_networks = own_networks(options);
         let mut flows = OpenFlow::of(&bridge.name, &options.switch);
-        note(flows.carry(&[], true).await.map(drop));
-        note(host::remove(&netlink, &host, &bridge.name, &own_networks(options)).await);
-        note(settings::give_back(client, bridge, &[settings::BEFORE, SUBNETS]).await);
+        failures.extend(flows.apply(&[], true).await.err().map(GatewayError::from));
+        let removed = host::remove(&netlink, &host, &bridge.name, &own_networks).await;
+        failures.extend(removed.err().map(GatewayError::from));
+        failures.extend(sysctls::restore(client, bridge, &[sysctls::SAVED_SYSCTLS, SUBNETS]).await.err());
         if let Some((root, _)) = view::root(&client.snapshot()) {
-            let ours = own_networks(options);
-            let workplace = Workplace { client, netlink: &netlink, host: &host, root, ours: &ours };
-            note(workplace.undo(bridge).await);
+            let setup = BridgeSetup { client, netlink: &netlink, host: &host, root, own_networks: &own_networks };
+            failures.extend(setup.revert(bridge).await.err());
         }
     }
     if let Some(transaction) = bridges.get(INTEGRATION_BRIDGE).and_then(management::removal) {
-        note(commit(client, &transaction).await);
+        failures.extend(commit(client, &transaction).await.err());
     }
-    if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
+    failures
+}
+
+async fn read_host() -> Result<(Netlink, HostView), GatewayError> {
+    let netlink = Netlink::host().map_err(GatewayError::Netlink)?;
+    let host = HostView::read(&netlink).await?;
+    Ok((netlink, host))
 }

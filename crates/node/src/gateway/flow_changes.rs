@@ -1,5 +1,5 @@
-//! What happens to a bridge's flows without us: ovs-vswitchd goes, and all flows with it, or somebody takes some away. One
-//! connection tells both; nothing has to be asked again and again.
+//! Detects the loss of a bridge's flows: ovs-vswitchd restarts, or another client deletes some. One OpenFlow connection with a
+//! flow monitor reports both; there is no polling.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ use tokio::task::AbortHandle;
 
 use crate::openflow_wire::{ECHO_REQUEST, Message, hello, monitor_removals};
 
-/// What comes together is told together: looking at all flows is the work of a process.
+/// Deletions within this time are one notification: reading all flows starts a process.
 const SETTLING: Duration = Duration::from_secs(1);
-/// How soon a bridge that cannot be asked is asked again.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Delay before the next attempt to connect.
+const RETRY: Duration = Duration::from_secs(1);
 
-/// Listens at a bridge.
+/// Notifies when flows may have been lost.
 #[derive(Debug)]
 pub(super) struct FlowChanges {
     changed: watch::Receiver<u64>,
@@ -25,12 +25,12 @@ pub(super) struct FlowChanges {
 }
 
 impl FlowChanges {
-    /// Of the bridge whose socket this is.
+    /// Connects to the management socket of a bridge.
     pub(super) fn listen(socket: PathBuf) -> Self {
-        let (tell, changed) = watch::channel(0_u64);
-        // Room for one: many removals are one piece of news.
-        let (heard, mut removals) = mpsc::channel(1);
-        let settled = tell.clone();
+        let (notify, changed) = watch::channel(0_u64);
+        // Capacity 1: many removals are one notification.
+        let (removed, mut removals) = mpsc::channel(1);
+        let settled = notify.clone();
         let settling = tokio::spawn(async move {
             while removals.recv().await.is_some() {
                 tokio::time::sleep(SETTLING).await;
@@ -39,14 +39,14 @@ impl FlowChanges {
         });
         let listening = tokio::spawn(async move {
             loop {
-                until_gone(&socket, &heard).await;
-                tell.send_modify(|count| *count += 1);
+                watch(&socket, &removed).await;
+                notify.send_modify(|count| *count += 1);
             }
         });
         Self { changed, tasks: [listening.abort_handle(), settling.abort_handle()] }
     }
 
-    /// Returns when flows may be gone; never if that cannot be told any more.
+    /// Returns when flows may have been lost; never after the tasks have ended.
     pub(super) async fn next(&mut self) {
         if self.changed.changed().await.is_err() {
             std::future::pending::<()>().await;
@@ -62,15 +62,15 @@ impl Drop for FlowChanges {
     }
 }
 
-/// Returns when ovs-vswitchd, that has this socket, is gone.
-async fn until_gone(socket: &Path, removed: &mpsc::Sender<()>) {
+/// Returns when the connection is lost or refused: ovs-vswitchd may have restarted.
+async fn watch(socket: &Path, removed: &mpsc::Sender<()>) {
     match UnixStream::connect(socket).await {
-        Ok(stream) => drop(converse(stream, removed).await),
-        Err(_) => tokio::time::sleep(AGAIN).await,
+        Ok(stream) => drop(read_removals(stream, removed).await),
+        Err(_) => tokio::time::sleep(RETRY).await,
     }
 }
 
-async fn converse(mut stream: UnixStream, removed: &mpsc::Sender<()>) -> io::Result<()> {
+async fn read_removals(mut stream: UnixStream, removed: &mpsc::Sender<()>) -> io::Result<()> {
     stream.write_all(&hello()).await?;
     stream.write_all(&monitor_removals()).await?;
     loop {
@@ -78,9 +78,9 @@ async fn converse(mut stream: UnixStream, removed: &mpsc::Sender<()>) -> io::Res
         if message.kind == ECHO_REQUEST {
             stream.write_all(&message.echo()).await?;
         } else if message.is_removal() {
-            // If there is no room, it will be told anyway.
+            // If the channel is full, a notification is pending.
             let _ = removed.try_send(());
         }
-        // A switch that knows no monitors says so; then its end is all that is heard.
+        // A switch without flow monitors replies with an error; then only its restart is noticed.
     }
 }

@@ -1,5 +1,5 @@
-//! The servers of health-check node ports: load balancers in front of the cluster ask there whether this node has
-//! endpoints of a Service.
+//! HTTP servers of health-check node ports, at which external load balancers check whether this node has endpoints of a
+//! Service.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -8,28 +8,28 @@ use std::sync::Arc;
 use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::routing::get;
+use objects::ObjectKey;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-use topology::identity::ObjectKey;
 
-/// What a server answers.
+/// What a server reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Answer {
+struct HealthStatus {
     service: ObjectKey,
     endpoints: usize,
 }
 
-/// The servers that there are.
+/// Running servers, by port.
 #[derive(Debug, Default)]
 pub(super) struct HealthServers {
-    servers: BTreeMap<u16, (watch::Sender<Answer>, AbortHandle)>,
+    servers: BTreeMap<u16, (watch::Sender<HealthStatus>, AbortHandle)>,
 }
 
 impl HealthServers {
-    /// Makes them what they shall be; one whose answer changes goes on.
-    pub(super) async fn carry(&mut self, wanted: BTreeMap<u16, (ObjectKey, usize)>) {
+    /// Starts and stops servers. A running server whose status changes keeps its connections.
+    pub(super) async fn apply(&mut self, wanted: BTreeMap<u16, (ObjectKey, usize)>) {
         self.servers.retain(|port, (_, server)| {
             let stays = wanted.contains_key(port) && !server.is_finished();
             if !stays {
@@ -38,21 +38,21 @@ impl HealthServers {
             stays
         });
         for (port, (service, endpoints)) in wanted {
-            let answer = Answer { service, endpoints };
-            if let Some((tell, _)) = self.servers.get(&port) {
-                tell.send_if_modified(|before| {
-                    let changed = *before != answer;
-                    *before = answer;
+            let status = HealthStatus { service, endpoints };
+            if let Some((sender, _)) = self.servers.get(&port) {
+                sender.send_if_modified(|before| {
+                    let changed = *before != status;
+                    *before = status;
                     changed
                 });
                 continue;
             }
-            let tell = watch::Sender::new(answer);
-            match serve(port, tell.subscribe()).await {
-                Ok(server) => drop(self.servers.insert(port, (tell, server))),
+            let sender = watch::Sender::new(status);
+            match serve(port, sender.subscribe()).await {
+                Ok(server) => drop(self.servers.insert(port, (sender, server))),
                 Err(error) => {
-                    let service = tell.borrow().service.to_string();
-                    tracing::warn!(port, service, %error, "the health-check node port cannot be opened: who has it?");
+                    let service = sender.borrow().service.to_string();
+                    tracing::warn!(port, service, %error, "cannot listen on the health-check node port; another process may use it; retrying at the next change");
                 }
             }
         }
@@ -67,16 +67,16 @@ impl Drop for HealthServers {
     }
 }
 
-async fn serve(port: u16, answer: watch::Receiver<Answer>) -> std::io::Result<AbortHandle> {
-    // Of both families; where there is no IPv6, of the other.
+async fn serve(port: u16, status: watch::Receiver<HealthStatus>) -> std::io::Result<AbortHandle> {
+    // An IPv6 socket serves both families; without IPv6, IPv4 only.
     let listener = match TcpListener::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).await {
         Ok(listener) => listener,
         Err(_) => TcpListener::bind(SocketAddr::from(([0, 0, 0, 0], port))).await?,
     };
-    let answer = Arc::new(answer);
+    let status = Arc::new(status);
     let app = Router::new().fallback(get(move || {
-        let answer = answer.clone();
-        async move { written(&answer.borrow()) }
+        let status = status.clone();
+        async move { response(&status.borrow()) }
     }));
     let server = tokio::spawn(async move {
         let _ = axum::serve(listener, app).await;
@@ -84,14 +84,14 @@ async fn serve(port: u16, answer: watch::Receiver<Answer>) -> std::io::Result<Ab
     Ok(server.abort_handle())
 }
 
-/// As kube-proxy writes it.
-fn written(answer: &Answer) -> (StatusCode, [(header::HeaderName, &'static str); 1], String) {
-    let status = if answer.endpoints > 0 { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let (namespace, name) = (&*answer.service.namespace, &*answer.service.name);
+/// The same body and status as kube-proxy's.
+fn response(status: &HealthStatus) -> (StatusCode, [(header::HeaderName, &'static str); 1], String) {
+    let code = if status.endpoints > 0 { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let (namespace, name) = (&*status.service.namespace, &*status.service.name);
     let body = json!({
         "service": {"namespace": namespace, "name": name},
-        "localEndpoints": answer.endpoints,
+        "localEndpoints": status.endpoints,
         "serviceProxyHealthy": true,
     });
-    (status, [(header::CONTENT_TYPE, "application/json")], body.to_string())
+    (code, [(header::CONTENT_TYPE, "application/json")], body.to_string())
 }

@@ -1,4 +1,4 @@
-//! The management port: the host's own port on its pods' switch.
+//! The management port `ovn-k8s-mp0`: the host's port on the node's logical switch.
 
 use netmodel::Mac;
 use ovsdb::datum::{Atom, Datum};
@@ -9,9 +9,9 @@ use super::view::BridgeView;
 use crate::kernel::device::Device;
 use crate::options::MANAGEMENT_PORT;
 
-const INTERFACE_ID: &str = "iface-id";
+const IFACE_ID: &str = "iface-id";
 
-/// What makes the port what it shall be; nothing if it is.
+/// The transaction that creates or corrects the port; None if nothing differs.
 pub(super) fn plan(
     integration: &BridgeView,
     node: &str,
@@ -28,7 +28,7 @@ pub(super) fn plan(
                 .text("type", "internal")
                 .text("mac", &mac.to_string())
                 .set("mtu_request", Atom::Integer(i64::from(mtu)))
-                .map("external_ids", [(INTERFACE_ID, logical.as_str()), ("attached_mac", &mac.to_string())]);
+                .map("external_ids", [(IFACE_ID, logical.as_str()), ("attached_mac", &mac.to_string())]);
             transaction.insert_named("Interface", "interface", interface);
             let port =
                 Row::new().text("name", MANAGEMENT_PORT).set("interfaces", Datum::One(Atom::Named("interface".into())));
@@ -42,13 +42,13 @@ pub(super) fn plan(
         }
         Some(found) => {
             let attached = mac.to_string();
-            // Else ovs-vswitchd would give the device its former MTU again.
+            // Otherwise ovs-vswitchd would restore the former MTU.
             let resized = device.is_some_and(|device| device.mtu != mtu);
             if resized || found.external_ids.get("attached_mac") != Some(&attached) {
                 let row = Row::new().text("mac", &attached).set("mtu_request", Atom::Integer(i64::from(mtu)));
                 transaction.update("Interface", vec![Condition::uuid(found.uuid)], row);
             }
-            for (key, value) in [(INTERFACE_ID, &logical), ("attached_mac", &attached)] {
+            for (key, value) in [(IFACE_ID, &logical), ("attached_mac", &attached)] {
                 if found.external_ids.get(key) != Some(value) {
                     transaction.set_key("Interface", found.uuid, "external_ids", key, value);
                 }
@@ -58,7 +58,7 @@ pub(super) fn plan(
     (!transaction.is_empty()).then_some(transaction)
 }
 
-/// What removes the port; nothing if it is not there.
+/// The transaction that removes the port; None if it does not exist.
 pub(super) fn removal(integration: &BridgeView) -> Option<Transaction> {
     let found = integration.interfaces.iter().find(|interface| interface.name == MANAGEMENT_PORT)?;
     let mut transaction = Transaction::new();

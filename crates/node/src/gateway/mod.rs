@@ -1,5 +1,5 @@
-//! The node's gateway: the external bridge and its flows, the packet filter, the management port, addresses and routes of
-//! the host. What they shall be is decided in the crate `gateway`; here it is looked at, compared and carried.
+//! The node's gateway: the external bridge and its flows, nftables rules, the management port, addresses and routes of the
+//! host. The crate `gateway` computes the desired state; this module compares and applies it.
 //!
 //! ```text
 //!  Open vSwitch's database ─┐                         ┌─▶ ovs-ofctl (one bundle), nft (one transaction)
@@ -7,104 +7,111 @@
 //!  Services, slices, nodes ─┘                         └─▶ the management port
 //! ```
 //!
-//! Everything that is told wakes one loop, which looks at all and carries what differs. So a restart over an unchanged host
-//! changes nothing, and what was missed is made good by the next look.
+//! Every event wakes one loop, which compares everything and applies what differs. So a restart on an unchanged host changes
+//! nothing, and the next reconciliation corrects what an event missed.
 
 mod bridge;
-mod carried;
+mod bridge_setup;
 mod cleanup;
+mod error;
 mod flow_changes;
 mod health;
 mod host;
-mod making;
 mod management;
 mod openflow;
 mod packet_filter;
+mod process;
+mod progress;
+mod reconciler;
 mod services;
-mod settings;
+mod sysctls;
 mod view;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gateway::{Exposed, Place};
+use backoff::{Backoff, Retries};
+use gateway::{ExposedPort, ListenAddress};
 use kubernetes::{Api, Recorder};
+use objects::{HostAddress, HostPort};
 use telemetry::Shutdown;
 use tokio::sync::watch;
-use topology::objects::{HostAddress, HostPort};
 
-use self::carried::Carried;
+use self::error::GatewayError;
+use self::progress::{Progress, state};
+use self::reconciler::GatewayReconciler;
 use self::services::Services;
 use crate::host_settings::HostFacts;
 use crate::kernel::Netlink;
 use crate::kernel::changes::HostChanges;
-use crate::kernel::filter_changes::{Concern, FilterChanges};
+use crate::kernel::filter_changes::{FilterChanges, FilterScope};
+use crate::node_status::Annotations;
 use crate::options::Options;
 use crate::own_node::OwnNode;
 use crate::pod_mtu::PodMtu;
-use crate::pods::Published;
+use crate::pods::PublishedPorts;
 use crate::readiness::State;
-use crate::report::Annotations;
 use crate::switch::Switch;
 
-pub use cleanup::clean_up;
+pub(crate) use cleanup::clean_up;
 
-/// What comes together is looked at together.
-const SETTLING: Duration = Duration::from_millis(10);
-/// How soon something that failed is tried again.
-const SOON: Duration = Duration::from_millis(500);
-const LONGEST: Duration = Duration::from_secs(30);
-/// The name of our tables in nftables, in every family.
+/// Events within this time are handled together.
+const BATCH_DELAY: Duration = Duration::from_millis(10);
+/// Delay after a failure.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
+/// Interval of a full comparison although no event arrived.
+const RESYNC: Duration = Duration::from_secs(600);
+/// Name of ovnkube's nftables tables, in every family.
 const TABLES: &str = "ovnkube";
 
-/// A port of the host that leads to a pod of this node.
-fn exposed(addresses: &[IpAddr], port: &HostPort) -> impl Iterator<Item = Exposed> {
-    // One that cannot be told is nowhere: the controller says so on the pod.
-    let opened = port.opened_on().ok();
-    let place = move |pod: &IpAddr| {
+/// The exposed ports that follow from a host port of a pod.
+fn exposed(addresses: &[IpAddr], port: &HostPort) -> impl Iterator<Item = ExposedPort> {
+    // An invalid hostIP exposes nothing; the controller reports it on the pod.
+    let opened = port.listen_address().ok();
+    let listen = move |pod: &IpAddr| {
         let v6 = pod.is_ipv6();
         match opened? {
-            HostAddress::All => Some(Place::Node { v6 }),
-            HostAddress::Family { v6: own } => (own == v6).then_some(Place::Node { v6 }),
-            HostAddress::One(own) => (own.is_ipv6() == v6).then_some(Place::Address(own)),
+            HostAddress::All => Some(ListenAddress::Node { v6 }),
+            HostAddress::Family { v6: own } => (own == v6).then_some(ListenAddress::Node { v6 }),
+            HostAddress::One(own) => (own.is_ipv6() == v6).then_some(ListenAddress::Address(own)),
         }
     };
-    addresses.iter().filter_map(move |pod| Some((pod, place(pod)?))).map(move |(pod, place)| Exposed {
-        place,
+    addresses.iter().filter_map(move |pod| Some((pod, listen(pod)?))).map(move |(pod, listen)| ExposedPort {
+        listen,
         protocol: services::protocol(port.protocol),
         port: port.host,
-        inside: Some((*pod, port.container)),
-        keeps_source: true,
+        host_target: Some((*pod, port.container)),
+        preserves_source: true,
         endpoints: vec![(*pod, port.container)],
-        ranges: Vec::new(),
+        source_ranges: Vec::new(),
         affinity: false,
     })
 }
 
-/// Ports of the host that lead to pods of this node.
+/// Host ports of this node's pods.
 #[derive(Debug)]
-pub struct HostPorts {
-    /// Those that pods ask for.
-    pub wanted: watch::Receiver<Option<Published>>,
-    /// Those that flows and packet filter have.
-    pub open: watch::Sender<Option<Published>>,
+pub(crate) struct HostPorts {
+    /// Requested by pods; None until all pods are listed.
+    pub(crate) wanted: watch::Receiver<Option<PublishedPorts>>,
+    /// Applied to flows and nftables rules.
+    pub(crate) open: watch::Sender<Option<PublishedPorts>>,
 }
 
-/// What others have to know of the gateway.
+/// The gateway's state for the other parts of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GatewayReport {
-    /// Whether it works, or why not.
-    pub state: State,
-    /// What stands on the node for the controller; empty while nothing is known.
-    pub annotations: Annotations,
-    /// What ovn-controller has to know.
-    pub host: Option<HostFacts>,
+pub(crate) struct GatewayStatus {
+    /// Ready, or why not.
+    pub(crate) state: State,
+    /// Annotations of the Node for the controller; empty until the bridge is known.
+    pub(crate) annotations: Annotations,
+    /// Inputs of ovn-controller's settings.
+    pub(crate) host: Option<HostFacts>,
 }
 
-/// The node's gateway.
+/// The task that reconciles the gateway.
 #[derive(Debug)]
-pub struct Gateway {
+pub(crate) struct Gateway {
     options: Arc<Options>,
     mtu: PodMtu,
     api: Api,
@@ -112,11 +119,11 @@ pub struct Gateway {
     switch: Arc<Switch>,
     node: watch::Receiver<Option<Arc<OwnNode>>>,
     host_ports: HostPorts,
-    report: watch::Sender<GatewayReport>,
+    status: watch::Sender<GatewayStatus>,
 }
 
 impl Gateway {
-    /// A gateway that has not begun yet, and what it will say.
+    /// The task before it runs, and its status.
     pub(crate) fn new(
         options: Arc<Options>,
         mtu: PodMtu,
@@ -125,70 +132,77 @@ impl Gateway {
         switch: Arc<Switch>,
         node: watch::Receiver<Option<Arc<OwnNode>>>,
         host_ports: HostPorts,
-    ) -> (Self, watch::Receiver<GatewayReport>) {
-        let state = Err("not begun yet".to_owned());
-        let (report, told) = watch::channel(GatewayReport { state, annotations: Annotations::new(), host: None });
-        (Self { options, mtu, api: api.clone(), recorder, switch, node, host_ports, report }, told)
+    ) -> (Self, watch::Receiver<GatewayStatus>) {
+        let state = Err("starting".to_owned());
+        let (status, receiver) = watch::channel(GatewayStatus { state, annotations: Annotations::new(), host: None });
+        (Self { options, mtu, api: api.clone(), recorder, switch, node, host_ports, status }, receiver)
     }
 
-    /// Keeps the gateway until it is told to stop. It stays as it is then: connections go on.
-    pub async fn run(self, shutdown: Shutdown) {
+    /// Reconciles until shutdown. Flows, rules and routes stay then: connections continue.
+    pub(crate) async fn run(self, shutdown: Shutdown) {
         tokio::select! {
             () = shutdown.wait() => {}
-            () = self.keep() => {}
+            () = self.reconcile_forever() => {}
         }
     }
 
-    async fn keep(mut self) {
+    async fn reconcile_forever(mut self) {
         let mut services = Services::watch(&self.api, &self.options.node);
         let (netlink, mut changes) = loop {
-            match Netlink::host().and_then(|netlink| Ok((netlink, HostChanges::listen()?))) {
+            match Netlink::host().and_then(|netlink| Ok((netlink, HostChanges::subscribe()?))) {
                 Ok(both) => break both,
                 Err(error) => {
-                    self.say(Err(format!("the kernel cannot be asked about its network: {error}")));
-                    tokio::time::sleep(LONGEST).await;
+                    self.set_state(Err(GatewayError::Netlink(error).to_string()));
+                    tokio::time::sleep(BACKOFF.longest).await;
                 }
             }
         };
         let client = self.switch.client().clone();
         let (mut status, mut switch) = (client.status(), client.subscribe());
-        let mut carried = Carried::new(self.options.clone(), self.recorder.clone(), netlink);
-        let mut filter = FilterChanges::listen(Concern::Table(TABLES))
-            .inspect_err(|error| tracing::warn!(%error, "what others do to the packet filter is noticed late"))
+        let mut reconciler = GatewayReconciler::new(self.options.clone(), self.recorder.clone(), netlink);
+        let mut filter = FilterChanges::subscribe(FilterScope::Table(TABLES))
+            .inspect_err(|error| {
+                tracing::warn!(%error, "cannot subscribe to nftables events; drift is repaired by the 10-minute resync");
+            })
             .ok();
-        let mut pause = SOON;
+        let mut retries = Retries::without_jitter(BACKOFF);
         loop {
             let connected = status.borrow_and_update().connected;
             let node = self.node.borrow_and_update().clone();
             let mut exposed = services.exposed(&self.options.cluster);
-            // What a Service has is no pod's, here as in the controller.
+            // A Service has precedence over host ports, as in the controller.
             let host_ports = self.host_ports.wanted.borrow_and_update().clone();
-            let doors = host_ports.iter().flat_map(|ports| ports.iter()).filter(|(.., port)| !services.has(port));
-            exposed.extend(doors.flat_map(|(_, addresses, port)| self::exposed(addresses, port)));
-            // What an earlier one of us left for those who are not known yet stays.
+            let free = host_ports.iter().flat_map(|ports| ports.iter()).filter(|(.., port)| !services.has(port));
+            exposed.extend(free.flat_map(|(_, addresses, port)| self::exposed(addresses, port)));
+            // Until everything is listed, flows and rules of an earlier agent stay.
             let complete = services.complete() && host_ports.is_some();
-            let state = if connected {
-                carried.pass(&client, node.as_deref(), exposed, complete, &mut self.mtu, &self.report).await
+            let outcome = if connected {
+                reconciler.reconcile(&client, node.as_deref(), exposed, complete, &mut self.mtu, &self.status).await
             } else {
-                Err("Open vSwitch's database cannot be reached".to_owned())
+                Err(GatewayError::Disconnected)
             };
-            if state.is_ok() {
+            let is_done = matches!(outcome, Ok(Progress::Done(())));
+            if is_done {
                 self.host_ports.open.send_replace(host_ports);
             }
-            changes.only_devices(carried.devices());
+            changes.only_devices(reconciler.devices());
             if services.complete() {
-                carried.health.carry(services.health(&self.options.cluster)).await;
+                reconciler.health.apply(services.health(&self.options.cluster)).await;
             }
-            let again = if state.is_ok() { LONGEST * 20 } else { pause };
-            pause = if state.is_ok() { SOON } else { (pause * 2).min(LONGEST) };
-            self.say(state);
+            let again = if is_done {
+                retries.reset();
+                RESYNC
+            } else {
+                retries.next_delay()
+            };
+            self.set_state(state(&outcome));
             let wake = async {
                 tokio::select! {
                     changed = status.changed() => if changed.is_err() { std::future::pending().await },
-                    () = carried.switch_changed(&client, &mut switch) => {}
+                    () = reconciler.switch_changed(&client, &mut switch) => {}
                     () = changes.next() => {}
                     () = self.mtu.changed() => {}
-                    () = next_deletion(&mut filter) => carried.forget_filter(),
+                    () = next_filter_change(&mut filter) => reconciler.invalidate_filter(),
                     () = next_service(&mut services) => {}
                     changed = self.node.changed() => if changed.is_err() { std::future::pending().await },
                     changed = self.host_ports.wanted.changed() => if changed.is_err() { std::future::pending().await },
@@ -196,24 +210,24 @@ impl Gateway {
                 true
             };
             if tokio::time::timeout(again, wake).await.is_ok() {
-                tokio::time::sleep(SETTLING).await;
-            } else if again > LONGEST {
-                // Now and then everything is looked at as if for the first time.
-                carried.forget();
+                tokio::time::sleep(BATCH_DELAY).await;
+            } else if is_done {
+                // The resync also reads flows and rules again.
+                reconciler.invalidate();
             }
         }
     }
 
-    fn say(&self, state: State) {
-        self.report.send_if_modified(|report| {
-            let changed = report.state != state;
-            report.state = state;
+    fn set_state(&self, state: State) {
+        self.status.send_if_modified(|status| {
+            let changed = status.state != state;
+            status.state = state;
             changed
         });
     }
 }
 
-async fn next_deletion(filter: &mut Option<FilterChanges>) {
+async fn next_filter_change(filter: &mut Option<FilterChanges>) {
     match filter {
         Some(filter) => filter.next().await,
         None => std::future::pending().await,

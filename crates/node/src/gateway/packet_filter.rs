@@ -1,93 +1,90 @@
-//! The host's packet filter, carried by `nft`: our table as a whole, in one transaction, and only when it changes.
+//! nftables rules of the host, changed with `nft`: the whole table in one transaction, and only if it differs.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use gateway::{Facts, SHIELD, TABLE, filter, filter_fingerprint};
+use gateway::{Facts, TABLE, UPLINK_TABLE, filter, filter_fingerprint};
 
-use super::openflow::run;
+use super::process::{CommandError, run};
 
-/// Our table, as it was last seen or written.
+/// The table as it was last read or written.
 #[derive(Debug, Default)]
 pub(super) struct PacketFilter {
-    /// Which content it has; nothing while that has to be looked at.
-    known: Option<Content>,
-    /// How a content looks that is as we wrote it: its mark, and a sum of what `nft` prints.
-    whole: Option<(String, u64)>,
+    /// None if it must be read.
+    current: Option<Content>,
+    /// Fingerprint of a table as ovnkube wrote it, and a hash of its listing: a change by another client alters only the latter.
+    unmodified: Option<(String, u64)>,
 }
 
-/// Which content a table has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Content {
-    /// There is no table.
-    Nothing,
-    /// One that we wrote, by its mark.
-    Ours(String),
-    /// Something else.
-    Spoilt,
+    Absent,
+    /// As ovnkube wrote it, with this fingerprint.
+    Written(String),
+    /// Changed by another client.
+    Modified,
 }
 
 impl PacketFilter {
-    /// Makes the table what it shall be; returns whether that was needed. While not everything is known, one that is there
-    /// stays as it is.
-    pub(super) async fn carry(&mut self, facts: &Facts, complete: bool) -> Result<bool, String> {
-        let wanted = filter(facts);
-        let mark = filter_fingerprint(&wanted).map_or(Content::Nothing, |mark| Content::Ours(mark.to_owned()));
-        let known = match self.known.take() {
-            Some(known) => known,
-            None => self.look().await?,
+    /// Replaces the table if it differs; returns whether it did. Unless `complete`, an existing table is left alone.
+    pub(super) async fn apply(&mut self, facts: &Facts, complete: bool) -> Result<bool, CommandError> {
+        let text = filter(facts);
+        let desired = filter_fingerprint(&text).map_or(Content::Absent, |mark| Content::Written(mark.to_owned()));
+        let current = match self.current.take() {
+            Some(current) => current,
+            None => self.read().await?,
         };
-        if known != Content::Nothing && !complete {
-            self.known = Some(known);
+        if current != Content::Absent && !complete {
+            self.current = Some(current);
             return Ok(false);
         }
-        let changed = known != mark;
+        let changed = current != desired;
         if changed {
-            run("nft", &["-f".to_owned(), "-".to_owned()], Some(&wanted)).await?;
-            // How it looks before anybody else comes to it.
-            self.whole = None;
-            self.look().await?;
+            run("nft", &["-f".to_owned(), "-".to_owned()], Some(&text)).await?;
+            // Records the listing before another client can change the table.
+            self.unmodified = None;
+            self.read().await?;
         }
-        self.known = Some(mark);
+        self.current = Some(desired);
         Ok(changed)
     }
 
-    /// Others may have changed it.
-    pub(super) fn forget(&mut self) {
-        self.known = None;
+    /// Another client may have changed the table: read it again.
+    pub(super) fn invalidate(&mut self) {
+        self.current = None;
     }
 
-    /// Looks at the table. The first look at a content shows how it is when it is whole: its mark stays where its rules are taken
-    /// away.
-    async fn look(&mut self) -> Result<Content, String> {
+    /// Reads the table. The fingerprint in its comment survives the deletion of rules, so the listing is hashed too; the first
+    /// listing with a fingerprint is taken as unmodified.
+    async fn read(&mut self) -> Result<Content, CommandError> {
         let tables = run("nft", &words("list tables"), None).await?;
-        let is_there = |table: &str| tables.lines().any(|line| line.trim().strip_prefix("table ") == Some(table));
-        if !is_there(TABLE) {
-            return Ok(Content::Nothing);
+        let exists = |table: &str| tables.lines().any(|line| line.trim().strip_prefix("table ") == Some(table));
+        if !exists(TABLE) {
+            return Ok(Content::Absent);
         }
         let mut text = String::new();
-        for table in [TABLE, SHIELD].into_iter().filter(|table| is_there(table)) {
+        for table in [TABLE, UPLINK_TABLE].into_iter().filter(|table| exists(table)) {
             match run("nft", &words(&format!("--stateless list table {table}")), None).await {
                 Ok(listed) => text += &listed,
-                // Somebody deleted it since it was named.
-                Err(_) => return Ok(Content::Spoilt),
+                // Deleted since it was listed.
+                Err(_) => return Ok(Content::Modified),
             }
         }
-        let Some(mark) = filter_fingerprint(&text) else { return Ok(Content::Spoilt) };
-        let mut sum = DefaultHasher::new();
-        text.hash(&mut sum);
-        let seen = (mark.to_owned(), sum.finish());
-        if self.whole.as_ref().is_some_and(|whole| whole.0 == seen.0 && whole.1 != seen.1) {
-            return Ok(Content::Spoilt);
+        let Some(mark) = filter_fingerprint(&text) else { return Ok(Content::Modified) };
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        let (mark, hash) = (mark.to_owned(), hasher.finish());
+        if self.unmodified.as_ref().is_some_and(|known| known.0 == mark && known.1 != hash) {
+            return Ok(Content::Modified);
         }
-        self.whole = Some(seen);
-        Ok(Content::Ours(mark.to_owned()))
+        self.unmodified = Some((mark.clone(), hash));
+        Ok(Content::Written(mark))
     }
 }
 
-/// Removes our tables; they may be gone already.
-pub(super) async fn remove() -> Result<(), String> {
+/// Removes the tables, whether or not they exist.
+pub(super) async fn remove() -> Result<(), CommandError> {
     let text: String =
-        [TABLE, SHIELD].iter().map(|table| format!("table {table} {{}}\ndelete table {table}\n")).collect();
+        [TABLE, UPLINK_TABLE].iter().map(|table| format!("table {table} {{}}\ndelete table {table}\n")).collect();
     run("nft", &["-f".to_owned(), "-".to_owned()], Some(&text)).await.map(drop)
 }
 

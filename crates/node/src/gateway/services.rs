@@ -1,35 +1,33 @@
-//! Watches what the gateway needs to know of Services. What follows from it is decided in `topology::services`, for the
-//! controller and every agent alike.
+//! Watches Services, EndpointSlices and Nodes. `topology::services` derives the exposed ports from them, for the controller and
+//! every agent alike.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gateway::{Exposed, Place, Protocol};
+use gateway::{ExposedPort, ListenAddress, Protocol};
 use kubernetes::{Api, Identity, Observed, Resource, Watch, watch};
+use objects::{HostPort, NodeFacts, ObjectKey, ObjectKind, ServiceFacts, SliceFacts};
 use topology::ClusterSettings;
-use topology::identity::ObjectKey;
-use topology::objects::{HostPort, NodeFacts, ServiceFacts, SliceFacts};
 use topology::services::{Exposure, NodeServices};
-use topology::store::ObjectKind;
 
-/// So many events are taken at once at most.
+/// Largest number of events that are handled at once.
 const BATCH: usize = 256;
 
-/// What the API says of Services, so far.
+/// Services as far as the watches have reported them.
 #[derive(Debug)]
 pub(super) struct Services {
     known: NodeServices,
     services: Watch<ServiceFacts>,
     slices: Watch<SliceFacts>,
-    /// No Service has a host's address, whichever node it is.
+    /// A Service cannot have the address of any node.
     nodes: Watch<NodeFacts>,
 }
 
-pub(super) fn protocol(of: topology::objects::Protocol) -> Protocol {
+pub(super) fn protocol(of: objects::Protocol) -> Protocol {
     match of {
-        topology::objects::Protocol::Tcp => Protocol::Tcp,
-        topology::objects::Protocol::Udp => Protocol::Udp,
-        topology::objects::Protocol::Sctp => Protocol::Sctp,
+        objects::Protocol::Tcp => Protocol::Tcp,
+        objects::Protocol::Udp => Protocol::Udp,
+        objects::Protocol::Sctp => Protocol::Sctp,
     }
 }
 
@@ -44,17 +42,17 @@ impl Services {
             known: NodeServices::new(node),
             services: watch(api, of(ObjectKind::Service), ServiceFacts::parse),
             slices: watch(api, of(ObjectKind::EndpointSlice), SliceFacts::parse),
-            // Their addresses are annotations.
+            // Addresses of nodes are in annotations.
             nodes: watch(api, of(ObjectKind::Node).metadata_only(), NodeFacts::parse),
         }
     }
 
-    /// Whether all were listed once: before that, what is not there says nothing.
+    /// True once all kinds are listed: before that, a missing object may exist.
     pub(super) fn complete(&self) -> bool {
         self.known.is_complete()
     }
 
-    /// Waits for events and takes them; returns whether something may have changed for the gateway.
+    /// Waits for events and stores them; returns whether the gateway may have to change.
     pub(super) async fn next(&mut self) -> bool {
         let (mut services, mut slices, mut nodes) = (Vec::new(), Vec::new(), Vec::new());
         tokio::select! {
@@ -64,23 +62,23 @@ impl Services {
         }
         let mut changed = false;
         for event in services {
-            changed |= self.take(ObjectKind::Service, event, NodeServices::put_service);
+            changed |= self.handle(ObjectKind::Service, event, NodeServices::put_service);
         }
         for event in slices {
-            changed |= self.take(ObjectKind::EndpointSlice, event, NodeServices::put_slice);
+            changed |= self.handle(ObjectKind::EndpointSlice, event, NodeServices::put_slice);
         }
         for event in nodes {
-            changed |= self.take(ObjectKind::Node, event, NodeServices::put_node);
+            changed |= self.handle(ObjectKind::Node, event, NodeServices::put_node);
         }
         changed
     }
 
-    fn take<T>(&mut self, kind: ObjectKind, event: Observed<T>, put: fn(&mut NodeServices, T) -> bool) -> bool {
+    fn handle<T>(&mut self, kind: ObjectKind, event: Observed<T>, put: fn(&mut NodeServices, T) -> bool) -> bool {
         match event {
             Observed::Relisting => self.known.relisting(kind),
             Observed::Upsert(object) => return put(&mut self.known, object),
             Observed::Deleted(identity) => return self.known.remove(kind, &key_of(&identity), None),
-            Observed::Unreadable { object, error } => {
+            Observed::Malformed { object, error } => {
                 let key = key_of(&object);
                 tracing::warn!(kind = kind.name(), object = %key, error, "cannot read object; keeping its last valid version");
                 self.known.seen_unreadable(kind, &Arc::new(key));
@@ -89,40 +87,40 @@ impl Services {
                 self.known.listed(kind);
                 return true;
             }
-            Observed::Trouble(error) => tracing::warn!(kind = kind.name(), error, "watch failed; retrying"),
+            Observed::Failed(error) => tracing::warn!(kind = kind.name(), error, "watch failed; retrying"),
             Observed::Resumed | Observed::Absent => {}
         }
         false
     }
 
-    /// Whether a Service has what a pod asks for: it is the Service's, here as in the controller.
+    /// True if a Service uses the port: a Service has precedence over host ports, as in the controller.
     pub(super) fn has(&self, port: &HostPort) -> bool {
         self.known.has_node_port(port.host, port.protocol)
     }
 
-    /// What all Services expose on this node.
-    pub(super) fn exposed(&self, settings: &ClusterSettings) -> Vec<Exposed> {
+    /// Ports of all Services that are exposed on this node.
+    pub(super) fn exposed(&self, settings: &ClusterSettings) -> Vec<ExposedPort> {
         self.known.exposures(settings).into_iter().map(exposed).collect()
     }
 
-    /// The ports at which load balancers ask whether a Service has endpoints here, and how many it has.
+    /// Health-check node ports, with the Service and its number of endpoints on this node.
     pub(super) fn health(&self, settings: &ClusterSettings) -> BTreeMap<u16, (ObjectKey, usize)> {
         self.known.health(settings)
     }
 }
 
-fn exposed(exposure: Exposure) -> Exposed {
-    Exposed {
-        place: match exposure.place {
-            topology::services::Place::Node { v6 } => Place::Node { v6 },
-            topology::services::Place::Address(address) => Place::Address(address),
+fn exposed(exposure: Exposure) -> ExposedPort {
+    ExposedPort {
+        listen: match exposure.listen {
+            topology::services::ListenAddress::Node { v6 } => ListenAddress::Node { v6 },
+            topology::services::ListenAddress::Address(address) => ListenAddress::Address(address),
         },
         protocol: protocol(exposure.protocol),
         port: exposure.port,
-        inside: exposure.inside,
-        keeps_source: exposure.keeps_source,
+        host_target: exposure.host_target,
+        preserves_source: exposure.preserves_source,
         endpoints: exposure.endpoints,
-        ranges: exposure.ranges,
+        source_ranges: exposure.source_ranges,
         affinity: exposure.affinity,
     }
 }

@@ -1,4 +1,4 @@
-//! What the switch's database says of bridges and their ports.
+//! Bridges and their ports, as the switch's database has them.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use ovsdb::uuid::Uuid;
 
 use crate::switch::rows::strings;
 
-/// A bridge.
+/// A Bridge row with its ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct BridgeView {
     pub(super) uuid: Uuid,
     pub(super) name: String,
-    /// Forwarded in ovs-vswitchd rather than in the kernel.
+    /// `datapath_type=netdev`: ovs-vswitchd forwards, not the kernel.
     pub(super) userspace: bool,
     pub(super) external_ids: BTreeMap<String, String>,
     pub(super) interfaces: Vec<InterfaceView>,
 }
 
-/// An interface of one of its ports.
+/// An Interface row and the Port row that references it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct InterfaceView {
     pub(super) uuid: Uuid,
@@ -32,12 +32,12 @@ pub(super) struct InterfaceView {
 }
 
 impl InterfaceView {
-    /// Whether it is a device of the kernel, which sees its frames beside a switch in userspace.
-    pub(super) fn is_of_kernel(&self) -> bool {
+    /// True for a kernel device: the kernel also sees its frames if the datapath is in userspace.
+    pub(super) fn is_kernel_device(&self) -> bool {
         matches!(self.kind.as_str(), "" | "system")
     }
 
-    /// Whether it is a device of the host that may lead outside.
+    /// True for a device of the host, which may be the uplink.
     pub(super) fn is_device(&self) -> bool {
         matches!(self.kind.as_str(), "" | "system" | "dpdk" | "afxdp" | "afxdp-nonpmd")
     }
@@ -80,7 +80,7 @@ pub(super) fn bridges(snapshot: &Snapshot) -> BTreeMap<String, BridgeView> {
     bridges.iter().filter_map(view).collect()
 }
 
-/// The one row of settings, and whether it wants bridges in userspace.
+/// The `Open_vSwitch` row, and whether it requests the userspace datapath.
 pub(super) fn root(snapshot: &Snapshot) -> Option<(Uuid, bool)> {
     let row = snapshot.table("Open_vSwitch")?.iter().next()?;
     let kind = strings(&row, "external_ids").remove("ovn-bridge-datapath-type");

@@ -1,14 +1,13 @@
-//! br-int as ovs-vswitchd has it: whether it answers, and whether somebody deletes flows that ovn-controller believes are
-//! there. ovn-controller never looks at them again, so it is made to install them anew.
+//! Checks br-int in ovs-vswitchd: whether it responds, and whether another client deletes flows of ovn-controller.
+//! ovn-controller does not verify its flows, so the agent makes it reinstall them.
 //!
 //! ```text
 //!  ovs-vswitchd ──br-int.mgmt──▶ echoes, flows that were deleted ─┐
 //!  ovn-controller ──control socket──▶ messages that it sent ──────┴─▶ Balance ──▶ bridge/reconnect br-int
 //! ```
 //!
-//! One connection and one question every few seconds; nothing is dumped. Flows are counted for each new ovn-controller, once
-//! if they are there, for those that were deleted while nobody watched. After a reconnect ovn-controller deletes all flows
-//! of the bridge and installs its own, at once.
+//! One connection and one command every few seconds; flows are not dumped. They are counted once for each new ovn-controller,
+//! to find deletions before this connection. After a reconnect ovn-controller replaces all flows of the bridge at once.
 
 mod balance;
 
@@ -17,6 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use backoff::{Backoff, Retries};
 use kubernetes::Recorder;
 use ovsdb::client::Remote;
 use prometheus_client::metrics::counter::Counter;
@@ -27,68 +27,67 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use self::balance::{Balance, Census, Finding};
-use crate::daemon::{Daemon, switch_folder};
+use crate::daemon::{Daemon, ovs_run_dir};
+use crate::node_status;
 use crate::openflow_wire::{ECHO_REPLY, ECHO_REQUEST, Message, count_flows, echo_request, hello, monitor_removals};
 use crate::options::INTEGRATION_BRIDGE;
 use crate::own_node::OwnNode;
 use crate::readiness::Part;
-use crate::report;
 
-/// How often ovs-vswitchd is asked for an echo, and ovn-controller how much it has sent.
+/// Interval of OpenFlow echoes, and of reading ovn-controller's message counter.
 const PERIOD: Duration = Duration::from_secs(3);
-/// ovs-vswitchd hangs if it has not answered for so long: large changes of flows take it a second or two.
-const HUNG: Duration = Duration::from_secs(5);
-/// Deletions that come together are looked at together, and ovn-controller's counter is up to date after this time.
-const SETTLING: Duration = Duration::from_millis(1200);
-/// How soon a bridge that cannot be reached is tried again.
-const RETRY: Duration = Duration::from_secs(1);
+/// ovs-vswitchd is hung after this time without a reply: large changes of flows take a second or two.
+const ECHO_TIMEOUT: Duration = Duration::from_secs(5);
+/// Deletions within this time are compared together; ovn-controller's counter is current after it.
+const SAMPLE_DELAY: Duration = Duration::from_millis(1200);
+/// Delay of repairs; connecting is retried after the first delay.
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 /// An ovn-controller that (re)connects deletes all flows by one message, after `ofctrl-wait-before-clear` and this.
-const STARTING: Duration = Duration::from_secs(5);
-/// How long ovn-controller may take to install its flows before it is made to reconnect again.
-const REINSTALL: Duration = Duration::from_secs(10);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const START_GRACE: Duration = Duration::from_secs(5);
+/// Time for ovn-controller to reinstall its flows before the agent makes it reconnect again.
+const REINSTALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Looks after the integration bridge.
+/// Checks and repairs br-int.
 #[derive(Debug)]
-pub(crate) struct Integration {
+pub(crate) struct IntegrationBridge {
     pub(crate) part: Part,
     pub(crate) switch: Remote,
     pub(crate) wait_before_clear: Duration,
     pub(crate) recorder: Recorder,
     pub(crate) name: String,
     pub(crate) node: watch::Receiver<Option<Arc<OwnNode>>>,
-    /// How often flows were deleted by somebody else.
+    /// Metric: deletions by another client.
     pub(crate) deletions: Counter,
 }
 
-/// Why a connection is over.
-enum End {
-    /// ovs-vswitchd closed it, or does not answer.
+/// Why a connection ended.
+enum WatchEnd {
+    /// ovs-vswitchd closed it, or is hung.
     Lost(String),
-    /// Somebody deleted so many flows.
+    /// Another client deleted at least this many flows.
     Deleted(u64),
 }
 
-impl Integration {
-    /// Never ends.
+impl IntegrationBridge {
+    /// Never returns.
     pub(crate) async fn run(self) {
-        let socket = switch_folder(&self.switch).join(format!("{INTEGRATION_BRIDGE}.mgmt"));
+        let socket = ovs_run_dir(&self.switch).join(format!("{INTEGRATION_BRIDGE}.mgmt"));
         loop {
             match self.watch(&socket).await {
-                End::Lost(why) => {
+                WatchEnd::Lost(why) => {
                     self.part.not_ready(why);
-                    sleep(RETRY).await;
+                    sleep(BACKOFF.first).await;
                 }
-                End::Deleted(flows) => self.repair(flows).await,
+                WatchEnd::Deleted(flows) => self.repair(flows).await,
             }
         }
     }
 
-    /// Watches the bridge until its connection is lost or flows are.
-    async fn watch(&self, socket: &PathBuf) -> End {
+    /// Watches the bridge until the connection or flows are lost.
+    async fn watch(&self, socket: &PathBuf) -> WatchEnd {
         let lost = |error: io::Error| {
             let socket = socket.display();
-            End::Lost(match error.kind() {
+            WatchEnd::Lost(match error.kind() {
                 io::ErrorKind::NotFound => format!(
                     "bridge {INTEGRATION_BRIDGE} not found (no {socket}); check that ovs-vswitchd and ovn-controller are running"
                 ),
@@ -103,10 +102,10 @@ impl Integration {
         if let Err(error) = writer.write_all(&[hello(), monitor_removals()].concat()).await {
             return lost(error);
         }
-        let (heard, mut messages) = mpsc::channel(16);
-        let reading = tokio::spawn(read(reader, heard)).abort_handle();
+        let (sender, mut messages) = mpsc::channel(16);
+        let reading = tokio::spawn(read(reader, sender)).abort_handle();
         let _reading = AbortOnDrop(reading);
-        let (mut ticks, mut answered, mut known) = (interval(PERIOD), Instant::now(), Sender::default());
+        let (mut ticks, mut answered, mut known) = (interval(PERIOD), Instant::now(), ControllerProcess::default());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut balance = Balance::default();
         let mut look: Option<Instant> = None;
@@ -120,36 +119,36 @@ impl Integration {
                 }
             };
             let wrote = tokio::select! {
-                // What was heard counts first: a slow ovn-controller must not make ovs-vswitchd look hung.
+                // Messages first: a slow ovn-controller must not make ovs-vswitchd look hung.
                 biased;
                 message = messages.recv() => match message {
-                    None => return End::Lost("ovs-vswitchd closed the connection of br-int; is it running?".to_owned()),
-                    Some(Heard::Echo) => {
+                    None => return WatchEnd::Lost("ovs-vswitchd closed the connection of br-int; is it running?".to_owned()),
+                    Some(SwitchMessage::Echo) => {
                         answered = Instant::now();
                         self.part.ready();
                         Ok(())
                     }
-                    Some(Heard::Reply(reply)) => writer.write_all(&reply).await,
-                    Some(Heard::Deleted(flows)) => {
+                    Some(SwitchMessage::Reply(reply)) => writer.write_all(&reply).await,
+                    Some(SwitchMessage::Deleted(flows)) => {
                         balance.deleted(flows);
-                        look = look.or_else(|| Some(Instant::now() + SETTLING));
+                        look = look.or_else(|| Some(Instant::now() + SAMPLE_DELAY));
                         Ok(())
                     }
                     // Flows may have been deleted before this connection.
-                    Some(Heard::Count(there)) => match believed.map(|kib| census.counted(there, kib)) {
-                        Some(Finding::Missing(flows)) => return End::Deleted(flows),
+                    Some(SwitchMessage::Count(there)) => match believed.map(|kib| census.counted(there, kib)) {
+                        Some(Finding::Missing(flows)) => return WatchEnd::Deleted(flows),
                         Some(Finding::Doubtful) => {
                             recount = true;
-                            look = Some(Instant::now() + SETTLING);
+                            look = Some(Instant::now() + SAMPLE_DELAY);
                             Ok(())
                         }
                         Some(Finding::Fine) | None => Ok(()),
                     },
                 },
                 _ = ticks.tick() => {
-                    if answered.elapsed() > HUNG + PERIOD {
-                        let seconds = (HUNG + PERIOD).as_secs();
-                        return End::Lost(format!(
+                    if answered.elapsed() > ECHO_TIMEOUT + PERIOD {
+                        let seconds = (ECHO_TIMEOUT + PERIOD).as_secs();
+                        return WatchEnd::Lost(format!(
                             "ovs-vswitchd is hung: no OpenFlow echo from {INTEGRATION_BRIDGE} for {seconds} s; restart Open vSwitch"
                         ));
                     }
@@ -158,18 +157,18 @@ impl Integration {
                 }
                 () = sampling => {
                     look = None;
-                    let new = !known.trusted;
+                    let new = !known.settled;
                     if let Some(flows) = self.sample(&mut balance, &mut known).await {
-                        return End::Deleted(flows);
+                        return WatchEnd::Deleted(flows);
                     }
                     if balance.is_open() {
-                        look = Some(Instant::now() + SETTLING);
+                        look = Some(Instant::now() + SAMPLE_DELAY);
                     }
                     if new {
-                        (census, recount) = (Census::default(), known.trusted);
+                        (census, recount) = (Census::default(), known.settled);
                     }
                     if std::mem::take(&mut recount) {
-                        // First what it believes: what it installs after that may be counted, and harms nothing.
+                        // Memory first: flows that are installed after it only raise the count.
                         believed = installed().await;
                         writer.write_all(&count_flows()).await
                     } else {
@@ -183,27 +182,27 @@ impl Integration {
         }
     }
 
-    /// Compares the deletions with what ovn-controller has sent.
-    async fn sample(&self, balance: &mut Balance, known: &mut Sender) -> Option<u64> {
+    /// Compares the deletions with ovn-controller's messages; returns how many flows another client deleted.
+    async fn sample(&self, balance: &mut Balance, known: &mut ControllerProcess) -> Option<u64> {
         let daemon = Daemon::ovn_controller();
         let process = daemon.process().await.ok()?;
         if known.process != Some(process) {
-            *known = Sender { process: Some(process), since: Some(Instant::now()), trusted: false };
+            *known = ControllerProcess { process: Some(process), since: Some(Instant::now()), settled: false };
             *balance = Balance::default();
         }
-        let starting = self.wait_before_clear + STARTING;
+        let starting = self.wait_before_clear + START_GRACE;
         if known.since.is_none_or(|since| since.elapsed() < starting) {
-            balance.excuse(sent(&daemon).await);
+            balance.discard(sent(&daemon).await);
             return None;
         }
-        if !std::mem::replace(&mut known.trusted, true) {
-            tracing::info!(bridge = INTEGRATION_BRIDGE, process, "watching for flows that others delete");
+        if !std::mem::replace(&mut known.settled, true) {
+            tracing::info!(bridge = INTEGRATION_BRIDGE, process, "watching for flows that other clients delete");
         }
-        // One that does not answer now is asked again; the deletions are still counted then.
+        // Without a response the next sample counts these deletions.
         balance.sample(sent(&daemon).await?)
     }
 
-    /// Makes ovn-controller install its flows anew, until it has.
+    /// Makes ovn-controller reinstall its flows; returns when it has.
     async fn repair(&self, flows: u64) {
         let why = format!(
             "at least {flows} flows of bridge {INTEGRATION_BRIDGE} were deleted by a client other than ovn-controller (such as \
@@ -212,14 +211,14 @@ impl Integration {
         tracing::warn!(
             bridge = INTEGRATION_BRIDGE,
             flows,
-            "flows deleted by another client; making ovn-controller reinstall"
+            "another client deleted flows; making ovn-controller reinstall them"
         );
         self.deletions.inc();
         self.part.not_ready(why.clone());
         let uid = self.node.borrow().as_ref().map(|node| node.uid.clone()).unwrap_or_default();
-        self.recorder.record(report::note(&self.name, &uid, "IntegrationFlowsDeleted", &why));
+        self.recorder.record(node_status::node_event(&self.name, &uid, "IntegrationFlowsDeleted", &why));
         let (controller, vswitchd) = (Daemon::ovn_controller(), Daemon::vswitchd(&self.switch));
-        let mut pause = RETRY;
+        let mut retries = Retries::without_jitter(BACKOFF);
         loop {
             match self.reinstall(&controller, &vswitchd, flows).await {
                 Ok(()) => {
@@ -227,81 +226,87 @@ impl Integration {
                     return;
                 }
                 Err(error) => {
-                    tracing::warn!(bridge = INTEGRATION_BRIDGE, error, "flows are not reinstalled; retrying");
+                    let pause = retries.next_delay();
+                    tracing::warn!(
+                        bridge = INTEGRATION_BRIDGE,
+                        error,
+                        "ovn-controller has not reinstalled the flows; retrying in {pause:?}"
+                    );
                     self.part.not_ready(format!("{why}; {error}"));
                     sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
                 }
             }
         }
     }
 
     async fn reinstall(&self, controller: &Daemon, vswitchd: &Daemon, flows: u64) -> Result<(), String> {
-        let hung = || "ovn-controller does not answer".to_owned();
+        let hung = || "ovn-controller does not respond".to_owned();
         let before = sent(controller).await.ok_or_else(hung)?;
-        vswitchd.ask("bridge/reconnect", &[INTEGRATION_BRIDGE]).await?;
-        let deadline = Instant::now() + REINSTALL;
+        let reconnected = vswitchd.command("bridge/reconnect", &[INTEGRATION_BRIDGE]).await;
+        reconnected.map_err(|error| error.to_string())?;
+        let deadline = Instant::now() + REINSTALL_TIMEOUT;
         while Instant::now() < deadline {
             sleep(Duration::from_millis(200)).await;
             let after = sent(controller).await.ok_or_else(hung)?;
-            // A counter that went back is a new process's: it installs everything, too.
+            // A smaller counter is that of a new process, which also installs everything.
             if after < before || after - before >= flows {
                 return Ok(());
             }
         }
-        Err(format!("ovn-controller has not reinstalled them within {REINSTALL:?}; see its log"))
+        Err(format!("ovn-controller has not reinstalled them within {REINSTALL_TIMEOUT:?}; see its log"))
     }
 }
 
 /// The ovn-controller whose messages are counted.
+/// `settled`: its start, which replaces all flows, is over.
 #[derive(Debug, Default)]
-struct Sender {
+struct ControllerProcess {
     process: Option<u32>,
     since: Option<Instant>,
-    trusted: bool,
+    settled: bool,
 }
 
-/// How many OpenFlow messages ovn-controller has sent.
+/// Number of OpenFlow messages that ovn-controller has sent.
 async fn sent(controller: &Daemon) -> Option<u64> {
-    controller.ask("coverage/read-counter", &["rconn_sent"]).await.ok()?.trim().parse().ok()
+    controller.command("coverage/read-counter", &["rconn_sent"]).await.ok()?.trim().parse().ok()
 }
 
-/// How much memory ovn-controller needs for the flows that it believes are there, in KiB.
+/// Memory of ovn-controller's installed flows, in KiB.
 async fn installed() -> Option<u64> {
-    let usage = Daemon::ovn_controller().ask("memory/show", &[]).await.ok()?;
+    let usage = Daemon::ovn_controller().command("memory/show", &[]).await.ok()?;
     let mut words = usage.split_whitespace();
     words.find_map(|word| word.strip_prefix("ofctrl_installed_flow_usage-KB:")?.parse().ok())
 }
 
-/// What ovs-vswitchd said.
-enum Heard {
+/// A message of ovs-vswitchd.
+enum SwitchMessage {
     Echo,
-    /// So many flows there are.
+    /// Number of flows.
     Count(u64),
-    /// It asks, and this is the reply.
+    /// The reply to its echo request.
     Reply(Vec<u8>),
     Deleted(u64),
 }
 
-async fn read(mut reader: OwnedReadHalf, heard: mpsc::Sender<Heard>) -> io::Result<()> {
+async fn read(mut reader: OwnedReadHalf, sender: mpsc::Sender<SwitchMessage>) -> io::Result<()> {
     loop {
         let message = Message::read(&mut reader).await?;
-        let said = match message.kind {
-            ECHO_REPLY => Heard::Echo,
-            ECHO_REQUEST => Heard::Reply(message.echo()),
+        let parsed = match message.kind {
+            ECHO_REPLY => SwitchMessage::Echo,
+            ECHO_REQUEST => SwitchMessage::Reply(message.echo()),
             _ => match (message.flows(), message.deletions()) {
-                (Some(count), _) => Heard::Count(count),
+                (Some(count), _) => SwitchMessage::Count(count),
                 (None, 0) => continue,
-                (None, flows) => Heard::Deleted(flows),
+                (None, flows) => SwitchMessage::Deleted(flows),
             },
         };
-        if heard.send(said).await.is_err() {
+        if sender.send(parsed).await.is_err() {
             return Ok(());
         }
     }
 }
 
-/// Ends a task with its owner.
+/// Aborts a task when it is dropped.
 struct AbortOnDrop(tokio::task::AbortHandle);
 
 impl Drop for AbortOnDrop {

@@ -1,50 +1,40 @@
 //! Addresses of the host's devices.
 
 use futures_util::TryStreamExt;
-use netlink_packet_route::address::{
-    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope, CacheInfo,
-};
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope, CacheInfo};
 use netmodel::InterfaceAddress;
 
 use super::device::Device;
 use super::error::unless_absent;
 use super::{KernelError, Netlink};
 
-/// An address that a device has.
+/// An address of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostAddress {
-    /// The device's number.
-    pub index: u32,
-    /// The address.
-    pub address: InterfaceAddress,
-    /// Whether it is only for the link, or for the host itself.
-    pub narrow: bool,
-    /// Whether the kernel counts it behind another one of its network.
-    pub secondary: bool,
-    /// Whether its network is not to have a route of its own.
-    pub no_route: bool,
+pub(crate) struct HostAddress {
+    /// Index of the device.
+    pub(crate) index: u32,
+    pub(crate) address: InterfaceAddress,
+    /// Its scope is the link or the host, not global.
+    pub(crate) link_scope: bool,
 }
 
 fn read(message: &AddressMessage) -> Option<HostAddress> {
-    let (mut address, mut local, mut flags) = (None, None, AddressFlags::empty());
+    let (mut address, mut local) = (None, None);
     for attribute in &message.attributes {
         match attribute {
             AddressAttribute::Address(found) => address = Some(*found),
             AddressAttribute::Local(found) => local = Some(*found),
-            AddressAttribute::Flags(found) => flags = *found,
             _ => {}
         }
     }
     let address = InterfaceAddress::new(local.or(address)?, message.header.prefix_len).ok()?;
-    let narrow = message.header.scope != AddressScope::Universe;
-    let secondary = message.header.flags.contains(AddressHeaderFlags::Secondary);
-    let no_route = flags.contains(AddressFlags::Noprefixroute);
-    Some(HostAddress { index: message.header.index, address, narrow, secondary, no_route })
+    let link_scope = message.header.scope != AddressScope::Universe;
+    Some(HostAddress { index: message.header.index, address, link_scope })
 }
 
 impl Netlink {
-    /// All addresses, in the kernel's order.
-    pub async fn addresses(&self) -> Result<Vec<HostAddress>, KernelError> {
+    /// Addresses of all devices, in the kernel's order.
+    pub(crate) async fn addresses(&self) -> Result<Vec<HostAddress>, KernelError> {
         let messages: Vec<AddressMessage> = self
             .handle()
             .address()
@@ -56,39 +46,39 @@ impl Netlink {
         Ok(messages.iter().filter_map(read).collect())
     }
 
-    /// Gives a device an address, usable at once. It may have it already. One that is `aside` is used where a route names it,
-    /// and never chosen by the kernel itself.
-    pub async fn add_address(
+    /// Adds or replaces an address, without duplicate address detection. A `deprecated` address is used only as the source that a
+    /// route names: the kernel does not choose it itself.
+    pub(crate) async fn add_address(
         &self,
         device: &Device,
         address: InterfaceAddress,
-        aside: bool,
+        deprecated: bool,
     ) -> Result<(), KernelError> {
         let mut request = self.handle().address().add(device.index, address.address(), address.length()).replace();
         if address.address().is_ipv6() {
             let attributes = &mut request.message_mut().attributes;
-            // It is ours alone, or was in use already: nobody has to be asked for it.
+            // Unique, or in use before: no duplicate address detection.
             attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
-            if aside {
-                // IPv4 has the route's network to go by; IPv6 passes over those that are no longer preferred.
+            if deprecated {
+                // Preferred lifetime 0. IPv4 chooses the source by the route's network anyway.
                 let mut lifetime = CacheInfo::default();
                 (lifetime.ifa_preferred, lifetime.ifa_valid) = (0, u32::MAX);
                 attributes.push(AddressAttribute::CacheInfo(lifetime));
             }
         }
-        let doing = format!("give {} the address {address}", device.name);
-        request.execute().await.map_err(|error| KernelError::of(doing, &error))
+        let action = format!("add address {address} to {}", device.name);
+        request.execute().await.map_err(|error| KernelError::of(action, &error))
     }
 
-    /// Takes an address from a device; it may be gone already.
-    pub async fn remove_address(&self, device: &Device, address: InterfaceAddress) -> Result<(), KernelError> {
+    /// Removes an address, whether or not it exists.
+    pub(crate) async fn remove_address(&self, device: &Device, address: InterfaceAddress) -> Result<(), KernelError> {
         let mut message = AddressMessage::default();
         message.header.index = device.index;
         message.header.prefix_len = address.length();
         message.header.family = super::route::family(address.address().is_ipv6());
         message.attributes.push(AddressAttribute::Local(address.address()));
-        let doing = format!("take {address} from {}", device.name);
-        let asked = self.handle().address().del(message).execute().await;
-        unless_absent(asked.map_err(|error| KernelError::of(doing, &error)))
+        let action = format!("remove address {address} from {}", device.name);
+        let removed = self.handle().address().del(message).execute().await;
+        unless_absent(removed.map_err(|error| KernelError::of(action, &error)))
     }
 }

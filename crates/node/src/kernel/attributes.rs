@@ -1,15 +1,15 @@
-//! Netlink attributes as bytes, for families that have no typed messages here.
+//! Netlink attributes as bytes, for families without typed messages in our dependencies.
 
 use std::io;
 
-use super::conversation::u16_at;
+use super::netlink_socket::u16_at;
 
-/// Set on an attribute that holds others.
+/// Flag of an attribute that contains others.
 pub(super) const NESTED: u16 = 1 << 15;
-/// The kernel also marks attributes in network byte order; both marks are no part of the type.
+/// Type without this flag and the one for network byte order.
 const TYPE: u16 = 0x3fff;
 
-/// An attribute with its padding.
+/// Encodes an attribute, with padding.
 pub(super) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let length = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
     let mut bytes = Vec::with_capacity(value.len() + 8);
@@ -20,14 +20,14 @@ pub(super) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A string as the kernel reads it.
+/// A zero-terminated string.
 pub(super) fn text(text: &str) -> Vec<u8> {
     let mut bytes = text.as_bytes().to_vec();
     bytes.push(0);
     bytes
 }
 
-/// The value of the first attribute of a type; none if there is none or the bytes are cut off.
+/// The value of the first attribute of a type; None if it is missing or truncated.
 pub(super) fn find(bytes: &[u8], kind: u16) -> Option<&[u8]> {
     let mut rest = bytes;
     while let Some(length) = length_of(rest) {
@@ -50,12 +50,12 @@ pub(super) fn find_text(bytes: &[u8], kind: u16) -> Option<&str> {
     std::str::from_utf8(value.split(|byte| *byte == 0).next()?).ok()
 }
 
-/// A number in network byte order.
+/// A u32 attribute in network byte order.
 pub(super) fn find_u32(bytes: &[u8], kind: u16) -> Option<u32> {
     Some(u32::from_be_bytes(find(bytes, kind)?.try_into().ok()?))
 }
 
-/// Whether an error says that the object of a request does not exist.
+/// True if the error says that the object of a request does not exist.
 pub(super) fn is_absent(error: &io::Error) -> bool {
     use nix::errno::Errno;
     error.raw_os_error().is_some_and(|code| [Errno::ENOENT, Errno::ENODEV].iter().any(|errno| *errno as i32 == code))
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_are_found_whatever_comes() {
+    fn attributes_are_found_and_truncated_bytes_are_harmless() {
         let bytes = [attribute(1, &text("a table")), attribute(4 | NESTED, &attribute(3, &text("eth0")))].concat();
         assert_eq!(find_text(&bytes, 1), Some("a table"));
         assert_eq!(find(&bytes, 4).and_then(|hook| find_text(hook, 3)), Some("eth0"));

@@ -1,4 +1,4 @@
-//! Changes of the host's devices, addresses and routes, as they happen.
+//! Notifications of changes of the host's devices, addresses and routes.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,18 +13,18 @@ use rtnetlink::MulticastGroup;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Tells that something of the host's network changed; what it is, one looks at oneself.
+/// Notifies that the host's network changed, without saying what.
 #[derive(Debug)]
-pub struct HostChanges {
+pub(crate) struct HostChanges {
     changed: watch::Receiver<u64>,
-    /// Devices that count; all of them while there are none.
+    /// Relevant devices; empty means all.
     devices: Arc<Mutex<Vec<String>>>,
     tasks: [JoinHandle<()>; 2],
 }
 
 impl HostChanges {
-    /// Begins to listen.
-    pub fn listen() -> io::Result<Self> {
+    /// Joins the multicast groups of links, addresses and routes.
+    pub(crate) fn subscribe() -> io::Result<Self> {
         let groups = [
             MulticastGroup::Link,
             MulticastGroup::Ipv4Ifaddr,
@@ -33,42 +33,42 @@ impl HostChanges {
             MulticastGroup::Ipv6Route,
         ];
         let (connection, _, mut messages) = rtnetlink::new_multicast_connection(&groups)?;
-        let (tell, changed) = watch::channel(0u64);
+        let (notify, changed) = watch::channel(0u64);
         let devices: Arc<Mutex<Vec<String>>> = Arc::default();
         let known = devices.clone();
         let reader = tokio::spawn(async move {
             while let Some((message, _)) = messages.next().await {
-                let counts = match &message.payload {
+                let is_relevant = match &message.payload {
                     NetlinkPayload::InnerMessage(message) => {
-                        counts(message, &known.lock().unwrap_or_else(PoisonError::into_inner))
+                        is_relevant(message, &known.lock().unwrap_or_else(PoisonError::into_inner))
                     }
-                    // Such as that some were lost.
+                    // Such as an overrun: messages were lost.
                     _ => true,
                 };
-                if counts {
-                    tell.send_modify(|count| *count = count.wrapping_add(1));
+                if is_relevant {
+                    notify.send_modify(|count| *count = count.wrapping_add(1));
                 }
             }
         });
         Ok(Self { changed, devices, tasks: [tokio::spawn(connection), reader] })
     }
 
-    /// From now on only these devices count: those of pods come and go by the hundred.
-    pub fn only_devices(&self, names: Vec<String>) {
+    /// Ignores changes of other devices: those of pods change constantly.
+    pub(crate) fn only_devices(&self, names: Vec<String>) {
         *self.devices.lock().unwrap_or_else(PoisonError::into_inner) = names;
     }
 
-    /// Returns when something changed since the last time.
-    pub async fn next(&mut self) {
+    /// Returns when something changed since the last call.
+    pub(crate) async fn next(&mut self) {
         if self.changed.changed().await.is_err() {
-            // The kernel does not talk to us any more: then there is nothing to hear.
+            // The connection ended: no more notifications.
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// Whether a message tells of something that counts: every device has addresses and routes of its link.
-fn counts(message: &RouteNetlinkMessage, devices: &[String]) -> bool {
+/// Ignores link-local addresses and routes, which every device has.
+fn is_relevant(message: &RouteNetlinkMessage, devices: &[String]) -> bool {
     match message {
         RouteNetlinkMessage::NewLink(link) | RouteNetlinkMessage::DelLink(link) => {
             devices.is_empty() || name(link).is_none_or(|name| devices.iter().any(|device| device == name))
@@ -77,7 +77,7 @@ fn counts(message: &RouteNetlinkMessage, devices: &[String]) -> bool {
             address.header.scope == AddressScope::Universe
         }
         RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route) => {
-            route.header.table == RouteHeader::RT_TABLE_MAIN && !is_of_link(route)
+            route.header.table == RouteHeader::RT_TABLE_MAIN && !is_link_local(route)
         }
         _ => true,
     }
@@ -90,7 +90,7 @@ fn name(link: &LinkMessage) -> Option<&str> {
     })
 }
 
-fn is_of_link(route: &RouteMessage) -> bool {
+fn is_link_local(route: &RouteMessage) -> bool {
     route.attributes.iter().any(|attribute| match attribute {
         RouteAttribute::Destination(RouteAddress::Inet6(v6)) => v6.is_unicast_link_local() || v6.is_multicast(),
         _ => false,

@@ -7,19 +7,16 @@ use rtnetlink::LinkUnspec;
 
 use super::{KernelError, Netlink};
 
-/// A device.
+/// A network device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Device {
-    /// The kernel's number of it.
-    pub index: u32,
-    /// Its name.
-    pub name: String,
-    /// Its MAC, if it has one.
-    pub mac: Option<Mac>,
-    /// Its MTU.
-    pub mtu: u32,
-    /// Whether it is switched on.
-    pub up: bool,
+pub(crate) struct Device {
+    /// Interface index.
+    pub(crate) index: u32,
+    pub(crate) name: String,
+    pub(crate) mac: Option<Mac>,
+    pub(crate) mtu: u32,
+    /// Administratively up.
+    pub(crate) up: bool,
 }
 
 impl Device {
@@ -39,8 +36,7 @@ impl Device {
 }
 
 impl Netlink {
-    /// All devices.
-    pub async fn devices(&self) -> Result<Vec<Device>, KernelError> {
+    pub(crate) async fn devices(&self) -> Result<Vec<Device>, KernelError> {
         let links: Vec<LinkMessage> = self
             .handle()
             .link()
@@ -52,19 +48,19 @@ impl Netlink {
         Ok(links.iter().filter_map(Device::read).collect())
     }
 
-    /// The device of a name, if there is one.
-    pub async fn device(&self, name: &str) -> Result<Option<Device>, KernelError> {
+    /// None if there is no device of this name.
+    pub(crate) async fn device(&self, name: &str) -> Result<Option<Device>, KernelError> {
         match self.handle().link().get().match_name(name).execute().try_next().await {
             Ok(link) => Ok(link.as_ref().and_then(Device::read)),
             Err(error) => {
-                let error = KernelError::of(format!("look for device {name}"), &error);
+                let error = KernelError::of(format!("read device {name}"), &error);
                 if error.is_absent() { Ok(None) } else { Err(error) }
             }
         }
     }
 
-    /// Switches a device on, with an MTU if one is given.
-    pub async fn bring_up(&self, device: &Device, mtu: Option<u32>) -> Result<(), KernelError> {
+    /// Sets a device up, with an MTU if one is given; does nothing if it is.
+    pub(crate) async fn bring_up(&self, device: &Device, mtu: Option<u32>) -> Result<(), KernelError> {
         let mtu = mtu.filter(|mtu| *mtu != device.mtu);
         if device.up && mtu.is_none() {
             return Ok(());
@@ -73,7 +69,7 @@ impl Netlink {
         if let Some(mtu) = mtu {
             message = message.mtu(mtu);
         }
-        let asked = self.handle().link().set(message.build()).execute().await;
-        asked.map_err(|error| KernelError::of(format!("switch on {}", device.name), &error))
+        let set = self.handle().link().set(message.build()).execute().await;
+        set.map_err(|error| KernelError::of(format!("set device {} up", device.name), &error))
     }
 }

@@ -1,4 +1,4 @@
-//! What others do to the host's packet filter, as it happens: a firewall that is loaded again takes all tables away, ours too.
+//! Notifications of nftables changes by other clients: a firewall that is reloaded deletes all tables, also ours.
 
 use std::io;
 use std::time::Duration;
@@ -10,28 +10,28 @@ use super::attributes::{find_text, find_u32};
 use super::pod_filter::{self, CHAIN_NAME, CHAIN_POLICY, DELETE_CHAIN, DROP, NETDEV, NEW_CHAIN, TABLE_NAME};
 use super::pod_link;
 
-/// The group in which the kernel tells changes of nftables.
+/// Multicast group of nftables (NFNLGRP_NFTABLES).
 const GROUP: u32 = 7;
-/// The part of netfilter that is meant, in the upper half of a message's type.
+/// Netfilter subsystem, in the upper half of a message's type.
 pub(super) const NFTABLES: u16 = 10;
-/// Messages that say that a table, a chain or a rule is gone.
+/// Messages about the deletion of a table, a chain or a rule.
 const DELETED: [u8; 3] = [2, 5, 8];
-/// What comes together is told together: looking at a table is the work of a process.
-const SETTLING: Duration = Duration::from_secs(1);
-/// Looking at the chains of pods is a few messages, and pods are exposed meanwhile.
-const AT_ONCE: Duration = Duration::from_millis(10);
+/// Changes within this time are one notification: reading a table starts a process.
+const TABLE_DELAY: Duration = Duration::from_secs(1);
+/// Short, because the host is exposed to pods meanwhile, and reading chains is cheap.
+const POD_CHAINS_DELAY: Duration = Duration::from_millis(10);
 
-/// Which changes count.
+/// Which changes are notified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Concern {
+pub(crate) enum FilterScope {
     /// Deletions in tables of this name, whatever their family.
     Table(&'static str),
-    /// Whatever may open a chain that keeps pods' frames from the host.
+    /// Changes that may stop a chain from dropping pods' frames.
     PodChains,
 }
 
-impl Concern {
-    fn is_about(self, change: &Change<'_>) -> bool {
+impl FilterScope {
+    fn includes(self, change: &Change<'_>) -> bool {
         match self {
             Self::Table(name) => {
                 DELETED.contains(&change.message) && find_text(change.attributes, TABLE_NAME) == Some(name)
@@ -39,21 +39,21 @@ impl Concern {
             Self::PodChains => {
                 change.family == NETDEV
                     && find_text(change.attributes, TABLE_NAME) == Some(pod_filter::TABLE)
-                    && !is_our_own(change)
+                    && !is_own_change(change)
             }
         }
     }
 
-    fn settling(self) -> Duration {
+    fn delay(self) -> Duration {
         match self {
-            Self::Table(_) => SETTLING,
-            Self::PodChains => AT_ONCE,
+            Self::Table(_) => TABLE_DELAY,
+            Self::PodChains => POD_CHAINS_DELAY,
         }
     }
 }
 
-/// Whether a change is what a pod that comes or goes causes: a chain that drops, or the end of one without a device.
-fn is_our_own(change: &Change<'_>) -> bool {
+/// True for the changes that ADD and DEL cause: a new chain that drops, or the deletion of one whose device is gone.
+fn is_own_change(change: &Change<'_>) -> bool {
     match change.message {
         NEW_CHAIN => find_u32(change.attributes, CHAIN_POLICY) == Some(DROP),
         DELETE_CHAIN => {
@@ -64,45 +64,44 @@ fn is_our_own(change: &Change<'_>) -> bool {
     }
 }
 
-/// Tells that the packet filter was changed, by whomever.
-pub struct FilterChanges {
+/// Notifies of changes of the host's nftables tables.
+pub(crate) struct FilterChanges {
     socket: TokioSocket,
-    concern: Concern,
-    /// When what was heard is told: a caller that waits for other things, too, does not lose it.
+    scope: FilterScope,
+    /// When a received change is notified; kept here so that a cancelled `next` does not lose it.
     due: Option<Instant>,
 }
 
 impl FilterChanges {
-    /// Begins to listen.
-    pub fn listen(concern: Concern) -> io::Result<Self> {
+    pub(crate) fn subscribe(scope: FilterScope) -> io::Result<Self> {
         let mut socket = TokioSocket::new(protocols::NETLINK_NETFILTER)?;
         socket.socket_mut().bind(&SocketAddr::new(0, 0))?;
         socket.socket_mut().add_membership(GROUP)?;
-        Ok(Self { socket, concern, due: None })
+        Ok(Self { socket, scope, due: None })
     }
 
-    /// Returns a moment after a change that counts.
-    pub async fn next(&mut self) {
+    /// Returns shortly after a change in scope.
+    pub(crate) async fn next(&mut self) {
         let due = match self.due {
             Some(due) => due,
             None => {
-                self.heard().await;
-                *self.due.insert(Instant::now() + self.concern.settling())
+                self.received().await;
+                *self.due.insert(Instant::now() + self.scope.delay())
             }
         };
         tokio::time::sleep_until(due).await;
         self.due = None;
     }
 
-    async fn heard(&mut self) {
+    async fn received(&mut self) {
         loop {
             let mut bytes = Vec::with_capacity(64 << 10);
             match self.socket.recv(&mut bytes).await {
-                Ok(()) if changes(&bytes).any(|change| self.concern.is_about(&change)) => return,
+                Ok(()) if changes(&bytes).any(|change| self.scope.includes(&change)) => return,
                 Ok(()) => {}
-                // More came than there was room for: that may be in it.
+                // Overrun: messages were lost, which may have been in scope.
                 Err(error) if error.raw_os_error() == Some(nix::errno::Errno::ENOBUFS as i32) => return,
-                // The kernel does not talk to us any more: then there is nothing to hear.
+                // The socket is broken: no more notifications.
                 Err(_) => std::future::pending().await,
             }
         }
@@ -122,7 +121,7 @@ struct Change<'a> {
     attributes: &'a [u8],
 }
 
-/// The messages of nftables among those that stand one behind the other.
+/// Messages of nftables in a buffer.
 fn changes(bytes: &[u8]) -> impl Iterator<Item = Change<'_>> + '_ {
     messages(bytes).filter_map(|(kind, body)| {
         let [subsystem, message] = kind.to_be_bytes();
@@ -132,7 +131,7 @@ fn changes(bytes: &[u8]) -> impl Iterator<Item = Change<'_>> + '_ {
     })
 }
 
-/// The types and bodies of the messages that stand one behind the other.
+/// Types and bodies of all messages in a buffer.
 fn messages(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> + '_ {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -156,35 +155,35 @@ mod tests {
         [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), &[0; 10], &body].concat()
     }
 
-    fn heard(concern: Concern, bytes: &[u8]) -> usize {
-        changes(bytes).filter(|change| concern.is_about(change)).count()
+    fn received(scope: FilterScope, bytes: &[u8]) -> usize {
+        changes(bytes).filter(|change| scope.includes(change)).count()
     }
 
     #[test]
-    fn deletions_in_our_tables_count_and_others_do_not() {
+    fn only_deletions_in_our_tables_are_in_scope() {
         let of = |name: &str| attribute(TABLE_NAME, &text(name));
         let made = message(0x0a00, 1, &of("ovnkube"));
         let gone = message(0x0a02, 1, &of("ovnkube"));
         let foreign = message(0x0a02, 1, &of("firewalld"));
         let other = message(0x0102, 1, &of("ovnkube"));
-        let concern = Concern::Table("ovnkube");
-        assert_eq!(heard(concern, &[made.clone(), gone.clone(), other.clone(), gone.clone()].concat()), 2);
-        assert_eq!(heard(concern, &[made, other, foreign].concat()), 0);
+        let scope = FilterScope::Table("ovnkube");
+        assert_eq!(received(scope, &[made.clone(), gone.clone(), other.clone(), gone.clone()].concat()), 2);
+        assert_eq!(received(scope, &[made, other, foreign].concat()), 0);
         // Cut off, without a length, with one beyond the end.
         assert_eq!(changes(&gone[..5]).count(), 0);
         assert_eq!(messages(&[0; 32]).count(), 2);
         assert_eq!(messages(&[0xff; 6]).count(), 1);
-        assert_eq!(heard(concern, &gone[..22]), 0);
+        assert_eq!(received(scope, &gone[..22]), 0);
     }
 
     #[test]
-    fn whatever_may_open_a_chain_of_a_pod_counts() {
+    fn every_change_that_may_open_a_pod_chain_is_in_scope() {
         let of = |name: &str, policy: u32| {
             [attribute(TABLE_NAME, &text(name)), attribute(CHAIN_POLICY, &policy.to_be_bytes())].concat()
         };
         let table = pod_filter::TABLE;
-        let count = |kind: u16, family: u8, body: &[u8]| heard(Concern::PodChains, &message(kind, family, body));
-        assert_eq!(count(0x0a03, 5, &of(table, 0)), 0, "a chain that drops is one of ours");
+        let count = |kind: u16, family: u8, body: &[u8]| received(FilterScope::PodChains, &message(kind, family, body));
+        assert_eq!(count(0x0a03, 5, &of(table, 0)), 0, "a chain that drops is our own");
         assert_eq!(count(0x0a03, 5, &of(table, 1)), 1, "a chain was opened");
         for kind in [0x0a00, 0x0a02, 0x0a05, 0x0a06, 0x0a08] {
             assert_eq!(count(kind, 5, &of(table, 0)), 1, "{kind:#x}");

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use nix::sched::{CloneFlags, setns};
 
-/// Runs something short with the network of a namespace. It has a thread of its own, which ends with it: whatever happens,
-/// no other work of this process ever finds itself in a foreign network.
+/// Runs a short, blocking closure in a network namespace. It has its own thread, which ends with it, so no other work of this
+/// process ever runs in that namespace.
 pub fn within<T: Send>(path: &Path, work: impl FnOnce() -> T + Send) -> io::Result<T> {
     let namespace = File::open(path)?;
     std::thread::scope(|scope| {
@@ -15,6 +15,6 @@ pub fn within<T: Send>(path: &Path, work: impl FnOnce() -> T + Send) -> io::Resu
             setns(&namespace, CloneFlags::CLONE_NEWNET)?;
             Ok(work())
         });
-        thread.join().unwrap_or_else(|_| Err(io::Error::other("the work in a network namespace panicked")))
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("a call in a network namespace panicked")))
     })
 }

@@ -1,4 +1,4 @@
-//! Neighbours that the kernel does not have to ask for.
+//! Permanent neighbour entries.
 
 use std::net::IpAddr;
 
@@ -27,8 +27,8 @@ fn read(message: &NeighbourMessage) -> Option<(u32, IpAddr, Mac)> {
 }
 
 impl Netlink {
-    /// The neighbours that somebody set for ever, with the number of their device.
-    pub async fn neighbours(&self) -> Result<Vec<(u32, IpAddr, Mac)>, KernelError> {
+    /// Permanent neighbours, with the index of their device.
+    pub(crate) async fn neighbours(&self) -> Result<Vec<(u32, IpAddr, Mac)>, KernelError> {
         let messages: Vec<NeighbourMessage> = self
             .handle()
             .neighbours()
@@ -40,15 +40,15 @@ impl Netlink {
         Ok(messages.iter().filter_map(read).collect())
     }
 
-    /// Sets a neighbour for ever.
-    pub async fn set_neighbour(&self, device: &Device, address: IpAddr, mac: Mac) -> Result<(), KernelError> {
+    /// Adds or replaces a permanent neighbour.
+    pub(crate) async fn set_neighbour(&self, device: &Device, address: IpAddr, mac: Mac) -> Result<(), KernelError> {
         let request = self.handle().neighbours().add(device.index, address).link_layer_address(&mac.bytes()).replace();
-        let doing = format!("set neighbour {address} of {}", device.name);
-        request.execute().await.map_err(|error| KernelError::of(doing, &error))
+        let action = format!("set neighbour {address} of {}", device.name);
+        request.execute().await.map_err(|error| KernelError::of(action, &error))
     }
 
-    /// Removes a neighbour; it may be gone already.
-    pub async fn remove_neighbour(&self, device: &Device, address: IpAddr) -> Result<(), KernelError> {
+    /// Removes a neighbour, whether or not it exists.
+    pub(crate) async fn remove_neighbour(&self, device: &Device, address: IpAddr) -> Result<(), KernelError> {
         let mut message = NeighbourMessage::default();
         message.header.ifindex = device.index;
         message.header.family = super::route::family(address.is_ipv6());
@@ -56,8 +56,8 @@ impl Netlink {
             IpAddr::V4(v4) => NeighbourAddress::Inet(v4),
             IpAddr::V6(v6) => NeighbourAddress::Inet6(v6),
         }));
-        let asked = self.handle().neighbours().del(message).execute().await;
-        let doing = format!("remove neighbour {address} of {}", device.name);
-        unless_absent(asked.map_err(|error| KernelError::of(doing, &error)))
+        let removed = self.handle().neighbours().del(message).execute().await;
+        let action = format!("remove neighbour {address} of {}", device.name);
+        unless_absent(removed.map_err(|error| KernelError::of(action, &error)))
     }
 }

@@ -1,26 +1,26 @@
-//! nftables chains that keep pods' frames out of the host's own network stack.
+//! nftables chains that drop pods' frames before the host's network stack.
 //!
 //! ```text
 //!  pod eth0 ──▶ host end ──┬─ packet socket ─▶ ovs-vswitchd (datapath_type=netdev)
 //!                          └─ ingress hook ──▶ chain of that device: drop
 //! ```
 //!
-//! The userspace datapath reads a pod's frames from a packet socket, which only gets copies: the kernel would go on and
-//! deliver the frame itself, past OVN and every policy. Each host end therefore has a base chain with policy `drop` and no
-//! rules in the table `netdev ovnkube-pods`. A chain per device works on every kernel that has the netdev family, and needs
-//! no list to be rewritten when pods come and go. `tc` would not do: ovs-vswitchd deletes the ingress qdisc of its ports.
-//! Everything is a few netlink messages; no process is started.
+//! The userspace datapath reads a pod's frames from a packet socket, which only gets copies: the kernel would also deliver the
+//! frame itself, past OVN and every policy. So each host end has a base chain with policy `drop` and no rules in the table
+//! `netdev ovnkube-pods`. A chain per device works on every kernel with the netdev family, and no list is rewritten when pods
+//! change. `tc` does not work: ovs-vswitchd deletes the ingress qdisc of its ports. Everything is a few netlink messages,
+//! without a process.
 
 use std::io;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP};
 
 use super::attributes::{NESTED, attribute, find, find_text, find_u32, is_absent, text};
-use super::conversation::Conversation;
+use super::netlink_socket::NetlinkSocket;
 
-/// The name of the table, in the family `netdev`.
-pub const TABLE: &str = "ovnkube-pods";
-/// The family.
+/// Name of the table, in the family `netdev`.
+pub(crate) const TABLE: &str = "ovnkube-pods";
+/// NFPROTO_NETDEV.
 pub(super) const NETDEV: u8 = 5;
 
 // linux/netfilter/nf_tables.h
@@ -30,7 +30,7 @@ pub(super) const NEW_CHAIN: u8 = 3;
 const GET_CHAIN: u8 = 4;
 pub(super) const DELETE_CHAIN: u8 = 5;
 const DELETE_RULE: u8 = 8;
-/// Of tables, chains and rules alike.
+/// The same for tables, chains and rules.
 pub(super) const TABLE_NAME: u16 = 1;
 const TABLE_FLAGS: u16 = 2;
 pub(super) const CHAIN_NAME: u16 = 3;
@@ -44,47 +44,46 @@ const HOOK_PRIORITY: u16 = 2;
 const HOOK_DEVICE: u16 = 3;
 const INGRESS: u32 = 0;
 pub(super) const DROP: u32 = 0;
-/// Before everything else that listens there.
+/// Before all other chains of the hook.
 const PRIORITY: i32 = -500;
 
 /// A chain of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chain {
-    /// Its name, which is that of its device.
-    pub name: String,
-    /// Whether it still drops everything that the device receives.
-    pub intact: bool,
+pub(crate) struct Chain {
+    /// The name of its device.
+    pub(crate) name: String,
+    /// It still drops everything that the device receives.
+    pub(crate) intact: bool,
 }
 
-/// Drops what a device receives from now on. The device must exist; it may be protected already.
-pub fn protect(device: &str) -> io::Result<()> {
+/// Drops everything that a device receives from now on. The device must exist; it may be protected already.
+pub(crate) fn protect(device: &str) -> io::Result<()> {
     batch(&[table(), new_chain(device)])
 }
 
-/// Makes the table if there is none, and wakes one that somebody made dormant.
-pub fn wake() -> io::Result<()> {
+/// Creates the table, or activates it if another client made it dormant.
+pub(crate) fn ensure_table() -> io::Result<()> {
     batch(&[table()])
 }
 
-/// Puts a chain that was tampered with in order again, without a gap.
-pub fn restore(device: &str) -> io::Result<()> {
+/// Replaces a chain that another client changed, in one transaction.
+pub(crate) fn restore(device: &str) -> io::Result<()> {
     batch(&[table(), flush_chain(device), delete_chain(device), new_chain(device)])
 }
 
-/// Removes the chain of a device. Older kernels remove it with the device; false if there was none.
-pub fn unprotect(device: &str) -> io::Result<bool> {
-    was_there(batch(&[flush_chain(device), delete_chain(device)]))
+/// Removes the chain of a device; false if there was none. Older kernels remove it with the device.
+pub(crate) fn unprotect(device: &str) -> io::Result<bool> {
+    existed(batch(&[flush_chain(device), delete_chain(device)]))
 }
 
-/// Removes the whole table; false if there was none.
-pub fn remove_table() -> io::Result<bool> {
-    was_there(batch(&[(DELETE_TABLE, 0, attribute(TABLE_NAME, &text(TABLE)))]))
+/// Removes the table; false if there was none.
+pub(crate) fn remove_table() -> io::Result<bool> {
+    existed(batch(&[(DELETE_TABLE, 0, attribute(TABLE_NAME, &text(TABLE)))]))
 }
 
-/// The chains of the table.
-pub fn chains() -> io::Result<Vec<Chain>> {
+pub(crate) fn chains() -> io::Result<Vec<Chain>> {
     let body = [NETDEV, 0, 0, 0];
-    let listed = Conversation::netfilter()?.ask_raw(kind(GET_CHAIN), NLM_F_DUMP, &body)?;
+    let listed = NetlinkSocket::netfilter()?.query_raw(kind(GET_CHAIN), NLM_F_DUMP, &body)?;
     Ok(listed.iter().filter_map(|message| read_chain(message.get(4..)?)).collect())
 }
 
@@ -101,10 +100,10 @@ fn read_chain(attributes: &[u8]) -> Option<Chain> {
     Some(Chain { name, intact: at_device && drops })
 }
 
-/// A message of a batch: its type, its flags and its attributes.
+/// A message of a batch: type, flags and attributes.
 type Message = (u8, u16, Vec<u8>);
 
-/// The table. That it has no flags is said also for one that somebody made dormant.
+/// Creates the table without flags, which also clears `dormant`.
 fn table() -> Message {
     let body = [attribute(TABLE_NAME, &text(TABLE)), attribute(TABLE_FLAGS, &0_u32.to_be_bytes())].concat();
     (NEW_TABLE, NLM_F_CREATE, body)
@@ -138,20 +137,20 @@ fn delete_chain(device: &str) -> Message {
     (DELETE_CHAIN, 0, chain(device))
 }
 
-/// The type of a message to nftables.
+/// Netlink message type of an nftables message.
 fn kind(message: u8) -> u16 {
     (super::filter_changes::NFTABLES << 8) | u16::from(message)
 }
 
-/// All messages or none of them.
+/// Sends messages as one transaction.
 fn batch(messages: &[Message]) -> io::Result<()> {
     let header = [NETDEV, 0, 0, 0];
     let messages: Vec<_> =
         messages.iter().map(|(message, flags, body)| (kind(*message), *flags, [&header, &body[..]].concat())).collect();
-    Conversation::netfilter()?.tell_batch(super::filter_changes::NFTABLES, &messages)
+    NetlinkSocket::netfilter()?.send_batch(super::filter_changes::NFTABLES, &messages)
 }
 
-fn was_there(result: io::Result<()>) -> io::Result<bool> {
+fn existed(result: io::Result<()>) -> io::Result<bool> {
     match result {
         Ok(()) => Ok(true),
         Err(error) if is_absent(&error) => Ok(false),
@@ -169,9 +168,9 @@ mod tests {
         let read = |bytes: &[u8]| read_chain(bytes).unwrap();
         assert_eq!(read(&whole), Chain { name: "pod012345678901".into(), intact: true });
         let used = [whole.clone(), attribute(CHAIN_USE, &1_u32.to_be_bytes())].concat();
-        assert!(!read(&used).intact, "somebody added a rule");
+        assert!(!read(&used).intact, "another client added a rule");
         let open: Vec<u8> = [attribute(CHAIN_POLICY, &1_u32.to_be_bytes()), whole[..].to_vec()].concat();
-        assert!(!read(&open).intact, "somebody set the policy to accept");
+        assert!(!read(&open).intact, "another client set the policy to accept");
         assert!(!read(&chain("pod012345678901")).intact, "a chain without a hook sees nothing");
         let foreign = [attribute(TABLE_NAME, &text("other")), attribute(CHAIN_NAME, &text("x"))].concat();
         assert_eq!(read_chain(&foreign), None);

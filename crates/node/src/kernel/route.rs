@@ -12,28 +12,27 @@ use netmodel::Prefix;
 use super::error::unless_absent;
 use super::{KernelError, Netlink};
 
-/// Who made a route: ours are known by this number.
-pub const OURS: u8 = 79;
+/// Routing protocol number of ovnkube's routes, by which they are recognized.
+pub(crate) const ROUTE_PROTOCOL: u8 = 79;
 
 /// A route of the main table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostRoute {
-    /// Where it leads; `0.0.0.0/0` and `::/0` are everything.
-    pub destination: Prefix,
-    /// By whom.
-    pub via: Option<IpAddr>,
-    /// The device's number.
-    pub index: u32,
-    /// The address that the host uses there.
-    pub source: Option<IpAddr>,
-    /// How large packets are there.
-    pub mtu: Option<u32>,
-    /// Of several, the one with the smallest counts.
-    pub metric: u32,
-    /// Who made it.
-    pub protocol: u8,
-    /// Whether its next hop is taken as it is.
-    pub on_link: bool,
+pub(crate) struct HostRoute {
+    /// `0.0.0.0/0` and `::/0` are default routes.
+    pub(crate) destination: Prefix,
+    /// Next hop.
+    pub(crate) via: Option<IpAddr>,
+    /// Index of the device.
+    pub(crate) index: u32,
+    /// Preferred source address.
+    pub(crate) source: Option<IpAddr>,
+    pub(crate) mtu: Option<u32>,
+    /// The smallest wins.
+    pub(crate) metric: u32,
+    /// Who added it (RTPROT_*).
+    pub(crate) protocol: u8,
+    /// The next hop is on the link although no address covers it.
+    pub(crate) on_link: bool,
 }
 
 pub(super) fn family(v6: bool) -> AddressFamily {
@@ -48,7 +47,7 @@ fn address(address: &RouteAddress) -> Option<IpAddr> {
     }
 }
 
-fn written(address: IpAddr) -> RouteAddress {
+fn to_route_address(address: IpAddr) -> RouteAddress {
     match address {
         IpAddr::V4(v4) => RouteAddress::Inet(v4),
         IpAddr::V6(v6) => RouteAddress::Inet6(v6),
@@ -56,7 +55,7 @@ fn written(address: IpAddr) -> RouteAddress {
 }
 
 impl HostRoute {
-    /// Those of the main table, one by one: one with several next hops is several.
+    /// Unicast routes of the main table; one with several next hops becomes several.
     fn read(message: &RouteMessage) -> Vec<Self> {
         let header = &message.header;
         let v6 = header.address_family == AddressFamily::Inet6;
@@ -75,7 +74,7 @@ impl HostRoute {
             protocol: u8::from(header.protocol),
             on_link: header.flags.contains(netlink_packet_route::route::RouteFlags::Onlink),
         };
-        let mut ways = Vec::new();
+        let mut hops = Vec::new();
         for attribute in &message.attributes {
             match attribute {
                 RouteAttribute::Table(found) => table = *found,
@@ -90,13 +89,13 @@ impl HostRoute {
                         _ => None,
                     });
                 }
-                RouteAttribute::MultiPath(hops) => {
-                    for hop in hops {
+                RouteAttribute::MultiPath(paths) => {
+                    for hop in paths {
                         let via = hop.attributes.iter().find_map(|attribute| match attribute {
                             RouteAttribute::Gateway(found) => address(found),
                             _ => None,
                         });
-                        ways.push((hop.interface_index, via));
+                        hops.push((hop.interface_index, via));
                     }
                 }
                 _ => {}
@@ -107,10 +106,10 @@ impl HostRoute {
         }
         let Ok(destination) = Prefix::new(destination, header.destination_prefix_length) else { return Vec::new() };
         route.destination = destination;
-        if ways.is_empty() {
+        if hops.is_empty() {
             return vec![route];
         }
-        ways.into_iter().map(|(index, via)| Self { index, via, ..route.clone() }).collect()
+        hops.into_iter().map(|(index, via)| Self { index, via, ..route.clone() }).collect()
     }
 
     fn write(&self) -> RouteMessage {
@@ -128,11 +127,11 @@ impl HostRoute {
         }
         let attributes = &mut message.attributes;
         if self.destination.length() > 0 {
-            attributes.push(RouteAttribute::Destination(written(self.destination.network())));
+            attributes.push(RouteAttribute::Destination(to_route_address(self.destination.network())));
         }
         attributes.push(RouteAttribute::Oif(self.index));
-        attributes.extend(self.via.map(|via| RouteAttribute::Gateway(written(via))));
-        attributes.extend(self.source.map(|source| RouteAttribute::PrefSource(written(source))));
+        attributes.extend(self.via.map(|via| RouteAttribute::Gateway(to_route_address(via))));
+        attributes.extend(self.source.map(|source| RouteAttribute::PrefSource(to_route_address(source))));
         attributes.extend(self.mtu.map(|mtu| RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu)])));
         if self.metric > 0 {
             attributes.push(RouteAttribute::Priority(self.metric));
@@ -140,23 +139,23 @@ impl HostRoute {
         message
     }
 
-    fn words(&self) -> String {
+    fn description(&self) -> String {
         let via = self.via.map(|via| format!(" via {via}")).unwrap_or_default();
-        format!("the route to {}{via}", self.destination)
+        format!("route to {}{via}", self.destination)
     }
 }
 
 impl Netlink {
-    /// The routes of the main table.
-    pub async fn routes(&self) -> Result<Vec<HostRoute>, KernelError> {
+    /// Unicast routes of the main table, of both families.
+    pub(crate) async fn routes(&self) -> Result<Vec<HostRoute>, KernelError> {
         let mut routes = Vec::new();
         for v6 in [false, true] {
-            let mut question = RouteMessage::default();
-            question.header.address_family = family(v6);
+            let mut filter = RouteMessage::default();
+            filter.header.address_family = family(v6);
             let messages: Vec<RouteMessage> = self
                 .handle()
                 .route()
-                .get(question)
+                .get(filter)
                 .execute()
                 .try_collect()
                 .await
@@ -166,15 +165,15 @@ impl Netlink {
         Ok(routes)
     }
 
-    /// Adds a route, in the place of one of the same destination and metric.
-    pub async fn set_route(&self, route: &HostRoute) -> Result<(), KernelError> {
-        let asked = self.handle().route().add(route.write()).replace().execute().await;
-        asked.map_err(|error| KernelError::of(format!("add {}", route.words()), &error))
+    /// Adds a route, or replaces one of the same destination and metric.
+    pub(crate) async fn set_route(&self, route: &HostRoute) -> Result<(), KernelError> {
+        let done = self.handle().route().add(route.write()).replace().execute().await;
+        done.map_err(|error| KernelError::of(format!("add {}", route.description()), &error))
     }
 
-    /// Removes a route; it may be gone already.
-    pub async fn remove_route(&self, route: &HostRoute) -> Result<(), KernelError> {
-        let asked = self.handle().route().del(route.write()).execute().await;
-        unless_absent(asked.map_err(|error| KernelError::of(format!("remove {}", route.words()), &error)))
+    /// Removes a route, whether or not it exists.
+    pub(crate) async fn remove_route(&self, route: &HostRoute) -> Result<(), KernelError> {
+        let done = self.handle().route().del(route.write()).execute().await;
+        unless_absent(done.map_err(|error| KernelError::of(format!("remove {}", route.description()), &error)))
     }
 }

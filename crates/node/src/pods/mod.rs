@@ -1,4 +1,4 @@
-//! The pods of this node, by one watch: what the CNI server waits for, and which ports of the host lead to them.
+//! The pods of this node, from one watch: network configurations for the CNI server, and host ports for the gateway.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -9,17 +9,17 @@ use kubernetes::{Api, ApiError, Identity, Observed, Resource, Watch};
 use objects::{Annotated, HostPort, LocalPodFacts, PodInterface, PodKey};
 use tokio::sync::{Notify, Semaphore, watch};
 
-/// So many pods are asked for by name at once at most.
-const QUESTIONS: usize = 4;
-/// So many events are taken at once at most.
+/// Concurrent GETs of pods that the watch has not reported.
+const MAX_GETS: usize = 4;
+/// Largest number of events that are handled at once.
 const BATCH: usize = 256;
 
-/// The ports of the host that lead to pods of this node.
-pub type Published = Arc<[(Arc<PodKey>, Box<[IpAddr]>, HostPort)]>;
+/// Host ports of this node's pods, with the pod and its addresses.
+pub(crate) type PublishedPorts = Arc<[(Arc<PodKey>, Box<[IpAddr]>, HostPort)]>;
 
 /// The pods of this node. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Pods {
+pub(crate) struct Pods {
     shared: Arc<Shared>,
 }
 
@@ -28,38 +28,37 @@ struct Shared {
     api: Api,
     node: String,
     state: Mutex<State>,
-    questions: Semaphore,
-    /// Nothing until all pods were told once.
-    published: watch::Sender<Option<Published>>,
+    gets: Semaphore,
+    /// None until all pods are listed.
+    published: watch::Sender<Option<PublishedPorts>>,
     listed: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     pods: BTreeMap<Arc<PodKey>, Arc<LocalPodFacts>>,
-    /// Those that a list has not told yet.
-    marked: BTreeSet<Arc<PodKey>>,
+    /// Known pods that the current list has not contained yet: they are removed at its end.
+    unlisted: BTreeSet<Arc<PodKey>>,
     waiting: BTreeMap<Arc<PodKey>, Arc<Notify>>,
-    /// Why the watch does not go on, if it does not.
-    trouble: Option<String>,
+    /// Why the watch fails, if it does.
+    watch_error: Option<String>,
 }
 
-/// A pod that is to be wired, and how.
+/// Everything that connecting a pod needs.
 #[derive(Debug, Clone)]
-pub struct PodConfig {
-    /// Its name.
-    pub key: Arc<PodKey>,
-    /// Its identity.
-    pub uid: Box<str>,
-    /// Its network.
-    pub network: Arc<PodInterface>,
-    /// The ports of the host that lead to it.
-    pub host_ports: Box<[HostPort]>,
+pub(crate) struct PodConfig {
+    pub(crate) key: Arc<PodKey>,
+    /// UID of the Pod object, which the logical port requires.
+    pub(crate) uid: Box<str>,
+    /// Addresses, MAC and routes that the controller recorded.
+    pub(crate) network: Arc<PodInterface>,
+    /// Host ports that it requests.
+    pub(crate) host_ports: Box<[HostPort]>,
 }
 
 impl PodConfig {
-    /// Whether all its host ports are among those that are open.
-    pub fn has_open_host_ports(&self, open: &Published) -> bool {
+    /// True if flows and nftables rules of all its host ports are applied.
+    pub(crate) fn has_open_host_ports(&self, open: &PublishedPorts) -> bool {
         self.host_ports.iter().all(|wanted| {
             open.iter().any(|(key, addresses, port)| {
                 let own = self.network.addresses.iter().map(|address| address.address());
@@ -70,13 +69,13 @@ impl PodConfig {
 }
 
 impl Pods {
-    /// Begins to watch, for as long as the runtime lives.
-    pub fn start(api: &Api, node: &str) -> Self {
+    /// Starts the watch, which runs until the runtime ends.
+    pub(crate) fn start(api: &Api, node: &str) -> Self {
         let shared = Shared {
             api: api.clone(),
             node: node.to_owned(),
             state: Mutex::default(),
-            questions: Semaphore::new(QUESTIONS),
+            gets: Semaphore::new(MAX_GETS),
             published: watch::Sender::new(None),
             listed: watch::Sender::new(false),
         };
@@ -86,41 +85,42 @@ impl Pods {
         pods
     }
 
-    /// The ports of the host that lead to pods of this node, once all pods are known.
-    pub fn published(&self) -> watch::Receiver<Option<Published>> {
+    /// Host ports of all pods; None until all pods are listed.
+    pub(crate) fn published(&self) -> watch::Receiver<Option<PublishedPorts>> {
         self.shared.published.subscribe()
     }
 
-    /// Whether all pods were told once.
-    pub fn listed(&self) -> watch::Receiver<bool> {
+    /// True once all pods are listed.
+    pub(crate) fn listed(&self) -> watch::Receiver<bool> {
         self.shared.listed.subscribe()
     }
 
-    /// Whether the pod of this name has this identity, as the watch knows it.
-    pub fn is_known(&self, key: &PodKey, uid: &str) -> bool {
+    /// True if the watch knows a pod of this name and UID that has not finished.
+    pub(crate) fn is_known(&self, key: &PodKey, uid: &str) -> bool {
         self.state().pods.get(key).is_some_and(|pod| *pod.uid == *uid && !pod.finished)
     }
 
-    /// What a sandbox's pod is to be wired with, once that is known. Has no limit of its own.
-    pub async fn wanted(&self, pod: &PodReference) -> Result<PodConfig, Failure> {
+    /// Waits until the controller has recorded the pod's network. Fails if the pod is gone, replaced or cannot be connected. No
+    /// time limit.
+    pub(crate) async fn wait_for_config(&self, pod: &PodReference) -> Result<PodConfig, Failure> {
         let key = Arc::new(PodKey::new(&pod.namespace, &pod.name));
         let waiter = self.waiter(&key);
         loop {
             let changed = waiter.notify.notified();
             tokio::pin!(changed);
-            // Before the look: a change between the look and the waiting is not missed.
+            // Before the state is read, so that no change is missed.
             changed.as_mut().enable();
             let known = self.state().pods.get(&key).cloned();
             let same = |facts: &LocalPodFacts| pod.uid.as_deref().is_none_or(|uid| facts.has_uid(uid));
             let found = match known {
-                Some(facts) if same(&facts) => self.judge(&facts)?,
-                // The runtime may know of it before we do.
-                _ => match self.ask(&key).await {
-                    Ok(facts) if same(&facts) => self.judge(&facts)?,
+                Some(facts) if same(&facts) => self.config_of(&facts)?,
+                // The runtime may know the pod before the watch does.
+                _ => match self.get(&key).await {
+                    Ok(facts) if same(&facts) => self.config_of(&facts)?,
                     Ok(facts) => return Err(replaced(&key, pod.uid.as_deref(), Some(&facts.uid))),
                     Err(ApiError::NotFound(_)) => return Err(replaced(&key, pod.uid.as_deref(), None)),
                     Err(error) => {
-                        tracing::warn!(pod = %key, %error, "cannot be asked for; waiting for the watch");
+                        tracing::warn!(pod = %key, %error, "cannot read the pod; waiting for the watch");
                         None
                     }
                 },
@@ -132,8 +132,8 @@ impl Pods {
         }
     }
 
-    /// Returns when a pod is none to be wired any more: gone, ended, or another one of the same name.
-    pub async fn lost(&self, key: &Arc<PodKey>, uid: &str) -> Failure {
+    /// Returns when the pod can no longer be connected: it is gone, finished, or replaced by one of the same name.
+    pub(crate) async fn wait_until_gone(&self, key: &Arc<PodKey>, uid: &str) -> Failure {
         let waiter = self.waiter(key);
         let mut seen = false;
         loop {
@@ -144,11 +144,11 @@ impl Pods {
             match known {
                 Some(facts) if *facts.uid == *uid => {
                     seen = true;
-                    if let Err(failure) = self.judge(&facts) {
+                    if let Err(failure) = self.config_of(&facts) {
                         return failure;
                     }
                 }
-                // Before it was seen, the watch is behind: what it shows is from before.
+                // Until the watch has reported this UID, it shows an older state.
                 Some(other) if seen => return replaced(key, Some(uid), Some(&other.uid)),
                 None if seen => return replaced(key, Some(uid), None),
                 _ => {}
@@ -157,43 +157,43 @@ impl Pods {
         }
     }
 
-    /// Why nothing comes, for whoever waited in vain.
-    pub fn why_nothing_comes(&self, pod: &PodReference) -> String {
+    /// Why a pod has no network yet, after a timeout.
+    pub(crate) fn missing_config_reason(&self, pod: &PodReference) -> String {
         let key = PodKey::new(&pod.namespace, &pod.name);
         let state = self.state();
-        if let Some(trouble) = &state.trouble {
-            return format!("the API cannot be watched: {trouble}");
+        if let Some(watch_error) = &state.watch_error {
+            return format!("the watch of pods fails: {watch_error}");
         }
         match state.pods.get(&key) {
             Some(facts) if facts.unrecorded => {
                 "its annotation was not written by ovnkube controller (the status has no condition \
-                 k8s.ovn.org/NetworkAllocated), which has not replaced it: look at the events of the pod and at the log of the \
-                 controller"
+                 k8s.ovn.org/NetworkAllocated), and the controller has not replaced it; see the Events of the pod and the log \
+                 of the controller"
                     .to_owned()
             }
             Some(_) => {
-                "ovnkube controller has not written its annotation: look at the events of the pod, at the condition of \
-                        its node and at the log of the controller"
+                "ovnkube controller has not allocated its network; see the Events of the pod, the condition of its node and \
+                 the log of the controller"
                     .to_owned()
             }
-            None => "the API has not told of it".to_owned(),
+            None => "the watch has not reported the pod".to_owned(),
         }
     }
 
-    /// What it is to be wired with; none if that is not known yet.
-    fn judge(&self, facts: &LocalPodFacts) -> Result<Option<PodConfig>, Failure> {
+    /// The configuration of a pod; None until its network is recorded.
+    fn config_of(&self, facts: &LocalPodFacts) -> Result<Option<PodConfig>, Failure> {
         let (key, node) = (&facts.key, &*facts.node);
         if node != self.shared.node {
-            let message = format!("pod {key} is on node {node:?}, and this is {:?}", self.shared.node);
+            let message = format!("pod {key} is on node {node:?}, not on this node {:?}", self.shared.node);
             return Err(Failure::new(Code::PodReplaced, message));
         }
         if facts.host_network {
-            let message = format!("pod {key} uses the host's network: it needs none of ours");
+            let message = format!("pod {key} uses the host's network and needs no interface");
             return Err(Failure::new(Code::InvalidEnvironment, message));
         }
         if facts.finished || facts.deleting {
-            let what = if facts.finished { "has ended" } else { "is being deleted" };
-            return Err(Failure::new(Code::PodReplaced, format!("pod {key} {what}: it gets no network")));
+            let what = if facts.finished { "has finished" } else { "is being deleted" };
+            return Err(Failure::new(Code::PodReplaced, format!("pod {key} {what} and gets no network")));
         }
         match &facts.network {
             Annotated::Absent => Ok(None),
@@ -201,17 +201,16 @@ impl Pods {
                 let host_ports = facts.host_ports.clone();
                 Ok(Some(PodConfig { key: key.clone(), uid: facts.uid.clone(), network: network.clone(), host_ports }))
             }
-            Annotated::Broken(why) => Err(Failure::new(
-                Code::InvalidConfiguration,
-                format!("the network that was written on pod {key} cannot be used"),
-            )
-            .with_details(format!("{why}; delete the pod to get a new one"))),
+            Annotated::Broken(why) => {
+                Err(Failure::new(Code::InvalidConfiguration, format!("the recorded network of pod {key} is invalid"))
+                    .with_details(format!("{why}; delete the pod so that it is created again")))
+            }
         }
     }
 
-    async fn ask(&self, key: &PodKey) -> Result<LocalPodFacts, ApiError> {
-        // It is never closed.
-        let _permit = self.shared.questions.acquire().await.ok();
+    async fn get(&self, key: &PodKey) -> Result<LocalPodFacts, ApiError> {
+        // The semaphore is never closed.
+        let _permit = self.shared.gets.acquire().await.ok();
         let path = format!("/api/v1/namespaces/{}/pods/{}", key.namespace, key.name);
         let json = self.shared.api.get(&path).await?;
         let json = std::str::from_utf8(&json).map_err(|error| ApiError::Unreadable(error.to_string()))?;
@@ -231,22 +230,26 @@ impl Pods {
         let mut batch = Vec::with_capacity(BATCH);
         while watch.next_batch(&mut batch, BATCH).await > 0 {
             for event in batch.drain(..) {
-                self.take(event);
+                self.handle(event);
             }
             self.publish();
         }
-        tracing::error!("the watch of this node's pods has ended");
+        tracing::error!("watch of this node's pods ended: this is a bug");
     }
 
-    fn take(&self, event: Observed<LocalPodFacts>) {
+    fn handle(&self, event: Observed<LocalPodFacts>) {
         let mut state = self.state();
         match event {
-            Observed::Relisting => state.marked = state.pods.keys().cloned().collect(),
-            Observed::Upsert(facts) => state.put(facts),
-            Observed::Deleted(identity) => state.forget(&identity),
+            Observed::Relisting => state.unlisted = state.pods.keys().cloned().collect(),
+            Observed::Upsert(facts) => state.insert(facts),
+            Observed::Deleted(identity) => state.remove(&identity),
             Observed::Malformed { object, error } => {
-                tracing::warn!(pod = format!("{}/{}", object.namespace, object.name), error, "cannot be read");
-                state.put(LocalPodFacts {
+                tracing::warn!(
+                    pod = format!("{}/{}", object.namespace, object.name),
+                    error,
+                    "cannot parse the pod; it cannot be connected"
+                );
+                state.insert(LocalPodFacts {
                     key: Arc::new(PodKey::new(&object.namespace, &object.name)),
                     uid: object.uid.as_str().into(),
                     static_uid: None,
@@ -261,20 +264,20 @@ impl Pods {
                 });
             }
             Observed::Listed => {
-                for key in std::mem::take(&mut state.marked) {
+                for key in std::mem::take(&mut state.unlisted) {
                     state.pods.remove(&key);
-                    state.tell(&key);
+                    state.notify(&key);
                 }
-                state.trouble = None;
+                state.watch_error = None;
                 drop(state);
                 self.shared.listed.send_if_modified(|listed| !std::mem::replace(listed, true));
             }
-            Observed::Failed(why) => {
-                tracing::warn!(why, "this node's pods cannot be watched");
-                state.trouble = Some(why);
+            Observed::Failed(error) => {
+                tracing::warn!(error, "watch of this node's pods failed; retrying");
+                state.watch_error = Some(error);
             }
-            Observed::Resumed => state.trouble = None,
-            Observed::Absent => state.trouble = Some("the server does not know pods".to_owned()),
+            Observed::Resumed => state.watch_error = None,
+            Observed::Absent => state.watch_error = Some("the API server does not serve pods".to_owned()),
         }
     }
 
@@ -284,11 +287,11 @@ impl Pods {
         }
         let state = self.state();
         let mut published = Vec::new();
-        let mut asking: Vec<&Arc<LocalPodFacts>> =
+        let mut with_ports: Vec<&Arc<LocalPodFacts>> =
             state.pods.values().filter(|facts| !facts.host_ports.is_empty()).collect();
-        // Of two that ask for one port the older has it, here as in the controller.
-        asking.sort_by_key(|facts| (&facts.created, &facts.key));
-        for facts in asking {
+        // Of two pods with the same host port the older has it, as in the controller.
+        with_ports.sort_by_key(|facts| (&facts.created, &facts.key));
+        for facts in with_ports {
             let Some(network) = facts.network.valid().filter(|_| !facts.finished) else { continue };
             for port in &facts.host_ports {
                 let addresses = network.addresses.iter().map(|address| address.address()).collect();
@@ -307,32 +310,32 @@ impl Pods {
 }
 
 impl State {
-    fn put(&mut self, facts: LocalPodFacts) {
+    fn insert(&mut self, facts: LocalPodFacts) {
         let key = facts.key.clone();
-        self.marked.remove(&key);
+        self.unlisted.remove(&key);
         if self.pods.get(&key).is_none_or(|known| **known != facts) {
             self.pods.insert(key.clone(), Arc::new(facts));
-            self.tell(&key);
+            self.notify(&key);
         }
     }
 
-    fn forget(&mut self, identity: &Identity) {
+    fn remove(&mut self, identity: &Identity) {
         let key = Arc::new(PodKey::new(&identity.namespace, &identity.name));
-        // A successor of the same name may be there already.
+        // A new pod of the same name may have been reported already.
         if self.pods.get(&key).is_some_and(|pod| identity.uid.is_empty() || *pod.uid == *identity.uid) {
             self.pods.remove(&key);
-            self.tell(&key);
+            self.notify(&key);
         }
     }
 
-    fn tell(&self, key: &Arc<PodKey>) {
+    fn notify(&self, key: &Arc<PodKey>) {
         if let Some(waiting) = self.waiting.get(key) {
             waiting.notify_waiters();
         }
     }
 }
 
-/// Somebody who waits for a pod.
+/// Registration of a task that waits for changes of a pod.
 struct Waiter {
     pods: Pods,
     key: Arc<PodKey>,
@@ -342,7 +345,7 @@ struct Waiter {
 impl Drop for Waiter {
     fn drop(&mut self) {
         let mut state = self.pods.state();
-        // One is in the map, one is ours.
+        // One reference is in the map, one is ours: no other task waits.
         if Arc::strong_count(&self.notify) <= 2 {
             state.waiting.remove(&self.key);
         }
@@ -353,9 +356,9 @@ fn replaced(key: &PodKey, asked: Option<&str>, found: Option<&str>) -> Failure {
     let asked = asked.unwrap_or("unknown");
     let message = match found {
         Some(found) => {
-            format!("pod {key} is another one by now: this sandbox is of UID {asked}, the pod has UID {found}")
+            format!("pod {key} was recreated: this sandbox belongs to UID {asked}, the pod has UID {found}")
         }
         None => format!("pod {key} (UID {asked}) is gone"),
     };
-    Failure::new(Code::PodReplaced, message).with_details("an old sandbox gets no network; the runtime will remove it")
+    Failure::new(Code::PodReplaced, message).with_details("an old sandbox gets no network; the runtime removes it")
 }

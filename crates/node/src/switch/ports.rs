@@ -1,5 +1,5 @@
-//! Ports of pods on the integration bridge. One task writes them: what arrives while a transaction is on its way goes
-//! together in the next one, and whoever waits for ovn-controller is told by the replica.
+//! Ports of pods on br-int. One task writes them: requests that arrive during a transaction are batched in the next one. The
+//! replica shows when ovn-controller has installed a port.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
@@ -17,178 +17,164 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::rows::{self, PodPort};
 use crate::options::INTEGRATION_BRIDGE;
 
-/// How long a transaction may take before whoever waits is told that it does not work.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// So many ports are written at once at most.
+/// Time limit of a transaction, including a reconnect.
+const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(20);
+/// Largest number of requests in a transaction.
 const BATCH: usize = 128;
-/// So long the first of several waits for the others that are on their way: ovs-vswitchd looks at all its ports after each
-/// transaction.
-const GATHERING: Duration = Duration::from_millis(50);
+/// How long a batch waits for announced ports: ovs-vswitchd reads all its ports after each transaction.
+const GATHER_TIME: Duration = Duration::from_millis(50);
 
-/// A port that is not as it was wished.
+/// Why a port was not created or removed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PortError {
-    /// The database cannot be reached.
-    #[error("the database of Open vSwitch cannot be reached: {0}")]
+pub(crate) enum PortError {
+    #[error("not connected to Open vSwitch's database: {0}")]
     Unreachable(String),
-    /// There is no bridge.
-    #[error("there is no bridge {INTEGRATION_BRIDGE}: ovn-controller makes it, so it may not run")]
+    #[error("bridge {INTEGRATION_BRIDGE} not found; check that ovn-controller is running")]
     NoBridge,
-    /// The database refused.
-    #[error("the database of Open vSwitch refused the port: {0}")]
+    #[error("Open vSwitch's database rejected the port: {0}")]
     Refused(String),
-    /// ovs-vswitchd cannot use the interface.
+    /// Column `error` of the interface.
     #[error("ovs-vswitchd cannot use the interface: {0}")]
     Interface(String),
-    /// Somebody removed it.
-    #[error("the port was removed: a newer sandbox of the same pod may have taken its place")]
+    #[error("the port was removed: a newer sandbox of the same pod may have replaced it")]
     Removed,
 }
 
-/// The end of a wish; none if nobody asks.
+/// Receives the result of a request.
 type Reply<T> = oneshot::Sender<Result<T, PortError>>;
-/// Told when ovn-controller has installed a port.
-pub type Installed = oneshot::Receiver<Result<(), PortError>>;
+/// Resolves when ovn-controller has installed a port.
+pub(crate) type Installed = oneshot::Receiver<Result<(), PortError>>;
 
 #[derive(Debug)]
-enum Wish {
+enum PortRequest {
     Attach {
         port: Box<PodPort>,
         reply: Reply<Installed>,
     },
-    /// Removal; without anybody to reply to it is tried until it is done.
+    /// Without a reply it is retried until it succeeds.
     Detach {
-        which: Which,
+        selector: PortSelector,
         reply: Option<Reply<usize>>,
     },
 }
 
-/// Ports that are to go.
+/// Ports to remove.
 #[derive(Debug, Clone)]
-pub enum Which {
-    /// Those of a sandbox's interface.
-    Sandbox {
-        /// The sandbox.
-        sandbox: String,
-        /// The interface in it.
-        interface: String,
-    },
-    /// These rows, whether or not they are there already.
+pub(crate) enum PortSelector {
+    /// The ports of an attachment.
+    Sandbox { sandbox: String, interface: String },
+    /// Port rows, whether or not the replica has them yet.
     Rows(Vec<Uuid>),
 }
 
-/// The ports of pods. Cheap to clone.
+/// Handle of the task that writes pods' ports. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Ports {
+pub(crate) struct Ports {
     client: Client,
-    wishes: mpsc::UnboundedSender<Wish>,
+    requests: mpsc::UnboundedSender<PortRequest>,
     random: Arc<RandomState>,
     transactions: Counter,
-    coming: Arc<AtomicUsize>,
+    pending: Arc<AtomicUsize>,
 }
 
-/// A port that is on its way. Dropping it says that it does not come.
+/// An ADD that will request a port soon; dropped if it does not.
 #[derive(Debug)]
-pub struct Announced(Arc<AtomicUsize>);
+pub(crate) struct PendingPort(Arc<AtomicUsize>);
 
-impl Drop for Announced {
+impl Drop for PendingPort {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Ports {
-    /// Begins to write them, for as long as the runtime lives.
-    pub fn start(client: &Client) -> Self {
-        let (wishes, waiting) = mpsc::unbounded_channel();
-        let (transactions, coming) = (Counter::default(), Arc::new(AtomicUsize::new(0)));
+    /// Starts the writer, which runs until the runtime ends.
+    pub(crate) fn start(client: &Client) -> Self {
+        let (requests, waiting) = mpsc::unbounded_channel();
+        let (transactions, pending) = (Counter::default(), Arc::new(AtomicUsize::new(0)));
         let writer = Writer {
             client: client.clone(),
             changes: client.subscribe(),
             queue: VecDeque::new(),
             awaited: HashMap::new(),
-            alone: false,
+            singly: false,
             transactions: transactions.clone(),
-            coming: coming.clone(),
+            pending: pending.clone(),
         };
         tokio::spawn(writer.run(waiting));
-        Self { client: client.clone(), wishes, random: Arc::new(RandomState::new()), transactions, coming }
+        Self { client: client.clone(), requests, random: Arc::new(RandomState::new()), transactions, pending }
     }
 
-    /// How many transactions there were.
-    pub fn transactions(&self) -> Counter {
+    /// Metric: number of transactions.
+    pub(crate) fn transactions(&self) -> Counter {
         self.transactions.clone()
     }
 
-    /// An identity for a row that nobody has used.
-    pub fn fresh(&self, about: &str) -> Uuid {
+    /// A random UUID for a new row. `salt` need not be unique.
+    pub(crate) fn new_uuid(&self, salt: &str) -> Uuid {
         let mut bytes = [0; 16];
-        let half = |salt: u8| self.random.hash_one((about, salt, kubernetes::timestamp_nanoseconds())).to_be_bytes();
+        let half = |half: u8| self.random.hash_one((salt, half, kubernetes::timestamp_nanoseconds())).to_be_bytes();
         bytes[..8].copy_from_slice(&half(0));
         bytes[8..].copy_from_slice(&half(1));
         Uuid::from_bytes(bytes)
     }
 
-    /// Whether the bridge forwards in userspace; none while there is no bridge.
-    pub fn userspace(&self) -> Option<bool> {
+    /// Whether br-int has the userspace datapath; None without br-int.
+    pub(crate) fn userspace(&self) -> Option<bool> {
         let snapshot = self.client.snapshot();
         rows::bridge(&snapshot).map(|row| row.text("datapath_type").is_some_and(|kind| kind == "netdev"))
     }
 
-    /// Told whenever the database changes.
-    pub fn subscribe(&self) -> Subscription {
+    /// Notifies of every change of the database.
+    pub(crate) fn subscribe(&self) -> Subscription {
         self.client.subscribe()
     }
 
-    /// The database as it is.
-    pub fn snapshot(&self) -> Snapshot {
+    /// The replica of the database.
+    pub(crate) fn snapshot(&self) -> Snapshot {
         self.client.snapshot()
     }
 
-    /// Whether the database is there; why not.
-    pub fn reachable(&self) -> Result<(), String> {
+    /// The error says why the database is not connected.
+    pub(crate) fn reachable(&self) -> Result<(), String> {
         let status = self.client.status().borrow().clone();
-        if status.connected {
-            Ok(())
-        } else {
-            Err(status.last_error.unwrap_or_else(|| "it was never there".to_owned()))
-        }
+        if status.connected { Ok(()) } else { Err(status.last_error.unwrap_or_else(|| "no attempt yet".to_owned())) }
     }
 
-    /// How the database stands, as it changes.
-    pub fn status(&self) -> watch::Receiver<Status> {
+    /// State of the connection, as it changes.
+    pub(crate) fn status(&self) -> watch::Receiver<Status> {
         self.client.status()
     }
 
-    /// Says that a port comes soon.
-    pub fn announce(&self) -> Announced {
-        self.coming.fetch_add(1, Ordering::Relaxed);
-        Announced(self.coming.clone())
+    /// Announces a port, so that the next batch waits for it.
+    pub(crate) fn announce(&self) -> PendingPort {
+        self.pending.fetch_add(1, Ordering::Relaxed);
+        PendingPort(self.pending.clone())
     }
 
-    /// Makes a port, in place of those of older sandboxes of the same pod. Returns when the database has it.
-    pub async fn attach(&self, port: PodPort, announced: Announced) -> Result<Installed, PortError> {
+    /// Creates a port, which replaces those of older sandboxes of the same pod. Returns when the database has it.
+    pub(crate) async fn attach(&self, port: PodPort, pending_port: PendingPort) -> Result<Installed, PortError> {
         let (reply, answer) = oneshot::channel();
-        drop(announced);
-        self.wish(Wish::Attach { port: Box::new(port), reply });
+        drop(pending_port);
+        self.request(PortRequest::Attach { port: Box::new(port), reply });
         answer.await.unwrap_or_else(|_| Err(ended()))
     }
 
-    /// Removes ports; how many there were.
-    pub async fn detach(&self, which: Which) -> Result<usize, PortError> {
+    /// Removes ports; returns how many there were.
+    pub(crate) async fn detach(&self, selector: PortSelector) -> Result<usize, PortError> {
         let (reply, answer) = oneshot::channel();
-        self.wish(Wish::Detach { which, reply: Some(reply) });
+        self.request(PortRequest::Detach { selector, reply: Some(reply) });
         answer.await.unwrap_or_else(|_| Err(ended()))
     }
 
-    /// Removes ports, as soon as that can be done.
-    pub fn discard(&self, which: Which) {
-        self.wish(Wish::Detach { which, reply: None });
+    /// Removes ports in the background, with retries.
+    pub(crate) fn discard(&self, selector: PortSelector) {
+        self.request(PortRequest::Detach { selector, reply: None });
     }
 
-    fn wish(&self, wish: Wish) {
-        // The writer lives as long as we do.
-        let _ = self.wishes.send(wish);
+    fn request(&self, request: PortRequest) {
+        // The writer lives as long as this handle.
+        let _ = self.requests.send(request);
     }
 }
 
@@ -199,139 +185,141 @@ fn ended() -> PortError {
 struct Writer {
     client: Client,
     changes: Subscription,
-    queue: VecDeque<Wish>,
+    queue: VecDeque<PortRequest>,
     /// Interfaces that ovn-controller has not installed yet.
     awaited: HashMap<Uuid, Reply<()>>,
-    /// Whether wishes go one by one, because together they were refused.
-    alone: bool,
+    /// Requests are written one by one, because the database rejected the batch.
+    singly: bool,
     transactions: Counter,
-    coming: Arc<AtomicUsize>,
+    pending: Arc<AtomicUsize>,
 }
 
 impl Writer {
-    async fn run(mut self, mut wishes: mpsc::UnboundedReceiver<Wish>) {
+    async fn run(mut self, mut requests: mpsc::UnboundedReceiver<PortRequest>) {
         loop {
             if self.queue.is_empty() {
-                self.alone = false;
+                self.singly = false;
                 tokio::select! {
-                    wish = wishes.recv() => match wish {
-                        Some(wish) => self.queue.push_back(wish),
+                    request = requests.recv() => match request {
+                        Some(request) => self.queue.push_back(request),
                         None => return,
                     },
-                    // Without anybody who waits, nothing of it concerns us.
+                    // Changes matter only while a port is awaited.
                     changes = self.changes.next(), if !self.awaited.is_empty() => {
                         let _ = changes;
-                        self.tell_installed();
+                        self.notify_installed();
                     }
                 }
                 continue;
             }
-            self.gather(&mut wishes).await;
-            self.carry(&mut wishes).await;
+            self.gather(&mut requests).await;
+            self.commit(&mut requests).await;
         }
     }
 
     /// Takes what is there, and waits a little for what is on its way.
-    async fn gather(&mut self, wishes: &mut mpsc::UnboundedReceiver<Wish>) {
-        let enough = tokio::time::sleep(GATHERING);
+    async fn gather(&mut self, requests: &mut mpsc::UnboundedReceiver<PortRequest>) {
+        let enough = tokio::time::sleep(GATHER_TIME);
         tokio::pin!(enough);
         loop {
-            while let Ok(wish) = wishes.try_recv() {
-                self.queue.push_back(wish);
+            while let Ok(request) = requests.try_recv() {
+                self.queue.push_back(request);
             }
-            if self.coming.load(Ordering::Relaxed) == 0 || self.queue.len() >= BATCH {
+            if self.pending.load(Ordering::Relaxed) == 0 || self.queue.len() >= BATCH {
                 return;
             }
             tokio::select! {
                 () = &mut enough => return,
-                Some(wish) = wishes.recv() => self.queue.push_back(wish),
-                _ = self.changes.next(), if !self.awaited.is_empty() => self.tell_installed(),
+                Some(request) = requests.recv() => self.queue.push_back(request),
+                _ = self.changes.next(), if !self.awaited.is_empty() => self.notify_installed(),
             }
         }
     }
 
-    /// Carries one batch; tells meanwhile who is installed and takes what arrives.
-    async fn carry(&mut self, wishes: &mut mpsc::UnboundedReceiver<Wish>) {
+    /// Writes one batch; meanwhile it accepts requests and reports installed ports.
+    async fn commit(&mut self, requests: &mut mpsc::UnboundedReceiver<PortRequest>) {
         let batch = self.batch();
-        // What older sandboxes have is only known while the replica follows the database.
-        if let Err(error) = self.client.connected(PATIENCE).await {
-            self.settle(batch.into_iter().map(|wish| (wish, 0)).collect(), Err(error));
+        // Ports of older sandboxes are only known while the replica is current.
+        if let Err(error) = self.client.connected(TRANSACTION_TIMEOUT).await {
+            self.complete(batch.into_iter().map(|request| (request, 0)).collect(), Err(error));
             return;
         }
         let snapshot = self.client.snapshot();
         let Some(written) = Batch::write(batch, &snapshot) else { return };
         if written.transaction.is_empty() {
-            self.settle(written.wishes, Ok(()));
+            self.complete(written.requests, Ok(()));
             return;
         }
         self.transactions.inc();
         let client = self.client.clone();
-        let carrying = async { client.transact_within(&written.transaction, PATIENCE).await };
-        tokio::pin!(carrying);
+        let committing = async { client.transact_within(&written.transaction, TRANSACTION_TIMEOUT).await };
+        tokio::pin!(committing);
         let outcome = loop {
             tokio::select! {
-                outcome = &mut carrying => break outcome,
-                _ = self.changes.next(), if !self.awaited.is_empty() => self.tell_installed(),
-                Some(wish) = wishes.recv() => self.queue.push_back(wish),
+                outcome = &mut committing => break outcome,
+                _ = self.changes.next(), if !self.awaited.is_empty() => self.notify_installed(),
+                Some(request) = requests.recv() => self.queue.push_back(request),
             }
         };
-        self.settle(written.wishes, outcome.map(|_| ()));
+        self.complete(written.requests, outcome.map(|_| ()));
     }
 
-    /// What goes next: of two wishes about the same port the later waits.
-    fn batch(&mut self) -> Vec<Wish> {
-        let limit = if self.alone { 1 } else { BATCH };
+    /// The next batch: of two requests for the same port the later waits.
+    fn batch(&mut self) -> Vec<PortRequest> {
+        let limit = if self.singly { 1 } else { BATCH };
         let (mut batch, mut later, mut names) = (Vec::new(), VecDeque::new(), HashSet::new());
-        while let Some(wish) = self.queue.pop_front() {
-            if batch.len() >= limit || !names.insert(wish.about()) {
-                later.push_back(wish);
+        while let Some(request) = self.queue.pop_front() {
+            if batch.len() >= limit || !names.insert(request.conflict_key()) {
+                later.push_back(request);
             } else {
-                batch.push(wish);
+                batch.push(request);
             }
         }
         self.queue = later;
         batch
     }
 
-    fn settle(&mut self, wishes: Vec<(Wish, usize)>, outcome: Result<(), CallError>) {
+    fn complete(&mut self, requests: Vec<(PortRequest, usize)>, outcome: Result<(), CallError>) {
         let error = match outcome {
             Ok(()) => None,
-            // One of them spoils it for all: each for itself, and only that one fails.
-            Err(CallError::Refused(refusal)) if wishes.len() > 1 => {
-                tracing::warn!(%refusal, "ports are written one by one");
-                self.alone = true;
-                for (wish, _) in wishes.into_iter().rev() {
-                    self.queue.push_front(wish);
+            // One invalid request fails the whole batch: written singly, only that one fails.
+            Err(CallError::Refused(refusal)) if requests.len() > 1 => {
+                tracing::warn!(error = %refusal, "OVSDB rejected the batch; retrying ports singly");
+                self.singly = true;
+                for (request, _) in requests.into_iter().rev() {
+                    self.queue.push_front(request);
                 }
                 return;
             }
             Err(CallError::Refused(refusal)) => Some(PortError::Refused(refusal.to_string())),
             Err(other) => Some(PortError::Unreachable(other.to_string())),
         };
-        for (wish, count) in wishes {
-            match (wish, error.clone()) {
-                (Wish::Attach { port, reply }, None) => {
+        for (request, count) in requests {
+            match (request, error.clone()) {
+                (PortRequest::Attach { port, reply }, None) => {
                     let (installed, receiver) = oneshot::channel();
                     self.awaited.insert(port.interface_row, installed);
                     let _ = reply.send(Ok(receiver));
                 }
-                (Wish::Attach { reply, .. }, Some(error)) => {
+                (PortRequest::Attach { reply, .. }, Some(error)) => {
                     let _ = reply.send(Err(error));
                 }
-                (Wish::Detach { reply: Some(reply), .. }, error) => {
+                (PortRequest::Detach { reply: Some(reply), .. }, error) => {
                     let _ = reply.send(error.map_or(Ok(count), Err));
                 }
-                (Wish::Detach { which, reply: None }, Some(error)) if !matches!(error, PortError::Refused(_)) => {
-                    tracing::warn!(%error, ?which, "a port is still to be removed");
-                    self.queue.push_back(Wish::Detach { which, reply: None });
+                (PortRequest::Detach { selector, reply: None }, Some(error))
+                    if !matches!(error, PortError::Refused(_)) =>
+                {
+                    tracing::warn!(%error, ?selector, "cannot remove OVS ports; retrying");
+                    self.queue.push_back(PortRequest::Detach { selector, reply: None });
                 }
-                (Wish::Detach { reply: None, .. }, _) => {}
+                (PortRequest::Detach { reply: None, .. }, _) => {}
             }
         }
-        self.tell_installed();
+        self.notify_installed();
     }
 
-    fn tell_installed(&mut self) {
+    fn notify_installed(&mut self) {
         let snapshot = self.client.snapshot();
         let Some(interfaces) = snapshot.table("Interface") else { return };
         let settled = |(uuid, reply): (&Uuid, &mut Reply<()>)| -> Option<(Uuid, Option<Result<(), PortError>>)> {
@@ -349,7 +337,7 @@ impl Writer {
     }
 }
 
-/// How an interface stands; none if that is not settled.
+/// The result for a waiting ADD; None while ovn-controller has not installed the interface.
 fn state(row: Option<RowView<'_>>) -> Option<Result<(), PortError>> {
     let Some(row) = row else { return Some(Err(PortError::Removed)) };
     if let Some(error) = row.text("error").filter(|error| !error.is_empty()) {
@@ -359,59 +347,61 @@ fn state(row: Option<RowView<'_>>) -> Option<Result<(), PortError>> {
     (port && rows::external_id(&row, "ovn-installed").as_deref() == Some("true")).then_some(Ok(()))
 }
 
-impl Wish {
-    /// What two wishes must not be about at once.
-    fn about(&self) -> String {
+impl PortRequest {
+    /// Two requests with the same key must not be in one batch.
+    fn conflict_key(&self) -> String {
         match self {
-            Self::Attach { port, .. } => format!("port {}", port.logical),
-            Self::Detach { which: Which::Sandbox { sandbox, interface }, .. } => {
+            Self::Attach { port, .. } => format!("port {}", port.logical_port),
+            Self::Detach { selector: PortSelector::Sandbox { sandbox, interface }, .. } => {
                 format!("sandbox {sandbox} {interface}")
             }
-            Self::Detach { which: Which::Rows(rows), .. } => format!("rows {rows:?}"),
+            Self::Detach { selector: PortSelector::Rows(rows), .. } => format!("rows {rows:?}"),
         }
     }
 }
 
-/// Wishes and the transaction that fulfils them.
+/// Requests, each with the number of ports that it removes, and their transaction.
 struct Batch {
-    wishes: Vec<(Wish, usize)>,
+    requests: Vec<(PortRequest, usize)>,
     transaction: Transaction,
 }
 
 impl Batch {
-    /// None if there is no bridge to write to.
-    fn write(wishes: Vec<Wish>, snapshot: &Snapshot) -> Option<Self> {
+    /// None if no request is left: without br-int, ports cannot be created.
+    fn write(requests: Vec<PortRequest>, snapshot: &Snapshot) -> Option<Self> {
         let bridge = rows::bridge(snapshot).map(|row| row.uuid);
         let mut transaction = Transaction::new();
         let (mut added, mut removed) = (Vec::new(), Vec::new());
-        let mut kept = Vec::with_capacity(wishes.len());
-        for wish in wishes {
-            match &wish {
-                Wish::Attach { port, .. } if bridge.is_some() => {
-                    removed.extend(rows::predecessors(snapshot, port));
+        let mut kept = Vec::with_capacity(requests.len());
+        for request in requests {
+            match &request {
+                PortRequest::Attach { port, .. } if bridge.is_some() => {
+                    removed.extend(rows::replaced_ports(snapshot, port));
                     rows::insert(&mut transaction, port);
                     added.push(port.port_row);
-                    kept.push((wish, 0));
+                    kept.push((request, 0));
                 }
-                Wish::Attach { .. } => {
-                    if let Wish::Attach { reply, .. } = wish {
+                PortRequest::Attach { .. } => {
+                    if let PortRequest::Attach { reply, .. } = request {
                         let _ = reply.send(Err(PortError::NoBridge));
                     }
                 }
-                Wish::Detach { which, .. } => {
-                    let gone = match which {
-                        Which::Sandbox { sandbox, interface } => rows::of_sandbox(snapshot, sandbox, interface),
-                        Which::Rows(rows) => rows.clone(),
+                PortRequest::Detach { selector, .. } => {
+                    let gone = match selector {
+                        PortSelector::Sandbox { sandbox, interface } => {
+                            rows::sandbox_ports(snapshot, sandbox, interface)
+                        }
+                        PortSelector::Rows(rows) => rows.clone(),
                     };
                     let count = gone.len();
                     removed.extend(gone);
-                    kept.push((wish, count));
+                    kept.push((request, count));
                 }
             }
         }
         if let Some(bridge) = bridge {
             rows::change_bridge(&mut transaction, bridge, &removed, &added);
         }
-        (!kept.is_empty()).then_some(Self { wishes: kept, transaction })
+        (!kept.is_empty()).then_some(Self { requests: kept, transaction })
     }
 }

@@ -1,4 +1,4 @@
-//! The rows of a pod's port, and how they are found.
+//! Rows of pods' ports: reading, inserting, and changing br-int's list.
 
 use std::collections::BTreeMap;
 
@@ -11,73 +11,61 @@ use ovsdb::uuid::Uuid;
 
 use crate::options::INTEGRATION_BRIDGE;
 
-/// The logical port's name.
-const LOGICAL: &str = "iface-id";
-/// The pod's sandbox: by this key a port is known to be of a pod.
+/// Name of the logical port.
+const IFACE_ID: &str = "iface-id";
+/// ID of the pod's sandbox. A port with this key belongs to a pod.
 pub(crate) const SANDBOX: &str = "sandbox";
-/// The interface in the sandbox.
-const INSIDE: &str = "k8s.ovn.org/interface";
-/// The sandbox's network namespace.
-const NAMESPACE: &str = "k8s.ovn.org/netns";
+/// Interface in the sandbox.
+const POD_INTERFACE: &str = "k8s.ovn.org/interface";
+/// Path of the sandbox's network namespace.
+const NETNS: &str = "k8s.ovn.org/netns";
 
-/// The pod's MAC.
+/// MAC of the pod.
 const MAC: &str = "attached_mac";
-/// The pod's addresses, with commas.
+/// Addresses of the pod, separated by commas.
 const ADDRESSES: &str = "ip_addresses";
 
-/// A pod's port, as it shall be.
+/// Desired port of a pod.
 #[derive(Debug, Clone)]
-pub struct PodPort {
-    /// The identity of its Port row.
-    pub port_row: Uuid,
-    /// The identity of its Interface row.
-    pub interface_row: Uuid,
-    /// The device.
-    pub name: String,
-    /// The logical port.
-    pub logical: String,
-    /// The pod's identity, which the logical port asks for.
-    pub uid: String,
-    /// The pod's MAC.
-    pub mac: String,
-    /// The pod's addresses, with commas.
-    pub addresses: String,
-    /// The pod's sandbox.
-    pub sandbox: String,
-    /// The interface in it.
-    pub inside: String,
-    /// The path of its network namespace.
-    pub namespace: String,
+pub(crate) struct PodPort {
+    /// UUID of the Port row.
+    pub(crate) port_row: Uuid,
+    /// UUID of the Interface row.
+    pub(crate) interface_row: Uuid,
+    /// Name of both rows and of the device on the host.
+    pub(crate) name: String,
+    pub(crate) logical_port: String,
+    /// UID of the Pod object; the logical port requires the same.
+    pub(crate) uid: String,
+    pub(crate) mac: String,
+    /// Separated by commas.
+    pub(crate) addresses: String,
+    pub(crate) sandbox: String,
+    /// Interface in the sandbox.
+    pub(crate) pod_interface: String,
+    /// Path of the sandbox's network namespace.
+    pub(crate) netns: String,
 }
 
-/// A pod's port that is there.
+/// Existing port of a pod. OVN-Kubernetes (Go) does not write the optional keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FoundPort {
-    /// The identity of its Port row.
-    pub port_row: Uuid,
-    /// The device.
-    pub name: String,
-    /// The logical port.
-    pub logical: String,
-    /// The pod's identity.
-    pub uid: String,
-    /// The pod's sandbox.
-    pub sandbox: String,
-    /// The interface in it; none if another implementation made it.
-    pub inside: Option<String>,
-    /// The path of its network namespace; none if another implementation made it.
-    pub namespace: Option<String>,
-    /// The pod's MAC.
-    pub mac: Option<String>,
-    /// The pod's addresses, with commas.
-    pub addresses: Option<String>,
-    /// Whether ovn-controller has installed it.
-    pub installed: bool,
-    /// What ovs-vswitchd says against it.
-    pub error: Option<String>,
+pub(crate) struct FoundPort {
+    pub(crate) port_row: Uuid,
+    pub(crate) name: String,
+    pub(crate) logical_port: String,
+    pub(crate) uid: String,
+    pub(crate) sandbox: String,
+    pub(crate) pod_interface: Option<String>,
+    pub(crate) netns: Option<String>,
+    pub(crate) mac: Option<String>,
+    pub(crate) addresses: Option<String>,
+    /// ovn-controller has installed its flows.
+    pub(crate) installed: bool,
+    /// Error of ovs-vswitchd.
+    pub(crate) error: Option<String>,
 }
 
-/// A column of strings by strings.
+/// A map column of strings.
 pub(crate) fn strings(row: &RowView<'_>, column: &str) -> BTreeMap<String, String> {
     let text = |atom: &Atom| match atom {
         Atom::String(text) => Some(text.to_string()),
@@ -88,17 +76,17 @@ pub(crate) fn strings(row: &RowView<'_>, column: &str) -> BTreeMap<String, Strin
     pairs.iter().filter_map(|(key, value)| Some((text(key)?, text(value)?))).collect()
 }
 
-/// Keys of a map, to delete them.
+/// Keys of a map column, for a deletion.
 pub(crate) fn keys(names: &[&str]) -> Datum {
     Datum::set(names.iter().map(|name| Atom::String(Text::new(name))))
 }
 
-/// A key of a row's external_ids.
+/// The value of a key in `external_ids`.
 pub(crate) fn external_id(row: &RowView<'_>, key: &str) -> Option<String> {
     row.get("external_ids")?.get_str(key)
 }
 
-/// The integration bridge.
+/// The Bridge row of br-int.
 pub(crate) fn bridge(snapshot: &Snapshot) -> Option<RowView<'_>> {
     by_name(snapshot, "Bridge", INTEGRATION_BRIDGE)
 }
@@ -110,7 +98,7 @@ fn by_name<'a>(snapshot: &'a Snapshot, table: &str, name: &str) -> Option<RowVie
     table.get(found)
 }
 
-/// Interfaces with this key in their external_ids.
+/// Interfaces with this value of a key in `external_ids`; the key must be indexed.
 fn by_external_id<'a>(snapshot: &'a Snapshot, key: &str, value: &str) -> Vec<RowView<'a>> {
     let Some(table) = snapshot.table("Interface") else { return Vec::new() };
     let Some(index) = IndexKey::map_key(table.schema(), "external_ids", key) else { return Vec::new() };
@@ -118,39 +106,41 @@ fn by_external_id<'a>(snapshot: &'a Snapshot, key: &str, value: &str) -> Vec<Row
     found.into_iter().filter_map(|uuid| table.get(uuid)).collect()
 }
 
-/// The Port row of an interface: both have the name of the device.
+/// The Port row of an interface; both are named like the device.
 fn port_row(snapshot: &Snapshot, interface: &RowView<'_>) -> Option<Uuid> {
     by_name(snapshot, "Port", &interface.text("name")?).map(|row| row.uuid)
 }
 
-/// Ports of older sandboxes of the same pod, and what an earlier try of this one left.
-pub(crate) fn predecessors(snapshot: &Snapshot, port: &PodPort) -> Vec<Uuid> {
-    let older = by_external_id(snapshot, LOGICAL, &port.logical);
+/// Ports that this one replaces: of older sandboxes of the pod, and of an earlier attempt for this sandbox.
+pub(crate) fn replaced_ports(snapshot: &Snapshot, port: &PodPort) -> Vec<Uuid> {
+    let older = by_external_id(snapshot, IFACE_ID, &port.logical_port);
     let mut rows: Vec<Uuid> = older.iter().filter_map(|row| port_row(snapshot, row)).collect();
     rows.extend(by_name(snapshot, "Port", &port.name).map(|row| row.uuid));
     rows.retain(|row| *row != port.port_row);
     rows
 }
 
-/// The ports of a sandbox's interface.
-pub(crate) fn of_sandbox(snapshot: &Snapshot, sandbox: &str, interface: &str) -> Vec<Uuid> {
+/// Ports of an attachment. Ports of OVN-Kubernetes (Go) do not name the interface.
+pub(crate) fn sandbox_ports(snapshot: &Snapshot, sandbox: &str, interface: &str) -> Vec<Uuid> {
     let rows = by_external_id(snapshot, SANDBOX, sandbox);
-    let ours = rows.iter().filter(|row| external_id(row, INSIDE).is_none_or(|inside| inside == interface));
+    let ours = rows
+        .iter()
+        .filter(|row| external_id(row, POD_INTERFACE).is_none_or(|pod_interface| pod_interface == interface));
     ours.filter_map(|row| port_row(snapshot, row)).collect()
 }
 
-/// The ports of pods, those of one sandbox or all.
-pub fn pod_ports(snapshot: &Snapshot, sandbox: Option<&str>) -> Vec<FoundPort> {
+/// Ports of all pods, or of one sandbox.
+pub(crate) fn pod_ports(snapshot: &Snapshot, sandbox: Option<&str>) -> Vec<FoundPort> {
     let Some(table) = snapshot.table("Interface") else { return Vec::new() };
     let found = |row: RowView<'_>| {
         Some(FoundPort {
             port_row: port_row(snapshot, &row)?,
             name: row.text("name")?,
             sandbox: external_id(&row, SANDBOX)?,
-            logical: external_id(&row, LOGICAL).unwrap_or_default(),
+            logical_port: external_id(&row, IFACE_ID).unwrap_or_default(),
             uid: external_id(&row, "iface-id-ver").unwrap_or_default(),
-            inside: external_id(&row, INSIDE),
-            namespace: external_id(&row, NAMESPACE),
+            pod_interface: external_id(&row, POD_INTERFACE),
+            netns: external_id(&row, NETNS),
             mac: external_id(&row, MAC),
             addresses: external_id(&row, ADDRESSES),
             installed: external_id(&row, "ovn-installed").as_deref() == Some("true"),
@@ -163,26 +153,26 @@ pub fn pod_ports(snapshot: &Snapshot, sandbox: Option<&str>) -> Vec<FoundPort> {
     }
 }
 
-/// Makes the rows; they live by the bridge's reference.
+/// Inserts the Port and Interface rows. OVSDB deletes them unless the bridge references the port.
 pub(crate) fn insert(transaction: &mut Transaction, port: &PodPort) {
-    transaction.owned_by(port.logical.as_str());
+    transaction.owned_by(port.logical_port.as_str());
     let ids = [
-        (LOGICAL, port.logical.as_str()),
+        (IFACE_ID, port.logical_port.as_str()),
         ("iface-id-ver", &port.uid),
         (MAC, &port.mac),
         (ADDRESSES, &port.addresses),
         (SANDBOX, &port.sandbox),
-        (INSIDE, &port.inside),
-        (NAMESPACE, &port.namespace),
+        (POD_INTERFACE, &port.pod_interface),
+        (NETNS, &port.netns),
     ];
     let interface = Row::new().text("name", &port.name).map("external_ids", ids);
     transaction.insert_with_uuid("Interface", port.interface_row, interface);
     let row = Row::new().text("name", &port.name).set("interfaces", Datum::One(Atom::Uuid(port.interface_row)));
     transaction.insert_with_uuid("Port", port.port_row, row);
-    transaction.owned_by_nobody();
+    transaction.without_owner();
 }
 
-/// Changes which ports the bridge has.
+/// Removes ports from a bridge and adds others.
 pub(crate) fn change_bridge(transaction: &mut Transaction, bridge: Uuid, removed: &[Uuid], added: &[Uuid]) {
     let set = |rows: &[Uuid]| Datum::set(rows.iter().copied().map(Atom::Uuid));
     let mut mutations = Vec::new();

@@ -1,10 +1,9 @@
-//! A bridge that is made of a device: the device becomes its port, and what the host had on the device moves to the
+//! Creates the external bridge from a device: the device becomes its uplink, and the host's addresses and routes move to the
 //! bridge.
 //!
-//! The bridge, with a note of everything that moves, is written in one transaction; what then stands on the device is moved
-//! when the kernel has the bridge, and moved back with the bridge removed if that fails. Both steps look at what there is, so
-//! one that was interrupted is finished by the next look, and so is a restart of the host: the database is kept, the
-//! addresses come back from the note, and nobody has to be asked.
+//! One transaction writes the bridge with a copy of everything that moves. When the kernel has the bridge, the addresses are
+//! moved; if that fails, they are moved back and the bridge is removed. Both steps compare with the current state, so the next
+//! reconciliation finishes an interrupted one. After a reboot the addresses are restored from the copy.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -17,43 +16,45 @@ use ovsdb::operation::{Condition, Mutation, Mutator};
 use ovsdb::transaction::{Row, Transaction};
 use ovsdb::uuid::Uuid;
 
-use super::carried::commit;
+use super::bridge::BridgeError;
+use super::error::GatewayError;
 use super::host::HostView;
+use super::reconciler::commit;
 use super::view::BridgeView;
 use crate::kernel::device::Device;
-use crate::kernel::route::{HostRoute, OURS};
+use crate::kernel::route::{HostRoute, ROUTE_PROTOCOL};
 use crate::kernel::{KernelError, Netlink};
 
-/// On the bridge: the device that it was made of.
+/// Key of the bridge's `external_ids`: the device that it was created from.
 pub(super) const MADE_OF: &str = "ovnkube-made-of";
-/// On the bridge: what stood on the device.
+/// Keys of the bridge's `external_ids`: the addresses and routes that were moved.
 pub(super) const ADDRESSES: &str = "ovnkube-addresses";
 pub(super) const ROUTES: &str = "ovnkube-routes";
-/// The kernel's own routes, which follow from addresses, and those that routers announce.
-const BY_THEMSELVES: [u8; 2] = [2, 9];
-/// The longest name of a device.
-const LONGEST_NAME: usize = 15;
+/// Routes that follow from addresses (RTPROT_KERNEL) or from router advertisements (RTPROT_RA): they are not moved.
+const DERIVED_PROTOCOLS: [u8; 2] = [2, 9];
+/// Limit of the kernel (`IFNAMSIZ` without the terminating zero).
+const MAX_DEVICE_NAME: usize = 15;
 
-/// What stands on a device and moves.
+/// Addresses and routes of a device, which move together.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Belongings {
+struct IpConfig {
     addresses: Vec<InterfaceAddress>,
-    routes: Vec<Way>,
+    routes: Vec<SavedRoute>,
 }
 
-/// A route, without its device.
+/// A route without its device, as it is saved in `external_ids`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Way {
+struct SavedRoute {
     destination: Prefix,
     via: Option<IpAddr>,
     source: Option<IpAddr>,
     metric: u32,
     protocol: u8,
-    /// The next hop is on the link, whatever the addresses say.
+    /// The next hop is on the link although no address covers it.
     on_link: bool,
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for SavedRoute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = |address: Option<IpAddr>| address.map_or_else(|| "-".to_owned(), |address| address.to_string());
         let link = if self.on_link { "onlink" } else { "-" };
@@ -62,7 +63,7 @@ impl fmt::Display for Way {
     }
 }
 
-impl FromStr for Way {
+impl FromStr for SavedRoute {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
@@ -80,7 +81,7 @@ impl FromStr for Way {
     }
 }
 
-impl Way {
+impl SavedRoute {
     fn through(&self, device: &Device) -> HostRoute {
         HostRoute {
             destination: self.destination,
@@ -95,15 +96,15 @@ impl Way {
     }
 }
 
-impl Belongings {
-    fn on(host: &HostView, device: &Device, ours: &[Prefix]) -> Self {
+impl IpConfig {
+    fn read(host: &HostView, device: &Device, own_networks: &[Prefix]) -> Self {
         let moves = |route: &&HostRoute| {
             route.index == device.index
-                && route.protocol != OURS
-                && !BY_THEMSELVES.contains(&route.protocol)
-                && !is_narrow(route.destination)
+                && route.protocol != ROUTE_PROTOCOL
+                && !DERIVED_PROTOCOLS.contains(&route.protocol)
+                && !is_link_scope(route.destination)
         };
-        let way = |route: &HostRoute| Way {
+        let route = |route: &HostRoute| SavedRoute {
             destination: route.destination,
             via: route.via,
             source: route.source,
@@ -111,13 +112,13 @@ impl Belongings {
             protocol: route.protocol,
             on_link: route.on_link,
         };
-        let mut routes: Vec<Way> = host.routes.iter().filter(moves).map(way).collect();
-        // Those on the link come first: others' next hops may need them.
-        routes.sort_by_key(|way| (way.via.is_some(), way.destination));
-        Self { addresses: host.own_addresses(device, ours), routes }
+        let mut routes: Vec<SavedRoute> = host.routes.iter().filter(moves).map(route).collect();
+        // On-link routes first: next hops of others may depend on them.
+        routes.sort_by_key(|route| (route.via.is_some(), route.destination));
+        Self { addresses: host.own_addresses(device, own_networks), routes }
     }
 
-    fn noted(bridge: &BridgeView) -> Self {
+    fn saved(bridge: &BridgeView) -> Self {
         let note = |key: &str| bridge.external_ids.get(key).map(String::as_str).unwrap_or_default();
         Self {
             addresses: note(ADDRESSES).split(',').filter_map(|text| text.parse().ok()).collect(),
@@ -125,7 +126,7 @@ impl Belongings {
         }
     }
 
-    fn notes(&self) -> [(&'static str, String); 2] {
+    fn to_external_ids(&self) -> [(&'static str, String); 2] {
         let joined = |words: Vec<String>| words.join(",");
         [
             (ADDRESSES, joined(self.addresses.iter().map(ToString::to_string).collect())),
@@ -133,22 +134,22 @@ impl Belongings {
         ]
     }
 
-    /// Puts everything on a device; what is there already stays.
-    async fn put_on(&self, netlink: &Netlink, device: &Device) -> Result<(), KernelError> {
+    /// Adds everything to a device, which may have some of it.
+    async fn add_to(&self, netlink: &Netlink, device: &Device) -> Result<(), KernelError> {
         netlink.bring_up(device, None).await?;
         for address in &self.addresses {
             netlink.add_address(device, *address, false).await?;
         }
-        for way in &self.routes {
-            netlink.set_route(&way.through(device)).await?;
+        for route in &self.routes {
+            netlink.set_route(&route.through(device)).await?;
         }
         Ok(())
     }
 
-    /// Takes the addresses off a device, and with them the routes that they carry.
-    async fn take_off(&self, netlink: &Netlink, device: &Device) -> Result<(), KernelError> {
-        for way in &self.routes {
-            netlink.remove_route(&way.through(device)).await?;
+    /// Removes routes and addresses from a device.
+    async fn remove_from(&self, netlink: &Netlink, device: &Device) -> Result<(), KernelError> {
+        for route in &self.routes {
+            netlink.remove_route(&route.through(device)).await?;
         }
         for address in &self.addresses {
             netlink.remove_address(device, *address).await?;
@@ -156,61 +157,58 @@ impl Belongings {
         Ok(())
     }
 
-    /// From one device to another: there first, then away, then the ways that went with them.
-    async fn move_over(&self, netlink: &Netlink, from: &Device, to: &Device) -> Result<(), KernelError> {
+    /// Adds the addresses to the new device before it removes them from the old one; then adds the routes.
+    async fn move_to(&self, netlink: &Netlink, from: &Device, to: &Device) -> Result<(), KernelError> {
         netlink.bring_up(to, None).await?;
         for address in &self.addresses {
             netlink.add_address(to, *address, false).await?;
         }
-        self.take_off(netlink, from).await?;
-        self.put_on(netlink, to).await
+        self.remove_from(netlink, from).await?;
+        self.add_to(netlink, to).await
     }
 }
 
-fn is_narrow(destination: Prefix) -> bool {
+fn is_link_scope(destination: Prefix) -> bool {
     match destination.network() {
         IpAddr::V4(_) => false,
         IpAddr::V6(v6) => v6.is_unicast_link_local() || v6.is_multicast(),
     }
 }
 
-/// The bridge that is made of a device.
+/// Name of the bridge that is created from a device.
 pub(super) fn name_for(device: &str) -> String {
     let name = format!("br{device}");
-    name.chars().take(LONGEST_NAME).collect()
+    name.chars().take(MAX_DEVICE_NAME).collect()
 }
 
-/// Where a bridge is made, and with what.
+/// Everything that the setup reads and writes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Workplace<'a> {
+pub(super) struct BridgeSetup<'a> {
     pub(super) client: &'a Client,
     pub(super) netlink: &'a Netlink,
     pub(super) host: &'a HostView,
-    /// The row that has all bridges.
+    /// The `Open_vSwitch` row.
     pub(super) root: Uuid,
-    /// The networks whose addresses are ours rather than the host's.
-    pub(super) ours: &'a [Prefix],
+    /// Networks of addresses that ovnkube added: they do not move.
+    pub(super) own_networks: &'a [Prefix],
 }
 
-impl Workplace<'_> {
-    /// Writes the bridge: the host keeps what it has until the bridge is there.
-    pub(super) async fn make(&self, device: &Device, userspace: bool) -> Result<String, String> {
+impl BridgeSetup<'_> {
+    /// Writes the bridge to the database; the host's addresses stay on the device. Returns the bridge's name.
+    pub(super) async fn create(&self, device: &Device, userspace: bool) -> Result<String, GatewayError> {
         let name = name_for(&device.name);
-        let belongings = Belongings::on(self.host, device, self.ours);
-        if belongings.addresses.is_empty() {
-            return Err(format!(
-                "device {} has no address: a gateway needs one; give it one, or name another",
-                device.name
-            ));
+        let ip_config = IpConfig::read(self.host, device, self.own_networks);
+        if ip_config.addresses.is_empty() {
+            return Err(BridgeError::DeviceWithoutAddress(device.name.clone()).into());
         }
-        let mac = device.mac.ok_or_else(|| format!("device {} has no MAC", device.name))?;
-        let [(addresses, address_note), (routes, route_note)] = belongings.notes();
+        let mac = device.mac.ok_or_else(|| BridgeError::NoMac(device.name.clone()))?;
+        let [(addresses, address_list), (routes, route_list)] = ip_config.to_external_ids();
         let mut transaction = Transaction::new();
         let mut ports = Vec::new();
-        for (place, port) in [name.as_str(), &device.name].into_iter().enumerate() {
-            let (interface_id, port_id) = (format!("interface{place}"), format!("port{place}"));
+        for (index, port) in [name.as_str(), &device.name].into_iter().enumerate() {
+            let (interface_id, port_id) = (format!("interface{index}"), format!("port{index}"));
             let mut interface = Row::new().text("name", port);
-            if place == 0 {
+            if index == 0 {
                 interface = interface.text("type", "internal").set("mtu_request", Atom::Integer(i64::from(device.mtu)));
             }
             transaction.insert_named("Interface", &interface_id, interface);
@@ -230,8 +228,8 @@ impl Workplace<'_> {
                     ("bridge-id", name.as_str()),
                     ("bridge-uplink", &device.name),
                     (MADE_OF, &device.name),
-                    (addresses, &address_note),
-                    (routes, &route_note),
+                    (addresses, &address_list),
+                    (routes, &route_list),
                 ],
             );
         transaction.insert_named("Bridge", "bridge", bridge);
@@ -248,38 +246,38 @@ impl Workplace<'_> {
         Ok(name)
     }
 
-    /// Sees to it that what the device had stands on the bridge that was made of it; returns whether something was moved.
-    pub(super) async fn settle(&self, bridge: &BridgeView) -> Result<bool, String> {
+    /// Moves the device's addresses and routes to the bridge that was created from it; returns whether there were any.
+    pub(super) async fn move_addresses(&self, bridge: &BridgeView) -> Result<bool, GatewayError> {
         let Self { client, netlink, host, .. } = *self;
         let Some(made_of) = bridge.external_ids.get(MADE_OF) else { return Ok(false) };
         let Some(own) = host.device(&bridge.name) else { return Ok(false) };
         let device = host.device(made_of);
-        let left = device.map(|device| Belongings::on(self.host, device, self.ours)).unwrap_or_default();
+        let left = device.map(|device| IpConfig::read(self.host, device, self.own_networks)).unwrap_or_default();
         if let Some(device) = device
             && !left.addresses.is_empty()
         {
-            if let Err(error) = left.move_over(netlink, device, own).await {
-                // Back: the host must not be left without its network.
-                let _ = left.take_off(netlink, own).await;
-                let back = left.put_on(netlink, device).await;
+            if let Err(error) = left.move_to(netlink, device, own).await {
+                // Roll back: the host must not lose its network.
+                let _ = left.remove_from(netlink, own).await;
+                let rollback = left.add_to(netlink, device).await.err();
                 let _ = self.remove(bridge).await;
-                let also = back.err().map(|error| format!("; and back: {error}")).unwrap_or_default();
-                return Err(format!("the addresses of {made_of} could not be moved to {}: {error}{also}", bridge.name));
+                let (device, bridge) = (made_of.clone(), bridge.name.clone());
+                return Err(GatewayError::Move { device, bridge, error, rollback });
             }
-            remember(client, bridge, &left).await?;
+            save(client, bridge, &left).await?;
             return Ok(true);
         }
-        let noted = Belongings::noted(bridge);
-        let present = Belongings::on(host, own, self.ours);
-        if present.addresses.is_empty() && !noted.addresses.is_empty() {
-            // The host was started anew, and nothing else knows them.
-            noted.put_on(netlink, own).await.map_err(|error| error.to_string())?;
+        let saved = IpConfig::saved(bridge);
+        let present = IpConfig::read(host, own, self.own_networks);
+        if present.addresses.is_empty() && !saved.addresses.is_empty() {
+            // After a reboot nothing else knows them.
+            saved.add_to(netlink, own).await?;
             return Ok(true);
         }
         Ok(false)
     }
 
-    async fn remove(&self, bridge: &BridgeView) -> Result<(), String> {
+    async fn remove(&self, bridge: &BridgeView) -> Result<(), GatewayError> {
         let mut transaction = Transaction::new();
         let gone = Datum::One(Atom::Uuid(bridge.uuid));
         let mutations = vec![
@@ -290,34 +288,30 @@ impl Workplace<'_> {
         commit(self.client, &transaction).await
     }
 
-    /// Gives the device back what it had, and removes the bridge that was made of it.
-    pub(super) async fn undo(&self, bridge: &BridgeView) -> Result<(), String> {
+    /// Moves addresses and routes back to the device, and removes the bridge that was created from it.
+    pub(super) async fn revert(&self, bridge: &BridgeView) -> Result<(), GatewayError> {
         let Self { netlink, host, .. } = *self;
         let Some(made_of) = bridge.external_ids.get(MADE_OF) else { return Ok(()) };
-        let failed = |error: KernelError| error.to_string();
         let Some(device) = host.device(made_of) else {
-            return Err(format!(
-                "device {made_of}, of which bridge {} was made, is gone: connect it again, or remove the bridge by hand",
-                bridge.name
-            ));
+            return Err(BridgeError::UplinkGone { bridge: bridge.name.clone(), device: made_of.clone() }.into());
         };
-        let mut belongings = Belongings::noted(bridge);
+        let mut ip_config = IpConfig::saved(bridge);
         if let Some(own) = host.device(&bridge.name) {
-            let present = Belongings::on(host, own, self.ours);
+            let present = IpConfig::read(host, own, self.own_networks);
             if !present.addresses.is_empty() {
-                belongings = present;
-                belongings.take_off(netlink, own).await.map_err(failed)?;
+                ip_config = present;
+                ip_config.remove_from(netlink, own).await?;
             }
         }
         self.remove(bridge).await?;
-        belongings.put_on(netlink, device).await.map_err(failed)
+        ip_config.add_to(netlink, device).await.map_err(GatewayError::from)
     }
 }
 
-/// What stands there may have changed since the bridge was made.
-async fn remember(client: &Client, bridge: &BridgeView, belongings: &Belongings) -> Result<(), String> {
+/// Updates the copy: the device's addresses may have changed since the bridge was created.
+async fn save(client: &Client, bridge: &BridgeView, ip_config: &IpConfig) -> Result<(), GatewayError> {
     let mut transaction = Transaction::new();
-    for (key, value) in belongings.notes() {
+    for (key, value) in ip_config.to_external_ids() {
         if bridge.external_ids.get(key) != Some(&value) {
             transaction.set_key("Bridge", bridge.uuid, "external_ids", key, &value);
         }
@@ -330,11 +324,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_moves_is_noted_and_read_again() {
-        let belongings = Belongings {
+    fn addresses_and_routes_survive_saving_and_reading() {
+        let ip_config = IpConfig {
             addresses: vec!["10.99.0.11/24".parse().unwrap(), "fd99::b/64".parse().unwrap()],
             routes: vec![
-                Way {
+                SavedRoute {
                     destination: "0.0.0.0/0".parse().unwrap(),
                     via: Some("10.99.0.254".parse().unwrap()),
                     source: None,
@@ -342,7 +336,7 @@ mod tests {
                     protocol: 16,
                     on_link: true,
                 },
-                Way {
+                SavedRoute {
                     destination: "198.51.100.0/24".parse().unwrap(),
                     via: None,
                     source: Some("10.99.0.11".parse().unwrap()),
@@ -352,7 +346,8 @@ mod tests {
                 },
             ],
         };
-        let external_ids = belongings.notes().into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        let external_ids =
+            ip_config.to_external_ids().into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
         let bridge = BridgeView {
             uuid: Uuid::default(),
             name: "breth0".into(),
@@ -360,8 +355,8 @@ mod tests {
             external_ids,
             interfaces: Vec::new(),
         };
-        assert_eq!(Belongings::noted(&bridge), belongings);
-        assert_eq!("nonsense".parse::<Way>(), Err(()));
+        assert_eq!(IpConfig::saved(&bridge), ip_config);
+        assert_eq!("nonsense".parse::<SavedRoute>(), Err(()));
         assert_eq!(name_for("enp129s0f0np0d1"), "brenp129s0f0np0");
     }
 }

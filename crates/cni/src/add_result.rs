@@ -1,4 +1,4 @@
-//! What ADD answers, in the shape of each version.
+//! The result of ADD, in the form of each CNI version.
 
 use std::net::IpAddr;
 
@@ -7,65 +7,65 @@ use serde_json::{Map, Value, json};
 
 use crate::version::Version;
 
-/// An interface that was made.
+/// An interface that ADD created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name.
+    /// Name in its network namespace.
     pub name: String,
-    /// Its hardware address.
+    /// MAC, or empty if the runtime need not know it.
     pub mac: String,
-    /// The largest packet that passes it.
+    /// In bytes; sent from CNI 1.1.0 on.
     pub mtu: u32,
-    /// The path of the network namespace that it is in; none on the host.
+    /// Path of its network namespace; None on the host.
     pub sandbox: Option<String>,
 }
 
-/// An address that an interface has.
+/// An address of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address {
-    /// The address.
+    /// Without the prefix length.
     pub address: IpAddr,
-    /// The length of its network.
+    /// Prefix length of its network.
     pub length: u8,
-    /// The way out of the network, if there is one.
+    /// Default gateway, if there is one.
     pub gateway: Option<IpAddr>,
-    /// The place of its interface in the answer.
+    /// Index of its interface in [`AddResult::interfaces`].
     pub interface: usize,
 }
 
 /// A route in the pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
-    /// Where to.
-    pub to: Prefix,
-    /// By whom; by the interface itself if none.
-    pub by: Option<IpAddr>,
+    /// Destination network.
+    pub destination: Prefix,
+    /// Next hop; None if the destination is on the link.
+    pub via: Option<IpAddr>,
 }
 
-/// Where the pod finds names, as the configuration of the network says. Kubernetes has its own.
+/// Name servers of the network configuration. kubelet does not use them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Dns {
-    /// Servers.
+    /// Addresses of the servers.
     pub nameservers: Vec<String>,
-    /// Domains in which names are looked for.
+    /// Search domains.
     pub search: Vec<String>,
 }
 
 /// The result of ADD.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Answer {
-    /// What was made.
+pub struct AddResult {
+    /// The host's end and the pod's.
     pub interfaces: Vec<Interface>,
-    /// Their addresses.
+    /// Addresses of the pod.
     pub addresses: Vec<Address>,
-    /// The routes.
+    /// Routes in the pod.
     pub routes: Vec<Route>,
-    /// Names.
+    /// Copied from the configuration.
     pub dns: Dns,
 }
 
-impl Answer {
-    /// As the runtime reads it.
+impl AddResult {
+    /// The JSON that the runtime reads.
     pub fn to_json(&self, version: Version) -> String {
         let interfaces: Vec<Value> = self.interfaces.iter().map(|interface| interface.to_json(version)).collect();
         let addresses: Vec<Value> = self.addresses.iter().map(|address| address.to_json(version)).collect();
@@ -110,9 +110,9 @@ impl Address {
 
 impl Route {
     fn to_json(self) -> Value {
-        let mut object = json!({"dst": self.to.to_string()});
-        if let Some(by) = self.by {
-            object["gw"] = json!(by);
+        let mut object = json!({"dst": self.destination.to_string()});
+        if let Some(via) = self.via {
+            object["gw"] = json!(via);
         }
         object
     }

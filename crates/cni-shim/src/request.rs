@@ -1,49 +1,48 @@
-//! The question: the command and its parameters from the environment, and the configuration from stdin.
+//! The request: command and parameters from the environment, and the configuration from stdin.
 
 use std::ffi::OsString;
 
 use crate::failure::Failure;
 use crate::{base64, json};
 
-/// What CNI hands over; nothing else of the environment is any business of the agent.
+/// The variables of CNI; nothing else of the environment is forwarded.
 const VARIABLES: [&str; 7] =
     ["CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_ARGS", "CNI_PATH", "CNI_NETNS_OVERRIDE"];
 
-/// CNI's variables, as far as they are set.
 pub(crate) fn environment(
     all: impl Iterator<Item = (OsString, OsString)>,
 ) -> Result<Vec<(&'static str, String)>, Failure> {
-    let mut ours = Vec::new();
+    let mut variables = Vec::new();
     for (key, value) in all {
         let Some(name) = VARIABLES.into_iter().find(|name| key == *name) else { continue };
         match value.into_string() {
-            Ok(value) => ours.push((name, value)),
-            Err(_) => return Err(Failure::Environment(format!("{name} is no UTF-8"))),
+            Ok(value) => variables.push((name, value)),
+            Err(_) => return Err(Failure::Environment(format!("{name} is not UTF-8"))),
         }
     }
-    ours.sort_unstable();
-    Ok(ours)
+    variables.sort_unstable();
+    Ok(variables)
 }
 
-/// What is to be done.
+/// The value of `CNI_COMMAND`, if it is a command of CNI.
 pub(crate) fn command<'a>(environment: &'a [(&'static str, String)]) -> Result<&'a str, Failure> {
     let command = environment.iter().find(|(name, _)| *name == "CNI_COMMAND").map(|(_, value)| value.as_str());
     match command {
         Some(command @ ("ADD" | "DEL" | "CHECK" | "STATUS" | "GC" | "VERSION")) => Ok(command),
-        Some(other) => {
-            Err(Failure::Environment(format!("CNI_COMMAND is {other:?}: none of ADD, DEL, CHECK, STATUS, GC, VERSION")))
-        }
+        Some(other) => Err(Failure::Environment(format!(
+            "CNI_COMMAND {other:?} is not one of ADD, DEL, CHECK, STATUS, GC, VERSION"
+        ))),
         None => {
-            let what = "CNI_COMMAND is not set: this program is started by a container runtime, for pods of this node";
+            let what = "CNI_COMMAND is not set: this program is run by a container runtime, for the pods of this node";
             Err(Failure::Environment(what.to_owned()))
         }
     }
 }
 
-/// As the agent reads it.
+/// The JSON body that `cni::Request::parse` reads.
 pub(crate) fn body(environment: &[(&'static str, String)], config: &[u8]) -> String {
     let pairs: Vec<String> =
-        environment.iter().map(|(key, value)| format!("\"{key}\":{}", json::text(value))).collect();
+        environment.iter().map(|(key, value)| format!("\"{key}\":{}", json::string(value))).collect();
     format!("{{\"env\":{{{}}},\"config\":\"{}\"}}", pairs.join(","), base64::encode(config))
 }
 
@@ -53,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_cni_says_is_handed_on() {
+    fn only_variables_of_cni_are_forwarded() {
         let all = [("PATH", "/bin"), ("CNI_COMMAND", "ADD"), ("TOKEN", "secret"), ("CNI_IFNAME", "eth0")];
         let found = environment(all.into_iter().map(|(key, value)| (key.into(), value.into()))).unwrap();
         assert_eq!(found, [("CNI_COMMAND", "ADD".to_owned()), ("CNI_IFNAME", "eth0".to_owned())]);
@@ -61,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_command_is_named() {
+    fn an_unknown_command_is_refused_by_name() {
         assert!(
             matches!(command(&[("CNI_COMMAND", "PLAY".into())]), Err(Failure::Environment(what)) if what.contains("PLAY"))
         );
