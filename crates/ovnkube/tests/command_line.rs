@@ -1,4 +1,4 @@
-//! The command line as a user meets it: help, version, completions, mistakes.
+//! The command line: help, version, completions, usage errors.
 
 mod ovnkube;
 
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use ovnkube::run;
 
 #[test]
-fn the_version_has_its_commit() {
+fn version_shows_the_commit() {
     let long = run(&["--version"], &[]);
     let verb = run(&["version"], &[]);
     assert_eq!(long.stdout, verb.stdout);
@@ -23,12 +23,12 @@ fn the_version_has_its_commit() {
 }
 
 #[test]
-fn completions_know_the_commands_and_the_settings() {
+fn completions_list_commands_and_settings() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = run(&["completions", shell], &[]);
         assert_eq!(script.status, Some(0), "{shell}");
         for word in ["log-level", "metrics-bind-address", "livez"] {
-            // The scripts for these two shells do not list the values of arguments.
+            // These two shells' scripts do not list argument values.
             if word == "livez" && ["elvish", "powershell"].contains(&shell) {
                 continue;
             }
@@ -38,7 +38,7 @@ fn completions_know_the_commands_and_the_settings() {
 }
 
 #[test]
-fn help_teaches_by_examples_and_documents_exit_statuses() {
+fn help_shows_examples_and_exit_statuses() {
     for arguments in [
         ["--help"].as_slice(),
         &["health", "--help"],
@@ -58,7 +58,7 @@ fn help_teaches_by_examples_and_documents_exit_statuses() {
 }
 
 #[test]
-fn mistakes_are_one_line_with_a_hint_and_status_2() {
+fn usage_errors_are_one_line_with_a_hint_and_status_2() {
     for (arguments, names) in [
         (["verzion"].as_slice(), "'version'"),
         (&["health", "--adress", "x"], "--address"),
@@ -76,7 +76,7 @@ fn mistakes_are_one_line_with_a_hint_and_status_2() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn a_closed_stdout_pipe_is_no_error() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_ovnkube"))
         .args(["completions", "bash"])
         .stdout(Stdio::piped())
@@ -91,7 +91,7 @@ fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[test]
-fn a_full_disk_is_told() {
+fn a_failed_write_to_stdout_is_reported() {
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_ovnkube")).arg("version").stdout(full).output().unwrap();
     assert_eq!(output.status.code(), Some(1));

@@ -1,4 +1,4 @@
-//! The configuration as a user meets it: precedence, provenance, and every mistake at once.
+//! The configuration: precedence, provenance, and error reports.
 
 mod ovnkube;
 
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use ovnkube::{file, run};
 
 #[test]
-fn each_layer_wins_over_the_one_below_and_is_named() {
+fn config_show_names_the_layer_that_set_each_value() {
     let path = file(
         "layers.conf",
         b"# a comment\n[logging]\nlevel = warn\nformat=human ; a comment\n[metrics]\nbind-address=\"0.0.0.0:9102\"\n",
@@ -32,7 +32,7 @@ fn each_layer_wins_over_the_one_below_and_is_named() {
 }
 
 #[test]
-fn the_same_in_json() {
+fn config_show_in_json_names_file_and_line() {
     let path = file("json.conf", b"[logging]\nlevel=warn\n");
     let shown = run(&["config", "show", "-o", "json"], &[("OVNKUBE_CONFIG", &path)]);
     let shown: serde_json::Value = serde_json::from_str(&shown.stdout).unwrap();
@@ -44,7 +44,7 @@ fn the_same_in_json() {
 }
 
 #[test]
-fn every_mistake_in_every_layer_is_told_at_once() {
+fn config_check_reports_every_error_at_once() {
     let path = file(
         "mistakes.conf",
         b"[metrics]\nbind-adress=off\nbind-address=nowhere\nbind-address=off\nrubbish!\n\xff\nx\0y\n[logging]\nlevel=\"open\n",
@@ -71,7 +71,7 @@ fn every_mistake_in_every_layer_is_told_at_once() {
 }
 
 #[test]
-fn a_named_file_must_be_a_readable_file() {
+fn a_given_config_file_must_be_readable() {
     let missing = run(&["config", "show", "--config", "/nonexistent/a.conf"], &[]);
     assert_eq!(missing.status, Some(2));
     assert!(missing.stderr.starts_with("error: /nonexistent/a.conf: no such file; "), "{}", missing.stderr);
@@ -84,12 +84,12 @@ fn a_named_file_must_be_a_readable_file() {
     assert!(endless.stderr.contains("larger than 1 MiB"), "{}", endless.stderr);
 }
 
-/// What the controller refuses at its start is refused here, in the same words.
+/// `config check` and the controller print the same errors.
 #[test]
-fn what_settings_say_together_is_checked_as_a_role_does() {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("agreement");
-    std::fs::create_dir_all(&folder).unwrap();
-    let authority = lab::pki::Authority::create(&folder, "ovn-ca").unwrap();
+fn config_check_rejects_what_the_controller_rejects() {
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("agreement");
+    std::fs::create_dir_all(&directory).unwrap();
+    let authority = lab::pki::Authority::create(&directory, "ovn-ca").unwrap();
     let own = authority.issue("own", "ovn", None, &[], &[]).unwrap();
     let other = authority.issue("other", "ovn", None, &[], &[]).unwrap();
     let [ca, certificate, key, foreign] =
@@ -101,11 +101,11 @@ fn what_settings_say_together_is_checked_as_a_role_does() {
         (&["--k8s-service-cidrs", "10.130.0.0/16"], &["cluster-subnets 10.128.0.0/14 overlaps service-cidrs"]),
         (&["--gateway-v4-join-subnet", "100.64.0.0/31"], &["v4-join-subnet 100.64.0.0/31 is too small"]),
         (&["--ha-election-renew-deadline", "20"], &["[masterha]", "renew deadline (20s)", "duration (15s)"]),
-        (&["--ha-election-lease-duration", "120"], &["[masterha]", "must be 1 s to 60 s"]),
+        (&["--ha-election-lease-duration", "120"], &["[masterha]", "must be from 1 s to 60 s"]),
         (&["--nb-address", "ssl:192.0.2.1:6641"], &["[ovnnorth]", "give client-privkey, client-cert"]),
         (&["--sb-client-cert", certificate], &["[ovnsouth]", "give all three"]),
         (&tls("/nonexistent/key"), &["[ovnnorth] cannot use /nonexistent/key", "No such file"]),
-        (&tls(foreign), &["[ovnnorth] the TLS files do not work together"]),
+        (&tls(foreign), &["[ovnnorth] invalid combination of TLS files"]),
         (&["--kubeconfig", &broken], &["cannot use the kubeconfig", &broken]),
     ];
     for (arguments, words) in cases {
@@ -116,7 +116,7 @@ fn what_settings_say_together_is_checked_as_a_role_does() {
         let line = checked.stderr.strip_suffix('\n').unwrap();
         assert!(!line.contains('\n') && words.iter().all(|word| line.contains(word)), "{arguments:?}: {line}");
     }
-    // A node without an address for pods is no node.
+    // Node subnets without addresses for pods are rejected.
     for (cidr, longest) in [("10.128.0.0/14/30", 29), ("fd01::/48/127", 126)] {
         for role in [&["config", "check"][..], &["controller", "--metrics-bind-address", "off"], &["node"]] {
             let refused = run(&[role, &["--cluster-subnets", cidr]].concat(), &[]);
@@ -126,7 +126,7 @@ fn what_settings_say_together_is_checked_as_a_role_does() {
             assert!(refused.stderr.contains(&words), "{}", refused.stderr);
         }
     }
-    // ovn-northd could not tell which files are whose.
+    // ovn-northd takes one set of TLS files only.
     let southbound = ["--sb-client-privkey", foreign, "--sb-client-cert", other.certificate.to_str().unwrap()];
     let remotes =
         ["--nb-address", "ssl:192.0.2.1:6641", "--sb-address", "ssl:192.0.2.1:6642", "--sb-client-cacert", ca];
@@ -134,15 +134,15 @@ fn what_settings_say_together_is_checked_as_a_role_does() {
     let refused = run(&both, &[]);
     assert_eq!(refused.status, Some(2));
     assert!(refused.stderr.starts_with("error: --run-northd: ovn-northd takes one"), "{}", refused.stderr);
-    // All of them at once.
+    // All errors are reported at once.
     let several = [cases[0].0, cases[2].0, cases[5].0].concat();
     let checked = run(&[&["config", "check"], &several[..]].concat(), &[]);
     assert_eq!((checked.status, checked.stderr.lines().count()), (Some(2), 3), "{}", checked.stderr);
 }
 
-/// Plain TCP beyond this host works, and nobody can overlook it.
+/// Allowed, with a warning.
 #[test]
-fn plain_tcp_to_a_database_on_another_host_is_warned_of() {
+fn plain_tcp_to_a_remote_database_is_warned_about() {
     let remotes = ["--nb-address", "tcp:192.0.2.1:6641", "--sb-address", "tcp:127.0.0.1:6642,tcp:[2001:db8::1]:6642"];
     let checked = run(&[&["config", "check"], &remotes[..]].concat(), &[]);
     assert_eq!(checked.status, Some(0), "{}", checked.stderr);
@@ -152,7 +152,7 @@ fn plain_tcp_to_a_database_on_another_host_is_warned_of() {
         lines[0].starts_with("warning: INSECURE: [ovnnorth] address has plain TCP to another host (tcp:192.0.2.1:")
     );
     assert!(lines[1].contains("[ovnsouth]") && lines[1].contains("(tcp:[2001:db8::1]:6642)"), "{}", lines[1]);
-    // A role says it in its log before it does anything; here it then finds no cluster.
+    // A role logs the warning at start; here it then fails without a cluster.
     for role in ["controller", "node"] {
         let started = run(&[&[role, "--metrics-bind-address", "off"], &remotes[..]].concat(), &[]);
         assert!(started.status.is_some_and(|status| status != 0));
@@ -162,6 +162,22 @@ fn plain_tcp_to_a_database_on_another_host_is_warned_of() {
     }
     let local = ["--nb-address", "tcp:127.0.0.1:6641", "--sb-address", "unix:/run/ovn/ovnsb_db.sock"];
     assert_eq!(run(&[&["config", "check"], &local[..]].concat(), &[]).stderr, "");
+}
+
+#[test]
+fn a_deprecated_setting_works_and_is_warned_of() {
+    let path = file("deprecated.conf", b"[cni]\npatience = 20\n");
+    let checked = run(&["config", "check", &path], &[]);
+    assert_eq!(checked.status, Some(0), "{}", checked.stderr);
+    assert_eq!(checked.stderr, format!("warning: {path}:2: [cni] patience is deprecated: use [cni] add-timeout\n"));
+    let shown = run(&["config", "show", "--cni-patience", "30"], &[("OVNKUBE_CONFIG", &path)]);
+    let line = shown.stdout.lines().find(|line| line.contains("add-timeout")).unwrap();
+    let cells: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(cells, ["[cni]", "add-timeout", "30", "--cni-patience"]);
+    let started = run(&["node", "--metrics-bind-address", "off", "--cni-patience", "20"], &[]);
+    let warned =
+        started.stderr.lines().any(|line| line.contains("WARN") && line.contains("--cni-patience is deprecated"));
+    assert!(warned, "{}", started.stderr);
 }
 
 #[test]

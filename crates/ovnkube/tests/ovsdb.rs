@@ -1,6 +1,5 @@
-//! `ovnkube ovsdb` against a real ovsdb-server. Every run of it ends by its own `--timeout` at the latest.
+//! `ovnkube ovsdb` against a real ovsdb-server.
 
-// A test that cannot go on says so by a panic.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod ovnkube;
@@ -16,7 +15,7 @@ use serde_json::{Value, json};
 const DATABASE: &str = "OVN_Northbound";
 
 #[test]
-fn a_real_server_is_dumped_watched_and_changed() {
+fn dump_watch_and_transact_against_a_real_server() {
     let ovn = Ovn { databases: Databases::Standalone, ..Ovn::default() };
     let lab = Lab::start(LabSpec::for_test("ovsdb-cli").unwrap().ovn(ovn)).unwrap();
     let remote = lab.record().endpoints.northbound.clone().unwrap();
@@ -42,7 +41,7 @@ fn succeeds(arguments: &[&str]) -> String {
     outcome.stdout
 }
 
-/// One line that begins as an error, has a hint, and says what is expected.
+/// Asserts a one-line error with a hint and this text.
 fn fails(arguments: &[&str], status: i32, says: &str) {
     let started = Instant::now();
     let outcome = ovsdb(arguments);
@@ -54,7 +53,7 @@ fn fails(arguments: &[&str], status: i32, says: &str) {
 }
 
 fn dump(remote: &str, long: &str) {
-    // The database is found, tables without rows are left out, rows are in order.
+    // The database is detected, empty tables are left out, rows are sorted.
     let all = succeeds(&["dump", remote]);
     let place = |part: &str| all.find(part).unwrap_or_else(|| panic!("no {part} in\n{all}"));
     assert!(place("Logical_Switch (2 rows)\n_UUID") < place(" sw-a "));
@@ -85,7 +84,7 @@ fn dump(remote: &str, long: &str) {
     let uuids = succeeds(&["dump", remote, DATABASE, "Logical_Switch", "--columns", "_uuid", "-o", "json"]);
     let uuids: Value = serde_json::from_str(&uuids).unwrap();
     assert_eq!(uuids["tables"]["Logical_Switch"][1], json!({ "_uuid": switches[1]["_uuid"] }));
-    // The first of several servers may be away.
+    // The first of several servers may be unreachable.
     let several = format!("unix:/nowhere/at/all,{remote}");
     assert!(succeeds(&["dump", &several, DATABASE, "NB_Global"]).starts_with("NB_Global (1 row)\n"));
 }
@@ -108,7 +107,7 @@ fn watch(lab: &Lab, remote: &str) {
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         let present: Vec<String> = lines.by_ref().take(2).collect();
-        // One after the other is seen: changes that come together are merged. What is not asked for is not told.
+        // One change at a time: simultaneous changes are merged. Other columns are not shown.
         lab.nbctl(&["ls-add", "new"]).unwrap();
         let insert = lines.next().unwrap();
         lab.nbctl(&["set", "logical_switch", "new", "external_ids:a=b"]).unwrap();
@@ -146,10 +145,10 @@ fn watch(lab: &Lab, remote: &str) {
 fn watch_that_ends(lab: &Lab, remote: &str) {
     let quiet = ["watch", remote, DATABASE, "Logical_Router", "--changes-only", "--timeout", "3"];
     assert_eq!(succeeds(&quiet), "");
-    fails(&[&quiet[..], &["--count", "2"]].concat(), 1, "0 of 2 changes came within 3 s");
+    fails(&[&quiet[..], &["--count", "2"]].concat(), 1, "0 of 2 changes within 3 s");
     fails(&["watch", remote, DATABASE, "Logical_Ruter"], 1, "did you mean Logical_Router?");
 
-    // SIGTERM and SIGINT end it well, with what was printed.
+    // SIGTERM and SIGINT end it with success.
     for signal in ["TERM", "INT"] {
         let mut child = Command::new(env!("CARGO_BIN_EXE_ovnkube"))
             .args(["ovsdb", "watch", remote, DATABASE, "NB_Global", "--timeout", "60"])
@@ -165,7 +164,7 @@ fn watch_that_ends(lab: &Lab, remote: &str) {
         assert!(started.elapsed() < Duration::from_secs(20));
     }
 
-    // So does a reader who has gone, at the next change.
+    // So does a closed pipe, at the next change.
     let mut child = Command::new(env!("CARGO_BIN_EXE_ovnkube"))
         .args(["ovsdb", "watch", remote, DATABASE, "Logical_Switch", "--timeout", "60"])
         .stdout(Stdio::piped())
@@ -206,8 +205,8 @@ fn transact(lab: &Lab, remote: &str) {
     assert!(child.wait_with_output().unwrap().status.success());
     assert!(switches().contains("three"));
 
-    let rehearsed = succeeds(&["transact", remote, DATABASE, &insert("four"), "--dry-run"]);
-    let results: Vec<Value> = serde_json::from_str(&rehearsed).unwrap();
+    let dry_run = succeeds(&["transact", remote, DATABASE, &insert("four"), "--dry-run"]);
+    let results: Vec<Value> = serde_json::from_str(&dry_run).unwrap();
     assert_eq!((results.len(), &results[0]["uuid"][0]), (1, &json!("uuid")));
     assert!(!switches().contains("four"));
 }
@@ -218,14 +217,14 @@ fn transact_that_is_refused(lab: &Lab, remote: &str) {
     let operations = json!([ok, wrong]).to_string();
     for extra in [&[][..], &["--dry-run"]] {
         let arguments = [&["transact", remote, DATABASE, &operations][..], extra].concat();
-        fails(&arguments, 1, "refused operation 1 (insert Logical_Switch): ");
+        fails(&arguments, 1, "rejected operation 1 (insert Logical_Switch): ");
     }
     assert!(!lab.nbctl(&["--bare", "--columns=name", "list", "logical_switch"]).unwrap().contains("five"));
-    // A set of dangling references is found by the commit.
+    // A dangling reference is rejected at commit.
     let nobody = "01234567-89ab-cdef-0123-456789abcdef";
     let row = json!({ "name": "six", "ports": ["uuid", nobody] });
     let dangling = json!([{ "op": "insert", "table": "Logical_Switch", "row": row }]).to_string();
-    fails(&["transact", remote, DATABASE, &dangling], 1, "refused the commit: referential integrity violation");
+    fails(&["transact", remote, DATABASE, &dangling], 1, "rejected the commit: referential integrity violation");
     fails(&["transact", remote, "Nothing", "[]"], 1, "has no database \"Nothing\"");
 }
 
@@ -234,7 +233,7 @@ fn tls_needs_the_right_files() {
     let ovn = Ovn { databases: Databases::Standalone, tls: true, ..Ovn::default() };
     let lab = Lab::start(LabSpec::for_test("ovsdb-cli-tls").unwrap().ovn(ovn)).unwrap();
     let pki = lab::place::Place::from_environment().unwrap().lab(lab.name()).join("pki/ovn");
-    // The server is in the lab's network; a relay brings it to this host's loopback.
+    // A relay makes the lab's server reachable on this host's loopback.
     let target = lab.record().endpoints.northbound_remote.clone().unwrap();
     let target = target.trim_start_matches("ssl:").parse().unwrap();
     let relay = lab::relay::Relay::start(lab.machine("control").unwrap(), target, None).unwrap();
@@ -243,29 +242,29 @@ fn tls_needs_the_right_files() {
     let files = ["-p", key.to_str().unwrap(), "-c", certificate.to_str().unwrap(), "-C", authority.to_str().unwrap()];
     let dump = [&["dump", remote.as_str(), DATABASE, "NB_Global"][..], &files].concat();
     assert!(succeeds(&dump).starts_with("NB_Global (1 row)\n"));
-    // The certificate is not for loopback: only who asks for the name minds.
+    // The certificate is not for loopback: only host name verification fails.
     fails(&[&dump[..], &["--verify-host-name"]].concat(), 1, "not valid for name");
-    // Plain TCP to a server that wants TLS.
+    // Plain TCP to a TLS server.
     fails(&["dump", &remote.replace("ssl:", "tcp:"), DATABASE], 1, "cannot reach OVN_Northbound at tcp:127.0.0.1:");
 }
 
 #[test]
-fn a_server_that_is_not_there_is_one_clear_line() {
+fn an_unreachable_server_is_a_one_line_error() {
     for verb in [&["dump", "unix:/nowhere/at/all"][..], &["watch", "unix:/nowhere/at/all", "D", "T"]] {
         fails(verb, 1, "unix:/nowhere/at/all: No such file or directory");
     }
     fails(&["transact", "unix:/nowhere/at/all", "D", "[]"], 1, "cannot reach D at unix:/nowhere/at/all: No such file");
     fails(&["dump", "tcp:127.0.0.1:1", "D"], 1, "Connection refused");
-    // Of several, one might still come: it is waited for, but not for ever.
-    fails(&["dump", "tcp:127.0.0.1:1,tcp:127.0.0.1:2", "D", "--timeout", "1"], 1, "not within the time");
-    // A server that takes connections and says nothing.
+    // With several remotes it retries until the timeout.
+    fails(&["dump", "tcp:127.0.0.1:1,tcp:127.0.0.1:2", "D", "--timeout", "1"], 1, "timed out");
+    // A server that accepts connections and never answers.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let remote = format!("tcp:{}", silent.local_addr().unwrap());
     fails(&["dump", &remote, "D", "--timeout", "1"], 1, "cannot reach D at tcp:127.0.0.1:");
 }
 
 #[test]
-fn misuse_has_status_2_and_asks_nobody() {
+fn usage_errors_have_status_2_and_contact_no_server() {
     let nowhere = "unix:/nowhere/at/all";
     for (arguments, says) in [
         (&["dump"][..], "REMOTE"),
@@ -277,14 +276,14 @@ fn misuse_has_status_2_and_asks_nobody() {
         (&["watch", nowhere, "D"], "TABLE"),
         (&["watch", nowhere, "D", "T", "--count", "0"], "--count"),
         (&["transact", nowhere, "D"], "OPERATIONS"),
-        (&["transact", nowhere, "D", "[{]"], "no JSON"),
-        (&["transact", nowhere, "D", "{}"], "no JSON array"),
-        (&["transact", nowhere, "D", r#"["D"]"#], "argument of its own"),
+        (&["transact", nowhere, "D", "[{]"], "not JSON"),
+        (&["transact", nowhere, "D", "{}"], "not a JSON array"),
+        (&["transact", nowhere, "D", r#"["D"]"#], "a separate argument"),
         (&["transact", nowhere, "D", "@/nowhere/at/all"], "cannot read /nowhere/at/all"),
     ] {
         fails(arguments, 2, says);
     }
-    // Files that are named and not there are told by name.
+    // Missing files are named.
     let files = ["-p", "/nowhere/key.pem", "-c", "/nowhere/cert.pem", "-C", "/nowhere/ca.pem"];
     fails(&[&["dump", "ssl:127.0.0.1:1", "D"][..], &files].concat(), 1, "/nowhere/ca.pem");
 }

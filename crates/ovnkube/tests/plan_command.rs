@@ -1,6 +1,5 @@
-//! `ovnkube plan` as a user meets it: small manifests, an API that a test plays, a real northbound database.
+//! `ovnkube plan` with small manifests, a fake API server and a real northbound database.
 
-// A test that cannot go on says so by a panic.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod ovnkube;
@@ -36,25 +35,25 @@ fn rows(plan: &Value) -> Vec<String> {
     rows.map(|row| format!("{} {} {}", text(row, "change"), text(row, "table"), text(row, "name"))).collect()
 }
 
-/// What was printed is what a file has.
-fn is_golden(name: &str, printed: &str) {
+/// Compares the output with a golden file.
+fn assert_golden(name: &str, printed: &str) {
     let golden = manifest(name);
     if std::env::var_os("PLAN_WRITE_GOLDEN").is_some() {
         std::fs::write(&golden, printed).unwrap();
     }
     let expected = std::fs::read_to_string(&golden).unwrap();
-    assert_eq!(printed, expected, "if this is meant, run the test with PLAN_WRITE_GOLDEN=1 and look at the difference");
+    assert_eq!(printed, expected, "if intended, run the test with PLAN_WRITE_GOLDEN=1 and review the diff");
 }
 
 #[test]
-fn the_smallest_cluster_is_as_it_was() {
+fn the_smallest_cluster_matches_its_golden_file() {
     let outcome = plan(&["-f", &manifest("smallest.yaml")]);
     assert_eq!((outcome.status, outcome.stderr.as_str()), (Some(3), ""), "{outcome:?}");
-    is_golden("smallest.txt", &outcome.stdout);
+    assert_golden("smallest.txt", &outcome.stdout);
 }
 
 #[test]
-fn policies_and_services_decide_and_are_named() {
+fn can_and_matrix_name_the_deciding_policy_or_service() {
     let file = manifest("guarded.yaml");
     let mut printed = String::new();
     for (from, to, status) in [
@@ -76,7 +75,7 @@ fn policies_and_services_decide_and_are_named() {
         assert_eq!((outcome.status, outcome.stderr.as_str()), (Some(0), ""), "{outcome:?}");
         printed.push_str(&format!("$ ovnkube plan -f guarded.yaml --matrix {namespace}\n{}\n", outcome.stdout));
     }
-    is_golden("guarded.txt", &printed);
+    assert_golden("guarded.txt", &printed);
 
     let json = |arguments: &[&str]| -> Value {
         let outcome = plan(&[&["-f", &file, "-o", "json"], arguments].concat());
@@ -96,7 +95,7 @@ fn policies_and_services_decide_and_are_named() {
 }
 
 #[test]
-fn json_has_objects_counts_and_references_by_name() {
+fn json_output_has_objects_counts_and_named_references() {
     let (plan, status) = planned(&["-f", &manifest("smallest.yaml")]);
     assert_eq!((status, &plan["changes"]), (Some(3), &json!(true)));
     assert_eq!(plan["counts"]["Logical_Switch_Port"], json!({"added": 4, "changed": 0, "removed": 0}));
@@ -110,7 +109,7 @@ fn json_has_objects_counts_and_references_by_name() {
 }
 
 #[test]
-fn folders_lists_json_and_stdin_are_read() {
+fn directories_lists_json_and_stdin_are_read() {
     let (plan, _) = planned(&["-f", &manifest("shop"), "--sample-nodes", "2"]);
     let rows = rows(&plan);
     for row in
@@ -136,9 +135,9 @@ fn folders_lists_json_and_stdin_are_read() {
     assert!(String::from_utf8(output.stdout).unwrap().contains("Logical_Switch_Port  4"));
 }
 
-/// Each of them was given to `kubectl patch --local`, which reads it as is expected here.
+/// The expectations were checked with `kubectl patch --local`.
 #[test]
-fn indentation_is_read_as_kubectl_reads_it() {
+fn yaml_indentation_is_parsed_as_kubectl_does() {
     let pod = |name: &str, rest: &str| {
         format!(
             "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {name}\n  namespace: shop\n{rest}\nspec:\n  nodeName: n1\n"
@@ -157,23 +156,23 @@ fn indentation_is_read_as_kubectl_reads_it() {
         assert!(rows.contains(&format!("added Logical_Switch_Port shop_{name}")), "{rows:?}");
     }
     let bad = file("plan-tab.yaml", b"apiVersion: v1\nkind: Pod\nmetadata:\n\tname: a\n");
-    assert_eq!(run(&["plan", "-f", &bad], &[]).status, Some(1), "kubectl refuses it, too");
+    assert_eq!(run(&["plan", "-f", &bad], &[]).status, Some(1), "kubectl rejects it as well");
 }
 
 #[test]
-fn pods_without_a_node_get_a_hint_and_node_places_them() {
+fn pods_without_a_node_get_a_hint_and_the_node_flag_assigns_one() {
     let shop = manifest("shop");
     let outcome = plan(&["-f", &shop, "--summary"]);
     assert!(outcome.stdout.contains("2 pods (shop/db, …) have no spec.nodeName"), "{outcome:?}");
     assert!(outcome.stdout.contains("--sample-nodes 1"), "{outcome:?}");
     let (plan, _) = planned(&["-f", &shop, &manifest("smallest.yaml"), "--node", "n1"]);
     assert!(rows(&plan).contains(&"added Logical_Switch_Port shop_db".to_owned()));
-    // One pod stands in both.
+    // One pod is in both files.
     assert_eq!(plan["errors"].as_array().unwrap().len(), 2, "{}", plan["errors"]);
 }
 
 #[test]
-fn mistakes_are_told_by_file_line_and_object_and_the_rest_is_planned() {
+fn errors_name_file_line_and_object_and_the_rest_is_planned() {
     let (bad, gone) = (manifest("mistakes.yaml"), manifest("nowhere.yaml"));
     let outcome = plan(&["-f", &bad, &gone, &manifest("smallest.yaml"), "--summary"]);
     assert_eq!(outcome.status, Some(1), "{outcome:?}");
@@ -183,18 +182,18 @@ fn mistakes_are_told_by_file_line_and_object_and_the_rest_is_planned() {
         format!("error: {bad}:9: is not YAML: "),
         format!("error: {bad}:11: Pdo web: there is no kind \"Pdo\" in v1; hint: did you mean Pod?"),
         format!("error: {bad}:16: Pod: has no metadata.name"),
-        format!("error: {bad}:21: Namespace shop: stands in {bad}:1 already"),
-        format!("error: {bad}:26: Pod default/odd: cannot be understood: "),
+        format!("error: {bad}:21: Namespace shop: already defined in {bad}:1"),
+        format!("error: {bad}:26: Pod default/odd: invalid: "),
         format!("error: {gone}: cannot be read: "),
     ] {
         assert!(lines.iter().any(|line| line.starts_with(&part)), "{part} is not in {lines:#?}");
     }
-    // The namespace of the smallest cluster is one of those, too.
+    // Includes the duplicate namespace of the smallest cluster.
     assert_eq!(lines.len(), 7, "{lines:#?}");
 }
 
 #[test]
-fn what_would_be_refused_is_told_with_its_reason() {
+fn refused_objects_are_listed_with_their_reason() {
     let (plan, status) = planned(&["-f", &manifest("smallest.yaml"), &manifest("refused.yaml")]);
     assert_eq!(status, Some(3));
     let refused = &plan["refused"][0];
@@ -204,7 +203,7 @@ fn what_would_be_refused_is_told_with_its_reason() {
 }
 
 #[test]
-fn admin_policies_have_rules_in_their_tiers_or_are_told() {
+fn admin_policies_are_planned_in_their_tiers_or_refused() {
     let (plan, status) = planned(&["-f", &manifest("smallest.yaml"), &manifest("admin.yaml")]);
     assert_eq!(status, Some(3));
     let rows_of = |kind: &str| -> Vec<(String, Value)> {
@@ -215,7 +214,7 @@ fn admin_policies_have_rules_in_their_tiers_or_are_told() {
     };
     for (kind, expected) in [
         ("AdminNetworkPolicy", &[("to-lport 31871 allow-related ", 1)][..]),
-        // Connections that were cut are passed on to the tier of the rule.
+        // The first ACL passes cut connections to the tier of the rule.
         ("BaselineAdminNetworkPolicy", &[("to-lport 0 pass ", 2), ("to-lport 32767 drop ", 3)]),
     ] {
         let rows = rows_of(kind);
@@ -225,11 +224,11 @@ fn admin_policies_have_rules_in_their_tiers_or_are_told() {
     }
     let refused = &plan["refused"][0];
     assert_eq!((&refused["kind"], &refused["name"]), (&json!("AdminNetworkPolicy"), &json!("out-of-range")));
-    assert!(refused["message"].as_str().unwrap().starts_with("spec.priority: 2000 is no priority"), "{refused}");
+    assert!(refused["message"].as_str().unwrap().starts_with("spec.priority: 2000 is not a priority"), "{refused}");
 }
 
 #[test]
-fn questions_are_answered_with_the_chain() {
+fn can_answers_with_the_deciding_chain() {
     let asked = ["-f", &manifest("shop"), "--sample-nodes", "2"];
     let yes = plan(&[&asked[..], &["--can", "from=shop/web", "to=shop/db:5432"]].concat());
     assert_eq!(yes.status, Some(0), "{yes:?}");
@@ -240,9 +239,9 @@ fn questions_are_answered_with_the_chain() {
     assert_eq!((no.status, &json["can"]), (Some(3), &json!(false)));
     assert_eq!(json["chain"][0]["field"], "spec.nodeName");
     for (words, says) in [
-        (["from=shop/web", "to=shop/wbe"], "there is no pod or Service shop/wbe"),
-        (["from=shop/web", "shop/db"], "--can needs who and whom"),
-        (["from=shop/web", "to=shop/db:http"], "is no port"),
+        (["from=shop/web", "to=shop/wbe"], "no pod or Service shop/wbe"),
+        (["from=shop/web", "shop/db"], "--can needs a source and a destination"),
+        (["from=shop/web", "to=shop/db:http"], "is not a port"),
     ] {
         let outcome = plan(&[&asked[..], &["--can"], &words[..]].concat());
         assert_eq!(outcome.status, Some(2), "{outcome:?}");
@@ -255,7 +254,7 @@ fn questions_are_answered_with_the_chain() {
 }
 
 #[test]
-fn settings_are_those_of_the_controller() {
+fn plan_uses_the_controllers_settings() {
     let shop = manifest("shop");
     let asked = ["-f", &shop, "--sample-nodes", "1", "--cluster-subnets", "10.0.0.0/16/24,fd01::/48/64"];
     let (plan, _) = planned(&asked);
@@ -269,13 +268,13 @@ fn settings_are_those_of_the_controller() {
 }
 
 #[test]
-fn nothing_to_plan_is_misuse() {
+fn plan_without_input_is_a_usage_error() {
     let outcome = plan(&[]);
     assert_eq!(outcome.status, Some(2));
     assert!(outcome.stderr.contains("hint: give -f"), "{outcome:?}");
 }
 
-/// An API server that has these objects, by the plural of their kind or by their path; its kubeconfig. It serves until the test ends.
+/// Starts a fake API server with these objects, by plural or by path; returns its kubeconfig.
 fn api(objects: Value) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -323,9 +322,9 @@ fn cluster() -> Value {
 }
 
 #[test]
-fn manifests_are_laid_over_a_cluster() {
+fn manifests_are_merged_over_the_cluster() {
     let kubeconfig = api(cluster());
-    // The node and the namespace are there already: only the pod is new.
+    // Node and namespace exist: only the pod is new.
     let (plan, status) = planned(&["-f", &manifest("smallest.yaml"), "--kubeconfig", &kubeconfig]);
     assert_eq!(status, Some(3), "{plan}");
     let rows = rows(&plan);
@@ -334,7 +333,7 @@ fn manifests_are_laid_over_a_cluster() {
         ["added Logical_Switch_Port shop_web"]
     );
     assert!(rows.contains(&"changed Logical_Switch n1".to_owned()), "{rows:?}");
-    // What is there changes nothing.
+    // An existing object changes nothing.
     let same = file("plan-same.yaml", b"{apiVersion: v1, kind: Node, metadata: {name: n1}}\n");
     let (plan, status) = planned(&["-f", &same, "--kubeconfig", &kubeconfig]);
     assert_eq!((status, &plan["changes"]), (Some(0), &json!(false)), "{plan}");
@@ -342,7 +341,7 @@ fn manifests_are_laid_over_a_cluster() {
     assert_eq!((nothing.status, nothing.stdout.as_str()), (Some(0), "Nothing would change.\n"), "{nothing:?}");
 }
 
-/// A cluster that is not configured like the defaults: its only Service is refused with any other setting.
+/// A cluster with non-default networks: its only Service is refused with other settings.
 fn cluster_with_other_networks(path: &str, data: &Value) -> Value {
     let mut cluster = cluster();
     cluster["services"] = json!([{"metadata": {"name": "web", "namespace": "shop", "uid": "service-1"},
@@ -356,10 +355,10 @@ fn cluster_with_other_networks(path: &str, data: &Value) -> Value {
 const CONFIG_MAP: &str = "/api/v1/namespaces/ovn-kubernetes/configmaps/ovn-config";
 
 #[test]
-fn the_clusters_own_config_map_says_its_networks() {
+fn networks_are_read_from_the_clusters_config_map() {
     let data =
         json!({"net_cidr": "10.244.0.0/16/24", "svc_cidr": "10.96.0.0/16", "ovn_k8s.conf": "[default]\nmtu=1300\n"});
-    // In its usual namespace, and in another one.
+    // In the usual namespace, and found by a list.
     for path in [CONFIG_MAP, "configmaps"] {
         let kubeconfig = api(cluster_with_other_networks(path, &data));
         let asked = ["-f", &manifest("smallest.yaml"), "--kubeconfig", &kubeconfig];
@@ -375,7 +374,7 @@ fn the_clusters_own_config_map_says_its_networks() {
     assert_eq!((table.status, table.stdout.as_str()), (Some(0), "Nothing would change.\n"), "{table:?}");
     assert!(table.stderr.starts_with("note: cluster-subnets=10.244.0.0/16/24 "), "{table:?}");
 
-    // Flags win, and the difference is noted.
+    // Flags take precedence, and the difference is noted.
     let (plan, _) = planned(&["--kubeconfig", &kubeconfig, "--k8s-service-cidrs", "10.97.0.0/16"]);
     assert_eq!(plan["refused"][0]["name"], "shop/web", "{plan}");
     let note = "service-cidrs=10.97.0.0/16 from --k8s-service-cidrs, although svc_cidr of the cluster's ConfigMap \
@@ -392,7 +391,7 @@ fn the_clusters_own_config_map_says_its_networks() {
 }
 
 #[test]
-fn networks_that_no_config_map_says_are_noted_as_assumed() {
+fn default_networks_are_noted_as_assumed() {
     let kubeconfig = api(cluster());
     let (plan, _) = planned(&["--kubeconfig", &kubeconfig]);
     let note = "there is no ConfigMap ovn-config in any namespace: assuming the default cluster-subnets=10.128.0.0/14/23 \
@@ -401,7 +400,7 @@ fn networks_that_no_config_map_says_are_noted_as_assumed() {
 }
 
 #[test]
-fn a_namespace_that_is_missing_is_assumed_with_its_name_as_label() {
+fn a_missing_namespace_is_assumed_with_its_name_label() {
     let text = std::fs::read_to_string(manifest("guarded.yaml")).unwrap();
     let documents: Vec<&str> = text.split("\n---\n").filter(|document| !document.contains("kind: Namespace")).collect();
     let policy = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: same, namespace: shop}\n\
@@ -420,7 +419,7 @@ fn a_namespace_that_is_missing_is_assumed_with_its_name_as_label() {
 }
 
 #[test]
-fn every_question_is_answered() {
+fn several_can_questions_are_all_answered() {
     let file = manifest("guarded.yaml");
     let yes = ["--can", "from=shop/web", "to=shop/db:5432"];
     let no = ["--can", "to=shop/db:5432", "from=shop/cache"];
@@ -434,9 +433,9 @@ fn every_question_is_answered() {
     let json = |outcome: &Outcome| -> Value { serde_json::from_str(&outcome.stdout).unwrap() };
     let answers = json(&ask(&[yes, no], &["-o", "json"]))["answers"].clone();
     assert_eq!((&answers[0]["can"], &answers[1]["can"]), (&json!(true), &json!(false)), "{answers}");
-    assert_eq!(json(&ask(&[yes], &["-o", "json"]))["can"], json!(true), "one alone is an object by itself");
+    assert_eq!(json(&ask(&[yes], &["-o", "json"]))["can"], json!(true), "a single answer is not wrapped in a list");
 
-    // What cannot be told fails the command, and the others are answered all the same.
+    // An undecidable question fails the command; the others are answered.
     let mixed = ask(&[unknown, yes], &["-o", "json"]);
     assert_eq!(mixed.status, Some(1), "{mixed:?}");
     let answers = json(&mixed)["answers"].clone();
@@ -451,7 +450,7 @@ fn every_question_is_answered() {
 }
 
 #[test]
-fn nodes_that_pods_name_are_assumed_if_samples_are_asked_for() {
+fn missing_nodes_are_assumed_with_sample_nodes() {
     let shop = std::fs::read_to_string(manifest("shop/pods.yaml")).unwrap();
     let shop = shop.replacen("spec: {", "spec: {nodeName: worker-7, ", 1);
     let file = file("plan-no-node.yaml", shop.as_bytes());
@@ -463,15 +462,15 @@ fn nodes_that_pods_name_are_assumed_if_samples_are_asked_for() {
     assert_eq!(yes.status, Some(0), "{yes:?}");
     assert!(yes.stdout.contains("on node worker-7") && yes.stdout.contains("on node sample-1"), "{yes:?}");
     assert!(yes.stderr.contains("note: Node worker-7 is not among the objects: assumed"), "{yes:?}");
-    // Beside a Node that is given, and with an address that it does not have.
+    // Beside an existing Node.
     let guarded = manifest("guarded.yaml");
     let mixed = plan(&[&asked[..], &["--sample-nodes", "1", "--node", "n1", "-f", &guarded]].concat());
     assert!(mixed.stdout.contains("on node worker-7"), "{mixed:?}");
 }
 
 #[test]
-fn a_real_database_is_compared_with_and_left_alone() {
-    // Without northd, which writes there, too.
+fn plan_reads_a_real_database_and_writes_nothing() {
+    // Without northd, which writes there as well.
     let ovn = Ovn { databases: Databases::Standalone, northds: 0, ..Ovn::default() };
     let lab = Lab::start(LabSpec::for_test("plan-cli").unwrap().ovn(ovn)).unwrap();
     let remote = lab.record().endpoints.northbound.clone().unwrap();
@@ -482,7 +481,7 @@ fn a_real_database_is_compared_with_and_left_alone() {
     assert_eq!(status, Some(3), "{plan}");
     let rows = rows(&plan);
     assert!(rows.contains(&"added Logical_Switch_Port shop_web".to_owned()), "{rows:?}");
-    assert!(!rows.iter().any(|row| row.contains("foreign")), "others' rows are left alone: {rows:?}");
+    assert!(!rows.iter().any(|row| row.contains("foreign")), "rows of other clients are left alone: {rows:?}");
     assert_eq!(dump(), before, "nothing is written");
 
     let nowhere = run(&["plan", "-f", &manifest("smallest.yaml"), "--nb", "unix:/nonexistent/nb.sock"], &[]);

@@ -1,4 +1,4 @@
-//! Asking a running role: this test is the role, the real binary asks it.
+//! `ovnkube health` and `log-level` against a running role: this process is the role.
 
 mod ovnkube;
 
@@ -7,9 +7,9 @@ use std::time::Duration;
 use ovnkube::{file, run};
 use telemetry::{Options, Telemetry};
 
-/// One story, because a process has one telemetry: a role that starts, works, is looked at, and ends.
+/// One test, because a process has one telemetry.
 #[test]
-fn a_role_is_asked_from_its_start_to_its_end() {
+fn health_and_log_level_of_a_running_role() {
     let mut options = Options::new("tester", "1.2.3", "abc");
     options.listen = Some("127.0.0.1:0".parse().unwrap());
     let telemetry = Telemetry::start(&options).unwrap();
@@ -17,7 +17,7 @@ fn a_role_is_asked_from_its_start_to_its_end() {
     let northbound = telemetry.health().condition("northbound");
     northbound.not_ready("connecting\u{1b}[2J");
 
-    // By --address, which reads no file: a broken one does no harm.
+    // With --address the configuration file is not read.
     let broken = file("probe.conf", b"rubbish!\n");
     let unready = run(&["health", "--address", &address], &[("OVNKUBE_CONFIG", &broken)]);
     assert_eq!(unready.status, Some(1), "{}", unready.stderr);
@@ -27,7 +27,7 @@ fn a_role_is_asked_from_its_start_to_its_end() {
         ["CONDITION   STATE   REASON", "northbound  failed  connecting\\u{1b}[2J", "(all)       failed",]
     );
 
-    // By the configured address; the broken file is told, as "cannot ask".
+    // With the configured address; a broken file is status 2.
     let configured = [("OVNKUBE_METRICS_BIND_ADDRESS", address.as_str())];
     assert_eq!(run(&["health"], &configured).status, Some(1));
     assert_eq!(run(&["health", "--config", &broken], &configured).status, Some(2));
@@ -56,9 +56,9 @@ fn a_role_is_asked_from_its_start_to_its_end() {
     assert_eq!(refused.stderr.lines().count(), 1);
     assert_eq!(telemetry.log_level().get(), "warn");
 
-    // The client's own logs follow the configuration, too.
+    // The client's own log level follows the flags.
     let chatty = run(&["health", "--address", &address, "--log-level", "debug"], &[]);
-    assert!(chatty.stderr.contains("\"message\":\"asking\""), "{}", chatty.stderr);
+    assert!(chatty.stderr.contains("\"message\":\"sending a request\""), "{}", chatty.stderr);
 
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(telemetry.stop());
@@ -69,14 +69,14 @@ fn a_role_is_asked_from_its_start_to_its_end() {
 }
 
 #[test]
-fn what_cannot_be_asked_is_status_2() {
+fn an_unreachable_role_is_status_2() {
     let off = run(&["health"], &[("OVNKUBE_METRICS_BIND_ADDRESS", "off")]);
     assert_eq!(off.status, Some(2));
-    assert!(off.stderr.contains("is off, so no role can be asked; hint: give --address"));
+    assert!(off.stderr.contains("is off, so the role has no endpoint; hint: give --address"));
     let bad = run(&["log-level", "--address", "here"], &[]);
     assert_eq!(bad.status, Some(2));
     assert!(bad.stderr.contains("bad address \"here\""), "{}", bad.stderr);
-    // A port that nobody serves any more.
+    // A port without a listener.
     let nobody = run(&["health", "--address", "127.0.0.1:1"], &[]);
     assert_eq!(nobody.status, Some(2));
     assert!(nobody.stderr.starts_with("error: cannot connect to 127.0.0.1:1: "));

@@ -1,12 +1,10 @@
-//! Clusters for tests.
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
 use lab::{Databases, Family, Gateway, Lab, LabSpec, Ovn, Product};
 
-/// The binaries of the image, of the code as it is now.
+/// Builds the image's binaries once per test process.
 fn binaries() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -17,15 +15,15 @@ fn binaries() -> &'static Path {
     })
 }
 
-/// Two nodes with our network, the name service and the example application; returns when all of it is ready.
+/// Two nodes with ovnkube, CoreDNS and the example application; returns when all of it is ready.
 pub(crate) fn cluster(purpose: &str, family: Family, gateway: Gateway) -> Lab {
     cluster_of(2, purpose, family, gateway, Databases::Standalone)
 }
 
-/// The same with so many nodes, and databases of a kind.
+/// Like [`cluster`], with this number of nodes and this kind of databases.
 pub(crate) fn cluster_of(nodes: u32, purpose: &str, family: Family, gateway: Gateway, databases: Databases) -> Lab {
     let product = Product { binaries: binaries().to_owned(), gateway };
-    // With mutual TLS, as `make up` and the manifests have it.
+    // With mutual TLS, as in `make up` and the manifests.
     let ovn = Ovn { databases, ..Ovn::default() };
     assert!(ovn.tls);
     let spec = LabSpec::for_test(purpose).unwrap().nodes(nodes).family(family).ovn(ovn).product(product);

@@ -1,4 +1,4 @@
-//! Some of Kubernetes' own specs, from every group of `make conformance`, in one run on one cluster.
+//! A selection of Kubernetes' e2e specs, from every group of `make conformance`, on one cluster.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use lab::{Databases, Family, Gateway, Suite};
 
 use crate::common::cluster_of;
 
-/// Full names, as `make conformance` reports them. Those that take long, or that wait for a time to pass, are left to it.
+/// Full names, as `make conformance` reports them; without slow specs.
 const SPECS: [&str; 26] = [
     "[sig-network] Services should serve a basic endpoint from pods [Conformance]",
     "[sig-network] Services should be able to create a functioning NodePort service [Conformance]",
@@ -40,7 +40,7 @@ const SPECS: [&str; 26] = [
 ];
 
 #[test]
-fn kubernetes_own_specs_pass() {
+fn selected_kubernetes_e2e_specs_pass() {
     let place = Place::from_environment().unwrap();
     let supplies = Supplies::ensure(&place, Suite::from_environment().unwrap(), &Progress::silent()).unwrap();
     let lab = cluster_of(3, "specs", Family::V4, Gateway::Shared, Databases::Standalone);
@@ -50,7 +50,7 @@ fn kubernetes_own_specs_pass() {
     let report = run(&place, &lab.record(), &supplies, &options, &Progress::silent()).unwrap();
     println!("{}\n{}", report.table(false), report.summary());
     assert!(report.is_good(), "\n{}", report.table(false));
-    // A spec that another release of Kubernetes names differently, or that skips itself, proves nothing.
+    // A renamed or skipped spec proves nothing.
     let passed: BTreeSet<&str> = report.with(Outcome::Passed).map(|spec| spec.name.as_str()).collect();
     let missing: Vec<&&str> = SPECS.iter().filter(|name| !passed.contains(**name)).collect();
     assert!(missing.is_empty(), "not run: {missing:#?}\n{}", report.table(false));

@@ -1,4 +1,4 @@
-//! Restarts and fail-overs under the prober, briefly: `make disruption` measures all of it and for longer.
+//! Restarts and failovers under the prober, briefly; `make disruption` measures more scenarios, and longer.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::common::cluster_of;
 const RATE: u32 = 300;
 
 #[test]
-fn restarts_and_fail_overs_cost_no_packet_and_the_prober_would_see_it() {
+fn restarts_and_failovers_lose_no_packet() {
     let lab = cluster_of(2, "disruption", Family::V4, Gateway::Shared, Databases::Standalone);
     let testbed = Testbed::of(&lab);
     testbed.prepare().unwrap();
@@ -26,7 +26,7 @@ fn restarts_and_fail_overs_cost_no_packet_and_the_prober_would_see_it() {
         println!("{}", report.table(false));
         assert_eq!(worse, Vec::<String>::new(), "{name}:\n{}", report.table(false));
     }
-    // What the underlay loses between the nodes is found, on the paths that it is on and with its numbers.
+    // The prober detects losses of the underlay, on the affected paths.
     let rounds = Rounds { title: "loss".into(), rounds: 1, window: Duration::from_secs(5) };
     let lossy = probe::run(&prober, &rounds, &Progress::silent(), |marks| {
         marks.mark("a tenth is lost");
@@ -44,6 +44,6 @@ fn restarts_and_fail_overs_cost_no_packet_and_the_prober_would_see_it() {
     assert!(far.excess(Incident::Lost) > 0, "{}", lossy.table(false));
     let lost: Vec<_> = far.happenings.iter().filter(|one| one.window == Kind::Fault).collect();
     assert!(lost.len() as u64 >= far.fault.lost && lossy.svg().contains("a tenth is lost"));
-    // TCP makes up for it, and that is seen, too.
+    // Retransmissions are counted as well.
     assert!(lossy.retransmitted.values().any(|[control, fault]| fault > control), "{:?}", lossy.retransmitted);
 }

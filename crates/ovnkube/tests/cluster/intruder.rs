@@ -1,5 +1,5 @@
-//! A pod with its own tools against the databases: it reaches their ports, and they do not talk to it. And the token of a
-//! node's agent against the objects of other nodes.
+//! A compromised pod against the databases: it reaches their ports, and TLS rejects it. And a node agent's token against
+//! other nodes' objects.
 
 use lab::matrix::sandbox_network;
 use lab::pki::Authority;
@@ -7,7 +7,7 @@ use lab::place::Place;
 use lab::{Database, Lab};
 use serde_json::{Value, json};
 
-/// A change that anybody who may write could make, and that would stay.
+/// A transaction that any client with write access could commit.
 fn transaction(database: Database, mark: &str) -> String {
     let (schema, table) = match database {
         Database::Northbound => (database.schema(), "NB_Global"),
@@ -25,8 +25,8 @@ fn marks(lab: &Lab, database: Database) -> String {
     }
 }
 
-/// Without a certificate of the cluster's authority nothing in a pod changes the databases; with one it would, which
-/// shows that it is the certificate that decides, not an unreachable port.
+/// Without a certificate of the cluster's CA a pod cannot change the databases; with one it can, which shows that the
+/// certificate decides and not an unreachable port.
 pub(crate) fn cannot_write_the_databases(lab: &Lab) {
     let pods = lab.kubectl(&["-n", "shop", "get", "pods", "-l", "app=stranger", "-o", "json"]).unwrap();
     let pods: Value = serde_json::from_str(&pods).unwrap();
@@ -40,7 +40,7 @@ pub(crate) fn cannot_write_the_databases(lab: &Lab) {
     let foreign_leaf = foreign.issue("ovn", "ovn", None, &[], &[]).unwrap();
     let own = |file: &str| folder.join("ovn").join(file).display().to_string();
     let identity = |key: String, certificate: String| vec!["-p".to_owned(), key, "-c".into(), certificate];
-    // Before a server with a certificate of the right authority an intruder may well trust that.
+    // The intruder trusts the server's CA.
     let authority = ["-C".to_owned(), own("ca.crt")];
     let ours = identity(own("ovn.key"), own("ovn.crt"));
     let foreign = identity(foreign_leaf.key.display().to_string(), foreign_leaf.certificate.display().to_string());
@@ -61,24 +61,28 @@ pub(crate) fn cannot_write_the_databases(lab: &Lab) {
         let said = transact(&[ours.as_slice(), &authority].concat(), &remote, "shown-to-be-reachable").unwrap();
         assert!(said.contains("\"count\":1"), "{said}");
 
-        let plain = transact(&[], &format!("tcp:{address}"), "plain-intruder");
-        assert!(plain.is_err(), "{plain:?}");
-        let strange = transact(&[foreign.as_slice(), &authority].concat(), &remote, "foreign-intruder");
-        assert!(strange.is_err(), "{strange:?}");
-        // Without a certificate of its own; the refusal comes with the first answer.
+        let without_tls = transact(&[], &format!("tcp:{address}"), "plain-intruder");
+        assert!(without_tls.is_err(), "{without_tls:?}");
+        let foreign_ca = transact(&[foreign.as_slice(), &authority].concat(), &remote, "foreign-intruder");
+        assert!(foreign_ca.is_err(), "{foreign_ca:?}");
+        // Without a client certificate; the alert arrives with the first read.
         let call = json!({ "id": 0, "method": "transact", "params": serde_json::from_str::<Value>(&transaction(
             database, "nameless-intruder")).unwrap() });
         let script = "printf %s \"$2\" | timeout 10 openssl s_client -quiet -connect \"$1\" 2>&1 || true";
-        let nameless = node.run(&["nsenter", &network, "sh", "-c", script, "sh", address, &call.to_string()]).unwrap();
-        assert!(nameless.contains("alert") && !nameless.contains("result"), "{nameless}");
+        let without_certificate =
+            node.run(&["nsenter", &network, "sh", "-c", script, "sh", address, &call.to_string()]).unwrap();
+        assert!(
+            without_certificate.contains("alert") && !without_certificate.contains("result"),
+            "{without_certificate}"
+        );
 
         let marks = marks(lab, database);
         assert!(marks.contains("shown-to-be-reachable") && !marks.contains("intruder"), "{marks}");
     }
 }
 
-/// The token of n2's agent, as whoever broke into n2 finds it, writes the object of n2 and of no other node; a token of the
-/// same account that no node is bound to writes none. (`kubectl patch` reads first, which agents may not.)
+/// The token of n2's agent can write Node n2 and no other; a token of the same account that is not bound to a node can
+/// write none. (`kubectl patch` reads first, which agents may not.)
 pub(crate) fn cannot_write_other_nodes(lab: &Lab) {
     let ours = |words: &[&str]| lab.kubectl(&[&["-n", "ovn-kubernetes"], words].concat()).unwrap();
     let api = ours(&["get", "configmap", "ovn-config", "-o", "jsonpath={.data.k8s_apiserver}"]);
@@ -113,7 +117,7 @@ pub(crate) fn cannot_write_other_nodes(lab: &Lab) {
         }
         refused(&patch(&unbound, "n2", body), "bound to no node");
     }
-    // That would bring it a pod of the control plane, with a token that writes all nodes.
+    // The label would schedule a control-plane pod there, whose token can write all nodes.
     let label = json!({"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}});
     refused(&patch(&own, "n2", &label), "may not change the labels");
     let n1 = lab.kubectl(&["get", "node", "n1", "-o", "json"]).unwrap();

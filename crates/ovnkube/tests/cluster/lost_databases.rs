@@ -1,5 +1,5 @@
-//! All files of both databases are lost, on all raft members. Everything comes back without anybody's help: rows and
-//! addresses from Kubernetes, and ovn-northd and the ovn-controllers follow clusters that they have never seen before.
+//! All files of both databases are lost on all raft members. The controller restores rows and addresses from Kubernetes,
+//! and ovn-northd and the ovn-controllers connect to the new raft clusters.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ fn addresses(lab: &Lab) -> String {
     lab.kubectl(&["-n", "shop", "get", "pods", "--sort-by=.metadata.name", "-o", path]).unwrap()
 }
 
-/// New pods of the example application: they are ready when their node's kubelet reaches them.
+/// Scales the example application; new pods are ready when their kubelet reaches them.
 fn scale(lab: &Lab, replicas: u32) {
     let replicas = format!("--replicas={replicas}");
     lab.kubectl(&["-n", "shop", "scale", "deployment/web", &replicas]).unwrap();
@@ -24,7 +24,7 @@ fn scale(lab: &Lab, replicas: u32) {
 }
 
 #[test]
-fn lost_databases_come_back_without_help() {
+fn lost_databases_are_rebuilt_without_help() {
     let lab = cluster_of(2, "lost", Family::V4, Gateway::Shared, Databases::Raft);
     let before = addresses(&lab);
     for (database, replicas) in [(Database::Northbound, 3), (Database::Southbound, 4)] {

@@ -1,4 +1,4 @@
-//! A real cluster whose only network is ours, put there from `deploy/` as people do: who reaches whom, by packets.
+//! Real clusters with ovnkube installed from `deploy/`: connectivity, upgrades and manifests.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;

@@ -1,21 +1,21 @@
-//! What the manifests of `deploy/` promise: no container without a seccomp profile, none of the network's without probes,
-//! mutual TLS, no account that nothing uses, and admission policies that are in force for the accounts there are.
+//! Properties of the manifests in `deploy/`: seccomp profiles, probes, mutual TLS, used service accounts, and admission
+//! policies for those accounts.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::Value;
 
-/// All objects of the manifests in a folder of `deploy/`.
-fn objects(folder: &str) -> Vec<Value> {
-    objects_in(&format!("deploy/{folder}"))
+/// All objects of the manifests in a directory of `deploy/`.
+fn objects(directory: &str) -> Vec<Value> {
+    objects_in(&format!("deploy/{directory}"))
 }
 
-/// All objects of the manifests in a folder.
-fn objects_in(folder: &str) -> Vec<Value> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder);
+/// All objects of the manifests in a directory.
+fn objects_in(directory: &str) -> Vec<Value> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(directory);
     let mut objects = Vec::new();
-    for entry in std::fs::read_dir(&folder).unwrap() {
+    for entry in std::fs::read_dir(&directory).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "yaml") {
             let text = std::fs::read_to_string(&path).unwrap();
@@ -23,7 +23,7 @@ fn objects_in(folder: &str) -> Vec<Value> {
             objects.extend(documents.filter(Value::is_object));
         }
     }
-    assert!(!objects.is_empty(), "{}", folder.display());
+    assert!(!objects.is_empty(), "{}", directory.display());
     objects
 }
 
@@ -31,7 +31,7 @@ fn named<'a>(objects: &'a [Value], kind: &str) -> impl Iterator<Item = &'a Value
     objects.iter().filter(move |object| object["kind"] == kind)
 }
 
-/// The pods' specs of workloads, with their names.
+/// Pod specs of workloads, by name.
 fn pods(objects: &[Value]) -> Vec<(&str, &Value)> {
     let pod = |object: &'_ Value| object["spec"]["template"]["spec"].is_object();
     let pods = objects.iter().filter(|object| pod(object));
@@ -59,7 +59,7 @@ fn every_container_has_a_seccomp_profile_and_ours_have_probes() {
                 assert!(asks, "{name}/{}: {probe}", container["name"]);
             }
         }
-        // A recomputation that takes minutes must not end it.
+        // A recompute that takes minutes must not fail the liveness probe.
         let controller =
             pod["containers"].as_array().unwrap().iter().find(|one| one["name"] == "ovn-controller").unwrap();
         let liveness = &controller["livenessProbe"];
@@ -83,7 +83,7 @@ fn databases_are_reached_by_tls() {
 }
 
 #[test]
-fn every_account_is_some_pods_and_every_binding_some_accounts() {
+fn every_service_account_is_used_and_every_binding_has_one() {
     let objects: Vec<Value> = objects("ovnkube").into_iter().chain(objects("controller")).collect();
     let used: BTreeSet<&str> =
         pods(&objects).into_iter().map(|(_, pod)| pod["serviceAccountName"].as_str().unwrap()).collect();
@@ -98,23 +98,23 @@ fn every_account_is_some_pods_and_every_binding_some_accounts() {
     }
 }
 
-/// What the controller and the agents read is what the admission policy keeps.
+/// The admission policy covers all annotations that the controller and the agents read.
 #[test]
-fn the_annotations_that_we_read_are_reserved() {
+fn annotations_that_ovnkube_reads_are_reserved() {
     let policy = include_str!("../../../../deploy/ovnkube/admission.yaml");
-    let source = include_str!("../../../topology/src/objects/node.rs");
+    let source = include_str!("../../../objects/src/node.rs");
     let named = source.split('"').filter(|text| text.starts_with("k8s.ovn.org/") && !text.contains(' '));
-    // Types of conditions are CamelCase.
+    // CamelCase names are condition types.
     let read: BTreeSet<&str> = named.filter(|text| !text.contains(char::is_uppercase)).collect();
     assert!(read.len() >= 9, "{read:?}");
-    for annotation in read.into_iter().chain([topology::objects::POD_NETWORKS]) {
+    for annotation in read.into_iter().chain([objects::POD_NETWORKS]) {
         assert!(policy.contains(&format!("'{annotation}'")), "{annotation}");
     }
 }
 
-/// A policy without a binding does nothing, and one that may fail open refuses nothing.
+/// A policy without a binding has no effect, and one that fails open rejects nothing.
 #[test]
-fn every_admission_policy_is_in_force() {
+fn every_admission_policy_is_bound_and_fails_closed() {
     let objects = objects("ovnkube");
     let bindings: Vec<&Value> = named(&objects, "ValidatingAdmissionPolicyBinding").collect();
     assert_eq!(bindings.len(), named(&objects, "ValidatingAdmissionPolicy").count());
@@ -126,9 +126,9 @@ fn every_admission_policy_is_in_force() {
     }
 }
 
-/// The policy that binds agents to their nodes is about the account that the agents' pods have.
+/// The policy names the service account of the agents' pods.
 #[test]
-fn agents_are_bound_to_their_own_nodes() {
+fn the_own_node_policy_names_the_agents_account() {
     let objects = objects("ovnkube");
     let (_, agents) = pods(&objects).into_iter().find(|(name, _)| *name == "ovnkube").unwrap();
     let account = agents["serviceAccountName"].as_str().unwrap();

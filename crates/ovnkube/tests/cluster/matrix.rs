@@ -1,4 +1,4 @@
-//! The connectivity matrix for each gateway mode and each set of address families.
+//! The connectivity matrix for each gateway mode and address family.
 
 use lab::matrix::Matrix;
 use lab::{Family, Gateway, Lab};
@@ -6,7 +6,7 @@ use lab::{Family, Gateway, Lab};
 use crate::common::cluster;
 use crate::{intruder, remains};
 
-/// What every matrix has for each family of the cluster. (`kubernetes.default` has an address of the first only.)
+/// Kinds that every matrix must have in each family. (`kubernetes.default` has an address of the first family only.)
 const KINDS: [&str; 22] = [
     "pod → pod, same node",
     "pod → pod, other node",
@@ -32,11 +32,11 @@ const KINDS: [&str; 22] = [
     "stranger → guarded service, after its removal",
 ];
 
-fn everything_is_as_the_api_says(lab: Lab, families: &[&str]) {
+fn check_matrix(lab: Lab, families: &[&str]) {
     let matrix = Matrix::measure(&lab.record()).unwrap();
     println!("{}", matrix.table(false));
     assert!(matrix.wrong().is_empty(), "\n{}", matrix.table(false));
-    // A matrix that lacks a kind of way proves nothing about it.
+    // A missing kind would prove nothing.
     for family in families {
         for kind in KINDS {
             assert!(matrix.ways.iter().any(|way| way.family == *family && way.kind == kind), "{family} {kind}");
@@ -45,10 +45,10 @@ fn everything_is_as_the_api_says(lab: Lab, families: &[&str]) {
     assert!(matrix.ways.iter().any(|way| way.kind == "pod → kubernetes.default"));
     let denied = matrix.ways.iter().filter(|way| way.kind.contains("under the policy") && !way.expected);
     assert!(denied.clone().count() >= 6 * families.len());
-    // As a pod sees it, by its own resolver and without our help.
+    // From a pod, by its own resolver.
     let connect = ["-n", "shop", "exec", "daemonset/client", "--", "/agnhost", "connect", "--timeout=20s", "web:80"];
     lab.kubectl(&connect).unwrap();
-    // Agents may say on their nodes what is wrong there, also where no controller is beside them.
+    // Agents and controllers may create Events.
     for agent in ["ovnkube-node", "ovnkube-master"] {
         let who = format!("--as=system:serviceaccount:ovn-kubernetes:{agent}");
         lab.kubectl(&["auth", "can-i", "create", "events", "-n", "default", &who]).unwrap();
@@ -56,13 +56,13 @@ fn everything_is_as_the_api_says(lab: Lab, families: &[&str]) {
     tools_work_in_pods(&lab);
     intruder::cannot_write_the_databases(&lab);
     intruder::cannot_write_other_nodes(&lab);
-    // Removing the cluster leaves nothing of it: pods, their mounts, networks and cgroups.
+    // Removing the lab leaves no pods, mounts, network namespaces or cgroups.
     let record = lab.record();
     drop(lab);
     remains::await_none(&record, &remains::folder(&record.name));
 }
 
-/// `ovn-nbctl` and `ovn-sbctl` find the databases without arguments where people look for them.
+/// `ovn-nbctl` and `ovn-sbctl` work without arguments in the containers, and seccomp is active.
 fn tools_work_in_pods(lab: &Lab) {
     for (pod, container, tool) in [
         ("daemonset/ovnkube-master", "ovnkube-controller", "ovn-nbctl"),
@@ -72,7 +72,7 @@ fn tools_work_in_pods(lab: &Lab) {
         let words = ["-n", "ovn-kubernetes", "exec", pod, "-c", container, "--", tool, "--timeout=30", "show"];
         let said = lab.kubectl(&words).unwrap();
         assert!(said.contains(if tool == "ovn-nbctl" { "router " } else { "Chassis" }), "{tool} in {pod}: {said}");
-        // The runtime's profile is in force: 2 is a filter.
+        // 2: a seccomp filter is active.
         let words = ["-n", "ovn-kubernetes", "exec", pod, "-c", container, "--", "cat", "/proc/self/status"];
         let status = lab.kubectl(&words).unwrap();
         assert!(status.lines().any(|line| line.split_whitespace().eq(["Seccomp:", "2"])), "{status}");
@@ -81,30 +81,30 @@ fn tools_work_in_pods(lab: &Lab) {
 
 #[test]
 fn shared_gateway_v4() {
-    everything_is_as_the_api_says(cluster("shared-v4", Family::V4, Gateway::Shared), &["IPv4"]);
+    check_matrix(cluster("shared-v4", Family::V4, Gateway::Shared), &["IPv4"]);
 }
 
 #[test]
 fn shared_gateway_v6() {
-    everything_is_as_the_api_says(cluster("shared-v6", Family::V6, Gateway::Shared), &["IPv6"]);
+    check_matrix(cluster("shared-v6", Family::V6, Gateway::Shared), &["IPv6"]);
 }
 
 #[test]
 fn shared_gateway_dual_stack() {
-    everything_is_as_the_api_says(cluster("shared-dual", Family::Dual, Gateway::Shared), &["IPv4", "IPv6"]);
+    check_matrix(cluster("shared-dual", Family::Dual, Gateway::Shared), &["IPv4", "IPv6"]);
 }
 
 #[test]
 fn local_gateway_v4() {
-    everything_is_as_the_api_says(cluster("local-v4", Family::V4, Gateway::Local), &["IPv4"]);
+    check_matrix(cluster("local-v4", Family::V4, Gateway::Local), &["IPv4"]);
 }
 
 #[test]
 fn local_gateway_v6() {
-    everything_is_as_the_api_says(cluster("local-v6", Family::V6, Gateway::Local), &["IPv6"]);
+    check_matrix(cluster("local-v6", Family::V6, Gateway::Local), &["IPv6"]);
 }
 
 #[test]
 fn local_gateway_dual_stack() {
-    everything_is_as_the_api_says(cluster("local-dual", Family::Dual, Gateway::Local), &["IPv4", "IPv6"]);
+    check_matrix(cluster("local-dual", Family::Dual, Gateway::Local), &["IPv4", "IPv6"]);
 }

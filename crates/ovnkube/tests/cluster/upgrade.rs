@@ -1,4 +1,4 @@
-//! The network's own pods are replaced, one node after the other, while applications go on (002.11, 003.10, 003.16).
+//! A rollout restart of ovnkube's DaemonSets under load.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use lab::{Family, Gateway, Lab};
 
 use crate::common::cluster;
 
-/// Enough that every connection, and every second of it, is seen; few enough for a machine that runs other tests.
+/// Packets per second in total; low enough for a machine that runs other tests.
 const RATE: u32 = 300;
 
 fn pods(lab: &Lab) -> String {
     lab.kubectl(&["-n", "ovn-kubernetes", "get", "pods", "-o", "jsonpath={.items[*].metadata.uid}"]).unwrap()
 }
 
-/// Every path of the prober: connections that stay and new ones, datagrams, echo requests; between pods, to Services, to and from
-/// the outside. A connection attempt that is not answered counts as lost: nothing is tried again.
-fn nothing_is_lost(gateway: Gateway) {
+/// All paths of the prober lose no more than in the control window. A connection attempt without a reply counts as lost:
+/// nothing is retried.
+fn check_rollout(gateway: Gateway) {
     let lab = cluster("upgrade", Family::V4, gateway);
     let testbed = Testbed::of(&lab);
     let workload = Workload::create(&lab.record()).unwrap();
@@ -40,11 +40,11 @@ fn nothing_is_lost(gateway: Gateway) {
 }
 
 #[test]
-fn connections_go_on_and_new_ones_come_about_while_the_network_is_replaced() {
-    nothing_is_lost(Gateway::Shared);
+fn a_rollout_restart_loses_no_packet() {
+    check_rollout(Gateway::Shared);
 }
 
 #[test]
-fn connections_go_on_and_new_ones_come_about_while_a_local_gateway_is_replaced() {
-    nothing_is_lost(Gateway::Local);
+fn a_rollout_restart_with_a_local_gateway_loses_no_packet() {
+    check_rollout(Gateway::Local);
 }

@@ -1,11 +1,10 @@
-//! AdminNetworkPolicies with a real API server and a real OVN: their rows, their conditions, and what `ovn-trace` makes of
-//! their tiers.
+//! AdminNetworkPolicies with a real API server and a real OVN: their rows and conditions, and their tiers by `ovn-trace`.
 
 use lab::Suite;
 use serde_json::{Value, json};
 use truth::Protocol;
 
-use crate::cluster::{Cluster, Wish, pod, until};
+use crate::cluster::{Cluster, ClusterSpec, pod, until};
 use crate::tracer::{Packet, Tracer};
 
 const READY: &str = "Ready-In-Zone-global";
@@ -14,7 +13,7 @@ fn kind(name: &str) -> &'static str {
     if name == "default" { "BaselineAdminNetworkPolicy" } else { "AdminNetworkPolicy" }
 }
 
-/// A policy about what comes to `server` from all pods.
+/// A policy for ingress from all pods to namespace `server`.
 fn policy(name: &str, priority: u16, action: &str) -> Value {
     let subject = json!({"namespaces": {"matchLabels": {"kubernetes.io/metadata.name": "server"}}});
     let mut spec = json!({"subject": subject, "ingress": [{"action": action, "from": [{"namespaces": {}}]}]});
@@ -33,7 +32,7 @@ fn network_policy(ingress: &Value) -> Value {
         "metadata": {"name": "np", "namespace": "server"}, "spec": {"podSelector": {}, "ingress": ingress}})
 }
 
-/// What a policy says of its newest spec, once it says something.
+/// Waits for the policy's condition of its newest generation.
 fn condition(cluster: &Cluster, name: &str) -> Value {
     until(&format!("{name} has its condition"), || {
         let policy = cluster.get(&[kind(name), name]);
@@ -43,14 +42,18 @@ fn condition(cluster: &Cluster, name: &str) -> Value {
     })
 }
 
-/// The policy is there, and it says that it is in force.
-fn enforce(cluster: &Cluster, policy: &Value) {
+/// Applies a policy and waits until its condition reports success.
+fn apply_and_wait(cluster: &Cluster, policy: &Value) {
     cluster.apply(policy);
-    let said = condition(cluster, policy["metadata"]["name"].as_str().unwrap());
-    assert_eq!((&said["status"], &said["reason"]), (&json!("True"), &json!("SetupSucceeded")), "{said}");
+    let condition_found = condition(cluster, policy["metadata"]["name"].as_str().unwrap());
+    assert_eq!(
+        (&condition_found["status"], &condition_found["reason"]),
+        (&json!("True"), &json!("SetupSucceeded")),
+        "{condition_found}"
+    );
 }
 
-/// The rules of all AdminNetworkPolicies: tier, priority, action and match.
+/// The ACLs of all AdminNetworkPolicies: tier, priority, action and match.
 fn rules(cluster: &Cluster) -> String {
     let find = |kind: &str| {
         let owner = format!("external_ids:\"k8s.ovn.org/owner-type\"={kind}");
@@ -60,9 +63,9 @@ fn rules(cluster: &Cluster) -> String {
     format!("{}{}", find("AdminNetworkPolicy"), find("BaselineAdminNetworkPolicy"))
 }
 
-/// A node with a client and a server in namespaces of their own.
-fn world(wish: Wish) -> Cluster {
-    let cluster = wish.nodes(1).start();
+/// One node with a client and a server pod, each in its own namespace.
+fn start_cluster(spec: ClusterSpec) -> Cluster {
+    let cluster = spec.nodes(1).start();
     cluster.install_admin_policies();
     cluster.controller("c1");
     cluster.wait_leader("c1");
@@ -86,14 +89,14 @@ fn arrives(cluster: &Cluster, tracer: &mut Tracer) -> bool {
 }
 
 #[test]
-fn tiers_decide_in_their_order() {
-    let cluster = world(Wish::new("tiers"));
+fn policy_tiers_are_evaluated_in_order() {
+    let cluster = start_cluster(ClusterSpec::new("tiers"));
     for name in ["client", "server"] {
         cluster.network_of(name, "p");
     }
     let mut tracer = Tracer::start(&cluster, "tiers");
-    assert!(arrives(&cluster, &mut tracer), "nothing is in its way");
-    // Of two NetworkPolicies: when the last one is gone is seen by its rows.
+    assert!(arrives(&cluster, &mut tracer), "without policies");
+    // NetworkPolicies have no condition: wait for their rows.
     let np = |ingress: Option<Value>| match ingress {
         Some(ingress) => cluster.apply(&network_policy(&ingress)),
         None => drop(cluster.lab.kubectl(&["delete", "networkpolicy", "-n", "server", "np"]).unwrap()),
@@ -106,41 +109,41 @@ fn tiers_decide_in_their_order() {
             ((count > 0) == many).then_some(())
         });
     };
-    enforce(&cluster, &policy("default", 0, "Deny"));
-    assert!(!arrives(&cluster, &mut tracer), "the baseline denies where no NetworkPolicy is");
+    apply_and_wait(&cluster, &policy("default", 0, "Deny"));
+    assert!(!arrives(&cluster, &mut tracer), "the baseline denies without a NetworkPolicy");
     np(Some(json!([{}])));
     rows(true);
-    assert!(arrives(&cluster, &mut tracer), "a NetworkPolicy allows against the baseline");
-    enforce(&cluster, &policy("deny", 10, "Deny"));
-    assert!(!arrives(&cluster, &mut tracer), "an AdminNetworkPolicy denies against a NetworkPolicy");
-    enforce(&cluster, &policy("pass", 5, "Pass"));
-    assert!(arrives(&cluster, &mut tracer), "one of a lower number passes: the NetworkPolicy decides");
+    assert!(arrives(&cluster, &mut tracer), "a NetworkPolicy overrides the baseline");
+    apply_and_wait(&cluster, &policy("deny", 10, "Deny"));
+    assert!(!arrives(&cluster, &mut tracer), "a denying AdminNetworkPolicy overrides a NetworkPolicy");
+    apply_and_wait(&cluster, &policy("pass", 5, "Pass"));
+    assert!(arrives(&cluster, &mut tracer), "a lower priority number passes: the NetworkPolicy decides");
     np(None);
     rows(false);
-    assert!(!arrives(&cluster, &mut tracer), "passed, without a NetworkPolicy: the baseline decides");
+    assert!(!arrives(&cluster, &mut tracer), "passed without a NetworkPolicy: the baseline decides");
     np(Some(json!([])));
     rows(true);
-    assert!(!arrives(&cluster, &mut tracer), "the NetworkPolicy is closed");
-    enforce(&cluster, &policy("pass", 5, "Allow"));
-    assert!(arrives(&cluster, &mut tracer), "an AdminNetworkPolicy allows against a NetworkPolicy");
+    assert!(!arrives(&cluster, &mut tracer), "the NetworkPolicy isolates the server");
+    apply_and_wait(&cluster, &policy("pass", 5, "Allow"));
+    assert!(arrives(&cluster, &mut tracer), "an allowing AdminNetworkPolicy overrides a NetworkPolicy");
     cluster.lab.kubectl(&["delete", "anp", "--all"]).unwrap();
     cluster.lab.kubectl(&["delete", "banp", "--all"]).unwrap();
     until("all rules are gone", || rules(&cluster).trim().is_empty().then_some(()));
     np(None);
     rows(false);
-    assert!(arrives(&cluster, &mut tracer), "everything is gone");
+    assert!(arrives(&cluster, &mut tracer), "after all policies were deleted");
     let selectors =
         cluster.lab.nbctl(&["find", "Port_Group", "external_ids:\"k8s.ovn.org/owner-type\"=Selector"]).unwrap();
-    assert_eq!(selectors.trim(), "", "groups are left");
+    assert_eq!(selectors.trim(), "", "selector groups are left over");
 }
 
 #[test]
-fn conditions_tell_and_what_is_broken_keeps_its_rules() {
-    let cluster = world(Wish::new("conditions"));
-    enforce(&cluster, &policy("p", 7, "Deny"));
+fn an_invalid_admin_policy_keeps_its_acls_and_reports_a_condition() {
+    let cluster = start_cluster(ClusterSpec::new("conditions"));
+    apply_and_wait(&cluster, &policy("p", 7, "Deny"));
     let good = rules(&cluster);
     assert!(good.starts_with("1,31807,drop,"), "{good}");
-    // What somebody else says in the status stays.
+    // Conditions of other managers are kept.
     let other = json!({"apiVersion": "policy.networking.k8s.io/v1alpha1", "kind": kind("p"), "metadata": {"name": "p"},
         "status": {"conditions": [{"type": "Audited", "status": "True", "reason": "Looked", "message": "fine",
             "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
@@ -149,45 +152,50 @@ fn conditions_tell_and_what_is_broken_keeps_its_rules() {
     let words: Vec<&str> = ["kubectl"].into_iter().chain(words).collect();
     control.run_with_input(&words, &other.to_string()).unwrap();
 
-    // The API's own rules cannot see that this is no network.
+    // The CRD's validation does not detect this invalid CIDR.
     let mut broken = policy("p", 7, "Deny");
     broken["spec"]["egress"] = json!([{"action": "Deny", "to": [{"networks": ["10.0.0.0/99"]}]}]);
     cluster.apply(&broken);
-    let said = condition(&cluster, "p");
-    assert_eq!((&said["status"], &said["reason"]), (&json!("False"), &json!("SetupFailed")), "{said}");
-    let message = said["message"].as_str().unwrap();
+    let condition_found = condition(&cluster, "p");
+    assert_eq!(
+        (&condition_found["status"], &condition_found["reason"]),
+        (&json!("False"), &json!("SetupFailed")),
+        "{condition_found}"
+    );
+    let message = condition_found["message"].as_str().unwrap();
     assert!(message.starts_with("spec.egress[0].to[0].networks[0]: "), "{message}");
-    assert!(message.ends_with("what the policy said before stays in force"), "{message}");
+    assert!(message.ends_with("the last valid version stays in effect"), "{message}");
     assert_eq!(rules(&cluster), good);
     let all = cluster.get(&["anp", "p"])["status"]["conditions"].as_array().unwrap().clone();
     assert!(all.iter().any(|condition| condition["type"] == "Audited"), "{all:?}");
-    until("an Event tells of it", || {
+    until("an Event reports it", || {
         let events = cluster.get(&["events", "-n", "default"]);
         let about = |event: &&Value| event["reason"] == "InvalidPolicy" && event["involvedObject"]["name"] == "p";
         events["items"].as_array()?.iter().find(about).map(drop)
     });
 
-    // Another controller takes over: nothing is written, and the rules stay.
+    // After a takeover nothing is written and the ACLs are unchanged.
     let version = || cluster.get(&["anp", "p"])["metadata"]["resourceVersion"].clone();
     let before = version();
     cluster.lab.kill("c1").unwrap();
     cluster.controller("c2");
     cluster.wait_leader("c2");
-    until("everything was reviewed", || {
-        cluster.lab.log("c2").unwrap().contains("everything was reviewed").then_some(())
-    });
+    until("resync complete", || cluster.lab.log("c2").unwrap().contains("resync complete").then_some(()));
     assert_eq!((rules(&cluster), version()), (good, before));
 
-    // Two of one priority.
-    enforce(&cluster, &policy("p", 7, "Deny"));
-    enforce(&cluster, &policy("a", 7, "Allow"));
-    let said = condition(&cluster, "a");
-    assert!(said["message"].as_str().unwrap().contains("AdminNetworkPolicy p has the priority 7 as well"), "{said}");
+    // Two policies with the same priority.
+    apply_and_wait(&cluster, &policy("p", 7, "Deny"));
+    apply_and_wait(&cluster, &policy("a", 7, "Allow"));
+    let condition_found = condition(&cluster, "a");
+    assert!(
+        condition_found["message"].as_str().unwrap().contains("AdminNetworkPolicy p has the priority 7 as well"),
+        "{condition_found}"
+    );
 }
 
 #[test]
-fn the_types_refuse_what_the_api_refuses() {
-    let cluster = Wish::new("types").start();
+fn crds_reject_invalid_admin_policies() {
+    let cluster = ClusterSpec::new("types").start();
     cluster.install_admin_policies();
     let with = |change: &dyn Fn(&mut Value)| {
         let mut object = policy("p", 7, "Deny");
@@ -225,8 +233,8 @@ fn the_types_refuse_what_the_api_refuses() {
 }
 
 #[test]
-fn the_role_allows_conditions_and_no_more() {
-    let cluster = Wish::new("role").start();
+fn the_controller_role_may_only_patch_admin_policy_status() {
+    let cluster = ClusterSpec::new("role").start();
     cluster.install_admin_policies();
     for manifest in ["ovnkube/namespace.yaml", "controller/rbac.yaml", "ovnkube/rbac.yaml"] {
         let path = format!("{}/../../deploy/{manifest}", env!("CARGO_MANIFEST_DIR"));
@@ -235,14 +243,14 @@ fn the_role_allows_conditions_and_no_more() {
     let may = |verb: &str, resource: &str, subresource: &str| {
         let who = "--as=system:serviceaccount:ovn-kubernetes:ovnkube-master";
         let subresource = format!("--subresource={subresource}");
-        // Who may not is told so by the exit status too.
+        // `can-i` also fails when the answer is no.
         cluster
             .lab
             .kubectl(&["auth", "can-i", verb, resource, &subresource, who])
-            .is_ok_and(|said| said.trim() == "yes")
+            .is_ok_and(|condition_found| condition_found.trim() == "yes")
     };
-    // The one that judges hears of roles a moment later.
-    until("roles are in force", || {
+    // The authorizer sees new roles with a delay.
+    until("the roles are in effect", || {
         may("patch", "baselineadminnetworkpolicies.policy.networking.k8s.io", "status").then_some(())
     });
     for plural in ["adminnetworkpolicies", "baselineadminnetworkpolicies"] {
@@ -260,13 +268,13 @@ fn the_role_allows_conditions_and_no_more() {
 }
 
 #[test]
-fn without_tiers_a_condition_says_what_is_needed() {
-    let cluster = world(Wish { suite: Some(Suite::Bookworm), ..Wish::new("notiers") });
+fn without_acl_tiers_the_condition_names_the_required_ovn_version() {
+    let cluster = start_cluster(ClusterSpec { suite: Some(Suite::Bookworm), ..ClusterSpec::new("notiers") });
     cluster.apply(&policy("p", 7, "Deny"));
     cluster.apply(&network_policy(&json!([])));
-    let said = condition(&cluster, "p");
-    let needed = said["message"].as_str().unwrap().contains("OVN 23.06 or newer is needed");
-    assert!(said["status"] == "False" && needed, "{said}");
+    let condition_found = condition(&cluster, "p");
+    let needed = condition_found["message"].as_str().unwrap().contains("OVN 23.06 or newer is needed");
+    assert!(condition_found["status"] == "False" && needed, "{condition_found}");
     assert!(cluster.lab.log("c1").unwrap().contains("OVN 23.06 or newer is needed"));
     until("the NetworkPolicy's rows", || {
         let owner = "external_ids:\"k8s.ovn.org/owner-type\"=NetworkPolicy";

@@ -1,10 +1,10 @@
-//! Bad input: whoever made the mistake is told what is wrong and what to do, everybody else goes on, and when the mistake
-//! is gone everything is well without a restart.
+//! Invalid input: an Event names the problem and the remedy, all other objects keep reconciling, and a corrected object
+//! works without a restart.
 
 use lab::ChassisSpec;
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, Wish, node, pod, until};
+use crate::cluster::{Cluster, ClusterSpec, node, pod, until};
 use crate::plan::ovnkube::{Outcome, run};
 
 const POD_NETWORKS: &str = "k8s.ovn.org/pod-networks";
@@ -24,7 +24,7 @@ fn remove(cluster: &Cluster, kind: &str, name: &str, key: &str) {
     cluster.lab.kubectl(&["annotate", kind, name, &format!("{key}-")]).unwrap();
 }
 
-/// The subnet of a node, once it has one, without its last number and length: `10.128.0.`.
+/// Waits for a node's subnet; returns its first three octets, as in `10.128.0.`, and the whole subnet.
 fn subnet(cluster: &Cluster, node: &str) -> (String, String) {
     let text = until(&format!("node {node} has a subnet"), || cluster.annotation("node", node, SUBNETS));
     let value: Value = serde_json::from_str(&text).unwrap();
@@ -37,12 +37,12 @@ fn address(cluster: &Cluster, name: &str) -> String {
     cluster.network_of("default", name).address().to_string()
 }
 
-fn port_words(cluster: &Cluster, pod: &str) -> String {
+fn port_addresses(cluster: &Cluster, pod: &str) -> String {
     let port = format!("default_{pod}");
     cluster.lab.nbctl(&["lsp-get-addresses", &port]).unwrap().trim().to_owned()
 }
 
-/// Somebody comes later and is served.
+/// A node and a pod created now get their network.
 fn others_are_served(cluster: &Cluster, name: &str) {
     cluster.create(&[node(name), pod("default", name, name)]);
     cluster.network_of("default", name);
@@ -59,10 +59,10 @@ fn recorded(cluster: &Cluster, name: &str) -> String {
     })
 }
 
-/// Whoever may edit a pod may write its annotations: the controller neither believes nor keeps what it did not write.
+/// Tenants may edit annotations of their pods: the controller neither trusts nor keeps what it did not write.
 #[test]
-fn networks_that_tenants_write_on_their_pods() {
-    let cluster = Wish::new("forged").start();
+fn forged_pod_networks_annotations_are_ignored_and_replaced() {
+    let cluster = ClusterSpec::new("forged").start();
     cluster.lead("c1");
     cluster.create(&[node("n1"), node("n2"), pod("default", "good", "n1")]);
     let (ours, (own, _), (other, _)) = (recorded(&cluster, "good"), subnet(&cluster, "n1"), subnet(&cluster, "n2"));
@@ -76,7 +76,7 @@ fn networks_that_tenants_write_on_their_pods() {
         ("taken", network(&good)),
         ("free", network(&format!("{own}99"))),
         ("router", network(&format!("{own}1"))),
-        // As large as the API takes it.
+        // Near the API's limit for annotations.
         ("huge", "x".repeat(250_000)),
     ];
     let pods = cases.iter().map(|(name, value)| with(pod("default", name, "n1"), POD_NETWORKS, value));
@@ -86,24 +86,24 @@ fn networks_that_tenants_write_on_their_pods() {
         recorded(&cluster, name);
         let own = address(&cluster, name);
         assert!(!given.contains(&own), "{name} has {own}");
-        assert!(port_words(&cluster, name).ends_with(&own), "{name}");
+        assert!(port_addresses(&cluster, name).ends_with(&own), "{name}");
         given.push(own);
     }
-    // A large annotation of somebody else is nothing to us.
+    // A large annotation of another application is ignored.
     cluster.create(&[with(pod("default", "large", "n1"), "example.com/large", &"x".repeat(250_000))]);
     recorded(&cluster, "large");
     others_are_served(&cluster, "later");
-    // What is written over a good network changes nothing, and is replaced.
-    let words = port_words(&cluster, "good");
+    // An overwritten annotation changes no row and is restored.
+    let words = port_addresses(&cluster, "good");
     for value in ["{}".to_owned(), network(&given[3])] {
         cluster.annotate("pod", "good", &[(POD_NETWORKS, &value)]);
         assert_eq!(recorded(&cluster, "good"), ours);
-        assert_eq!(port_words(&cluster, "good"), words);
+        assert_eq!(port_addresses(&cluster, "good"), words);
     }
-    cluster.event("good", "PodAnnotationRestored", &[POD_NETWORKS, "written again"]);
+    cluster.event("good", "PodAnnotationRestored", &[POD_NETWORKS, "it is restored"]);
     remove(&cluster, "pod", "good", POD_NETWORKS);
     assert_eq!(recorded(&cluster, "good"), ours);
-    // A controller that comes later finds an edit that nobody saw, and a pod of an older one, which recorded nothing.
+    // The next controller finds an edit made while none ran, and a pod without the recorded condition.
     cluster.lab.kill("c1").unwrap();
     let older = recorded(&cluster, "large");
     let nothing = json!({"status": {"conditions": [{"type": NETWORK_ALLOCATED, "$patch": "delete"}]}}).to_string();
@@ -111,16 +111,16 @@ fn networks_that_tenants_write_on_their_pods() {
     cluster.lab.kubectl(&unrecord).unwrap();
     cluster.annotate("pod", "good", &[(POD_NETWORKS, &network(&given[3]))]);
     cluster.lead("c2");
-    assert_eq!((recorded(&cluster, "good"), port_words(&cluster, "good")), (ours, words));
+    assert_eq!((recorded(&cluster, "good"), port_addresses(&cluster, "good")), (ours, words));
     assert_eq!(recorded(&cluster, "large"), older);
-    until("nobody is parked", || {
+    until("no object is parked", || {
         (cluster.metric("ovnkube_controller_parked_objects{kind=\"Pod\"}") == 0.0).then_some(())
     });
-    reserved_for_us(&cluster);
+    check_admission_policies(&cluster);
 }
 
-/// With the admission policies of `deploy/` a tenant is refused at once, and administrators are not.
-fn reserved_for_us(cluster: &Cluster) {
+/// The admission policies of `deploy/` reject tenants' edits of reserved annotations, and not administrators'.
+fn check_admission_policies(cluster: &Cluster) {
     for manifest in ["ovnkube/namespace.yaml", "controller/rbac.yaml", "ovnkube/rbac.yaml", "ovnkube/admission.yaml"] {
         let path = format!("{}/../../deploy/{manifest}", env!("CARGO_MANIFEST_DIR"));
         cluster.lab.apply(&std::fs::read_to_string(path).unwrap()).unwrap();
@@ -143,13 +143,13 @@ fn reserved_for_us(cluster: &Cluster) {
     let control = cluster.lab.machine("control").unwrap();
     let why = control.run_with_input(&["kubectl", "--as=tenant", "create", "-f", "-"], &preset).unwrap_err();
     assert!(why.to_string().contains(pods), "{why}");
-    // Everything else is theirs, and removing it does no harm.
+    // Tenants may write other annotations, and may remove the reserved one.
     for what in ["example.com/mine=1", "v1.multus-cni.io/default-network=x", "k8s.ovn.org/pod-networks-"] {
         until(what, || kubectl(&annotate("--as=tenant", "pod", "good", what)).ok());
     }
     kubectl(&annotate("--as=labeller", "node", "n1", "example.com/mine=1")).unwrap();
     recorded(cluster, "good");
-    // Administrators may, and so may we.
+    // Administrators and the controller may write it.
     cluster.annotate("pod", "good", &[(POD_NETWORKS, "{}")]);
     recorded(cluster, "good");
     for (account, kind, allowed) in [
@@ -158,7 +158,7 @@ fn reserved_for_us(cluster: &Cluster) {
         ("ovnkube-node", "nodes", true),
         ("ovnkube-node", "pods", false),
     ] {
-        // `kubectl auth can-i` knows existing resources only.
+        // `kubectl auth can-i` accepts existing resources only.
         let right = json!({"group": "k8s.ovn.org", "resource": kind, "verb": "annotate"});
         let user = format!("system:serviceaccount:ovn-kubernetes:{account}");
         let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
@@ -171,8 +171,8 @@ fn reserved_for_us(cluster: &Cluster) {
 }
 
 #[test]
-fn addresses_that_pods_ask_for() {
-    let cluster = Wish::new("requests").start();
+fn static_address_requests_are_granted_or_refused() {
+    let cluster = ClusterSpec::new("requests").start();
     cluster.lead("c1");
     cluster.create(&[node("n1"), node("n2")]);
     let ((own, _), (other, _)) = (subnet(&cluster, "n1"), subnet(&cluster, "n2"));
@@ -181,16 +181,16 @@ fn addresses_that_pods_ask_for() {
     cluster.create(&[with(pod("default", "first", "n1"), REQUEST, &request(&format!("{free}/23"), mac))]);
     let network = cluster.network_of("default", "first");
     assert_eq!((network.address().to_string(), network.mac.to_string()), (free.clone(), mac.to_owned()));
-    assert_eq!(port_words(&cluster, "first"), format!("{mac} {free}"));
+    assert_eq!(port_addresses(&cluster, "first"), format!("{mac} {free}"));
 
     let cases = [
-        ("taken", request(&free, ""), ["is the address of pod default/first", "ask for another one"]),
-        ("same-mac", request(&format!("{own}60"), mac), ["is the MAC of pod default/first", "ask for another one"]),
-        ("outside", request(&format!("{other}50"), ""), ["of node n1", "ask for another one"]),
-        ("reserved", request(&format!("{own}1"), ""), [".1", "ask for another one"]),
-        ("address", request("10.128.0", ""), ["ips: ", "make the pod again"]),
-        ("mac", request(&free, "zz"), ["mac: ", "make the pod again"]),
-        ("list", "[{".to_owned(), ["is not a list of network attachments", "make the pod again"]),
+        ("taken", request(&free, ""), ["is the address of pod default/first", "request another one"]),
+        ("same-mac", request(&format!("{own}60"), mac), ["is the MAC of pod default/first", "request another one"]),
+        ("outside", request(&format!("{other}50"), ""), ["of node n1", "request another one"]),
+        ("reserved", request(&format!("{own}1"), ""), [".1", "request another one"]),
+        ("address", request("10.128.0", ""), ["ips: ", "recreate the pod"]),
+        ("mac", request(&free, "zz"), ["mac: ", "recreate the pod"]),
+        ("list", "[{".to_owned(), ["is not a list of network attachments", "recreate the pod"]),
     ];
     let pods = cases.iter().map(|(name, value, _)| with(pod("default", name, "n1"), REQUEST, value));
     cluster.create(&pods.collect::<Vec<_>>());
@@ -205,20 +205,20 @@ fn addresses_that_pods_ask_for() {
         cluster.create(&[with(pod("default", name, "n1"), REQUEST, "default/ovn")]);
         cluster.network_of("default", name);
     }
-    // Who asked for what somebody has gets it when that one is gone.
+    // A refused request is granted when the holder is deleted.
     cluster.delete("pod", &["first"]);
     assert_eq!(address(&cluster, "taken"), free);
     assert_eq!(cluster.network_of("default", "same-mac").mac.to_string(), mac);
 }
 
 #[test]
-fn annotations_of_nodes_that_cannot_be() {
-    let cluster = Wish::new("bad-nodes").start();
+fn invalid_node_annotations_park_the_node() {
+    let cluster = ClusterSpec::new("bad-nodes").start();
     let _chassis = cluster.lab.light_chassis(&ChassisSpec::numbered("n", 2)).unwrap();
     cluster.lead("c1");
     cluster.light_node("good", 1, &[]);
     let (_, good) = subnet(&cluster, "good");
-    let id = until("the node has a number", || cluster.annotation("node", "good", ID));
+    let id = until("the node has an ID", || cluster.annotation("node", "good", ID));
     let subnets = |subnet: &str| json!({ "default": [subnet] }).to_string();
     let gateway = |mode: &str, mac: &str| {
         json!({"default": {"mode": mode, "interface-id": "br-ex", "mac-address": mac, "ip-addresses": ["10.99.0.9/24"]}})
@@ -230,7 +230,7 @@ fn annotations_of_nodes_that_cannot_be() {
         ("length", SUBNETS, subnets("10.129.0.0/31"), ["NodeSubnetsRefused", "10.129.0.0/31"]),
         ("family", SUBNETS, subnets("fd01::/64"), ["NodeSubnetsRefused", "no network of that address family"]),
         ("text", SUBNETS, "10.128.6.0/23".to_owned(), ["NodeAnnotationRefused", "is not JSON"]),
-        ("duplicate", ID, id.clone(), ["NodeIdRefused", "is the number of node good"]),
+        ("duplicate", ID, id.clone(), ["NodeIdRefused", "is the node ID of node good"]),
         ("word", ID, "seven".to_owned(), ["NodeAnnotationRefused", "is not a whole number"]),
         ("too-small", ID, "1".to_owned(), ["NodeIdRefused", "1"]),
         ("too-large", ID, "70000".to_owned(), ["NodeIdRefused", "70000"]),
@@ -252,7 +252,9 @@ fn annotations_of_nodes_that_cannot_be() {
     for (name, key, _, [reason, word]) in &cases {
         let message = cluster.event(name, reason, &[key, word, ": "]);
         assert!(
-            ["remove it", "another one is given", "needs a chassis"].iter().any(|remedy| message.contains(remedy)),
+            ["remove it", "another node ID is allocated", "needs a chassis"]
+                .iter()
+                .any(|remedy| message.contains(remedy)),
             "{message}"
         );
         cluster.event(name, "NodeWithoutNetwork", &[&format!("node {name}"), "see its Events"]);
@@ -266,13 +268,13 @@ fn annotations_of_nodes_that_cannot_be() {
         remove(&cluster, "node", name, key);
         cluster.network_of("default", name);
     }
-    until("nobody is parked but join", || (parked() == 1.0).then_some(()));
-    // What is written on a good node later changes nothing, and goes again.
+    until("only node join is parked", || (parked() == 1.0).then_some(()));
+    // An invalid annotation on a working node changes no row.
     cluster.create(&[pod("default", "on-good", "good")]);
     cluster.network_of("default", "on-good");
     let rows = cluster.rows();
     for (key, value, words) in [
-        (ID, "40", ["but the node is number", "set it back"]),
+        (ID, "40", ["but the node ID is", "revert the annotation"]),
         (ID, "many", ["is not a whole number", "remove it"]),
         (SUBNETS, r#"{"default":["10.131.0.0/23"]}"#, ["pods have addresses of", "drain the node"]),
         (GATEWAY, "{}", ["is not JSON", "remove it"]),
@@ -287,24 +289,24 @@ fn annotations_of_nodes_that_cannot_be() {
         cluster.event("good", reason, &[key, words[0], words[1]]);
         assert_eq!(cluster.rows(), rows, "{key} {value}");
         cluster.annotate("node", "good", &[(key, &before)]);
-        until("nobody is parked but join", || (parked() == 1.0).then_some(()));
+        until("only node join is parked", || (parked() == 1.0).then_some(()));
     }
     assert_eq!(subnet(&cluster, "good").1, good);
-    // The router's own MAC for the host.
+    // The management port must not have the router's MAC.
     let router = cluster.value("Logical_Router_Port", "rtos-good", "mac").unwrap();
     cluster.annotate("node", "good", &[(MANAGEMENT, &json!({ "default": router }).to_string())]);
     cluster.event("good", "NodeAnnotationRefused", &[MANAGEMENT, &router, "rtos-good", "remove it"]);
     assert_eq!(cluster.rows(), rows);
     remove(&cluster, "node", "good", MANAGEMENT);
-    until("nobody is parked but join", || (parked() == 1.0).then_some(()));
-    until("that it is over is told", || {
+    until("only node join is parked", || (parked() == 1.0).then_some(()));
+    until("the resolved warning is logged", || {
         let log = cluster.lab.log("c1").unwrap();
-        let over = log.lines().filter(|line| line.contains("what was wrong with it is over"));
-        (over.filter(|line| line.contains("\"good\"") && line.contains("NodeAnnotationRefused")).count() > 0)
+        let resolved = log.lines().filter(|line| line.contains("warning resolved"));
+        (resolved.filter(|line| line.contains("\"good\"") && line.contains("NodeAnnotationRefused")).count() > 0)
             .then_some(())
     });
 
-    // A name as long as the API takes it.
+    // The longest name that the API accepts.
     let long = "a".repeat(253);
     cluster.light_node(&long, 2, &[]);
     cluster.create(&[pod("default", "long", &long)]);
@@ -314,12 +316,12 @@ fn annotations_of_nodes_that_cannot_be() {
     assert!(switches.contains(&long) && switches.contains(&format!("ext_{long}")));
     assert!(cluster.column("Logical_Router", "name").contains(&format!("GR_{long}")));
     cluster.delete("node", &[&long]);
-    until("nothing of it is left", || (!cluster.rows().iter().any(|row| row.contains(&long))).then_some(()));
+    until("no row of the node is left", || (!cluster.rows().iter().any(|row| row.contains(&long))).then_some(()));
 }
 
 #[test]
-fn cluster_subnets_run_out() {
-    let cluster = Wish::new("exhausted").arguments(&["--cluster-subnets", "10.128.0.0/28/29"]).start();
+fn exhausted_cluster_subnets_are_reported() {
+    let cluster = ClusterSpec::new("exhausted").arguments(&["--cluster-subnets", "10.128.0.0/28/29"]).start();
     let _chassis = cluster.lab.light_chassis(&ChassisSpec::numbered("n", 3)).unwrap();
     cluster.lead("c1");
     for number in 1..=3 {
@@ -331,18 +333,18 @@ fn cluster_subnets_run_out() {
         }
     }
     cluster.event("n3", "NodeSubnetsExhausted", &["no IPv4 subnet is left in cluster-subnets", "or remove nodes"]);
-    until("the condition says so", || (cluster.network_unavailable("n3").as_deref() == Some("True")).then_some(()));
+    until("the condition is set", || (cluster.network_unavailable("n3").as_deref() == Some("True")).then_some(()));
     cluster.event("p3", "NodeWithoutNetwork", &["node n3", "see its Events"]);
     cluster.create(&[pod("default", "another", "n1")]);
     cluster.network_of("default", "another");
     assert_eq!(cluster.network_unavailable("n1"), None);
     cluster.delete("node", &["n2"]);
     cluster.network_of("default", "p3");
-    until("the condition says so", || (cluster.network_unavailable("n3").as_deref() == Some("False")).then_some(()));
+    until("the condition is set", || (cluster.network_unavailable("n3").as_deref() == Some("False")).then_some(()));
 }
 
 #[test]
-fn settings_that_cannot_work() {
+fn conflicting_settings_are_rejected_at_start() {
     for (arguments, words) in [
         (
             vec!["--k8s-service-cidrs", "10.130.0.0/16"],
@@ -370,14 +372,14 @@ fn settings_that_cannot_work() {
 }
 
 #[test]
-fn a_lease_that_somebody_edits() {
-    let cluster = Wish::new("bad-lease").start();
+fn an_edited_or_deleted_lease_is_recovered() {
+    let cluster = ClusterSpec::new("bad-lease").start();
     cluster.create(&[node("n1")]);
     let lease = |spec: Value| {
         json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
             "metadata": {"name": "ovn-kubernetes-master", "namespace": "kube-system"}, "spec": spec})
     };
-    // Before anybody leads: held for ever, by the times that stand there.
+    // Before any controller leads: a Lease that is held far into the future.
     cluster.create(&[lease(json!({"holderIdentity": "ghost", "leaseDurationSeconds": 3,
         "renewTime": "9999-01-01T00:00:00.000000Z", "leaseTransitions": i32::MAX}))]);
     cluster.lead("c1");
@@ -399,7 +401,7 @@ fn a_lease_that_somebody_edits() {
     cluster.lab.kubectl(&["delete", "lease", "-n", "kube-system", "ovn-kubernetes-master"]).unwrap();
     cluster.create(&[pod("default", "after-all", "n1")]);
     cluster.network_of("default", "after-all");
-    until("the lease is there again", || {
+    until("the Lease is recreated", || {
         let lease = cluster.lab.kubectl(&["get", "lease", "-n", "kube-system", "ovn-kubernetes-master", "-o", "json"]);
         let lease: Value = serde_json::from_str(&lease.ok()?).unwrap();
         (lease["spec"]["holderIdentity"] == "c1").then_some(())

@@ -1,17 +1,16 @@
-//! Policies that cannot be: whoever made one is told which field is wrong, what it said before stays in force, and the rest
-//! goes on. The API server refuses most of them, so they are put into etcd behind its back.
+//! Invalid NetworkPolicies: an Event names the field, the last valid version stays in effect, and all others keep
+//! reconciling. The API server rejects most of them, so they are written to etcd directly.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, LONG_LEASE, Wish, node, until};
-use crate::crowd::{labelled_pod, policy};
-use crate::lessons_policies::{of_policy, put_unchecked};
+use crate::cluster::{Cluster, ClusterSpec, LONG_LEASE, node, until};
+use crate::pod_mesh::{labelled_pod, policy};
+use crate::policy_enforcement::{of_policy, put_unchecked};
 use crate::rows::text;
 
-/// The rules of a policy.
-fn rules(cluster: &Cluster, name: &str) -> BTreeSet<String> {
+fn acls(cluster: &Cluster, name: &str) -> BTreeSet<String> {
     let name = format!("default/{name}");
     let rows = cluster.raw("ACL").into_iter().filter(|row| of_policy(row, &name));
     rows.map(|row| format!("{} {} {}", text(&row["direction"]), text(&row["action"]), text(&row["match"]))).collect()
@@ -22,14 +21,14 @@ fn parked(cluster: &Cluster) -> f64 {
 }
 
 fn cluster(purpose: &'static str) -> Cluster {
-    let cluster = Wish::new(purpose).arguments(&LONG_LEASE).start();
+    let cluster = ClusterSpec::new(purpose).arguments(&LONG_LEASE).start();
     cluster.lead("c1");
     cluster.create(&[node("n1"), labelled_pod("default", "web", "n1", &json!({"app": "web"}), &json!([]))]);
     cluster.network_of("default", "web");
     cluster
 }
 
-/// A specification that allows somebody in, with something in it that is not as it should be.
+/// Invalid specs, each with the field that the Event must name.
 fn cases() -> Vec<(&'static str, Value, &'static str)> {
     let from = |peer: Value| json!({"podSelector": {}, "ingress": [{"from": [{"podSelector": {}}, peer]}]});
     let ports = |port: Value| json!({"podSelector": {}, "ingress": [{}, {"ports": [{"port": 80}, port]}]});
@@ -69,44 +68,44 @@ fn cases() -> Vec<(&'static str, Value, &'static str)> {
 }
 
 #[test]
-fn policies_that_cannot_be_name_the_field_and_keep_what_was_good() {
+fn an_invalid_policy_names_the_field_and_keeps_its_acls() {
     let cluster = cluster("bad-policies");
     let good = json!({"podSelector": {"matchLabels": {"app": "web"}}, "ingress": [{"ports": [{"port": 80}]}]});
     let cases = cases();
     let policies: Vec<Value> = cases.iter().map(|(name, _, _)| policy("default", name, &good)).collect();
     cluster.apply_all(&policies);
     for (name, _, _) in &cases {
-        until(&format!("{name} is in force"), || (rules(&cluster, name).len() == 3).then_some(()));
+        until(&format!("{name} is in effect"), || (acls(&cluster, name).len() == 3).then_some(()));
     }
-    let before = rules(&cluster, "port");
+    let before = acls(&cluster, "port");
     for (name, spec, _) in &cases {
         put_unchecked(&cluster, "default", name, spec);
     }
     for (name, _, field) in &cases {
-        let message = cluster.event(name, "InvalidPolicy", &[field, "stays in force"]);
+        let message = cluster.event(name, "InvalidPolicy", &[field, "stays in effect"]);
         assert!(message.len() <= 1024, "{name}: {message}");
     }
-    until("they are counted", || (parked(&cluster) == cases.len() as f64).then_some(()));
+    until("the parked policies are counted", || (parked(&cluster) == cases.len() as f64).then_some(()));
     for (name, _, _) in &cases {
-        assert_eq!(rules(&cluster, name), before, "{name}");
+        assert_eq!(acls(&cluster, name), before, "{name}");
     }
-    // Who comes later is served.
+    // A policy created later takes effect.
     cluster.apply(&policy("default", "later", &good));
-    until("later is in force", || (rules(&cluster, "later") == before).then_some(()));
-    // When the mistake is gone, everything is well without a restart.
+    until("later is in effect", || (acls(&cluster, "later") == before).then_some(()));
+    // Corrected policies take effect without a restart.
     let closed = json!({"podSelector": {"matchLabels": {"app": "web"}}});
     for (name, _, _) in &cases {
         put_unchecked(&cluster, "default", name, &closed);
     }
     for (name, _, _) in &cases {
-        until(&format!("{name} is in force as it is now"), || (rules(&cluster, name).len() == 2).then_some(()));
+        until(&format!("{name} in its new version is in effect"), || (acls(&cluster, name).len() == 2).then_some(()));
     }
-    until("nobody is parked", || (parked(&cluster) == 0.0).then_some(()));
+    until("no policy is parked", || (parked(&cluster) == 0.0).then_some(()));
 }
 
-/// A policy of a thousand rules comes whole or not at all, and a mistake in its last rule costs none of them.
+/// An error in the last of a thousand rules keeps all of them.
 #[test]
-fn a_policy_of_a_thousand_rules() {
+fn a_policy_of_a_thousand_rules_is_updated_atomically() {
     let cluster = cluster("thousand");
     let rule = |number: usize| {
         let block = format!("10.{}.{}.0/24", number / 250, number % 250);
@@ -114,21 +113,21 @@ fn a_policy_of_a_thousand_rules() {
     };
     let spec = |count: usize| json!({"podSelector": {}, "ingress": (0..count).map(rule).collect::<Vec<_>>()});
     let all =
-        |count: usize| until("all its rules are there", || (rules(&cluster, "many").len() == count + 2).then_some(()));
+        |count: usize| until("all ACLs are written", || (acls(&cluster, "many").len() == count + 2).then_some(()));
     cluster.create(&[policy("default", "many", &spec(1000))]);
     all(1000);
     let (writer, made) = cluster.sequence();
-    // A rule more is a rule more, in one transaction.
+    // One more rule is one transaction.
     put_unchecked(&cluster, "default", "many", &spec(1001));
     all(1001);
     assert_eq!(cluster.sequence(), (writer, made + 1));
-    let before = rules(&cluster, "many");
+    let before = acls(&cluster, "many");
     let mut wrong = spec(1001);
     wrong["ingress"][1000]["from"][0]["ipBlock"]["cidr"] = json!("nowhere");
     put_unchecked(&cluster, "default", "many", &wrong);
-    cluster.event("many", "InvalidPolicy", &["spec.ingress[1000].from[0].ipBlock.cidr", "stays in force"]);
-    assert_eq!(rules(&cluster, "many"), before);
+    cluster.event("many", "InvalidPolicy", &["spec.ingress[1000].from[0].ipBlock.cidr", "stays in effect"]);
+    assert_eq!(acls(&cluster, "many"), before);
     cluster.lab.nbctl(&["--wait=sb", "sync"]).unwrap();
     cluster.delete("networkpolicy", &["many"]);
-    until("it is gone", || rules(&cluster, "many").is_empty().then_some(()));
+    until("its ACLs are gone", || acls(&cluster, "many").is_empty().then_some(()));
 }

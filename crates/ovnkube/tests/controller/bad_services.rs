@@ -1,13 +1,12 @@
-//! Services and EndpointSlices that the API server would refuse: an older one, or one without its checks, may have let them in.
-//! They are put into its database behind its back.
+//! Services and EndpointSlices that the API server would reject, written to etcd directly.
 
 use std::io::{Read as _, Write as _};
 
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, LONG_LEASE, PATIENCE, Wish, until};
+use crate::cluster::{Cluster, ClusterSpec, LONG_LEASE, TIMEOUT, until};
 
-/// As etcd's gateway wants bytes in JSON.
+/// etcd's JSON gateway takes keys and values in base64.
 fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let group = |chunk: &[u8]| -> String {
@@ -21,14 +20,14 @@ fn base64(bytes: &[u8]) -> String {
     bytes.chunks(3).map(group).collect()
 }
 
-/// Puts an object into the API server's database, which looks at it only when it is read.
-fn smuggle(cluster: &Cluster, folder: &str, object: &Value) {
+/// Writes an object to etcd; the API server decodes it on read, without validation.
+fn put_unchecked(cluster: &Cluster, folder: &str, object: &Value) {
     let name = object["metadata"]["name"].as_str().unwrap();
     let key = format!("/registry/{folder}/default/{name}");
     let body = json!({"key": base64(key.as_bytes()), "value": base64(object.to_string().as_bytes())}).to_string();
     let control = cluster.lab.machine("control").unwrap();
-    let mut stream = control.connect("127.0.0.1:2379".parse().unwrap(), PATIENCE).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut stream = control.connect("127.0.0.1:2379".parse().unwrap(), TIMEOUT).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let head = "POST /v3/kv/put HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\nContent-Type: application/json\r\n";
     write!(stream, "{head}Content-Length: {}\r\n\r\n{body}", body.len()).unwrap();
     let mut answer = String::new();
@@ -41,7 +40,7 @@ fn uid(name: &str) -> String {
     format!("00000000-0000-4000-8000-{:012x}", number & 0xffff_ffff_ffff)
 }
 
-/// A Service that would work, with its address in the fifth network of the Services' own.
+/// A valid Service with an address in 172.30.5.0/24, with more fields.
 fn service(name: &str, last: u8, more: &Value) -> Value {
     let mut spec = json!({"type": "ClusterIP", "clusterIP": format!("172.30.5.{last}"), "sessionAffinity": "None",
         "clusterIPs": [format!("172.30.5.{last}")], "ports": [{"port": 80, "protocol": "TCP", "targetPort": 8080}]});
@@ -71,11 +70,11 @@ fn vips(cluster: &Cluster, service: &str) -> Option<String> {
     cluster.value("Load_Balancer", &format!("Service_default/{service}_TCP_cluster"), "vips")
 }
 
-/// Fields that cannot be used, and what the Event says of them.
-fn odd_fields() -> Vec<(&'static str, Value, &'static str)> {
+/// Invalid fields, and the text that the Event must have.
+fn invalid_fields() -> Vec<(&'static str, Value, &'static str)> {
     let twice = |one: Value, two: Value| json!([one, two]);
     vec![
-        ("type", json!({"type": "Odd"}), "spec.type: "),
+        ("type", json!({"type": "Invalid"}), "spec.type: "),
         ("port", json!({"ports": [{"port": 70_000}]}), "spec.ports[0].port: 70000"),
         ("protocol", json!({"ports": [{"port": 80, "protocol": "ICMP"}]}), "spec.ports[0].protocol: "),
         ("node-port", json!({"ports": [{"port": 80, "nodePort": 70_000}]}), "spec.ports[0].nodePort: 70000"),
@@ -96,9 +95,9 @@ fn odd_fields() -> Vec<(&'static str, Value, &'static str)> {
             json!({"type": "LoadBalancer", "loadBalancerSourceRanges": ["10.0.0.0/8", "10.0.0.0/64"]}),
             "spec.loadBalancerSourceRanges[1]: ",
         ),
-        ("affinity", json!({"sessionAffinity": "Odd"}), "spec.sessionAffinity: "),
-        ("policy", json!({"internalTrafficPolicy": "Odd"}), "spec.internalTrafficPolicy: "),
-        // These are read, and cannot be had.
+        ("affinity", json!({"sessionAffinity": "Invalid"}), "spec.sessionAffinity: "),
+        ("policy", json!({"internalTrafficPolicy": "Invalid"}), "spec.internalTrafficPolicy: "),
+        // Valid fields with addresses that cannot be used.
         ("pods", json!({"clusterIPs": ["10.128.0.77"], "clusterIP": "10.128.0.77"}), "spec.clusterIPs: 10.128.0.77"),
         ("elsewhere", json!({"clusterIPs": ["10.9.9.9"], "clusterIP": "10.9.9.9"}), "service-cidrs"),
         ("same", json!({"clusterIPs": ["172.30.5.1"], "clusterIP": "172.30.5.1"}), "taken by Service default/good"),
@@ -114,16 +113,16 @@ fn reason(name: &str) -> &'static str {
     }
 }
 
-/// Lesson 21 (okd#1760): one odd Service sent the controller into a crash loop, and the upgrade with it.
+/// Lesson 21 (okd#1760): one unusual Service put the controller into a crash loop during an upgrade.
 #[test]
-fn lesson_21_odd_services_stop_nobody() {
-    // The second network is that of the API server's own Service.
-    let cluster = Wish::new("bad-services")
+fn invalid_services_are_parked_and_others_are_served() {
+    // The second network has the API server's own Service.
+    let cluster = ClusterSpec::new("bad-services")
         .arguments(&["--k8s-service-cidrs", "172.30.0.0/16,10.96.0.0/16"])
         .arguments(&LONG_LEASE)
         .start();
-    smuggle(&cluster, SERVICES, &service("good", 1, &json!({})));
-    smuggle(&cluster, SLICES, &slice("good", "good", &json!({})));
+    put_unchecked(&cluster, SERVICES, &service("good", 1, &json!({})));
+    put_unchecked(&cluster, SLICES, &slice("good", "good", &json!({})));
     cluster.lead("c1");
     let good = "172.30.5.1:80=10.128.0.9:8080";
     let served = |name: &str, wanted: &str| {
@@ -131,30 +130,30 @@ fn lesson_21_odd_services_stop_nobody() {
     };
     served("good", good);
 
-    // Odd from the beginning: told, and nothing is made of them.
-    for (number, (name, more, words)) in (10..).zip(odd_fields()) {
-        smuggle(&cluster, SERVICES, &service(name, number, &more));
+    // Invalid from the start: reported, and no rows are created.
+    for (number, (name, more, words)) in (10..).zip(invalid_fields()) {
+        put_unchecked(&cluster, SERVICES, &service(name, number, &more));
         cluster.event(name, reason(name), &[words]);
         if name != "elsewhere" {
             assert_eq!(vips(&cluster, name), None, "{name}");
         }
     }
-    // Odd when they were good before: what they had stays.
+    // Invalid after an update: the existing rows stay.
     for (number, (name, more, words)) in
-        (40..).zip(odd_fields()).filter(|(_, (name, ..))| reason(name) == "ServiceRefused")
+        (40..).zip(invalid_fields()).filter(|(_, (name, ..))| reason(name) == "ServiceRefused")
     {
         let name = format!("later-{name}");
         let vip = format!("172.30.5.{number}:80=");
-        smuggle(&cluster, SERVICES, &service(&name, number, &json!({})));
+        put_unchecked(&cluster, SERVICES, &service(&name, number, &json!({})));
         served(&name, &vip);
-        smuggle(&cluster, SERVICES, &service(&name, number, &more));
-        cluster.event(&name, "ServiceRefused", &[words, "what it had stays"]);
+        put_unchecked(&cluster, SERVICES, &service(&name, number, &more));
+        cluster.event(&name, "ServiceRefused", &[words, "the last valid load balancers stay"]);
         served(&name, &vip);
     }
     // Slices.
     for (name, more, words) in [
         ("number", json!({"ports": [{"name": "", "port": 0, "protocol": "TCP"}]}), "ports[0].port: 0"),
-        ("kind", json!({"addressType": "Odd"}), "addressType: "),
+        ("kind", json!({"addressType": "Invalid"}), "addressType: "),
         ("family", json!({"addressType": "IPv6"}), "endpoints[0].addresses: 10.128.0.9"),
         ("loopback", json!({"endpoints": [{"addresses": ["127.0.0.1"]}]}), "endpoints[0].addresses: 127.0.0.1"),
         (
@@ -163,29 +162,27 @@ fn lesson_21_odd_services_stop_nobody() {
             "ports[1].name: ",
         ),
     ] {
-        smuggle(&cluster, SLICES, &slice(name, "good", &more));
-        cluster.event("good", "EndpointSliceRefused", &[name, words, "the endpoints stay"]);
+        put_unchecked(&cluster, SLICES, &slice(name, "good", &more));
+        cluster.event("good", "EndpointSliceRefused", &[name, words, "the last valid endpoints stay"]);
         served("good", good);
         cluster.delete("endpointslice", &[name]);
     }
     let parked = || cluster.metric("ovnkube_controller_parked_objects{kind=\"Service\"}");
-    until("the odd ones are counted", || (parked() == 25.0).then_some(()));
+    until("the parked Services are counted", || (parked() == 25.0).then_some(()));
 
-    // Everybody else is served, also who comes later, and who is put right.
-    smuggle(&cluster, SERVICES, &service("better", 2, &json!({})));
-    smuggle(&cluster, SLICES, &slice("better", "better", &json!({"endpoints": [{"addresses": ["10.128.0.8"]}]})));
+    // New Services and corrected ones are served.
+    put_unchecked(&cluster, SERVICES, &service("better", 2, &json!({})));
+    put_unchecked(&cluster, SLICES, &slice("better", "better", &json!({"endpoints": [{"addresses": ["10.128.0.8"]}]})));
     served("better", "172.30.5.2:80=10.128.0.8:8080");
-    smuggle(&cluster, SERVICES, &service("port", 11, &json!({})));
+    put_unchecked(&cluster, SERVICES, &service("port", 11, &json!({})));
     served("port", "172.30.5.11:80=");
     until("one less is parked", || (parked() == 24.0).then_some(()));
-    assert_eq!(cluster.lab.log("c1").unwrap().matches("taking over the database").count(), 1);
+    assert_eq!(cluster.lab.log("c1").unwrap().matches("taking over the northbound database").count(), 1);
 
-    // Another one starts over all this, and writes nothing but its epoch.
+    // Another controller takes over, and writes only its sequence value.
     cluster.stop("c1");
     let rows = cluster.rows();
     cluster.lead("c2");
-    until("everything was reviewed", || {
-        cluster.lab.log("c2").unwrap().contains("everything was reviewed").then_some(())
-    });
+    until("resync complete", || cluster.lab.log("c2").unwrap().contains("resync complete").then_some(()));
     assert_eq!(cluster.rows(), rows);
 }

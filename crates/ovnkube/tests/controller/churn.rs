@@ -1,61 +1,61 @@
-//! Everything changes under a prober: nothing passes that is forbidden before and after a change, and nothing is lost
-//! that is allowed before and after it.
+//! Changes under a prober: what a policy denies before and after a change never passes, and what it allows before and
+//! after is not lost.
 
 use std::net::IpAddr;
 
 use lab::{Pod, Wiring};
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, PATIENCE, until};
-use crate::crowd::{labelled_pod, namespace, policy, two_nodes};
-use crate::guarded::{Watch, addresses, bound, guard, remove, settled, stands};
+use crate::cluster::{Cluster, TIMEOUT, until};
+use crate::guarded::{GuardedNamespace, addresses, connect_pod, guard, remove, wait_flows, wait_policy};
+use crate::pod_mesh::{labelled_pod, namespace, policy, two_nodes};
 use crate::prober::Prober;
 
-fn policies_change(watch: &mut Watch) {
+fn policies_change(guarded: &mut GuardedNamespace) {
     let nobody = json!([{"podSelector": {"matchLabels": {"app": "nobody"}}}]);
-    watch.over("another policy over the same pods comes", |cluster| {
+    guarded.during("another policy for the same pods is added", |cluster| {
         let spec = json!({"podSelector": {}, "ingress": [{"from": nobody}]});
         cluster.apply(&policy("shop", "other", &spec));
-        stands(cluster, "shop/other", true);
+        wait_policy(cluster, "shop/other", true);
     });
-    watch.over("it changes", |cluster| {
+    guarded.during("it is changed", |cluster| {
         let spec = json!({"podSelector": {"matchLabels": {"app": "web"}}, "ingress": [{"ports": [{"port": 80}]}]});
         cluster.apply(&policy("shop", "other", &spec));
     });
-    watch.over("it goes", |cluster| {
+    guarded.during("it is removed", |cluster| {
         remove(cluster, &["networkpolicy", "-n", "shop", "other"]);
-        stands(cluster, "shop/other", false);
+        wait_policy(cluster, "shop/other", false);
     });
-    watch.over("the guard changes", |cluster| {
+    guarded.during("the guard policy is changed", |cluster| {
         for more in [&nobody, &json!([{"namespaceSelector": {"matchLabels": {"team": "green"}}}]), &json!([])] {
             cluster.apply(&guard("guard", more));
-            settled(cluster);
+            wait_flows(cluster);
         }
     });
-    watch.over("the guard is relieved by another one, and comes back", |cluster| {
+    guarded.during("the guard policy is replaced by another one and restored", |cluster| {
         cluster.apply(&guard("second", &json!([])));
-        stands(cluster, "shop/second", true);
+        wait_policy(cluster, "shop/second", true);
         remove(cluster, &["networkpolicy", "-n", "shop", "guard"]);
-        stands(cluster, "shop/guard", false);
+        wait_policy(cluster, "shop/guard", false);
         cluster.apply(&guard("guard", &nobody));
-        stands(cluster, "shop/guard", true);
+        wait_policy(cluster, "shop/guard", true);
         remove(cluster, &["networkpolicy", "-n", "shop", "second"]);
-        stands(cluster, "shop/second", false);
+        wait_policy(cluster, "shop/second", false);
     });
-    watch.over("policies of others come and go", |cluster| {
+    guarded.during("policies of another namespace are added and removed", |cluster| {
         let spec = json!({"podSelector": {"matchLabels": {"app": "nobody"}}, "policyTypes": ["Ingress", "Egress"]});
         for round in 0..5 {
             let name = format!("round-{round}");
             cluster.apply(&policy("yard", &name, &spec));
-            stands(cluster, &format!("yard/{name}"), true);
+            wait_policy(cluster, &format!("yard/{name}"), true);
             remove(cluster, &["networkpolicy", "-n", "yard", &name]);
         }
-        stands(cluster, "yard/round-4", false);
+        wait_policy(cluster, "yard/round-4", false);
     });
 }
 
-fn labels_and_pods_change(watch: &mut Watch) {
-    watch.over("labels flip", |cluster| {
+fn labels_and_pods_change(guarded: &mut GuardedNamespace) {
+    guarded.during("labels change", |cluster| {
         for value in ["a", "b", "c"] {
             for words in [
                 ["pod", "-n", "yard", "near"].as_slice(),
@@ -72,14 +72,14 @@ fn labels_and_pods_change(watch: &mut Watch) {
         for round in 0..2 {
             for (namespace, node) in [("shop", 1), ("yard", 2)] {
                 let name = format!("{namespace}-{round}");
-                let pod = bound(cluster, namespace, &name, node, &json!({"app": "friend"}));
-                settled(cluster);
+                let pod = connect_pod(cluster, namespace, &name, node, &json!({"app": "friend"}));
+                wait_flows(cluster);
                 remove(cluster, &["pod", "-n", namespace, &name]);
                 pod.remove().unwrap();
             }
         }
     };
-    // Open vSwitch's userspace datapath stands still for a moment when any port comes or goes.
+    // Open vSwitch's userspace datapath stalls briefly when any port is added or removed.
     let ports = |cluster: &Cluster| {
         for node in [1, 2, 1, 2] {
             let machine = cluster.lab.node(node).unwrap();
@@ -88,80 +88,80 @@ fn labels_and_pods_change(watch: &mut Watch) {
             machine.run(&["ovs-vsctl", "--timeout=30", "del-port", "br-int", "unrelated"]).unwrap();
         }
     };
-    watch.over_beside("pods come and go on the same nodes", pods, ports);
+    guarded.during_beside("pods are created and deleted on the same nodes", pods, ports);
 }
 
-fn processes_come_and_go(watch: &mut Watch) {
-    watch.over("the controller is killed, misses a change and starts again", |cluster| {
+fn processes_restart(guarded: &mut GuardedNamespace) {
+    guarded.during("the controller is killed, misses a change and restarts", |cluster| {
         cluster.lab.kill("c1").unwrap();
         cluster.apply(&guard("guard", &json!([{"podSelector": {"matchLabels": {"app": "later"}}}])));
         cluster.apply(&policy("shop", "missed", &json!({"podSelector": {}})));
         cluster.lab.restart("c1").unwrap();
-        stands(cluster, "shop/missed", true);
+        wait_policy(cluster, "shop/missed", true);
     });
-    watch.over("another controller leads", |cluster| {
+    guarded.during("another controller takes over", |cluster| {
         cluster.controller("c2");
-        until("c2 stands by", || cluster.lab.log("c2").unwrap().contains("standing by").then_some(()));
-        assert!(cluster.lab.terminate("c1", PATIENCE).unwrap().success());
+        until("c2 is a ready standby", || cluster.lab.log("c2").unwrap().contains("standby ready").then_some(()));
+        assert!(cluster.lab.terminate("c1", TIMEOUT).unwrap().success());
         cluster.wait_leader("c2");
         remove(cluster, &["networkpolicy", "-n", "shop", "missed"]);
-        stands(cluster, "shop/missed", false);
+        wait_policy(cluster, "shop/missed", false);
     });
-    watch.over("the API server starts again", |cluster| {
+    guarded.during("the API server restarts", |cluster| {
         cluster.interrupt("kube-apiserver");
         cluster.apply(&policy("shop", "after", &json!({"podSelector": {}})));
-        stands(cluster, "shop/after", true);
+        wait_policy(cluster, "shop/after", true);
         remove(cluster, &["networkpolicy", "-n", "shop", "after"]);
-        stands(cluster, "shop/after", false);
+        wait_policy(cluster, "shop/after", false);
     });
-    watch.over("northd starts again", |cluster| {
+    guarded.during("northd restarts", |cluster| {
         cluster.lab.kill("northd").unwrap();
         cluster.apply(&guard("guard", &json!([])));
         cluster.lab.restart("northd").unwrap();
     });
 }
 
-/// The guard is seen to matter: before it came, and after it is gone, everything arrives that it kept out. Seen to fail
-/// with a controller that empties and fills its groups when it starts: 6 of 20,714 datagrams passed.
+/// The guard policy is shown to matter: without it, all denied packets arrive. Shown to fail with a controller that
+/// empties and refills its port groups when it starts: 6 of 20,714 datagrams passed.
 #[test]
-fn nothing_forbidden_passes_and_nothing_allowed_is_lost_whatever_changes() {
-    let mut watch = Watch::on(two_nodes("churn"));
-    policies_change(&mut watch);
-    labels_and_pods_change(&mut watch);
-    processes_come_and_go(&mut watch);
-    watch.cluster.lab.kubectl(&["delete", "networkpolicies", "-A", "--all"]).unwrap();
-    watch.prober.open(&watch.forbidden);
-    println!("lost: {:#?}", watch.losses);
+fn policies_hold_without_loss_while_everything_changes() {
+    let mut guarded = GuardedNamespace::on(two_nodes("churn"));
+    policies_change(&mut guarded);
+    labels_and_pods_change(&mut guarded);
+    processes_restart(&mut guarded);
+    guarded.cluster.lab.kubectl(&["delete", "networkpolicies", "-A", "--all"]).unwrap();
+    guarded.prober.wait_open(&guarded.forbidden);
+    println!("lost: {:#?}", guarded.losses);
 }
 
-/// What a pod asks for: addresses that the prober knows before there is a pod.
-fn asking_for(mut pod: Value, addresses: &[IpAddr]) -> Value {
+/// Requests static addresses, so that the prober knows them before the pod exists.
+fn with_static_addresses(mut pod: Value, addresses: &[IpAddr]) -> Value {
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let request = json!([{"name": "default", "ips": addresses}]).to_string();
     pod["metadata"]["annotations"] = json!({"v1.multus-cni.io/default-network": request});
     pod
 }
 
-/// A pod comes to a closed namespace, and goes: it is not reachable for a moment, from its first to its last.
+/// A pod in an isolated namespace is never reachable, from its creation to its deletion.
 ///
-/// The prober sends to its addresses before there is a pod, and the pod listens before its port is on the switch. Seen to
-/// fail with pods that do not put themselves into the groups of policies: 40 of 479 datagrams passed.
+/// The prober sends to its addresses before the pod exists, and the pod listens before its port is on the switch. Shown to
+/// fail with pods that are not added to the policies' groups at once: 40 of 479 datagrams passed.
 #[test]
-fn a_new_pod_is_never_reachable_against_a_standing_policy() {
+fn a_new_pod_is_never_reachable_against_an_existing_policy() {
     let cluster = two_nodes("new-pod");
     cluster.apply_all(&[namespace("shop", &json!({})), namespace("yard", &json!({}))]);
-    let near = bound(&cluster, "yard", "near", 1, &json!({}));
-    let far = bound(&cluster, "yard", "far", 2, &json!({}));
-    let own: Vec<IpAddr> = addresses(&cluster, "yard", "near").into_iter().map(beside).collect();
+    let near = connect_pod(&cluster, "yard", "near", 1, &json!({}));
+    let far = connect_pod(&cluster, "yard", "far", 2, &json!({}));
+    let own: Vec<IpAddr> = addresses(&cluster, "yard", "near").into_iter().map(other_address).collect();
     for address in &own {
         let mac = netmodel::Mac::for_address(own[0]).to_string();
-        // Who is on the same switch would ask for the neighbour once a second only.
+        // On the same switch the kernel would retry neighbour discovery only once a second.
         near.run(&["ip", "neigh", "replace", &address.to_string(), "lladdr", &mac, "dev", "eth0"]).unwrap();
     }
     let prober = Prober::default();
-    let mut ways = Vec::new();
+    let mut paths = Vec::new();
     for from in [&near, &far] {
-        ways.extend(own.iter().map(|address| prober.send(from, *address)));
+        paths.extend(own.iter().map(|address| prober.send(from, *address)));
     }
     let wiring = |uid: &str, work: &dyn Fn(&Wiring<'_>)| {
         let network = cluster.network_of("shop", "late");
@@ -175,21 +175,21 @@ fn a_new_pod_is_never_reachable_against_a_standing_policy() {
             version: Some(uid),
         });
     };
-    let live = |what: &str, closed: bool| {
+    let run_pod = |what: &str, closed: bool| {
         let begin = prober.now();
         let late = labelled_pod("shop", "late", "n1", &json!({"app": "late"}), &json!([]));
-        cluster.apply_all(&[asking_for(late, &own)]);
+        cluster.apply_all(&[with_static_addresses(late, &own)]);
         let uid = cluster.network_of("shop", "late").uid;
         wiring(&uid, &|wiring| {
             let pod = Pod::prepare(cluster.lab.node(1).unwrap(), "late", wiring).unwrap();
             prober.listen(&pod);
             pod.plug(wiring).unwrap();
             cluster.lab.nbctl(&["wait-until", "Logical_Switch_Port", "shop_late", "up=true"]).unwrap();
-            settled(&cluster);
+            wait_flows(&cluster);
             if closed {
-                prober.nothing_passed(&format!("{what}, when it came"), &ways, &begin);
+                prober.assert_nothing_passed(&format!("{what}, when it was created"), &paths, &begin);
             } else {
-                prober.open(&ways);
+                prober.wait_open(&paths);
             }
             remove(&cluster, &["pod", "-n", "shop", "late"]);
             until("its port is gone", || {
@@ -201,30 +201,30 @@ fn a_new_pod_is_never_reachable_against_a_standing_policy() {
                     .is_empty()
                     .then_some(())
             });
-            settled(&cluster);
+            wait_flows(&cluster);
             if closed {
-                prober.nothing_passed(&format!("{what}, when it went"), &ways, &begin);
+                prober.assert_nothing_passed(&format!("{what}, when it was deleted"), &paths, &begin);
             }
             pod.remove().unwrap();
         });
-        // The same addresses again: those who had to forget them have.
-        until("nothing rests", || cluster.resting().is_empty().then_some(()));
+        // The same addresses are used again: the quarantine must be over.
+        until("no address is quarantined", || cluster.quarantined().is_empty().then_some(()));
     };
-    live("without a policy", false);
+    run_pod("without a policy", false);
     let all = json!({"podSelector": {}});
     let some = json!({"podSelector": {"matchLabels": {"app": "late"}}, "ingress": [{"ports": [{"port": 80}]}]});
-    for (what, spec) in [("all are closed", all), ("only such are closed", some)] {
+    for (what, spec) in [("all pods are isolated", all), ("only its label is isolated", some)] {
         cluster.apply(&policy("shop", "closed", &spec));
-        stands(&cluster, "shop/closed", true);
-        live(what, true);
+        wait_policy(&cluster, "shop/closed", true);
+        run_pod(what, true);
     }
     remove(&cluster, &["networkpolicy", "-n", "shop", "closed"]);
-    stands(&cluster, "shop/closed", false);
-    live("without the policy again", false);
+    wait_policy(&cluster, "shop/closed", false);
+    run_pod("without the policy again", false);
 }
 
 /// Another address of the same subnet.
-fn beside(address: IpAddr) -> IpAddr {
+fn other_address(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(own) => (u32::from(own) + 77).to_be_bytes().into(),
         IpAddr::V6(own) => (u128::from(own) + 77).to_be_bytes().into(),

@@ -1,5 +1,5 @@
-//! A cluster in the lab with controllers of ours: real API server, databases, northd and ovn-controllers; nodes and pods
-//! are made as objects, and what a node's agent would do is done by hand.
+//! A cluster in the lab with the controller under test: real API server, databases, northd and ovn-controllers. Nodes and
+//! pods are only objects; the tests do what a node agent would do.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -9,11 +9,11 @@ use lab::{Family, Kubernetes, Lab, LabSpec, Ovn, Pod, Program, Suite, Wiring};
 use netmodel::{InterfaceAddress, Mac};
 use serde_json::{Value, json};
 
-/// How long anything may take before a test calls it broken.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// A lease that an API server which stands still for seconds does not cost.
+/// Limit of every wait.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
+/// A Lease that survives an API server that hangs for some seconds.
 pub(crate) const LONG_LEASE: [&str; 4] = ["--ha-election-lease-duration", "60", "--ha-election-renew-deadline", "50"];
-/// A lease whose end a test can wait for.
+/// A Lease whose expiry a test can await.
 pub(crate) const SHORT_LEASE: [&str; 6] =
     ["--ha-election-lease-duration", "3", "--ha-election-renew-deadline", "2", "--ha-election-retry-period", "0.5"];
 
@@ -22,18 +22,17 @@ pub(crate) struct Cluster {
     pub(crate) arguments: Vec<String>,
 }
 
-/// What a lab shall be.
-pub(crate) struct Wish {
+pub(crate) struct ClusterSpec {
     pub(crate) purpose: &'static str,
     pub(crate) nodes: u32,
     pub(crate) family: Family,
     pub(crate) ovn: Ovn,
     pub(crate) arguments: Vec<String>,
-    /// The node image's suite, if not the usual one.
+    /// The Debian suite of the node image, if not the default.
     pub(crate) suite: Option<Suite>,
 }
 
-impl Wish {
+impl ClusterSpec {
     pub(crate) fn new(purpose: &'static str) -> Self {
         let ovn = Ovn { databases: lab::Databases::Standalone, ..Ovn::default() };
         Self { purpose, nodes: 0, family: Family::V4, ovn, arguments: Vec::new(), suite: None }
@@ -62,12 +61,12 @@ impl Wish {
     }
 }
 
-/// Waits for something that has no event to wait for, looking often.
+/// Polls every 50 ms until `look` returns a value; panics after [`TIMEOUT`].
 pub(crate) fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    until_within(PATIENCE, what, look)
+    until_within(TIMEOUT, what, look)
 }
 
-/// The same, where something else would make it happen later.
+/// Like [`until`], with a shorter limit, where a later fallback would hide a failure.
 pub(crate) fn until_within<T>(limit: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + limit;
     loop {
@@ -80,7 +79,7 @@ pub(crate) fn until_within<T>(limit: Duration, what: &str, mut look: impl FnMut(
 }
 
 impl Cluster {
-    /// Starts a controller; it has begun when this returns, and may lead later.
+    /// Starts a controller; it may not lead yet when this returns.
     pub(crate) fn controller(&self, name: &str) {
         self.controller_with(name, &[]);
     }
@@ -90,7 +89,7 @@ impl Cluster {
         self.run_controller(name, &northbound, more);
     }
 
-    /// A controller that reaches the northbound database by another way.
+    /// Starts a controller that connects to the northbound database at another remote.
     pub(crate) fn controller_at(&self, name: &str, northbound: &str) {
         self.run_controller(name, northbound, &[]);
     }
@@ -99,7 +98,7 @@ impl Cluster {
         let southbound = self.lab.record().endpoints.southbound.unwrap();
         let program = Program::new(name, PathBuf::from(env!("CARGO_BIN_EXE_ovnkube")))
             .environment("OVNKUBE_METRICS_BIND_ADDRESS", "off")
-            // Where the lab's API server takes them from; an argument counts more.
+            // The lab's service range; an argument overrides it.
             .environment("OVNKUBE_KUBERNETES_SERVICE_CIDRS", "10.96.0.0/16")
             .arguments(["controller", "--identity", name, "--log-level", "info,ovsdb=debug"])
             .arguments(["--nb-address", northbound])
@@ -117,7 +116,7 @@ impl Cluster {
     }
 
     pub(crate) fn wait_leader(&self, name: &str) {
-        until(&format!("{name} leads"), || self.lab.log(name).unwrap().contains("leading").then_some(()));
+        until(&format!("{name} leads"), || self.lab.log(name).unwrap().contains("\"leading\"").then_some(()));
     }
 
     pub(crate) fn get(&self, what: &[&str]) -> Value {
@@ -126,7 +125,7 @@ impl Cluster {
         serde_json::from_str(&self.lab.kubectl(&arguments).unwrap()).unwrap()
     }
 
-    /// A Node with what its agent would write on it: chassis, gateway, addresses. The chassis is the lab's node `n<i>`.
+    /// A Node with its agent's annotations: chassis, gateway, addresses. The chassis is the lab's node `n<number>`.
     pub(crate) fn add_node(&self, number: u32) {
         self.apply(&node(&format!("n{number}")));
         self.annotate_node(&format!("n{number}"), number, "shared");
@@ -164,7 +163,7 @@ impl Cluster {
         self.lab.kubectl(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
     }
 
-    /// The types of AdminNetworkPolicies, as an administrator installs them.
+    /// Installs the CRDs of AdminNetworkPolicies.
     pub(crate) fn install_admin_policies(&self) {
         for plural in ["adminnetworkpolicies", "baselineadminnetworkpolicies"] {
             let file = format!("{}/../../deploy/crds/{plural}.yaml", env!("CARGO_MANIFEST_DIR"));
@@ -179,13 +178,13 @@ impl Cluster {
         self.lab.apply(&manifest.to_string()).unwrap();
     }
 
-    /// Many at once; tried again while a namespace's service account is not there yet.
+    /// Applies a list; retries while a namespace's service account does not exist yet.
     pub(crate) fn apply_all(&self, items: &[Value]) {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
-        until("objects are made", || self.lab.apply(&list).ok());
+        until("the objects are applied", || self.lab.apply(&list).ok());
     }
 
-    /// The networks of all these pods of a namespace, once every one has its own.
+    /// Waits until all these pods have their network annotation.
     pub(crate) fn networks_of(&self, namespace: &str, names: &[String]) -> Vec<Network> {
         until(&format!("pods {names:?} of {namespace} have their annotations"), || {
             let pods = self.get(&["pods", "-n", namespace]);
@@ -198,7 +197,7 @@ impl Cluster {
         })
     }
 
-    /// The network on a pod, once it is there.
+    /// Waits for a pod's network annotation.
     pub(crate) fn network_of(&self, namespace: &str, name: &str) -> Network {
         until(&format!("pod {namespace}/{name} has its annotation"), || {
             let pod = self.get(&["pod", "-n", namespace, name]);
@@ -207,7 +206,7 @@ impl Cluster {
         })
     }
 
-    /// Binds a pod's port by hand, as its node's agent would.
+    /// Connects a pod as its node agent would; returns when its port is up.
     pub(crate) fn bind(&self, node: u32, namespace: &str, name: &str) -> Pod {
         let network = self.network_of(namespace, name);
         let port = format!("{namespace}_{name}");
@@ -224,12 +223,12 @@ impl Cluster {
         pod
     }
 
-    /// All rows of the northbound database that matter, in a stable order.
+    /// `ovn-nbctl show`.
     pub(crate) fn dump(&self) -> String {
         self.lab.nbctl(&["--no-leader-only", "show"]).unwrap()
     }
 
-    /// How many transactions the controller has committed, by the sequence number in the database.
+    /// The sequence value in the database: the writer, and how many transactions it has committed.
     pub(crate) fn sequence(&self) -> (String, u64) {
         let ids = self.lab.nbctl(&["get", "NB_Global", ".", "external_ids:k8s.ovn.org/controller-sequence"]).unwrap();
         let text = ids.trim().trim_matches('"').to_owned();
@@ -238,7 +237,7 @@ impl Cluster {
     }
 }
 
-/// What stands on a pod.
+/// A pod's network annotation.
 pub(crate) struct Network {
     pub(crate) mac: Mac,
     pub(crate) addresses: Vec<InterfaceAddress>,

@@ -1,4 +1,4 @@
-//! Who leads: hand-over, take-over, fencing, a Lease elsewhere, and the northd that comes with the leader.
+//! Leader election: release, takeover, fencing, a Lease in another cluster, and the leader's ovn-northd.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use std::time::Instant;
 use lab::{Kubernetes, Lab, LabSpec};
 use serde_json::json;
 
-use crate::api_door::ApiDoor;
-use crate::cluster::{Cluster, LONG_LEASE, PATIENCE, SHORT_LEASE, Wish, node, pod, until, until_within};
-use crate::looking::METRICS;
+use crate::api_proxy::ApiProxy;
+use crate::cluster::{Cluster, ClusterSpec, LONG_LEASE, SHORT_LEASE, TIMEOUT, node, pod, until, until_within};
+use crate::inspect::METRICS;
 
 impl Cluster {
-    /// How often a controller began to lead.
+    /// How often a controller became leader.
     fn leaderships(&self, name: &str) -> usize {
         self.lab.log(name).unwrap().matches("\"leading\"").count()
     }
@@ -23,7 +23,7 @@ impl Cluster {
     }
 
     fn wait_logged(&self, name: &str, what: &str) {
-        until(&format!("{name} says {what:?}"), || self.lab.log(name).unwrap().contains(what).then_some(()));
+        until(&format!("{name} logs {what:?}"), || self.lab.log(name).unwrap().contains(what).then_some(()));
     }
 
     fn holder(&self) -> String {
@@ -40,8 +40,8 @@ impl Cluster {
         self.network_of("default", name);
     }
 
-    /// Every port once, every address once.
-    fn nobody_is_doubled(&self) {
+    /// Every port name and every address exists once.
+    fn assert_no_duplicates(&self) {
         let ports = self.raw("Logical_Switch_Port");
         let mut names: Vec<String> = ports.iter().map(|port| crate::rows::text(&port["name"])).collect();
         let mut addresses: Vec<String> = ports
@@ -58,64 +58,63 @@ impl Cluster {
     }
 }
 
-/// SIGTERM, SIGKILL, SIGSTOP and a Lease that somebody edits: there is one who leads, and pods go on getting networks.
+/// After SIGTERM, SIGKILL, SIGSTOP, an edited Lease and an API outage one controller leads, and pods get networks.
 #[test]
-fn leaders_come_and_go() {
-    let cluster = Wish::new("leaders").start();
-    handed_over(&cluster);
-    killed(&cluster);
-    stopped(&cluster);
-    edited(&cluster);
-    slow_api(&cluster);
-    cluster.nobody_is_doubled();
+fn one_controller_leads_across_termination_crash_pause_and_lease_edits() {
+    let cluster = ClusterSpec::new("leaders").start();
+    leader_terminates(&cluster);
+    leader_is_killed(&cluster);
+    leader_is_paused(&cluster);
+    lease_is_edited(&cluster);
+    api_hangs(&cluster);
+    cluster.assert_no_duplicates();
 }
 
-/// The lease would run for a minute: only a hand-over explains that it is not the old leader's when that one has ended.
-fn handed_over(cluster: &Cluster) {
+/// The Lease lasts a minute: only a release explains that the old leader does not hold it after its end.
+fn leader_terminates(cluster: &Cluster) {
     cluster.controller_with("c1", &LONG_LEASE);
     cluster.wait_leader("c1");
     cluster.apply(&node("n1"));
     cluster.pod_gets_network("p1");
     cluster.controller_with("c2", &LONG_LEASE);
-    assert!(cluster.lab.terminate("c1", PATIENCE).unwrap().success());
+    assert!(cluster.lab.terminate("c1", TIMEOUT).unwrap().success());
     assert_ne!(cluster.holder(), "c1");
     cluster.pod_gets_network("p2");
     assert_eq!((cluster.holder().as_str(), cluster.writer().as_str()), ("c2", "c2"));
-    assert!(cluster.lab.terminate("c2", PATIENCE).unwrap().success());
+    assert!(cluster.lab.terminate("c2", TIMEOUT).unwrap().success());
 }
 
-/// The lease runs for a minute, and its end is not waited for: that the leader's session with the database has ended
-/// explains the take-over.
-fn killed(cluster: &Cluster) {
+/// The Lease lasts a minute and is not awaited: the takeover follows from the end of the leader's database session.
+fn leader_is_killed(cluster: &Cluster) {
     cluster.controller_with("c3", &LONG_LEASE);
     cluster.wait_leader("c3");
     cluster.controller_with("c4", &LONG_LEASE);
-    cluster.wait_logged("c4", "standing by");
+    cluster.wait_logged("c4", "standby ready");
     cluster.lab.kill("c3").unwrap();
     let killed = Instant::now();
     cluster.apply(&pod("default", "p3", "n1"));
-    until_within(PATIENCE / 2, "c4 leads", || (cluster.leaderships("c4") > 0).then_some(()));
+    until_within(TIMEOUT / 2, "c4 leads", || (cluster.leaderships("c4") > 0).then_some(()));
     println!("a killed leader was replaced after {:?}", killed.elapsed());
     cluster.network_of("default", "p3");
     assert_eq!(cluster.holder(), "c4");
     let log = cluster.lab.log("c4").unwrap();
-    let place = |what: &str| log.find(what).unwrap_or_else(|| panic!("c4 does not say {what:?}"));
-    assert!(place("leader has no session with the northbound database") < place("lease taken"));
-    assert!(cluster.lab.terminate("c4", PATIENCE).unwrap().success());
+    let place = |what: &str| log.find(what).unwrap_or_else(|| panic!("c4 does not log {what:?}"));
+    assert!(place("leader has no session with the northbound database") < place("Lease acquired"));
+    assert!(cluster.lab.terminate("c4", TIMEOUT).unwrap().success());
 }
 
-/// A leader that was stopped and goes on commits nothing any more, and is a standby like any other.
-fn stopped(cluster: &Cluster) {
+/// A leader that was paused beyond its Lease is fenced when it resumes, and becomes a standby.
+fn leader_is_paused(cluster: &Cluster) {
     cluster.controller_with("c5", &SHORT_LEASE);
     cluster.wait_leader("c5");
     cluster.controller_with("c6", &SHORT_LEASE);
-    cluster.wait_logged("c6", "standing by");
+    cluster.wait_logged("c6", "standby ready");
     cluster.apply(&pod("default", "p4", "n1"));
     let paused = cluster.lab.pause("c5").unwrap();
     cluster.wait_leadership("c6", 1);
     let network = cluster.network_of("default", "p4");
     paused.resume().unwrap();
-    let deposed = ["the lease is not ours any more", "another controller has taken over"];
+    let deposed = ["leader Lease lost", "another controller has taken over"];
     until("c5 steps down", || {
         let log = cluster.lab.log("c5").unwrap();
         deposed.iter().any(|what| log.contains(what)).then_some(())
@@ -123,15 +122,15 @@ fn stopped(cluster: &Cluster) {
     cluster.pod_gets_network("p5");
     assert_eq!((cluster.holder().as_str(), cluster.writer().as_str()), ("c6", "c6"));
     assert_eq!(cluster.network_of("default", "p4").addresses, network.addresses);
-    cluster.nobody_is_doubled();
-    assert!(cluster.lab.terminate("c6", PATIENCE).unwrap().success());
+    cluster.assert_no_duplicates();
+    assert!(cluster.lab.terminate("c6", TIMEOUT).unwrap().success());
     cluster.wait_leadership("c5", 2);
     cluster.pod_gets_network("p6");
     assert_eq!(cluster.writer(), "c5");
 }
 
-/// Somebody else's name in the Lease is believed until it is clear that nobody of that name is there.
-fn edited(cluster: &Cluster) {
+/// A foreign holder in the Lease is respected until it is known not to exist.
+fn lease_is_edited(cluster: &Cluster) {
     let patch = json!({"spec": {"holderIdentity": "somebody"}}).to_string();
     let lease = ["lease", "-n", "kube-system", "ovn-kubernetes-master"];
     cluster.lab.kubectl(&[&["patch"], &lease[..], &["--type=merge", "-p", &patch]].concat()).unwrap();
@@ -139,33 +138,33 @@ fn edited(cluster: &Cluster) {
     cluster.wait_leadership("c5", 3);
     cluster.pod_gets_network("p7");
     assert_eq!(cluster.holder(), "c5");
-    assert!(cluster.lab.terminate("c5", PATIENCE).unwrap().success());
+    assert!(cluster.lab.terminate("c5", TIMEOUT).unwrap().success());
 }
 
-/// The API answers nobody for longer than a lease lasts: whoever leads goes on, with what it knows.
-fn slow_api(cluster: &Cluster) {
-    let door = ApiDoor::open_for_all(cluster);
-    let kubeconfig = door.kubeconfig.display().to_string();
+/// The API hangs for longer than the Lease lasts: the leader keeps working with what it knows.
+fn api_hangs(cluster: &Cluster) {
+    let proxy = ApiProxy::start_for_all(cluster);
+    let kubeconfig = proxy.kubeconfig.display().to_string();
     let arguments = [&["--kubeconfig", &kubeconfig][..], &SHORT_LEASE[..]].concat();
     cluster.controller_with("c7", &[&arguments[..], &["--metrics-bind-address", METRICS]].concat());
     cluster.wait_leader("c7");
     cluster.controller_with("c8", &arguments);
-    cluster.wait_logged("c8", "standing by");
+    cluster.wait_logged("c8", "standby ready");
     cluster.pod_gets_network("p8");
     let terms =
         cluster.get(&["lease", "-n", "kube-system", "ovn-kubernetes-master"])["spec"]["leaseTransitions"].clone();
-    door.hold();
-    cluster.wait_logged("c7", "cannot renew it and keep it until somebody else has it");
-    // The standby has waited for the end of the lease, and could not tell whether the leader renews it.
-    cluster.wait_logged("c8", "it looks expired, but the API server is slow or away");
+    proxy.hold();
+    cluster.wait_logged("c7", "renewal failed; leading until another process takes the Lease");
+    // The standby saw the Lease expire, and cannot tell whether the leader renews it.
+    cluster.wait_logged("c8", "the Lease looks expired, but the API server is slow");
     let (writer, before) = cluster.sequence();
     cluster.lab.nbctl(&["lsp-set-addresses", "default_p8", "unknown"]).unwrap();
     let restored = |port: &str| cluster.lab.nbctl(&["lsp-get-addresses", port]).unwrap();
     until("the leader restores a row", || restored("default_p8").contains("0a:58").then_some(()));
     let (now, after) = cluster.sequence();
     assert!(now == writer && after > before, "{writer}:{before}, {now}:{after}");
-    door.release();
-    cluster.wait_logged("c7", "the trouble with the lease is over");
+    proxy.release();
+    cluster.wait_logged("c7", "Lease operations work again");
     cluster.pod_gets_network("p9");
     let lease = cluster.get(&["lease", "-n", "kube-system", "ovn-kubernetes-master"]);
     assert_eq!((cluster.holder().as_str(), &lease["spec"]["leaseTransitions"]), ("c7", &terms));
@@ -174,7 +173,7 @@ fn slow_api(cluster: &Cluster) {
 }
 
 impl Cluster {
-    /// Drift is no secret: the log names table, row and owner, the pod has an Event, and a metric counts.
+    /// Repaired drift is reported in the log, as an Event and in a metric.
     fn restored_rows_are_reported(&self, leader: &str) {
         self.wait_logged(leader, "another client changed northbound rows of ours; restored them");
         self.wait_logged(leader, "Logical_Switch_Port default_p8");
@@ -188,7 +187,7 @@ impl Cluster {
     }
 }
 
-/// The processes named `ovn-northd` that a controller started.
+/// PIDs of the `ovn-northd` processes that a controller started.
 fn northds_of(cluster: &Cluster, controller: &str) -> Vec<u32> {
     let record = cluster.lab.record();
     let parent = record.component(controller).unwrap().process.pid;
@@ -212,12 +211,12 @@ fn all_northds(cluster: &Cluster) -> usize {
     String::from_utf8_lossy(&counted.stdout).trim().parse().unwrap()
 }
 
-/// Where nobody else runs ovn-northd, whoever leads does, and only that one.
+/// With `--run-northd` the leader runs ovn-northd, and no other controller.
 #[test]
-fn northd_comes_with_the_leader() {
-    let mut wish = Wish::new("northd");
-    wish.ovn.northds = 0;
-    let cluster = wish.start();
+fn only_the_leader_runs_ovn_northd() {
+    let mut spec = ClusterSpec::new("northd");
+    spec.ovn.northds = 0;
+    let cluster = spec.start();
     cluster.controller_with("c1", &["--run-northd"]);
     cluster.wait_leader("c1");
     cluster.controller_with("c2", &["--run-northd"]);
@@ -234,28 +233,28 @@ fn northd_comes_with_the_leader() {
     until("another northd runs", || northds_of(&cluster, "c1").iter().any(|pid| *pid != first[0]).then_some(()));
     cluster.apply(&node("n2"));
     reaches_southbound("n2");
-    // One that hangs is killed: it neither answers nor works.
+    // A hung northd is killed and replaced.
     let hung = northds_of(&cluster, "c1");
     assert!(Command::new("kill").args(["-STOP", &hung[0].to_string()]).status().unwrap().success());
     until("the hung northd is replaced", || {
         northds_of(&cluster, "c1").first().filter(|pid| **pid != hung[0]).map(|_| ())
     });
-    assert!(cluster.lab.terminate("c1", PATIENCE).unwrap().success());
+    assert!(cluster.lab.terminate("c1", TIMEOUT).unwrap().success());
     cluster.wait_leader("c2");
     cluster.apply(&node("n3"));
     reaches_southbound("n3");
     assert_eq!((northds_of(&cluster, "c2").len(), all_northds(&cluster)), (1, 1));
-    assert!(cluster.lab.terminate("c2", PATIENCE).unwrap().success());
+    assert!(cluster.lab.terminate("c2", TIMEOUT).unwrap().success());
     until("no northd is left", || (all_northds(&cluster) == 0).then_some(()));
-    // One that is not there keeps nobody from leading.
+    // A missing binary does not prevent leadership.
     cluster.controller_with("c3", &["--run-northd=/nonexistent/northd"]);
     cluster.wait_leader("c3");
-    cluster.wait_logged("c3", "ovn-northd cannot be started");
+    cluster.wait_logged("c3", "cannot start ovn-northd");
     cluster.apply(&pod("default", "p1", "n1"));
     cluster.network_of("default", "p1");
 }
 
-/// A controller on the host, which reaches the APIs of several labs.
+/// A controller on the host, from where it reaches the API servers of several labs.
 struct OnHost {
     child: Child,
     log: PathBuf,
@@ -289,7 +288,7 @@ impl OnHost {
     fn terminate(mut self) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-        let status = until("it has ended", || self.child.try_wait().unwrap());
+        let status = until("the controller exits", || self.child.try_wait().unwrap());
         assert!(status.success(), "{status}");
     }
 }
@@ -305,10 +304,10 @@ impl Drop for OnHost {
     }
 }
 
-/// As in the hosted form: the cluster that is served is one, the cluster that holds the Lease another.
+/// As with a hosted control plane: the Lease is in the management cluster.
 #[test]
-fn the_lease_may_live_in_another_cluster() {
-    let cluster = Wish::new("served").start();
+fn leader_election_may_use_another_cluster() {
+    let cluster = ClusterSpec::new("served").start();
     let spec = LabSpec::for_test("management").unwrap().kubernetes(Kubernetes::default());
     let management = Lab::start(spec).unwrap();
     let election = management.record().endpoints.kubeconfig.unwrap();

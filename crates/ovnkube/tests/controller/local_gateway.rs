@@ -1,20 +1,20 @@
-//! A local gateway on OVN's side: what a host hands to its own endpoints under an address of its own, with the client's
-//! address kept, comes back to that very host.
+//! Local gateway mode: connections that a host forwards to its own endpoints with the client's address return to that
+//! host.
 
 use std::net::SocketAddr;
 
 use lab::{Machine, Pod};
 use serde_json::json;
 
-use crate::cluster::{Cluster, Wish, pod, until};
-use crate::services::{End, attempt, ends, last_client, service, slice};
+use crate::cluster::{Cluster, ClusterSpec, pod, until};
+use crate::services::{Outcome, attempt, last_client, service, slice, wait_outcome};
 
-/// A client that the host hands on.
+/// A client whose connection the host forwards.
 const CLIENT: &str = "198.51.100.9";
-/// The address under which a host asks for its own endpoints of a node port.
+/// The masquerade address for local endpoints of a node port.
 const OWN: &str = "169.254.169.3";
 
-/// The management port of a node, and what of routing the host needs for this, as its agent would make them.
+/// Creates the management port and the host's routes as the node agent would.
 fn management_port(host: &Machine, node: &str) {
     let run = |words: &str| host.run(&words.split(' ').collect::<Vec<_>>()).unwrap();
     run(&format!(
@@ -26,7 +26,7 @@ fn management_port(host: &Machine, node: &str) {
     run("ethtool -K ovn-k8s-mp0 tx off");
     run("ip route add 10.128.0.0/14 via 10.128.0.1");
     run(&format!("ip address add {CLIENT}/32 dev lo"));
-    // What the host sends so, it sends for the client.
+    // Forwarded connections keep the client's address.
     run(&format!("ip route add {OWN}/32 via 10.128.0.1 dev ovn-k8s-mp0 src {CLIENT}"));
 }
 
@@ -41,8 +41,8 @@ fn served(cluster: &Cluster) -> (Pod, std::net::TcpListener) {
 }
 
 #[test]
-fn replies_to_what_a_host_hands_on_come_back_to_it() {
-    let cluster = Wish::new("local").nodes(2).start();
+fn replies_return_to_the_host_that_forwarded_the_request() {
+    let cluster = ClusterSpec::new("local").nodes(2).start();
     cluster.lead("c1");
     for number in 1..=2 {
         let name = format!("n{number}");
@@ -53,10 +53,10 @@ fn replies_to_what_a_host_hands_on_come_back_to_it() {
     let host = cluster.lab.node(1).unwrap();
     management_port(&host, "n1");
     let own = SocketAddr::new(OWN.parse().unwrap(), 30080);
-    ends(&host, own, &End::Connected);
-    until("the endpoint sees who it is", || (last_client(&listener) == CLIENT.parse().ok()).then_some(()));
+    wait_outcome(&host, own, &Outcome::Connected);
+    until("the endpoint sees the client's address", || (last_client(&listener) == CLIENT.parse().ok()).then_some(()));
 
-    // Without endpoints on the node it is refused, and never goes to another node's.
+    // Without local endpoints it is refused, and never forwarded to another node.
     cluster.lab.kubectl(&["delete", "endpointslice", "web-1"]).unwrap();
-    until("nobody is there", || (attempt(&host, own) != End::Connected).then_some(()));
+    until("the connection is refused", || (attempt(&host, own) != Outcome::Connected).then_some(()));
 }

@@ -1,4 +1,4 @@
-//! A database that is not as we left it: another controller's, somebody else's as well, changed by hand, or empty.
+//! Databases that another controller wrote, that another client changed, or that were emptied.
 
 mod go_rows;
 mod switching;
@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use lab::Over;
 use serde_json::{Map, Value, json};
 
-use crate::cluster::{Cluster, PATIENCE, Wish, pod, until};
+use crate::cluster::{Cluster, ClusterSpec, TIMEOUT, pod, until};
 use crate::rows::{tables, text};
 
 const VARIABLES: &str = "Chassis_Template_Var";
 const GO: &str = "default-network-controller";
 
-/// What the Go controller writes into `external_ids`: marks on some kinds of rows, and none of ours.
-fn marks_of_go(table: &str, row: &Map<String, Value>) -> Value {
+/// The `external_ids` that the Go controller writes, on some kinds of rows.
+fn go_external_ids(table: &str, row: &Map<String, Value>) -> Value {
     let name = row.get("name").map(text).unwrap_or_default();
     let ours = text(&row["external_ids"]);
     let ours: BTreeMap<&str, &str> = ours.split(' ').filter_map(|pair| pair.split_once('=')).collect();
@@ -38,13 +38,13 @@ fn marks_of_go(table: &str, row: &Map<String, Value>) -> Value {
     json!(["map", marks])
 }
 
-/// References as references to rows that are made in the same transaction.
-fn renamed(value: &Value) -> Value {
+/// UUID references as named UUIDs of the same transaction.
+fn with_named_uuids(value: &Value) -> Value {
     match value {
         Value::Array(pair) if pair.first().is_some_and(|kind| kind == "uuid") => {
             json!(["named-uuid", row_name(pair[1].as_str().unwrap())])
         }
-        Value::Array(items) => items.iter().map(renamed).collect(),
+        Value::Array(items) => items.iter().map(with_named_uuids).collect(),
         other => other.clone(),
     }
 }
@@ -54,8 +54,8 @@ fn row_name(uuid: &str) -> String {
 }
 
 impl Cluster {
-    /// Deletes everything but the row of settings, which loses what we wrote into it.
-    fn emptying(&self) -> Vec<Value> {
+    /// Operations that delete all rows but NB_Global, and clear its `external_ids`.
+    fn delete_all_operations(&self) -> Vec<Value> {
         let mut operations: Vec<Value> =
             tables().map(|table| json!({"op": "delete", "table": table, "where": []})).collect();
         let ids = text(&self.raw("NB_Global")[0]["external_ids"]);
@@ -65,10 +65,10 @@ impl Cluster {
         operations
     }
 
-    /// Makes every row anew as the Go controller has it, under a random identity, with rows that only that one has.
-    fn becomes_go(&self) {
-        let mut operations = self.emptying();
-        // Only the marks of these: an ovn-controller that sees its row go and another come at once fails an assertion.
+    /// Rewrites every row as the Go controller has it, with random UUIDs, and adds rows that only the Go controller has.
+    fn convert_to_go(&self) {
+        let mut operations = self.delete_all_operations();
+        // Only their external_ids: ovn-controller fails an assertion if its row is replaced in one transaction.
         operations.retain(|operation| operation["table"] != VARIABLES);
         let unmarked = json!({"external_ids": ["map", []]});
         operations.push(json!({"op": "update", "table": VARIABLES, "where": [], "row": unmarked}));
@@ -78,12 +78,12 @@ impl Cluster {
                 let mut columns = row.clone();
                 columns.retain(|column, _| !["_uuid", "_version", "up", "status"].contains(&column.as_str()));
                 if columns.contains_key("external_ids") {
-                    columns.insert("external_ids".into(), marks_of_go(table, &row));
+                    columns.insert("external_ids".into(), go_external_ids(table, &row));
                 }
                 if table == "Address_Set" {
                     columns.insert("name".into(), json!(format!("{}7", text(&row["name"]))));
                 }
-                columns = columns.into_iter().map(|(column, value)| (column, renamed(&value))).collect();
+                columns = columns.into_iter().map(|(column, value)| (column, with_named_uuids(&value))).collect();
                 operations.push(json!({"op": "insert", "table": table, "uuid-name": uuid, "row": columns}));
             }
         }
@@ -98,7 +98,7 @@ impl Cluster {
         self.transact(&operations);
     }
 
-    /// A switch, router, port, set and load balancer of somebody else, with names near ours, and a port in our switch.
+    /// Rows of another client with similar names, and optionally a port in one of the controller's switches.
     fn add_foreign(&self, switch: Option<&str>) {
         for words in [
             "ls-add n1-tenant -- lsp-add n1-tenant default_p1-tenant -- lsp-set-addresses default_p1-tenant unknown",
@@ -119,29 +119,29 @@ impl Cluster {
 
     fn foreign(&self) -> BTreeMap<(String, String), String> {
         let foreign = |contents: &String| ["enant", "guest", "198.51.100"].iter().any(|word| contents.contains(word));
-        self.whole().into_iter().filter(|(_, contents)| foreign(contents)).collect()
+        self.all_rows().into_iter().filter(|(_, contents)| foreign(contents)).collect()
     }
 
-    fn wait_reviewed(&self, name: &str) {
-        until(&format!("{name} has reviewed everything"), || {
-            self.lab.log(name).unwrap().contains("everything was reviewed").then_some(())
+    fn wait_resynced(&self, name: &str) {
+        until(&format!("{name} has resynced"), || {
+            self.lab.log(name).unwrap().contains("resync complete").then_some(())
         });
     }
 
-    /// What pods have, by the ports' names.
+    /// The addresses of pod ports, by port name.
     fn pods(&self) -> BTreeMap<String, String> {
         let rows = self.raw("Logical_Switch_Port").into_iter();
         let pods = rows.filter(|row| text(&row["external_ids"]).contains("pod=true"));
         pods.map(|row| (text(&row["name"]), text(&row["addresses"]))).collect()
     }
 
-    fn comes_back(&self, before: &BTreeMap<(String, String), String>) {
+    fn wait_restored(&self, before: &BTreeMap<(String, String), String>) {
         let mut last = BTreeMap::new();
         let found = || {
-            last = self.whole();
+            last = self.all_rows();
             (last == *before).then_some(())
         };
-        let back = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| until("everything is as it was", found)));
+        let back = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| until("all rows are restored", found)));
         let differs = || {
             let missing = before.iter().filter(|(key, contents)| last.get(*key) != Some(contents));
             missing.map(|(key, contents)| format!("{key:?}: {contents}\n  now {:?}", last.get(key))).collect::<Vec<_>>()
@@ -150,11 +150,11 @@ impl Cluster {
     }
 }
 
-/// A database of the Go controller is refused with the remedy; with the administrator's word its rows become ours where
-/// they are, and packets pass all the time.
+/// A database of the Go controller is refused with the remedy; with `--adopt` its rows are taken over in place, and packets
+/// pass throughout.
 #[test]
-fn the_go_controllers_rows_are_adopted_in_place() {
-    let cluster = Wish::new("adopt").nodes(2).start();
+fn go_controller_rows_are_adopted_in_place() {
+    let cluster = ClusterSpec::new("adopt").nodes(2).start();
     cluster.controller("c1");
     cluster.wait_leader("c1");
     for node in 1..=2 {
@@ -164,20 +164,20 @@ fn the_go_controllers_rows_are_adopted_in_place() {
             cluster.network_of("default", &name);
         }
     }
-    assert!(cluster.lab.terminate("c1", PATIENCE).unwrap().success());
-    cluster.becomes_go();
+    assert!(cluster.lab.terminate("c1", TIMEOUT).unwrap().success());
+    cluster.convert_to_go();
     cluster.add_foreign(None);
     let (one, _two) = (cluster.bind(1, "default", "web-1"), cluster.bind(2, "default", "web-2"));
     cluster.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
     let target = cluster.network_of("default", "web-2").address().to_string();
     one.run(&["ping", "-c", "3", "-i", "0.2", "-w", "30", &target]).unwrap();
 
-    let (before, settings) = (cluster.whole(), text(&cluster.raw("NB_Global")[0]["external_ids"]));
+    let (before, settings) = (cluster.all_rows(), text(&cluster.raw("NB_Global")[0]["external_ids"]));
     cluster.controller("c2");
-    assert_eq!(cluster.lab.wait_end("c2", PATIENCE).unwrap().code(), Some(1));
+    assert_eq!(cluster.lab.wait_end("c2", TIMEOUT).unwrap().code(), Some(1));
     let log = cluster.lab.log("c2").unwrap();
     assert!(log.contains("--adopt") && log.contains("ovn_cluster_router"), "{log}");
-    assert_eq!((&before, &settings), (&cluster.whole(), &text(&cluster.raw("NB_Global")[0]["external_ids"])));
+    assert_eq!((&before, &settings), (&cluster.all_rows(), &text(&cluster.raw("NB_Global")[0]["external_ids"])));
 
     let names =
         ["Logical_Switch", "Logical_Router", "Logical_Switch_Port", "Logical_Router_Port", "Load_Balancer_Group"];
@@ -191,13 +191,13 @@ fn the_go_controllers_rows_are_adopted_in_place() {
                 let answer = one.run(&["ping", "-c", "1", "-W", "1", &target]);
                 in_a_row = if answer.is_ok() { 0 } else { in_a_row + 1 };
                 answered.fetch_add(usize::from(answer.is_ok()), Ordering::AcqRel);
-                // The datapath of the lab may blink; a way that is gone stays away.
+                // The lab's datapath may stall briefly; a lost path stays lost.
                 assert!(in_a_row < 3, "no packet passes: {answer:?}");
             }
         });
         let end = Over(&adopted);
         cluster.controller_with("c3", &["--adopt"]);
-        cluster.wait_reviewed("c3");
+        cluster.wait_resynced("c3");
         cluster.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
         until("packets pass", || (answered.load(Ordering::Acquire) > 5 || stream.is_finished()).then_some(()));
         drop(end);
@@ -207,23 +207,23 @@ fn the_go_controllers_rows_are_adopted_in_place() {
     assert_eq!(keys, cluster.tunnel_keys());
     assert_eq!(foreign, cluster.foreign());
     assert_eq!(pods, cluster.pods());
-    let whole = cluster.whole();
+    let whole = cluster.all_rows();
     let left: Vec<_> = whole.values().filter(|contents| contents.contains(GO)).collect();
     assert!(left.is_empty(), "{left:?}");
 
-    assert!(cluster.lab.terminate("c3", PATIENCE).unwrap().success());
+    assert!(cluster.lab.terminate("c3", TIMEOUT).unwrap().success());
     cluster.controller("c4");
-    cluster.wait_reviewed("c4");
-    assert_eq!(cluster.sequence().1, 1, "it wrote more than its epoch");
-    assert_eq!(whole, cluster.whole());
-    // What was adopted lives on as ours: a pod that goes takes its row along.
+    cluster.wait_resynced("c4");
+    assert_eq!(cluster.sequence().1, 1, "it wrote more than its sequence value");
+    assert_eq!(whole, cluster.all_rows());
+    // Adopted rows are managed: a deleted pod's row is removed.
     cluster.lab.kubectl(&["delete", "pod", "job-1", "--force", "--grace-period=0"]).unwrap();
-    until("the row of a deleted pod goes", || (!cluster.pods().contains_key("default_job-1")).then_some(()));
+    until("the row of a deleted pod is removed", || (!cluster.pods().contains_key("default_job-1")).then_some(()));
 }
 
-/// Nodes and pods without machines: what is looked at are rows.
-fn furnished(purpose: &'static str) -> Cluster {
-    let cluster = Wish::new(purpose).start();
+/// Two nodes and four pods, as objects and rows only.
+fn cluster_with_pods(purpose: &'static str) -> Cluster {
+    let cluster = ClusterSpec::new(purpose).start();
     cluster.controller("c1");
     cluster.wait_leader("c1");
     for node in 1..=2 {
@@ -235,24 +235,24 @@ fn furnished(purpose: &'static str) -> Cluster {
     for name in ["a-1", "a-2", "b-1", "b-2"] {
         cluster.network_of("default", name);
     }
-    cluster.wait_reviewed("c1");
+    cluster.wait_resynced("c1");
     cluster
 }
 
-/// Whoever empties the database gets it back, with the same addresses.
+/// The rows are restored with the same addresses.
 #[test]
-fn an_emptied_database_is_filled_again() {
-    let cluster = furnished("emptied");
-    let before = cluster.whole();
-    cluster.transact(&cluster.emptying());
-    cluster.comes_back(&before);
-    // Once more, with the row that holds the settings.
-    let mut operations = cluster.emptying();
+fn an_emptied_database_is_refilled() {
+    let cluster = cluster_with_pods("emptied");
+    let before = cluster.all_rows();
+    cluster.transact(&cluster.delete_all_operations());
+    cluster.wait_restored(&before);
+    // Once more, with the NB_Global row.
+    let mut operations = cluster.delete_all_operations();
     operations.push(json!({"op": "delete", "table": "NB_Global", "where": []}));
     cluster.transact(&operations);
-    cluster.comes_back(&before);
+    cluster.wait_restored(&before);
 
-    // Another, empty database in its place.
+    // The database file is replaced by an empty one.
     cluster.lab.kill("nb").unwrap();
     let control = cluster.lab.machine("control").unwrap();
     let file = "/var/lib/ovn/ovnnb.db";
@@ -260,33 +260,33 @@ fn an_emptied_database_is_filled_again() {
         .run(&["sh", "-c", &format!("rm {file} && ovsdb-tool create {file} /usr/share/ovn/ovn-nb.ovsschema")])
         .unwrap();
     cluster.lab.restart("nb").unwrap();
-    cluster.comes_back(&before);
+    cluster.wait_restored(&before);
 }
 
-/// Rows of somebody else stay through everything; rows of ours that somebody changed become right again.
+/// Rows of other clients are never touched; changed rows of the controller are restored.
 #[test]
-fn what_is_ours_is_repaired_and_what_is_not_is_left_alone() {
-    let cluster = furnished("by-hand");
+fn drift_is_repaired_and_foreign_rows_are_left_alone() {
+    let cluster = cluster_with_pods("by-hand");
     cluster.add_foreign(Some("n1"));
     let foreign = cluster.foreign();
     assert_eq!(foreign.len(), 9, "{foreign:?}");
-    meddle(&cluster, true);
-    // Without anybody looking, as well.
+    change_rows_externally(&cluster, true);
+    // Also while no controller runs.
     cluster.apply(&pod("default", "c-1", "n1"));
     cluster.network_of("default", "c-1");
     cluster.lab.kubectl(&["delete", "pod", "b-1", "--force", "--grace-period=0"]).unwrap();
     until("the pod's port is gone", || (!cluster.pods().contains_key("default_b-1")).then_some(()));
-    meddle(&cluster, false);
+    change_rows_externally(&cluster, false);
     assert_eq!(foreign, cluster.foreign());
 }
 
-/// Changes of many kinds, one after the other with a controller at work, or all at once while there is none.
-fn meddle(cluster: &Cluster, at_work: bool) {
+/// Many kinds of external changes: one by one under a running controller, or all while none runs.
+fn change_rows_externally(cluster: &Cluster, running: bool) {
     let sets = cluster.raw("Address_Set");
     let set = sets.iter().find(|set| text(&set["external_ids"]).contains("k8s.ovn.org/name=default")).unwrap();
     let set = text(&set["name"]);
     let address = cluster.network_of("default", "a-1").address().to_string();
-    let meddling = [
+    let changes = [
         "clear Logical_Switch_Port default_a-2 port_security".to_owned(),
         "lsp-set-addresses default_a-1 unknown".to_owned(),
         "lsp-del default_b-2".to_owned(),
@@ -305,19 +305,19 @@ fn meddle(cluster: &Cluster, at_work: bool) {
         "--all destroy Static_MAC_Binding".to_owned(),
         "clear Logical_Switch n2 external_ids".to_owned(),
     ];
-    let before = cluster.whole();
-    if !at_work {
-        assert!(cluster.lab.terminate("c1", PATIENCE).unwrap().success());
+    let before = cluster.all_rows();
+    if !running {
+        assert!(cluster.lab.terminate("c1", TIMEOUT).unwrap().success());
     }
-    for words in &meddling {
+    for words in &changes {
         eprintln!("{words}");
         cluster.lab.nbctl(&words.split(' ').collect::<Vec<_>>()).unwrap();
-        if at_work {
-            cluster.comes_back(&before);
+        if running {
+            cluster.wait_restored(&before);
         }
     }
-    if !at_work {
+    if !running {
         cluster.lab.restart("c1").unwrap();
-        cluster.comes_back(&before);
+        cluster.wait_restored(&before);
     }
 }

@@ -1,11 +1,11 @@
-//! Nodes: what stands in the database for each, however and whenever it is told, compared with the Go controller's.
+//! Rows of nodes: compared with the Go controller's, and for annotations in any order.
 
 use std::collections::BTreeSet;
 
 use lab::{ChassisSpec, Family};
 use serde_json::json;
 
-use crate::cluster::{Cluster, PATIENCE, Wish, node, pod, until};
+use crate::cluster::{Cluster, ClusterSpec, TIMEOUT, node, pod, until};
 use crate::rows::text;
 
 fn rows<const N: usize>(rows: &[[&str; N]]) -> BTreeSet<Vec<String>> {
@@ -39,13 +39,13 @@ impl Cluster {
     }
 }
 
-/// One node and one pod, IPv4, shared gateway: what `ovn-nbctl` finds against what the Go controller v1.3.0 makes.
+/// One node and one pod, IPv4, shared gateway: compared with the rows of the Go controller v1.3.0.
 ///
-/// Differences on purpose: every row carries marks of its owner; there is no meter `acl-logging`, since nothing logs; the
-/// node's switch keeps its number in a mark; hairpin ACLs have tier 2 as all others do.
+/// Deliberate differences: every row has its owner in `external_ids`; there is no meter `acl-logging` while nothing logs;
+/// the node's switch has the node ID in `external_ids`; hairpin ACLs are in tier 2 as all others.
 #[test]
-fn the_rows_of_a_node_and_a_pod_are_those_that_tools_know() {
-    let cluster = Wish::new("table").start();
+fn node_and_pod_rows_match_the_go_controllers() {
+    let cluster = ClusterSpec::new("table").start();
     cluster.controller("c1");
     cluster.wait_leader("c1");
     cluster.add_node(1);
@@ -176,10 +176,10 @@ fn the_rows_of_a_node_and_a_pod_are_those_that_tools_know() {
     assert_eq!(cluster.raw("ACL").len(), 7);
 }
 
-/// A local gateway, new addresses, a new machine under the old name: rows follow, pods keep what they have.
+/// A gateway mode change, new host addresses and a recreated Node change rows; pods keep their addresses.
 #[test]
 fn pods_keep_their_addresses_while_their_node_changes() {
-    let cluster = Wish::new("nodes").nodes(2).start();
+    let cluster = ClusterSpec::new("nodes").nodes(2).start();
     cluster.controller("c1");
     cluster.wait_leader("c1");
     for number in 1..=2 {
@@ -221,14 +221,14 @@ fn pods_keep_their_addresses_while_their_node_changes() {
     assert!(cluster.translations("GR_n1").iter().all(|nat| nat[1] == "10.99.0.231"));
     let policies = cluster.policies();
     assert!(policies.iter().any(|policy| policy[1].contains("10.99.0.231") && policy[3] == hop("n1")), "{policies:?}");
-    let old = cluster.whole().into_values().find(|contents| contents.contains("10.99.0.221"));
+    let old = cluster.all_rows().into_values().find(|contents| contents.contains("10.99.0.221"));
     assert_eq!(old, None);
     let out = cluster.routes("ovn_cluster_router").into_iter().find(|route| route[0] == subnet("n1")).unwrap();
     assert!(out[1].starts_with("100.64.0."), "{out:?}");
     reach();
     one.run(&["ping", "-c", "1", "-i", "0.2", "-w", "30", "10.99.0.254"]).unwrap();
 
-    // Another machine under the name; its pods are still there.
+    // The Node is recreated; its pods still exist.
     let (switch, had) = (cluster.identities("Logical_Switch"), subnet("n1"));
     cluster.lab.kubectl(&["delete", "node", "n1", "--wait=true"]).unwrap();
     cluster.add_node(1);
@@ -244,14 +244,14 @@ fn pods_keep_their_addresses_while_their_node_changes() {
     let ports = cluster.members("Logical_Switch", "n1", "ports", "Logical_Switch_Port", &["name"]);
     assert!(ports.contains(&vec!["default_web-1".to_owned()]), "{ports:?}");
     reach();
-    assert!(cluster.lab.terminate("c1", PATIENCE).unwrap().success());
+    assert!(cluster.lab.terminate("c1", TIMEOUT).unwrap().success());
 }
 
-/// The agent's annotations may come in any order, one at a time; and a node is told that its network works when its own
-/// chassis has said so.
+/// The agent's annotations may arrive one by one in any order. `NetworkUnavailable` is cleared when the node's own chassis
+/// has acknowledged.
 #[test]
-fn nodes_become_what_they_are_in_any_order() {
-    let cluster = Wish::new("order").start();
+fn node_annotations_may_arrive_in_any_order() {
+    let cluster = ClusterSpec::new("order").start();
     let chassis = cluster.lab.light_chassis(&ChassisSpec::numbered("n", 3)).unwrap();
     cluster.controller("c1");
     cluster.wait_leader("c1");
@@ -275,7 +275,7 @@ fn nodes_become_what_they_are_in_any_order() {
             cluster.policies(),
         ]
     };
-    until("the gateway router is there", || cluster.row("Logical_Router", "GR_n1"));
+    until("the gateway router exists", || cluster.row("Logical_Router", "GR_n1"));
     let wanted = network();
     for order in [[2, 1, 0], [1, 0, 2], [0, 2, 1], [1, 2, 0]] {
         cluster.lab.kubectl(&["delete", "node", "n1"]).unwrap();
@@ -299,25 +299,25 @@ fn nodes_become_what_they_are_in_any_order() {
         cluster.annotate_node(&format!("n{number}"), number, "shared");
         cluster.wait_switch(&format!("n{number}"));
     }
-    until("n3 is told", || (cluster.network_unavailable("n3")? == "False").then_some(()));
+    until("n3's condition is cleared", || (cluster.network_unavailable("n3")? == "False").then_some(()));
     assert_eq!(cluster.network_unavailable("n2").unwrap(), "True");
     chassis.resume("n2").unwrap();
-    until("n2 is told", || (cluster.network_unavailable("n2")? == "False").then_some(()));
+    until("n2's condition is cleared", || (cluster.network_unavailable("n2")? == "False").then_some(()));
     chassis.stop().unwrap();
 }
 
-/// Two families, and a second network where the first is full; multicast where a namespace says so.
+/// Dual-stack, a second cluster subnet when the first is full, and multicast by namespace annotation.
 #[test]
-fn several_networks_and_multicast() {
-    let mut wish = Wish::new("networks").arguments(&[
+fn several_cluster_subnets_and_multicast() {
+    let mut spec = ClusterSpec::new("networks").arguments(&[
         "--cluster-subnets",
         "10.128.0.0/23/24,10.140.0.0/23/24,fd01::/48/64",
         "--k8s-service-cidrs",
         "172.30.0.0/16,fd02::/112",
         "--enable-multicast=true",
     ]);
-    wish.family = Family::Dual;
-    let cluster = wish.start();
+    spec.family = Family::Dual;
+    let cluster = spec.start();
     cluster.controller("c1");
     cluster.wait_leader("c1");
     for number in 1..=3 {
@@ -345,7 +345,7 @@ fn several_networks_and_multicast() {
     let columns = ["priority", "direction", "action"];
     let closed = cluster.members("Port_Group", "clusterPodPortGroup", "acls", "ACL", &columns);
     assert_eq!(closed, rows(&[["1011", "to-lport", "drop"], ["1011", "from-lport", "drop"]]));
-    let before = cluster.whole();
+    let before = cluster.all_rows();
     cluster.annotate("namespace", "default", &[("k8s.ovn.org/multicast-enabled", "true")]);
     let group = until("the namespace has a group of its ports", || {
         let groups = cluster.raw("Port_Group");
@@ -354,20 +354,20 @@ fn several_networks_and_multicast() {
     let name = text(&group["name"]);
     let open = cluster.members("Port_Group", &name, "acls", "ACL", &columns);
     assert_eq!(open, rows(&[["1012", "to-lport", "allow"], ["1012", "from-lport", "allow"]]));
-    assert_eq!(text(&group["acls"]).split(' ').count(), 4, "one of each family and direction");
-    until("the pod is in it", || {
+    assert_eq!(text(&group["acls"]).split(' ').count(), 4, "one ACL per family and direction");
+    until("the pod is in the group", || {
         let ports = cluster.members("Port_Group", &name, "ports", "Logical_Switch_Port", &["name"]);
         (ports == rows(&[["default_web"]])).then_some(())
     });
     cluster.lab.kubectl(&["annotate", "namespace", "default", "k8s.ovn.org/multicast-enabled-"]).unwrap();
-    until("everything is as it was", || (cluster.whole() == before).then_some(()));
+    until("the rows are as before", || (cluster.all_rows() == before).then_some(()));
 }
 
-/// A chassis that no node has any more goes from the southbound database, or northd would wait for it for ever: that of a
-/// node that is gone, also if the leader dies in between, and that of a node that has another one.
+/// Otherwise northd would wait for it for ever. Covers a deleted node, also if the leader dies in between, and a node
+/// with a new chassis.
 #[test]
-fn chassis_go_with_their_nodes() {
-    let cluster = Wish::new("chassis").start();
+fn orphaned_chassis_are_removed_from_the_southbound_database() {
+    let cluster = ClusterSpec::new("chassis").start();
     let chassis = cluster.lab.light_chassis(&ChassisSpec::numbered("n", 5)).unwrap();
     let registered = |table: &str| -> BTreeSet<String> {
         cluster.raw_southbound(table).iter().map(|row| text(&row["name"])).collect()
@@ -378,10 +378,10 @@ fn chassis_go_with_their_nodes() {
         cluster.add_node(number);
         cluster.wait_switch(&format!("n{number}"));
     }
-    // The leader dies when the node's rows are gone and its chassis is not: what the node had rests until then.
+    // The leader dies when the node's rows are removed and its chassis is not: the node ID is quarantined until then.
     chassis.pause("n1").unwrap();
     cluster.delete("node", &["n1"]);
-    until("the node's number rests with its chassis", || {
+    until("the node ID is quarantined with its chassis", || {
         let ids = cluster.lab.nbctl(&["get", "NB_Global", ".", "external_ids"]).unwrap();
         ids.contains("=\"n1@n1@n1\"").then_some(())
     });
@@ -389,19 +389,19 @@ fn chassis_go_with_their_nodes() {
     assert!(registered("Chassis").contains("n1"));
     cluster.lead("c2");
 
-    for dead in ["n2", "n3"] {
-        chassis.pause(dead).unwrap();
+    for paused in ["n2", "n3"] {
+        chassis.pause(paused).unwrap();
     }
     cluster.delete("node", &["n2"]);
     cluster.annotate("node", "n3", &[("k8s.ovn.org/node-chassis-id", "n5")]);
-    let unanswered = || cluster.metric("ovnkube_controller_nb_cfg_unanswered_seconds");
-    until("it is seen that somebody owes an answer", || (unanswered() > 0.0).then_some(()));
+    let nb_cfg_lag = || cluster.metric("ovnkube_controller_nb_cfg_lag_seconds");
+    until("a missing acknowledgement is measured", || (nb_cfg_lag() > 0.0).then_some(()));
     let left: BTreeSet<String> = ["n4", "n5"].map(Into::into).into();
     for table in ["Chassis", "Chassis_Private"] {
-        until(&format!("{table} has those that nodes have"), || (registered(table) == left).then_some(()));
+        until(&format!("{table} has only the nodes' chassis"), || (registered(table) == left).then_some(()));
     }
     assert_eq!(cluster.columns("Gateway_Chassis", &["chassis_name"]), rows(&[["n4"], ["n5"]]));
-    until("nothing rests any more", || cluster.resting().is_empty().then_some(()));
-    until("nobody owes an answer", || (unanswered() == 0.0).then_some(()));
+    until("nothing is quarantined", || cluster.quarantined().is_empty().then_some(()));
+    until("all acknowledgements have arrived", || (nb_cfg_lag() == 0.0).then_some(()));
     chassis.stop().unwrap();
 }

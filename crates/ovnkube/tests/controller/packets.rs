@@ -1,8 +1,8 @@
-//! Objects become packets: pods on two nodes reach each other and the outside through the rows that the controller wrote.
+//! Pods on two nodes reach each other and the outside, by packets.
 
 use lab::Family;
 
-use crate::cluster::{Cluster, Wish, pod};
+use crate::cluster::{Cluster, ClusterSpec, pod};
 
 fn two_pods(cluster: &Cluster) -> (lab::Pod, lab::Pod) {
     cluster.controller("c1");
@@ -19,15 +19,15 @@ fn ping(from: &lab::Pod, to: &str) {
     from.run(&["ping", "-c", "1", "-i", "0.2", "-w", "30", to]).unwrap();
 }
 
-fn everybody_reaches_everybody(family: Family) {
-    let mut wish = Wish::new("packets").nodes(2);
-    wish.family = family;
+fn check_reachability(family: Family) {
+    let mut spec = ClusterSpec::new("packets").nodes(2);
+    spec.family = family;
     let (cidrs, services) = match family {
         Family::V4 => ("10.128.0.0/14/23", "172.30.0.0/16"),
         Family::V6 => ("fd01::/48/64", "fd02::/112"),
         Family::Dual => ("10.128.0.0/14/23,fd01::/48/64", "172.30.0.0/16,fd02::/112"),
     };
-    let cluster = wish.arguments(&["--cluster-subnets", cidrs, "--k8s-service-cidrs", services]).start();
+    let cluster = spec.arguments(&["--cluster-subnets", cidrs, "--k8s-service-cidrs", services]).start();
     let (one, two) = two_pods(&cluster);
     cluster.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
     for (from, to) in [(&one, "web-2"), (&two, "web-1")] {
@@ -45,15 +45,15 @@ fn everybody_reaches_everybody(family: Family) {
 
 #[test]
 fn pods_reach_each_other_and_the_outside() {
-    everybody_reaches_everybody(Family::V4);
+    check_reachability(Family::V4);
 }
 
 #[test]
 fn pods_reach_each_other_and_the_outside_v6() {
-    everybody_reaches_everybody(Family::V6);
+    check_reachability(Family::V6);
 }
 
 #[test]
 fn pods_reach_each_other_and_the_outside_dual_stack() {
-    everybody_reaches_everybody(Family::Dual);
+    check_reachability(Family::Dual);
 }

@@ -1,15 +1,15 @@
-//! `ovnkube plan` beside a controller: where its work is done nothing is left to plan, and what is planned comes true.
+//! `ovnkube plan` beside a controller: it plans nothing for a reconciled cluster, and predicts rows exactly.
 
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, Wish, pod, until};
+use crate::cluster::{Cluster, ClusterSpec, pod, until};
 
 #[path = "../ovnkube/mod.rs"]
 pub(crate) mod ovnkube;
 
 use ovnkube::{Outcome, run};
 
-/// The plan of these manifests over the cluster and its database; the exit status.
+/// The plan over the cluster and its database, and the exit status.
 fn plan(cluster: &Cluster, more: &[&str]) -> (Value, Option<i32>) {
     let endpoints = cluster.lab.record().endpoints;
     let (northbound, kubeconfig) = (endpoints.northbound.unwrap(), endpoints.kubeconfig.unwrap());
@@ -20,17 +20,17 @@ fn plan(cluster: &Cluster, more: &[&str]) -> (Value, Option<i32>) {
 }
 
 #[test]
-fn what_is_planned_comes_true_and_then_nothing_is_left_to_plan() {
-    let cluster = Wish::new("plan").nodes(1).arguments(&["--k8s-service-cidrs", "172.30.0.0/16"]).start();
+fn plan_predicts_what_the_controller_writes() {
+    let cluster = ClusterSpec::new("plan").nodes(1).arguments(&["--k8s-service-cidrs", "172.30.0.0/16"]).start();
     cluster.controller("c1");
     cluster.wait_leader("c1");
     cluster.add_node(1);
     cluster.apply(&pod("default", "p1", "n1"));
     cluster.network_of("default", "p1");
-    let done = |what: &str| {
-        until(&format!("nothing is left to plan {what}"), || (plan(&cluster, &[]).1 == Some(0)).then_some(()));
+    let wait_nothing_planned = |what: &str| {
+        until(&format!("nothing is planned {what}"), || (plan(&cluster, &[]).1 == Some(0)).then_some(()));
     };
-    done("at the beginning");
+    wait_nothing_planned("at the beginning");
 
     let notes = |what: &str| {
         let (planned, _) = plan(&cluster, &[]);
@@ -56,10 +56,10 @@ fn what_is_planned_comes_true_and_then_nothing_is_left_to_plan() {
     let added: Vec<&&Value> = rows.iter().filter(|row| row["change"] == "added").collect();
     assert_eq!((added.len(), &added[0]["name"]), (1, &Value::from("default_p2")), "{planned}");
     assert!(rows.iter().all(|row| row["change"] != "removed"), "{planned}");
-    let promised = added[0]["columns"]["addresses"]["new"][0].as_str().unwrap();
+    let predicted = added[0]["columns"]["addresses"]["new"][0].as_str().unwrap();
 
     cluster.apply(&pod("default", "p2", "n1"));
     let given = cluster.network_of("default", "p2").address();
-    assert_eq!(promised.split(' ').nth(1), Some(given.to_string().as_str()));
-    done("at the end");
+    assert_eq!(predicted.split(' ').nth(1), Some(given.to_string().as_str()));
+    wait_nothing_planned("at the end");
 }

@@ -1,6 +1,7 @@
-//! A prober: datagrams with numbers, one every millisecond on each of its ways, and ears that keep what arrives. It tells
-//! which of the datagrams that were sent between two moments arrived, and so whether something passed that should not
-//! have, or was lost that need not have been.
+//! A one-way prober: numbered datagrams on each path, and receivers that record what arrives.
+//!
+//! `lab::probe` counts replies; this one counts arrivals, so a leak is seen even if its reply would be dropped. Paths and
+//! receivers can be added while it runs, also for addresses that no pod has yet.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
@@ -11,23 +12,23 @@ use std::time::{Duration, Instant};
 
 use lab::Pod;
 
-use crate::cluster::{PATIENCE, until};
+use crate::cluster::{TIMEOUT, until};
 
-/// Where ears listen.
+/// The receivers' port.
 pub(crate) const PORT: u16 = 7000;
-const PACE: Duration = Duration::from_millis(1);
-/// Where every single datagram counts, few enough that a busy machine loses none by itself.
-const CALM_PACE: Duration = Duration::from_millis(5);
-/// After so many datagrams a calm way goes on with a new socket: another connection.
-const ONE_CONNECTION: u64 = 20;
-/// How many datagrams in a row have to be lost until a way counts as closed: flows are in force a moment after the
-/// node says that they are, when what is in its cache was looked at again.
-const SILENCE: u64 = 100;
+const INTERVAL: Duration = Duration::from_millis(1);
+/// For tests in which every datagram counts: slow enough that a busy machine loses none.
+const SLOW_INTERVAL: Duration = Duration::from_millis(5);
+/// Datagrams per socket on slow paths; a new socket is a new connection.
+const DATAGRAMS_PER_SOCKET: u64 = 20;
+/// Datagrams that must be lost in a row until a path counts as closed: cached datapath flows are revalidated a moment
+/// after the node reports its flows as installed.
+const MIN_DATAGRAMS: u64 = 100;
 
-struct Way {
+struct Path {
     name: String,
     sent: AtomicU64,
-    /// When each was sent.
+    /// Send times, by number.
     times: Mutex<Vec<Instant>>,
     arrived: Mutex<BTreeSet<u64>>,
 }
@@ -35,55 +36,55 @@ struct Way {
 #[derive(Default)]
 pub(crate) struct Prober {
     stop: Arc<AtomicBool>,
-    ways: Arc<Mutex<Vec<Arc<Way>>>>,
+    paths: Arc<Mutex<Vec<Arc<Path>>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// One of a prober's ways.
+/// Identifies a path of a prober.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct WayId(usize);
+pub(crate) struct PathId(usize);
 
-/// A moment: how many datagrams had been sent on each way.
+/// A moment: how many datagrams had been sent on each path.
 #[derive(Clone)]
 pub(crate) struct Moment(Vec<u64>);
 
 impl Prober {
-    /// Keeps what arrives in a pod, from now on.
+    /// Starts a receiver in a pod.
     pub(crate) fn listen(&self, pod: &Pod) {
         let socket = socket(pod, PORT);
         socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-        let (stop, ways) = (self.stop.clone(), self.ways.clone());
-        let ear = move || {
-            let mut known: Vec<Arc<Way>> = Vec::new();
+        let (stop, paths) = (self.stop.clone(), self.paths.clone());
+        let receiver = move || {
+            let mut known: Vec<Arc<Path>> = Vec::new();
             let mut datagram = [0; 16];
             while !stop.load(Ordering::Relaxed) {
                 let Ok((16, _)) = socket.recv_from(&mut datagram) else { continue };
-                let [way, number] = [0, 8].map(|at| u64::from_be_bytes(datagram[at..at + 8].try_into().unwrap()));
-                let way = usize::try_from(way).unwrap();
-                if known.len() <= way {
-                    known.clone_from(&ways.lock().unwrap());
+                let [path, number] = [0, 8].map(|at| u64::from_be_bytes(datagram[at..at + 8].try_into().unwrap()));
+                let path = usize::try_from(path).unwrap();
+                if known.len() <= path {
+                    known.clone_from(&paths.lock().unwrap());
                 }
-                known[way].arrived.lock().unwrap().insert(number);
+                known[path].arrived.lock().unwrap().insert(number);
             }
         };
-        self.threads.lock().unwrap().push(std::thread::spawn(ear));
+        self.threads.lock().unwrap().push(std::thread::spawn(receiver));
     }
 
-    /// Sends from a pod to an address, whether somebody is there or not, from now on.
-    pub(crate) fn send(&self, from: &Pod, to: std::net::IpAddr) -> WayId {
+    /// Starts sending from a pod to an address, whether a pod has it or not.
+    pub(crate) fn send(&self, from: &Pod, to: std::net::IpAddr) -> PathId {
         let socket = socket(from, 0);
         let name = format!("{} to {to}", from.name);
-        self.start(name, move || socket.try_clone().unwrap(), SocketAddr::new(to, PORT), PACE)
+        self.start(name, move || socket.try_clone().unwrap(), SocketAddr::new(to, PORT), INTERVAL)
     }
 
-    /// Sends to any address and port, at a pace at which each datagram counts, with a new socket now and then.
-    pub(crate) fn send_calmly(
+    /// Starts sending slowly to any address and port, with a new socket every [`DATAGRAMS_PER_SOCKET`] datagrams.
+    pub(crate) fn send_slowly(
         &self,
         name: &str,
         socket: impl Fn() -> UdpSocket + Send + 'static,
         to: SocketAddr,
-    ) -> WayId {
-        self.start(name.to_owned(), socket, to, CALM_PACE)
+    ) -> PathId {
+        self.start(name.to_owned(), socket, to, SLOW_INTERVAL)
     }
 
     fn start(
@@ -91,16 +92,16 @@ impl Prober {
         name: String,
         socket: impl Fn() -> UdpSocket + Send + 'static,
         target: SocketAddr,
-        pace: Duration,
-    ) -> WayId {
-        let way = Arc::new(Way { name, sent: AtomicU64::new(0), times: Mutex::default(), arrived: Mutex::default() });
+        interval: Duration,
+    ) -> PathId {
+        let path = Arc::new(Path { name, sent: AtomicU64::new(0), times: Mutex::default(), arrived: Mutex::default() });
         let id = {
-            let mut ways = self.ways.lock().unwrap();
-            ways.push(way.clone());
-            ways.len() - 1
+            let mut paths = self.paths.lock().unwrap();
+            paths.push(path.clone());
+            paths.len() - 1
         };
         let stop = self.stop.clone();
-        let mouth = move || {
+        let sender = move || {
             let fresh = || {
                 let socket = socket();
                 socket.set_nonblocking(true).unwrap();
@@ -110,95 +111,101 @@ impl Prober {
             let mut datagram = [0; 16];
             datagram[..8].copy_from_slice(&(id as u64).to_be_bytes());
             while !stop.load(Ordering::Relaxed) {
-                let number = way.sent.load(Ordering::Acquire);
+                let number = path.sent.load(Ordering::Acquire);
                 datagram[8..].copy_from_slice(&number.to_be_bytes());
-                // What cannot be sent now (nobody has answered for the address yet) is not counted.
+                // A failed send (no neighbour yet) is not counted.
                 if current.send_to(&datagram, target).is_ok() {
-                    way.times.lock().unwrap().push(Instant::now());
-                    way.sent.store(number + 1, Ordering::Release);
-                    if pace == CALM_PACE && number.is_multiple_of(ONE_CONNECTION) {
+                    path.times.lock().unwrap().push(Instant::now());
+                    path.sent.store(number + 1, Ordering::Release);
+                    if interval == SLOW_INTERVAL && number.is_multiple_of(DATAGRAMS_PER_SOCKET) {
                         current = fresh();
                     }
                 }
-                std::thread::sleep(pace);
+                std::thread::sleep(interval);
             }
         };
-        self.threads.lock().unwrap().push(std::thread::spawn(mouth));
-        WayId(id)
+        self.threads.lock().unwrap().push(std::thread::spawn(sender));
+        PathId(id)
     }
 
-    fn way(&self, id: WayId) -> Arc<Way> {
-        self.ways.lock().unwrap()[id.0].clone()
+    fn path(&self, id: PathId) -> Arc<Path> {
+        self.paths.lock().unwrap()[id.0].clone()
     }
 
-    pub(crate) fn name(&self, id: WayId) -> String {
-        self.way(id).name.clone()
+    pub(crate) fn name(&self, id: PathId) -> String {
+        self.path(id).name.clone()
     }
 
-    /// How many were sent on each way up to now.
+    /// The current moment.
     pub(crate) fn now(&self) -> Moment {
-        Moment(self.ways.lock().unwrap().iter().map(|way| way.sent.load(Ordering::Acquire)).collect())
+        Moment(self.paths.lock().unwrap().iter().map(|path| path.sent.load(Ordering::Acquire)).collect())
     }
 
-    /// How many were sent on a way since a moment.
-    pub(crate) fn sent(&self, id: WayId, since: &Moment) -> u64 {
-        self.way(id).sent.load(Ordering::Acquire) - since.0.get(id.0).copied().unwrap_or(0)
+    /// How many datagrams were sent on a path since a moment.
+    pub(crate) fn sent(&self, id: PathId, since: &Moment) -> u64 {
+        self.path(id).sent.load(Ordering::Acquire) - since.0.get(id.0).copied().unwrap_or(0)
     }
 
-    /// The numbers of those that arrived, of all that were sent since a moment.
-    pub(crate) fn arrived(&self, id: WayId, since: &Moment) -> Vec<u64> {
+    /// The numbers of the datagrams sent since a moment that arrived.
+    pub(crate) fn arrived(&self, id: PathId, since: &Moment) -> Vec<u64> {
         let begin = since.0.get(id.0).copied().unwrap_or(0);
-        self.way(id).arrived.lock().unwrap().range(begin..).copied().collect()
+        self.path(id).arrived.lock().unwrap().range(begin..).copied().collect()
     }
 
-    /// Waits until what is sent on each of these ways arrives.
-    pub(crate) fn open(&self, ways: &[WayId]) {
+    /// Waits until datagrams arrive on each of these paths.
+    pub(crate) fn wait_open(&self, paths: &[PathId]) {
         let since = self.now();
-        for way in ways {
-            until(&format!("datagrams arrive from {}", self.name(*way)), || {
-                (self.arrived(*way, &since).len() > SILENCE as usize).then_some(())
+        for path in paths {
+            until(&format!("datagrams arrive from {}", self.name(*path)), || {
+                (self.arrived(*path, &since).len() > MIN_DATAGRAMS as usize).then_some(())
             });
         }
     }
 
-    /// Waits until nothing arrives on any of these ways; from the moment that this returns, nothing may.
-    pub(crate) fn closed(&self, ways: &[WayId]) -> Moment {
-        let deadline = Instant::now() + PATIENCE;
+    /// Waits until nothing arrives on these paths; returns the moment since when nothing may arrive.
+    pub(crate) fn wait_closed(&self, paths: &[PathId]) -> Moment {
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let since = self.now();
-            for way in ways {
-                until("datagrams are sent", || (self.sent(*way, &since) > SILENCE).then_some(()));
+            for path in paths {
+                until("datagrams are sent", || (self.sent(*path, &since) > MIN_DATAGRAMS).then_some(()));
             }
-            let loud: Vec<&WayId> = ways.iter().filter(|way| !self.arrived(**way, &since).is_empty()).collect();
-            if loud.is_empty() {
+            let still_open: Vec<&PathId> =
+                paths.iter().filter(|path| !self.arrived(**path, &since).is_empty()).collect();
+            if still_open.is_empty() {
                 return since;
             }
-            let names: Vec<String> = loud.into_iter().map(|way| self.name(*way)).collect();
+            let names: Vec<String> = still_open.into_iter().map(|path| self.name(*path)).collect();
             assert!(Instant::now() < deadline, "datagrams still arrive from {names:?}");
         }
     }
 
-    /// Nothing that was sent since a moment arrived, and much was sent.
-    pub(crate) fn nothing_passed(&self, what: &str, ways: &[WayId], since: &Moment) {
-        for way in ways {
-            until("datagrams are sent", || (self.sent(*way, since) > SILENCE).then_some(()));
-            let (passed, sent) = (self.arrived(*way, since), self.sent(*way, since));
+    /// Asserts that nothing sent since a moment arrived, and that enough was sent.
+    pub(crate) fn assert_nothing_passed(&self, what: &str, paths: &[PathId], since: &Moment) {
+        for path in paths {
+            until("datagrams are sent", || (self.sent(*path, since) > MIN_DATAGRAMS).then_some(()));
+            let (passed, sent) = (self.arrived(*path, since), self.sent(*path, since));
             let first = passed.iter().take(5).collect::<Vec<_>>();
-            assert!(passed.is_empty(), "{what}: {} of {sent} passed from {}: {first:?}", passed.len(), self.name(*way));
+            assert!(
+                passed.is_empty(),
+                "{what}: {} of {sent} passed from {}: {first:?}",
+                passed.len(),
+                self.name(*path)
+            );
         }
     }
 
-    /// Nothing that was sent from one moment to another arrived.
-    pub(crate) fn nothing_passed_before(&self, what: &str, ways: &[WayId], since: &Moment, end: &Moment) {
-        for way in ways {
-            let end = end.0.get(way.0).copied().unwrap_or(0);
-            let passed: Vec<u64> = self.arrived(*way, since).into_iter().filter(|number| *number < end).collect();
-            assert!(passed.is_empty(), "{what}: {} passed from {}: {passed:?}", passed.len(), self.name(*way));
+    /// Asserts that nothing sent between two moments arrived.
+    pub(crate) fn assert_nothing_passed_before(&self, what: &str, paths: &[PathId], since: &Moment, end: &Moment) {
+        for path in paths {
+            let end = end.0.get(path.0).copied().unwrap_or(0);
+            let passed: Vec<u64> = self.arrived(*path, since).into_iter().filter(|number| *number < end).collect();
+            assert!(passed.is_empty(), "{what}: {} passed from {}: {passed:?}", passed.len(), self.name(*path));
         }
     }
 
-    /// The numbers of those that were lost, of all that were sent on a way since a moment and before one that arrived.
-    pub(crate) fn lost(&self, id: WayId, since: &Moment) -> Vec<u64> {
+    /// The numbers of lost datagrams: sent since a moment, and before one that arrived.
+    pub(crate) fn lost(&self, id: PathId, since: &Moment) -> Vec<u64> {
         let arrived = self.arrived(id, since);
         let begin = since.0.get(id.0).copied().unwrap_or(0);
         let last = arrived.last().copied().unwrap_or(begin);
@@ -207,20 +214,19 @@ impl Prober {
     }
 }
 
-/// Two losses that are no farther apart have one cause.
+/// Losses within this time have the same cause.
 const TOGETHER: Duration = Duration::from_millis(250);
 
 impl Prober {
-    /// When those were sent that were lost since a moment.
-    fn lost_at(&self, id: WayId, since: &Moment) -> Vec<Instant> {
-        let (way, lost) = (self.way(id), self.lost(id, since));
-        let times = way.times.lock().unwrap();
+    /// The send times of the datagrams lost since a moment.
+    fn lost_at(&self, id: PathId, since: &Moment) -> Vec<Instant> {
+        let (path, lost) = (self.path(id), self.lost(id, since));
+        let times = path.times.lock().unwrap();
         lost.into_iter().map(|number| times[usize::try_from(number).unwrap()]).collect()
     }
 
-    /// How many were lost on a way since a moment while nothing was lost on the others: a datapath that stands still for a
-    /// moment loses what is on all of them.
-    pub(crate) fn lost_alone(&self, id: WayId, others: &[WayId], since: &Moment) -> usize {
+    /// How many datagrams a path lost while the others lost none: a stalled datapath loses datagrams on all of them.
+    pub(crate) fn lost_alone(&self, id: PathId, others: &[PathId], since: &Moment) -> usize {
         let elsewhere: Vec<Instant> = others.iter().flat_map(|other| self.lost_at(*other, since)).collect();
         let near = |one: &Instant, other: &Instant| one.max(other).duration_since(*one.min(other)) <= TOGETHER;
         self.lost_at(id, since).iter().filter(|at| !elsewhere.iter().any(|other| near(at, other))).count()

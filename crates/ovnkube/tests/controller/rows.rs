@@ -1,4 +1,4 @@
-//! Rows of the databases as texts, to be compared with each other and with what they should be.
+//! Rows of the databases as comparable texts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,12 +6,12 @@ use serde_json::{Map, Value, json};
 
 use crate::cluster::Cluster;
 
-/// The tables of the northbound database in which a network lives: those that the controller writes, but the settings.
+/// The northbound tables that the controller writes, without NB_Global.
 pub(crate) fn tables() -> impl Iterator<Item = &'static str> {
     topology::plan::TABLES.into_iter().filter(|table| *table != "NB_Global")
 }
 
-/// A value as one stable text: members of sets and maps in order, with spaces between.
+/// A value as a stable text: members of sets and maps sorted, separated by spaces.
 pub(crate) fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -30,35 +30,35 @@ pub(crate) fn text(value: &Value) -> String {
 }
 
 impl Cluster {
-    /// A table's rows as the database says them.
+    /// The rows of a northbound table.
     pub(crate) fn raw(&self, table: &str) -> Vec<Map<String, Value>> {
         let listing = self.lab.nbctl(&["--no-leader-only", "--format=json", "list", table]).unwrap();
         objects(&serde_json::from_str(&listing).unwrap())
     }
 
-    /// The same of the southbound database.
+    /// The rows of a southbound table.
     pub(crate) fn raw_southbound(&self, table: &str) -> Vec<Map<String, Value>> {
         let listing = self.lab.sbctl(&["--no-leader-only", "--format=json", "list", table]).unwrap();
         objects(&serde_json::from_str(&listing).unwrap())
     }
 
-    /// Some columns of all rows of a table, in order.
+    /// Some columns of all rows of a table.
     pub(crate) fn columns(&self, table: &str, columns: &[&str]) -> BTreeSet<Vec<String>> {
         let rows = self.raw(table);
         rows.iter().map(|row| columns.iter().map(|column| text(&row[*column])).collect()).collect()
     }
 
-    /// The row of a name.
+    /// The row with a name.
     pub(crate) fn row(&self, table: &str, name: &str) -> Option<Map<String, Value>> {
         self.raw(table).into_iter().find(|row| row["name"] == name)
     }
 
-    /// One column of the row of a name.
+    /// One column of the row with a name.
     pub(crate) fn value(&self, table: &str, name: &str, column: &str) -> Option<String> {
         self.row(table, name).map(|row| text(&row[column]))
     }
 
-    /// The rows that a row refers to, as texts of some of their columns.
+    /// Some columns of the rows that a reference set refers to.
     pub(crate) fn members(
         &self,
         table: &str,
@@ -73,8 +73,8 @@ impl Cluster {
         rows.map(|row| columns.iter().map(|column| text(&row[*column])).collect()).collect()
     }
 
-    /// The network as a whole, without what OVN tells in it: table, row, contents.
-    pub(crate) fn whole(&self) -> BTreeMap<(String, String), String> {
+    /// All rows by table and UUID, without columns that OVN writes.
+    pub(crate) fn all_rows(&self) -> BTreeMap<(String, String), String> {
         let remote = self.lab.record().endpoints.northbound.unwrap();
         let control = self.lab.machine("control").unwrap();
         let dump = control.run(&["ovsdb-client", "--format=json", "dump", &remote, "OVN_Northbound"]).unwrap();
@@ -94,18 +94,18 @@ impl Cluster {
         all
     }
 
-    /// Names and identities of a table.
+    /// UUIDs by name.
     pub(crate) fn identities(&self, table: &str) -> BTreeMap<String, String> {
         self.raw(table).iter().map(|row| (text(&row["name"]), text(&row["_uuid"]))).collect()
     }
 
-    /// The tunnel key of every datapath that has a name.
+    /// Tunnel keys by the datapath's `external_ids`.
     pub(crate) fn tunnel_keys(&self) -> BTreeMap<String, String> {
         let rows = self.raw_southbound("Datapath_Binding");
         rows.iter().map(|row| (text(&row["external_ids"]), text(&row["tunnel_key"]))).collect()
     }
 
-    /// One transaction on the northbound database, as somebody else's.
+    /// A transaction of another client on the northbound database.
     pub(crate) fn transact(&self, operations: &[Value]) {
         let remote = self.lab.record().endpoints.northbound.unwrap();
         let mut request = vec![json!("OVN_Northbound")];

@@ -1,7 +1,6 @@
-//! Which endpoint a client gets, by packets: spread or staying, by TCP and UDP, ready, terminating or near; and SCTP, which the
-//! lab's datapath cannot track, by trace.
-// What is written down on the spot is passed as it is.
-#![allow(clippy::needless_pass_by_value)]
+//! Endpoint selection by packets: load balancing, session affinity, endpoint conditions and hints, TCP and UDP; and SCTP by
+//! trace, because the lab's datapath cannot track it.
+#![allow(clippy::needless_pass_by_value, reason = "JSON literals are passed by value")]
 
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
@@ -13,10 +12,10 @@ use lab::{Family, Pod};
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, pod, until};
-use crate::services::{Client, End, Places, attempt, cluster_ip, ends, service, two_pods};
+use crate::services::{Client, Outcome, Targets, attempt, cluster_ip, service, two_pods, wait_outcome};
 use crate::tracer::Tracer;
 
-/// So many connections by chance all go to one of two endpoints once in a million million times.
+/// The chance that all of them go to one of two endpoints is 1 in 10¹².
 const MANY: usize = 40;
 
 /// An endpoint of the pod `web-<n>` on node `n<n>`.
@@ -40,7 +39,7 @@ pub(crate) fn slice_of(endpoints: Value, v6: bool) -> Value {
         "endpoints": endpoints})
 }
 
-/// TCP, UDP and SCTP by one number.
+/// TCP, UDP and SCTP on the same port.
 pub(crate) fn mixed(more: Value) -> Value {
     let port = |name: &str, node_port: u16| json!({"name": name, "protocol": name.to_uppercase(), "port": 80, "targetPort": 8080, "nodePort": node_port});
     let mut spec = json!({"type": "NodePort", "ports": [port("tcp", 30080), port("udp", 30080), port("sctp", 30081)]});
@@ -50,7 +49,7 @@ pub(crate) fn mixed(more: Value) -> Value {
     service(&spec)
 }
 
-/// How many connections each of them got since this was asked last.
+/// New connections per listener since the last call.
 fn reached(listeners: &[&TcpListener]) -> Vec<usize> {
     let count = |listener: &&TcpListener| {
         listener.set_nonblocking(true).unwrap();
@@ -59,15 +58,15 @@ fn reached(listeners: &[&TcpListener]) -> Vec<usize> {
     listeners.iter().map(count).collect()
 }
 
-/// Where many connections end; nothing if one of them fails, as while flows change.
+/// Connections per listener of [`MANY`] attempts; `None` if one fails, as while flows change.
 fn spread(from: &impl Client, to: SocketAddr, listeners: &[&TcpListener]) -> Option<Vec<usize>> {
     reached(listeners);
-    if !(0..MANY).all(|_| attempt(from, to) == End::Connected) {
+    if !(0..MANY).all(|_| attempt(from, to) == Outcome::Connected) {
         return None;
     }
-    // A client is connected a moment before the other end knows.
+    // A client is connected before the server accepts.
     let mut counts = vec![0; listeners.len()];
-    until("all are taken", || {
+    until("all connections are accepted", || {
         for (count, more) in counts.iter_mut().zip(reached(listeners)) {
             *count += more;
         }
@@ -77,16 +76,16 @@ fn spread(from: &impl Client, to: SocketAddr, listeners: &[&TcpListener]) -> Opt
 }
 
 #[test]
-fn clients_spread_or_stay_and_get_the_endpoints_that_work() {
-    clients_spread_or_stay(Family::V4);
+fn load_balancing_affinity_and_endpoint_conditions() {
+    check_endpoint_selection(Family::V4);
 }
 
 #[test]
-fn clients_spread_or_stay_and_get_the_endpoints_that_work_v6() {
-    clients_spread_or_stay(Family::V6);
+fn load_balancing_affinity_and_endpoint_conditions_v6() {
+    check_endpoint_selection(Family::V6);
 }
 
-fn clients_spread_or_stay(family: Family) {
+fn check_endpoint_selection(family: Family) {
     let v6 = family == Family::V6;
     let (cluster, one, _two, second) = two_pods(family);
     let first = one.listen(8080).unwrap();
@@ -96,42 +95,42 @@ fn clients_spread_or_stay(family: Family) {
     cluster.apply(&mixed(json!({})));
     cluster.apply(&slice_of(ready(&cluster, &[1, 2], v6), v6));
     let own = SocketAddr::new(cluster_ip(&cluster), 80);
-    ends(&client, own, &End::Connected);
+    wait_outcome(&client, own, &Outcome::Connected);
     let many = || spread(&client, own, &listeners);
     let to_both = || many()?.iter().all(|count| *count > 0).then_some(());
-    until("clients are spread", to_both);
+    until("connections are load-balanced", to_both);
 
-    // Everybody stays with one endpoint, from the first packet on.
+    // With affinity a client keeps its endpoint from the first packet on.
     let config = json!({"clientIP": {"timeoutSeconds": 3600}});
     cluster.apply(&mixed(json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": config})));
-    let first_choice = until("a client stays", || many()?.iter().position(|count| *count == MANY));
+    let first_choice = until("a client keeps its endpoint", || many()?.iter().position(|count| *count == MANY));
     cluster.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
     for _ in 0..3 {
-        // A datapath that stands still for a moment is asked again; who goes elsewhere is not.
-        let reached = until("all are answered", &many);
-        assert_eq!(reached[first_choice], MANY, "it stays on: {reached:?}");
+        // A failed attempt (a stalled datapath) is repeated; another endpoint is an error.
+        let reached = until("all connections succeed", &many);
+        assert_eq!(reached[first_choice], MANY, "the client changed its endpoint: {reached:?}");
     }
 
-    // Those that are on their way out are the last resort; those that are not ready count where it is asked for.
-    let leaving = json!({"ready": false, "serving": true, "terminating": true});
+    // Terminating endpoints are a fallback; unready ones count with publishNotReadyAddresses.
+    let terminating = json!({"ready": false, "serving": true, "terminating": true});
     let conditions = |one: Value, two: Value| {
         let endpoints = json!([endpoint(&cluster, 1, v6, one), endpoint(&cluster, 2, v6, two)]);
         cluster.apply(&slice_of(endpoints, v6));
     };
     let only = |which: usize| {
-        until(&format!("everybody goes to endpoint {which}"), || (many()?[which] == MANY).then_some(()));
+        until(&format!("all connections go to endpoint {which}"), || (many()?[which] == MANY).then_some(()));
     };
     cluster.apply(&mixed(json!({"sessionAffinity": "None"})));
-    conditions(leaving.clone(), json!({"ready": true}));
+    conditions(terminating.clone(), json!({"ready": true}));
     only(1);
-    conditions(leaving, json!({"ready": false}));
+    conditions(terminating, json!({"ready": false}));
     only(0);
     conditions(json!({"ready": false}), json!({"ready": false}));
-    ends(&client, own, &End::Refused);
+    wait_outcome(&client, own, &Outcome::Refused);
     cluster.apply(&mixed(json!({"publishNotReadyAddresses": true})));
-    until("both count", to_both);
+    until("both endpoints are used", to_both);
 
-    // Near ones, as somebody else's hints say.
+    // Topology hints.
     cluster.lab.kubectl(&["label", "node", "n1", "topology.kubernetes.io/zone=a"]).unwrap();
     cluster.lab.kubectl(&["label", "node", "n2", "topology.kubernetes.io/zone=b"]).unwrap();
     let mut near = ready(&cluster, &[1, 2], v6);
@@ -145,7 +144,7 @@ fn clients_spread_or_stay(family: Family) {
     }
 }
 
-/// The datapath of the lab tracks no SCTP: what OVN would do is asked of its trace.
+/// By trace: the lab's datapath does not track SCTP.
 fn sctp_is_balanced(cluster: &Cluster, to: IpAddr) {
     cluster.apply(&slice_of(ready(cluster, &[2], false), false));
     let network = cluster.network_of("default", "client");
@@ -165,9 +164,9 @@ fn sctp_is_balanced(cluster: &Cluster, to: IpAddr) {
     });
 }
 
-/// Answers every packet with a number, until it is dropped.
+/// Answers every datagram with a number, until dropped.
 struct Echo {
-    over: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -175,31 +174,31 @@ impl Echo {
     fn start(pod: &Pod, number: u8) -> Self {
         let socket = pod.with_network(|| UdpSocket::bind("[::]:8080")).unwrap().unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-        let over = Arc::new(AtomicBool::new(false));
-        let told = over.clone();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
         let thread = std::thread::spawn(move || {
             let mut buffer = [0; 16];
-            while !told.load(Ordering::Relaxed) {
+            while !stopped.load(Ordering::Relaxed) {
                 if let Ok((_, from)) = socket.recv_from(&mut buffer) {
                     let _ = socket.send_to(&[number], from);
                 }
             }
         });
-        Self { over, thread: Some(thread) }
+        Self { stop, thread: Some(thread) }
     }
 }
 
 impl Drop for Echo {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::Relaxed);
         self.thread.take().into_iter().for_each(|thread| drop(thread.join()));
     }
 }
 
-/// Who answers; a conversation goes on from the same port.
-fn who(socket: &UdpSocket, to: SocketAddr) -> Option<u8> {
+/// The number of the endpoint that answers. The same socket is the same UDP flow.
+fn answering_endpoint(socket: &UdpSocket, to: SocketAddr) -> Option<u8> {
     let mut buffer = [0; 16];
-    // What came too late to an earlier question is no answer to this one.
+    // Discard late replies.
     socket.set_nonblocking(true).unwrap();
     while socket.recv(&mut buffer).is_ok() {}
     socket.set_nonblocking(false).unwrap();
@@ -208,11 +207,11 @@ fn who(socket: &UdpSocket, to: SocketAddr) -> Option<u8> {
     socket.recv_from(&mut buffer).ok().map(|_| buffer[0])
 }
 
-/// Waits until no flow leads to an endpoint, the cached ones of the datapath included. A datagram on a cached flow, between the
-/// moment when OVN takes the conversation out of connection tracking and the one when Open vSwitch has looked at its cache,
-/// would put it back: so the client is silent meanwhile.
-fn flows_are_without(cluster: &Cluster, address: &str) {
-    until(&format!("the database is without {address}"), || {
+/// Waits until no flow leads to an endpoint, including the datapath's cached flows. The client must be silent meanwhile: a
+/// datagram on a cached flow, after OVN flushed the conntrack entry and before Open vSwitch revalidated its cache, would
+/// recreate the entry.
+fn wait_no_flows_to(cluster: &Cluster, address: &str) {
+    until(&format!("the database has no {address}"), || {
         let balancers = cluster.lab.nbctl(&["--bare", "--columns=vips", "list", "Load_Balancer"]).ok()?;
         let variables = cluster.lab.nbctl(&["--bare", "--columns=variables", "list", "Chassis_Template_Var"]).ok()?;
         (!balancers.contains(address) && !variables.contains(address)).then_some(())
@@ -223,7 +222,7 @@ fn flows_are_without(cluster: &Cluster, address: &str) {
     }
 }
 
-fn conversations_move(family: Family) {
+fn check_udp_flows_move(family: Family) {
     let v6 = family == Family::V6;
     let (cluster, one, two, _listener) = two_pods(family);
     cluster.apply(&pod("default", "client", "n1"));
@@ -236,33 +235,33 @@ fn conversations_move(family: Family) {
     let inner = || client.with_network(|| UdpSocket::bind(any)).unwrap().unwrap();
     let outer = || outside.with_network(|| UdpSocket::bind(any)).unwrap().unwrap();
     let own = SocketAddr::new(cluster_ip(&cluster), 80);
-    let node = Places::of(family).nodes[0];
+    let node = Targets::of(family).nodes[0];
     for (socket, to) in [(&inner as &dyn Fn() -> UdpSocket, own), (&outer, node)] {
         cluster.apply(&slice_of(ready(&cluster, &[1, 2], v6), v6));
-        // A conversation that lost its first packet while a neighbour was looked for never comes about in this datapath: both ways
-        // have carried somebody else's before the one that counts begins.
+        // A flow that lost its first packet during neighbour discovery never works in this datapath: both paths must have
+        // carried other flows before the measured one starts.
         let mut seen = [false; 2];
         until(&format!("both endpoints answer at {to}"), || {
-            seen[usize::from(who(&socket(), to)?) - 1] = true;
+            seen[usize::from(answering_endpoint(&socket(), to)?) - 1] = true;
             seen.iter().all(|answered| *answered).then_some(())
         });
-        let (socket, first) = until("an endpoint answers a new conversation", || {
+        let (socket, first) = until("an endpoint answers a new flow", || {
             let socket = socket();
-            let first = who(&socket, to)?;
+            let first = answering_endpoint(&socket, to)?;
             Some((socket, first))
         });
         let socket = &socket;
-        // Who is not answered asks again; who is answered by another is wrong.
-        let answer = || until("somebody answers", || who(socket, to));
+        // A missing reply is retried; a reply of another endpoint is an error.
+        let answer = || until("an endpoint answers", || answering_endpoint(socket, to));
         for _ in 0..5 {
-            assert_eq!(answer(), first, "a conversation stays where it is");
+            assert_eq!(answer(), first, "the flow changed its endpoint");
         }
-        // Its endpoint goes, though it would still answer: the conversation goes on with the other.
+        // The endpoint is removed, though it would still answer: the flow moves to the other.
         let other = 3 - first;
         cluster.apply(&slice_of(ready(&cluster, &[usize::from(other)], v6), v6));
-        flows_are_without(&cluster, &cluster.network_of("default", &format!("web-{first}")).address().to_string());
-        until(&format!("the conversation with {to} moves"), || (who(socket, to) == Some(other)).then_some(()));
-        // And stays there when the first is back.
+        wait_no_flows_to(&cluster, &cluster.network_of("default", &format!("web-{first}")).address().to_string());
+        until(&format!("the flow to {to} moves"), || (answering_endpoint(socket, to) == Some(other)).then_some(()));
+        // It stays there when the first is added again.
         cluster.apply(&slice_of(ready(&cluster, &[1, 2], v6), v6));
         cluster.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
         assert_eq!(answer(), other);
@@ -270,11 +269,11 @@ fn conversations_move(family: Family) {
 }
 
 #[test]
-fn conversations_by_udp_move_when_their_endpoint_goes() {
-    conversations_move(Family::V4);
+fn udp_flows_move_when_their_endpoint_is_removed() {
+    check_udp_flows_move(Family::V4);
 }
 
 #[test]
-fn conversations_by_udp_move_when_their_endpoint_goes_v6() {
-    conversations_move(Family::V6);
+fn udp_flows_move_when_their_endpoint_is_removed_v6() {
+    check_udp_flows_move(Family::V6);
 }

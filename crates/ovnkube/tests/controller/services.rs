@@ -1,4 +1,4 @@
-//! Services become packets: from a pod through an address of a Service to another pod, and refused where nobody is.
+//! Services by packets: from pods and from outside, and refused without endpoints.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -7,19 +7,19 @@ use std::time::Duration;
 use lab::{Family, Machine, Pod};
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, Wish, pod, until};
+use crate::cluster::{Cluster, ClusterSpec, pod, until};
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(2);
 
-/// How an attempt to connect ends.
+/// The outcome of a connection attempt.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum Outcome {
     Connected,
     Refused,
-    Nothing,
+    TimedOut,
 }
 
-/// Whoever connects: a pod, or the outside.
+/// A pod or a machine.
 pub(crate) trait Client {
     fn connect(&self, to: SocketAddr) -> std::io::Result<TcpStream>;
 }
@@ -36,20 +36,20 @@ impl Client for Machine {
     }
 }
 
-pub(crate) fn attempt(from: &impl Client, to: SocketAddr) -> End {
+pub(crate) fn attempt(from: &impl Client, to: SocketAddr) -> Outcome {
     match from.connect(to) {
-        Ok(_) => End::Connected,
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => End::Refused,
-        Err(_) => End::Nothing,
+        Ok(_) => Outcome::Connected,
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Outcome::Refused,
+        Err(_) => Outcome::TimedOut,
     }
 }
 
-/// Waits until attempts end like this: what was written takes its time to the flows.
-pub(crate) fn ends(from: &impl Client, to: SocketAddr, end: &End) {
+/// Waits until attempts have this outcome: rows become flows with a delay.
+pub(crate) fn wait_outcome(from: &impl Client, to: SocketAddr, end: &Outcome) {
     until(&format!("to {to}: {end:?}"), || (attempt(from, to) == *end).then_some(()));
 }
 
-/// Who connected last.
+/// The address of the last client.
 pub(crate) fn last_client(listener: &TcpListener) -> Option<IpAddr> {
     listener.set_nonblocking(true).unwrap();
     let mut last = None;
@@ -76,16 +76,16 @@ pub(crate) fn cluster_ip(cluster: &Cluster) -> IpAddr {
     service["spec"]["clusterIP"].as_str().unwrap().parse().unwrap()
 }
 
-/// A cluster of two nodes with a pod on each; the second one listens.
+/// Two nodes with a pod on each; the second pod listens.
 pub(crate) fn two_pods(family: Family) -> (Cluster, Pod, Pod, TcpListener) {
     let (pods, services) = match family {
         Family::V6 => ("fd01::/48/64", "fd96::/112"),
         Family::Dual => ("10.128.0.0/14/23,fd01::/48/64", "10.96.0.0/16,fd96::/112"),
         Family::V4 => ("10.128.0.0/14/23", "10.96.0.0/16"),
     };
-    let mut wish = Wish::new("services").nodes(2);
-    wish.family = family;
-    let cluster = wish.arguments(&["--cluster-subnets", pods, "--k8s-service-cidrs", services]).start();
+    let mut spec = ClusterSpec::new("services").nodes(2);
+    spec.family = family;
+    let cluster = spec.arguments(&["--cluster-subnets", pods, "--k8s-service-cidrs", services]).start();
     cluster.controller("c1");
     cluster.wait_leader("c1");
     for node in 1..=2 {
@@ -97,15 +97,15 @@ pub(crate) fn two_pods(family: Family) -> (Cluster, Pod, Pod, TcpListener) {
     (cluster, one, two, listener)
 }
 
-/// Addresses that a test speaks of.
-pub(crate) struct Places {
+/// Addresses outside the cluster's networks.
+pub(crate) struct Targets {
     pub(crate) nodes: [SocketAddr; 2],
-    /// Nobody has it: whoever is told to routes it to a node.
+    /// No host has it; tests route it to a node.
     pub(crate) external: IpAddr,
     pub(crate) outside: IpAddr,
 }
 
-impl Places {
+impl Targets {
     pub(crate) fn of(family: Family) -> Self {
         let [one, two, external, outside] = match family {
             Family::V6 => ["fd99::dd", "fd99::de", "2001:db8::7", "fd99::fe"],
@@ -116,45 +116,45 @@ impl Places {
     }
 }
 
-fn pods_reach_pods(family: Family) {
+fn check_pods_reach_pods(family: Family) {
     let (cluster, one, two, _listener) = two_pods(family);
-    let places = Places::of(family);
+    let places = Targets::of(family);
     let backend = cluster.network_of("default", "web-2").address();
 
     let ports = json!([{"port": 80, "targetPort": 8080, "nodePort": 30080}]);
     cluster.apply(&service(&json!({"type": "NodePort", "ports": ports})));
     let own = SocketAddr::new(cluster_ip(&cluster), 80);
-    ends(&one, own, &End::Refused);
+    wait_outcome(&one, own, &Outcome::Refused);
 
     cluster.apply(&slice(backend, "n2", true));
-    ends(&one, own, &End::Connected);
-    // A pod reaches itself, and its own node's port, which is a variable of its node.
-    ends(&two, own, &End::Connected);
-    ends(&one, places.nodes[0], &End::Connected);
+    wait_outcome(&one, own, &Outcome::Connected);
+    // A pod reaches itself through the Service, and its own node's node port (a template variable of its chassis).
+    wait_outcome(&two, own, &Outcome::Connected);
+    wait_outcome(&one, places.nodes[0], &Outcome::Connected);
 
-    // Each node has its own endpoints: the one without refuses.
+    // Only local endpoints: a node without them refuses.
     cluster.apply(&service(&json!({"type": "NodePort", "ports": ports, "internalTrafficPolicy": "Local"})));
-    ends(&one, own, &End::Refused);
-    ends(&two, own, &End::Connected);
-    ends(&one, places.nodes[0], &End::Connected);
+    wait_outcome(&one, own, &Outcome::Refused);
+    wait_outcome(&two, own, &Outcome::Connected);
+    wait_outcome(&one, places.nodes[0], &Outcome::Connected);
 
     cluster.apply(&slice(backend, "n2", false));
-    ends(&two, own, &End::Refused);
+    wait_outcome(&two, own, &Outcome::Refused);
 }
 
 #[test]
-fn pods_reach_pods_by_the_addresses_of_services() {
-    pods_reach_pods(Family::V4);
+fn pods_reach_pods_through_services() {
+    check_pods_reach_pods(Family::V4);
 }
 
 #[test]
-fn pods_reach_pods_by_the_addresses_of_services_v6() {
-    pods_reach_pods(Family::V6);
+fn pods_reach_pods_through_services_v6() {
+    check_pods_reach_pods(Family::V6);
 }
 
-fn the_outside_reaches_pods(family: Family) {
+fn check_outside_reaches_pods(family: Family) {
     let (cluster, _one, _two, listener) = two_pods(family);
-    let places = Places::of(family);
+    let places = Targets::of(family);
     let outside = cluster.lab.machine("outside").unwrap();
     let backend = cluster.network_of("default", "web-2").address();
     cluster.apply(&slice(backend, "n2", true));
@@ -163,56 +163,58 @@ fn the_outside_reaches_pods(family: Family) {
         service(&json!({"type": "NodePort", "ports": ports, "externalIPs": [places.external],
             "externalTrafficPolicy": policy}))
     };
-    // By any node: the endpoint answers to the node that passed it on.
+    // Through any node; the endpoint sees the node's address.
     cluster.apply(&spec("Cluster"));
     for node in places.nodes {
-        ends(&outside, node, &End::Connected);
+        wait_outcome(&outside, node, &Outcome::Connected);
     }
     assert_ne!(last_client(&listener), Some(places.outside));
 
-    // By the endpoint's own node alone, and the endpoint sees who it is.
+    // Only through the endpoint's own node, and the endpoint sees the client's address.
     cluster.apply(&spec("Local"));
-    until("the other node has no endpoint", || (attempt(&outside, places.nodes[0]) != End::Connected).then_some(()));
-    until("the endpoint sees who it is", || {
-        let connected = attempt(&outside, places.nodes[1]) == End::Connected;
+    until("the other node has no endpoint", || {
+        (attempt(&outside, places.nodes[0]) != Outcome::Connected).then_some(())
+    });
+    until("the endpoint sees the client's address", || {
+        let connected = attempt(&outside, places.nodes[1]) == Outcome::Connected;
         (connected && last_client(&listener) == Some(places.outside)).then_some(())
     });
 
-    // An address that is nobody's own is dropped by a node without endpoints, as kube-proxy does, and served by the other.
+    // An external IP is dropped by a node without endpoints, as kube-proxy does, and served by the other.
     let external = SocketAddr::new(places.external, 80);
-    for (node, end) in [(0, End::Nothing), (1, End::Connected)] {
+    for (node, outcome) in [(0, Outcome::TimedOut), (1, Outcome::Connected)] {
         let (target, via) = (places.external.to_string(), places.nodes[node].ip().to_string());
-        let way = if places.external.is_ipv6() { "-6" } else { "-4" };
-        outside.run(&["ip", way, "route", "replace", &target, "via", &via]).unwrap();
-        ends(&outside, external, &end);
+        let family = if places.external.is_ipv6() { "-6" } else { "-4" };
+        outside.run(&["ip", family, "route", "replace", &target, "via", &via]).unwrap();
+        wait_outcome(&outside, external, &outcome);
     }
-    until("the endpoint sees who it is", || (last_client(&listener) == Some(places.outside)).then_some(()));
+    until("the endpoint sees the client's address", || (last_client(&listener) == Some(places.outside)).then_some(()));
 }
 
 #[test]
-fn the_outside_reaches_pods_by_node_ports_and_external_addresses() {
-    the_outside_reaches_pods(Family::V4);
+fn outside_clients_reach_pods_by_node_ports_and_external_ips() {
+    check_outside_reaches_pods(Family::V4);
 }
 
 #[test]
-fn the_outside_reaches_pods_by_node_ports_and_external_addresses_v6() {
-    the_outside_reaches_pods(Family::V6);
+fn outside_clients_reach_pods_by_node_ports_and_external_ips_v6() {
+    check_outside_reaches_pods(Family::V6);
 }
 
-/// ovn-controller 25.03 fails an assertion when the variables of its chassis go and come back: they go when it is gone.
+/// ovn-controller 25.03 fails an assertion if its chassis' template variables are removed and recreated.
 #[test]
-fn variables_go_with_their_chassis_and_not_before() {
-    let cluster = Wish::new("variables").nodes(2).start();
+fn chassis_template_vars_are_removed_after_their_chassis() {
+    let cluster = ClusterSpec::new("variables").nodes(2).start();
     cluster.lead("c1");
     let chassis = || cluster.column("Chassis_Template_Var", "chassis");
     for node in 1..=2 {
         cluster.add_node(node);
     }
     until("each chassis has variables", || (chassis().len() == 2).then_some(()));
-    cluster.lab.terminate("n2-ovn-controller", crate::cluster::PATIENCE).unwrap();
+    cluster.lab.terminate("n2-ovn-controller", crate::cluster::TIMEOUT).unwrap();
     cluster.delete("node", &["n1", "n2"]);
-    until("the variables of the chassis that is gone go", || (chassis() == ["n1"]).then_some(()));
-    // The other one lives: its node may come back, and it does.
+    until("the variables of the stopped chassis are removed", || (chassis() == ["n1"]).then_some(()));
+    // The other chassis runs: its node can be recreated.
     cluster.add_node(1);
     cluster.apply(&pod("default", "web-1", "n1"));
     cluster.bind(1, "default", "web-1");

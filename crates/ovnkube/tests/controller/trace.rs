@@ -1,34 +1,31 @@
-//! What the pure core says of every pair of pods, and of the way out, is what `ovn-trace` finds in the database that the
-//! controller wrote.
+//! The core's answers about pod pairs and egress agree with `ovn-trace` over the controller's rows.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
+use objects::{NamespaceFacts, NodeFacts, ObjectKind, PodFacts, PodKey};
 use ovn_schema::northbound;
 use ovsdb::client::{Client, Config, TableMonitor};
+use reachability::trace::{Exit, egress, reach};
 use topology::engine::Observed;
-use topology::identity::PodKey;
-use topology::objects::{NamespaceFacts, NodeFacts, PodFacts};
 use topology::plan::TABLES;
-use topology::reach::{Exit, leaves, reach};
-use topology::store::ObjectKind;
 use topology::{ClusterSettings, Engine};
 
-use crate::cluster::{Cluster, PATIENCE, Wish, pod};
+use crate::cluster::{Cluster, ClusterSpec, TIMEOUT, pod};
 
-/// The cluster's router answers with this address and MAC on a node's switch.
+/// The MAC of the cluster router on the switch of an address.
 fn router_of(own: IpAddr) -> netmodel::Mac {
     let IpAddr::V4(own) = own else { panic!("{own}") };
     let [a, b, c, _] = own.octets();
     netmodel::Mac::for_address(IpAddr::from([a, b, c & 0xfe, 1]))
 }
 
-/// All objects of a kind, each as text.
+/// All objects of a kind as JSON.
 fn items(cluster: &Cluster, what: &[&str]) -> Vec<String> {
     cluster.get(what)["items"].as_array().unwrap().iter().map(ToString::to_string).collect()
 }
 
-/// The pure core, fed with the cluster's objects and its northbound database.
+/// The core, with the cluster's objects and northbound database.
 fn core(cluster: &Cluster) -> Engine {
     let cluster_subnets = vec!["10.128.0.0/14/23".parse().unwrap()];
     let mut engine = Engine::new(ClusterSettings::new(cluster_subnets, vec!["172.30.0.0/16".parse().unwrap()]));
@@ -51,14 +48,14 @@ fn core(cluster: &Cluster) -> Engine {
             config = config.monitor(TableMonitor::new(table));
         }
         let client = Client::start(config);
-        client.connected(PATIENCE).await.unwrap();
+        client.connected(TIMEOUT).await.unwrap();
         client.snapshot()
     });
     engine.promote(&snapshot, false, Duration::ZERO).unwrap();
     engine
 }
 
-/// What becomes of an echo request of a pod, as `ovn-trace` sees it.
+/// `ovn-trace` of a pod's ICMP echo request.
 fn trace(cluster: &Cluster, from: &str, to: IpAddr, next: netmodel::Mac) -> String {
     let network = cluster.network_of("default", from);
     let packet = format!(
@@ -71,15 +68,15 @@ fn trace(cluster: &Cluster, from: &str, to: IpAddr, next: netmodel::Mac) -> Stri
     cluster.lab.machine("control").unwrap().run(&["ovn-trace", "--minimal", &switch, &packet]).unwrap()
 }
 
-/// The ports that a packet is put out of, behind all switches and routers.
+/// The ports at which a trace delivers the packet.
 fn outputs(trace: &str) -> Vec<&str> {
     let lines = trace.lines().map(str::trim);
     lines.filter_map(|line| line.strip_prefix("output(\"")?.split_once('"').map(|(port, _)| port)).collect()
 }
 
 #[test]
-fn every_pair_and_the_way_out_are_as_the_core_says() {
-    let cluster = Wish::new("trace").nodes(2).start();
+fn ovn_trace_agrees_with_the_core_on_pod_pairs_and_egress() {
+    let cluster = ClusterSpec::new("trace").nodes(2).start();
     cluster.controller("c1");
     cluster.wait_leader("c1");
     for node in 1..=2 {
@@ -95,7 +92,7 @@ fn every_pair_and_the_way_out_are_as_the_core_says() {
     cluster.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
 
     let engine = core(&cluster);
-    let given = engine.given().unwrap();
+    let given = engine.inputs().unwrap();
     for from in names {
         let own = cluster.network_of("default", from);
         let from_key = PodKey::new("default", from);
@@ -104,26 +101,26 @@ fn every_pair_and_the_way_out_are_as_the_core_says() {
             assert_eq!(path.routed, from[1..] != to[1..], "{from} to {to}");
             let target = cluster.network_of("default", to);
             let next = if path.routed { router_of(own.address()) } else { target.mac };
-            let told = trace(&cluster, from, target.address(), next);
-            assert_eq!(outputs(&told), [path.port.as_str()], "{from} to {to}:\n{told}");
-            assert_eq!(told.contains("ip.ttl--"), path.routed, "{from} to {to}:\n{told}");
+            let output = trace(&cluster, from, target.address(), next);
+            assert_eq!(outputs(&output), [path.port.as_str()], "{from} to {to}:\n{output}");
+            assert_eq!(output.contains("ip.ttl--"), path.routed, "{from} to {to}:\n{output}");
         }
         let outside: IpAddr = "198.51.100.7".parse().unwrap();
-        let Some(Exit::Gateway { router, source, next_hops }) = leaves(given, &from_key, outside) else {
-            panic!("{from} does not leave")
+        let Some(Exit::Gateway { router, source, next_hops }) = egress(given, &from_key, outside) else {
+            panic!("{from} has no egress path")
         };
         let [IpAddr::V4(next_hop)] = next_hops[..] else { panic!("{next_hops:?}") };
-        let told = trace(&cluster, from, outside, router_of(own.address()));
+        let output = trace(&cluster, from, outside, router_of(own.address()));
         let node = router.strip_prefix("GR_").unwrap();
-        // The next hop is asked for its MAC, and the packet goes the same way.
+        // The ARP request for the next hop and the packet leave by the same port.
         assert_eq!(
-            outputs(&told),
+            outputs(&output),
             [format!("br-ex_{node}"), format!("br-ex_{node}")],
-            "{from} to the outside:\n{told}"
+            "{from} to the outside:\n{output}"
         );
-        let asked = format!("arp.tpa = {:#x};", u32::from(next_hop));
-        assert!(told.contains(&asked), "{from} is not sent to {next_hop}:\n{told}");
-        let translated = told.lines().any(|line| line.contains("ct_snat") && line.contains(&source.to_string()));
-        assert!(translated, "{from} does not leave as {source}:\n{told}");
+        let arp = format!("arp.tpa = {:#x};", u32::from(next_hop));
+        assert!(output.contains(&arp), "{from} is not sent to {next_hop}:\n{output}");
+        let translated = output.lines().any(|line| line.contains("ct_snat") && line.contains(&source.to_string()));
+        assert!(translated, "{from} is not translated to {source}:\n{output}");
     }
 }

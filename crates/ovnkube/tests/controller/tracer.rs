@@ -1,5 +1,5 @@
-//! `ovn-trace` as a daemon that is asked over its control socket: thousands of packets in the time that the command
-//! needs for a few; and its answers held against those of the API's documentation.
+//! `ovn-trace` as a daemon, called over its control socket: thousands of packets in the time that the command needs for a
+//! few; compared with the API's documentation.
 
 use std::collections::BTreeSet;
 use std::io::{BufReader, Write};
@@ -14,41 +14,41 @@ use serde_json::{Value, json};
 use truth::random::Tuple;
 use truth::{Family, Place, Protocol};
 
-use crate::cluster::{Cluster, Network, PATIENCE, Wish, pod};
+use crate::cluster::{Cluster, ClusterSpec, Network, TIMEOUT, pod};
 
-/// How many questions to the connection tracker a daemon answers with "new" before it has to be started again.
-const STATES: usize = 20_000;
+/// How many conntrack lookups a daemon answers with "new" before it must be restarted.
+const CT_STATES: usize = 20_000;
 
-/// What a trace says of a packet that takes its state from nowhere.
-const STATES_ARE_USED_UP: &str = "default (use --ct to customize)";
+/// In the trace of a packet when the list of states is exhausted.
+const CT_STATES_EXHAUSTED: &str = "default (use --ct to customize)";
 
-/// A daemon on the lab's control machine that knows the southbound database as it was when it was started.
+/// A daemon on the lab's control machine with the southbound database as of its start.
 ///
-/// Every packet is the first of its connection: the tracker's answer is always `ct.new`. The daemon takes these answers
-/// from a list that only its command line can give, and that does not begin anew with the next packet; when the list
-/// has come to its end, the packet is asked for again of a fresh daemon.
+/// Every packet is the first of its connection: each conntrack lookup gives `ct.new`. The daemon takes these states from a
+/// list on its command line that does not restart with the next packet; when it is exhausted, the packet is traced again
+/// with a new daemon.
 pub(crate) struct Tracer {
     machine: Machine,
     name: String,
-    /// How many daemons there have been. Each has a socket of its own: one that ends removes its own, some time later.
+    /// Daemons started so far. Each has its own socket: an ending daemon removes its socket with a delay.
     launches: usize,
     states: usize,
     connection: BufReader<UnixStream>,
 }
 
-/// What became of a packet.
+/// The result of a trace.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// The ports that it, or what was made of it, was put out of, behind all switches and routers. Where it was
-    /// rejected, the port that it came from is one.
+    /// The ports at which the packet, or packets derived from it, were delivered. A rejected packet is delivered to the port
+    /// that it came from.
     pub(crate) delivered: BTreeSet<String>,
-    /// Nothing was put out at all.
+    /// Nothing was delivered.
     pub(crate) dropped: bool,
-    /// All that was said.
+    /// The whole output.
     pub(crate) text: String,
 }
 
-/// The daemon's answer to a call: JSON-RPC, as all of OVN's control sockets speak it.
+/// A JSON-RPC reply of an OVN control socket.
 #[derive(Deserialize)]
 struct Reply {
     result: Option<String>,
@@ -56,9 +56,9 @@ struct Reply {
 }
 
 impl Tracer {
-    /// Starts a daemon that sees the southbound database as it is now. `name` is that of no other in the same lab.
+    /// Starts a daemon with the current southbound database. `name` must be unique in the lab.
     pub(crate) fn start(cluster: &Cluster, name: &str) -> Self {
-        Self::with_states(cluster, name, STATES)
+        Self::with_states(cluster, name, CT_STATES)
     }
 
     fn with_states(cluster: &Cluster, name: &str, states: usize) -> Self {
@@ -67,20 +67,20 @@ impl Tracer {
         Self { machine, name: name.to_owned(), launches: 1, states, connection }
     }
 
-    /// Looks at the database again: a daemon knows what it read when it was started, and nothing later.
+    /// Restarts the daemon, so that it reads the database again.
     pub(crate) fn refresh(&mut self) {
         self.ask("exit", &[]);
         self.connection = launch(&self.machine, &self.name, self.launches, self.states);
         self.launches += 1;
     }
 
-    /// What becomes of a packet that enters a switch or router, written as `ovn-trace` wants it.
+    /// Traces a packet that enters a switch or router, in the syntax of `ovn-trace`.
     pub(crate) fn trace(&mut self, datapath: &str, flow: &str) -> Outcome {
         let mut text = self.ask("trace", &["--summary", "--minimal", datapath, flow]);
-        if text.contains(STATES_ARE_USED_UP) {
+        if text.contains(CT_STATES_EXHAUSTED) {
             self.refresh();
             text = self.ask("trace", &["--summary", "--minimal", datapath, flow]);
-            assert!(!text.contains(STATES_ARE_USED_UP), "{} states are too few for one packet:\n{text}", self.states);
+            assert!(!text.contains(CT_STATES_EXHAUSTED), "{} states are too few for one packet:\n{text}", self.states);
         }
         let Some((_, minimal)) = text.split_once("# Minimal trace.\n") else { panic!("{flow}: {text}") };
         let ports = minimal.lines().filter_map(|line| line.trim().strip_prefix("output(\"")?.split_once('"'));
@@ -91,7 +91,7 @@ impl Tracer {
     fn ask(&mut self, method: &str, parameters: &[&str]) -> String {
         let call = json!({"id": 0, "method": method, "params": parameters});
         self.connection.get_mut().write_all(call.to_string().as_bytes()).unwrap();
-        // Answers follow each other without anything between them, and each call waits for its own.
+        // Replies have no separator; each call reads its own.
         let mut answers = serde_json::Deserializer::from_reader(&mut self.connection);
         let Reply { result, error } = Reply::deserialize(&mut answers).unwrap();
         assert_eq!(error, None, "{method} {parameters:?}");
@@ -101,7 +101,7 @@ impl Tracer {
 
 impl Drop for Tracer {
     fn drop(&mut self) {
-        // It ends with its machine at the latest.
+        // Best effort: the daemon ends with its machine at the latest.
         let _ = self
             .connection
             .get_mut()
@@ -109,25 +109,25 @@ impl Drop for Tracer {
     }
 }
 
-/// Starts a daemon, which has read the database when its command returns, and connects to it.
+/// Starts a daemon and connects to it; `--detach` returns when it has read the database.
 fn launch(machine: &Machine, name: &str, number: usize, states: usize) -> BufReader<UnixStream> {
     let socket = format!("/tmp/{name}-{number}.ctl");
     let control = format!("--unixctl={socket}");
     let mut words = vec!["ovn-trace", "--detach", "--no-leader-only", &control];
     words.extend(std::iter::repeat_n("--ct=new", states));
     machine.run(&words).unwrap();
-    // The machine's files as its first process sees them.
+    // The path in the machine's mount namespace.
     let path = PathBuf::from(format!("/proc/{}/root{socket}", machine.init().pid));
     let connection = UnixStream::connect(path).unwrap();
-    connection.set_read_timeout(Some(PATIENCE)).unwrap();
+    connection.set_read_timeout(Some(TIMEOUT)).unwrap();
     BufReader::new(connection)
 }
 
-/// The first packet of a connection of a pod.
+/// The first packet of a pod's connection.
 pub(crate) struct Packet<'a> {
     pub(crate) inport: &'a str,
     pub(crate) source: (Mac, IpAddr),
-    /// Who the frame is for: the destination if it is on the same switch, or else the router.
+    /// The destination MAC: the destination's on the same switch, else the router's.
     pub(crate) next: Mac,
     pub(crate) destination: IpAddr,
     pub(crate) protocol: Protocol,
@@ -135,7 +135,7 @@ pub(crate) struct Packet<'a> {
 }
 
 impl Packet<'_> {
-    /// As `ovn-trace` wants it.
+    /// In the syntax of `ovn-trace`.
     pub(crate) fn flow(&self) -> String {
         let Self { inport, source: (mac, source), next, destination, protocol, port } = self;
         let ip = if source.is_ipv4() { "ip4" } else { "ip6" };
@@ -147,8 +147,8 @@ impl Packet<'_> {
     }
 }
 
-/// Does the trace of a packet end as the documentation says that it has to? `port` is that of the destination. What
-/// differs comes back as text to be read, with both sides' reasons.
+/// Compares a trace with the API's documentation; `port` is the destination's port. Returns a difference as text, with the
+/// reasons of both sides.
 pub(crate) fn disagreement(
     tracer: &mut Tracer,
     documented: &truth::Cluster,
@@ -161,21 +161,21 @@ pub(crate) fn disagreement(
     let outcome = tracer.trace(datapath, &packet.flow());
     let arrived = outcome.delivered.contains(port);
     (arrived != verdict.allowed).then(|| {
-        let (said, found) =
+        let (expected, found) =
             (if verdict.allowed { "allowed" } else { "denied" }, if arrived { "arrived" } else { "lost" });
         let why = verdict.why.join("\n  ");
-        format!("{question:?} is {said} by the objects and {found} by the trace:\n  {why}\n{}", outcome.text)
+        format!("{question:?} is {expected} by the API and {found} by the trace:\n  {why}\n{}", outcome.text)
     })
 }
 
 /// Two nodes with two pods each, and their networks.
-struct Four {
+struct FourPods {
     cluster: Cluster,
     pods: Vec<(&'static str, &'static str, Network)>,
 }
 
-fn four(purpose: &'static str) -> Four {
-    let cluster = Wish::new(purpose).nodes(2).start();
+fn start_four_pods(purpose: &'static str) -> FourPods {
+    let cluster = ClusterSpec::new(purpose).nodes(2).start();
     cluster.controller("c1");
     cluster.wait_leader("c1");
     for node in 1..=2 {
@@ -187,11 +187,11 @@ fn four(purpose: &'static str) -> Four {
     }
     let pods = places.map(|(name, node)| (name, node, cluster.network_of("default", name))).into();
     cluster.lab.nbctl(&["--wait=sb", "sync"]).unwrap();
-    Four { cluster, pods }
+    FourPods { cluster, pods }
 }
 
-impl Four {
-    /// The objects, with the addresses that a kubelet would write into the pods' status, as the second opinion sees them.
+impl FourPods {
+    /// The API objects for the independent evaluation, with pod addresses as a kubelet would write them into the status.
     fn documented(&self) -> truth::Cluster {
         let mut objects = Vec::new();
         for kind in ["nodes", "namespaces", "pods"] {
@@ -204,7 +204,7 @@ impl Four {
         truth::Cluster::from_objects(&objects).unwrap()
     }
 
-    /// The packet from one pod to another, by their places in the list, with the switch that it enters.
+    /// A packet from one pod to another, by index, and the switch that it enters.
     fn packet<'a>(&self, from: usize, to: usize, inport: &'a str, protocol: Protocol, port: u16) -> (&str, Packet<'a>) {
         let ((_, from_node, source), (_, to_node, target)) = (&self.pods[from], &self.pods[to]);
         let next = if from_node == to_node { target.mac } else { Mac::for_address(source.gateways[0]) };
@@ -214,15 +214,15 @@ impl Four {
 }
 
 #[test]
-fn traces_say_what_the_documentation_says() {
-    let four = four("tracer");
-    let documented = four.documented();
-    let mut tracer = Tracer::start(&four.cluster, "tracer");
+fn traces_agree_with_the_api_documentation() {
+    let pods = start_four_pods("tracer");
+    let documented = pods.documented();
+    let mut tracer = Tracer::start(&pods.cluster, "tracer");
     let mut asked = 0;
-    for from in 0..four.pods.len() {
-        for to in (0..four.pods.len()).filter(|to| *to != from) {
+    for from in 0..pods.pods.len() {
+        for to in (0..pods.pods.len()).filter(|to| *to != from) {
             for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
-                let (sender, receiver) = (four.pods[from].0, four.pods[to].0);
+                let (sender, receiver) = (pods.pods[from].0, pods.pods[to].0);
                 let question = Tuple {
                     from: Place::pod("default", sender),
                     to: Place::pod("default", receiver),
@@ -231,7 +231,7 @@ fn traces_say_what_the_documentation_says() {
                     family: Family::V4,
                 };
                 let (inport, outport) = (format!("default_{sender}"), format!("default_{receiver}"));
-                let (switch, packet) = four.packet(from, to, &inport, protocol, 80);
+                let (switch, packet) = pods.packet(from, to, &inport, protocol, 80);
                 assert_eq!(disagreement(&mut tracer, &documented, &question, switch, &packet, &outport), None);
                 asked += 1;
             }
@@ -239,21 +239,20 @@ fn traces_say_what_the_documentation_says() {
     }
     assert_eq!(asked, 36);
 
-    // What is dropped is seen to be, after a new look and not before; and so is what only a new connection meets, again
-    // and again, with a daemon whose list of states ends within a few packets.
-    four.cluster.lab.kill("c1").unwrap();
-    let mut forgetful = Tracer::with_states(&four.cluster, "forgetful", 3);
+    // Drops are seen after a refresh and not before; also by a daemon whose list of states is exhausted within a few packets.
+    pods.cluster.lab.kill("c1").unwrap();
+    let mut short_lived = Tracer::with_states(&pods.cluster, "short-lived", 3);
     let rule = |port: u16| format!("outport == \"default_b1\" && tcp.dst == {port}");
-    four.cluster.lab.nbctl(&["acl-add", "n1", "to-lport", "1000", &format!("{} && ct.new", rule(81)), "drop"]).unwrap();
-    four.cluster.lab.nbctl(&["acl-add", "n1", "to-lport", "1000", &rule(82), "allow-related"]).unwrap();
-    four.cluster.lab.nbctl(&["--wait=sb", "sync"]).unwrap();
-    let (_, dropped) = four.packet(0, 1, "default_a1", Protocol::Tcp, 81);
-    let (_, tracked) = four.packet(0, 1, "default_a1", Protocol::Tcp, 82);
-    assert!(!tracer.trace("n1", &dropped.flow()).dropped, "the daemon's picture is that of its start");
+    pods.cluster.lab.nbctl(&["acl-add", "n1", "to-lport", "1000", &format!("{} && ct.new", rule(81)), "drop"]).unwrap();
+    pods.cluster.lab.nbctl(&["acl-add", "n1", "to-lport", "1000", &rule(82), "allow-related"]).unwrap();
+    pods.cluster.lab.nbctl(&["--wait=sb", "sync"]).unwrap();
+    let (_, dropped) = pods.packet(0, 1, "default_a1", Protocol::Tcp, 81);
+    let (_, tracked) = pods.packet(0, 1, "default_a1", Protocol::Tcp, 82);
+    assert!(!tracer.trace("n1", &dropped.flow()).dropped, "the daemon has the database of its start");
     tracer.refresh();
-    forgetful.refresh();
+    short_lived.refresh();
     for _ in 0..20 {
-        for tracer in [&mut tracer, &mut forgetful] {
+        for tracer in [&mut tracer, &mut short_lived] {
             let outcome = tracer.trace("n1", &dropped.flow());
             assert!(outcome.dropped, "{}", outcome.text);
             let outcome = tracer.trace("n1", &tracked.flow());

@@ -1,52 +1,52 @@
-//! The truth table on real components: of random clusters, the documentation (`truth`), the core (`can`) and `ovn-trace`
-//! over the flows that a real northd made of the core's rows say the same of every packet.
+//! The truth table on real components: for random clusters, the documentation (`truth`), the core (`reachability`) and
+//! `ovn-trace` over a real northd's flows agree about every packet.
 //!
-//! `TRUTH_SEED=n` asks about one cluster alone: `docs/truth-table.md`. The rows come from the core without an API server, so
-//! that a cluster is there in one transaction; that a controller writes the same rows others of these tests see to.
+//! `TRUTH_SEED=n` checks one cluster: `docs/truth-table.md`. The rows insertion from the core without an API server, so that a
+//! cluster is written in one transaction; other tests check that a controller writes the same rows.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use lab::{Databases, Lab, LabSpec, Ovn};
 use netmodel::Mac;
+use objects::ObjectKey;
 use ovn_schema::northbound;
 use ovsdb::client::{Client, Config};
 use ovsdb::operation::RowValues;
 use ovsdb::replica::Table;
 use ovsdb::transaction::{Row, Transaction};
+use reachability::evaluator::{Evaluator, Verdict};
 use serde_json::Value;
-use topology::can::{Judge, Verdict};
-use topology::identity::ObjectKey;
 use topology::plan::TABLES;
 use truth::random::{Rng, ServiceTuple, Tuple, service_tuples, tuples};
 use truth::{Family, Place, Service};
 
 use self::world::{World, destination, options, party};
-use crate::cluster::{Cluster, PATIENCE};
+use crate::cluster::{Cluster, TIMEOUT};
 use crate::tracer::{Packet, Tracer, disagreement};
 
-#[path = "../../../topology/tests/truth_table/world.rs"]
+#[path = "../../../reachability/tests/truth_table/world.rs"]
 mod world;
 
 const CLUSTERS: u64 = 20;
 const TUPLES: usize = 125;
 const SERVICE_TUPLES: usize = 100;
 
-/// Everything in the northbound database goes, and the rows of a world come.
-fn become_like(lab: &Lab, world: &World) {
-    let (mut gone, mut come) = (Transaction::new(), Transaction::new());
+/// Replaces all northbound rows by those of a world.
+fn write_world(lab: &Lab, world: &World) {
+    let (mut deletion, mut insertion) = (Transaction::new(), Transaction::new());
     let snapshot = world.preview.snapshot();
     for table in TABLES.into_iter().filter(|table| *table != "NB_Global") {
-        gone.delete(table, Vec::new());
+        deletion.delete(table, Vec::new());
         for view in snapshot.table(table).into_iter().flat_map(Table::iter) {
             let fields = view.row.fields();
             let values: RowValues =
                 fields.map(|(place, value)| (view.schema.columns[place].name.clone(), value.clone())).collect();
-            come.insert_with_uuid(table, view.uuid, Row(values));
+            insertion.insert_with_uuid(table, view.uuid, Row(values));
         }
     }
-    // A northd (25.03) that sees a row go and come back at once ends itself: it is to see both.
-    for transaction in [gone, come] {
+    // northd 25.03 aborts if a row is deleted and inserted at once: use two transactions.
+    for transaction in [deletion, insertion] {
         write(lab, &transaction);
         lab.nbctl(&["--wait=sb", "sync"]).unwrap();
     }
@@ -58,29 +58,29 @@ fn write(lab: &Lab, transaction: &Transaction) {
     runtime.block_on(async {
         let remotes = remotes.split(',').map(|remote| remote.parse().unwrap()).collect();
         let client = Client::start(Config::new(remotes, northbound::DATABASE.name));
-        client.connected(PATIENCE).await.unwrap();
-        client.transact_within(transaction, PATIENCE).await.unwrap();
+        client.connected(TIMEOUT).await.unwrap();
+        client.transact_within(transaction, TIMEOUT).await.unwrap();
     });
 }
 
-/// Says which seed it was.
+/// Panics with the seed and how to replay it.
 fn failed<T>(seed: u64, why: &str) -> T {
     panic!("seed {seed} (replay it with TRUTH_SEED={seed}): {why}")
 }
 
-/// Where a packet is put in, and who it says that it is from.
+/// Where a packet enters, and its source.
 struct Start {
     datapath: String,
     inport: String,
     mac: Mac,
     address: IpAddr,
-    /// The switch's router, if the destination is not on the switch itself.
+    /// The router's MAC on that switch.
     router: Mac,
-    /// The node whose switch it is.
+    /// The switch's node; empty outside.
     node: String,
 }
 
-/// Finds the ports of one world.
+/// Finds ports of a world.
 struct Map<'a>(&'a World);
 
 impl Map<'_> {
@@ -94,11 +94,11 @@ impl Map<'_> {
         self.0.objects.iter().find(is).unwrap()
     }
 
-    /// The pod, if it is on the cluster's network: others are their nodes.
+    /// The pod, if it is on the cluster network; host-network pods count as their node.
     fn pod(&self, place: &Place) -> Option<(ObjectKey, String)> {
         let Place::Pod { namespace, name } = place else { return None };
         let key = ObjectKey::new(namespace, name);
-        let own = self.0.given().allocator.pod(&key)?;
+        let own = self.0.inputs().allocator.pod(&key)?;
         Some((key, own.node.to_string()))
     }
 
@@ -114,14 +114,14 @@ impl Map<'_> {
 
     /// The n-th addresses of a node's subnets.
     fn addresses(&self, node: &str, n: u128) -> Vec<IpAddr> {
-        self.0.given().allocator.node(node).unwrap().subnets().filter_map(|subnet| subnet.nth(n)).collect()
+        self.0.inputs().allocator.node(node).unwrap().subnets().filter_map(|subnet| subnet.nth(n)).collect()
     }
 
     fn start(&self, from: &Place, family: Family) -> Start {
         let of_family =
             |addresses: Vec<IpAddr>| addresses.into_iter().find(|address| Family::of(*address) == family).unwrap();
         if let Some((key, node)) = self.pod(from) {
-            let own = self.0.given().allocator.pod(&key).unwrap();
+            let own = self.0.inputs().allocator.pod(&key).unwrap();
             let router = Mac::for_addresses(&self.addresses(&node, 1)).unwrap();
             let address = of_family(own.addresses().collect());
             return Start { datapath: node.clone(), inport: key.port_name(), mac: own.mac, address, router, node };
@@ -133,9 +133,9 @@ impl Map<'_> {
             let inport = format!("k8s-{node}");
             return Start { datapath: node.clone(), inport, mac, address: of_family(own), router, node };
         }
-        // From the outside it comes by a gateway router, which asks for its neighbours' MACs when it is there: what it hands
-        // to the cluster's router is traced.
-        let settings = self.0.given().settings;
+        // Outside packets enter through a gateway router, which resolves neighbours; the trace starts behind it, at the
+        // cluster router.
+        let settings = self.0.inputs().settings;
         let joins: Vec<IpAddr> = settings.families().filter_map(|v6| settings.router_join_address(v6)).collect();
         Start {
             datapath: "ovn_cluster_router".to_owned(),
@@ -143,12 +143,12 @@ impl Map<'_> {
             mac: "52:54:00:ff:ff:01".parse().unwrap(),
             address: self.0.address(from, family).unwrap(),
             router: Mac::for_addresses(&joins).unwrap(),
-            // No pod is beside it.
+            // No pod is on the same switch.
             node: String::new(),
         }
     }
 
-    /// The port that a packet ends at.
+    /// The port at which the packet must be delivered.
     fn end(&self, start: &Start, to: &Place) -> String {
         if let Some((key, _)) = self.pod(to) {
             return key.port_name();
@@ -159,21 +159,22 @@ impl Map<'_> {
         }
     }
 
-    /// Who the frame is for.
+    /// The destination MAC.
     fn next(&self, start: &Start, to: &Place) -> Mac {
         match self.pod(to) {
-            Some((key, node)) if node == start.node => self.0.given().allocator.pod(&key).unwrap().mac,
+            Some((key, node)) if node == start.node => self.0.inputs().allocator.pod(&key).unwrap().mac,
             _ => start.router,
         }
     }
 }
 
-/// All three about one packet.
-fn check(world: &World, judge: &Judge<'_>, tracer: &mut Tracer, tuple: &Tuple) -> Result<(), String> {
+/// Compares all three for one packet.
+fn check(world: &World, evaluator: &Evaluator<'_>, tracer: &mut Tracer, tuple: &Tuple) -> Result<(), String> {
     let Tuple { from, to, protocol, port, family } = tuple;
     let address = world.address(to, *family).unwrap();
     let said = tuple.verdict(&world.documented);
-    let answer = judge.decide(&party(from), &destination(address, *protocol, *port)).map_err(|why| why.to_string())?;
+    let answer =
+        evaluator.evaluate(&party(from), &destination(address, *protocol, *port)).map_err(|why| why.to_string())?;
     if (answer.verdict == Verdict::Yes) != said.allowed {
         return Err(format!("{tuple:?}: documentation {:?}, can {answer:?}", said.why));
     }
@@ -189,24 +190,29 @@ fn check(world: &World, judge: &Judge<'_>, tracer: &mut Tracer, tuple: &Tuple) -
     };
     match disagreement(tracer, &world.documented, tuple, &start.datapath, &packet, &map.end(&start, to)) {
         None => Ok(()),
-        Some(why) => Err(format!("{why}\n{}", world.of_concern(&[from, to]))),
+        Some(why) => Err(format!("{why}\n{}", world.related_objects(&[from, to]))),
     }
 }
 
-/// All three about a packet to a Service. The trace follows one endpoint, whichever; it ends nowhere but at those that are
-/// allowed, and somewhere if all are.
-fn check_service(world: &World, judge: &Judge<'_>, tracer: &mut Tracer, tuple: &ServiceTuple) -> Result<bool, String> {
+/// Compares all three for a packet to a Service. The trace follows one endpoint; it may end only at allowed ones, and must
+/// be delivered if all are allowed. Returns false if the trace cannot tell.
+fn check_service(
+    world: &World,
+    evaluator: &Evaluator<'_>,
+    tracer: &mut Tracer,
+    tuple: &ServiceTuple,
+) -> Result<bool, String> {
     let ServiceTuple { from, service: (namespace, name), protocol, port, family } = tuple;
     let Some(address) = world.service_address((namespace, name), *family) else { return Ok(false) };
     let map = Map(world);
-    // Variables have their values on a chassis only, which a trace knows nothing of.
+    // Template variables have values on a chassis only, which a trace does not have.
     let local = map.object("Service", namespace, name)["spec"]["internalTrafficPolicy"] == "Local";
     let documented = &world.documented;
     let said = documented.service(from, (namespace, name), *protocol, *port, *family);
     let Service::Endpoints(endpoints) = &said else { return Ok(false) };
     let places: Vec<&Place> = endpoints.iter().map(|endpoint| &endpoint.place).collect();
     let on_hosts = places.iter().any(|place| matches!(place, Place::Node(_)));
-    // Who comes back to itself is known to flow tables alone.
+    // Hairpin traffic is not visible in a trace.
     if local || on_hosts || places.contains(&from) {
         return Ok(false);
     }
@@ -223,9 +229,10 @@ fn check_service(world: &World, judge: &Judge<'_>, tracer: &mut Tracer, tuple: &
     let expected = match (all, allowed.is_empty()) {
         (true, _) => Verdict::Yes,
         (false, true) => Verdict::No,
-        (false, false) => Verdict::Some,
+        (false, false) => Verdict::Partial,
     };
-    let answer = judge.decide(&party(from), &destination(address, *protocol, *port)).map_err(|why| why.to_string())?;
+    let answer =
+        evaluator.evaluate(&party(from), &destination(address, *protocol, *port)).map_err(|why| why.to_string())?;
     let packet = Packet {
         inport: &start.inport,
         source: (start.mac, start.address),
@@ -239,7 +246,7 @@ fn check_service(world: &World, judge: &Judge<'_>, tracer: &mut Tracer, tuple: &
     if answer.verdict == expected && arrived_right {
         return Ok(true);
     }
-    let objects = world.of_concern(&[&[from][..], &places[..]].concat());
+    let objects = world.related_objects(&[&[from][..], &places[..]].concat());
     Err(format!("{tuple:?}: {said:?}, allowed {allowed:?}, can {answer:?}\n{}\n{objects}", outcome.text))
 }
 
@@ -255,7 +262,7 @@ fn documentation_core_and_traces_agree() {
     for seed in seeds.clone() {
         let mut rng = Rng::new(seed);
         let world = World::new(&mut rng, options(seed));
-        become_like(&cluster.lab, &world);
+        write_world(&cluster.lab, &world);
         let tracer = match &mut tracer {
             Some(tracer) => {
                 Tracer::refresh(tracer);
@@ -263,14 +270,14 @@ fn documentation_core_and_traces_agree() {
             }
             none => none.insert(Tracer::start(&cluster, "truth")),
         };
-        let judge = Judge::new(world.given());
-        // What a pod sends to itself is never seen by anybody.
+        let evaluator = Evaluator::new(world.inputs());
+        // Traffic to itself never leaves the pod.
         for tuple in tuples(&world.documented, &mut rng, TUPLES).iter().filter(|tuple| tuple.from != tuple.to) {
-            check(&world, &judge, tracer, tuple).unwrap_or_else(|why| failed(seed, &why));
+            check(&world, &evaluator, tracer, tuple).unwrap_or_else(|why| failed(seed, &why));
             asked += 1;
         }
         for tuple in &service_tuples(&world.documented, &mut rng, SERVICE_TUPLES) {
-            let traced = check_service(&world, &judge, tracer, tuple).unwrap_or_else(|why| failed(seed, &why));
+            let traced = check_service(&world, &evaluator, tracer, tuple).unwrap_or_else(|why| failed(seed, &why));
             of_services += usize::from(traced);
         }
     }

@@ -1,4 +1,4 @@
-//! A validating webhook that keeps every call waiting until it is told to let them go.
+//! A validating webhook that holds every call until it is opened.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -53,7 +53,7 @@ impl Webhook {
         std::thread::spawn(move || {
             for stream in listener.incoming().filter_map(Result::ok) {
                 let (gate, tls) = (own.clone(), tls.clone());
-                // A call that ends half-way is the caller's affair.
+                // An aborted call is ignored.
                 std::thread::spawn(move || drop(serve(stream, tls, &gate)));
             }
         });
@@ -73,17 +73,17 @@ impl Webhook {
         Self { gate }
     }
 
-    /// How many calls wait now.
+    /// How many calls wait.
     pub(crate) fn waiting(&self) -> usize {
         self.gate.state.lock().unwrap().waiting
     }
 
-    /// How many calls were let go so far.
+    /// How many calls were answered so far.
     pub(crate) fn answered(&self) -> usize {
         self.gate.state.lock().unwrap().answered
     }
 
-    /// Lets all go, from now on.
+    /// Answers all waiting and later calls.
     pub(crate) fn open(&self) {
         self.gate.state.lock().unwrap().open = true;
         self.gate.changed.notify_all();
@@ -100,7 +100,7 @@ impl Gate {
     }
 }
 
-/// One call on one connection: the server asks for no more.
+/// Serves one call per connection.
 fn serve(stream: TcpStream, tls: Arc<ServerConfig>, gate: &Gate) -> std::io::Result<()> {
     let connection = ServerConnection::new(tls).map_err(std::io::Error::other)?;
     let mut reader = BufReader::new(StreamOwned::new(connection, stream));

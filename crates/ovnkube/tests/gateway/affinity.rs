@@ -1,4 +1,4 @@
-//! Session affinity: a client stays with its endpoint whatever happens to the others.
+//! Session affinity: a client keeps its endpoint when others are removed.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -9,10 +9,10 @@ use serde_json::json;
 use crate::site::{Client, Site, underlay, until};
 
 const NODE_PORT: u16 = 30085;
-/// So many clients that each endpoint has some.
+/// Enough that each endpoint has some clients.
 const CLIENTS: u8 = 24;
 
-/// The endpoint of each client, by the client's last byte.
+/// The endpoint of each client, by the last octet of its address.
 fn endpoints_of_clients(outside: &Machine, device: &str) -> BTreeMap<u8, String> {
     let node = underlay(11, false);
     let ask = |client: u8| {
@@ -25,7 +25,7 @@ fn endpoints_of_clients(outside: &Machine, device: &str) -> BTreeMap<u8, String>
     (100..100 + CLIENTS).map(ask).collect()
 }
 
-fn clients_stay(purpose: &str, mode: &'static str) {
+fn check_affinity(purpose: &str, mode: &'static str) {
     let site = Site::start(purpose, Family::V4, mode);
     let pods: Vec<_> = (1..=4).map(|number| site.pod(1, &format!("web-{number}"), &json!({}))).collect();
     let outside = site.lab.machine("outside").unwrap();
@@ -52,9 +52,9 @@ fn clients_stay(purpose: &str, mode: &'static str) {
         let name = format!("web-{number}");
         assert!(all.values().any(|endpoint| *endpoint == name), "{name} has no client: {all:?}");
     }
-    // The first of the list: all others change their number in it.
+    // Removing the first endpoint changes the index of all others.
     serve(&[1, 2, 3]);
-    let rest = until("nobody has the endpoint that is gone", || {
+    let rest = until("no client has the removed endpoint", || {
         let rest = endpoints_of_clients(&outside, &device);
         (!rest.values().any(|endpoint| endpoint == "web-1")).then_some(rest)
     });
@@ -62,15 +62,15 @@ fn clients_stay(purpose: &str, mode: &'static str) {
         assert_eq!(rest[client], *endpoint, "client {client} moved");
     }
     serve(&[0, 1, 2, 3]);
-    until("its clients come back", || (endpoints_of_clients(&outside, &device) == all).then_some(()));
+    until("clients return to the restored endpoint", || (endpoints_of_clients(&outside, &device) == all).then_some(()));
 }
 
 #[test]
-fn clients_stay_when_another_endpoint_goes_through_the_gateway_router() {
-    clients_stay("affinity", "shared");
+fn affinity_survives_removal_of_another_endpoint() {
+    check_affinity("affinity", "shared");
 }
 
 #[test]
-fn clients_stay_when_another_endpoint_goes_through_the_host() {
-    clients_stay("affinity-local", "local");
+fn affinity_survives_removal_of_another_endpoint_local() {
+    check_affinity("affinity-local", "local");
 }

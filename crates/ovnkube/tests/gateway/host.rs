@@ -1,5 +1,4 @@
-//! The host as it was: a bridge that is made of a device and given back, a restart without the API, and what cleaning up
-//! leaves.
+//! The host's own configuration: bridge setup and its rollback, a restart without the API, and cleanup.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,9 +6,9 @@ use std::path::PathBuf;
 use lab::{Family, Machine, Program};
 use serde_json::json;
 
-use crate::site::{Client, PATIENCE, Site, agent, underlay, until};
+use crate::site::{Client, Site, TIMEOUT, agent, underlay, until};
 
-/// Everything of a host that cleaning up has to leave as it was.
+/// The host's configuration that cleanup must restore.
 fn inventory(machine: &Machine) -> Vec<(&'static str, String)> {
     let commands: [(&str, &[&str]); 9] = [
         ("addresses", &["sh", "-c", "ip -o addr show | grep -v 'scope link' | sed 's/ *valid_lft.*//'"]),
@@ -40,7 +39,7 @@ fn inventory(machine: &Machine) -> Vec<(&'static str, String)> {
 }
 
 fn clean_up(site: &Site, node: u32, more: &[&str]) {
-    site.lab.terminate(&agent(node), PATIENCE).unwrap();
+    site.lab.terminate(&agent(node), TIMEOUT).unwrap();
     let name = format!("n{node}-cleanup");
     let program = Program::new(&name, PathBuf::from(env!("CARGO_BIN_EXE_ovnkube")))
         .on(&format!("n{node}"))
@@ -48,7 +47,7 @@ fn clean_up(site: &Site, node: u32, more: &[&str]) {
         .arguments(site.agent_arguments(node))
         .arguments(more.iter().copied());
     site.lab.run(&program).unwrap();
-    let status = site.lab.wait_end(&name, PATIENCE).unwrap();
+    let status = site.lab.wait_end(&name, TIMEOUT).unwrap();
     assert!(status.success(), "{status}: {}", site.lab.log(&name).unwrap());
 }
 
@@ -58,7 +57,7 @@ fn same(before: &[(&str, String)], after: &[(&str, String)]) {
     }
 }
 
-fn leaves_nothing(purpose: &str, mode: &'static str) {
+fn check_cleanup(purpose: &str, mode: &'static str) {
     let site = Site::without_agents(purpose, Family::Dual, mode);
     let n1 = site.lab.node(1).unwrap();
     let before = inventory(&n1);
@@ -82,22 +81,22 @@ fn leaves_nothing(purpose: &str, mode: &'static str) {
     same(&before, &inventory(&n1));
     let flows = n1.run(&["ovs-ofctl", "dump-flows", "br-ex"]).unwrap();
     assert_eq!(flows.lines().filter(|line| line.contains("actions=")).count(), 1, "{flows}");
-    // A second time there is nothing to do, and that is no error.
+    // A second cleanup is a no-op, not an error.
     site.lab.restart("n1-cleanup").unwrap();
-    assert!(site.lab.wait_end("n1-cleanup", PATIENCE).unwrap().success());
+    assert!(site.lab.wait_end("n1-cleanup", TIMEOUT).unwrap().success());
 }
 
 #[test]
-fn cleaning_up_leaves_the_host_as_it_was() {
-    leaves_nothing("gw-clean", "shared");
+fn cleanup_restores_the_host() {
+    check_cleanup("gw-clean", "shared");
 }
 
 #[test]
-fn cleaning_up_leaves_the_host_as_it_was_local() {
-    leaves_nothing("gw-clean-local", "local");
+fn cleanup_restores_the_host_local() {
+    check_cleanup("gw-clean-local", "local");
 }
 
-/// The lab's own bridge is taken away: an ordinary host with its address on its device.
+/// Removes the lab's bridge: a host with its address on its device.
 pub(crate) fn plain_host(machine: &Machine) {
     for words in [
         &["ovs-vsctl", "--timeout=30", "del-br", "br-ex"][..],
@@ -112,27 +111,27 @@ pub(crate) fn plain_host(machine: &Machine) {
 }
 
 #[test]
-fn a_bridge_that_cannot_have_what_the_device_had_is_taken_back() {
+fn a_failed_bridge_setup_is_rolled_back() {
     let site = Site::without_agents("gw-back", Family::V4, "shared");
     let n2 = site.lab.node(2).unwrap();
     plain_host(&n2);
     n2.run(&["ip", "addr", "add", "2001:db8:9::2/64", "dev", "eth0", "nodad"]).unwrap();
-    // Devices that are made from now on take no address of this family.
+    // New devices take no IPv6 addresses.
     let switch = |value: &str| {
         n2.run(&["sh", "-c", &format!("echo {value} > /proc/sys/net/ipv6/conf/default/disable_ipv6")]).unwrap();
     };
     switch("1");
     let before = inventory(&n2);
     site.run_agent_with(2, &["--gateway-interface", "eth0"]);
-    site.wait_log(&agent(2), "give breth0 the address 2001:db8:9::2/64");
-    until("everything is back on the device", || {
+    site.wait_log(&agent(2), "add address 2001:db8:9::2/64 to breth0");
+    until("addresses and routes are back on the device", || {
         let now = inventory(&n2);
-        let stands =
+        let unchanged =
             |what: &str| now.iter().find(|(name, _)| *name == what) == before.iter().find(|(name, _)| *name == what);
-        (stands("addresses") && stands("routes") && stands("routes of IPv6")).then_some(())
+        (unchanged("addresses") && unchanged("routes") && unchanged("routes of IPv6")).then_some(())
     });
     n2.run(&["ping", "-c", "1", "-w", "30", "203.0.113.1"]).unwrap();
-    // When the cause is gone, it is made.
+    // When the cause is gone, the bridge is created.
     switch("0");
     site.wait_ready(2);
     let addresses = n2.run(&["ip", "-o", "addr", "show", "dev", "breth0"]).unwrap();
@@ -140,7 +139,7 @@ fn a_bridge_that_cannot_have_what_the_device_had_is_taken_back() {
 }
 
 #[test]
-fn a_bridge_is_made_of_a_device_and_comes_back_without_the_api() {
+fn bridge_setup_survives_a_restart_without_the_api() {
     let site = Site::without_agents("gw-make", Family::V4, "shared");
     let (n1, n2, outside) =
         (site.lab.node(1).unwrap(), site.lab.node(2).unwrap(), site.lab.machine("outside").unwrap());
@@ -162,14 +161,14 @@ fn a_bridge_is_made_of_a_device_and_comes_back_without_the_api() {
     assert!(addresses.contains("breth0    inet 10.99.0.12/24") && !addresses.contains(": eth0 "), "{addresses}");
     assert!(n2.run(&["ip", "route"]).unwrap().contains("198.51.100.0/24 via 10.99.0.1 dev breth0"));
 
-    // The node is started anew, with its database; nobody answers for the API.
+    // The node restarts with its OVS database; the API server is down.
     site.lab.kill(&agent(2)).unwrap();
     site.lab.kill("n2-ovs-vswitchd").unwrap();
     site.lab.kill("kube-apiserver").unwrap();
     site.lab.restart("n2-ovs-vswitchd").unwrap();
     site.lab.restart(&agent(2)).unwrap();
     assert_eq!(Client::Machine(&outside).reaches(host).name, "n2");
-    until("the management port is there", || {
+    until("the management port exists", || {
         n2.run(&["ip", "-o", "addr", "show", "ovn-k8s-mp0"]).ok().filter(|text| text.contains("inet 10.128"))
     });
     site.lab.restart("kube-apiserver").unwrap();

@@ -1,4 +1,4 @@
-//! Everybody reaches everybody, in both modes and all families; and who keeps an address keeps it.
+//! Connectivity through the gateway in both modes and all families, and which source addresses are kept.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use lab::{Family, Machine, Pod};
 use serde_json::json;
 
-use crate::refused;
 use crate::site::{Client, Site, underlay, until};
+use crate::unserved;
 
 const OUTSIDE: u8 = 254;
 
@@ -15,9 +15,9 @@ fn host(node: u8, v6: bool) -> IpAddr {
     underlay(10 + node, v6)
 }
 
-/// A pod that sends from the port of a server of its host leaves by another port; otherwise it would get what is sent to that
-/// server from the place that it talked to.
-fn takes_no_port_of_the_host(pod: &Pod, node: &Machine, outside: &Machine, v6: bool) {
+/// SNAT maps a pod's source port to its own range: with the port of a host's server, the pod would receive packets for
+/// that server.
+fn check_snat_port_range(pod: &Pod, node: &Machine, outside: &Machine, v6: bool) {
     const SERVER: u16 = 10250;
     let any = if v6 { "[::]" } else { "0.0.0.0" };
     let bind = |port: u16| {
@@ -30,21 +30,21 @@ fn takes_no_port_of_the_host(pod: &Pod, node: &Machine, outside: &Machine, v6: b
     let of_pod = pod.with_network(|| bind(SERVER)).unwrap();
     let target = SocketAddr::new(underlay(OUTSIDE, v6), client.local_addr().unwrap().port());
     let mut buffer = [0; 16];
-    let seen = until("the outside hears the pod", || {
+    let seen = until("the outside receives the pod's datagram", || {
         of_pod.send_to(b"pod", target).ok()?;
         client.recv_from(&mut buffer).ok()
     });
     assert_eq!(seen.1.ip().to_canonical(), host(1, v6));
     assert!((32768..=60999).contains(&seen.1.port()), "{seen:?}");
     let host = SocketAddr::new(host(1, v6), SERVER);
-    until("the host's server hears the outside", || {
+    until("the host's server receives the outside's datagram", || {
         client.send_to(b"outside", host).ok()?;
         server.recv_from(&mut buffer).ok().filter(|_| &buffer[..7] == b"outside")
     });
 }
 
-/// Pods leave under their node's address, which other nodes take for a tunnel's: what a pod sends to the tunnels' port stays.
-fn writes_into_no_tunnel(pod: &Pod, outside: &Machine, v6: bool) {
+/// Pods leave with their node's address, which other nodes accept for tunnels: their packets to the tunnel port are dropped.
+fn check_no_forged_tunnels(pod: &Pod, outside: &Machine, v6: bool) {
     const TUNNELS: u16 = 6081;
     let any = if v6 { "[::]" } else { "0.0.0.0" };
     let bind = |port: u16| {
@@ -56,22 +56,22 @@ fn writes_into_no_tunnel(pod: &Pod, outside: &Machine, v6: bool) {
     let of_pod = pod.with_network(|| bind(0)).unwrap();
     let target = |port: u16| SocketAddr::new(underlay(OUTSIDE, v6), port);
     let mut buffer = [0; 16];
-    until("the outside hears the pod at another port", || {
+    until("the outside receives the pod's datagram at another port", || {
         of_pod.send_to(b"tunnel", target(TUNNELS)).ok()?;
         of_pod.send_to(b"other", target(TUNNELS + 1)).ok()?;
         other.recv_from(&mut buffer).ok()
     });
-    let heard = tunnels.recv_from(&mut buffer);
-    assert!(heard.is_err(), "a pod's own tunnel header left its node: {heard:?}");
+    let received = tunnels.recv_from(&mut buffer);
+    assert!(received.is_err(), "a pod's tunnel packet left its node: {received:?}");
 }
 
-/// An address that somebody sends to n1.
+/// An external IP that tests route to a node.
 fn external(number: u8, v6: bool) -> IpAddr {
     if v6 { format!("2001:db8:2::{number}").parse().unwrap() } else { IpAddr::from([192, 0, 2, number]) }
 }
 
 #[allow(clippy::too_many_lines, reason = "one cluster serves all of them")]
-fn everybody_reaches_everybody(purpose: &str, family: Family, mode: &'static str) {
+fn check_reachability(purpose: &str, family: Family, mode: &'static str) {
     let site = Site::start(purpose, family, mode);
     let families = site.families();
     let (n1, n2, outside) =
@@ -111,11 +111,11 @@ fn everybody_reaches_everybody(purpose: &str, family: Family, mode: &'static str
         &hosts(9090),
     );
     let own: Vec<IpAddr> = families.iter().flat_map(|v6| [host(1, *v6), host(2, *v6)]).collect();
-    let api_server = refused::thieves(&site, &web, &own);
+    let api_server = unserved::create_conflicting_services(&site, &web, &own);
     for node in [&n1, &n2] {
-        site.serve_on(node, refused::KUBELET);
+        site.serve_on(node, unserved::KUBELET);
     }
-    refused::watch_leaks(&outside);
+    unserved::watch_leaks(&outside);
     site.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
     let (from_outside, from_n1, from_n2) = (Client::Machine(&outside), Client::Machine(&n1), Client::Machine(&n2));
     let (from_one, from_two) = (Client::Pod(&one), Client::Pod(&two));
@@ -131,20 +131,20 @@ fn everybody_reaches_everybody(purpose: &str, family: Family, mode: &'static str
             let (target, hop) = (external(number, v6).to_string(), host(node, v6).to_string());
             outside.run(&["ip", "route", "add", &target, "via", &hop]).unwrap();
         }
-        // Pods leave under their node's address, whatever the mode; other hosts are outside too.
+        // Pods leave with their node's address in both modes, also to other hosts.
         assert_eq!(any_of(&["outside"], from_one, at(underlay(OUTSIDE, v6), 9090)), host(1, v6));
         assert_eq!(any_of(&["outside"], from_two, at(underlay(OUTSIDE, v6), 9090)), host(2, v6));
         assert_eq!(any_of(&["n2"], from_one, at(host(2, v6), 9090)), host(1, v6));
-        writes_into_no_tunnel(&one, &outside, v6);
-        // To their own host they are who they are, and so is the host to them.
+        check_no_forged_tunnels(&one, &outside, v6);
+        // Between a pod and its own host addresses are kept.
         assert_eq!(any_of(&["n1"], from_one, at(host(1, v6), 9090)), of(&one_addresses));
         any_of(&["web-1"], from_n1, at(of(&one_addresses), 8080));
         any_of(&["web-2"], from_n1, at(of(&two_addresses), 8080));
         any_of(&["web-2"], from_one, at(of(&two_addresses), 8080));
-        // Hosts reach each other and the outside as ever.
+        // Hosts reach each other and the outside.
         assert_eq!(any_of(&["outside"], from_n1, at(underlay(OUTSIDE, v6), 9090)), host(1, v6));
         assert_eq!(any_of(&["n1"], from_outside, at(host(1, v6), 9090)), underlay(OUTSIDE, v6));
-        // Services: from outside by every node and by an address, from hosts, from pods.
+        // Services: from outside through every node and an external IP, from hosts, from pods.
         let both = ["web-1", "web-2"];
         for target in [at(host(1, v6), 30080), at(host(2, v6), 30080), at(external(8, v6), 80)] {
             any_of(&both, from_outside, target);
@@ -154,18 +154,18 @@ fn everybody_reaches_everybody(purpose: &str, family: Family, mode: &'static str
         }
         any_of(&both, from_n1, at(of(&web), 80));
         any_of(&both, from_one, at(of(&web), 80));
-        // Clients keep their address where endpoints are near, and get no others.
+        // With externalTrafficPolicy Local clients keep their address and get local endpoints only.
         for target in [at(host(1, v6), 30081), at(external(9, v6), 80)] {
             assert_eq!(any_of(&["web-1"], from_outside, target), underlay(OUTSIDE, v6));
         }
         for target in [at(host(2, v6), 30081), at(external(10, v6), 80)] {
-            // Dropped, as kube-proxy does, whatever it is reached by.
+            // Dropped, as kube-proxy does.
             let error = from_outside.ask(target).expect_err("n2 has no endpoint");
             assert!(error.contains("timed out"), "{target}: {error}");
         }
         any_of(&["web-1"], from_n1, at(host(1, v6), 30081));
         any_of(&["web-1"], from_n2, at(host(2, v6), 30081));
-        // Endpoints on a host: from outside by both nodes, from both hosts, from pods, and with the client's address.
+        // Host-network endpoints: from outside through both nodes, from both hosts, from pods.
         for target in [at(host(1, v6), 30082), at(host(2, v6), 30082), at(of(&on_host), 80)] {
             if target.ip() != of(&on_host) {
                 any_of(&["n1"], from_outside, target);
@@ -175,61 +175,61 @@ fn everybody_reaches_everybody(purpose: &str, family: Family, mode: &'static str
             }
         }
         assert_eq!(any_of(&["n1"], from_outside, at(host(1, v6), 30083)), underlay(OUTSIDE, v6));
-        takes_no_port_of_the_host(&one, &n1, &outside, v6);
-        // A pod's port of the host.
+        check_snat_port_range(&one, &n1, &outside, v6);
+        // A host port.
         assert_eq!(any_of(&["web-1"], from_outside, at(host(1, v6), 7070)), underlay(OUTSIDE, v6));
         any_of(&["web-1"], from_n1, at(host(1, v6), 7070));
         any_of(&["web-1"], from_n2, at(host(1, v6), 7070));
         assert!(from_outside.ask(at(host(2, v6), 7070)).is_err(), "n2 has no such port");
-        // No Service takes a host's own port from it.
+        // No Service takes over a host's own port.
         for client in [from_n1, from_n2, from_outside, from_two] {
-            any_of(&["n1"], client, at(host(1, v6), refused::KUBELET));
+            any_of(&["n1"], client, at(host(1, v6), unserved::KUBELET));
         }
-        for target in [at(refused::unallocated(v6), 80), at(of(&web), 81)] {
-            refused::assert_refused("a pod", from_one, target);
-            refused::assert_refused("a host", from_n1, target);
+        for target in [at(unserved::unallocated(v6), 80), at(of(&web), 81)] {
+            unserved::assert_refused("a pod", from_one, target);
+            unserved::assert_refused("a host", from_n1, target);
         }
     }
     for node in [&n1, &n2] {
-        refused::assert_not_redirected(node, &[&api_server[..], &web[..], &own[..]].concat());
+        unserved::assert_not_redirected(node, &[&api_server[..], &web[..], &own[..]].concat());
     }
-    refused::assert_no_leaks(&outside);
-    refused::assert_no_template_warnings(&site);
-    refused::assert_refused_without_router(&site, &n1, &outside);
+    unserved::assert_no_leaks(&outside);
+    unserved::assert_no_template_warnings(&site);
+    unserved::assert_refused_without_router(&site, &n1, &outside);
 }
 
 #[test]
-fn shared() {
-    everybody_reaches_everybody("gw-shared", Family::V4, "shared");
+fn shared_gateway_v4() {
+    check_reachability("gw-shared", Family::V4, "shared");
 }
 
 #[test]
-fn local() {
-    everybody_reaches_everybody("gw-local", Family::V4, "local");
+fn local_gateway_v4() {
+    check_reachability("gw-local", Family::V4, "local");
 }
 
 #[test]
-fn shared_v6() {
-    everybody_reaches_everybody("gw-shared-six", Family::V6, "shared");
+fn shared_gateway_v6() {
+    check_reachability("gw-shared-six", Family::V6, "shared");
 }
 
 #[test]
-fn local_v6() {
-    everybody_reaches_everybody("gw-local-six", Family::V6, "local");
+fn local_gateway_v6() {
+    check_reachability("gw-local-six", Family::V6, "local");
 }
 
 #[test]
-fn shared_dual() {
-    everybody_reaches_everybody("gw-shared-dual", Family::Dual, "shared");
+fn shared_gateway_dual_stack() {
+    check_reachability("gw-shared-dual", Family::Dual, "shared");
 }
 
 #[test]
-fn local_dual() {
-    everybody_reaches_everybody("gw-local-dual", Family::Dual, "local");
+fn local_gateway_dual_stack() {
+    check_reachability("gw-local-dual", Family::Dual, "local");
 }
 
-/// In both modes, though in one of them the packets never reach OVN.
-fn only_those_in_the_ranges(purpose: &str, mode: &'static str) {
+/// In local mode the packets never reach OVN.
+fn check_source_ranges(purpose: &str, mode: &'static str) {
     let site = Site::start(purpose, Family::V4, mode);
     let outside = site.lab.machine("outside").unwrap();
     let (_, addresses) = site.pod(1, "web-1", &json!({}));
@@ -248,20 +248,20 @@ fn only_those_in_the_ranges(purpose: &str, mode: &'static str) {
     let client = Client::Machine(&outside);
     assert_eq!(client.reaches(target).client, underlay(OUTSIDE, false));
     site.service("near", spec("198.51.100.0/24"), &endpoints);
-    // Several times: one connection may fail for other reasons, such as a change of flows.
-    until("who is in no range is kept out", || (0..4).all(|_| client.ask(target).is_err()).then_some(()));
-    // The node port is no address of the load balancer.
+    // Several attempts: one may fail for other reasons, such as a flow change.
+    until("a client outside the ranges is denied", || (0..4).all(|_| client.ask(target).is_err()).then_some(()));
+    // Ranges do not apply to the node port.
     client.reaches(SocketAddr::new(host(1, false), 30081));
     site.service("near", spec("10.99.0.254/32"), &endpoints);
     assert_eq!(client.reaches(target).name, "web-1");
 }
 
 #[test]
-fn source_ranges_hold() {
-    only_those_in_the_ranges("gw-ranges", "shared");
+fn source_ranges_are_enforced() {
+    check_source_ranges("gw-ranges", "shared");
 }
 
 #[test]
-fn source_ranges_hold_local() {
-    only_those_in_the_ranges("gw-ranges-local", "local");
+fn source_ranges_are_enforced_local() {
+    check_source_ranges("gw-ranges-local", "local");
 }

@@ -1,5 +1,5 @@
-//! A cluster in the lab with our controller, and our agent on every node. There are no kubelets: pods are objects, wired by
-//! hand, and endpoints are written down.
+//! A cluster in the lab with the controller and a node agent on every node. There are no kubelets: tests connect pods and
+//! write EndpointSlices themselves.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -10,11 +10,11 @@ use lab::{Family, Kubernetes, Lab, LabSpec, Machine, Ovn, Pod, Program, Wiring};
 use netmodel::InterfaceAddress;
 use serde_json::{Value, json};
 
-pub(crate) use crate::cluster::{PATIENCE, until};
+pub(crate) use crate::cluster::{TIMEOUT, until};
 use crate::networks::networks;
 
-/// How long one question may take; the first packets over a tunnel may be lost.
-const QUESTION: Duration = Duration::from_secs(2);
+/// Limit of one attempt; the first packets over a tunnel may be lost.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) struct Site {
     pub(crate) lab: Lab,
@@ -22,7 +22,6 @@ pub(crate) struct Site {
     pub(crate) mode: &'static str,
 }
 
-/// Who asks.
 #[derive(Clone, Copy)]
 pub(crate) enum Client<'a> {
     Machine(&'a Machine),
@@ -32,26 +31,26 @@ pub(crate) enum Client<'a> {
 impl Client<'_> {
     pub(crate) fn connect(self, target: SocketAddr) -> Result<TcpStream, String> {
         let stream = match self {
-            Self::Machine(machine) => machine.connect(target, QUESTION),
-            Self::Pod(pod) => pod.connect(target, QUESTION),
+            Self::Machine(machine) => machine.connect(target, ATTEMPT_TIMEOUT),
+            Self::Pod(pod) => pod.connect(target, ATTEMPT_TIMEOUT),
         };
         stream.map_err(|error| error.to_string())
     }
 
-    /// What the server at an address says.
-    pub(crate) fn ask(self, target: SocketAddr) -> Result<Answer, String> {
+    /// One attempt: the server's reply.
+    pub(crate) fn ask(self, target: SocketAddr) -> Result<Reply, String> {
         let mut stream = self.connect(target)?;
-        stream.set_read_timeout(Some(QUESTION)).unwrap();
+        stream.set_read_timeout(Some(ATTEMPT_TIMEOUT)).unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).map_err(|error| error.to_string())?;
-        let (name, client) = text.trim().split_once(' ').ok_or_else(|| format!("{text:?} is no answer"))?;
-        Ok(Answer { name: name.to_owned(), client: client.parse().unwrap() })
+        let (name, client) = text.trim().split_once(' ').ok_or_else(|| format!("unexpected reply {text:?}"))?;
+        Ok(Reply { name: name.to_owned(), client: client.parse().unwrap() })
     }
 
-    /// What it says in the end.
-    pub(crate) fn reaches(self, target: SocketAddr) -> Answer {
+    /// Retries until the server replies.
+    pub(crate) fn reaches(self, target: SocketAddr) -> Reply {
         let mut last = String::new();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while Instant::now() < deadline {
             match self.ask(target) {
                 Ok(answer) => return answer,
@@ -62,14 +61,14 @@ impl Client<'_> {
     }
 }
 
-/// Who answered, and whom it saw.
+/// The server's name, and the client address that it saw.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct Reply {
     pub(crate) name: String,
     pub(crate) client: IpAddr,
 }
 
-/// Answers everybody with a name and the client's address, as long as the network is there.
+/// Answers each connection with a name and the client's address.
 pub(crate) fn serve(name: &str, listener: TcpListener) {
     let name = name.to_owned();
     std::thread::spawn(move || {
@@ -114,7 +113,7 @@ impl Site {
         site
     }
 
-    /// What the agent of a node is told.
+    /// Arguments of a node's agent.
     pub(crate) fn agent_arguments(&self, node: u32) -> Vec<String> {
         let southbound = self.lab.record().endpoints.southbound_remote.unwrap();
         let mut words: Vec<String> = networks(self.family).map(String::from).into();
@@ -142,19 +141,19 @@ impl Site {
         self.lab.run(&agent).unwrap();
     }
 
-    /// Returns when a component said something.
+    /// Waits for a text in a component's log.
     pub(crate) fn wait_log(&self, component: &str, words: &str) {
-        until(&format!("{component} says {words:?}"), || {
+        until(&format!("{component} logs {words:?}"), || {
             self.lab.log(component).unwrap().contains(words).then_some(())
         });
     }
 
-    /// Returns when the node says that its network works.
+    /// Waits until the node's condition is True.
     pub(crate) fn wait_ready(&self, node: u32) {
         until(&format!("n{node} is ready"), || (self.condition(node)?.0 == "True").then_some(()));
     }
 
-    /// What the node says of its network.
+    /// Status and message of `NodeNetworkReady`.
     pub(crate) fn condition(&self, node: u32) -> Option<(String, String)> {
         let object = self.get(&["node", &format!("n{node}")]);
         let conditions = object["status"]["conditions"].as_array()?;
@@ -170,10 +169,10 @@ impl Site {
 
     pub(crate) fn apply(&self, items: &[Value]) {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
-        until("objects are made", || self.lab.apply(&list).ok());
+        until("the objects are applied", || self.lab.apply(&list).ok());
     }
 
-    /// A pod that answers on port 8080.
+    /// Creates and connects a pod that answers on port 8080.
     pub(crate) fn pod(&self, node: u32, name: &str, spec: &Value) -> (Pod, Vec<IpAddr>) {
         let mut object = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
             "spec": {"nodeName": format!("n{node}"), "terminationGracePeriodSeconds": 0,
@@ -208,13 +207,13 @@ impl Site {
         (pod, addresses.iter().map(|address| address.address()).collect())
     }
 
-    /// A server on a node itself.
+    /// A server in a machine's own network.
     pub(crate) fn serve_on(&self, machine: &Machine, port: u16) {
         let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
         serve(&machine.name, machine.with_network(|| TcpListener::bind(any)).unwrap().unwrap());
     }
 
-    /// The families that pods have.
+    /// Whether each family of the cluster is IPv6.
     pub(crate) fn families(&self) -> Vec<bool> {
         [false, true].into_iter().filter(|v6| if *v6 { self.family.has_v6() } else { self.family.has_v4() }).collect()
     }
@@ -227,12 +226,12 @@ impl Site {
         (pod, addresses)
     }
 
-    /// A Service with endpoints as they are written, of every family: (address, node, port).
+    /// A Service with these endpoints (address, node, port); returns its cluster IPs.
     pub(crate) fn service(&self, name: &str, spec: Value, endpoints: &[(IpAddr, u32, u16)]) -> Vec<IpAddr> {
         self.service_of(name, spec, endpoints, "TCP")
     }
 
-    /// The same by UDP.
+    /// Like [`Self::service`], for UDP.
     pub(crate) fn datagram_service(&self, name: &str, spec: Value, endpoints: &[(IpAddr, u32, u16)]) -> Vec<IpAddr> {
         self.service_of(name, spec, endpoints, "UDP")
     }

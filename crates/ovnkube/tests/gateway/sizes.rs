@@ -1,4 +1,4 @@
-//! Datagrams of all sizes: those that fit, those that somebody on the way refuses at first, those that come in pieces.
+//! Datagrams around the MTUs, and fragmented ones.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::site::{Site, underlay, until};
 
-/// Around the pods' MTU of 1400 and the underlay's of 1500, with the headers of both families; and two and three pieces.
+/// Around the pods' MTU of 1400 and the underlay's of 1500, with the headers of both families; and two and three fragments.
 const SIZES: [usize; 12] = [1, 1200, 1351, 1352, 1353, 1371, 1372, 1373, 1440, 1472, 1473, 3500];
 
 fn bind() -> UdpSocket {
@@ -26,18 +26,18 @@ fn echo(socket: UdpSocket) {
     });
 }
 
-/// What fits into the pods' MTU by IPv6.
+/// The largest payload that fits into the pods' MTU over IPv6.
 const LARGEST_V6: usize = 1352;
 
-/// A datagram of each size comes back, if not at once then when its sender has learned what fits.
-fn all_sizes_pass(client: &UdpSocket, target: SocketAddr, largest: usize) {
+/// A datagram of each size is echoed, at the latest when the sender has learned the path MTU.
+fn check_sizes(client: &UdpSocket, target: SocketAddr, largest: usize) {
     let target = match target.ip() {
         IpAddr::V4(v4) => SocketAddr::new(v4.to_ipv6_mapped().into(), target.port()),
         IpAddr::V6(_) => target,
     };
     for size in SIZES.into_iter().filter(|size| *size <= largest) {
         until(&format!("{size} bytes to {target}"), || {
-            // Each try has a face of its own: a late answer to an earlier one is not taken for it.
+            // The contents depend on the size, so that late replies are not confused.
             let word = vec![u8::try_from(size % 251).unwrap(); size];
             client.send_to(&word, target).ok()?;
             let mut back = vec![0u8; 65536];
@@ -51,7 +51,7 @@ fn on(machine: &Machine) -> UdpSocket {
     machine.with_network(bind).unwrap()
 }
 
-fn datagrams_pass(purpose: &str, mode: &'static str) {
+fn check_datagram_sizes(purpose: &str, mode: &'static str) {
     let site = Site::start(purpose, Family::Dual, mode);
     let (n1, outside) = (site.lab.node(1).unwrap(), site.lab.machine("outside").unwrap());
     let (near, near_addresses) = site.pod(1, "web-1", &json!({}));
@@ -78,8 +78,8 @@ fn datagrams_pass(purpose: &str, mode: &'static str) {
             "ports": [{"port": 53, "nodePort": 30054, "protocol": "UDP"}]}),
         &near_only,
     );
-    // By n1 to a pod of n2: the cluster's router finds what is too large for the tunnel (`gateway_mtu` of `rtos-`), so the
-    // gateway router need not (OVN-Kubernetes in Go sets it on `rtoj-GR_` as well).
+    // Through n1 to a pod of n2: the cluster router detects packets too large for the tunnel (`gateway_mtu` of `rtos-`), so
+    // the gateway router need not (OVN-Kubernetes (Go) sets it on `rtoj-GR_` as well).
     let far_only: Vec<_> = endpoints.iter().copied().filter(|(_, node, _)| *node == 2).collect();
     let ports = json!([{"port": 53, "nodePort": 30055, "protocol": "UDP"}]);
     site.datagram_service("far", json!({"type": "NodePort", "ports": ports}), &far_only);
@@ -87,25 +87,25 @@ fn datagrams_pass(purpose: &str, mode: &'static str) {
     for v6 in [false, true] {
         let of = |addresses: &[IpAddr]| *addresses.iter().find(|address| address.is_ipv6() == v6).unwrap();
         for node_port in [30053, 30054, 30055] {
-            // Who sends more by IPv6 is told an MTU of 1136 instead of 1400 by OVN 25.03 over the userspace datapath, and
-            // takes no notice of what IPv6 does not have. The host's kernel tells the right one.
+            // OVN 25.03 on the userspace datapath reports an IPv6 MTU of 1136 instead of 1400, below IPv6's minimum of 1280,
+            // so senders ignore it. The host's kernel reports the right one.
             let by_kernel = mode == "local" && node_port == 30054;
             let largest = if v6 && !by_kernel { LARGEST_V6 } else { usize::MAX };
-            all_sizes_pass(&on(&outside), SocketAddr::new(underlay(11, v6), node_port), largest);
+            check_sizes(&on(&outside), SocketAddr::new(underlay(11, v6), node_port), largest);
         }
-        all_sizes_pass(&on(&n1), SocketAddr::new(of(&cluster), 53), usize::MAX);
-        all_sizes_pass(&on(&n1), SocketAddr::new(of(&near_addresses), 5353), usize::MAX);
+        check_sizes(&on(&n1), SocketAddr::new(of(&cluster), 53), usize::MAX);
+        check_sizes(&on(&n1), SocketAddr::new(of(&near_addresses), 5353), usize::MAX);
         let largest = if v6 && mode == "shared" { LARGEST_V6 } else { usize::MAX };
-        all_sizes_pass(&near.with_network(bind).unwrap(), SocketAddr::new(underlay(254, v6), 5353), largest);
+        check_sizes(&near.with_network(bind).unwrap(), SocketAddr::new(underlay(254, v6), 5353), largest);
     }
 }
 
 #[test]
 fn datagrams_of_all_sizes_pass() {
-    datagrams_pass("gw-sizes", "shared");
+    check_datagram_sizes("gw-sizes", "shared");
 }
 
 #[test]
 fn datagrams_of_all_sizes_pass_local() {
-    datagrams_pass("gw-sizes-local", "local");
+    check_datagram_sizes("gw-sizes-local", "local");
 }

@@ -1,4 +1,4 @@
-//! The agent as a whole: what the node says of itself, why it is not ready, and that nothing is lost while parts restart.
+//! The agent as a whole: annotations, readiness, and restarts without packet loss.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -25,8 +25,8 @@ pub(crate) fn condition(node: &Value) -> Option<Value> {
 }
 
 /// Waits until the node's condition has a status, and a message that contains a text.
-pub(crate) fn says(site: &Site, number: u32, status: &str, text: &str) {
-    until(&format!("n{number} says {status} because of {text:?}"), || {
+pub(crate) fn wait_condition(site: &Site, number: u32, status: &str, text: &str) {
+    until(&format!("n{number} reports {status} with {text:?}"), || {
         let condition = condition(&node(site, number))?;
         (condition["status"] == status && condition["message"].as_str()?.contains(text)).then_some(())
     });
@@ -37,10 +37,10 @@ fn annotation(node: &Value, name: &str) -> Option<String> {
 }
 
 #[test]
-fn the_node_says_what_it_has_and_a_restart_says_nothing_new() {
-    let site = Site::start("agent-says", 1, Family::Dual);
+fn the_agent_annotates_its_node_and_a_restart_writes_nothing() {
+    let site = Site::start("agent-annotates", 1, Family::Dual);
     site.agents(&[]);
-    says(&site, 1, "True", "can be wired");
+    wait_condition(&site, 1, "True", "can be connected");
     let before = node(&site, 1);
     assert_eq!(annotation(&before, "node-chassis-id").unwrap(), "n1");
     let gateway: Value = serde_json::from_str(&annotation(&before, "l3-gateway-config").unwrap()).unwrap();
@@ -50,68 +50,68 @@ fn the_node_says_what_it_has_and_a_restart_says_nothing_new() {
     assert_eq!(gateway["next-hops"], json!(["10.99.0.254", "fd99::fe"]));
     let hosts: Vec<String> = serde_json::from_str(&annotation(&before, "host-cidrs").unwrap()).unwrap();
     assert!(hosts.contains(&"10.99.0.11/24".to_owned()), "{hosts:?}");
-    until("the runtime is told", || site.path(1, CONFIGURATION).exists().then_some(()));
+    until("the CNI configuration is updated", || site.path(1, CONFIGURATION).exists().then_some(()));
 
     let keys =
         || site.machine(1).run(&["ovs-vsctl", "--timeout=30", "get", "Open_vSwitch", ".", "external_ids"]).unwrap();
-    let told = keys();
+    let written = keys();
     for key in
         ["ovn-ofctrl-wait-before-clear=\"8000\"", "ovn-bridge-mappings=\"physnet:br-ex\"", "ovn-encap-type=geneve"]
     {
-        assert!(told.contains(key), "{key} is not in {told}");
+        assert!(written.contains(key), "{key} is not in {written}");
     }
-    // Others write on the node, too, and a slow start is told: that of three restarts one writes nothing shows who it is.
-    let mut written = 0;
+    // Other clients write the Node too, and a slow start is reported: one of three restarts must write nothing.
+    let mut writes = 0;
     while {
         let before = node(&site, 1);
         site.cluster.lab.terminate("agent-n1", Duration::from_secs(20)).unwrap();
-        assert!(site.path(1, CONFIGURATION).exists(), "an agent that ends is followed by another: the runtime goes on");
+        assert!(site.path(1, CONFIGURATION).exists(), "the CNI configuration stays across restarts");
         site.cluster.lab.restart("agent-n1").unwrap();
         until("the agent is ready", || request(&site, 1, "STATUS", &json!({})).ok());
         let after = node(&site, 1);
         before["metadata"]["resourceVersion"] != after["metadata"]["resourceVersion"]
     } {
-        written += 1;
-        assert!(written < 3, "each restart writes on the node");
-        says(&site, 1, "True", "can be wired");
+        writes += 1;
+        assert!(writes < 3, "each restart writes the Node");
+        wait_condition(&site, 1, "True", "can be connected");
     }
-    assert_eq!(keys(), told);
+    assert_eq!(keys(), written);
 
-    // What somebody else changes is put right; what is somebody else's stays.
+    // Changed settings are restored; settings of others are kept.
     let other = "external_ids:ovn-bridge-mappings=\"other:br-x,physnet:wrong\"";
     site.machine(1).run(&["ovs-vsctl", "--no-wait", "set", "Open_vSwitch", ".", other, "external_ids:mine=1"]).unwrap();
-    until("the mapping is right again", || {
+    until("the mapping is restored", || {
         let keys = keys();
         (keys.contains("other:br-x,physnet:br-ex") && keys.contains("mine=\"1\"")).then_some(())
     });
     site.cluster.lab.kubectl(&["annotate", "node", "n1", "k8s.ovn.org/node-chassis-id-"]).unwrap();
-    until("the chassis is told again", || annotation(&node(&site, 1), "node-chassis-id"));
+    until("the chassis annotation is restored", || annotation(&node(&site, 1), "node-chassis-id"));
 }
 
 #[test]
-fn why_a_node_is_not_ready_is_told_where_people_look() {
+fn a_broken_node_is_reported_in_condition_event_and_status() {
     let site = Site::start("agent-why", 1, Family::V4);
     site.agents(&[]);
-    says(&site, 1, "True", "can be wired");
+    wait_condition(&site, 1, "True", "can be connected");
     for (component, text) in [("n1-ovn-controller", "ovn-controller"), ("n1-ovsdb-server", "start Open vSwitch")] {
         site.cluster.lab.kill(component).unwrap();
-        // Without its database Open vSwitch's userspace datapath stands still: the API is out of reach as well.
+        // Without its database Open vSwitch's userspace datapath stalls: the API is unreachable as well.
         if component != "n1-ovsdb-server" {
-            says(&site, 1, "False", text);
+            wait_condition(&site, 1, "False", text);
             site.cluster.event_in("default", "n1", "NodeNetworkNotReady", &[text]);
         }
-        until("STATUS says no", || {
+        until("STATUS fails", || {
             let error = request(&site, 1, "STATUS", &json!({})).err()?;
             (error["code"] == 50 && error.to_string().contains(text)).then_some(())
         });
-        until("the runtime is told", || (!site.path(1, CONFIGURATION).exists()).then_some(()));
+        until("the CNI configuration is updated", || (!site.path(1, CONFIGURATION).exists()).then_some(()));
         site.cluster.lab.restart(component).unwrap();
-        says(&site, 1, "True", "can be wired");
-        until("the runtime is told", || site.path(1, CONFIGURATION).exists().then_some(()));
+        wait_condition(&site, 1, "True", "can be connected");
+        until("the CNI configuration is updated", || site.path(1, CONFIGURATION).exists().then_some(()));
     }
 }
 
-/// Paths from a sandbox on n1 to one on n2, of all protocols; the nodes' own addresses are the reference.
+/// Paths of all protocols from a sandbox on n1 to one on n2; the nodes' own addresses are the reference.
 fn paths(site: &Site, from: (&Sandbox, IpAddr), to: (&Sandbox, IpAddr)) -> Plan {
     let network = |sandbox: &Sandbox| Network { name: sandbox.name.clone(), file: sandbox.network(), own: true };
     let node = |number: u32| {
@@ -137,8 +137,8 @@ fn paths(site: &Site, from: (&Sandbox, IpAddr), to: (&Sandbox, IpAddr)) -> Plan 
     Plan { paths, servers: vec![(network(to.0), of_pod), (node(2).0, of_node)], rate: 400 }
 }
 
-/// Nothing is lost, reset, duplicated or seen from elsewhere beyond what a control of the same length has.
-fn carries_on(prober: &Prober, what: &str, work: impl Fn()) {
+/// Losses, resets, duplicates and wrong sources do not exceed those of a control window of the same length.
+fn check_no_loss(prober: &Prober, what: &str, work: impl Fn()) {
     let rounds = Rounds { title: what.to_owned(), rounds: 2, window: Duration::from_secs(5) };
     let (worse, report) = probe::confirmed(prober, &rounds, |_| {
         work();
@@ -149,13 +149,13 @@ fn carries_on(prober: &Prober, what: &str, work: impl Fn()) {
     assert_eq!(worse, Vec::<String>::new(), "{what}:\n{}", report.table(false));
 }
 
-/// Lesson 13: a restart of ovn-controller wiped the flows for ten seconds. And the agent's own restart, 003.10.
+/// Lesson 13: a restart of ovn-controller wiped all flows for 10 s.
 #[test]
-fn lesson_13_nothing_is_lost_while_the_agent_or_ovn_controller_restarts() {
+fn no_packet_is_lost_while_the_agent_or_ovn_controller_restarts() {
     let site = Site::start("agent-restart", 2, Family::V4);
     site.agents(&[]);
     for number in 1..=2 {
-        says(&site, number, "True", "can be wired");
+        wait_condition(&site, number, "True", "can be connected");
     }
     let (one, two) = (site.sandbox("one", 1), site.sandbox("two", 2));
     let own = addresses(&one.add())[0];
@@ -163,7 +163,7 @@ fn lesson_13_nothing_is_lost_while_the_agent_or_ovn_controller_restarts() {
     one.reaches(address);
     let prober = Prober::start(&paths(&site, (&one, own), (&two, address))).unwrap();
     let lab = &site.cluster.lab;
-    carries_on(&prober, "the agents restart", || {
+    check_no_loss(&prober, "the agents restart", || {
         for number in 1..=2 {
             let agent = format!("agent-n{number}");
             lab.kill(&agent).unwrap();
@@ -171,7 +171,7 @@ fn lesson_13_nothing_is_lost_while_the_agent_or_ovn_controller_restarts() {
             until("the agent is ready", || request(&site, number, "STATUS", &json!({})).ok());
         }
     });
-    carries_on(&prober, "ovn-controllers restart", || {
+    check_no_loss(&prober, "ovn-controllers restart", || {
         for number in 1..=2 {
             let controller = format!("n{number}-ovn-controller");
             lab.kill(&controller).unwrap();
@@ -181,10 +181,10 @@ fn lesson_13_nothing_is_lost_while_the_agent_or_ovn_controller_restarts() {
                 site.machine(number).run(&words).ok().filter(|said| said.trim() == "connected")
             });
         }
-        // Each has worked through everything that there is.
+        // Both have installed all flows.
         lab.nbctl(&["--wait=hv", "sync"]).unwrap();
     });
-    // The same measurement finds flows that are wiped.
+    // The same measurement detects wiped flows.
     let rounds = Rounds { title: "flows are wiped".into(), rounds: 1, window: Duration::from_secs(5) };
     let wiped = probe::run(&prober, &rounds, &Progress::silent(), |_| {
         site.machine(2).run(&["ovs-ofctl", "del-flows", "br-int"])?;
@@ -192,5 +192,5 @@ fn lesson_13_nothing_is_lost_while_the_agent_or_ovn_controller_restarts() {
         lab.kill("n2-ovn-controller")?;
         lab.restart("n2-ovn-controller")
     });
-    assert!(wiped.unwrap().excess(Incident::Lost) > 10, "lost flows are found");
+    assert!(wiped.unwrap().excess(Incident::Lost) > 10, "wiped flows are detected");
 }

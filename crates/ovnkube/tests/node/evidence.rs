@@ -1,12 +1,12 @@
-//! Readiness rests on evidence: whatever hangs between the southbound database and the flows of this node is named, and
-//! nothing that is merely restarted is.
+//! Readiness by evidence: a hung component between the southbound database and the node's flows is named, and a mere
+//! restart is not reported.
 
 use std::time::Duration;
 
 use lab::Family;
 use serde_json::{Value, json};
 
-use crate::agent::{condition, node, says};
+use crate::agent::{condition, node, wait_condition};
 use crate::cluster::{self, until};
 use crate::sandbox::request;
 use crate::site::Site;
@@ -15,9 +15,9 @@ fn appctl(site: &Site, command: &str) {
     site.machine(1).run(&["ovn-appctl", "-t", "ovn-controller", command]).unwrap();
 }
 
-/// CNI's STATUS names a cause; the API may be out of reach.
-fn status_says(site: &Site, text: &str) {
-    until(&format!("STATUS says {text:?}"), || {
+/// Waits until CNI STATUS names a cause; used where the API may be unreachable.
+fn wait_status_error(site: &Site, text: &str) {
+    until(&format!("STATUS reports {text:?}"), || {
         let error = request(site, 1, "STATUS", &json!({})).err()?;
         error.to_string().contains(text).then_some(())
     });
@@ -37,51 +37,52 @@ fn deletions(site: &Site) -> f64 {
 }
 
 #[test]
-fn whatever_hangs_is_named_and_flows_that_others_delete_come_back() {
+fn a_hung_component_is_named_and_deleted_flows_are_restored() {
     let site = Site::start("evidence", 1, Family::V4);
     let lab = &site.cluster.lab;
-    // An agent that died while its node was ready: nobody renews what it said.
+    // The Node of an agent that died while ready: its heartbeat is not renewed.
     site.cluster.apply(&cluster::node("silent"));
     let ready = json!({"status": {"conditions": [{"type": "k8s.ovn.org/NodeNetworkReady", "status": "True", "reason": "Ready",
         "message": "x", "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
     lab.kubectl(&["patch", "node", "silent", "--subresource=status", "-p", &ready.to_string()]).unwrap();
 
     site.agents(&["--ofctrl-wait-before-clear", "1000"]);
-    says(&site, 1, "True", "can be wired");
+    wait_condition(&site, 1, "True", "can be connected");
     let first = heartbeat(&site);
 
-    // Connected, its main loop turns, and nothing is applied: only nb_cfg shows it.
+    // ovn-controller is connected and running but applies nothing: only nb_cfg shows it.
     appctl(&site, "debug/pause");
-    // An address that is to be free again is asked after by nb_cfg at once.
+    // Releasing an address raises nb_cfg at once.
     site.pod("unseen", 1);
     site.cluster.network_of("default", "unseen");
     site.delete_pod("unseen");
-    says(&site, 1, "False", "has not applied nb_cfg");
+    wait_condition(&site, 1, "False", "has not applied nb_cfg");
     site.cluster.event_in("default", "n1", "NodeNetworkNotReady", &["it last applied a change"]);
     appctl(&site, "debug/resume");
-    says(&site, 1, "True", "can be wired");
+    wait_condition(&site, 1, "True", "can be connected");
 
-    // A southbound server that hangs, with its connections open.
+    // A hung southbound server with open connections.
     let paused = lab.pause("sb").unwrap();
-    says(&site, 1, "False", "has lost the southbound database");
+    wait_condition(&site, 1, "False", "has lost the southbound database");
     paused.resume().unwrap();
-    says(&site, 1, "True", "can be wired");
+    wait_condition(&site, 1, "True", "can be connected");
 
     let paused = lab.pause("n1-ovn-controller").unwrap();
-    says(&site, 1, "False", "is hung");
+    wait_condition(&site, 1, "False", "is hung");
     paused.resume().unwrap();
-    says(&site, 1, "True", "can be wired");
+    wait_condition(&site, 1, "True", "can be connected");
 
-    // Without ovs-vswitchd the lab's node has no network: the runtime is told, the API is not.
+    // Without ovs-vswitchd the lab's node has no network: STATUS reports it, the API is unreachable.
     let paused = lab.pause("n1-ovs-vswitchd").unwrap();
-    status_says(&site, "ovs-vswitchd is hung");
+    wait_status_error(&site, "ovs-vswitchd is hung");
     paused.resume().unwrap();
     until("the agent is ready", || request(&site, 1, "STATUS", &json!({})).ok());
 
-    // What ovn-controller itself deletes is no news: pods that come and go, and its own restart.
-    let watching = || lab.log("agent-n1").unwrap().matches("watching for flows that others delete").count();
-    until("flows are watched", || (watching() > 0).then_some(()));
-    let before = watching();
+    // Flows that ovn-controller itself deletes are not reported: for deleted pods, and in its own restart.
+    let monitors_started =
+        || lab.log("agent-n1").unwrap().matches("watching for flows that other clients delete").count();
+    until("flows are monitored", || (monitors_started() > 0).then_some(()));
+    let before = monitors_started();
     for round in 0..3 {
         let sandbox = site.sandbox(&format!("pod-{round}"), 1);
         sandbox.add();
@@ -89,7 +90,7 @@ fn whatever_hangs_is_named_and_flows_that_others_delete_come_back() {
     }
     lab.kill("n1-ovn-controller").unwrap();
     lab.restart("n1-ovn-controller").unwrap();
-    until("flows are watched again", || (watching() > before).then_some(()));
+    until("flows are monitored again", || (monitors_started() > before).then_some(()));
     let sandbox = site.sandbox("last", 1);
     sandbox.add();
     assert_eq!(deletions(&site), 0.0);
@@ -97,16 +98,16 @@ fn whatever_hangs_is_named_and_flows_that_others_delete_come_back() {
     let all = flows(&site);
     assert!(all > 100, "{all} flows");
     site.machine(1).run(&["ovs-ofctl", "del-flows", "br-int"]).unwrap();
-    until("flows are back", || (flows(&site) >= all).then_some(()));
-    until("it is counted", || (deletions(&site) > 0.0).then_some(()));
+    until("the flows are restored", || (flows(&site) >= all).then_some(()));
+    until("the deletion is counted", || (deletions(&site) > 0.0).then_some(()));
     site.cluster.event_in("default", "n1", "IntegrationFlowsDeleted", &["ovs-ofctl"]);
     until("the agent is ready", || request(&site, 1, "STATUS", &json!({})).ok());
 
-    // The same while nobody watches: the next agent finds hardly a flow.
+    // While no agent runs: the next agent finds almost no flows.
     lab.kill("agent-n1").unwrap();
     site.machine(1).run(&["ovs-ofctl", "del-flows", "br-int"]).unwrap();
     lab.restart("agent-n1").unwrap();
-    until("flows are back", || (flows(&site) >= all).then_some(()));
+    until("the flows are restored", || (flows(&site) >= all).then_some(()));
     until("the agent is ready", || request(&site, 1, "STATUS", &json!({})).ok());
 
     until("the heartbeat was renewed", || (heartbeat(&site) != first).then_some(()));
@@ -122,14 +123,14 @@ fn whatever_hangs_is_named_and_flows_that_others_delete_come_back() {
     assert_eq!(silent["lastHeartbeatTime"], "2026-01-01T00:00:00Z");
 }
 
-/// A southbound server stands still with all connections open: the node goes to another member, and a pod is wired before the
-/// runtime loses patience.
+/// A southbound member hangs with open connections: the node connects to another member, and an ADD succeeds before the
+/// runtime's timeout.
 #[test]
-fn a_hung_southbound_server_is_left_and_a_node_that_is_cut_off_says_so() {
+fn a_hung_southbound_member_is_left_and_a_partitioned_node_is_reported() {
     let site = Site::start_raft("evidence-raft", 1);
     let lab = &site.cluster.lab;
-    site.agents(&["--cni-patience", "60"]);
-    says(&site, 1, "True", "can be wired");
+    site.agents(&["--cni-add-timeout", "60"]);
+    wait_condition(&site, 1, "True", "can be connected");
     let member = until("ovn-controller is connected over the network", || {
         let text = site.machine(1).run(&["ss", "-Htn", "state", "established", "dport", "=", ":6642"]).ok()?;
         let peer = text.split_whitespace().find(|word| word.ends_with(":6642"))?;
@@ -138,13 +139,13 @@ fn a_hung_southbound_server_is_left_and_a_node_that_is_cut_off_says_so() {
     let paused = lab.pause(&format!("sb-{member}")).unwrap();
     let sandbox = site.sandbox("while-hung", 1);
     sandbox.add();
-    says(&site, 1, "True", "can be wired");
+    wait_condition(&site, 1, "True", "can be connected");
     paused.resume().unwrap();
 
     let cuts: Vec<_> = (1..=3).map(|member| lab.partition("n1", &format!("db-{member}")).unwrap()).collect();
-    says(&site, 1, "False", "has lost the southbound database");
+    wait_condition(&site, 1, "False", "has lost the southbound database");
     for cut in cuts {
         cut.heal().unwrap();
     }
-    says(&site, 1, "True", "can be wired");
+    wait_condition(&site, 1, "True", "can be connected");
 }

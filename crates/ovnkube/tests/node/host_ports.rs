@@ -1,4 +1,4 @@
-//! Host ports: a pod that runs is reached through them from its first moment.
+//! Host ports: they work when ADD returns.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,19 +13,19 @@ use crate::sandbox::Sandbox;
 use crate::site::Site;
 
 const PORT: u16 = 7071;
-/// A port of the host at which the test itself listens.
-const HEARD: u16 = 7072;
+/// A host port at which the test listens.
+const LISTEN_PORT: u16 = 7072;
 
 #[test]
-fn add_returns_when_host_ports_lead_to_the_pod() {
+fn add_waits_for_host_port_flows() {
     let site = Site::start("cni-hostport", 1, Family::V4);
-    // A bridge that is slow: its flows wait for as long as the file is there.
+    // `ovs-ofctl` hangs as long as the file exists.
     let slow = site.path(1, "/opt/slow/ovs-ofctl");
     std::fs::create_dir_all(slow.parent().unwrap()).unwrap();
     std::fs::write(&slow, "#!/bin/sh\nwhile [ -e /run/hold ]; do sleep 0.1; done\nexec /usr/bin/ovs-ofctl \"$@\"\n")
         .unwrap();
     std::fs::set_permissions(&slow, std::fs::Permissions::from_mode(0o755)).unwrap();
-    site.agent_finding(1, "/opt/slow:/usr/sbin:/usr/bin:/sbin:/bin", &[]);
+    site.agent_with_path(1, "/opt/slow:/usr/sbin:/usr/bin:/sbin:/bin", &[]);
     until("the gateway is ready", || crate::sandbox::request(&site, 1, "STATUS", &serde_json::json!({})).ok());
     let hold = site.path(1, "/run/hold");
     std::fs::write(&hold, "").unwrap();
@@ -33,40 +33,40 @@ fn add_returns_when_host_ports_lead_to_the_pod() {
     let mut object = pod("default", "web", "n1");
     object["spec"]["containers"][0]["ports"] = serde_json::json!([{"containerPort": 8080, "hostPort": PORT}]);
     site.cluster.apply_all(&[object]);
-    let web = Sandbox::make(&site, 1, "sandbox-of-web", "web", &site.uid("web"));
+    let web = Sandbox::create(&site, 1, "sandbox-of-web", "web", &site.uid("web"));
     std::thread::scope(|scope| {
-        let asking = scope.spawn(|| web.ask("ADD"));
+        let adding = scope.spawn(|| web.ask("ADD"));
         let installed = ["--bare", "--columns=name", "find", "Interface", "external_ids:iface-id=default_web"];
         let installed = [&["ovs-vsctl", "--timeout=30"], &installed[..], &["external_ids:ovn-installed=true"]].concat();
-        until("its flows are installed", || {
+        until("the pod's flows are installed", || {
             site.machine(1).run(&installed).ok().filter(|name| !name.trim().is_empty())
         });
-        // One without host ports does not wait for them, and is answered later than the first would be.
+        // An ADD without host ports does not wait for them.
         site.sandbox("plain", 1).add();
-        assert!(!asking.is_finished(), "ADD returned before the host port led to the pod");
+        assert!(!adding.is_finished(), "ADD returned before the host port worked");
         std::fs::remove_file(&hold).unwrap();
-        asking.join().unwrap().unwrap();
+        adding.join().unwrap().unwrap();
     });
     let listener = web.within(|| TcpListener::bind(("0.0.0.0", 8080)).unwrap());
     let flows = site.machine(1).run(&["ovs-ofctl", "dump-flows", "br-ex"]).unwrap();
     assert!(flows.contains(&format!("tp_dst={PORT}")), "{flows}");
-    // The first attempt counts.
+    // The first attempt must succeed.
     let target = SocketAddr::from(([10, 99, 0, 11], PORT));
     site.machine(1).connect(target, Duration::from_secs(10)).unwrap();
     drop(listener);
-    a_port_on_loopback_is_for_the_host_alone(&site);
+    loopback_host_port_is_for_the_host_only(&site);
 }
 
-/// The kernel has no way back to `::1`: from the host's other addresses it works, and from there it is refused, not ignored.
+/// The kernel cannot route replies to `::1`: the port works from the host's other addresses, and is refused from `::1`.
 #[test]
-fn a_port_on_the_loopback_of_ipv6_is_reached_from_other_addresses() {
+fn an_ipv6_loopback_host_port_works_from_other_host_addresses() {
     let site = Site::start("cni-loopback6", 1, Family::Dual);
     site.agents(&[]);
     let mut object = pod("default", "inner", "n1");
     let ports = serde_json::json!([{"containerPort": 8080, "hostPort": PORT, "hostIP": "::1", "protocol": "UDP"}]);
     object["spec"]["containers"][0]["ports"] = ports;
     site.cluster.apply_all(&[object]);
-    let inner = Sandbox::make(&site, 1, "sandbox-of-inner", "inner", &site.uid("inner"));
+    let inner = Sandbox::create(&site, 1, "sandbox-of-inner", "inner", &site.uid("inner"));
     inner.add();
     let server = inner.within(|| UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 8080)).unwrap());
     server.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -87,23 +87,23 @@ fn a_port_on_the_loopback_of_ipv6_is_reached_from_other_addresses() {
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
 }
 
-/// The host reaches it from 127.0.0.1 too, for which the kernel must route loopback addresses; no pod may use that.
-fn a_port_on_loopback_is_for_the_host_alone(site: &Site) {
-    let (host, patience) = (site.machine(1), Duration::from_secs(10));
+/// The host reaches it from 127.0.0.1, for which `route_localnet` must be set; pods must not be able to use that.
+fn loopback_host_port_is_for_the_host_only(site: &Site) {
+    let (host, timeout) = (site.machine(1), Duration::from_secs(10));
     let setting = || host.run(&["cat", "/proc/sys/net/ipv4/conf/ovn-k8s-mp0/route_localnet"]).unwrap();
-    assert_eq!(setting().trim(), "0", "nobody needs it yet");
+    assert_eq!(setting().trim(), "0", "route_localnet is set without need");
     let mut object = pod("default", "inner", "n1");
     let ports = serde_json::json!([{"containerPort": 8080, "hostPort": PORT, "hostIP": "127.0.0.1"}]);
     object["spec"]["containers"][0]["ports"] = ports;
     site.cluster.apply_all(&[object]);
-    let inner = Sandbox::make(site, 1, "sandbox-of-inner", "inner", &site.uid("inner"));
+    let inner = Sandbox::create(site, 1, "sandbox-of-inner", "inner", &site.uid("inner"));
     let answer = inner.add();
     assert_eq!(setting().trim(), "1");
     let listener = inner.within(|| TcpListener::bind(("0.0.0.0", 8080)).unwrap());
-    host.connect(SocketAddr::from(([127, 0, 0, 1], PORT)), patience).unwrap();
+    host.connect(SocketAddr::from(([127, 0, 0, 1], PORT)), timeout).unwrap();
     drop(listener);
 
-    // To the management port's MAC: OVN's port security looks at who sends, not where to.
+    // To the management port's MAC: OVN's port security checks the source, not the destination.
     let show = |name: &str, text: String| {
         let links: Value = serde_json::from_str(&text).unwrap();
         (mac(links[0]["address"].as_str().unwrap_or_else(|| panic!("{name}"))), links[0]["ifindex"].to_string())
@@ -116,20 +116,20 @@ fn a_port_on_loopback_is_for_the_host_alone(site: &Site) {
     let gateway: Ipv4Addr = answer["ips"][0]["gateway"].as_str().unwrap().parse().unwrap();
     let from = crate::sandbox::addresses(&answer)[0];
     let IpAddr::V4(address) = from else { panic!("{from}") };
-    let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, HEARD));
-    let heard = host.with_network(|| UdpSocket::bind(any)).unwrap().unwrap();
-    heard.set_read_timeout(Some(patience)).unwrap();
+    let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, LISTEN_PORT));
+    let listener_socket = host.with_network(|| UdpSocket::bind(any)).unwrap().unwrap();
+    listener_socket.set_read_timeout(Some(timeout)).unwrap();
     let loopback = IpAddr::from(Ipv4Addr::LOCALHOST);
     let frames = [
-        udp((management, own), from, loopback, HEARD, "to loopback"),
-        // What shows that such a frame comes through at all, and that the first one did not.
-        udp((management, own), from, open, HEARD, "to the management port"),
+        udp((management, own), from, loopback, LISTEN_PORT, "to loopback"),
+        // Shows that such frames arrive at all, and that the first one did not.
+        udp((management, own), from, open, LISTEN_PORT, "to the management port"),
         arp((BROADCAST, own), address, gateway),
     ];
     let lines: String = frames.iter().map(|frame| hexadecimal(frame) + "\n").collect();
     let words = ["ip", "netns", "exec", &inner.name, "perl", "-e", SCRIPT, &index, &hexadecimal(&gateway.octets())];
     host.run_with_input(&words, &lines).unwrap();
     let mut text = [0; 64];
-    let length = heard.recv(&mut text).unwrap();
+    let length = listener_socket.recv(&mut text).unwrap();
     assert_eq!(String::from_utf8_lossy(&text[..length]), "to the management port");
 }

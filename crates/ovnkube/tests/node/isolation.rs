@@ -1,4 +1,4 @@
-//! On the userspace datapath the kernel receives pods' frames beside the switch: nothing of them may reach the host.
+//! On the userspace datapath the kernel also receives pods' frames: none of them may reach the host.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -14,11 +14,11 @@ use crate::site::Site;
 const PORT: u16 = 7777;
 const TABLE: &str = "ovnkube-pods";
 
-/// A pod that forges frames, and its host.
+/// A pod that sends forged frames, and its host.
 struct Attack<'a> {
     host: Machine,
     pod: &'a Sandbox,
-    /// The end on the host.
+    /// The host-side interface.
     end: String,
     pod_addresses: Vec<IpAddr>,
     gateway: Ipv4Addr,
@@ -47,29 +47,29 @@ impl<'a> Attack<'a> {
         infos.filter_map(|info| info["local"].as_str()?.parse().ok()).collect()
     }
 
-    /// What the pod may send that its policy allows reaches the host; an ordinary datagram, by OVN.
-    fn sends_openly(&self, to: IpAddr) -> bool {
+    /// Whether an ordinary datagram reaches the host through OVN.
+    fn reaches_host(&self, to: IpAddr) -> bool {
         let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
         self.pod.within(|| UdpSocket::bind(any).unwrap().send_to(b"open", (to, PORT))).ok();
         let mut text = [0; 64];
         matches!(self.listener.recv(&mut text), Ok(4) if text.starts_with(b"open"))
     }
 
-    /// Everything that the listener has, up to a datagram of the host itself.
-    fn heard(&self) -> Vec<String> {
+    /// All datagrams that the listener received, up to an end marker from the host itself.
+    fn received_datagrams(&self) -> Vec<String> {
         let own = self.host.with_network(|| UdpSocket::bind("127.0.0.1:0")).unwrap().unwrap();
         own.send_to(b"end", ("127.0.0.1", PORT)).unwrap();
-        let mut heard = Vec::new();
+        let mut datagrams = Vec::new();
         let mut buffer = [0; 2048];
         until("the host's own datagram arrives", || {
             let length = self.listener.recv(&mut buffer).ok()?;
             let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
             if text != "end" {
-                heard.push(text.clone());
+                datagrams.push(text.clone());
             }
             (text == "end").then_some(())
         });
-        heard
+        datagrams
     }
 
     fn forged(&self, end: Mac, own: Mac) -> Vec<Vec<u8>> {
@@ -112,8 +112,8 @@ impl<'a> Attack<'a> {
         frames
     }
 
-    /// The pod sends all it can think of: the host hears nothing and says nothing.
-    fn fails(&self) {
+    /// Sends all forged frames; the host must neither receive nor answer any.
+    fn assert_blocked(&self) {
         let show = |name: &str| link(&self.host.run(&["ip", "-j", "-s", "link", "show", "dev", name]).unwrap());
         let end = mac(show(&self.end)["address"].as_str().unwrap());
         let inside = link(&self.pod.run(&["ip", "-j", "link", "show", "dev", "eth0"]));
@@ -122,15 +122,15 @@ impl<'a> Attack<'a> {
         let before = received();
         let mut frames = self.forged(end, own);
         let IpAddr::V4(address) = self.pod_addresses[0] else { panic!("{:?}", self.pod_addresses) };
-        // OVN answers this one: by then the kernel would have answered the others.
+        // OVN answers this one last: by then the kernel would have answered the others.
         frames.push(arp((BROADCAST, own), address, self.gateway));
         let count = u64::try_from(frames.len()).unwrap();
         let lines: String = frames.iter().map(|frame| hexadecimal(frame) + "\n").collect();
         let (index, gateway) = (inside["ifindex"].to_string(), hexadecimal(&self.gateway.octets()));
         let words = ["ip", "netns", "exec", &self.pod.name, "perl", "-e", SCRIPT, &index, &gateway];
         let answers = self.host.run_with_input(&words, &lines).unwrap();
-        until("all frames are at the host's end", || (received() >= before + count).then_some(()));
-        assert_eq!(self.heard(), Vec::<String>::new(), "frames of a pod reached the host");
+        until("all frames are at the host-side interface", || (received() >= before + count).then_some(()));
+        assert_eq!(self.received_datagrams(), Vec::<String>::new(), "forged frames reached the host");
         let of_host = answers.lines().filter(|answer| answer.get(12..24) == Some(&hexadecimal(&end)));
         assert_eq!(of_host.count(), 0, "the host answered: {answers}");
     }
@@ -139,7 +139,7 @@ impl<'a> Attack<'a> {
         self.host.run(&["nft", "list", "table", "netdev", TABLE]).unwrap_or_default()
     }
 
-    /// The chain of an interface drops everything.
+    /// Whether the interface's chain drops everything.
     fn is_closed(&self, end: &str) -> Option<()> {
         let text = self.chains();
         let chain = text.split_once(&format!("chain {end} {{"))?.1.split_once('}')?.0;
@@ -148,15 +148,15 @@ impl<'a> Attack<'a> {
 }
 
 #[test]
-fn no_frame_of_a_pod_reaches_the_host_past_ovn() {
+fn no_pod_frame_bypasses_ovn_to_the_host() {
     let site = Site::start("cni-isolated", 1, Family::Dual);
     site.agents(&[]);
     let one = site.sandbox("one", 1);
     let answer = one.add();
     let attack = Attack::new(&site, &one, &answer);
-    // What goes by OVN arrives, of both families: the listener works.
+    // Through OVN datagrams of both families arrive: the listener works.
     for to in ["10.99.0.11", "fd99::b"] {
-        until(&format!("the pod reaches {to}"), || attack.sends_openly(to.parse().unwrap()).then_some(()));
+        until(&format!("the pod reaches {to}"), || attack.reaches_host(to.parse().unwrap()).then_some(()));
     }
     let closed = json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
         "metadata": {"name": "closed", "namespace": "default"}, "spec": {"podSelector": {}, "policyTypes": ["Egress"]}});
@@ -164,15 +164,15 @@ fn no_frame_of_a_pod_reaches_the_host_past_ovn() {
     let denied = ["--bare", "--columns=_uuid", "find", "ACL", "action=drop", "direction=from-lport"];
     until("the policy is written", || site.cluster.lab.nbctl(&denied).ok().filter(|rows| !rows.trim().is_empty()));
     site.cluster.lab.nbctl(&["--timeout=60", "--wait=hv", "sync"]).unwrap();
-    until("the policy holds", || (!attack.sends_openly("10.99.0.11".parse().unwrap())).then_some(()));
-    attack.heard();
-    attack.fails();
-    // The end on the host is silent by itself, too.
+    until("the policy is in effect", || (!attack.reaches_host("10.99.0.11".parse().unwrap())).then_some(()));
+    attack.received_datagrams();
+    attack.assert_blocked();
+    // The host-side interface has no ARP and no addresses.
     let host = site.machine(1);
     assert!(host.run(&["ip", "link", "show", "dev", &attack.end]).unwrap().contains("NOARP"));
     assert_eq!(host.run(&["ip", "address", "show", "dev", &attack.end]).unwrap().matches("inet").count(), 0);
 
-    // What somebody does to the chains is put right.
+    // External changes of the chains are repaired.
     let end = attack.end.as_str();
     for words in [
         vec!["delete", "table", "netdev", TABLE],
@@ -183,17 +183,17 @@ fn no_frame_of_a_pod_reaches_the_host_past_ovn() {
     ] {
         let before = site.metric(1, "ovnkube_node_pod_filter_repairs_total");
         host.run(&[&["nft"], &words[..]].concat()).unwrap();
-        until(&format!("{end} is closed after nft {words:?}"), || attack.is_closed(end));
-        // One that sleeps is woken without a repair of its chains.
+        until(&format!("{end} is isolated after nft {words:?}"), || attack.is_closed(end));
+        // A dormant table is enabled without a repair of its chains.
         if words[1] != "table" || words[0] != "add" {
             until("the repair is counted", || {
                 (site.metric(1, "ovnkube_node_pod_filter_repairs_total") > before).then_some(())
             });
         }
     }
-    attack.fails();
+    attack.assert_blocked();
 
-    // An agent that is started finds pods which an earlier version, or another implementation, wired.
+    // A starting agent isolates pods that an earlier version or another implementation connected.
     site.cluster.lab.kill("agent-n1").unwrap();
     host.run(&["nft", "delete", "table", "netdev", TABLE]).unwrap();
     host.run(&["ip", "link", "add", "other0", "type", "veth", "peer", "name", "other1"]).unwrap();
@@ -201,10 +201,10 @@ fn no_frame_of_a_pod_reaches_the_host_past_ovn() {
     host.run(&[&port[..], &["external_ids:sandbox=other", "external_ids:iface-id=default_other"]].concat()).unwrap();
     site.cluster.lab.restart("agent-n1").unwrap();
     for end in [end, "other0"] {
-        until(&format!("{end} is closed"), || attack.is_closed(end));
+        until(&format!("{end} is isolated"), || attack.is_closed(end));
     }
-    attack.fails();
+    attack.assert_blocked();
     one.ask("CHECK").unwrap();
     one.delete();
-    until("its chain is gone", || (!attack.chains().contains(end)).then_some(()));
+    until("its chain is removed", || (!attack.chains().contains(end)).then_some(()));
 }

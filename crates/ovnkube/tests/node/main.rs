@@ -1,5 +1,5 @@
-//! The node agent against real components: kube-apiserver, our controller, ovsdb-servers, northd, ovn-controllers, Open
-//! vSwitch, and namespaces that stand for sandboxes.
+//! The node agent against real components: kube-apiserver, the controller, ovsdb-servers, northd, ovn-controllers, Open
+//! vSwitch, and network namespaces as sandboxes.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod agent;
@@ -7,19 +7,19 @@ mod bad_input;
 #[allow(dead_code)]
 #[path = "../controller/cluster.rs"]
 mod cluster;
-mod crowd;
+mod concurrency;
 mod evidence;
+mod failures;
 mod frames;
 mod host_ports;
+#[allow(dead_code)]
+#[path = "../controller/inspect.rs"]
+mod inspect;
 mod isolation;
 mod leftovers;
-#[allow(dead_code)]
-#[path = "../controller/looking.rs"]
-mod looking;
 mod networks;
 mod remote;
 mod repair;
 mod sandbox;
 mod site;
-mod trouble;
 mod wiring;

@@ -1,8 +1,8 @@
-//! The cluster's networks in tests of nodes.
+//! Cluster and service networks of the node tests.
 
 use lab::Family;
 
-/// What the controller and the agents are told of the cluster's networks.
+/// Arguments for the controller and the agents.
 pub(crate) fn networks(family: Family) -> [&'static str; 4] {
     let (pods, services) = match family {
         Family::V4 => ("10.128.0.0/14/23", "10.96.0.0/16"),

@@ -1,5 +1,5 @@
-//! The southbound database behind a host name: the router in front of it tells databases apart by the name that the client
-//! asks for (SNI), and certificates are replaced while everything runs.
+//! The southbound database behind a host name: a router in front of it selects the backend by SNI, and certificates are
+//! replaced at run time.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use lab::pki::Authority;
 use lab::{Family, Lab, Program};
 
-use crate::cluster::{Cluster, Wish, node, until};
+use crate::cluster::{Cluster, ClusterSpec, node, until};
 
 const PORT: u16 = 443;
 
@@ -24,7 +24,7 @@ fn connected(cluster: &Cluster) -> bool {
 fn router(cluster: &Cluster, name: &str) {
     let configuration = format!(
         "defaults\n mode tcp\n timeout connect 5s\n timeout client 1h\n timeout server 1h\n\
-         frontend door\n bind :{PORT}\n tcp-request inspect-delay 5s\n tcp-request content accept if {{ req.ssl_hello_type 1 }}\n \
+         frontend sni\n bind :{PORT}\n tcp-request inspect-delay 5s\n tcp-request content accept if {{ req.ssl_hello_type 1 }}\n \
          use_backend southbound if {{ req.ssl_sni -m str {name} }}\n\
          backend southbound\n server one 10.99.0.1:6642\n"
     );
@@ -33,7 +33,7 @@ fn router(cluster: &Cluster, name: &str) {
     cluster.lab.run(&program.ready_when_logged("Loading success")).unwrap();
 }
 
-/// An agent that tells ovn-controller of a database; where it is until that is told.
+/// Starts an agent and waits until it has set `ovn-remote`.
 fn agent(cluster: &Cluster, name: &str, southbound: &str) {
     let program = Program::new(name, PathBuf::from(env!("CARGO_BIN_EXE_ovnkube")))
         .on("n1")
@@ -41,13 +41,13 @@ fn agent(cluster: &Cluster, name: &str, southbound: &str) {
         .ready_when_logged("the CNI server listens");
     cluster.lab.run(&program).unwrap();
     let words = ["ovs-vsctl", "--timeout=30", "get", "Open_vSwitch", ".", "external_ids:ovn-remote"];
-    until("ovn-controller is told", || {
+    until("ovn-remote is set", || {
         let remote = cluster.lab.node(1).unwrap().run(&words).ok()?;
         (remote.trim().trim_matches('"') == southbound).then_some(())
     });
 }
 
-/// Everybody's certificates are of another authority now.
+/// Replaces all certificates by those of another CA.
 fn replace_certificates(lab: &Lab, folder: &Path) {
     let fresh = folder.with_extension("fresh");
     let authority = Authority::create(&fresh, "another-ca").unwrap();
@@ -55,17 +55,17 @@ fn replace_certificates(lab: &Lab, folder: &Path) {
     for file in ["ovn.key", "ovn.crt", "ca.crt"] {
         std::fs::rename(fresh.join(file), folder.join(file)).unwrap();
     }
-    // The server takes connections of the new ones only, and the old connection ends with the old server.
+    // The restarted server accepts only the new CA.
     lab.kill("sb").unwrap();
     lab.restart("sb").unwrap();
 }
 
 #[test]
-fn a_database_by_name_behind_a_router_and_certificates_that_are_replaced() {
-    let mut wish = Wish::new("agent-name").nodes(1);
-    wish.ovn.tls = true;
-    wish.family = Family::V4;
-    let cluster = wish.start();
+fn southbound_by_host_name_uses_sni_and_renewed_certificates() {
+    let mut spec = ClusterSpec::new("agent-name").nodes(1);
+    spec.ovn.tls = true;
+    spec.family = Family::V4;
+    let cluster = spec.start();
     cluster.apply(&node("n1"));
     let name = "ovnkube-sbdb.apps.example.com";
     router(&cluster, name);
@@ -73,13 +73,13 @@ fn a_database_by_name_behind_a_router_and_certificates_that_are_replaced() {
     let more =
         format!("{}\n10.99.0.1 {name}\n10.99.0.1 other.apps.example.com\n", std::fs::read_to_string(&hosts).unwrap());
     std::fs::write(&hosts, more).unwrap();
-    // It reads the file once, when it starts.
+    // ovn-controller reads /etc/hosts only at start.
     cluster.lab.kill("n1-ovn-controller").unwrap();
     cluster.lab.restart("n1-ovn-controller").unwrap();
 
-    // Another name leads nowhere: it is the name that decides, not the address.
+    // Another name is not routed: the name decides, not the address.
     agent(&cluster, "agent", &format!("ssl:other.apps.example.com:{PORT}"));
-    until("ovn-controller is turned away", || (!connected(&cluster)).then_some(()));
+    until("ovn-controller is disconnected", || (!connected(&cluster)).then_some(()));
     cluster.lab.terminate("agent", Duration::from_secs(20)).unwrap();
     agent(&cluster, "agent-again", &format!("ssl:{name}:{PORT}"));
     until("ovn-controller is connected", || connected(&cluster).then_some(()));

@@ -1,4 +1,4 @@
-//! Ports and interfaces of running pods that somebody deletes: what can be recreated is, the rest is reported.
+//! Deleted ports and interfaces of running pods: ports are recreated, lost interfaces are reported.
 
 use lab::Family;
 
@@ -6,43 +6,43 @@ use crate::cluster::until;
 use crate::sandbox::{Sandbox, addresses};
 use crate::site::Site;
 
-struct Wired {
+struct Attached {
     sandbox: Sandbox,
-    /// The end on the host, which is the port's name.
+    /// The host-side interface, which is the port's name.
     end: String,
     address: std::net::IpAddr,
 }
 
-fn wire(site: &Site, name: &str) -> Wired {
+fn attach(site: &Site, name: &str) -> Attached {
     let sandbox = site.sandbox(name, 1);
     let answer = sandbox.add();
     let end = answer["interfaces"][0]["name"].as_str().unwrap().to_owned();
-    Wired { sandbox, end, address: addresses(&answer)[0] }
+    Attached { sandbox, end, address: addresses(&answer)[0] }
 }
 
 fn vsctl(site: &Site, words: &[&str]) -> String {
     site.machine(1).run(&[&["ovs-vsctl", "--timeout=30"], words].concat()).unwrap()
 }
 
-/// The identity of a port's row, if there is one.
+/// The UUID of a port's row.
 fn row(site: &Site, end: &str) -> Option<String> {
     let found = vsctl(site, &["--bare", "--columns=_uuid", "find", "Port", &format!("name={end}")]);
     Some(found.trim().to_owned()).filter(|row| !row.is_empty())
 }
 
-/// Does something to a port and waits until there is another one in its place.
-fn is_recreated(site: &Site, pod: &Wired, what: &[&str]) {
+/// Changes a port with `ovs-vsctl` and waits until it is recreated.
+fn is_recreated(site: &Site, pod: &Attached, what: &[&str]) {
     let before = row(site, &pod.end).unwrap();
     vsctl(site, what);
     until(&format!("the port is recreated after {what:?}"), || row(site, &pod.end).filter(|row| *row != before));
-    until("it is whole again", || pod.sandbox.ask("CHECK").ok());
+    until("CHECK succeeds", || pod.sandbox.ask("CHECK").ok());
 }
 
 #[test]
 fn a_deleted_port_is_recreated_and_a_deleted_interface_is_reported() {
     let site = Site::start("cni-repair", 1, Family::V4);
     site.agents(&[]);
-    let (one, two, lost) = (wire(&site, "one"), wire(&site, "two"), wire(&site, "lost"));
+    let (one, two, lost) = (attach(&site, "one"), attach(&site, "two"), attach(&site, "lost"));
     for what in [
         &["del-port", "br-int", &one.end][..],
         &["set", "Interface", &one.end, "external_ids:iface-id=default_nobody"],
@@ -55,35 +55,35 @@ fn a_deleted_port_is_recreated_and_a_deleted_interface_is_reported() {
     assert!(site.metric(1, "ovnkube_node_pod_ports_recreated_total") >= 3.0);
     assert!(site.cluster.lab.log("agent-n1").unwrap().contains("deleted or changed; recreated"));
 
-    // While nobody looks: the next agent knows of the sandbox, and leaves its interface alone.
+    // While no agent runs: the next agent knows the sandbox and keeps its interface.
     site.cluster.lab.kill("agent-n1").unwrap();
     vsctl(&site, &["del-port", "br-int", &one.end]);
     site.cluster.lab.restart("agent-n1").unwrap();
     until("the port is recreated", || row(&site, &one.end));
-    until("it is whole again", || one.sandbox.ask("CHECK").ok());
+    until("CHECK succeeds", || one.sandbox.ask("CHECK").ok());
     two.sandbox.reaches(one.address);
 
-    // An agent that kept no records wired these: the next one takes them from the switch.
+    // Without records (an older agent's sandboxes) the next agent takes them from Open vSwitch.
     site.cluster.lab.kill("agent-n1").unwrap();
     let records = site.path(1, "/run/ovn-kubernetes/cni/attachments");
     std::fs::remove_dir_all(&records).unwrap();
     site.cluster.lab.restart("agent-n1").unwrap();
-    until("there are records again", || {
+    until("the records are restored", || {
         [&one, &two, &lost].iter().all(|pod| records.join(&pod.end).exists()).then_some(())
     });
     is_recreated(&site, &two, &["del-port", "br-int", &two.end]);
 
-    // Without its interface a pod has no network, and is not given another.
+    // A lost interface is reported and not recreated.
     site.machine(1).run(&["ip", "link", "del", &lost.end]).unwrap();
     site.cluster.event_in("default", "lost", "PodNetworkLost", &["eth0", "delete the pod"]);
     let error = lost.sandbox.ask("CHECK").unwrap_err();
     assert!(error["code"] == 102 && error.to_string().contains("is gone"), "{error}");
     let without = || site.metric(1, "ovnkube_node_pods_without_network");
-    until("it is counted", || (without() > 0.0).then_some(()));
+    until("the pod is counted", || (without() > 0.0).then_some(()));
     lost.sandbox.delete();
-    until("it is not counted any more", || (without() == 0.0).then_some(()));
+    until("the pod is no longer counted", || (without() == 0.0).then_some(()));
 
-    // A sandbox that is being removed gets no port back: the flows of the new one never come, and DEL ends the repair.
+    // DEL cancels a repair that waits for flows: the port is not recreated.
     let before = row(&site, &one.end).unwrap();
     let paused = site.cluster.lab.pause("n1-ovn-controller").unwrap();
     vsctl(&site, &["--no-wait", "del-port", "br-int", &one.end]);
@@ -91,7 +91,7 @@ fn a_deleted_port_is_recreated_and_a_deleted_interface_is_reported() {
     one.sandbox.delete();
     assert_eq!((row(&site, &one.end), site.ports(1)), (None, vec!["default_two".to_owned()]));
     paused.resume().unwrap();
-    // The agent has looked again when the next damage is repaired.
+    // When the next damage is repaired, the agent has reconciled again.
     is_recreated(&site, &two, &["del-port", "br-int", &two.end]);
     assert_eq!((row(&site, &one.end), site.ports(1)), (None, vec!["default_two".to_owned()]));
     two.sandbox.delete();

@@ -1,4 +1,4 @@
-//! A sandbox as a runtime makes it, and the runtime's requests about it.
+//! A sandbox as a container runtime creates it, and CNI requests for it.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use crate::cluster::until;
 use crate::site::{Site, configuration};
 
-/// How long a request may take before a test calls it broken.
-const PATIENCE: Duration = Duration::from_secs(150);
+/// Limit of a request.
+const TIMEOUT: Duration = Duration::from_secs(150);
 const SOCKET: &str = "/run/ovn-kubernetes/cni/ovn-cni-server.sock";
 
 pub(crate) struct Sandbox {
@@ -26,7 +26,7 @@ pub(crate) struct Sandbox {
     socket: PathBuf,
 }
 
-/// What the plugin printed: a result or an error.
+/// The plugin's output: a result or an error.
 pub(crate) type Outcome = Result<Value, Value>;
 
 fn read(good: bool, text: &str) -> Outcome {
@@ -35,17 +35,17 @@ fn read(good: bool, text: &str) -> Outcome {
     if good { Ok(value) } else { Err(value) }
 }
 
-/// A request that has nothing to do with a sandbox, by the plugin's own code and the agent's socket.
+/// A request without a sandbox, by the plugin's code and the agent's socket.
 pub(crate) fn request(site: &Site, node: u32, command: &str, more: &Value) -> Outcome {
     let variables = [("CNI_COMMAND".into(), command.into())];
     let config = configuration("1.1.0", more);
-    let outcome = cni_shim::run(variables.into_iter(), config.as_bytes(), &site.path(node, SOCKET), PATIENCE);
-    read(outcome.good, &outcome.text)
+    let outcome = cni_shim::run(variables.into_iter(), config.as_bytes(), &site.path(node, SOCKET), TIMEOUT);
+    read(outcome.success, &outcome.output)
 }
 
 impl Sandbox {
-    /// Makes the namespace.
-    pub(crate) fn make(site: &Site, node: u32, name: &str, pod: &str, uid: &str) -> Self {
+    /// Creates the network namespace.
+    pub(crate) fn create(site: &Site, node: u32, name: &str, pod: &str, uid: &str) -> Self {
         let sandbox = Self::without_namespace(site, node, name, pod, uid);
         sandbox.machine.run(&["ip", "netns", "add", name]).unwrap();
         sandbox
@@ -78,14 +78,14 @@ impl Sandbox {
         pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect()
     }
 
-    /// A request by the plugin's own code and the agent's socket.
+    /// A request by the plugin's code and the agent's socket.
     pub(crate) fn ask(&self, command: &str) -> Outcome {
         let config = configuration("1.0.0", &json!({}));
-        let outcome = cni_shim::run(self.variables(command).into_iter(), config.as_bytes(), &self.socket, PATIENCE);
-        read(outcome.good, &outcome.text)
+        let outcome = cni_shim::run(self.variables(command).into_iter(), config.as_bytes(), &self.socket, TIMEOUT);
+        read(outcome.success, &outcome.output)
     }
 
-    /// A request by the plugin on the node, as the runtime starts it; with another user if one is given.
+    /// A request by the installed plugin, optionally as another user.
     pub(crate) fn run_plugin(&self, command: &str, config: &str, user: Option<u32>) -> Outcome {
         let mut plugin = self.machine.command(&["/opt/cni/bin/ovn-k8s-cni-overlay"]).unwrap();
         plugin.envs(self.variables(command)).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -93,7 +93,7 @@ impl Sandbox {
             plugin.uid(user).gid(user);
         }
         let mut child = self.machine.spawn(&mut plugin).unwrap();
-        // A plugin that ends before it reads has its say in its answer.
+        // A plugin that ends before it reads stdin reports that on stdout.
         let _ = child.stdin.take().unwrap().write_all(config.as_bytes());
         let output = child.wait_with_output().unwrap();
         read(output.status.success(), &String::from_utf8(output.stdout).unwrap())
@@ -107,28 +107,28 @@ impl Sandbox {
         self.ask("DEL").unwrap_or_else(|error| panic!("DEL of {}: {error}", self.name));
     }
 
-    /// The namespace goes.
+    /// Deletes the network namespace.
     pub(crate) fn destroy(&self) {
         self.machine.run(&["ip", "netns", "del", &self.name]).unwrap();
     }
 
-    /// Runs a command in the sandbox's network.
+    /// Runs a command in the sandbox's network namespace.
     pub(crate) fn run(&self, words: &[&str]) -> String {
         let all = [&["ip", "netns", "exec", self.name.as_str()], words].concat();
         self.machine.run(&all).unwrap()
     }
 
-    /// Runs a piece of this program in the sandbox's network.
+    /// Runs a function in the sandbox's network namespace.
     pub(crate) fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         node::kernel::namespace::within(&self.network(), work).unwrap()
     }
 
-    /// The file of its network namespace, as this process sees it.
+    /// The network namespace's file in this process' file system.
     pub(crate) fn network(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root/run/netns/{}", self.machine.init().pid, self.name))
     }
 
-    /// Whether the sandbox reaches an address; what is sent before neighbours are known may be lost.
+    /// Waits until the sandbox reaches an address.
     pub(crate) fn reaches(&self, address: IpAddr) {
         let text = address.to_string();
         until(&format!("{} reaches {text}", self.name), || {
@@ -137,7 +137,7 @@ impl Sandbox {
         });
     }
 
-    /// Sends a page of bytes to another sandbox over TCP, and back.
+    /// Sends 20,000 bytes to another sandbox over TCP, and back.
     pub(crate) fn talks_to(&self, other: &Self, address: IpAddr) {
         let listener = other.within(|| TcpListener::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 8080))).unwrap());
         let page: Vec<u8> = (0..20_000_u32).map(|number| number.to_le_bytes()[0]).collect();
@@ -150,7 +150,7 @@ impl Sandbox {
         let mut stream = limited(self.within(|| TcpStream::connect_timeout(&target, Duration::from_secs(20)).unwrap()));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // It is there already: nobody waits for one that does not come.
+                // The connection is already established.
                 let mut stream = limited(listener.accept().unwrap().0);
                 std::io::copy(&mut stream.try_clone().unwrap(), &mut stream).unwrap();
             });
@@ -163,7 +163,7 @@ impl Sandbox {
     }
 }
 
-/// The addresses in an answer to ADD.
+/// The addresses in a result of ADD.
 pub(crate) fn addresses(answer: &Value) -> Vec<IpAddr> {
     let ips = answer["ips"].as_array().unwrap().iter();
     ips.map(|ip| ip["address"].as_str().unwrap().split('/').next().unwrap().parse().unwrap()).collect()

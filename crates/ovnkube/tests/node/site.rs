@@ -1,4 +1,4 @@
-//! A cluster in the lab with our controller and our node agents; pods are objects, and sandboxes are made by hand.
+//! A cluster in the lab with the controller and node agents; pods are objects, and tests create the sandboxes.
 
 use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
@@ -8,20 +8,20 @@ use std::time::Duration;
 use lab::{Family, Machine, Program};
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, PATIENCE, Wish, pod, until};
+use crate::cluster::{Cluster, ClusterSpec, TIMEOUT, pod, until};
 use crate::networks::networks;
 use crate::sandbox::Sandbox;
 
-/// Where the agents tell their metrics.
+/// Where the agents serve their metrics.
 const METRICS: &str = "127.0.0.1:9410";
 
 pub(crate) struct Site {
     pub(crate) cluster: Cluster,
-    /// Where agents and ovn-controllers find the southbound database.
+    /// The southbound remote of agents and ovn-controllers.
     southbound: String,
 }
 
-/// The plugin, as it is installed.
+/// Builds the installed plugin once per test process.
 pub(crate) fn shim() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT
@@ -35,22 +35,22 @@ pub(crate) fn shim() -> PathBuf {
 }
 
 impl Site {
-    /// A controller that leads and nodes that have their networks; no agents yet.
+    /// A leading controller and nodes with their networks; no agents yet.
     pub(crate) fn start(purpose: &'static str, nodes: u32, family: Family) -> Self {
-        Self::on(Wish::new(purpose), nodes, family)
+        Self::on(ClusterSpec::new(purpose), nodes, family)
     }
 
-    /// With databases of three members each, which nodes reach over the network, as they do elsewhere.
+    /// With raft databases, which nodes reach over the network.
     pub(crate) fn start_raft(purpose: &'static str, nodes: u32) -> Self {
-        let mut site = Self::on(Wish::new(purpose).raft(), nodes, Family::V4);
+        let mut site = Self::on(ClusterSpec::new(purpose).raft(), nodes, Family::V4);
         site.southbound = site.cluster.lab.record().endpoints.southbound_remote.unwrap();
         site
     }
 
-    fn on(wish: Wish, nodes: u32, family: Family) -> Self {
-        let mut wish = wish.nodes(nodes).arguments(&networks(family));
-        wish.family = family;
-        let cluster = wish.start();
+    fn on(spec: ClusterSpec, nodes: u32, family: Family) -> Self {
+        let mut spec = spec.nodes(nodes).arguments(&networks(family));
+        spec.family = family;
+        let cluster = spec.start();
         cluster.controller("c1");
         cluster.wait_leader("c1");
         for node in 1..=nodes {
@@ -59,13 +59,13 @@ impl Site {
         let southbound = cluster.lab.record().endpoints.southbound.unwrap();
         let site = Self { cluster, southbound };
         for node in 1..=nodes {
-            site.bring(node);
+            site.copy_plugin(node);
         }
         site
     }
 
-    /// Puts the plugin where the agent finds it.
-    fn bring(&self, node: u32) {
+    /// Copies the plugin to where the agent finds it.
+    fn copy_plugin(&self, node: u32) {
         let to = self.path(node, "/opt/ovnkube/ovn-k8s-cni-overlay");
         std::fs::create_dir_all(to.parent().unwrap()).unwrap();
         std::fs::copy(shim(), to).unwrap();
@@ -75,18 +75,18 @@ impl Site {
         self.cluster.lab.node(node).unwrap()
     }
 
-    /// A path of a node, as this process sees it.
+    /// A node's path in this process' file system.
     pub(crate) fn path(&self, node: u32, path: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{path}", self.machine(node).init().pid))
     }
 
-    /// Starts a node's agent; it answers when this returns.
+    /// Starts a node's agent; its CNI server listens when this returns.
     pub(crate) fn agent(&self, node: u32, more: &[&str]) {
-        self.agent_finding(node, "/usr/sbin:/usr/bin:/sbin:/bin", more);
+        self.agent_with_path(node, "/usr/sbin:/usr/bin:/sbin:/bin", more);
     }
 
-    /// The same, with other folders in which it finds programs.
-    pub(crate) fn agent_finding(&self, node: u32, programs: &str, more: &[&str]) {
+    /// Like [`Self::agent`], with another `PATH`.
+    pub(crate) fn agent_with_path(&self, node: u32, programs: &str, more: &[&str]) {
         let family = self.cluster.lab.record().spec.family;
         let program = Program::new(format!("agent-n{node}"), PathBuf::from(env!("CARGO_BIN_EXE_ovnkube")))
             .on(&format!("n{node}"))
@@ -108,7 +108,7 @@ impl Site {
         }
     }
 
-    /// Makes a pod's object; its UID.
+    /// Creates a Pod; returns its UID.
     pub(crate) fn pod(&self, name: &str, node: u32) -> String {
         self.cluster.apply_all(&[pod("default", name, &format!("n{node}"))]);
         self.uid(name)
@@ -118,18 +118,18 @@ impl Site {
         self.cluster.get(&["pod", name])["metadata"]["uid"].as_str().unwrap().to_owned()
     }
 
-    /// Deletes a pod's object, at once.
+    /// Deletes a Pod without a grace period.
     pub(crate) fn delete_pod(&self, name: &str) {
         self.cluster.lab.kubectl(&["delete", "pod", name, "--grace-period=0", "--force", "--wait=true"]).unwrap();
     }
 
-    /// A pod's object and a sandbox for it.
+    /// Creates a Pod and a sandbox for it.
     pub(crate) fn sandbox(&self, name: &str, node: u32) -> Sandbox {
         let uid = self.pod(name, node);
-        Sandbox::make(self, node, &format!("sandbox-of-{name}"), name, &uid)
+        Sandbox::create(self, node, &format!("sandbox-of-{name}"), name, &uid)
     }
 
-    /// The ports of pods on a node's br-int, by the logical ports' names.
+    /// The logical names of pod ports on a node's br-int.
     pub(crate) fn ports(&self, node: u32) -> Vec<String> {
         let words = ["ovs-vsctl", "--timeout=30", "--bare", "--columns=external_ids", "find", "Interface"];
         let text = self.machine(node).run(&words).unwrap();
@@ -139,23 +139,23 @@ impl Site {
         ids
     }
 
-    /// The interfaces of a node's host that lead to pods.
+    /// The host-side interfaces of pods.
     pub(crate) fn ends(&self, node: u32) -> Vec<String> {
         let text = self.machine(node).run(&["ip", "-o", "link", "show", "type", "veth"]).unwrap();
         let names = text.lines().filter_map(|line| line.split(": ").nth(1)?.split('@').next());
         names.filter(|name| name.starts_with("pod")).map(str::to_owned).collect()
     }
 
-    /// Nothing of any pod is on a node.
+    /// Asserts that a node has no pod ports and interfaces.
     pub(crate) fn assert_empty(&self, node: u32) {
-        assert_eq!((self.ports(node), self.ends(node)), (Vec::new(), Vec::new()), "something stayed behind");
+        assert_eq!((self.ports(node), self.ends(node)), (Vec::new(), Vec::new()), "ports or interfaces are left");
     }
 
     /// A metric of an agent.
     pub(crate) fn metric(&self, node: u32, name: &str) -> f64 {
         let address = METRICS.parse().unwrap();
         let mut stream = self.machine(node).connect(address, Duration::from_secs(10)).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
@@ -163,7 +163,7 @@ impl Site {
         line.unwrap_or_else(|| panic!("no {name} in {text}"))
     }
 
-    /// What an agent takes of memory, in KiB.
+    /// An agent's resident memory in KiB.
     pub(crate) fn memory(&self, node: u32) -> u64 {
         let name = format!("agent-n{node}");
         let record = self.cluster.lab.record();
@@ -174,7 +174,7 @@ impl Site {
     }
 }
 
-/// The network's configuration, as the runtime hands it over.
+/// The CNI network configuration, with more fields.
 pub(crate) fn configuration(version: &str, more: &Value) -> String {
     let mut network = json!({"cniVersion": version, "name": "ovn-kubernetes", "type": "ovn-k8s-cni-overlay"});
     for (key, value) in more.as_object().unwrap() {

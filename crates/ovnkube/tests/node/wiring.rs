@@ -1,4 +1,4 @@
-//! Pods are wired, talk to each other over two nodes, and leave nothing behind.
+//! ADD, CHECK and DEL of pods on two nodes, and their connectivity.
 
 use lab::Family;
 use serde_json::json;
@@ -7,11 +7,11 @@ use crate::cluster::until;
 use crate::sandbox::{addresses, request};
 use crate::site::{Site, configuration};
 
-fn pods_talk(purpose: &'static str, family: Family, count: usize) {
+fn check_pods_communicate(purpose: &'static str, family: Family, count: usize) {
     let site = Site::start(purpose, 2, family);
     site.agents(&[]);
     let (one, near, far) = (site.sandbox("one", 1), site.sandbox("near", 1), site.sandbox("far", 2));
-    // One by the plugin itself, as a runtime starts it.
+    // By the installed plugin, as a runtime starts it.
     let answer = one.run_plugin("ADD", &configuration("1.1.0", &json!({"dns": {"search": ["x.y"]}})), None).unwrap();
     assert_eq!(answer["interfaces"][1]["mtu"], 1400);
     assert_eq!(answer["interfaces"][1]["sandbox"], "/run/netns/sandbox-of-one");
@@ -30,11 +30,11 @@ fn pods_talk(purpose: &'static str, family: Family, count: usize) {
         one.reaches(address);
         one.talks_to(&far, address);
     }
-    // No address is tentative, everything goes by the gateway, and what leaves is whole.
+    // No tentative address, default routes, and checksums computed in software.
     assert!(!one.run(&["ip", "address", "show", "dev", "eth0", "scope", "global"]).contains("tentative"));
     assert!(one.run(&["ip", "link", "show", "lo"]).contains("UP"));
     assert!(one.run(&["ethtool", "-k", "eth0"]).contains("tx-checksumming: off"));
-    // Whatever another pod advertises, nobody takes its routes from it.
+    // Router advertisements are not accepted.
     let advertisements = |device: &str| format!("/proc/sys/net/ipv6/conf/{device}/accept_ra");
     assert_eq!(one.run(&["cat", &advertisements("eth0")]).trim(), "0");
     assert_eq!(site.machine(1).run(&["cat", &advertisements("ovn-k8s-mp0")]).unwrap().trim(), "0");
@@ -59,31 +59,31 @@ fn pods_talk(purpose: &'static str, family: Family, count: usize) {
     for node in 1..=2 {
         site.assert_empty(node);
     }
-    // Each sandbox was removed once, however often the runtime asked.
+    // Repeated DELs removed each sandbox once.
     let log = site.cluster.lab.log("agent-n1").unwrap();
-    assert_eq!(log.matches(r#""message":"removed""#).count(), 2, "{log}");
+    assert_eq!(log.matches(r#""message":"removed attachment""#).count(), 2, "{log}");
     assert!(site.metric(1, "ovnkube_node_cni_request_duration_seconds_count{command=\"ADD\",err=\"false\"}") >= 2.0);
 }
 
 #[test]
-fn pods_talk_over_ipv4() {
-    pods_talk("cni-v4", Family::V4, 1);
+fn pods_communicate_over_ipv4() {
+    check_pods_communicate("cni-v4", Family::V4, 1);
 }
 
 #[test]
-fn pods_talk_over_ipv6() {
-    pods_talk("cni-v6", Family::V6, 1);
+fn pods_communicate_over_ipv6() {
+    check_pods_communicate("cni-v6", Family::V6, 1);
 }
 
 #[test]
-fn pods_talk_over_both() {
-    pods_talk("cni-dual", Family::Dual, 2);
+fn pods_communicate_dual_stack() {
+    check_pods_communicate("cni-dual", Family::Dual, 2);
 }
 
-/// A new MTU in the agent's file is that of pods that are wired from then on; those before keep theirs and go on. One that
-/// does not fit is told and not used.
+/// A new MTU in the configuration file applies to pods connected later; existing pods keep theirs. An MTU that does not
+/// fit is reported and not used.
 #[test]
-fn a_new_mtu_reaches_new_pods() {
+fn a_changed_mtu_applies_to_new_pods() {
     let site = Site::start("cni-mtu", 1, Family::V4);
     let file = site.path(1, "/run/ovn_k8s.conf");
     let write = |text: &str| {
@@ -95,20 +95,20 @@ fn a_new_mtu_reaches_new_pods() {
     let before = site.sandbox("before", 1);
     let old = before.add();
     let host = site.machine(1);
-    let is_in_force = |mtu: &str| {
-        until(&format!("MTU {mtu} is in force"), || {
+    let wait_mtu = |mtu: &str| {
+        until(&format!("MTU {mtu} is in effect"), || {
             let device = host.run(&["ip", "link", "show", "ovn-k8s-mp0"]).ok()?;
             device.contains(&format!("mtu {mtu} ")).then_some(())
         });
     };
     write("[default]\nmtu = 1300\n");
-    is_in_force("1300");
+    wait_mtu("1300");
     let asked = host.run(&["ovs-vsctl", "--timeout=30", "get", "Interface", "ovn-k8s-mp0", "mtu_request"]).unwrap();
     assert_eq!(asked.trim(), "1300");
     let after = site.sandbox("after", 1);
     let new = after.add();
     write("[default]\nmtu = 9000\n");
-    let refused = until("the node says that it does not fit", || {
+    let refused = until("an Event refuses the MTU", || {
         let events = site.cluster.get(&["events", "--field-selector", "reason=MtuRefused"]);
         Some(events["items"].get(0)?["message"].as_str()?.to_owned())
     });
@@ -116,15 +116,15 @@ fn a_new_mtu_reaches_new_pods() {
         refused.contains("9000") && refused.contains("at most 1442") && refused.contains("1300 stays"),
         "{refused}"
     );
-    // Nor does it take the node down at the next start.
+    // Nor does it prevent the next start.
     site.cluster.lab.terminate("agent-n1", std::time::Duration::from_secs(20)).unwrap();
     site.cluster.lab.restart("agent-n1").unwrap();
     until("the agent is ready", || request(&site, 1, "STATUS", &json!({})).ok());
     write("[default]\nmtu = soon\n[gateway]\n");
-    until("the file cannot be used", || {
+    until("an Event refuses the file", || {
         let events = site.cluster.get(&["events", "--field-selector", "reason=SettingsRefused"]);
-        let told = events["items"].get(0)?["message"].as_str()?.to_owned();
-        (told.contains("not a usable MTU") && told.contains("correct the file")).then_some(())
+        let message = events["items"].get(0)?["message"].as_str()?.to_owned();
+        (message.contains("not a usable MTU") && message.contains("correct the file")).then_some(())
     });
     let last = site.sandbox("last", 1);
     last.add();

@@ -1,9 +1,9 @@
-//! Runs the real binary in an environment of its own.
+//! Runs the real binary with a clean environment.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// What a run gave.
+/// Exit status and output of a run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) status: Option<i32>,
@@ -11,12 +11,12 @@ pub(crate) struct Outcome {
     pub(crate) stderr: String,
 }
 
-/// The seconds that a run may take.
+/// Limit of a run, in seconds.
 const LIMIT: &str = "60";
 
 /// Runs `ovnkube` with these arguments and nothing but these variables.
 pub(crate) fn run(arguments: &[&str], environment: &[(&str, &str)]) -> Outcome {
-    // Something that should be refused and one day is not would run for ever.
+    // An input that is wrongly accepted would run for ever.
     let Output { status, stdout, stderr } = Command::new("timeout")
         .args(["--kill-after=5", LIMIT, env!("CARGO_BIN_EXE_ovnkube")])
         .args(arguments)
@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &[&str], environment: &[(&str, &str)]) -> Outcome {
     outcome
 }
 
-/// A file with these contents, under a name that no other test uses.
+/// Writes a file; the name must be unique among the tests.
 #[allow(dead_code, reason = "each test file has its own copy of this module")]
 pub(crate) fn file(name: &str, contents: &[u8]) -> String {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);

@@ -1,9 +1,9 @@
-//! OVN-Kubernetes (Go) v1.3.0 as a writer of northbound rows: its names, marks and shared bands, for the objects that the
-//! API has (central, shared gateway, IPv4).
+//! Writes northbound rows as OVN-Kubernetes (Go) v1.3.0 does: its names, `external_ids` and shared bands, for the objects
+//! of the API (central mode, shared gateway, IPv4).
 //!
-//! Like the real one it looks each row up (by name, by its primary ID or by content), updates the columns that it knows
-//! and leaves the others, and creates what is missing; it removes load balancers of Services that it does not want.
-#![allow(clippy::needless_pass_by_value, reason = "rows that are written down on the spot are passed as they are")]
+//! Like the Go controller it looks each row up (by name, by primary ID or by content), updates the columns that it knows
+//! and leaves the others, and creates missing rows; it removes stale load balancers of Services.
+#![allow(clippy::needless_pass_by_value, reason = "rows are literals at the call")]
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ const ROUTER: &str = "ovn_cluster_router";
 type Object = Map<String, Value>;
 
 impl Cluster {
-    /// Writes what is missing or differs.
+    /// Writes missing and differing rows.
     pub(crate) fn sync_go(&self) {
         let mut writer = Writer::new(self);
         let copp = writer.cluster();
@@ -37,11 +37,11 @@ impl Cluster {
     }
 }
 
-/// What the objects say of a node.
+/// A node, from its annotations.
 struct Node {
     name: String,
     id: u32,
-    /// The first three bytes of its subnet, a /23.
+    /// The first three octets of its subnet, a /23.
     subnet: String,
     chassis: String,
     address: String,
@@ -80,7 +80,7 @@ fn set(items: impl IntoIterator<Item = Value>) -> Value {
     json!(["set", items.into_iter().collect::<Vec<_>>()])
 }
 
-/// The marks of a row: whose it is, and a primary ID of all of them in order.
+/// The `external_ids` of a row: owner, keys, and the primary ID made of them.
 fn ids(kind: &str, keys: &[(&str, &str)]) -> Value {
     let values: Vec<&str> = keys.iter().map(|(_, value)| *value).collect();
     let id = format!("{GO}:{kind}:{}", values.join(":"));
@@ -89,7 +89,7 @@ fn ids(kind: &str, keys: &[(&str, &str)]) -> Value {
     map(&pairs)
 }
 
-/// `a` and a 64-bit FNV-1a hash, as it names sets and groups.
+/// `a` and a 64-bit FNV-1a hash: how the Go controller names sets and groups.
 fn hashed(text: &str) -> String {
     let hash = text
         .bytes()
@@ -116,7 +116,7 @@ impl Writer {
         Self { rows, operations: Vec::new(), made: BTreeMap::new(), next: 0 }
     }
 
-    /// Updates the first row that is found, or inserts one.
+    /// Updates the first matching row, or inserts one.
     fn put(&mut self, table: &'static str, found: impl Fn(&Object) -> bool, row: Value) -> Value {
         if let Some(found) = self.rows[table].iter().find(|row| found(row)) {
             let uuid = json!(["uuid", text(&found["_uuid"])]);
@@ -136,20 +136,20 @@ impl Writer {
         made
     }
 
-    /// A row in a set of another one.
+    /// Adds a row to a reference set of its parent.
     fn child(&mut self, parent: (&'static str, &str), column: &str, child: &Value) {
         let parent_row = self.made[&(parent.0, parent.1.to_owned())].clone();
         self.operations.push(json!({"op": "mutate", "table": parent.0, "where": [["_uuid", "==", parent_row]],
             "mutations": [[column, "insert", set([child.clone()])]]}));
     }
 
-    /// Whether a row is among the children of a named one.
+    /// The UUIDs in a reference set of a named row.
     fn of(&self, parent: (&'static str, &str), column: &str) -> BTreeSet<String> {
         let row = self.rows[parent.0].iter().find(|row| row["name"] == parent.1);
         row.map(|row| text(&row[column]).split(' ').map(String::from).collect()).unwrap_or_default()
     }
 
-    /// A nameless row of a router, known by some columns.
+    /// A row without a name, identified by some columns.
     fn unnamed(&mut self, parent: (&'static str, &str), column: &str, table: &'static str, keys: &[&str], row: Value) {
         let known = self.of(parent, column);
         let same = |found: &Object| {
@@ -195,7 +195,7 @@ impl Writer {
         self.child(parent, "acls", &rule);
     }
 
-    /// Meters share the band that says the same: it looks bands up by their contents.
+    /// Meters share bands with the same contents.
     fn meters(&mut self) -> Value {
         let band = |writer: &mut Self, rate: i64| {
             let same = |row: &Object| row["rate"] == rate && text(&row["external_ids"]).is_empty();
@@ -392,7 +392,7 @@ impl Writer {
         self.named("Load_Balancer", name, row)
     }
 
-    /// Policies of ingress from pods of the same namespace, by one label.
+    /// Only ingress policies with one pod selector are supported.
     fn policies(&mut self, policies: &Value, pods: &Value) {
         for policy in policies["items"].as_array().unwrap() {
             let word = |field: &str| policy["metadata"][field].as_str().unwrap();
@@ -412,7 +412,7 @@ impl Writer {
             for (word, direction, port) in [("Ingress", "to-lport", "outport"), ("Egress", "from-lport", "inport")] {
                 let group = hashed(&format!("{GO}:NetpolNamespace:{namespace}:{word}"));
                 let object = [("k8s.ovn.org/name", namespace), ("direction", word)];
-                // Groups and rules exist for both directions; only one of them has ports here.
+                // Groups and ACLs exist for both directions; only ingress has ports here.
                 let closed = if word == "Ingress" { ports.clone() } else { set([]) };
                 let row = json!({"ports": closed, "external_ids": ids("NetpolNamespace", &object)});
                 self.named("Port_Group", &group, row);

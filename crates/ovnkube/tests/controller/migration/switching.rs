@@ -1,22 +1,23 @@
-//! From OVN-Kubernetes (Go) to ours and back, under streams of numbered packets: none is lost, and none passes that a
+//! Migration from OVN-Kubernetes (Go) to ovnkube and back under numbered packets: none is lost, and none passes that a
 //! policy denies.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::Output;
 use std::sync::Mutex;
 
+use controller::messages::{LEFTOVERS_KEPT, TRANSACTION_REFUSED};
 use lab::{Machine, Pod};
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, PATIENCE, Wish, pod, until};
-use crate::prober::{Moment, PORT, Prober, WayId};
+use crate::cluster::{Cluster, ClusterSpec, TIMEOUT, pod, until};
+use crate::prober::{Moment, PORT, PathId, Prober};
 use crate::rows::text;
 
 use super::go_rows::GO;
 
 const NODE_PORT: u16 = 30070;
 
-/// A pod as the Go controller annotates it: the n-th of its node.
+/// A pod with the Go controller's annotation: the n-th of its node.
 fn annotated(name: &str, node: u32, number: u32) -> Value {
     let subnet = format!("10.128.{}", 2 * (node - 1));
     let address = format!("{subnet}.{}", 2 + number);
@@ -30,14 +31,14 @@ fn annotated(name: &str, node: u32, number: u32) -> Value {
     object
 }
 
-/// A cluster of the Go controller, and packets on their way.
+/// A cluster with the Go controller's rows, and a running prober.
 struct Switching {
-    /// Before the cluster: it stops sending before there is no network to send on.
+    /// Declared before the cluster, so that it stops before the network is removed.
     prober: Prober,
     cluster: Cluster,
-    allowed: Vec<WayId>,
-    denied: Vec<WayId>,
-    /// Since when nothing that is denied passes.
+    allowed: Vec<PathId>,
+    denied: Vec<PathId>,
+    /// When the denied paths were closed.
     closed: Moment,
     _pods: Vec<Pod>,
     losses: Mutex<Vec<String>>,
@@ -45,7 +46,7 @@ struct Switching {
 
 impl Switching {
     fn start() -> Self {
-        let cluster = Wish::new("switching").nodes(2).start();
+        let cluster = ClusterSpec::new("switching").nodes(2).start();
         for node in 1..=2 {
             cluster.add_node(node);
             let subnets = json!({"default": [format!("10.128.{}.0/23", 2 * (node - 1))]}).to_string();
@@ -53,8 +54,8 @@ impl Switching {
             let id = (node + 1).to_string();
             cluster.annotate("node", &name, &[("k8s.ovn.org/node-subnets", &subnets), ("k8s.ovn.org/node-id", &id)]);
         }
-        let places = [("client", 1, 1), ("stranger", 1, 2), ("web", 2, 1), ("echo", 2, 2)];
-        cluster.apply_all(&places.map(|(name, node, number)| annotated(name, node, number)));
+        let pods_on_nodes = [("client", 1, 1), ("stranger", 1, 2), ("web", 2, 1), ("echo", 2, 2)];
+        cluster.apply_all(&pods_on_nodes.map(|(name, node, number)| annotated(name, node, number)));
         let from = json!([{"from": [{"podSelector": {"matchLabels": {"app": "client"}}}]}]);
         let port = json!({"name": "", "port": PORT, "protocol": "UDP"});
         cluster.apply_all(&[
@@ -69,7 +70,7 @@ impl Switching {
                 "endpoints": [{"addresses": ["10.128.2.4"], "nodeName": "n2", "conditions": {"ready": true}}]}),
         ]);
         cluster.sync_go();
-        let pods: Vec<Pod> = places.iter().map(|(name, node, _)| cluster.bind(*node, "default", name)).collect();
+        let pods: Vec<Pod> = pods_on_nodes.iter().map(|(name, node, _)| cluster.bind(*node, "default", name)).collect();
         cluster.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
         let [client, stranger, web, echo] = &pods[..] else { panic!("four pods") };
         let prober = Prober::default();
@@ -80,29 +81,29 @@ impl Switching {
         let service =
             cluster.get(&["service", "echo"])["spec"]["clusterIP"].as_str().unwrap().parse::<IpAddr>().unwrap();
         let mut allowed = vec![
-            prober.send_calmly("client to web", inside(client), web),
-            prober.send_calmly("client to the Service", inside(client), SocketAddr::new(service, PORT)),
+            prober.send_slowly("client to web", inside(client), web),
+            prober.send_slowly("client to the Service", inside(client), SocketAddr::new(service, PORT)),
         ];
         for node in ["10.99.0.221", "10.99.0.222"] {
             let target = SocketAddr::new(node.parse().unwrap(), NODE_PORT);
-            allowed.push(prober.send_calmly(&format!("outside to {target}"), on(&outside), target));
+            allowed.push(prober.send_slowly(&format!("outside to {target}"), on(&outside), target));
         }
-        let denied = vec![prober.send_calmly("stranger to web", inside(stranger), web)];
-        prober.open(&allowed);
-        let closed = prober.closed(&denied);
+        let denied = vec![prober.send_slowly("stranger to web", inside(stranger), web)];
+        prober.wait_open(&allowed);
+        let closed = prober.wait_closed(&denied);
         Self { cluster, prober, allowed, denied, closed, _pods: pods, losses: Mutex::default() }
     }
 
-    /// A step of a switch: nothing leaks, and what is lost is kept.
+    /// One migration step: no denied packet passes, and losses are recorded.
     fn step(&self, what: &str, step: impl FnOnce(&Cluster)) {
         let begin = self.prober.now();
         step(&self.cluster);
         self.cluster.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
-        self.prober.open(&self.allowed);
-        self.prober.nothing_passed(what, &self.denied, &self.closed);
-        for way in &self.allowed {
-            let (lost, sent) = (self.prober.lost(*way, &begin), self.prober.sent(*way, &begin));
-            let said = format!("{what}: {}: {} of {sent} lost", self.prober.name(*way), lost.len());
+        self.prober.wait_open(&self.allowed);
+        self.prober.assert_nothing_passed(what, &self.denied, &self.closed);
+        for path in &self.allowed {
+            let (lost, sent) = (self.prober.lost(*path, &begin), self.prober.sent(*path, &begin));
+            let said = format!("{what}: {}: {} of {sent} lost", self.prober.name(*path), lost.len());
             println!("{said}");
             if !lost.is_empty() {
                 let first: Vec<u64> = lost.into_iter().take(30).collect();
@@ -112,7 +113,7 @@ impl Switching {
     }
 }
 
-/// A new socket of a pod.
+/// A function that opens sockets in a pod.
 fn inside(pod: &Pod) -> impl Fn() -> UdpSocket + Send + 'static {
     let pod = pod.clone();
     move || pod.with_network(|| UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap()
@@ -132,7 +133,7 @@ impl Cluster {
         command.output().unwrap()
     }
 
-    /// What tells rows apart that have no mark of ours: by table, their names or contents, without identities and marks.
+    /// All rows as table and identifying columns, without UUIDs and `external_ids`.
     fn contents(&self) -> Vec<String> {
         let mut all = Vec::new();
         for table in crate::rows::tables() {
@@ -149,9 +150,9 @@ impl Cluster {
         all
     }
 
-    fn wait_everything_reviewed(&self, name: &str) {
-        until(&format!("{name} has reviewed everything"), || {
-            self.lab.log(name).unwrap().contains("everything was reviewed").then_some(())
+    fn wait_resync(&self, name: &str) {
+        until(&format!("{name} has resynced"), || {
+            self.lab.log(name).unwrap().contains("resync complete").then_some(())
         });
     }
 }
@@ -159,9 +160,9 @@ impl Cluster {
 const KEPT: [&str; 6] =
     ["Logical_Switch", "Logical_Router", "Logical_Switch_Port", "Logical_Router_Port", "Load_Balancer_Group", "Copp"];
 
-/// Both directions, as docs/migration.md describes them, and once more to ours.
+/// Both directions, as docs/migration.md describes them, and once more to ovnkube.
 #[test]
-fn no_packet_is_lost_from_go_to_ours_and_back() {
+fn migration_from_go_and_back_loses_no_packet() {
     let switching = Switching::start();
     let cluster = &switching.cluster;
     let (go, settings) = (cluster.contents(), text(&cluster.raw("NB_Global")[0]["external_ids"]));
@@ -170,65 +171,67 @@ fn no_packet_is_lost_from_go_to_ours_and_back() {
     let balancer = |name: &str| cluster.identities("Load_Balancer").get(name).cloned();
     let of_service = balancer("Service_default/echo_UDP_cluster");
 
-    switching.step("Go to ours", |cluster| {
+    switching.step("Go to ovnkube", |cluster| {
         cluster.controller_with("c1", &["--adopt"]);
-        cluster.wait_everything_reviewed("c1");
+        cluster.wait_resync("c1");
     });
     assert_eq!((rows, &keys), (identities(), &cluster.tunnel_keys()));
     assert_eq!(of_service, balancer("Service_default/echo_UDP_cluster"));
-    let left: Vec<String> = cluster.whole().into_values().filter(|row| row.contains(GO)).collect();
+    let left: Vec<String> = cluster.all_rows().into_values().filter(|row| row.contains(GO)).collect();
     assert!(left.is_empty(), "{left:#?}");
     assert!(!cluster.identities("Meter").contains_key("acl-logging"));
     let log = cluster.lab.log("c1").unwrap();
-    assert!(!log.contains("refused") && !log.contains("are kept"), "{log}");
+    for message in [TRANSACTION_REFUSED, LEFTOVERS_KEPT] {
+        assert!(!log.contains(message), "{log}");
+    }
 
-    // While ours leads, and before the other one has its rows in place, nothing is released.
-    let ours = cluster.whole();
+    // Release is refused while a controller leads, and before the Go controller's rows exist.
+    let ours = cluster.all_rows();
     let leads = cluster.release(&[]);
     let words = String::from_utf8_lossy(&leads.stderr).into_owned();
     assert!(leads.status.code() == Some(1) && words.contains("controller c1 leads"), "{words}");
-    // Also where its Lease is looked for in the wrong place, and whatever may be removed.
+    // Also with the wrong Lease namespace, and with other flags.
     let elsewhere = ["--leader-election-namespace", "default"];
     for more in [&["--remove-unreplaced"][..], &["--dry-run"]] {
         let leads = cluster.release(&[&elsewhere, more].concat());
         let words = String::from_utf8_lossy(&leads.stderr).into_owned();
         assert!(leads.status.code() == Some(1) && words.contains("controller c1 leads"), "{more:?}: {words}");
     }
-    assert_eq!(ours, cluster.whole());
-    assert!(cluster.lab.terminate("c1", PATIENCE).unwrap().success());
+    assert_eq!(ours, cluster.all_rows());
+    assert!(cluster.lab.terminate("c1", TIMEOUT).unwrap().success());
     let early = cluster.release(&[]);
     let words = String::from_utf8_lossy(&early.stdout).into_owned();
     assert!(early.status.code() == Some(3) && words.contains("network policy default/only-clients"), "{early:?}");
-    assert_eq!(ours, cluster.whole());
+    assert_eq!(ours, cluster.all_rows());
 
-    switching.step("the Go controller starts beside our rows", Cluster::sync_go);
-    let both = cluster.whole();
-    let rehearsal = cluster.release(&["--dry-run"]);
-    assert!(rehearsal.status.success(), "{rehearsal:?}");
-    assert_eq!(both, cluster.whole());
-    switching.step("ours is released", |cluster| {
+    switching.step("the Go controller starts beside ovnkube's rows", Cluster::sync_go);
+    let both = cluster.all_rows();
+    let dry_run = cluster.release(&["--dry-run"]);
+    assert!(dry_run.status.success(), "{dry_run:?}");
+    assert_eq!(both, cluster.all_rows());
+    switching.step("ovnkube is released", |cluster| {
         let released = cluster.release(&[]);
         assert!(released.status.success(), "{released:?}");
     });
     assert_eq!(keys, cluster.tunnel_keys());
-    let left: Vec<String> = cluster.whole().into_values().filter(|row| row.contains("=ovnkube")).collect();
+    let left: Vec<String> = cluster.all_rows().into_values().filter(|row| row.contains("=ovnkube")).collect();
     assert!(left.is_empty(), "{left:#?}");
     assert_eq!(settings, text(&cluster.raw("NB_Global")[0]["external_ids"]));
     assert_eq!(go, cluster.contents());
 
-    // Ours does not come back by itself, and does when it is asked to.
+    // ovnkube takes over again only with `--adopt`.
     cluster.controller("c2");
-    assert_eq!(cluster.lab.wait_end("c2", PATIENCE).unwrap().code(), Some(1));
-    switching.step("Go to ours again", |cluster| {
+    assert_eq!(cluster.lab.wait_end("c2", TIMEOUT).unwrap().code(), Some(1));
+    switching.step("Go to ovnkube again", |cluster| {
         cluster.controller_with("c3", &["--adopt"]);
-        cluster.wait_everything_reviewed("c3");
+        cluster.wait_resync("c3");
     });
     assert_eq!(keys, cluster.tunnel_keys());
-    let left: Vec<String> = cluster.whole().into_values().filter(|row| row.contains(GO)).collect();
+    let left: Vec<String> = cluster.all_rows().into_values().filter(|row| row.contains(GO)).collect();
     assert!(left.is_empty(), "{left:#?}");
-    // What nobody wants any more is not in force.
+    // A deleted policy is not in effect.
     cluster.lab.kubectl(&["delete", "networkpolicy", "only-clients"]).unwrap();
-    switching.prober.open(&switching.denied);
+    switching.prober.wait_open(&switching.denied);
     let losses = switching.losses.into_inner().unwrap();
     assert!(losses.is_empty(), "{losses:#?}");
 }

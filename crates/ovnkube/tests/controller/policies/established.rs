@@ -1,4 +1,4 @@
-//! Established connections under policies that come and go: what is denied now never passes, what is allowed again does.
+//! Established connections under changing policies: they are cut when denied, and work again when allowed.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,19 +9,18 @@ use lab::Pod;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, until};
-use crate::crowd::{connects_or_not, labelled_pod, namespace, policy, two_nodes};
-use crate::guarded::{addresses, bound, remove, settled, stands};
+use crate::guarded::{addresses, connect_pod, remove, wait_flows, wait_policy};
+use crate::pod_mesh::{labelled_pod, namespace, policy, two_nodes, wait_connects};
 
 const PORT: u16 = 7100;
-/// Connections from each client.
 const CONNECTIONS: usize = 10;
-/// OVN's mark of a cut connection made every second packet pass: several in a row show it.
+/// Datagrams per connection: OVN's `ct_mark.blocked` let every second packet pass, so several are needed.
 const ROUNDS: usize = 6;
 
-const OPEN: &[u8] = b"open";
-const SHUT: &[u8] = b"shut";
+const ALLOWED: &[u8] = b"allowed";
+const DENIED: &[u8] = b"denied";
 
-/// Answers every datagram, and counts those that must not arrive.
+/// Echoes every datagram, and counts those that must not arrive.
 fn echo(pod: &Pod) -> Arc<AtomicUsize> {
     let socket = pod.with_network(|| UdpSocket::bind(("::", PORT))).unwrap().unwrap();
     let count = Arc::new(AtomicUsize::new(0));
@@ -29,7 +28,7 @@ fn echo(pod: &Pod) -> Arc<AtomicUsize> {
     std::thread::spawn(move || {
         let mut datagram = [0; 16];
         while let Ok((size, client)) = socket.recv_from(&mut datagram) {
-            arrived.fetch_add(usize::from(&datagram[..size] == SHUT), Ordering::SeqCst);
+            arrived.fetch_add(usize::from(&datagram[..size] == DENIED), Ordering::SeqCst);
             let _ = socket.send_to(&datagram[..size], client);
         }
     });
@@ -42,7 +41,7 @@ struct Connections {
 }
 
 impl Connections {
-    /// From each pod to an address; nothing is sent yet.
+    /// Opens sockets from each pod to an address; sends nothing yet.
     fn new(clients: &[&Pod], to: SocketAddr, arrived: Arc<AtomicUsize>) -> Self {
         let open = |pod: &&Pod| {
             let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
@@ -57,27 +56,27 @@ impl Connections {
         Self { sockets: clients.iter().flat_map(open).collect(), arrived }
     }
 
-    /// Waits until each connection has an answer: it is established, and open both ways.
-    fn open(&self, what: &str) {
+    /// Waits until each connection has a reply, so that it is established.
+    fn wait_open(&self, what: &str) {
         for socket in &self.sockets {
-            until(&format!("{what}: an answer comes"), || {
-                socket.send(OPEN).ok()?;
+            until(&format!("{what}: a reply arrives"), || {
+                socket.send(ALLOWED).ok()?;
                 socket.recv(&mut [0; 16]).ok()
             });
         }
     }
 
-    /// Several datagrams on each connection, none of which arrives.
-    fn closed(&self, what: &str) {
+    /// Sends several datagrams on each connection, none of which may arrive.
+    fn assert_closed(&self, what: &str) {
         let before = self.arrived.load(Ordering::SeqCst);
         for _ in 0..ROUNDS {
             for socket in &self.sockets {
-                socket.send(SHUT).unwrap();
+                socket.send(DENIED).unwrap();
             }
-            // One that passes is answered before its sender gives up. Late answers to former ones do not count.
+            // A datagram that passes is echoed within the read timeout. Late echoes of allowed datagrams do not count.
             let mut answer = [0; 16];
             while let Ok(size) = self.sockets[0].recv(&mut answer) {
-                assert_ne!(&answer[..size], SHUT, "{what}: an answer came");
+                assert_ne!(&answer[..size], DENIED, "{what}: a denied datagram was echoed");
             }
         }
         let passed = self.arrived.load(Ordering::SeqCst) - before;
@@ -89,33 +88,32 @@ fn admin(kind: &str, name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "policy.networking.k8s.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec})
 }
 
-/// Without the ACLs of `topology::desired::blocked`, three of six datagrams of each connection passed under the policies of
-/// tiers 2 and 3.
+/// Without the ACLs of `topology::desired::blocked`, three of six datagrams of each connection passed in tiers 2 and 3.
 #[test]
 fn established_connections_are_cut_by_policies_of_every_tier() {
     let cluster = two_nodes("established");
     cluster.install_admin_policies();
     cluster.apply_all(&[namespace("shop", &json!({"team": "blue"})), namespace("yard", &json!({}))]);
-    let web = bound(&cluster, "shop", "web", 1, &json!({"app": "web"}));
-    let near = bound(&cluster, "yard", "near", 1, &json!({"app": "client"}));
-    let far = bound(&cluster, "yard", "far", 2, &json!({"app": "client"}));
-    settled(&cluster);
+    let web = connect_pod(&cluster, "shop", "web", 1, &json!({"app": "web"}));
+    let near = connect_pod(&cluster, "yard", "near", 1, &json!({"app": "client"}));
+    let far = connect_pod(&cluster, "yard", "far", 2, &json!({"app": "client"}));
+    wait_flows(&cluster);
     let arrived = echo(&web);
     for address in addresses(&cluster, "shop", "web") {
         let connections = Connections::new(&[&near, &far], SocketAddr::new(address, PORT), arrived.clone());
-        connections.open("before all policies");
+        connections.wait_open("before all policies");
 
         cluster.apply(&policy("shop", "deny", &json!({"podSelector": {}})));
-        stands(&cluster, "shop/deny", true);
-        connections.closed("NetworkPolicy");
+        wait_policy(&cluster, "shop/deny", true);
+        connections.assert_closed("NetworkPolicy");
         let allow = json!({"podSelector": {}, "ingress": [{"from": [{"namespaceSelector": {}}]}]});
         cluster.apply(&policy("shop", "allow", &allow));
-        connections.open("another NetworkPolicy allows it");
+        connections.wait_open("another NetworkPolicy allows it");
         remove(&cluster, &["networkpolicy", "-n", "shop", "allow"]);
-        stands(&cluster, "shop/allow", false);
-        connections.closed("NetworkPolicy, again");
+        wait_policy(&cluster, "shop/allow", false);
+        connections.assert_closed("NetworkPolicy, again");
         remove(&cluster, &["networkpolicy", "-n", "shop", "deny"]);
-        connections.open("without the NetworkPolicy");
+        connections.wait_open("without the NetworkPolicy");
 
         let subject = json!({"namespaces": {"matchLabels": {"team": "blue"}}});
         let deny = json!([{"action": "Deny", "from": [{"namespaces": {}}]}]);
@@ -124,15 +122,15 @@ fn established_connections_are_cut_by_policies_of_every_tier() {
             ("AdminNetworkPolicy", "deny", json!({"priority": 5, "subject": subject, "ingress": deny})),
         ] {
             cluster.apply(&admin(kind, name, &spec));
-            stands(&cluster, name, true);
-            connections.closed(kind);
+            wait_policy(&cluster, name, true);
+            connections.assert_closed(kind);
             remove(&cluster, &[&kind.to_lowercase(), name]);
-            connections.open(&format!("without the {kind}"));
+            connections.wait_open(&format!("without the {kind}"));
         }
     }
 }
 
-/// Relabels clients between values that no selector asks for.
+/// Changes labels of the clients that no selector uses.
 fn relabel(cluster: &Cluster, times: usize) {
     for round in 0..times {
         for pod in ["near", "far"] {
@@ -142,26 +140,26 @@ fn relabel(cluster: &Cluster, times: usize) {
     }
 }
 
-/// Labels that no selector asks for are no change of the network: nothing is written, and no connection fails.
+/// Nothing is written for labels that no selector uses, and no connection fails.
 #[test]
-fn relabelling_beside_all_selectors_writes_nothing_and_costs_no_connection() {
+fn labels_that_no_selector_uses_cause_no_write_and_no_loss() {
     let cluster = two_nodes("relabel");
     cluster.apply_all(&[namespace("shop", &json!({})), namespace("yard", &json!({}))]);
-    let web = bound(&cluster, "shop", "web", 1, &json!({"app": "web"}));
-    let near = bound(&cluster, "yard", "near", 1, &json!({"app": "client"}));
-    let far = bound(&cluster, "yard", "far", 2, &json!({"app": "client"}));
+    let web = connect_pod(&cluster, "shop", "web", 1, &json!({"app": "web"}));
+    let near = connect_pod(&cluster, "yard", "near", 1, &json!({"app": "client"}));
+    let far = connect_pod(&cluster, "yard", "far", 2, &json!({"app": "client"}));
     let late = labelled_pod("yard", "late", "n2", &json!({"app": "other"}), &json!([]));
     cluster.apply_all(&[late]);
     cluster.network_of("yard", "late");
     let peer = json!({"namespaceSelector": {}, "podSelector": {"matchLabels": {"app": "client"}}});
     let spec = json!({"podSelector": {"matchLabels": {"app": "web"}}, "ingress": [{"from": [peer]}]});
     cluster.apply(&policy("shop", "clients", &spec));
-    stands(&cluster, "shop/clients", true);
+    wait_policy(&cluster, "shop/clients", true);
     let listener = web.listen(8080).unwrap();
     std::thread::spawn(move || listener.incoming().for_each(drop));
     let to = SocketAddr::new(addresses(&cluster, "shop", "web")[0], 8080);
     for client in [&near, &far] {
-        connects_or_not(client, to, true);
+        wait_connects(client, to, true);
     }
     let (writer, before) = cluster.sequence();
     let (stop, stopped) = mpsc::channel::<()>();
@@ -184,7 +182,7 @@ fn relabelling_beside_all_selectors_writes_nothing_and_costs_no_connection() {
         drop(stop);
         assert!(tried.join().unwrap() > 0);
     });
-    // Watches keep the order of a kind: when this label is in the database, all others before it were seen.
+    // Events of one kind arrive in order: when this label is in the database, all earlier ones were seen.
     cluster.lab.kubectl(&["label", "--overwrite", "pod", "-n", "yard", "late", "app=client"]).unwrap();
     let late = addresses(&cluster, "yard", "late")[0].to_string();
     until("the pod is in the set of clients", || {
@@ -192,6 +190,6 @@ fn relabelling_beside_all_selectors_writes_nothing_and_costs_no_connection() {
         (sets.iter().filter(|set| set.split([' ', ',']).any(|own| own == late)).count() > 1).then_some(())
     });
     let (same, after) = cluster.sequence();
-    // One commit for the last label, and some slack for what the controller asks the nodes; forty labels are more.
-    assert!(same == writer && after - before < 5, "relabelling beside all selectors made {} commits", after - before);
+    // One commit for the last label, and some for raising nb_cfg; forty labels would be more.
+    assert!(same == writer && after - before < 5, "unused labels caused {} commits", after - before);
 }

@@ -1,4 +1,4 @@
-//! What few pods ask for, by real packets: limits in both directions, and ports of their node.
+//! Optional pod settings by packets: bandwidth limits and host ports.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -10,26 +10,26 @@ use std::time::Duration;
 use lab::{Family, Pod};
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, PATIENCE, Wish, pod, until};
-use crate::services::{Client, End, LIMIT, Places, attempt, ends, last_client};
+use crate::cluster::{Cluster, ClusterSpec, TIMEOUT, pod, until};
+use crate::services::{Client, LIMIT, Outcome, Targets, attempt, last_client, wait_outcome};
 
-/// A pod of the limited kind gets a hundred times less than what others do here, and is measured side by side with one.
+/// A limited pod gets about a hundredth of an unlimited one's rate here; this much less is required.
 const RATIO: u64 = 3;
 const PORT: u16 = 7001;
 
 fn start(family: Family) -> Cluster {
     let pods = if family == Family::V6 { "fd01::/48/64" } else { "10.128.0.0/14/23" };
     let services = if family == Family::V6 { "fd96::/112" } else { "10.96.0.0/16" };
-    let mut wish = Wish::new("wishes").nodes(2);
-    wish.family = family;
-    let cluster = wish.arguments(&["--cluster-subnets", pods, "--k8s-service-cidrs", services]).start();
+    let mut spec = ClusterSpec::new("pod-options").nodes(2);
+    spec.family = family;
+    let cluster = spec.arguments(&["--cluster-subnets", pods, "--k8s-service-cidrs", services]).start();
     cluster.lead("c1");
     cluster.add_node(1);
     cluster.add_node(2);
     cluster
 }
 
-/// A stream from one pod to another that never ends by itself, and how much of it has arrived.
+/// An endless TCP stream from one pod to another that counts received bytes.
 struct Stream {
     arrived: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
@@ -39,9 +39,9 @@ struct Stream {
 impl Stream {
     fn open(from: &Pod, to: &Pod, address: IpAddr, port: u16) -> Self {
         let listener = to.listen(port).unwrap();
-        let way = until("the way is open", || from.connect(SocketAddr::new(address, port), LIMIT).ok());
+        let stream = until("the connection is open", || from.connect(SocketAddr::new(address, port), LIMIT).ok());
         let (arrived, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        let threads = vec![ear(&listener, arrived.clone(), stop.clone()), mouth(way, stop.clone())];
+        let threads = vec![receiver(&listener, arrived.clone(), stop.clone()), sender(stream, stop.clone())];
         Self { arrived, stop, threads }
     }
 
@@ -59,35 +59,35 @@ impl Drop for Stream {
     }
 }
 
-fn mouth(mut way: TcpStream, stop: Arc<AtomicBool>) -> JoinHandle<()> {
-    way.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
+fn sender(mut stream: TcpStream, stop: Arc<AtomicBool>) -> JoinHandle<()> {
+    stream.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
     std::thread::spawn(move || {
-        let words = [7; 16 * 1024];
+        let data = [7; 16 * 1024];
         while !stop.load(Ordering::Relaxed) {
-            // What the limit holds back is tried again.
-            let _ = way.write(&words);
+            // A timed-out write is retried.
+            let _ = stream.write(&data);
         }
     })
 }
 
-fn ear(listener: &TcpListener, arrived: Arc<AtomicU64>, stop: Arc<AtomicBool>) -> JoinHandle<()> {
+fn receiver(listener: &TcpListener, arrived: Arc<AtomicU64>, stop: Arc<AtomicBool>) -> JoinHandle<()> {
     listener.set_nonblocking(true).unwrap();
-    let (mut way, _) = until("the way has its other end", || listener.accept().ok());
-    way.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let (mut stream, _) = until("the connection is accepted", || listener.accept().ok());
+    stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     std::thread::spawn(move || {
-        let mut words = [0; 16 * 1024];
+        let mut data = [0; 16 * 1024];
         while !stop.load(Ordering::Relaxed) {
-            if let Ok(bytes) = way.read(&mut words) {
+            if let Ok(bytes) = stream.read(&mut data) {
                 arrived.fetch_add(bytes as u64, Ordering::Relaxed);
             }
         }
     })
 }
 
-/// What arrives by two ways in the same span, once the second has brought so many bytes.
+/// Bytes received on both streams in the time in which the unlimited one receives this many.
 fn side_by_side(limited: &Stream, free: &Stream, bytes: u64) -> (u64, u64) {
     let (before, begin) = (limited.arrived(), free.arrived());
-    until("the free way brings enough", || (free.arrived() - begin > bytes).then_some(()));
+    until("the unlimited stream has enough bytes", || (free.arrived() - begin > bytes).then_some(()));
     (limited.arrived() - before, free.arrived() - begin)
 }
 
@@ -97,10 +97,9 @@ fn limited(name: &str, limits: &Value) -> Value {
     object
 }
 
-/// Each of three pods of one node sends to a pod of the other, and gets from it: the limited ones far less, in their own
-/// direction alone.
+/// Limited pods send or receive far less than an unlimited one, in the limited direction only.
 #[test]
-fn limits_hold_in_their_own_direction() {
+fn bandwidth_limits_apply_per_direction() {
     let cluster = start(Family::V4);
     cluster.apply(&limited("gets", &json!({"kubernetes.io/ingress-bandwidth": "1M"})));
     cluster.apply(&limited("sends", &json!({"kubernetes.io/egress-bandwidth": "1M"})));
@@ -111,20 +110,20 @@ fn limits_hold_in_their_own_direction() {
     let peer = cluster.bind(2, "default", "peer");
     cluster.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
     let address = |name: &str| cluster.network_of("default", name).address();
-    // More than the burst that a limit lets pass at once.
+    // More than the burst of a limit.
     let enough = 8_000_000;
-    let beyond_the_limit = 2 * PATIENCE.as_secs() * 1_000_000 / 8;
+    let beyond_the_limit = 2 * TIMEOUT.as_secs() * 1_000_000 / 8;
 
     for (limited, name, inwards) in [(&gets, "gets", true), (&sends, "sends", false)] {
         let open = |one: &Pod, name: &str, inwards: bool, port: u16| match inwards {
             true => Stream::open(&peer, one, address(name), port),
             false => Stream::open(one, &peer, address("peer"), port),
         };
-        // The other direction knows no limit. It is looked at first: what a slow stream left in its buffer goes on for a while,
-        // and its acknowledgements would wait behind that. No other pod is beside it: acknowledgements are limited, too, and
-        // of two streams that one would be pushed aside.
+        // The other direction has no limit. It is measured first: a slow stream's buffered data would delay its
+        // acknowledgements. It is measured alone: its acknowledgements are limited, and a parallel stream would push them
+        // aside.
         let other = open(limited, name, !inwards, PORT + 2);
-        until(&format!("{name} has more in the other direction than the limit would let pass meanwhile"), || {
+        until(&format!("{name} exceeds the limit in the other direction"), || {
             (other.arrived() > beyond_the_limit).then_some(())
         });
         drop(other);
@@ -134,67 +133,67 @@ fn limits_hold_in_their_own_direction() {
         assert!(much > RATIO * little, "{name}: {little} bytes with a limit, {much} without");
     }
 
-    // A limit that goes is gone for a pod that runs.
+    // A removed limit ends for a running pod.
     let stream = Stream::open(&peer, &gets, address("gets"), PORT + 4);
     cluster.lab.kubectl(&["annotate", "pod", "gets", "kubernetes.io/ingress-bandwidth-"]).unwrap();
     let begin = stream.arrived();
     until("the limit is gone", || (stream.arrived() - begin > enough).then_some(()));
 }
 
-fn opened(name: &str, node: &str, port: &Value) -> Value {
+fn with_host_port(name: &str, node: &str, port: &Value) -> Value {
     let mut object = pod("default", name, node);
     object["spec"]["containers"][0]["ports"] = json!([port]);
     object
 }
 
-fn ports_of_a_node_lead_to_pods(family: Family) {
+fn check_host_ports(family: Family) {
     let cluster = start(family);
-    let places = Places::of(family);
+    let places = Targets::of(family);
     let [near, far] = places.nodes.map(|node| SocketAddr::new(node.ip(), 9080));
     let outside = cluster.lab.machine("outside").unwrap();
-    cluster.apply(&opened("first", "n1", &json!({"containerPort": 8080, "hostPort": 9080})));
-    cluster.apply(&opened("second", "n1", &json!({"containerPort": 8080, "hostPort": 9080})));
+    cluster.apply(&with_host_port("first", "n1", &json!({"containerPort": 8080, "hostPort": 9080})));
+    cluster.apply(&with_host_port("second", "n1", &json!({"containerPort": 8080, "hostPort": 9080})));
     cluster.apply(&pod("default", "near", "n1"));
     cluster.apply(&pod("default", "far", "n2"));
     let (web, late) = (cluster.bind(1, "default", "first"), cluster.bind(1, "default", "second"));
     let clients = [cluster.bind(1, "default", "near"), cluster.bind(2, "default", "far")];
     let (listener, other) = (web.listen(8080).unwrap(), late.listen(8080).unwrap());
     cluster.event("second", "AddressTaken", &["9080/TCP", "Pod default/first"]);
-    // To another namespace the Event does not say whose it is; the log does.
+    // An Event in another namespace does not disclose the holder; the log does.
     cluster.lab.kubectl(&["create", "namespace", "elsewhere"]).unwrap();
-    let mut stranger = opened("third", "n1", &json!({"containerPort": 8080, "hostPort": 9080}));
+    let mut stranger = with_host_port("third", "n1", &json!({"containerPort": 8080, "hostPort": 9080}));
     stranger["metadata"]["namespace"] = json!("elsewhere");
     cluster.apply(&stranger);
-    let told = cluster.event_in("elsewhere", "third", "AddressTaken", &["9080/TCP", "a Pod of another namespace"]);
-    assert!(!told.contains("default") && !told.contains("first"), "{told}");
+    let message = cluster.event_in("elsewhere", "third", "AddressTaken", &["9080/TCP", "a Pod of another namespace"]);
+    assert!(!message.contains("default") && !message.contains("first"), "{message}");
     until("the log names the holder", || {
         cluster.lab.log("c1").unwrap().contains("it is Pod default/first").then_some(())
     });
 
-    // From outside, and the pod sees who it is; from pods of its own node and of another one; from itself.
-    ends(&outside, near, &End::Connected);
-    until("the pod sees who it is", || (last_client(&listener) == Some(places.outside)).then_some(()));
+    // From outside with the client's address; from pods of the same and of another node; from the pod itself.
+    wait_outcome(&outside, near, &Outcome::Connected);
+    until("the pod sees the client's address", || (last_client(&listener) == Some(places.outside)).then_some(()));
     for client in &clients {
-        ends(client, near, &End::Connected);
+        wait_outcome(client, near, &Outcome::Connected);
     }
-    ends(&web, near, &End::Connected);
-    assert_ne!(attempt(&outside, far), End::Connected, "it is a port of one node");
+    wait_outcome(&web, near, &Outcome::Connected);
+    assert_ne!(attempt(&outside, far), Outcome::Connected, "a host port is on one node only");
     assert_eq!(last_client(&other), None);
 
-    // Who waited has it when the first one is gone.
+    // The second pod gets the port when the first is deleted.
     cluster.delete("pod", &["first"]);
-    until("the other pod is there", || {
+    until("the second pod is reached", || {
         let _ = Client::connect(&outside, near);
         last_client(&other).filter(|client| *client == places.outside)
     });
 }
 
 #[test]
-fn ports_of_a_node_lead_to_its_pods() {
-    ports_of_a_node_lead_to_pods(Family::V4);
+fn host_ports_lead_to_pods() {
+    check_host_ports(Family::V4);
 }
 
 #[test]
-fn ports_of_a_node_lead_to_its_pods_v6() {
-    ports_of_a_node_lead_to_pods(Family::V6);
+fn host_ports_lead_to_pods_v6() {
+    check_host_ports(Family::V6);
 }

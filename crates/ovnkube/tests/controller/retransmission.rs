@@ -1,5 +1,5 @@
-//! One lost packet costs a client its time, and not the connection: what is sent again gets through a load balancer of a gateway
-//! router, whichever node the endpoint is on and whichever way its answers to strangers would take.
+//! A retransmission after one lost packet passes the load balancer of a gateway router, whichever node the endpoint is on
+//! and whichever gateway mode its node has.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -9,28 +9,28 @@ use serde_json::json;
 
 use crate::cluster::until;
 use crate::service_endpoints::{mixed, ready, slice_of};
-use crate::services::{End, Places, ends, two_pods};
+use crate::services::{Outcome, Targets, two_pods, wait_outcome};
 
-/// A packet is sent again after one second, two, four.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Covers the TCP retransmissions after 1, 2 and 4 s.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The next packet to the pod's server is lost, and no other.
+/// Drops the next packet to the pod's server, and no other.
 fn lose_one(pod: &Pod) {
     let rule = "meta l4proto { tcp, udp } th dport 8080 limit rate 1/day burst 1 packets counter drop";
     let table = format!("table inet lost {{ chain input {{ type filter hook input priority 0; {rule}; }}; }}");
     pod.run(&["nft", &table]).unwrap();
 }
 
-/// Whether it was; from now on none is.
+/// Whether it was dropped; removes the rule.
 fn one_was_lost(pod: &Pod) -> bool {
     let table = pod.run(&["nft", "list", "table", "inet", "lost"]).unwrap();
     pod.run(&["nft", "delete", "table", "inet", "lost"]).unwrap();
     table.contains("counter packets 1 ")
 }
 
-/// At one of three times: a packet that a busy datapath loses elsewhere is not what this is about, and without the rules of the
-/// gateway router it succeeds at none.
-fn heals(pod: &Pod, attempt: impl Fn() -> bool) -> bool {
+/// Succeeds if one of three attempts does: a busy datapath may lose other packets. Without the gateway router's rules none
+/// succeeds.
+fn survives_a_loss(pod: &Pod, attempt: impl Fn() -> bool) -> bool {
     (0..3).any(|_| {
         lose_one(pod);
         let answered = attempt();
@@ -38,7 +38,7 @@ fn heals(pod: &Pod, attempt: impl Fn() -> bool) -> bool {
     })
 }
 
-/// A question that is asked again until it is answered; whether it was.
+/// Whether a datagram that the client repeats is answered.
 fn answered(client: &UdpSocket, to: SocketAddr, server: &UdpSocket) -> bool {
     let mut buffer = [0; 16];
     (0..10).any(|_| {
@@ -54,25 +54,25 @@ fn bind(work: impl FnOnce() -> std::io::Result<UdpSocket>) -> UdpSocket {
     socket
 }
 
-fn goes_on(outside: &Machine, endpoint: &Pod, server: &UdpSocket, to: SocketAddr) {
+fn check_target(outside: &Machine, endpoint: &Pod, server: &UdpSocket, to: SocketAddr) {
     let any = if to.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
-    // Neighbours are known before it counts.
-    ends(outside, to, &End::Connected);
-    assert!(heals(endpoint, || outside.connect(to, PATIENCE).is_ok()), "no connection to {to}");
+    // Resolve neighbours first.
+    wait_outcome(outside, to, &Outcome::Connected);
+    assert!(survives_a_loss(endpoint, || outside.connect(to, TIMEOUT).is_ok()), "no connection to {to}");
 
     let client = || bind(|| outside.with_network(|| UdpSocket::bind(any)).unwrap());
-    assert!((0..3).any(|_| answered(&client(), to, server)), "no answer from {to}, though nothing was lost");
-    assert!(heals(endpoint, || answered(&client(), to, server)), "no answer from {to}");
+    assert!((0..3).any(|_| answered(&client(), to, server)), "no reply from {to}, though nothing was dropped");
+    assert!(survives_a_loss(endpoint, || answered(&client(), to, server)), "no reply from {to} after a loss");
 }
 
-fn what_is_sent_again_arrives(family: Family, local: bool) {
+fn check_retransmission(family: Family, local: bool) {
     let v6 = family == Family::V6;
     let (cluster, _one, two, _listener) = two_pods(family);
     if local {
         for number in 1..=2 {
             cluster.annotate_node(&format!("n{number}"), number, "local");
         }
-        until("pods leave by their hosts", || {
+        until("pods' egress goes through their hosts", || {
             let routes = cluster.lab.nbctl(&["lr-route-list", "ovn_cluster_router"]).ok()?;
             ["10.128.0.2 ", "10.128.2.2 "].iter().all(|hop| routes.contains(hop)).then_some(())
         });
@@ -81,22 +81,22 @@ fn what_is_sent_again_arrives(family: Family, local: bool) {
     cluster.apply(&slice_of(ready(&cluster, &[2], v6), v6));
     let server = bind(|| two.with_network(|| UdpSocket::bind(if v6 { "[::]:8080" } else { "0.0.0.0:8080" })).unwrap());
     let outside = cluster.lab.machine("outside").unwrap();
-    for to in Places::of(family).nodes {
-        goes_on(&outside, &two, &server, to);
+    for to in Targets::of(family).nodes {
+        check_target(&outside, &two, &server, to);
     }
 }
 
 #[test]
-fn what_is_sent_again_arrives_by_a_shared_gateway() {
-    what_is_sent_again_arrives(Family::V4, false);
+fn retransmissions_arrive_through_a_shared_gateway() {
+    check_retransmission(Family::V4, false);
 }
 
 #[test]
-fn what_is_sent_again_arrives_by_a_shared_gateway_v6() {
-    what_is_sent_again_arrives(Family::V6, false);
+fn retransmissions_arrive_through_a_shared_gateway_v6() {
+    check_retransmission(Family::V6, false);
 }
 
 #[test]
-fn what_is_sent_again_arrives_by_a_local_gateway() {
-    what_is_sent_again_arrives(Family::V4, true);
+fn retransmissions_arrive_through_a_local_gateway() {
+    check_retransmission(Family::V4, true);
 }

@@ -1,5 +1,5 @@
-//! What no Service has: addresses of others stay theirs, and packets to the Services' networks that no Service serves are
-//! rejected on their node.
+//! Addresses that no Service may take over, and packets to service ranges that no Service serves: they are rejected on
+//! their node.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -9,28 +9,27 @@ use serde_json::{Value, json};
 
 use crate::site::{Client, Site};
 
-/// How long a refusal may take at most; it takes milliseconds.
+/// Limit of a rejection, which takes milliseconds.
 const REFUSAL: Duration = Duration::from_secs(5);
 
-/// The kubelet's port.
 pub(crate) const KUBELET: u16 = 10_250;
 
-/// Services without endpoints that ask for addresses of others: another Service's, hosts', the API server's. Whoever
-/// redirected one of them would cut it off.
-pub(crate) fn thieves(site: &Site, web: &[IpAddr], hosts: &[IpAddr]) -> Vec<IpAddr> {
+/// Creates Services without endpoints that claim addresses of another Service, of hosts and of the API server. Redirecting
+/// one of them would cut it off.
+pub(crate) fn create_conflicting_services(site: &Site, web: &[IpAddr], hosts: &[IpAddr]) -> Vec<IpAddr> {
     let external = |addresses: &[IpAddr]| addresses.iter().map(ToString::to_string).collect::<Vec<_>>();
     let api = api_server(site);
     for (name, addresses, ports) in [
-        ("thief-web", web, json!([{"port": 80}])),
-        ("thief-host", hosts, json!([{"port": KUBELET}])),
-        ("thief-api", &api[..], json!([{"name": "a", "port": 443}, {"name": "b", "port": 6443}])),
+        ("conflict-web", web, json!([{"port": 80}])),
+        ("conflict-host", hosts, json!([{"port": KUBELET}])),
+        ("conflict-api", &api[..], json!([{"name": "a", "port": 443}, {"name": "b", "port": 6443}])),
     ] {
         site.service(name, json!({"externalIPs": external(addresses), "ports": ports}), &[]);
     }
     api
 }
 
-/// The API server's addresses, as a Service and as a host.
+/// The API server's Service and endpoint addresses.
 fn api_server(site: &Site) -> Vec<IpAddr> {
     let addresses = |list: &Value| -> Vec<IpAddr> {
         let list = list.as_array().into_iter().flatten();
@@ -44,7 +43,7 @@ fn api_server(site: &Site) -> Vec<IpAddr> {
     found
 }
 
-/// Neither the packet filter nor the bridge of a node redirects an address.
+/// The node's packet filter does not redirect these addresses.
 pub(crate) fn assert_not_redirected(node: &Machine, addresses: &[IpAddr]) {
     let filter = node.run(&["nft", "list", "table", "inet", "ovnkube"]).unwrap();
     for address in addresses {
@@ -52,7 +51,7 @@ pub(crate) fn assert_not_redirected(node: &Machine, addresses: &[IpAddr]) {
     }
 }
 
-/// A counter outside of the cluster of what was sent to Services' networks.
+/// Counts packets to service ranges on the outside machine.
 pub(crate) fn watch_leaks(outside: &Machine) {
     let table = "table inet leaks {\n\tchain seen {\n\t\ttype filter hook prerouting priority -400;\n\
                  \t\tip daddr 10.96.0.0/16 counter\n\t\tip6 daddr fd96::/112 counter\n\t}\n}\n";
@@ -62,15 +61,18 @@ pub(crate) fn watch_leaks(outside: &Machine) {
 pub(crate) fn assert_no_leaks(outside: &Machine) {
     let table = outside.run(&["nft", "list", "table", "inet", "leaks"]).unwrap();
     let counts: Vec<&str> = table.lines().filter(|line| line.contains("counter packets")).collect();
-    assert!(counts.len() == 2 && counts.iter().all(|line| line.contains("packets 0 ")), "packets left:\n{table}");
+    assert!(
+        counts.len() == 2 && counts.iter().all(|line| line.contains("packets 0 ")),
+        "packets to service ranges left the cluster:\n{table}"
+    );
 }
 
-/// An address of the Services' networks that no Service has.
+/// An address in a service range that no Service has.
 pub(crate) fn unallocated(v6: bool) -> IpAddr {
     if v6 { "fd96::fff0".parse().unwrap() } else { IpAddr::from([10, 96, 255, 240]) }
 }
 
-/// A client is told at once that nobody serves an address and port, by TCP and by UDP.
+/// TCP and UDP to an unserved address and port are rejected at once.
 pub(crate) fn assert_refused(who: &str, client: Client<'_>, target: SocketAddr) {
     let error = client.connect(target).map(drop).unwrap_err();
     assert!(error.contains("refused"), "TCP from {who} to {target}: {error}");
@@ -89,8 +91,7 @@ pub(crate) fn assert_refused(who: &str, client: Client<'_>, target: SocketAddr) 
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused, "UDP from {who} to {target}: {error}");
 }
 
-/// A host is told so also when no router outside answers its gateway router's questions for a next hop. Nothing else works
-/// afterwards.
+/// A host's connection is rejected even if the next hop does not answer ARP. Breaks the network: call it last.
 pub(crate) fn assert_refused_without_router(site: &Site, node: &Machine, outside: &Machine) {
     outside.run(&["ip", "link", "set", "dev", "eth0", "down"]).unwrap();
     site.lab.sbctl(&["--all", "destroy", "MAC_Binding"]).unwrap();
@@ -100,7 +101,7 @@ pub(crate) fn assert_refused_without_router(site: &Site, node: &Machine, outside
     }
 }
 
-/// ovn-controller warns of flows with variables that have no value on its chassis.
+/// ovn-controller logs this for template variables without a value on its chassis.
 pub(crate) fn assert_no_template_warnings(site: &Site) {
     for node in 1..=2 {
         let log = site.lab.log(&format!("n{node}-ovn-controller")).unwrap();

@@ -1,4 +1,4 @@
-//! Lessons of systems like this one that concern objects: each test is an outage that happened to somebody.
+//! Creation, deletion and invalid states of objects; each test reproduces an outage of a similar system.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use std::path::Path;
 use lab::ChassisSpec;
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, LONG_LEASE, Wish, node, pod, until};
+use crate::cluster::{Cluster, ClusterSpec, LONG_LEASE, node, pod, until};
 use crate::webhook::Webhook;
 
 const POD_NETWORKS: &str = "k8s.ovn.org/pod-networks";
@@ -30,8 +30,8 @@ fn namespace(cluster: &Cluster, name: &str) {
     until("the namespace's service account", || cluster.lab.kubectl(&account).ok());
 }
 
-/// Waits until the rows are those of the objects, by name, and nothing rests any more.
-fn settle(cluster: &Cluster) {
+/// Waits until switches and pod ports match the objects, and no address is quarantined.
+fn wait_rows_match_objects(cluster: &Cluster) {
     let names = |list: &Value, of: &dyn Fn(&Value) -> Option<String>| -> BTreeSet<String> {
         list["items"].as_array().unwrap().iter().filter_map(of).collect()
     };
@@ -43,11 +43,11 @@ fn settle(cluster: &Cluster) {
     });
     let mut switches: BTreeSet<String> = nodes.iter().flat_map(|name| [name.clone(), format!("ext_{name}")]).collect();
     switches.insert("join".into());
-    until(&format!("rows are those of nodes {nodes:?} and pods {pods:?}, and nothing rests"), || {
+    until(&format!("rows match nodes {nodes:?} and pods {pods:?}, and nothing is quarantined"), || {
         let ports: BTreeSet<String> = cluster.column("Logical_Switch_Port", "name").into_iter().collect();
         let ports: BTreeSet<String> = ports.into_iter().filter(|name| name.contains('_') && is_of_pod(name)).collect();
         let held: BTreeSet<String> = cluster.column("Logical_Switch", "name").into_iter().collect();
-        (ports == pods && held == switches && cluster.resting().is_empty()).then_some(())
+        (ports == pods && held == switches && cluster.quarantined().is_empty()).then_some(())
     });
 }
 
@@ -55,9 +55,9 @@ fn is_of_pod(port: &str) -> bool {
     port.starts_with("default_") || port.starts_with("team_")
 }
 
-/// Nobody has what somebody else has, and the rows are those of a controller that begins with an empty database.
-fn nothing_is_left_over(cluster: &Cluster, running: &str, fresh: &str) {
-    settle(cluster);
+/// Join addresses are unique, and the rows equal those that another controller writes into an empty database.
+fn assert_no_leftover_rows(cluster: &Cluster, running: &str, fresh: &str) {
+    wait_rows_match_objects(cluster);
     let networks = cluster.column("Logical_Router_Port", "networks");
     let join: Vec<&String> = networks.iter().filter(|network| network.starts_with("100.64.")).collect();
     assert_eq!(join.iter().collect::<BTreeSet<_>>().len(), join.len(), "{networks:?}");
@@ -65,28 +65,28 @@ fn nothing_is_left_over(cluster: &Cluster, running: &str, fresh: &str) {
     cluster.stop(running);
     cluster.empty_northbound();
     cluster.lead(fresh);
-    settle(cluster);
-    let anew = cluster.rows();
-    let more: Vec<_> = rows.difference(&anew).collect();
-    let less: Vec<_> = anew.difference(&rows).collect();
+    wait_rows_match_objects(cluster);
+    let rebuilt = cluster.rows();
+    let more: Vec<_> = rows.difference(&rebuilt).collect();
+    let less: Vec<_> = rebuilt.difference(&rows).collect();
     assert!(more.is_empty() && less.is_empty(), "left over: {more:#?}\nmissing: {less:#?}");
 }
 
-/// Deletes and makes again in every order. A node has room for four pods.
-fn upheaval(cluster: &Cluster, round: u32) {
+/// Deletes and recreates objects in different orders. A node has room for four pods.
+fn delete_and_recreate(cluster: &Cluster, round: u32) {
     // A node before its pods.
     cluster.delete("node", &["n1"]);
     cluster.delete("pod", &["a1", "b1"]);
     // Pods before their node.
     cluster.delete("pod", &["a2", "b2"]);
     cluster.delete("node", &["n2"]);
-    // A node made again with its annotations: its pods stay.
+    // A node recreated with its annotations: its pods stay.
     let mut before = cluster.get(&["node", "n3"]);
     cluster.delete("node", &["n3"]);
     let mut again = node("n3");
     again["metadata"]["annotations"] = before["metadata"]["annotations"].take();
     cluster.create(&[again]);
-    // A node made again without them, and its pods after it.
+    // A node recreated without them, and its pods after it.
     cluster.delete("node", &["n4"]);
     cluster.light_node("n4", 4, &[]);
     cluster.delete("pod", &["a4", "b4"]);
@@ -94,13 +94,13 @@ fn upheaval(cluster: &Cluster, round: u32) {
     cluster.delete("namespace", &["team"]);
     cluster.light_node("n1", 1, &[]);
     cluster.light_node("n2", 2, &[]);
-    // All addresses of a node can be had again.
+    // All addresses of a node can be allocated again.
     cluster.delete("pod", &["a3"]);
     let full: Vec<Value> = (1..=3).map(|number| labelled(&format!("full{round}-{number}"), "n3", "full")).collect();
     cluster.create(&full);
 }
 
-fn inhabit(cluster: &Cluster, nodes: &[u32]) {
+fn create_pods(cluster: &Cluster, nodes: &[u32]) {
     namespace(cluster, "team");
     let named =
         |space: &str, letter: &str, number: &u32| pod(space, &format!("{letter}{number}"), &format!("n{number}"));
@@ -110,11 +110,11 @@ fn inhabit(cluster: &Cluster, nodes: &[u32]) {
     cluster.create(&pods);
 }
 
-/// Lesson 9 (ovnk#4384, #575): deleting a node leaked ports and addresses, and join addresses were given twice.
-/// Seen to fail with the review of rows whose objects are gone taken out of `Engine::promote`.
+/// Lesson 9 (ovnk#4384, #575): deleting a node leaked ports and addresses, and two nodes got the same join address.
+/// Shown to fail without the resync of orphaned rows in `Engine::promote`.
 #[test]
-fn lesson_9_ownership_does_not_depend_on_the_order_of_events() {
-    let cluster = Wish::new("lesson-9")
+fn ownership_does_not_depend_on_the_order_of_events() {
+    let cluster = ClusterSpec::new("ownership")
         .arguments(&["--cluster-subnets", "10.128.0.0/24/29", "--disable-snat-multiple-gws", "true"])
         .arguments(&["--enable-multicast", "true"])
         .start();
@@ -123,31 +123,31 @@ fn lesson_9_ownership_does_not_depend_on_the_order_of_events() {
     for number in 1..=4 {
         cluster.light_node(&format!("n{number}"), number, &[]);
     }
-    inhabit(&cluster, &[1, 2, 3, 4]);
+    create_pods(&cluster, &[1, 2, 3, 4]);
     until("all pods have networks", || (annotated(&cluster, "") == 12).then_some(()));
 
-    upheaval(&cluster, 1);
-    until("a node's addresses are used again", || (annotated(&cluster, "full") == 3).then_some(()));
-    nothing_is_left_over(&cluster, "c1", "c2");
+    delete_and_recreate(&cluster, 1);
+    until("a node's addresses are reused", || (annotated(&cluster, "full") == 3).then_some(()));
+    assert_no_leftover_rows(&cluster, "c1", "c2");
 
     cluster.delete("pod", &["-l", "full"]);
-    inhabit(&cluster, &[1, 2, 4]);
+    create_pods(&cluster, &[1, 2, 4]);
     cluster.create(&[pod("default", "a3", "n3")]);
     until("all pods have networks", || (annotated(&cluster, "") == 11).then_some(()));
     cluster.stop("c2");
-    upheaval(&cluster, 2);
+    delete_and_recreate(&cluster, 2);
     cluster.lead("c3");
-    until("a node's addresses are used again", || (annotated(&cluster, "full") == 3).then_some(()));
-    nothing_is_left_over(&cluster, "c3", "c4");
+    until("a node's addresses are reused", || (annotated(&cluster, "full") == 3).then_some(()));
+    assert_no_leftover_rows(&cluster, "c3", "c4");
     let given = || cluster.metric("ovnkube_clustermanager_allocated_v4_host_subnets");
     until("four nodes have four subnets", || (given() == 4.0).then_some(()));
 }
 
-/// Lesson 10 (ovnk#3546, #1074): completed pods kept their SNAT, or lost it to somebody who had their address by then.
-/// Seen to fail with `Quarantine::wake` freeing everything at once, whatever the nodes have reached.
+/// Lesson 10 (ovnk#3546, #1074): completed pods left stale SNAT entries, or their deletion removed a successor's.
+/// Shown to fail with a quarantine that ends at once, whatever the nodes have acknowledged.
 #[test]
-fn lesson_10_a_completed_pod_releases_its_addresses_once() {
-    let cluster = Wish::new("lesson-10")
+fn a_completed_pod_releases_its_addresses_once() {
+    let cluster = ClusterSpec::new("completed")
         .arguments(&["--cluster-subnets", "10.128.0.0/24/29", "--disable-snat-multiple-gws", "true"])
         .start();
     let chassis = cluster.lab.light_chassis(&ChassisSpec::numbered("n", 1)).unwrap();
@@ -165,15 +165,15 @@ fn lesson_10_a_completed_pod_releases_its_addresses_once() {
     };
     assert_eq!(has(&job), (true, true, true));
     cluster.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
-    until("nobody is asked anything", || cluster.resting().is_empty().then_some(()));
+    until("no address is quarantined", || cluster.quarantined().is_empty().then_some(()));
 
     chassis.pause("n1").unwrap();
     let complete = ["patch", "pod", "job", "--subresource=status", "-p", r#"{"status":{"phase":"Succeeded"}}"#];
     cluster.lab.kubectl(&complete).unwrap();
-    until("the completed pod has nothing", || (has(&job) == (false, false, false)).then_some(()));
-    assert!(cluster.lab.kubectl(&["get", "pod", "job"]).is_ok(), "its object stays");
-    assert_eq!(cluster.resting(), [job.to_string()]);
-    // Its node may still send for the old one: others get other addresses, and the last one gets none.
+    until("the completed pod has no rows", || (has(&job) == (false, false, false)).then_some(()));
+    assert!(cluster.lab.kubectl(&["get", "pod", "job"]).is_ok(), "the object still exists");
+    assert_eq!(cluster.quarantined(), [job.to_string()]);
+    // Its node may still have flows for it: other pods get other addresses, and the last one gets none.
     cluster.create(&[pod("default", "n-1", "n1"), pod("default", "n-2", "n1")]);
     let others = BTreeSet::from([web, address("n-1"), address("n-2")]);
     assert!(others.len() == 3 && !others.contains(&job), "{others:?} with {job}");
@@ -183,22 +183,22 @@ fn lesson_10_a_completed_pod_releases_its_addresses_once() {
 
     chassis.resume("n1").unwrap();
     assert_eq!(address("late"), job);
-    until("nothing rests", || cluster.resting().is_empty().then_some(()));
-    // The completed pod goes at last: what it had is somebody else's.
+    until("no address is quarantined", || cluster.quarantined().is_empty().then_some(()));
+    // Deleting the completed pod does not affect the new owner of its address.
     cluster.delete("pod", &["job"]);
     cluster.create(&[pod("default", "later", "n1")]);
     cluster.event("later", "PodAddressesExhausted", &["no address is left"]);
     assert_eq!(has(&job), (true, true, true));
-    assert_eq!(cluster.resting(), Vec::<String>::new());
+    assert_eq!(cluster.quarantined(), Vec::<String>::new());
     cluster.delete("pod", &["web"]);
     assert_eq!(address("later"), web);
 }
 
-/// Lesson 16 (ovnk#3431): a slow webhook, called under a mutex, blocked the policies of everybody.
-/// Seen to fail with a slow patch keeping its place among those that run at once.
+/// Lesson 16 (ovnk#3431): a slow webhook, called under a mutex, blocked all policies.
+/// Shown to fail with slow patches that occupy the slots for concurrent patches.
 #[test]
-fn lesson_16_one_slow_object_never_delays_another() {
-    let cluster = Wish::new("lesson-16").start();
+fn a_slow_webhook_delays_no_other_pod() {
+    let cluster = ClusterSpec::new("slow-webhook").start();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(cluster.lab.name());
     let webhook = Webhook::start(&cluster, &folder);
     cluster.lead("c1");
@@ -206,27 +206,30 @@ fn lesson_16_one_slow_object_never_delays_another() {
     let many = |prefix: &str, label: &str, node: &str| -> Vec<Value> {
         (1..=40).map(|number| labelled(&format!("{prefix}-{number}"), node, label)).collect()
     };
-    // The quick ones are there before, for a node that is not: a call that hangs is given up after 15 seconds, and until then
-    // there is little to be done.
+    // The quick pods wait for a node that does not exist yet: a hanging call times out after 15 s, so little must happen
+    // until then.
     cluster.create(&many("quick", "quick", "n2"));
     cluster.create(&many("slow", "slow", "n1"));
     until("calls hang at the webhook", || (webhook.waiting() >= 32).then_some(()));
     cluster.create(&[node("n2")]);
-    until("the quick ones have networks", || (annotated(&cluster, "quick") == 40).then_some(()));
-    assert_eq!(webhook.answered(), 0, "the webhook let a slow one go before the quick ones were done");
+    until("the quick pods have networks", || (annotated(&cluster, "quick") == 40).then_some(()));
+    assert_eq!(webhook.answered(), 0, "the webhook answered before the quick pods were done");
     let log = cluster.lab.log("c1").unwrap();
-    assert!(!log.contains("could not be written"), "a slow one was given up before the quick ones were done");
+    assert!(
+        !log.contains(controller::messages::API_WRITE_FAILED),
+        "a slow patch timed out before the quick pods were done"
+    );
     assert_eq!(annotated(&cluster, "slow"), 0);
     webhook.open();
-    until("the slow ones have networks", || (annotated(&cluster, "slow") == 40).then_some(()));
+    until("the slow pods have networks", || (annotated(&cluster, "slow") == 40).then_some(()));
     std::fs::remove_dir_all(folder).unwrap();
 }
 
 /// Lesson 20 (kube-ovn#4849): a restart took an hour with 2,000 nodes.
-/// Seen to fail with ten objects a transaction, and with annotations written again that are there already.
+/// Shown to fail with ten objects per transaction, and with annotations that are rewritten unchanged.
 #[test]
-fn lesson_20_start_up_is_one_pass() {
-    let cluster = Wish::new("lesson-20").start();
+fn start_up_is_one_pass() {
+    let cluster = ClusterSpec::new("start-up").start();
     let _chassis = cluster.lab.light_chassis(&ChassisSpec::numbered("n", 20)).unwrap();
     let nodes = (1..=20).map(|number| {
         let mut node = node(&format!("n{number}"));
@@ -243,15 +246,13 @@ fn lesson_20_start_up_is_one_pass() {
     cluster.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
     cluster.stop("c1");
 
-    // Only the controller asks from here on.
+    // From here on only the controller calls the API.
     let paused = ["kube-controller-manager", "kube-scheduler"].map(|name| cluster.lab.pause(name).unwrap());
     let rows = cluster.rows();
     let resources = ["pods", "nodes", "namespaces", "events"];
     let before = cluster.api_calls(&resources);
     cluster.controller("c2");
-    until("everything was reviewed", || {
-        cluster.lab.log("c2").unwrap().contains("everything was reviewed").then_some(())
-    });
+    until("resync complete", || cluster.lab.log("c2").unwrap().contains("resync complete").then_some(()));
     cluster.stop("c2");
     let mut after = cluster.api_calls(&resources);
     after.retain(|call, count| {
@@ -259,26 +260,26 @@ fn lesson_20_start_up_is_one_pass() {
         *count > 0 && !call.starts_with("WATCH ")
     });
     let lists = ["LIST namespaces ", "LIST nodes ", "LIST pods "].map(|list| (list.to_owned(), 1));
-    assert_eq!(after, lists.into(), "more than one list each");
+    assert_eq!(after, lists.into(), "more than one list per kind");
     let (writer, number) = cluster.sequence();
-    assert!(writer.starts_with("c2/") && number == 1, "it wrote more than its epoch: {writer} {number}");
+    assert!(writer.starts_with("c2/") && number == 1, "it wrote more than its sequence value: {writer} {number}");
     assert_eq!(cluster.rows(), rows);
     for paused in paused {
         paused.resume().unwrap();
     }
 }
 
-/// Lesson 21 (okd#1760): one odd Service sent the controller into a crash loop, and the upgrade with it.
-/// Seen to fail with a refused object ending the process.
+/// Lesson 21 (okd#1760): one unusual Service put the controller into a crash loop during an upgrade.
+/// Shown to fail with a refused object that ends the process.
 #[test]
-fn lesson_21_one_odd_object_stops_nobody() {
-    let cluster = Wish::new("lesson-21").arguments(&LONG_LEASE).start();
-    let odd_node = |name: &str, key: &str, value: &str| {
+fn invalid_objects_are_parked_and_others_are_served() {
+    let cluster = ClusterSpec::new("invalid").arguments(&LONG_LEASE).start();
+    let annotated_node = |name: &str, key: &str, value: &str| {
         let mut node = node(name);
         node["metadata"]["annotations"] = json!({ key: value });
         node
     };
-    let odd_pod = |name: &str, key: &str, value: &str| {
+    let annotated_pod = |name: &str, key: &str, value: &str| {
         let mut pod = pod("default", name, "good");
         pod["metadata"]["annotations"] = json!({ key: value });
         pod
@@ -287,11 +288,11 @@ fn lesson_21_one_odd_object_stops_nobody() {
     cluster.create(&[
         node("good"),
         node("join"),
-        odd_node("odd-subnets", "k8s.ovn.org/node-subnets", "{"),
-        odd_node("odd-id", "k8s.ovn.org/node-id", "seven"),
-        odd_node("odd-gateway", GATEWAY, r#"{"default":{"mode":"sideways"}}"#),
-        odd_pod("odd-request", "v1.multus-cni.io/default-network", r#"[{"ips":["10.0.0"]}]"#),
-        pod("default", "on-odd-node", "odd-id"),
+        annotated_node("invalid-subnets", "k8s.ovn.org/node-subnets", "{"),
+        annotated_node("invalid-id", "k8s.ovn.org/node-id", "seven"),
+        annotated_node("invalid-gateway", GATEWAY, r#"{"default":{"mode":"sideways"}}"#),
+        annotated_pod("invalid-request", "v1.multus-cni.io/default-network", r#"[{"ips":["10.0.0"]}]"#),
+        pod("default", "on-invalid-node", "invalid-id"),
         pod("default", "good", "good"),
     ]);
     cluster.lead("c1");
@@ -299,18 +300,18 @@ fn lesson_21_one_odd_object_stops_nobody() {
     let remedy = "correct the annotation, or remove it";
     for (name, reason, words) in [
         ("join", "NodeNameRefused", ["named join", "rename the node"]),
-        ("odd-subnets", "NodeAnnotationRefused", ["k8s.ovn.org/node-subnets", remedy]),
-        ("odd-id", "NodeAnnotationRefused", ["k8s.ovn.org/node-id", remedy]),
-        ("odd-gateway", "NodeAnnotationRefused", [GATEWAY, remedy]),
-        ("odd-request", "StaticAddressRefused", ["v1.multus-cni.io/default-network", "make the pod again"]),
-        ("on-odd-node", "NodeWithoutNetwork", ["node odd-id", "see its Events"]),
+        ("invalid-subnets", "NodeAnnotationRefused", ["k8s.ovn.org/node-subnets", remedy]),
+        ("invalid-id", "NodeAnnotationRefused", ["k8s.ovn.org/node-id", remedy]),
+        ("invalid-gateway", "NodeAnnotationRefused", [GATEWAY, remedy]),
+        ("invalid-request", "StaticAddressRefused", ["v1.multus-cni.io/default-network", "recreate the pod"]),
+        ("on-invalid-node", "NodeWithoutNetwork", ["node invalid-id", "see its Events"]),
     ] {
         cluster.event(name, reason, &words);
     }
     let parked = |kind: &str| cluster.metric(&format!("ovnkube_controller_parked_objects{{kind=\"{kind}\"}}"));
     until("parked objects are counted", || ((parked("Node"), parked("Pod")) == (4.0, 2.0)).then_some(()));
-    // Everybody else is served, also who comes later.
+    // Other objects are served, also new ones.
     cluster.create(&[node("better"), pod("default", "better", "better")]);
     cluster.network_of("default", "better");
-    assert_eq!(cluster.lab.log("c1").unwrap().matches("taking over the database").count(), 1);
+    assert_eq!(cluster.lab.log("c1").unwrap().matches("taking over the northbound database").count(), 1);
 }

@@ -1,4 +1,4 @@
-//! The files of the northbound database are lost on all raft members, and it is created anew.
+//! The files of the northbound database are lost on all raft members, and it is recreated.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use lab::Database;
 
 use crate::cluster::{Cluster, pod, until};
 
-/// A number that no test reaches by itself.
+/// An `nb_cfg` that the new database does not reach by itself.
 const FORMER: i64 = 111_200;
 
 impl Cluster {
@@ -21,11 +21,11 @@ impl Cluster {
     }
 }
 
-/// The controller finds the new cluster by itself, everything comes back with its addresses, northd goes on, and no number
-/// below what the nodes have already reached is asked.
+/// The controller detects the new raft cluster, rebuilds all rows with unchanged addresses, restarts northd's work, and
+/// raises `nb_cfg` above what the chassis have acknowledged.
 pub(super) fn northbound_is_lost(cluster: &Cluster) {
     let network = cluster.network_of("default", "first");
-    // A chassis that has seen much of the former database.
+    // A chassis that acknowledged a high nb_cfg of the former database.
     let number = format!("nb_cfg={FORMER}");
     cluster.lab.sbctl(&["create", "Chassis_Private", "name=elsewhere", &number]).unwrap();
     let terms = || cluster.lab.log("c1").unwrap().matches("\"leading\"").count();
@@ -33,18 +33,20 @@ pub(super) fn northbound_is_lost(cluster: &Cluster) {
     cluster.lab.recreate_database(Database::Northbound).unwrap();
     let began = Instant::now();
     until("the controller leads again", || (terms() > before).then_some(()));
-    until("a port is there again", || cluster.lab.nbctl(&["lsp-get-addresses", "default_first"]).ok());
+    until("a port is restored", || cluster.lab.nbctl(&["lsp-get-addresses", "default_first"]).ok());
     println!("the northbound database was filled again after {:?}", began.elapsed());
     let addresses = cluster.lab.nbctl(&["lsp-get-addresses", "default_first"]).unwrap();
     assert!(addresses.contains(&network.address().to_string()), "{addresses}");
     cluster.apply(&pod("default", "afterwards", "n1"));
     cluster.network_of("default", "afterwards");
     assert_eq!(cluster.network_of("default", "first").addresses, network.addresses);
-    until("northd goes on", || cluster.is_bound_in_southbound("default_afterwards").then_some(()));
+    until("northd writes the southbound database", || {
+        cluster.is_bound_in_southbound("default_afterwards").then_some(())
+    });
     println!("and was in the southbound database after {:?}", began.elapsed());
-    until("a number that nobody has reached is asked", || (cluster.nb_cfg() > FORMER).then_some(()));
+    until("nb_cfg is above every acknowledgement", || (cluster.nb_cfg() > FORMER).then_some(()));
     let log = cluster.lab.log("c1").unwrap();
-    for what in ["the database was replaced by that of a new cluster", "told ovn-northd to start over"] {
-        assert!(log.contains(what), "c1 does not say {what:?}");
+    for what in ["the servers belong to a new raft cluster", "reset cluster state of ovn-northd"] {
+        assert!(log.contains(what), "c1 does not log {what:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! The external bridge may be another one later: br-ex appears, or is recreated.
+//! The external bridge changes: br-ex appears, or is recreated.
 
 use std::net::SocketAddr;
 
@@ -7,20 +7,20 @@ use lab::{Family, Machine};
 use crate::host::plain_host;
 use crate::site::{Client, Site, underlay, until};
 
-/// How many flows of ours a bridge has.
+/// The number of the agent's flows on a bridge.
 fn flows(machine: &Machine, bridge: &str) -> usize {
     let ours = "cookie=0xdeff000000000000/0xffff000000000000";
     machine.run(&["ovs-ofctl", "dump-flows", bridge, ours]).map_or(0, |dump| dump.matches("actions=").count())
 }
 
-/// Makes br-ex of the device, as somebody who configures a host does.
-fn make_br_ex(machine: &Machine, before: &[&str]) {
+/// Creates br-ex from the device, as a host configuration tool would.
+fn create_br_ex(machine: &Machine, before: &[&str]) {
     let mac = machine.run(&["cat", "/sys/class/net/eth0/address"]).unwrap();
     let hwaddr = format!("other_config:hwaddr=\"{}\"", mac.trim());
     let bridge = ["add-br", "br-ex", "--", "set", "bridge", "br-ex", "datapath_type=netdev", "fail_mode=standalone"];
     let port = [hwaddr.as_str(), "--", "add-port", "br-ex", "eth0"];
     machine.run(&[&["ovs-vsctl", "--timeout=30"], before, &bridge, &port].concat()).unwrap();
-    // Once there is br-ex, nobody gives the other bridge its addresses back.
+    // Without this the old bridge would keep its addresses.
     let _ = machine.run(&["ip", "addr", "flush", "dev", "breth0"]);
     for words in [
         &["ip", "link", "set", "br-ex", "up"][..],
@@ -36,7 +36,7 @@ fn flows_follow_the_external_bridge() {
     let site = Site::without_agents("gw-another", Family::V4, "shared");
     let (n2, outside) = (site.lab.node(2).unwrap(), site.lab.machine("outside").unwrap());
     plain_host(&n2);
-    // Without br-ex a bridge is made of the device of the default route.
+    // Without br-ex the agent creates a bridge from the device of the default route.
     site.run_agent(2);
     site.wait_ready(2);
     site.web_behind_a_node_port();
@@ -45,14 +45,14 @@ fn flows_follow_the_external_bridge() {
     let whole = flows(&n2, "breth0");
     assert!(whole > 20, "{whole} flows");
 
-    make_br_ex(&n2, &["del-port", "breth0", "eth0", "--"]);
+    create_br_ex(&n2, &["del-port", "breth0", "eth0", "--"]);
     until("br-ex has the flows", || (flows(&n2, "br-ex") >= whole).then_some(()));
-    until("the bridge before has none", || (flows(&n2, "breth0") == 0).then_some(()));
+    until("the old bridge has none", || (flows(&n2, "breth0") == 0).then_some(()));
     assert_eq!(Client::Machine(&outside).reaches(node_port).name, "web-2");
 
-    // The same name, and another bridge.
+    // Another bridge with the same name.
     n2.run(&["ovs-vsctl", "--timeout=30", "del-br", "br-ex"]).unwrap();
-    make_br_ex(&n2, &[]);
+    create_br_ex(&n2, &[]);
     until("br-ex has the flows again", || (flows(&n2, "br-ex") >= whole).then_some(()));
     assert_eq!(Client::Machine(&outside).reaches(node_port).name, "web-2");
 }

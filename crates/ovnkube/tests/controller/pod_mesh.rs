@@ -1,5 +1,4 @@
-//! A crowd of pods on two nodes that all serve and all ask: which connections come about is seen by real packets, and
-//! held against what the objects say.
+//! Pods on two nodes that connect to each other on all ports: real packets, compared with what the API objects allow.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -10,12 +9,12 @@ use serde_json::{Value, json};
 use truth::random::Tuple;
 use truth::{Family, Place, Protocol};
 
-use crate::cluster::{Cluster, Network, Wish, until};
+use crate::cluster::{Cluster, ClusterSpec, Network, until};
 
-/// How long a connection that does not come about is waited for: longer than the kernel waits before it asks again.
+/// Limit of a connection attempt; longer than the first retransmission of a SYN.
 const LIMIT: Duration = Duration::from_millis(1500);
-/// How often a datagram is sent again: the first ones may be lost while a neighbour is looked for.
-const AGAIN: Duration = Duration::from_millis(50);
+/// Interval between retries of a datagram; the first may be lost during neighbour discovery.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 const DATAGRAM: usize = 8;
 
 pub(crate) const TCP: [u16; 3] = [8080, 9090, 9095];
@@ -25,7 +24,7 @@ pub(crate) const UDP: [u16; 2] = [5353, 6000];
 pub(crate) const DUAL_STACK: [&str; 4] =
     ["--cluster-subnets", "10.128.0.0/14/23,fd01::/48/64", "--k8s-service-cidrs", "10.96.0.0/16,fd96::/112"];
 
-/// A pod that serves on all ports, with its network.
+/// A pod that listens on all ports.
 pub(crate) struct Member {
     pub(crate) namespace: String,
     pub(crate) name: String,
@@ -47,11 +46,11 @@ impl Member {
     }
 }
 
-pub(crate) struct Crowd {
+pub(crate) struct PodMesh {
     pub(crate) cluster: Cluster,
     pub(crate) members: Vec<Member>,
-    /// Whether there are AdminNetworkPolicies.
-    administered: bool,
+    /// Whether the CRDs of AdminNetworkPolicies are installed.
+    has_admin_policies: bool,
 }
 
 pub(crate) fn namespace(name: &str, labels: &Value) -> Value {
@@ -69,14 +68,14 @@ pub(crate) fn policy(namespace: &str, name: &str, spec: &Value) -> Value {
         "metadata": {"name": name, "namespace": namespace}, "spec": spec})
 }
 
-/// The types that an administrator installs.
+/// Plurals of the custom resources.
 const ADMIN_KINDS: [&str; 2] = ["adminnetworkpolicies", "baselineadminnetworkpolicies"];
 
-/// Two real nodes with a controller that leads, for both families.
+/// A dual-stack cluster of two nodes with a leading controller.
 pub(crate) fn two_nodes(purpose: &'static str) -> Cluster {
-    let mut wish = Wish::new(purpose).nodes(2);
-    wish.family = lab::Family::Dual;
-    let cluster = wish.arguments(&DUAL_STACK).start();
+    let mut spec = ClusterSpec::new(purpose).nodes(2);
+    spec.family = lab::Family::Dual;
+    let cluster = spec.arguments(&DUAL_STACK).start();
     cluster.lead("c1");
     for node in 1..=2 {
         cluster.add_node(node);
@@ -84,9 +83,9 @@ pub(crate) fn two_nodes(purpose: &'static str) -> Cluster {
     cluster
 }
 
-impl Crowd {
-    /// Six pods of three namespaces on two nodes.
-    pub(crate) fn gather(purpose: &'static str) -> Self {
+impl PodMesh {
+    /// Six pods in three namespaces on two nodes.
+    pub(crate) fn start(purpose: &'static str) -> Self {
         let cluster = two_nodes(purpose);
         cluster.apply_all(&[
             namespace("shop", &json!({"team": "blue"})),
@@ -104,7 +103,7 @@ impl Crowd {
             labelled_pod("office", "robot", "n1", &json!({"app": "robot"}), &json!([])),
             labelled_pod("yard", "dog", "n2", &json!({}), &json!([])),
         ]);
-        let mut crowd = Self { cluster, members: Vec::new(), administered: false };
+        let mut mesh = Self { cluster, members: Vec::new(), has_admin_policies: false };
         for (namespace, name, node) in [
             ("shop", "web", 1),
             ("shop", "db", 2),
@@ -113,21 +112,21 @@ impl Crowd {
             ("office", "robot", 1),
             ("yard", "dog", 2),
         ] {
-            crowd.join(namespace, name, node);
+            mesh.add(namespace, name, node);
         }
-        crowd.cluster.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
-        crowd
+        mesh.cluster.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
+        mesh
     }
 
-    /// Binds a pod, which serves from now on.
-    fn join(&mut self, namespace: &str, name: &str, node: u32) {
+    /// Connects a pod and listens on its ports.
+    fn add(&mut self, namespace: &str, name: &str, node: u32) {
         let pod = self.cluster.bind(node, namespace, name);
         let tcp = TCP.iter().map(|port| {
             let listener = pod.listen(*port).unwrap();
             listener.set_nonblocking(true).unwrap();
             listener
         });
-        let (tcp, udp) = (tcp.collect(), UDP.iter().map(|port| (*port, datagrams(&pod, *port))).collect());
+        let (tcp, udp) = (tcp.collect(), UDP.iter().map(|port| (*port, udp_socket(&pod, *port))).collect());
         let network = self.cluster.network_of(namespace, name);
         self.members.push(Member { namespace: namespace.into(), name: name.into(), node, network, pod, tcp, udp });
     }
@@ -136,8 +135,8 @@ impl Crowd {
         self.members.iter().find(|member| member.name == name).unwrap()
     }
 
-    /// Every connection that could be: from everybody to everybody else, on every port, by both families.
-    pub(crate) fn questions(&self) -> Vec<Tuple> {
+    /// Every pair of different pods, on every port, in both families.
+    pub(crate) fn tuples(&self) -> Vec<Tuple> {
         let ports = TCP.map(|port| (Protocol::Tcp, port)).into_iter().chain(UDP.map(|port| (Protocol::Udp, port)));
         let ports: Vec<(Protocol, u16)> = ports.collect();
         let mut all = Vec::new();
@@ -161,24 +160,24 @@ impl Crowd {
         self.members.iter().find(|member| member.place() == *place).unwrap()
     }
 
-    /// Which of these connections come about, by their places in the list. All are tried at once.
-    pub(crate) fn measure(&self, questions: &[Tuple]) -> BTreeSet<usize> {
+    /// The indices of the connections that succeed. All are tried concurrently.
+    pub(crate) fn measure(&self, tuples: &[Tuple]) -> BTreeSet<usize> {
         for listener in self.members.iter().flat_map(|member| &member.tcp) {
             while listener.accept().is_ok() {}
         }
-        let udp = |place: &usize| questions[*place].protocol == Protocol::Udp;
-        let all: Vec<usize> = (0..questions.len()).collect();
+        let udp = |place: &usize| tuples[*place].protocol == Protocol::Udp;
+        let all: Vec<usize> = (0..tuples.len()).collect();
         let (datagrams, streams): (Vec<usize>, Vec<usize>) = all.into_iter().partition(udp);
         std::thread::scope(|scope| {
-            let asked = scope.spawn(|| self.datagrams_that_arrive(questions, &datagrams));
+            let asked = scope.spawn(|| self.delivered_datagrams(tuples, &datagrams));
             let mut found = BTreeSet::new();
             for own in self
                 .members
                 .iter()
                 .map(|member| {
-                    let own = streams.iter().copied().filter(|place| questions[*place].from == member.place());
+                    let own = streams.iter().copied().filter(|place| tuples[*place].from == member.place());
                     let targets: Vec<(usize, SocketAddr)> =
-                        own.map(|place| (place, self.target(&questions[place]))).collect();
+                        own.map(|place| (place, self.target(&tuples[place]))).collect();
                     scope.spawn(move || connections(&member.pod, &targets))
                 })
                 .collect::<Vec<_>>()
@@ -190,25 +189,25 @@ impl Crowd {
         })
     }
 
-    fn target(&self, question: &Tuple) -> SocketAddr {
-        SocketAddr::new(self.at(&question.to).address(question.family).unwrap(), question.port)
+    fn target(&self, tuple: &Tuple) -> SocketAddr {
+        SocketAddr::new(self.at(&tuple.to).address(tuple.family).unwrap(), tuple.port)
     }
 
-    /// Sends each of these datagrams until it has arrived or too much time has gone by.
-    fn datagrams_that_arrive(&self, questions: &[Tuple], asked: &[usize]) -> BTreeSet<usize> {
-        let sockets: Vec<UdpSocket> = self.members.iter().map(|member| datagrams(&member.pod, 0)).collect();
+    /// Sends each of these datagrams repeatedly until it has arrived or [`LIMIT`] is over.
+    fn delivered_datagrams(&self, tuples: &[Tuple], asked: &[usize]) -> BTreeSet<usize> {
+        let sockets: Vec<UdpSocket> = self.members.iter().map(|member| udp_socket(&member.pod, 0)).collect();
         let mut arrived = BTreeSet::new();
-        // What an earlier measurement left behind is no answer to this one.
+        // Discard datagrams of an earlier measurement.
         self.collect(&mut BTreeSet::new());
         let deadline = Instant::now() + LIMIT;
         while Instant::now() < deadline && arrived.len() < asked.len() {
             for place in asked.iter().filter(|place| !arrived.contains(*place)) {
-                let question = &questions[*place];
-                let own = self.members.iter().position(|member| member.place() == question.from).unwrap();
-                // A send that fails now is tried again.
-                let _ = sockets[own].send_to(&place.to_be_bytes(), self.target(question));
+                let tuple = &tuples[*place];
+                let own = self.members.iter().position(|member| member.place() == tuple.from).unwrap();
+                // A failed send is retried.
+                let _ = sockets[own].send_to(&place.to_be_bytes(), self.target(tuple));
             }
-            std::thread::sleep(AGAIN);
+            std::thread::sleep(RETRY_INTERVAL);
             self.collect(&mut arrived);
         }
         arrived
@@ -223,11 +222,11 @@ impl Crowd {
         }
     }
 
-    /// The objects, with the addresses that a kubelet would write into the pods' status, as the second opinion sees them.
-    pub(crate) fn documented(&self) -> truth::Cluster {
+    /// The API objects for the independent evaluation, with pod addresses as a kubelet would write them into the status.
+    pub(crate) fn api_truth(&self) -> truth::Cluster {
         let mut objects = Vec::new();
         let kinds = ["nodes", "namespaces", "pods", "networkpolicies", "services", "endpointslices"];
-        let admin = ADMIN_KINDS.into_iter().filter(|_| self.administered);
+        let admin = ADMIN_KINDS.into_iter().filter(|_| self.has_admin_policies);
         for kind in kinds.into_iter().chain(admin) {
             objects.extend(self.cluster.get(&[kind, "-A"])["items"].as_array().unwrap().iter().cloned());
         }
@@ -245,76 +244,72 @@ impl Crowd {
         truth::Cluster::from_objects(&objects).unwrap()
     }
 
-    /// Waits until what comes about is what the objects say, no more and no less; tells how many are denied.
-    pub(crate) fn agrees(&self, what: &str) -> usize {
-        let (questions, documented) = (self.questions(), self.documented());
-        let verdicts: Vec<truth::Verdict> = questions.iter().map(|question| question.verdict(&documented)).collect();
+    /// Waits until exactly the connections that the API allows succeed; returns how many are denied.
+    pub(crate) fn wait_matches_api(&self, what: &str) -> usize {
+        let (tuples, api_truth) = (self.tuples(), self.api_truth());
+        let verdicts: Vec<truth::Verdict> = tuples.iter().map(|tuple| tuple.verdict(&api_truth)).collect();
         let mut wrong = String::new();
-        let deadline = Instant::now() + crate::cluster::PATIENCE;
+        let deadline = Instant::now() + crate::cluster::TIMEOUT;
         loop {
-            // What was written takes its time to the flows of all nodes.
+            // Wait until the rows are flows on all nodes.
             self.cluster.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
-            let found = self.measure(&questions);
+            let found = self.measure(&tuples);
             let differs = |place: &usize| verdicts[*place].allowed != found.contains(place);
-            let differing: Vec<usize> = (0..questions.len()).filter(differs).collect();
+            let differing: Vec<usize> = (0..tuples.len()).filter(differs).collect();
             if differing.is_empty() {
                 return verdicts.iter().filter(|verdict| !verdict.allowed).count();
             }
-            assert!(
-                Instant::now() < deadline,
-                "{what}: {} connections are not as the objects say:{wrong}",
-                differing.len()
-            );
+            assert!(Instant::now() < deadline, "{what}: {} connections differ from the API:{wrong}", differing.len());
             wrong.clear();
             for place in differing.into_iter().take(8) {
-                let Tuple { from, to, protocol, port, family } = &questions[place];
-                let said = if found.contains(&place) { "comes about" } else { "does not come about" };
+                let Tuple { from, to, protocol, port, family } = &tuples[place];
+                let seen = if found.contains(&place) { "succeeds" } else { "fails" };
                 let why = verdicts[place].why.join("; ");
-                wrong.push_str(&format!("\n  {from} to {to} {port}/{protocol} {family} {said}, but: {why}"));
+                wrong.push_str(&format!("\n  {from} to {to} {port}/{protocol} {family} {seen}, but: {why}"));
             }
         }
     }
 
-    /// AdminNetworkPolicies are a type of this cluster from now on.
-    pub(crate) fn administer(&mut self) {
+    /// Installs the CRDs of AdminNetworkPolicies.
+    pub(crate) fn install_admin_policies(&mut self) {
         self.cluster.install_admin_policies();
-        self.administered = true;
+        self.has_admin_policies = true;
     }
 
-    /// Some of all connections are denied while these policies stand.
-    pub(crate) fn under(&self, what: &str, policies: &[Value]) {
+    /// Applies policies and checks all connections; some must be denied and some allowed.
+    pub(crate) fn check_with(&self, what: &str, policies: &[Value]) {
         self.cluster.apply_all(policies);
-        let (denied, all) = (self.agrees(what), self.questions().len());
-        assert!(denied > 0 && denied < all, "{what}: {denied} of {all} are denied, which shows little");
+        let (denied, all) = (self.wait_matches_api(what), self.tuples().len());
+        assert!(denied > 0 && denied < all, "{what}: {denied} of {all} are denied, which proves little");
     }
 
-    /// Without policies everything works: what was denied before was denied by them, and not by a broken network.
-    pub(crate) fn without(&self, what: &str) {
+    /// Deletes all policies and checks that everything is allowed, so that denials were not those of a broken network.
+    pub(crate) fn check_without(&self, what: &str) {
         self.cluster.lab.kubectl(&["delete", "networkpolicies", "-A", "--all"]).unwrap();
-        for kind in ADMIN_KINDS.into_iter().filter(|_| self.administered) {
+        for kind in ADMIN_KINDS.into_iter().filter(|_| self.has_admin_policies) {
             self.cluster.lab.kubectl(&["delete", kind, "--all"]).unwrap();
         }
-        assert_eq!(self.agrees(&format!("after: {what}")), 0);
+        assert_eq!(self.wait_matches_api(&format!("after: {what}")), 0);
     }
 
-    /// Gives an object other labels; one that ends with `-` goes.
+    /// Runs `kubectl label --overwrite`.
     pub(crate) fn label(&self, words: &[&str]) {
         self.cluster.lab.kubectl(&[&["label", "--overwrite"], words].concat()).unwrap();
     }
 }
 
-/// A socket for datagrams of both families in a pod.
-pub(crate) fn datagrams(pod: &Pod, port: u16) -> UdpSocket {
+/// A dual-stack UDP socket in a pod.
+pub(crate) fn udp_socket(pod: &Pod, port: u16) -> UdpSocket {
     let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
     let socket = pod.with_network(|| UdpSocket::bind(any)).unwrap().unwrap();
     socket.set_nonblocking(true).unwrap();
     socket
 }
 
-/// Which of these targets a pod can connect to, all at once.
+/// The indices of the targets that a pod can connect to, tried concurrently.
 fn connections(pod: &Pod, targets: &[(usize, SocketAddr)]) -> Vec<usize> {
     pod.with_network(|| {
-        // Threads begin in the network of the one that starts them.
+        // New threads inherit the network namespace.
         std::thread::scope(|scope| {
             let attempts = targets.iter().map(|(place, to)| {
                 scope.spawn(move || TcpStream::connect_timeout(to, LIMIT).is_ok().then_some(*place))
@@ -326,13 +321,13 @@ fn connections(pod: &Pod, targets: &[(usize, SocketAddr)]) -> Vec<usize> {
     .unwrap()
 }
 
-/// Whether a pod can connect to a target.
+/// One attempt.
 pub(crate) fn connects(pod: &Pod, to: SocketAddr) -> bool {
     !connections(pod, &[(0, to)]).is_empty()
 }
 
 /// Waits until a pod can, or cannot, connect to a target.
-pub(crate) fn connects_or_not(pod: &Pod, to: SocketAddr, can: bool) {
+pub(crate) fn wait_connects(pod: &Pod, to: SocketAddr, can: bool) {
     let word = if can { "connects" } else { "does not connect" };
     until(&format!("{} {word} to {to}", pod.name), || (connects(pod, to) == can).then_some(()));
 }

@@ -1,79 +1,77 @@
-//! What has broken systems like this one: controllers that lose their database, or its answers.
+//! A controller that loses its database connection, or replies of the database.
 
 use std::collections::BTreeSet;
 
-use crate::cluster::{Cluster, LONG_LEASE, Network, PATIENCE, Wish, pod, until};
-use crate::door::Door;
-use crate::states::{Observer, addresses, dangling, mark, now, pod_ports, rows, sequence, texts};
+use crate::cluster::{Cluster, ClusterSpec, LONG_LEASE, Network, TIMEOUT, pod, until};
+use crate::nb_proxy::NbProxy;
+use crate::nb_states::{Observer, addresses, dangling, mark, now, pod_ports, rows, sequence, texts};
 
-fn make_pods(cluster: &Cluster, prefix: &str, count: u32) -> Vec<String> {
+fn create_pods(cluster: &Cluster, prefix: &str, count: u32) -> Vec<String> {
     let names: Vec<String> = (1..=count).map(|number| format!("{prefix}-{number}")).collect();
     cluster.apply_all(&names.iter().map(|name| pod("default", name, "n1")).collect::<Vec<_>>());
     names
 }
 
-/// Lesson 3 (kube-ovn#7497: the database's node died, and the controller held its lease for 54 minutes, doing nothing).
+/// Lesson 3 (kube-ovn#7497): the database's node died, and the controller kept its Lease idle for 54 minutes.
 ///
-/// Seen to fail with a controller that stops its work and keeps the lease: pods without annotation.
+/// Shown to fail with a controller that stops working and keeps the Lease: pods get no annotation.
 #[test]
-fn lesson_3_alive_means_commits_succeed() {
-    let cluster = Wish::new("alive").start();
-    let door = Door::open_to_northbound(&cluster);
+fn a_leader_that_cannot_commit_releases_its_lease() {
+    let cluster = ClusterSpec::new("alive").start();
+    let proxy = NbProxy::start(&cluster);
     let observer = Observer::start(&cluster);
-    cluster.controller_at("c1", &door.address);
+    cluster.controller_at("c1", &proxy.address);
     cluster.wait_leader("c1");
     cluster.add_node(1);
-    cluster.networks_of("default", &make_pods(&cluster, "before", 2));
+    cluster.networks_of("default", &create_pods(&cluster, "before", 2));
     cluster.controller("c2");
     assert!(cluster.sequence().0.starts_with("c1/"));
-    // It still reaches the API, and so could renew its lease for ever.
-    door.hold();
-    let meanwhile = make_pods(&cluster, "meanwhile", 3);
+    // It still reaches the API, and so could renew its Lease for ever.
+    proxy.hold();
+    let meanwhile = create_pods(&cluster, "meanwhile", 3);
     cluster.networks_of("default", &meanwhile);
     let (second, _) = cluster.sequence();
     assert!(second.starts_with("c2/"), "{second}");
-    assert!(cluster.lab.log("c1").unwrap().contains("giving up the lease"));
-    // What the first had said arrives now, much too late.
-    door.open();
-    cluster.networks_of("default", &make_pods(&cluster, "after", 3));
+    assert!(cluster.lab.log("c1").unwrap().contains("releasing leader Lease"));
+    // The held messages of the first controller are delivered now, too late.
+    proxy.open();
+    cluster.networks_of("default", &create_pods(&cluster, "after", 3));
     let says = |words: &str| cluster.lab.log("c1").unwrap().contains(words);
-    until("the first sees the database again", || says("\"connected again\"").then_some(()));
-    assert!(says("the lease is given up") && !says("asked to stop"));
-    cluster.networks_of("default", &make_pods(&cluster, "later", 2));
+    until("the first controller reconnects", || says("\"database reconnected\"").then_some(()));
+    assert!(says("leader Lease released") && !says(&kubernetes::LossReason::Stopped.to_string()));
+    cluster.networks_of("default", &create_pods(&cluster, "later", 2));
     let states = observer.take();
     let mut writers: Vec<String> = states.iter().filter_map(|changes| Some(sequence(&changes.snapshot)?.0)).collect();
     writers.dedup();
-    assert_eq!(writers.len(), 2, "they fought: {writers:?}");
+    assert_eq!(writers.len(), 2, "leadership alternated: {writers:?}");
     assert_eq!(writers[1], second);
     assert!(states.iter().all(|changes| dangling(&changes.snapshot).is_empty()));
-    // It is warm: the moment that the second goes, it leads.
-    assert!(cluster.lab.terminate("c2", PATIENCE).unwrap().success());
-    cluster.networks_of("default", &make_pods(&cluster, "last", 2));
+    // The first is a ready standby: it takes over when the second ends.
+    assert!(cluster.lab.terminate("c2", TIMEOUT).unwrap().success());
+    cluster.networks_of("default", &create_pods(&cluster, "last", 2));
     let (third, _) = cluster.sequence();
     assert!(third.starts_with("c1/") && third != writers[0], "{third}");
     assert_eq!(pod_ports(&now(&cluster)).count(), 12);
 }
 
-/// Lesson 5 (eBay/go-ovn#147: what was deleted while the connection was down stayed in the cache for ever).
+/// Lesson 5 (eBay/go-ovn#147): rows deleted during a disconnect stayed in the cache for ever.
 ///
-/// Seen to fail without the repair of drift, with a dump that deletes nothing from the replica, and with the ledger
-/// believed where others changed a row (so it was, before this test).
+/// Shown to fail without drift repair, with a dump that deletes nothing from the replica, and with a ledger that is
+/// trusted where another client changed a row.
 #[test]
-fn lesson_5_deletions_over_a_reconnect_are_not_missed() {
-    let cluster = Wish::new("reconnect").start();
-    let door = Door::open_to_northbound(&cluster);
-    cluster.controller_at("c1", &door.address);
+fn deletions_during_a_disconnect_are_not_missed() {
+    let cluster = ClusterSpec::new("reconnect").start();
+    let proxy = NbProxy::start(&cluster);
+    cluster.controller_at("c1", &proxy.address);
     cluster.wait_leader("c1");
     cluster.add_node(1);
-    let names = make_pods(&cluster, "p", 6);
+    let names = create_pods(&cluster, "p", 6);
     let networks = cluster.networks_of("default", &names);
     let address = |place: usize| networks[place].address().to_string();
-    until("everything was reviewed", || {
-        cluster.lab.log("c1").unwrap().contains("everything was reviewed").then_some(())
-    });
+    until("resync complete", || cluster.lab.log("c1").unwrap().contains("resync complete").then_some(()));
     let right = contents(&cluster);
-    door.shut();
-    // The server keeps no history: whoever connects again is told everything, and nothing of what is gone.
+    proxy.shut();
+    // The server has no history: after a reconnect it sends a full dump, without the deleted rows.
     cluster.lab.kill("nb").unwrap();
     cluster.lab.restart("nb").unwrap();
     let set = rows(&now(&cluster), "Address_Set")
@@ -97,21 +95,21 @@ fn lesson_5_deletions_over_a_reconnect_are_not_missed() {
     assert_ne!(contents(&cluster), right);
     let observer = Observer::start(&cluster);
     let harmed = observer.take().pop().unwrap().snapshot;
-    door.open();
+    proxy.open();
     let gone = [address(4), address(5)];
     let right: BTreeSet<String> = right
         .into_iter()
         .filter(|row| !row.contains("default_p-5") && !row.contains("default_p-6"))
         .map(|row| gone.iter().fold(row, |row, address| row.replace(&format!("{address} "), "")))
         .collect();
-    until("all is as it was, without the pods that went", || {
+    until("all rows are restored, except those of deleted pods", || {
         let found = contents(&cluster);
         (found == right).then_some(()).or_else(|| {
             println!("differs: {:?}", found.symmetric_difference(&right).collect::<Vec<_>>());
             None
         })
     });
-    // And nothing else was touched.
+    // Nothing else was written.
     let touched: BTreeSet<String> = observer
         .take()
         .iter()
@@ -129,11 +127,11 @@ fn lesson_5_deletions_over_a_reconnect_are_not_missed() {
         let allowed = ["Logical_Switch n1", "Logical_Router GR_n1", "Logical_Router_Port rtos-n1", "NB_Global "];
         let ports = ["p-1", "p-2", "p-5", "p-6"].map(|name| format!("Logical_Switch_Port default_{name}"));
         let set = row.starts_with("Address_Set") || row.starts_with("Logical_Router_Static_Route");
-        assert!(set || allowed.contains(&row.as_str()) || ports.contains(row), "{row} was touched: {touched:?}");
+        assert!(set || allowed.contains(&row.as_str()) || ports.contains(row), "{row} was written: {touched:?}");
     }
 }
 
-/// What we wrote, row by row, in words that do not depend on identities.
+/// The controller's rows as texts that do not depend on UUIDs of references.
 fn contents(cluster: &Cluster) -> BTreeSet<String> {
     let snapshot = now(cluster);
     let mut contents = BTreeSet::new();
@@ -155,47 +153,48 @@ fn contents(cluster: &Cluster) -> BTreeSet<String> {
     contents
 }
 
-/// Lesson 8 (ovn b5387b3d7: a commit whose answer was lost was sent again, and its rows were there twice).
+/// Lesson 8 (ovn b5387b3d7): a commit whose reply was lost was sent again, and its rows existed twice.
 ///
-/// Seen to fail with transactions sent again unguarded and without a look: the second is refused, pods are parked.
+/// Shown to fail with retries without the sequence guard: the second commit is rejected and pods are parked.
 #[test]
-fn lesson_8_commits_whose_answers_are_lost_make_no_second_row() {
-    let cluster = Wish::new("twice").arguments(&["--disable-snat-multiple-gws", "true"]).arguments(&LONG_LEASE).start();
-    let door = Door::open_to_northbound(&cluster);
+fn a_lost_commit_reply_creates_no_duplicate_rows() {
+    let cluster =
+        ClusterSpec::new("twice").arguments(&["--disable-snat-multiple-gws", "true"]).arguments(&LONG_LEASE).start();
+    let proxy = NbProxy::start(&cluster);
     let observer = Observer::start(&cluster);
-    cluster.controller_at("c1", &door.address);
+    cluster.controller_at("c1", &proxy.address);
     cluster.wait_leader("c1");
     cluster.add_node(1);
-    cluster.networks_of("default", &make_pods(&cluster, "first", 1));
+    cluster.networks_of("default", &create_pods(&cluster, "first", 1));
     let (writer, _) = cluster.sequence();
-    door.lose_commits();
+    proxy.lose_commits();
     let mut names = vec!["first-1".to_owned()];
     for batch in 1..=6 {
-        names.extend(make_pods(&cluster, &format!("b{batch}"), 10));
+        names.extend(create_pods(&cluster, &format!("b{batch}"), 10));
         cluster.networks_of("default", &names);
     }
-    let (answers, requests) = door.lost();
-    println!("lost: {answers} answers, {requests} requests");
-    assert!(answers >= 2 && requests >= 2, "too little was lost to show anything: {answers}, {requests}");
+    let (replies, requests) = proxy.lost();
+    println!("lost: {replies} replies, {requests} requests");
+    assert!(replies >= 2 && requests >= 2, "too few messages were lost: {replies}, {requests}");
     let given: BTreeSet<String> = cluster
         .networks_of("default", &names)
         .iter()
         .map(Network::address)
         .map(|address| address.to_string())
         .collect();
-    assert_eq!(given.len(), 61, "addresses were given twice");
+    assert_eq!(given.len(), 61, "addresses were allocated twice");
     let snapshot = observer.take().pop().unwrap().snapshot;
     let ports: Vec<String> = pod_ports(&snapshot).filter_map(|port| port.text("name")).collect();
     assert_eq!((ports.len(), ports.iter().collect::<BTreeSet<_>>().len()), (61, 61));
     let [in_sets, on_ports] = addresses(&snapshot);
     assert_eq!((&in_sets["default"], &on_ports["default"]), (&given, &given));
-    // No index of the server's keeps these from being there twice.
+    // NAT rows have no unique index in the schema.
     let translated: Vec<String> = rows(&snapshot, "NAT")
         .filter(|nat| mark(*nat, "k8s.ovn.org/owner-type").as_deref() == Some("Pod"))
         .filter_map(|nat| nat.text("logical_ip"))
         .collect();
     assert_eq!((translated.len(), translated.into_iter().collect::<BTreeSet<_>>()), (61, given));
     let log = cluster.lab.log("c1").unwrap();
-    assert!(!log.contains("refused a transaction"), "something was parked");
-    assert_eq!(cluster.sequence().0, writer, "it had to give up the lease");
+    assert!(!log.contains(controller::messages::TRANSACTION_REFUSED), "something was parked");
+    assert_eq!(cluster.sequence().0, writer, "it lost the Lease");
 }

@@ -1,27 +1,27 @@
-//! What tests look at: Events, conditions, metrics, and the rows that carry our mark.
+//! Reads what tests check: Events, conditions, metrics, API calls, and the controller's rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
 
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, PATIENCE, node, until};
+use crate::cluster::{Cluster, TIMEOUT, node, until};
 
-/// Where a controller serves its metrics in these tests, on the control machine.
+/// Where a controller serves its metrics, on the control machine.
 pub(crate) const METRICS: &str = "127.0.0.1:9102";
 
 impl Cluster {
-    /// A controller whose metrics can be read; it leads when this returns.
+    /// Starts a controller with metrics; it leads when this returns.
     pub(crate) fn lead(&self, name: &str) {
         self.controller_with(name, &["--metrics-bind-address", METRICS]);
         self.wait_leader(name);
     }
 
     pub(crate) fn stop(&self, name: &str) {
-        assert!(self.lab.terminate(name, PATIENCE).unwrap().success(), "{name} did not end well");
+        assert!(self.lab.terminate(name, TIMEOUT).unwrap().success(), "{name} did not exit with success");
     }
 
-    /// `kubectl create` from stdin: an argument cannot be so large, and `apply` would store everything twice.
+    /// `kubectl create` from stdin: arguments are limited in size, and `apply` would store everything twice.
     pub(crate) fn create(&self, objects: &[Value]) {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
         let control = self.lab.machine("control").unwrap();
@@ -34,7 +34,7 @@ impl Cluster {
         self.lab.kubectl(&words).unwrap();
     }
 
-    /// A node of this name on the light chassis `n<number>`, with more annotations.
+    /// A node on the light chassis `n<number>`, with more annotations.
     pub(crate) fn light_node(&self, name: &str, number: u32, more: &[(&str, &str)]) {
         let mut object = node(name);
         object["metadata"]["annotations"] = more.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
@@ -46,16 +46,16 @@ impl Cluster {
         self.get(&[kind, name])["metadata"]["annotations"][key].as_str().map(str::to_owned)
     }
 
-    /// The message of the Event of this reason about an object, once it is there and has all these words.
+    /// Waits for an Event of this reason whose message contains all these words; returns the message.
     pub(crate) fn event(&self, name: &str, reason: &str, words: &[&str]) -> String {
         self.event_in("default", name, reason, words)
     }
 
-    /// The same of an object in another namespace.
+    /// Like [`Self::event`], in another namespace.
     pub(crate) fn event_in(&self, namespace: &str, name: &str, reason: &str, words: &[&str]) -> String {
         let field = format!("--field-selector=involvedObject.name={name},reason={reason}");
         let mut seen = Vec::new();
-        until(&format!("an Event {reason} about {name} that says {words:?}; see the log"), || {
+        until(&format!("an Event {reason} about {name} with {words:?}"), || {
             let events = self.get(&["events", "-n", namespace, &field]);
             let messages = events["items"].as_array().unwrap().iter().filter_map(|event| event["message"].as_str());
             seen = messages.map(str::to_owned).collect::<Vec<_>>();
@@ -63,7 +63,7 @@ impl Cluster {
         })
     }
 
-    /// What a node's condition `NetworkUnavailable` says.
+    /// The status of a node's condition `NetworkUnavailable`.
     pub(crate) fn network_unavailable(&self, node: &str) -> Option<String> {
         let node = self.get(&["node", node]);
         let conditions = node["status"]["conditions"].as_array()?;
@@ -71,11 +71,11 @@ impl Cluster {
         condition["status"].as_str().map(str::to_owned)
     }
 
-    /// A value of the controller that serves its metrics.
+    /// A metric of the controller that [`Self::lead`] started.
     pub(crate) fn metric(&self, line: &str) -> f64 {
         let control = self.lab.machine("control").unwrap();
-        let mut stream = control.connect(METRICS.parse().unwrap(), PATIENCE).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut stream = control.connect(METRICS.parse().unwrap(), TIMEOUT).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
@@ -83,7 +83,7 @@ impl Cluster {
         value.unwrap_or_else(|| panic!("no metric {line} in\n{text}"))
     }
 
-    /// How often the API server was asked for objects of these resources, by verb, resource and subresource.
+    /// API calls for these resources so far, by verb, resource and subresource.
     pub(crate) fn api_calls(&self, resources: &[&str]) -> BTreeMap<String, u64> {
         let text = self.lab.kubectl(&["get", "--raw=/metrics"]).unwrap();
         let mut calls: BTreeMap<String, u64> = BTreeMap::new();
@@ -101,7 +101,7 @@ impl Cluster {
         calls
     }
 
-    /// Every row that carries our mark, but for what OVN itself writes in it, and what belongs to nobody by mark.
+    /// The controller's rows, without columns that OVN writes; includes tables without `external_ids`.
     pub(crate) fn rows(&self) -> BTreeSet<String> {
         let remote = self.lab.record().endpoints.northbound.clone().unwrap();
         let control = self.lab.machine("control").unwrap();
@@ -118,7 +118,7 @@ impl Cluster {
                     .collect();
                 let unmarked = ["Static_MAC_Binding table", "Load_Balancer_Group table"];
                 let caption = table["caption"].as_str().unwrap_or_default();
-                // What is left of a chassis that no node has.
+                // The empty row of a chassis that no node uses.
                 if text.contains(r#"variables=["map",[]]"#) {
                     continue;
                 }
@@ -130,7 +130,7 @@ impl Cluster {
         rows
     }
 
-    /// Empties the northbound database, as a disk that was replaced does.
+    /// Empties the northbound database, as a replaced disk would.
     pub(crate) fn empty_northbound(&self) {
         let tables = ["Logical_Switch", "Logical_Router", "Address_Set", "Port_Group", "Load_Balancer_Group", "Meter"];
         let mut words = Vec::new();
@@ -142,14 +142,14 @@ impl Cluster {
         assert_eq!(self.rows(), BTreeSet::new());
     }
 
-    /// What rests, as the database says it.
-    pub(crate) fn resting(&self) -> Vec<String> {
+    /// The quarantined addresses in `NB_Global`.
+    pub(crate) fn quarantined(&self) -> Vec<String> {
         let ids = self.lab.nbctl(&["get", "NB_Global", ".", "external_ids"]).unwrap();
         let keys = ids.split(['{', ',']).filter_map(|pair| pair.trim().split_once('='));
         keys.filter_map(|(key, _)| key.trim_matches('"').strip_prefix("k8s.ovn.org/resting/")).map(Into::into).collect()
     }
 
-    /// Values of a column, each once for each row.
+    /// The values of a column, one per row.
     pub(crate) fn column(&self, table: &str, column: &str) -> Vec<String> {
         let columns = format!("--columns={column}");
         let text = self.lab.nbctl(&["--bare", &columns, "list", table]).unwrap();

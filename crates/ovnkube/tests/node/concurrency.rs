@@ -1,4 +1,4 @@
-//! Three hundred pods at once on one node.
+//! Three hundred concurrent ADDs and DELs on one node.
 
 use std::sync::RwLock;
 
@@ -12,8 +12,8 @@ use crate::site::Site;
 const PODS: usize = 300;
 
 #[test]
-fn three_hundred_at_once() {
-    let site = Site::start("cni-crowd", 1, Family::V4);
+fn three_hundred_concurrent_adds_and_dels_succeed() {
+    let site = Site::start("cni-many", 1, Family::V4);
     site.agents(&[]);
     let names: Vec<String> = (0..PODS).map(|number| format!("p{number}")).collect();
     let objects: Vec<Value> = names.iter().map(|name| pod("default", name, "n1")).collect();
@@ -25,7 +25,7 @@ fn three_hundred_at_once() {
     let sandboxes: Vec<Sandbox> =
         sandboxes.map(|(name, network)| Sandbox::without_namespace(&site, 1, name, name, &network.uid)).collect();
 
-    // Once before: what is only needed once is not counted.
+    // Warm-up: one-time allocations do not count.
     for _ in 0..3 {
         sandboxes[0].add();
         sandboxes[0].delete();
@@ -35,7 +35,7 @@ fn three_hundred_at_once() {
     let at_once = |command: &str| {
         let start = RwLock::new(());
         std::thread::scope(|scope| {
-            // No barrier: if not all threads can be made, those that are there would wait for ever.
+            // No barrier: if not all threads can start, the others would wait for ever.
             let held = start.write().unwrap();
             let asking = |sandbox: &Sandbox| {
                 drop(start.read());
@@ -61,10 +61,9 @@ fn three_hundred_at_once() {
         println!("round {round}: {} + {} transactions, memory in KiB: {sizes:?}", added - before, removed - added);
         fewest = fewest.min((added - before).max(removed - added));
     }
-    // What waits is written together. The slower the machine, the less waits at a time: the best round counts.
+    // Queued ports are written in batches. On a slow machine fewer are queued at a time: the best round counts.
     assert!(fewest < 150.0, "{fewest} transactions for {PODS} pods");
-    // What three hundred at once need is needed once, and is not much.
-    // The resident size of one round differs from the next one's by a megabyte or two: what leaks grows in every round.
-    assert!(sizes[1..].windows(2).any(|pair| pair[1] < pair[0] + 1024), "it grows with each round: {sizes:?}");
+    // Resident size varies by 1 to 2 MiB per round; a leak grows in every round.
+    assert!(sizes[1..].windows(2).any(|pair| pair[1] < pair[0] + 1024), "memory grows with each round: {sizes:?}");
     assert!(sizes[5] < sizes[0] + 16 * 1024, "{sizes:?}");
 }

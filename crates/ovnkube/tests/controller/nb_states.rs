@@ -1,4 +1,4 @@
-//! The northbound database as somebody else sees it: every state that was committed, one after the other.
+//! Every committed state of the northbound database, as another client sees it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -9,12 +9,12 @@ use ovsdb::replica::{Changes, RowView, Snapshot};
 use ovsdb::uuid::Uuid;
 use tokio::sync::oneshot;
 
-use crate::cluster::{Cluster, PATIENCE};
+use crate::cluster::{Cluster, TIMEOUT};
 
 /// The key of `NB_Global.external_ids` that every commit of a controller changes.
 pub(crate) const SEQUENCE: &str = "k8s.ovn.org/controller-sequence";
 
-/// Keeps every state that it saw, from its start on.
+/// Records every state from its start on.
 pub(crate) struct Observer {
     seen: Arc<Mutex<Vec<Changes>>>,
     stop: Option<oneshot::Sender<()>>,
@@ -34,26 +34,26 @@ impl Observer {
                 let mut config = Config::new(remotes, "OVN_Northbound");
                 config.tables = topology::plan::TABLES.into_iter().map(TableMonitor::new).collect();
                 let client = Client::start(config);
-                client.connected(PATIENCE).await.unwrap();
+                client.connected(TIMEOUT).await.unwrap();
                 let mut changes = client.subscribe();
-                let first = tokio::time::timeout(PATIENCE, changes.next()).await.expect("the database shows nothing");
+                let first = tokio::time::timeout(TIMEOUT, changes.next()).await.expect("no initial state");
                 keep.lock().unwrap().push(first);
                 ready.send(()).unwrap();
                 loop {
                     tokio::select! {
-                        // States are looked at later: who looks now misses the next.
+                        // Evaluated later, so that no state is missed.
                         change = changes.next() => keep.lock().unwrap().push(change),
                         _ = &mut stopped => return,
                     }
                 }
             });
         });
-        // Twice: to connect, and for the first state.
-        begun.recv_timeout(2 * PATIENCE).expect("the database is not observed");
+        // Twice the limit: to connect, and for the first state.
+        begun.recv_timeout(2 * TIMEOUT).expect("the observer has not started");
         Self { seen, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// What was seen since this was asked for last.
+    /// The states since the last call.
     pub(crate) fn take(&self) -> Vec<Changes> {
         std::mem::take(&mut self.seen.lock().unwrap())
     }
@@ -68,7 +68,7 @@ impl Drop for Observer {
     }
 }
 
-/// The database as it is now.
+/// The current state.
 pub(crate) fn now(cluster: &Cluster) -> Snapshot {
     Observer::start(cluster).take().pop().unwrap().snapshot
 }
@@ -102,7 +102,7 @@ pub(crate) fn pod_ports(snapshot: &Snapshot) -> impl Iterator<Item = RowView<'_>
     rows(snapshot, "Logical_Switch_Port").filter(|port| mark(*port, "pod").is_some())
 }
 
-/// The addresses of each namespace's pods by its sets, and by its pods' ports.
+/// The addresses of each namespace: in its address sets, and on its pods' ports.
 pub(crate) fn addresses(snapshot: &Snapshot) -> [BTreeMap<String, BTreeSet<String>>; 2] {
     let mut both = [BTreeMap::new(), BTreeMap::new()];
     let of_namespace = |set: &RowView<'_>| mark(*set, "k8s.ovn.org/owner-type").as_deref() == Some("Namespace");
@@ -119,7 +119,7 @@ pub(crate) fn addresses(snapshot: &Snapshot) -> [BTreeMap<String, BTreeSet<Strin
     both.map(|by_name| by_name.into_iter().filter(|(_, addresses)| !addresses.is_empty()).collect())
 }
 
-/// What is wrong with a state by itself: it refers to something that is not there.
+/// References of a state to missing rows, and other inconsistencies.
 pub(crate) fn dangling(snapshot: &Snapshot) -> Vec<String> {
     let mut wrong = Vec::new();
     let names =
@@ -168,7 +168,7 @@ pub(crate) fn dangling(snapshot: &Snapshot) -> Vec<String> {
     wrong
 }
 
-/// Ports of pods that are not in a group that all pods of their namespace are in.
+/// Pod ports that are missing from their namespace's group.
 pub(crate) fn outside_their_groups(snapshot: &Snapshot) -> Vec<String> {
     let mut wrong = Vec::new();
     for group in rows(snapshot, "Port_Group") {

@@ -1,4 +1,4 @@
-//! What has broken systems like this one: states that refer to what is not there, and databases whose leader changes.
+//! Every committed northbound state is consistent, also across changes of the raft leader.
 
 mod lost_database;
 
@@ -8,8 +8,8 @@ use lab::{Database, Lab, LabSpec, Ovn};
 use ovsdb::client::{Client, Config, Remote};
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, LONG_LEASE, PATIENCE, Wish, pod, until};
-use crate::states::{Observer, SEQUENCE, dangling, now, pod_ports, rows, sequence};
+use crate::cluster::{Cluster, ClusterSpec, LONG_LEASE, TIMEOUT, pod, until};
+use crate::nb_states::{Observer, SEQUENCE, dangling, now, pod_ports, rows, sequence};
 
 fn namespace(name: &str, multicast: bool) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name,
@@ -29,9 +29,9 @@ fn delete(cluster: &Cluster, words: &[&str]) {
     cluster.lab.kubectl(&[&["delete", "--wait=false"], words].concat()).unwrap();
 }
 
-/// Waits until the ports in the database are those of the pods that are on nodes.
-fn settled(cluster: &Cluster) {
-    until("every pod on a node has its port, and nobody else", || {
+/// Waits until the ports in the database are those of the pods on existing nodes.
+fn wait_ports_match_pods(cluster: &Cluster) {
+    until("ports match the pods on nodes", || {
         let nodes = cluster.get(&["nodes"]);
         let names: BTreeSet<&str> =
             nodes["items"].as_array()?.iter().filter_map(|node| node["metadata"]["name"].as_str()).collect();
@@ -50,12 +50,12 @@ fn settled(cluster: &Cluster) {
     });
 }
 
-/// Lesson 1 (hypershift#8662: ACLs were written before the groups that they name; 30 minutes without an API).
+/// Lesson 1 (hypershift#8662): ACLs were written before the groups that they name; the API was unreachable for 30 minutes.
 ///
-/// Seen to fail with each transaction split in two, address sets second: "ACL … names $a…, which is not there".
+/// Shown to fail with each transaction split in two, address sets second: "ACL … names $a…, which is not there".
 #[test]
-fn lesson_1_no_committed_state_refers_to_what_is_not_there() {
-    let cluster = Wish::new("dangling").arguments(&["--enable-multicast", "true"]).start();
+fn no_committed_state_has_dangling_references() {
+    let cluster = ClusterSpec::new("dangling").arguments(&["--enable-multicast", "true"]).start();
     let observer = Observer::start(&cluster);
     cluster.controller("c1");
     for round in 1..=2 {
@@ -65,16 +65,16 @@ fn lesson_1_no_committed_state_refers_to_what_is_not_there() {
         let (blue, red) = (numbered("blue", 8), numbered("red", 8));
         cluster.apply_all(&[namespace("blue", true), namespace("red", round == 1)]);
         cluster.apply_all(&[pods("blue", &blue, 3), pods("red", &red, 3)].concat());
-        // The same names again as other pods, a node that goes with pods on it, a namespace whose rules change.
+        // Recreated pods with the same names, a node deleted with pods on it, and changed namespace annotations.
         delete(&cluster, &["pods", "-n", "blue", "blue-1", "blue-2", "blue-3"]);
         cluster.apply_all(&pods("blue", &blue[..2], 2));
         cluster.interrupt(if matches!(round, 1) { "kube-apiserver" } else { "c1" });
         cluster.apply_all(&[namespace("blue", false), namespace("red", true)]);
         delete(&cluster, &["node", "n3"]);
-        settled(&cluster);
+        wait_ports_match_pods(&cluster);
         delete(&cluster, &["namespace", "red"]);
         until("namespace red is gone", || cluster.lab.kubectl(&["get", "namespace", "red"]).err());
-        settled(&cluster);
+        wait_ports_match_pods(&cluster);
     }
     let seen = observer.take();
     let mut commits: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
@@ -87,16 +87,15 @@ fn lesson_1_no_committed_state_refers_to_what_is_not_there() {
             commits.entry(writer).or_default().insert(number);
         }
     }
-    // States were seen one by one: not all commits were seen only together with the next. An observer that did not get its turn
-    // sees several as one.
+    // Enough states were seen singly. An observer that is not scheduled in time sees several commits as one.
     let made: u64 = commits.values().filter_map(BTreeSet::last).sum();
     let single: u64 = commits.values().map(|numbers| numbers.len() as u64).sum();
     println!("{} states, {single} of {made} commits by {} writers, up to {acls} ACLs", seen.len(), commits.len());
     assert!(commits.len() >= 2 && single > 30 && single * 3 >= made, "{single} of {made} commits: {commits:?}");
 }
 
-/// Hands on the leadership of a database, in one way or another.
-fn hand_on(cluster: &Cluster, database: Database, turn: usize) {
+/// Moves the raft leadership: by a transfer request, or in turn 2 by killing the leader.
+fn move_leadership(cluster: &Cluster, database: Database, turn: usize) {
     let leader = cluster.lab.raft_leader(database).unwrap();
     if turn == 2 {
         cluster.lab.kill(&leader).unwrap();
@@ -106,15 +105,15 @@ fn hand_on(cluster: &Cluster, database: Database, turn: usize) {
     let machine = cluster.lab.machine(&leader.replace(database.short(), "db")).unwrap();
     let socket = database.control_socket();
     machine.run(&["ovn-appctl", "-t", &socket, "cluster/failure-test", "transfer-leadership"]).unwrap();
-    until("somebody else leads", || (cluster.lab.raft_leader(database).ok()? != leader).then_some(()));
+    until("another member leads", || (cluster.lab.raft_leader(database).ok()? != leader).then_some(()));
 }
 
-/// Lesson 2 (kube-ovn#7519: after a routine leadership transfer the controller's cache was never right again).
+/// Lesson 2 (kube-ovn#7519): after a routine leadership transfer the controller's cache was never rebuilt.
 ///
-/// Seen to fail with a replica that is not fed any more after a reconnection: pods without annotation.
+/// Shown to fail with a replica that is not updated after a reconnect: pods get no annotation.
 #[test]
-fn lesson_2_a_raft_leadership_transfer_is_a_non_event() {
-    let cluster = Wish::new("transfer").raft().arguments(&LONG_LEASE).start();
+fn a_raft_leadership_transfer_does_not_disturb_the_controller() {
+    let cluster = ClusterSpec::new("transfer").raft().arguments(&LONG_LEASE).start();
     let observer = Observer::start(&cluster);
     cluster.controller("c1");
     cluster.wait_leader("c1");
@@ -131,22 +130,22 @@ fn lesson_2_a_raft_leadership_transfer_is_a_non_event() {
                 }
             });
             for database in [Database::Northbound, Database::Southbound] {
-                hand_on(&cluster, database, turn);
+                move_leadership(&cluster, database, turn);
             }
         });
         names.extend(batch);
         cluster.networks_of("default", &names);
     }
-    settled(&cluster);
+    wait_ports_match_pods(&cluster);
     let ports: Vec<String> = pod_ports(&now(&cluster)).filter_map(|port| port.text("name")).collect();
     assert_eq!(ports.len(), names.len(), "{ports:?}");
-    // What it knows is right: what is there is changed, not made again.
-    until("the observer has seen all", || {
+    // The replica is correct: rows are updated, not recreated.
+    until("the observer has seen all ports", || {
         let seen = observer.take();
         let last = seen.last()?;
         (pod_ports(&last.snapshot).count() == names.len()).then_some(())
     });
-    let seen = until("the observer follows", || {
+    let seen = until("the observer sees the change", || {
         cluster.annotate_node("n1", 2, "shared");
         let seen = observer.take();
         let moved = |port: &ovsdb::replica::RowView<'_>| {
@@ -159,11 +158,14 @@ fn lesson_2_a_raft_leadership_transfer_is_a_non_event() {
         for change in &changes.changes {
             let table = &changes.snapshot.table_at(change.table).unwrap().schema().name;
             if table.starts_with("Logical_Switch") || table == "Logical_Router" || table == "Logical_Router_Port" {
-                assert!(change.before.is_some() && change.after.is_some(), "a row of {table} came or went: {change:?}");
+                assert!(
+                    change.before.is_some() && change.after.is_some(),
+                    "a row of {table} was created or deleted: {change:?}"
+                );
             }
         }
     }
-    assert_eq!(cluster.sequence().0, writer, "it did not keep its lease");
+    assert_eq!(cluster.sequence().0, writer, "it lost the Lease");
     lost_database::northbound_is_lost(&cluster);
 }
 
@@ -176,8 +178,8 @@ impl Cluster {
 
 const ROUNDS: u32 = 12;
 
-/// The figures of northd's engine: how often each part was computed, wholly or partly. Inputs are left out: they count
-/// how often northd woke up.
+/// northd's engine statistics: how often each node was computed. Input nodes are left out: they count how often northd
+/// woke up.
 fn computed(lab: &Lab) -> BTreeMap<String, u64> {
     lab.nbctl(&["--wait=sb", "sync"]).unwrap();
     let control = lab.machine("control").unwrap();
@@ -197,15 +199,15 @@ fn computed(lab: &Lab) -> BTreeMap<String, u64> {
     figures
 }
 
-/// How much more was computed by the second look than by the first.
-fn more(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+/// The counters that grew, and by how much.
+fn growth(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     let grown = after.iter().map(|(key, count)| (key.clone(), count - before.get(key).copied().unwrap_or(0)));
     grown.filter(|(_, count)| *count > 0).collect()
 }
 
-/// The value that fences a former leader off costs nothing: northd does not look at it.
+/// northd ignores the sequence value, so fencing costs it nothing.
 #[test]
-fn the_sequence_value_makes_northd_compute_nothing() {
+fn sequence_updates_cause_no_northd_recompute() {
     let ovn = Ovn { databases: lab::Databases::Standalone, ..Ovn::default() };
     let lab = Lab::start(LabSpec::for_test("sequence").unwrap().ovn(ovn)).unwrap();
     let remotes = Remote::parse_list(&lab.record().endpoints.northbound.unwrap()).unwrap();
@@ -213,7 +215,7 @@ fn the_sequence_value_makes_northd_compute_nothing() {
     let write = |operations: Vec<Value>| {
         runtime.block_on(async {
             let client = Client::start(Config::new(remotes.clone(), "OVN_Northbound"));
-            client.connected(PATIENCE).await.unwrap();
+            client.connected(TIMEOUT).await.unwrap();
             for operation in operations {
                 let results = client.transact_raw(&[operation], false).await.unwrap();
                 assert!(results.iter().all(|result| result.get("error").is_none()), "{results:?}");
@@ -233,19 +235,16 @@ fn the_sequence_value_makes_northd_compute_nothing() {
             work(round);
             lab.nbctl(&["--wait=sb", "sync"]).unwrap();
         }
-        more(&before, &computed(&lab))
+        growth(&before, &computed(&lab))
     };
     rounds(&|_| ());
-    let by_looking = rounds(&|_| ());
+    let by_sync = rounds(&|_| ());
     let by_sequence = rounds(&|round| write(values(round * 5..round * 5 + 5)));
-    println!("by looking: {by_looking:?}, by the sequence: {by_sequence:?}");
+    println!("by syncs: {by_sync:?}, by the sequence: {by_sequence:?}");
     let total = |figures: &BTreeMap<String, u64>| figures.values().sum::<u64>();
-    assert!(by_sequence.keys().all(|figure| by_looking.contains_key(figure)), "{by_sequence:?}, not {by_looking:?}");
-    assert!(total(&by_sequence) < total(&by_looking) * 3 / 2, "{by_sequence:?}, not {by_looking:?}");
+    assert!(by_sequence.keys().all(|figure| by_sync.contains_key(figure)), "{by_sequence:?}, not {by_sync:?}");
+    assert!(total(&by_sequence) < total(&by_sync) * 3 / 2, "{by_sequence:?}, not {by_sync:?}");
     let name = |round| json!({"op": "insert", "table": "Logical_Switch", "row": {"name": format!("sw{round}")}});
     let by_switches = rounds(&|round| write(vec![name(round)]));
-    assert!(
-        total(&by_switches) > total(&by_looking) * 3,
-        "figures that never grow would show nothing: {by_switches:?}"
-    );
+    assert!(total(&by_switches) > total(&by_sync) * 3, "counters that never grow prove nothing: {by_switches:?}");
 }
