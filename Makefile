@@ -1,4 +1,4 @@
-# The front door. `make help` lists what there is.
+# Entry points of the repository; `make help` lists them.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -10,11 +10,11 @@ LAB_ARGS ?=
 LAB := target/debug/lab
 
 .PHONY: help
-help: ## this list
+help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: prerequisites
-prerequisites: ## install what is missing on this machine (Debian packages; Rust and Go are named if they cannot be)
+prerequisites: ## install missing Debian packages, Rust and Go; report what cannot be installed
 	@lab/prerequisites.sh
 
 .PHONY: build
@@ -33,11 +33,11 @@ up: prerequisites ## a running cluster on this machine with our network: Kuberne
 	@$(LAB) up --network ovnkube --nodes $(NODES) $(LAB_ARGS)
 
 .PHONY: image
-image: prerequisites ## what the image of the network holds of ours, for a registry: target/image, optimised
+image: prerequisites ## the release binaries of the image, for a registry: target/image
 	@deploy/image/build.sh --release
 
 .PHONY: down
-down: prerequisites ## remove that cluster and everything it made
+down: prerequisites ## remove that cluster and everything it created
 	@$(CARGO) build --locked --quiet --package lab
 	@$(LAB) down
 
@@ -53,11 +53,31 @@ check: prerequisites ## format, clippy, documentation, the rules of the house
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items --locked --quiet
 	$(CARGO) run --quiet --locked --package house
 
-# A test that waits for ever fails, and what ran until then is read. The longest program of tests needs about a third of this.
+# Integration tests that run as an ordinary user, without the lab and without Go.
+UNIT_TESTS := adoption bare_ovsdb check command_line configuration figures fuzz golden layout lessons metric_names \
+  oracle plugin pod_options policies pools process properties purity random requests round_trip rows rules running_role \
+  scenarios scripted services_agree shim simulation truth_table
+# Unit tests of the lab's prober, which enters network namespaces.
+NEED_ROOT := probe::tests:: probe::station::
+# Crates with documentation examples.
+DOCUMENTED := backoff cni netmodel ovn-schema ovsdb
+.PHONY: unit
+unit: ## the fast tests: unit tests, documentation examples, and integration tests that need no root, no lab and no Go
+	$(CARGO) test --workspace --locked --lib --bins $(UNIT_TESTS:%=--test %) --config "target.'cfg(unix)'.runner = $(TEST_LIMIT)" \
+	  -- $(NEED_ROOT:%=--skip %)
+	$(CARGO) test --locked --doc $(DOCUMENTED:%=--package %)
+
+# A hanging test program is killed, so that its output can be read. The longest one needs about a third of this time.
 TEST_LIMIT := ['timeout', '--foreground', '--verbose', '1800']
 .PHONY: test
-test: check supplies ## everything: the checks, all tests, real components in the lab
-	$(CARGO) test --workspace --locked --config "target.'cfg(unix)'.runner = $(TEST_LIMIT)"
+test: check supplies ## everything: the checks, all tests, real components in the lab; prints the ten slowest tests
+	@$(CARGO) build --locked --quiet --package house
+	$(CARGO) test --workspace --locked --config "target.'cfg(unix)'.runner = $(TEST_LIMIT)" 2>&1 | target/debug/test-times
+
+.PHONY: deny
+deny: ## licences, sources and duplicates of dependencies (deny.toml), by cargo-deny, which is installed if it is missing
+	@$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deny
+	$(CARGO) deny --locked check licenses sources bans
 
 # Kubernetes' own tests. CONFORMANCE: network (SIG Network), policy-api (network-policy-api's suite), or all (both, and the
 # conformance specs of every other SIG); FAMILY: v4, v6, dual; GATEWAY: shared, local; FOCUS: a regular expression that
@@ -76,7 +96,7 @@ conformance: prerequisites ## Kubernetes' own tests on a lab of three nodes, int
 # DISRUPTION_ARGS="--only agent-restart,northd-restart --short" for a quick look at parts of it.
 DISRUPTION_ARGS ?= --write docs/disruption.md
 .PHONY: disruption
-disruption: prerequisites ## what restarts, fail-overs and changes cost in packets, beside a control: docs/disruption.md, target/disruption
+disruption: prerequisites ## packets lost during restarts, failovers and changes, beside a control: docs/disruption.md, target/disruption
 	@$(CARGO) build --locked --quiet --package lab
 	@deploy/image/build.sh
 	@$(LAB) --name disruption disruption $(DISRUPTION_ARGS)
@@ -84,7 +104,7 @@ disruption: prerequisites ## what restarts, fail-overs and changes cost in packe
 # How many rounds. A failure prints the variable that replays it.
 SOAK ?= 10
 .PHONY: soak
-soak: supplies ## what the tests play from fixed seeds, from new ones and for longer: SOAK=10 rounds
+soak: supplies ## the randomized tests with new seeds and for longer: SOAK=10 rounds
 	@for round in $$(seq $(SOAK)); do \
 	  export OVSDB_SEED=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ') OVSDB_TRANSACTIONS=5000; \
 	  echo "== round $$round of $(SOAK): OVSDB_SEED=$$OVSDB_SEED"; \
@@ -108,7 +128,7 @@ test-suites: prerequisites ## the lab's own tests on all three node images
 	done
 
 .PHONY: bench
-bench: prerequisites ## the figures, into target/bench/*.json
+bench: prerequisites ## all benchmark figures, into target/bench/*.json
 	$(CARGO) build --release --locked --package bench
 	target/release/calibrate
 	target/release/bench-lab
@@ -140,5 +160,5 @@ bench-plan: prerequisites ## how `plan --can` grows with policies' blocks, into 
 	target/release/bench-plan
 
 .PHONY: clean
-clean: ## remove build results (the lab's cache stays; its folder is OVNKUBE_LAB_CACHE)
+clean: ## remove build results (the lab's cache stays, in OVNKUBE_LAB_CACHE)
 	$(CARGO) clean

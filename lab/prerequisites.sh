@@ -1,9 +1,9 @@
 #!/bin/sh
-# Makes sure of what the project needs on this machine itself: it installs Debian packages that are missing,
-# and names what it cannot install. Everything else lives in the lab's node image.
+# Installs the packages that the project needs on this machine, and reports what it cannot install. Everything else is in
+# the lab's node image.
 set -eu
 
-wanted_rust=1.95
+wanted_rust=1.95.0 # as in rust-toolchain.toml
 wanted_go=1.21 # from here on Go fetches the newer one that Kubernetes needs by itself
 
 say() { printf 'prerequisites: %s\n' "$*" >&2; }

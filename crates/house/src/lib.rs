@@ -21,8 +21,10 @@ mod graph;
 mod layout;
 mod policy;
 mod purity;
+mod test_times;
 mod workspace;
 
 pub use cli::{Check, Cli, run};
 pub use error::HouseError;
 pub use finding::{Finding, Level, Output, Report};
+pub use test_times::{TestTime, TestTimes};
