@@ -1,4 +1,4 @@
-//! `AddressPool`: which pod addresses of one node's subnet are given out.
+//! `AddressPool`: allocation of the pod addresses of a node's subnet.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use thiserror::Error;
 use crate::Prefix;
 use crate::bits::Bits;
 
-/// Where pods start: before it are the network, the gateway and the management port.
+/// Offset of the first pod address, after the network address, the gateway and the management port.
 const FIRST_POD: u128 = 3;
 
 /// The pod addresses of one node's subnet: each is free, taken or quarantined.
@@ -20,8 +20,8 @@ const FIRST_POD: u128 = 3;
 /// ```
 ///
 /// The network address, the gateway (`.1`), the management port (`.2`) and an IPv4 subnet's broadcast address are
-/// reserved and never given out. Quarantine is for an address that peers may still send to for its former owner. A
-/// change that does not apply (the release of a free address) does nothing and answers false, so that an event may
+/// reserved and never allocated. Quarantine is for an address that peers may still send to for its former owner. A
+/// change that does not apply (the release of a free address) does nothing and returns false, so that an event may
 /// come twice.
 #[derive(Debug, Clone)]
 pub struct AddressPool {
@@ -32,7 +32,7 @@ pub struct AddressPool {
     used: Bits,
     /// Those of `used` that are quarantined.
     quarantined: Bits,
-    /// Where `allocate` goes on.
+    /// Offset at which `allocate` continues.
     next: u128,
 }
 
@@ -65,7 +65,7 @@ pub enum ClaimError {
         /// The subnet of the pool.
         subnet: Prefix,
     },
-    /// The address rests after its last owner.
+    /// The address is quarantined after its last owner.
     #[error("{address} of the subnet {subnet} is in quarantine after its last owner")]
     Quarantined {
         /// The address as it was given.
@@ -113,8 +113,8 @@ impl AddressPool {
         self.offset(address).is_ok_and(|offset| self.quarantined.contains(offset))
     }
 
-    /// Takes this very address: what a restart does with the addresses that pods have already. Does not change where
-    /// [`allocate`](Self::allocate) goes on, so the order of claims does not matter.
+    /// Takes this address: a restart does it with the addresses that pods have. Does not change where
+    /// [`allocate`](Self::allocate) continues, so the order of claims does not matter.
     pub fn claim(&mut self, address: IpAddr) -> Result<(), ClaimError> {
         let subnet = self.subnet;
         let offset = self.offset(address)?;
@@ -124,8 +124,8 @@ impl AddressPool {
         if self.used.insert(offset) { Ok(()) } else { Err(ClaimError::Taken { address, subnet }) }
     }
 
-    /// Takes the next free address behind the one given out last, starting over at the end of the subnet: an address
-    /// rests as long as possible before it is used again. `None` when no address is free.
+    /// Takes the next free address after the last allocated one, and wraps around at the end of the subnet: an address
+    /// is reused as late as possible. `None` if no address is free.
     pub fn allocate(&mut self) -> Option<IpAddr> {
         if self.used.len() >= self.capacity() {
             return None;
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_rests_until_the_others_were_used() {
+    fn an_address_is_reused_after_all_others() {
         let mut pool = pool("10.128.0.0/29");
         assert_eq!(pool.capacity(), 4);
         assert_eq!(pool.allocate(), Some(address("10.128.0.3")));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_cannot_be_says_why() {
+    fn a_rejected_claim_states_the_reason() {
         let mut pool = pool("10.128.2.0/24");
         assert_eq!(refusal(&mut pool, "10.128.3.5"), "10.128.3.5 is outside the subnet 10.128.2.0/24");
         for (text, what) in [("0", "network address"), ("1", "gateway"), ("2", "management port"), ("255", "broadcast")]

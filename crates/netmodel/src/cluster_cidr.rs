@@ -1,4 +1,4 @@
-//! `ClusterCidr`: a network that nodes get their subnets from, as operators write it.
+//! `ClusterCidr`: a network from which nodes get their subnets, in the notation of operators.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,7 +18,7 @@ pub struct ClusterCidr {
 }
 
 impl ClusterCidr {
-    /// `cidr` with the length that a node's subnet has when nobody says otherwise: 24, or 64 for IPv6. A network that
+    /// `cidr` with the default length of a node's subnet: 24, or 64 for IPv6. A network that
     /// is itself longer is one node's.
     pub fn with_default_length(cidr: Prefix) -> Self {
         let usual = if cidr.is_ipv6() { 64 } else { 24 };

@@ -1,4 +1,4 @@
-//! What can be wrong with the text of a network value. Each message is one line that names the text and the remedy.
+//! Errors of parsing network values. Each message is one line with the text and the remedy.
 
 use std::net::IpAddr;
 

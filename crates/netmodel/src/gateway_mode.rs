@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The path of pods' packets to networks outside the cluster. Displayed as the setting and the node annotation spell it.
+/// The path of pods' packets to networks outside the cluster. Displayed as the setting and the node annotation spell
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GatewayMode {
     /// Through the node's gateway router, which shares the host's address on the external bridge.

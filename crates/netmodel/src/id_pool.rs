@@ -6,7 +6,8 @@ use thiserror::Error;
 
 use crate::bits::Bits;
 
-/// The numbers `first..=last`, each of them free or taken. The lowest free one is given out first, so numbers stay small.
+/// The numbers `first..=last`, each of them free or taken. The lowest free one is given out first, so numbers stay
+/// small.
 #[derive(Debug, Clone)]
 pub struct IdPool {
     first: u32,

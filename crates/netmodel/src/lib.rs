@@ -1,4 +1,4 @@
-//! The network as plain values: prefixes, interface addresses and MAC addresses; and pools that give them out.
+//! Network values: prefixes, interface addresses, MAC addresses; and pools that allocate them.
 //!
 //! ```text
 //!  "10.128.0.0/14" ──parse──▶ Prefix ──subnets(23)──▶ Prefix (one a node)
@@ -11,10 +11,30 @@
 //!                                                  1..=4095 ──▶ IdPool ──allocate──▶ u32
 //! ```
 //!
-//! Everything here is pure: no I/O, no clock, no randomness. The same input gives the same value on every machine, so
-//! whoever computes an address or a MAC twice gets it twice the same. Values are small and `Copy`, order as networks
-//! do, and travel through serde as the text that operators write. A pool is the one thing with a memory: it is filled
-//! by claims of what exists and from then on answers by its history alone.
+//! Everything here is pure: no I/O, no clock, no randomness. The same input gives the same value on every machine.
+//! Values are small and `Copy`, sort as networks do, and serialize as the text that operators write. Only pools have
+//! state: they are filled with claims of existing values, and from then on depend only on their history.
+//!
+//! ```
+//! use netmodel::{AddressPool, ClusterCidr, Family, Mac, SubnetPool};
+//!
+//! // The cluster's network, from which each node gets a /23.
+//! let cluster: ClusterCidr = "10.128.0.0/14/23".parse()?;
+//! let mut subnets = SubnetPool::new(&[cluster])?;
+//! let node = subnets.allocate().expect("a free subnet");
+//! assert_eq!((node.to_string().as_str(), node.family()), ("10.128.0.0/23", Family::V4));
+//!
+//! // A restart claims what pods have already; the next address follows the last one that was allocated.
+//! let mut addresses = AddressPool::new(node);
+//! addresses.claim("10.128.0.3".parse()?)?;
+//! let pod = addresses.allocate().expect("a free address");
+//! assert_eq!(pod.to_string(), "10.128.0.4");
+//! assert_eq!(Mac::for_address(pod).to_string(), "0a:58:0a:80:00:04");
+//!
+//! // A released address is quarantined while peers may still send to it.
+//! assert!(addresses.quarantine(pod) && addresses.claim(pod).is_err());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod address_pool;
 mod bits;

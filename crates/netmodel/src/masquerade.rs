@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use crate::Prefix;
 
-/// The role of an address of the masquerade network. Controller, node agent and OVN-Kubernetes (Go) use the same offsets.
+/// The role of an address of the masquerade network. Controller, node agent and OVN-Kubernetes (Go) use the same
+/// offsets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Masquerade {
     /// The gateway router, as the host sees it.

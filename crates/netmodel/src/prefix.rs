@@ -136,7 +136,8 @@ impl Iterator for Subnets {
         let first = self.next?;
         let subnet = Prefix { network: to_address(self.parent.network, first), length: self.length };
         let last = to_bits(subnet.last());
-        // The last subnet ends where its parent does; comparing there, before the addition, keeps `::/0` from overflowing.
+        // The last subnet ends where its parent does; comparing there, before the addition, keeps `::/0` from
+        // overflowing.
         self.next = if last == to_bits(self.parent.last()) { None } else { last.checked_add(1) };
         Some(subnet)
     }

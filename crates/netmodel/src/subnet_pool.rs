@@ -1,4 +1,4 @@
-//! `SubnetPool`: which node subnets of the cluster's networks are given out.
+//! `SubnetPool`: allocation of node subnets from the cluster's networks.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,12 @@ use thiserror::Error;
 
 use crate::{ClusterCidr, ClusterCidrError, Prefix};
 
-/// The node subnets of one address family: each is free, taken or quarantined, as in [`AddressPool`](crate::AddressPool).
+/// The node subnets of one address family: each is free, taken or quarantined, as in
+/// [`AddressPool`](crate::AddressPool).
 ///
-/// A block is a subnet of the node length of its CIDR. Blocks are what [`allocate`](Self::allocate) gives out; what
-/// nodes have already may be of any length, because an operator can change the node length of a running cluster. A
-/// change that does not apply does nothing and answers false.
+/// A block is a subnet of the node length of its CIDR. [`allocate`](Self::allocate) returns blocks; the subnets that
+/// nodes have may be of any length, because an operator can change the node length of a running cluster. A
+/// change that does not apply does nothing and returns false.
 #[derive(Debug, Clone)]
 pub struct SubnetPool {
     spaces: Vec<Space>,
@@ -33,7 +34,7 @@ enum State {
     Quarantined,
 }
 
-/// Why no pool can be made of these networks.
+/// Why these networks are no pool.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SubnetPoolError {
     /// The node length of a network does not fit.
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nodes_have_is_honoured_whatever_its_length() {
+    fn claimed_subnets_of_any_length_are_respected() {
         let mut pool = pool(&["10.128.0.0/16/24"]).expect("a pool");
         // Nodes of a time with larger blocks and of one with smaller ones.
         for subnet in ["10.128.0.0/22", "10.128.4.128/25", "10.128.6.0/24"] {
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_cannot_be_says_why() {
+    fn a_rejected_claim_states_the_reason() {
         let mut pool = pool(&["10.128.0.0/14/23", "10.132.0.0/16/24"]).expect("a pool");
         let refusal = |pool: &mut SubnetPool, text| pool.claim(prefix(text)).expect_err("refused").to_string();
         for outside in ["10.133.0.0/24", "10.128.0.0/13", "fd01::/64"] {
@@ -313,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_that_do_not_go_together_are_refused() {
+    fn incompatible_networks_are_rejected() {
         let refusal = |clusters: &[&str]| pool(clusters).expect_err("refused").to_string();
         assert_eq!(
             refusal(&["10.128.0.0/14/23", "10.132.0.0/14", "10.130.0.0/16/24"]),
