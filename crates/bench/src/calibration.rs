@@ -1,8 +1,8 @@
-//! Calibration: a fixed piece of work like ours, so that machines can be told apart.
+//! Calibration: a fixed workload, so that figures of different machines can be compared.
 //!
-//! The work is JSON and hashing, what a controller that speaks OVSDB spends its time on: a document of port rows is
-//! parsed and written back, and its bytes are hashed. It must never change: figures of other days are in its units.
-//! So rows have a type of their own: how `serde_json::Value` is built depends on features that another crate may turn on.
+//! The work is JSON and hashing, as in an OVSDB client: a document of port rows is
+//! parsed, serialized and hashed. It must never change: older figures are in its units.
+//! Rows have their own type: `serde_json::Value` depends on features that another crate may enable.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -12,21 +12,21 @@ use sha2::{Digest, Sha256};
 
 use crate::{BenchError, Figure, thread_cpu_seconds};
 
-/// Rows of the document, and how often it is worked through in one measurement: together some
+/// Rows of the document, and rounds per measurement: together some
 /// hundredths of a second.
 const ROWS: u32 = 1_000;
 const ROUNDS: u32 = 20;
-/// Measurements; the fastest is the one that the machine disturbed least.
+/// Number of measurements; the fastest one counts.
 const MEASUREMENTS: u32 = 5;
-/// The SHA-256 of the document, to see that the work is still the same.
+/// SHA-256 of the document, which proves that the work is unchanged.
 const DOCUMENT: &str = "77be482654621730c98333362de01877606444a266ade669989fe236a77bde00";
 
-/// The CPU seconds that the fixed work takes this thread; measured once in a process. For release builds.
+/// CPU seconds of the fixed work on this thread; measured once per process. For release builds.
 pub fn calibration() -> Result<Figure, BenchError> {
     Ok(Figure::new("calibration CPU seconds", cached()?, "s"))
 }
 
-/// CPU seconds in units of the calibration: what is left when the machine's speed is taken out.
+/// CPU seconds in units of the calibration, independent of the machine's speed.
 pub fn per_calibration(cpu_seconds: f64) -> Result<f64, BenchError> {
     Ok(cpu_seconds / cached()?)
 }
@@ -53,11 +53,11 @@ fn measure(rounds: u32, measurements: u32) -> Result<f64, BenchError> {
     if fastest > 0.0 && fastest.is_finite() {
         Ok(fastest)
     } else {
-        Err(BenchError::Calibration { problem: "it took no CPU time that this kernel can see".to_owned() })
+        Err(BenchError::Calibration { problem: "no CPU time was measured".to_owned() })
     }
 }
 
-/// One round: parse, write back, hash. Looking at the hash keeps the compiler from leaving any of it out.
+/// One round: parse, serialize, hash. Checking the hash prevents the compiler from removing work.
 fn work(document: &str) -> Result<(), BenchError> {
     let parsed: Document = serde_json::from_str(document).map_err(|error| not_json(&error))?;
     let written = serde_json::to_string(&parsed).map_err(|error| not_json(&error))?;
@@ -75,7 +75,7 @@ fn fingerprint(text: &str) -> String {
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Port rows as a monitor reply has them.
+/// Port rows as in a monitor reply.
 fn document() -> Result<String, serde_json::Error> {
     let map = |pairs: &[(&str, String)]| {
         let pairs = pairs.iter().map(|(key, value)| ((*key).to_owned(), value.clone()));

@@ -4,23 +4,23 @@ use std::fs;
 
 use crate::BenchError;
 
-/// Ticks in a second of /proc's counters. The kernel has shown 100 to programs on every architecture that we ship for,
-/// whatever its own clock does.
+/// Ticks per second of /proc's counters (`USER_HZ`): 100 on every supported architecture,
+/// whatever the kernel's own clock.
 const TICKS: f64 = 100.0;
 
-/// The CPU seconds that the calling thread has used, to the nanosecond where the kernel keeps such statistics.
+/// CPU seconds of the calling thread, in nanosecond resolution if the kernel has schedstats.
 pub fn thread_cpu_seconds() -> Result<f64, BenchError> {
-    // Written with the kernel's own nanosecond counter; `stat` counts in hundredths of a second.
+    // Nanoseconds; `stat` has hundredths of a second.
     read("/proc/thread-self/schedstat", schedstat_seconds).or_else(|_| read("/proc/thread-self/stat", stat_seconds))
 }
 
-/// The CPU seconds that a process has used, user and system, in all its threads that live or have ended. Its children
+/// CPU seconds of a process, user and system, of all its threads, ended ones included. Its children
 /// are not counted.
 pub fn process_cpu_seconds(pid: u32) -> Result<f64, BenchError> {
     read(&format!("/proc/{pid}/stat"), stat_seconds)
 }
 
-/// The CPU seconds, user and system, that children of this process have used in all their life which it has waited for.
+/// CPU seconds, user and system, of all children of this process that were waited for.
 pub fn children_cpu_seconds() -> Result<f64, BenchError> {
     read("/proc/self/stat", |text| stat_seconds_from(text, 13))
 }
@@ -28,22 +28,22 @@ pub fn children_cpu_seconds() -> Result<f64, BenchError> {
 fn read(path: &str, parse: fn(&str) -> Option<f64>) -> Result<f64, BenchError> {
     let failed = |problem: String| BenchError::Cpu { path: path.to_owned(), problem };
     let text = fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
-    parse(&text).ok_or_else(|| failed(format!("{:?} is not understood", text.trim())))
+    parse(&text).ok_or_else(|| failed(format!("unexpected contents {:?}", text.trim())))
 }
 
 /// `<nanoseconds on CPU> <nanoseconds waiting> <time slices>`.
 fn schedstat_seconds(text: &str) -> Option<f64> {
     let nanoseconds: u64 = text.split_whitespace().next()?.parse().ok()?;
-    // A kernel without these statistics says 0, which no running thread has used.
+    // A kernel without these statistics reports 0.
     (nanoseconds > 0).then(|| nanoseconds as f64 / 1e9)
 }
 
-/// Fields 14 and 15 of `<pid> (<name>) <state> …`. The name may hold blanks and brackets, so they count from its end.
+/// Fields 14 and 15 of `<pid> (<name>) <state> …`. The name may contain blanks and brackets, so count from its end.
 fn stat_seconds(text: &str) -> Option<f64> {
     stat_seconds_from(text, 11)
 }
 
-/// Two fields from a place behind the name on: of children they are two behind those of the process itself.
+/// Two fields at an offset after the name: those of children follow those of the process.
 fn stat_seconds_from(text: &str, place: usize) -> Option<f64> {
     let (_, after_name) = text.rsplit_once(')')?;
     let mut fields = after_name.split_whitespace().skip(place);

@@ -1,42 +1,42 @@
-//! Why something could not be measured or written down.
+//! Errors of measuring and of writing figures.
 
 use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Why something could not be measured or written down.
+/// Errors of measuring and of writing figures.
 #[derive(Debug, Error)]
 pub enum BenchError {
-    /// The name is none for a file.
-    #[error("{name:?} cannot name a file of figures: use letters, digits, '-' and '_' alone")]
+    /// Invalid file name.
+    #[error("{name:?} is not a file name for figures: use only letters, digits, '-' and '_'")]
     FileName {
-        /// The name as it was given.
+        /// As given.
         name: String,
     },
-    /// There is no folder for figures.
-    #[error("cannot tell where figures go: run inside the workspace, or set CARGO_TARGET_DIR")]
-    NoFolder,
+    /// No directory for figures.
+    #[error("no directory for figures: run inside the workspace, or set CARGO_TARGET_DIR")]
+    NoDirectory,
     /// A file of figures could not be written.
-    #[error("cannot write {}: {source}: make the folder writable, or set CARGO_TARGET_DIR", path.display())]
+    #[error("cannot write {}: {source}: make the directory writable, or set CARGO_TARGET_DIR", path.display())]
     Write {
-        /// The file or folder.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// Cause.
         source: io::Error,
     },
     /// A CPU time could not be read.
     #[error("cannot read the CPU time from {path}: {problem}: is the process alive, and /proc mounted?")]
     Cpu {
-        /// The file below /proc.
+        /// Path below /proc.
         path: String,
-        /// What is wrong with it.
+        /// Cause.
         problem: String,
     },
-    /// The fixed work of the calibration did not come out as it always does.
-    #[error("the calibration did not run as it should: {problem}: mend it before comparing machines")]
+    /// The fixed work of the calibration had another result.
+    #[error("calibration failed: {problem}: fix it before comparing machines")]
     Calibration {
-        /// What went wrong.
+        /// Cause.
         problem: String,
     },
 }

@@ -1,20 +1,20 @@
-//! `Figure`: one number with its unit and, where there is one, the goal it is held against.
+//! `Figure`: a measured value with its unit and an optional goal.
 
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// What a figure should be.
+/// Goal of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Goal {
-    /// This much or less.
+    /// Upper bound, inclusive.
     AtMost(f64),
-    /// This much or more.
+    /// Lower bound, inclusive.
     AtLeast(f64),
 }
 
 impl Goal {
-    /// Does the value reach the goal? A value that is no number never does.
+    /// Whether the value meets the goal; NaN never does.
     pub fn is_met_by(self, value: f64) -> bool {
         match self {
             Goal::AtMost(limit) => value <= limit,
@@ -38,7 +38,7 @@ impl Serialize for Goal {
     }
 }
 
-/// One measured number.
+/// A measured value.
 ///
 /// `ok` is computed, so it cannot disagree with the goal.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -51,39 +51,39 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// A figure without a goal. It is ok if it is a number at all.
+    /// Without a goal; `ok` unless it is NaN.
     pub fn new(name: impl Into<String>, value: f64, unit: impl Into<String>) -> Self {
         Self { name: name.into(), value, unit: unit.into(), goal: None, ok: value.is_finite() }
     }
 
-    /// The same figure, held against a goal.
+    /// Sets the goal.
     #[must_use]
     pub fn with_goal(self, goal: Goal) -> Self {
         let ok = self.value.is_finite() && goal.is_met_by(self.value);
         Self { goal: Some(goal), ok, ..self }
     }
 
-    /// What was measured.
+    /// Name of the figure.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How much it is.
+    /// Measured value.
     pub fn value(&self) -> f64 {
         self.value
     }
 
-    /// Of what.
+    /// Unit of the value.
     pub fn unit(&self) -> &str {
         &self.unit
     }
 
-    /// What it should be.
+    /// Goal, if any.
     pub fn goal(&self) -> Option<Goal> {
         self.goal
     }
 
-    /// Is it what it should be?
+    /// Whether the goal is met.
     pub fn ok(&self) -> bool {
         self.ok
     }

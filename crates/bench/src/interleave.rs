@@ -1,4 +1,4 @@
-//! Comparing by turns: A, B, A, B, …, so that a slow minute of the machine falls on all contenders alike.
+//! Interleaved comparison: A, B, A, B, …, so that a slow minute of the machine affects all contenders.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -7,16 +7,16 @@ use std::time::Instant;
 use crate::table::number;
 use crate::{Figure, Goal};
 
-/// How often each contender runs, unless there is a reason for another number.
+/// Default number of runs per contender.
 pub const RUNS: NonZeroUsize = match NonZeroUsize::new(5) {
     Some(runs) => runs,
     None => NonZeroUsize::MIN,
 };
 
-/// A name, and what to run: one run returns its measure, in whatever unit the comparison is about.
+/// A name and a function; one run returns its measurement, in any unit.
 pub type Contender<'a, E> = (&'a str, Box<dyn FnMut() -> Result<f64, E> + 'a>);
 
-/// What one contender measured, run by run. There is at least one run.
+/// Measurements of one contender; at least one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
     name: String,
@@ -24,8 +24,8 @@ pub struct Sample {
     values: Vec<f64>,
 }
 
-/// Runs the contenders by turns, `runs` times each, and returns their samples in the order of the contenders. The
-/// first failure ends the comparison: half a comparison is none.
+/// Runs the contenders in turn, `runs` times each, and returns their samples in the same order. The
+/// first failure ends the comparison.
 pub fn interleave<E>(runs: NonZeroUsize, contenders: &mut [Contender<'_, E>]) -> Result<Vec<Sample>, E> {
     let mut values = vec![Vec::with_capacity(runs.get()); contenders.len()];
     for _ in 0..runs.get() {
@@ -37,14 +37,14 @@ pub fn interleave<E>(runs: NonZeroUsize, contenders: &mut [Contender<'_, E>]) ->
     Ok(named.map(|((name, _), values)| Sample::sorted(name, values)).collect())
 }
 
-/// The wall-clock seconds that `work` takes, for contenders that are measured so.
+/// Wall-clock seconds of `work`.
 pub fn timed<E>(work: impl FnOnce() -> Result<(), E>) -> Result<f64, E> {
     let start = Instant::now();
     work()?;
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// How many times `over` the median of `of` is, as a figure. The spreads belong beside it: print both samples.
+/// Ratio of the medians as a figure. Print both samples as well, for their spread.
 pub fn ratio(name: &str, of: &Sample, over: &Sample, goal: Option<Goal>) -> Figure {
     let figure = Figure::new(name, of.median() / over.median(), "×");
     match goal {
@@ -59,17 +59,17 @@ impl Sample {
         Self { name: name.to_owned(), values }
     }
 
-    /// Whose sample it is.
+    /// Name of the contender.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How many runs there were.
+    /// Number of runs.
     pub fn runs(&self) -> usize {
         self.values.len()
     }
 
-    /// The middle value; the mean of the two in the middle when their number is even.
+    /// Median; the mean of the two middle values if their number is even.
     pub fn median(&self) -> f64 {
         let middle = self.values.len() / 2;
         let at = |index: usize| self.values.get(index).copied().unwrap_or(f64::NAN);

@@ -1,4 +1,4 @@
-//! The frame of every benchmark: how a thing is measured, compared and written down.
+//! Framework of the benchmarks: measuring, comparing and storing figures.
 //!
 //! ```text
 //!  contenders ──interleave──▶ Sample (median, spread) ──ratio──┐
@@ -6,12 +6,12 @@
 //!  calibration ────────────────────────────────────────────────┘                  └──▶ table on the terminal
 //! ```
 //!
-//! Machines differ and machines are noisy. So two things are compared only by turns on one machine (`interleave`), and
-//! a CPU time is told also in units of a fixed piece of work (`calibration`), which goes from machine to machine. Both
-//! are for release builds. A goal that is missed is written down as missed; it does not fail the run, since a
-//! benchmark that fails is one that gets switched off.
+//! Machines differ and are noisy. Comparisons therefore interleave runs on one machine (`interleave`), and
+//! CPU times are also reported in units of a fixed workload (`calibration`), comparable between machines. Both
+//! are for release builds. A missed goal is recorded as missed; it does not fail the run, since a
+//! benchmark that fails gets disabled.
 //!
-//! The binary `bare-ovsdb` is the floor that OVSDB clients are compared with. It shares no code with this library.
+//! The binary `bare-ovsdb` is the baseline of OVSDB clients. It shares no code with this library.
 
 mod calibration;
 mod cpu;
@@ -26,5 +26,5 @@ pub use cpu::{children_cpu_seconds, process_cpu_seconds, thread_cpu_seconds};
 pub use error::BenchError;
 pub use figure::{Figure, Goal};
 pub use interleave::{Contender, RUNS, Sample, interleave, ratio, timed};
-pub use store::{figures_folder, write_figures, write_figures_in};
+pub use store::{figures_directory, write_figures, write_figures_in};
 pub use table::table;

@@ -1,4 +1,4 @@
-//! Where figures are written down: `bench/<file>.json` below cargo's target folder, one JSON list for each file.
+//! Storage of figures: `bench/<file>.json` below cargo's target directory, one JSON list per file.
 
 use std::env;
 use std::fs;
@@ -7,34 +7,34 @@ use std::path::{Path, PathBuf};
 
 use crate::{BenchError, Figure};
 
-/// The folder for figures: `bench` below CARGO_TARGET_DIR, or below the `target` of the workspace that we run in.
-pub fn figures_folder() -> Result<PathBuf, BenchError> {
-    // Cargo names the package that it runs; a binary started by hand stands in the workspace or names the folder.
+/// Directory for figures: `bench` below CARGO_TARGET_DIR, or below `target` of the current workspace.
+pub fn figures_directory() -> Result<PathBuf, BenchError> {
+    // Set by `cargo run`; without it, search from the current directory.
     let start = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).or_else(|| env::current_dir().ok());
     let workspace = start.as_deref().and_then(workspace_of);
     folder(env::var_os("CARGO_TARGET_DIR").map(PathBuf::from), workspace)
 }
 
-/// Writes the figures to `<figures_folder>/<file>.json` and returns that path.
+/// Writes the figures to `<figures_directory>/<file>.json` and returns that path.
 pub fn write_figures(file: &str, figures: &[Figure]) -> Result<PathBuf, BenchError> {
-    write_figures_in(&figures_folder()?, file, figures)
+    write_figures_in(&figures_directory()?, file, figures)
 }
 
-/// Writes the figures to `<folder>/<file>.json`: as a whole, or not at all.
+/// Writes the figures to `<folder>/<file>.json`, atomically.
 pub fn write_figures_in(folder: &Path, file: &str, figures: &[Figure]) -> Result<PathBuf, BenchError> {
     let plain = |sign: char| sign.is_ascii_alphanumeric() || sign == '-' || sign == '_';
     if file.is_empty() || !file.chars().all(plain) {
         return Err(BenchError::FileName { name: file.to_owned() });
     }
     let path = folder.join(format!("{file}.json"));
-    // Beside its goal, since a rename is only atomic within one file system.
+    // In the same directory: a rename is atomic only within one file system.
     let draft = folder.join(format!(".{file}.json.{}", std::process::id()));
     let written =
         fs::create_dir_all(folder).and_then(|()| write_whole(&draft, figures)).and_then(|()| fs::rename(&draft, &path));
     match written {
         Ok(()) => Ok(path),
         Err(source) => {
-            // The first error is the one worth telling.
+            // Report the first error.
             let _ = fs::remove_file(&draft);
             Err(BenchError::Write { path, source })
         }
@@ -52,15 +52,15 @@ fn write_whole(path: &Path, figures: &[Figure]) -> std::io::Result<()> {
 fn folder(target: Option<PathBuf>, workspace: Option<PathBuf>) -> Result<PathBuf, BenchError> {
     let target = match (target, workspace) {
         (Some(target), _) if target.is_absolute() => target,
-        // A benchmark runs in its package's folder; a relative target folder was meant from the workspace's root.
+        // A benchmark runs in its package's directory; a relative target directory is relative to the workspace.
         (target, Some(workspace)) => workspace.join(target.unwrap_or_else(|| "target".into())),
         (Some(target), None) => target,
-        (None, None) => return Err(BenchError::NoFolder),
+        (None, None) => return Err(BenchError::NoDirectory),
     };
     Ok(target.join("bench"))
 }
 
-/// The nearest folder, from `start` upwards, with a lock file: that is where cargo has its workspace.
+/// The nearest directory with a lock file, from `start` upwards: the root of the workspace.
 fn workspace_of(start: &Path) -> Option<PathBuf> {
     start.ancestors().find(|folder| folder.join("Cargo.lock").is_file()).map(Path::to_owned)
 }

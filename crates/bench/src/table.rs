@@ -1,10 +1,10 @@
-//! Figures as a table for people.
+//! Figures as a text table.
 
 use std::fmt::Write as _;
 
 use crate::Figure;
 
-/// The figures as an aligned table, one line each, with its last newline.
+/// The figures as an aligned table, one line each, ending with a newline.
 pub fn table(figures: &[Figure]) -> String {
     let mut rows = vec![["figure", "value", "unit", "goal", ""].map(str::to_owned)];
     for figure in figures {
@@ -35,7 +35,7 @@ pub fn table(figures: &[Figure]) -> String {
     text
 }
 
-/// About four digits that mean something: more would be noise, and thousands are all shown.
+/// About four significant digits; integers are shown in full.
 pub(crate) fn number(value: f64) -> String {
     let digits = match value.abs() {
         size if size == 0.0 || size >= 1000.0 => 0,

@@ -10,9 +10,9 @@ use lab::{Cni, Database, Databases, Kubernetes, Lab, LabSpec, Ovn, Supplies};
 
 fn main() -> Result<()> {
     if let Some(argument) = std::env::args().nth(1) {
-        bail!("{argument:?} is not understood: bench-lab takes no arguments");
+        bail!("unexpected argument {argument:?}: bench-lab takes no arguments");
     }
-    // The supplies are made once and cached; what is measured is a start with a warm cache.
+    // Supplies are built once and cached; the start is measured with a warm cache.
     let progress = lab::progress::Progress::for_people();
     Supplies::ensure(&Place::from_environment()?, &with_kubelets()?, &progress)?;
 
@@ -52,7 +52,7 @@ fn with_kubelets() -> Result<LabSpec> {
     Ok(LabSpec::for_test("bench-up")?.nodes(2).ovn(Ovn::default()).kubernetes(kubernetes))
 }
 
-/// Seconds until everything answers; its removal is not counted.
+/// Seconds until everything is ready; without the removal.
 fn start(spec: LabSpec) -> Result<f64> {
     let mut lab = None;
     let seconds = timed(|| {
@@ -63,7 +63,7 @@ fn start(spec: LabSpec) -> Result<f64> {
     Ok(seconds)
 }
 
-/// Rows a second that the bare client writes through the leader, by its own count.
+/// Rows per second that the bare client writes through the leader, as it reports.
 fn bare_rate(databases: Databases) -> Result<f64> {
     let lab = Lab::start(LabSpec::for_test("bench-bare")?.ovn(Ovn { databases, ..Ovn::default() }))?;
     let record = lab.record();

@@ -1,8 +1,9 @@
-//! `bench-plan`: how the answer to a question about a network grows with the blocks of policies. Writes
+//! `bench-plan`: CPU time of reachability questions by the number of policy blocks. Writes
 //! `target/bench/plan.json`.
 //!
-//! The CPU time of one answer of `ovnkube plan --can from=POD to=198.0.0.0/8:443`, and of the controller's core taking the
-//! objects in, for policies of 250 to 2,000 blocks in four shapes. The sizes take turns, and of each the fastest run counts.
+//! The CPU time of one answer of `ovnkube plan --can from=POD to=198.0.0.0/8:443`, and of the controller's core taking
+//! the objects in, for policies of 250 to 2,000 blocks in four shapes. Sizes are interleaved; the fastest run of each
+//! counts.
 
 use anyhow::{Context as _, Result, anyhow};
 use bench::{Figure, Goal};
@@ -99,7 +100,7 @@ fn run(shape: Shape, count: u32) -> Result<[f64; 2]> {
 
 fn main() -> Result<()> {
     if let Some(argument) = std::env::args().nth(1) {
-        anyhow::bail!("{argument:?} is not understood: bench-plan takes no arguments");
+        anyhow::bail!("unexpected argument {argument:?}: bench-plan takes no arguments");
     }
     let mut figures = Vec::new();
     for shape in Shape::ALL {

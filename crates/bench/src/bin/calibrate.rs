@@ -1,10 +1,10 @@
-//! `calibrate`: how fast is this machine at our kind of work? Writes `target/bench/calibration.json`.
+//! `calibrate`: measures the speed of this machine. Writes `target/bench/calibration.json`.
 
 use anyhow::Result;
 
 fn main() -> Result<()> {
     if let Some(argument) = std::env::args().nth(1) {
-        anyhow::bail!("{argument:?} is not understood: calibrate takes no arguments");
+        anyhow::bail!("unexpected argument {argument:?}: calibrate takes no arguments");
     }
     let figures = [bench::calibration()?];
     let path = bench::write_figures("calibration", &figures)?;

@@ -1,10 +1,10 @@
-//! Where a message ends. OVSDB puts JSON objects one after the other with nothing between them, so the only way to know
+//! Finds the end of a message. OVSDB sends JSON objects without delimiters, so the only way
 //! is to count brackets outside strings.
 
 /// Nesting levels at which opened brackets are counted.
 const LEVELS: usize = 8;
 
-/// Finds the end of one message, however the bytes are cut.
+/// Finds the end of one message in any chunks.
 #[derive(Debug, Default)]
 pub(crate) struct Framer {
     depth: usize,

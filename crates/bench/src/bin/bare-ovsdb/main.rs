@@ -1,11 +1,11 @@
-//! `bare-ovsdb`: the floor that OVSDB clients are compared with, since nothing can do less and still do the work.
+//! `bare-ovsdb`: the baseline of OVSDB clients; does the least work that is possible.
 //!
 //! ```text
 //!  options ──▶ write: prepared bytes ──▶ socket ──▶ reply, framed and searched for "error"  ┐
 //!          └─▶ read:  one monitor    ──▶ socket ──▶ reply, framed and thrown away           ┴─▶ one JSON line
 //! ```
 //!
-//! Standard library only, and not a line shared with the rest of the workspace: a yardstick must not shrink or grow
+//! Standard library only, and no code shared with the rest of the workspace: a baseline must not change
 //! with what it measures.
 
 mod framing;

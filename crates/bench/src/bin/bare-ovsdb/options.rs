@@ -1,4 +1,4 @@
-//! The command line, read by hand.
+//! The command line, parsed without a library.
 
 use std::fmt;
 use std::time::Duration;
@@ -31,7 +31,7 @@ Prints one line of JSON; bytes are those sent by write, those received by read:
 /// Ports that have an address of their own.
 const MOST_ROWS: u64 = 16_000_000;
 
-/// Where the server listens.
+/// Address of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Remote {
     /// The path of a unix socket.
@@ -74,7 +74,7 @@ pub(crate) struct TableColumns {
     pub(crate) columns: Vec<String>,
 }
 
-/// How to ask for rows. The later two leave out what is the default.
+/// Monitor method. The later two omit default values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Method {
     Monitor,
@@ -93,7 +93,7 @@ impl Method {
         }
     }
 
-    /// How deep in brackets a row of the reply stands; the message's own are 1.
+    /// Nesting depth of a row in the reply; that of the message is 1.
     pub(crate) fn depth(self) -> usize {
         match self {
             Method::Monitor | Method::MonitorCond => 4,

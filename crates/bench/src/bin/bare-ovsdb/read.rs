@@ -1,4 +1,4 @@
-//! Reading: one monitor request, and its reply counted and thrown away.
+//! Reading: one monitor request, whose reply is counted and discarded.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ pub(crate) fn run(options: &ReadOptions) -> Result<Report, String> {
     session.send(request.as_bytes())?;
     let reply = session.reply(HEAD)?;
     let time = start.elapsed();
-    // A refusal is short and was kept whole; in a long reply there are rows, and no error.
+    // An error reply is short and was kept whole; a long reply has rows and no error.
     let whole = reply.bytes == reply.kept.len() as u64;
     if let Some(error) = error_in(&reply.kept).filter(|_| whole) {
         let problem = excerpt(error);

@@ -1,9 +1,9 @@
-//! What a run came to, as one line of JSON.
+//! Result of a run, as one line of JSON.
 
 use std::fmt;
 use std::time::Duration;
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) mode: &'static str,
@@ -17,7 +17,7 @@ pub(crate) struct Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { mode, rows, batches, bytes, .. } = self;
-        // A clock that saw nothing pass must not make the rate infinite: JSON has no word for that.
+        // Avoid an infinite rate, which JSON cannot represent.
         let seconds = self.time.as_secs_f64().max(1e-9);
         let rate = *rows as f64 / seconds;
         write!(

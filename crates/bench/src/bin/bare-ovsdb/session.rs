@@ -9,7 +9,7 @@ use crate::framing::{Framer, find};
 use crate::options::Remote;
 
 const READ_AT_ONCE: usize = 256 * 1024;
-/// How much of a message is kept when the rest may be thrown away: an echo or an error fits.
+/// Bytes kept of a message that is otherwise discarded: enough for an echo or an error.
 pub(crate) const HEAD: usize = 4096;
 
 trait Stream: Read + Write {}
@@ -20,11 +20,11 @@ pub(crate) struct Session {
     stream: Box<dyn Stream>,
     remote: Remote,
     buffer: Vec<u8>,
-    /// What has been read and not yet used.
+    /// Received bytes that were not consumed yet.
     unread: std::ops::Range<usize>,
 }
 
-/// A message that came in.
+/// A received message.
 pub(crate) struct Message {
     /// Its first bytes, as many as were to be kept.
     pub(crate) kept: Vec<u8>,
@@ -59,7 +59,7 @@ impl Session {
     }
 
     /// The next reply, of which up to `keep` bytes are kept. The server's echoes are answered on the way, since it
-    /// hangs up on a client that does not.
+    /// disconnects a client that does not.
     pub(crate) fn reply(&mut self, keep: usize) -> Result<Message, String> {
         loop {
             let message = self.message(keep.max(HEAD))?;

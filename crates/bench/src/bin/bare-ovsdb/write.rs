@@ -20,7 +20,7 @@ pub(crate) fn run(options: &WriteOptions) -> Result<Report, String> {
     let uuid = uuid_in(&made).ok_or_else(|| format!("the server's reply has no row UUID: {}", excerpt(&made)))?;
     let batches = prepare(options, &uuid);
 
-    // One transaction is in flight at a time: the server commits them one after the other anyway.
+    // One transaction in flight: the server serializes commits anyway.
     let start = Instant::now();
     for batch in &batches {
         transact(&mut session, batch)?;
@@ -28,7 +28,7 @@ pub(crate) fn run(options: &WriteOptions) -> Result<Report, String> {
     let time = start.elapsed();
 
     if options.delete {
-        // Ports go with the switch that held them.
+        // Ports are removed with their switch.
         let operation =
             format!(r#"{{"op":"delete","table":"Logical_Switch","where":[["_uuid","==",["uuid","{uuid}"]]]}}"#);
         transact(
@@ -61,7 +61,7 @@ fn uuid_in(reply: &[u8]) -> Option<String> {
     is_uuid.then(|| String::from_utf8_lossy(uuid).into_owned())
 }
 
-/// All transactions as bytes, so that the clock sees no formatting.
+/// All transactions as bytes, so that formatting is not measured.
 fn prepare(options: &WriteOptions, switch_uuid: &str) -> Vec<String> {
     let numbers: Vec<u64> = (0..options.rows).collect();
     let batch = usize::try_from(options.batch).unwrap_or(usize::MAX).max(1);

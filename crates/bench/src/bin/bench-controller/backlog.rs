@@ -1,4 +1,4 @@
-//! A backlog: pods that were created while no controller ran, found by the next one at its start.
+//! A backlog: pods that were created while no controller ran.
 
 use anyhow::Result;
 use bench::{Figure, Goal};
@@ -8,7 +8,7 @@ use crate::objects::Pods;
 use crate::sight::Sight;
 use crate::world::World;
 
-/// Ends the controller that leads, makes the backlog and starts another.
+/// Stops the leader, creates the backlog and starts another controller.
 pub(crate) fn figures(world: &World, leader: Controller, count: usize) -> Result<(Controller, Vec<Figure>)> {
     eprintln!("a backlog of {count} pods");
     leader.end(world)?;

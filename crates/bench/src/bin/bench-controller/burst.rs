@@ -1,10 +1,10 @@
-//! A burst of creates: pods a second until all are annotated, by turns with a bare client that knows all answers.
+//! A burst of creates: pods per second until all are annotated, interleaved with a bare client that knows all results.
 //!
 //! The bare client sends the same patches to pods that are there already, 32 at a time, and replays as many northbound
 //! transactions of as many ports. It runs twice. With everything that goes on beside a controller, so that the servers
-//! have the same to do: the same burst of creates, to whose end its time is taken, and a watch of all pods, which nobody
-//! can do without who is to patch them. And alone, which is the most that these servers patch at all: to be compared with
-//! a controller that finds its pods created already, from its first annotation to its last.
+//! have the same to do: the same burst of creates, to whose end its time is taken, and a watch of all pods, which
+//! nobody can do without who is to patch them. And alone, which is the most that these servers patch at all: to be
+//! compared with a controller that finds its pods created already, from its first annotation to its last.
 
 use std::time::Instant;
 
@@ -72,7 +72,7 @@ pub(crate) fn figures(world: &World, leader: Controller, count: usize) -> Result
     Ok((controller, figures))
 }
 
-/// Pods that are there when a controller starts: it, and how many it annotates in a second once it has begun.
+/// Pods that exist when a controller starts: the controller, and how many it annotates per second.
 fn find(world: &World, pods: &Pods, round: usize) -> Result<(Controller, f64)> {
     world.inside(async |api| {
         pods.prepare(&api).await?;
@@ -90,7 +90,7 @@ fn find(world: &World, pods: &Pods, round: usize) -> Result<(Controller, f64)> {
     let (first, last) = (annotated.first().context("nothing was annotated")?, annotated[annotated.len() - 1]);
     let rate = (annotated.len() - 1) as f64 / (last - *first).as_secs_f64();
     eprintln!("  {} pods created before, annotated once it had begun: {rate:.0} pods/s", pods.count);
-    controller.logged(world, "everything was reviewed")?;
+    controller.logged(world, "resync complete")?;
     Ok((controller, rate))
 }
 
@@ -156,7 +156,7 @@ async fn replay(
     let names: Vec<String> = (0..pods.count).map(|number| pods.port(number)).collect();
     let mut first = 0;
     for batch in 1..=commits {
-        // All are sent before the patches end: after the last one nobody tells any more.
+        // All are sent before the last patch.
         let _ = patched.wait_for(|count| *count >= first).await;
         let end = pods.count * batch / commits;
         writer.write(&names[first..end], first, nodes).await?;

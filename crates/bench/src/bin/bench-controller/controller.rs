@@ -1,4 +1,4 @@
-//! A controller under measurement: a release build in a process of its own, seen through /proc and its log.
+//! The measured controller: a release build in its own process, observed through /proc and its log.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::sight::PATIENCE;
 use crate::world::World;
 
-/// Where a controller tells its metrics, on the machine of the controllers.
+/// Metrics address of a controller, on its machine.
 pub(crate) const METRICS: &str = "127.0.0.1:9102";
 
 pub(crate) struct Controller {
@@ -25,12 +25,12 @@ pub(crate) fn now() -> f64 {
 }
 
 impl Controller {
-    /// Starts one. It runs when this returns, and leads later.
+    /// Starts a controller; it may not lead yet on return.
     pub(crate) fn start(world: &World, name: &str) -> Result<Self> {
         Self::start_with(world, name, "off")
     }
 
-    /// Starts one that leads when this returns and tells its metrics.
+    /// Starts a controller with metrics, and waits until it leads.
     pub(crate) fn measured(world: &World, name: &str) -> Result<Self> {
         let controller = Self::start_with(world, name, METRICS)?;
         controller.logged(world, "leading")?;
@@ -52,17 +52,17 @@ impl Controller {
         Ok(Self { name: name.to_owned(), pid, started: started(pid)? })
     }
 
-    /// Starts one that leads when this returns.
+    /// Starts a controller and waits until it leads.
     pub(crate) fn lead(world: &World, name: &str) -> Result<Self> {
         let controller = Self::start(world, name)?;
         controller.logged(world, "leading")?;
         Ok(controller)
     }
 
-    /// Starts one and waits until it has reviewed everything.
+    /// Starts a controller and waits for its initial resync.
     pub(crate) fn review(world: &World, name: &str) -> Result<Self> {
         let controller = Self::start(world, name)?;
-        controller.logged(world, "everything was reviewed")?;
+        controller.logged(world, "resync complete")?;
         Ok(controller)
     }
 
@@ -71,7 +71,7 @@ impl Controller {
         self.started
     }
 
-    /// Ends it in order; the lease is free then.
+    /// Stops it gracefully, which releases the Lease.
     pub(crate) fn end(self, world: &World) -> Result<()> {
         let status = world.lab.terminate(&self.name, PATIENCE)?;
         if !status.success() {
@@ -85,14 +85,14 @@ impl Controller {
         Ok(bench::process_cpu_seconds(self.pid)?)
     }
 
-    /// The most that was resident, in MB (of 1,000,000 bytes).
+    /// Peak resident memory, in MB (of 1,000,000 bytes).
     pub(crate) fn peak(&self) -> Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).context("is it alive?")?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix("kB"));
         Ok(line.context("the kernel does not tell VmHWM")?.trim().parse::<f64>()? * 1024.0 / 1e6)
     }
 
-    /// When it said this first, in seconds since 1970; waits for it.
+    /// Time of the first log line with this text, in seconds since 1970; waits for it.
     pub(crate) fn logged(&self, world: &World, words: &str) -> Result<f64> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
@@ -107,7 +107,7 @@ impl Controller {
         bail!("{} did not say {words:?} within {PATIENCE:?}", self.name)
     }
 
-    /// Seconds from the start of its process to these words.
+    /// Seconds from the start of its process to this log text.
     pub(crate) fn until(&self, world: &World, words: &str) -> Result<f64> {
         Ok(self.logged(world, words)? - self.started)
     }

@@ -1,4 +1,4 @@
-//! Growth: what an empty cluster costs on its way to so many pods, CPU and memory.
+//! Growth: CPU and memory from an empty cluster to a given number of pods.
 
 use anyhow::Result;
 use bench::{Figure, Goal, per_calibration};
@@ -16,15 +16,15 @@ pub(crate) struct Size {
     pub(crate) peak: f64,
 }
 
-/// What a size took.
+/// Costs of one size.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cost {
     pub(crate) size: Size,
-    /// CPU seconds for each pod.
+    /// CPU seconds per pod.
     pub(crate) per_pod: f64,
 }
 
-/// A world with its nodes and a controller that leads.
+/// A lab with nodes and a leader.
 pub(crate) fn begin(size: Size) -> Result<(World, Controller)> {
     let world = World::start(size.nodes)?;
     let controller = Controller::lead(&world, "c1")?;
@@ -34,7 +34,7 @@ pub(crate) fn begin(size: Size) -> Result<(World, Controller)> {
     Ok((world, controller))
 }
 
-/// Lets it grow; the figures are for those who want them.
+/// Creates the pods and returns the figures.
 pub(crate) fn grow(
     world: &World,
     controller: &Controller,

@@ -1,4 +1,4 @@
-//! `bench-controller`: what `ovnkube controller` costs, against a bare client of the same servers where there is one.
+//! `bench-controller`: costs of `ovnkube controller`, compared with a bare client of the same servers.
 //! Writes `target/bench/controller.json`.
 //!
 //! ```text
@@ -10,8 +10,8 @@
 //!  services   (10,000 Services, 1,000 policies, 500 nodes) ─▶ memory · one endpoint's change · restart
 //! ```
 //!
-//! All servers are real; nodes are objects and light chassis. The controller is the release build beside this program,
-//! in a process of its own on the lab's control machine, and the bare clients speak from that machine's network too.
+//! All servers are real; nodes are objects and light chassis. The controller is the release build next to this program,
+//! in its own process on the lab's control machine; the bare clients run in that machine's network as well.
 
 mod backlog;
 mod burst;

@@ -1,4 +1,4 @@
-//! All figures, one lab after the other.
+//! Runs all measurements, one lab after the other.
 
 use anyhow::Result;
 use bench::Figure;
@@ -8,7 +8,7 @@ use crate::options::Options;
 use crate::workload::Services;
 use crate::{backlog, burst, growth, naive, policies, restart, services, steady, takeover};
 
-/// The sizes of the issue, and their memory in MB.
+/// Sizes, and their memory goals in MB.
 const SMALL: Size = Size { pods: 1_000, nodes: 20, peak: 35.0 };
 const MIDDLE: Size = Size { pods: 5_000, nodes: 100, peak: 60.0 };
 const LARGE: Size = Size { pods: 25_000, nodes: 500, peak: 150.0 };
@@ -34,7 +34,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         ("flows", flows),
         ("services", many_services),
     ] {
-        // What was measured before a failure is worth keeping, and the next lab has nothing to do with it.
+        // Keep the figures before a failure; the next lab is independent.
         if let Err(error) = measure(options, &mut figures, &mut costs) {
             eprintln!("the {name} lab failed: {error:#}");
             failure = failure.or(Some(error));
@@ -53,7 +53,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 /// What is measured in one lab: figures, and costs to compare.
 type Measure = fn(&Options, &mut Vec<Figure>, &mut Vec<Cost>) -> Result<()>;
 
-/// The size as it is, or as somebody wants it for a quick look.
+/// The size, or that of `--pods`.
 fn sized(size: Size, options: &Options) -> Size {
     match options.pods {
         Some(pods) => Size { pods, nodes: options.nodes.unwrap_or((pods / 50).max(2)), ..size },

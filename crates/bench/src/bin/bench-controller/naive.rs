@@ -1,5 +1,5 @@
-//! Rows and logical flows of Services and policies, next to the naive form: one load balancer for each Service and node,
-//! one rule for each peer and port. Both are written over the same nodes and pods, and the same northd computes both.
+//! Rows and logical flows of Services and policies, compared with the naive form: one load balancer per Service and
+//! node, one rule per peer and port. Both use the same nodes, pods and northd.
 
 use std::collections::BTreeMap;
 
@@ -93,7 +93,7 @@ struct Naive {
     nodes: usize,
 }
 
-/// Writes rows in transactions of some hundred, and remembers those that nothing refers to.
+/// Writes rows in transactions of some hundred, and records root rows for removal.
 struct Writer {
     client: Client,
     transaction: Transaction,
@@ -222,7 +222,7 @@ impl Naive {
     }
 }
 
-/// Takes everything out again; rules go with their groups.
+/// Removes everything; rules are removed with their groups.
 async fn remove(world: &World, made: &[(&'static str, Uuid)]) -> Result<()> {
     let client = connect(&world.northbound, &[]).await?;
     let roots: Vec<_> = made.iter().filter(|(table, _)| *table != "ACL").collect();

@@ -8,7 +8,7 @@ use kubernetes::{Api, ApiError};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-/// Requests at a time, as many as the controller has under way.
+/// Concurrent requests, as many as the controller has in flight.
 pub(crate) const WIDTH: usize = 32;
 /// Pods in a namespace, where nobody wants it otherwise.
 const NAMESPACE: usize = 100;
@@ -25,7 +25,7 @@ pub(crate) struct Pods {
     /// The number of the first to create; those before are there already.
     pub(crate) first: usize,
     pub(crate) count: usize,
-    /// Without nodes they belong to nobody, and no controller touches them.
+    /// Without nodes they are not scheduled, and no controller touches them.
     pub(crate) nodes: usize,
     /// Pods in one namespace.
     pub(crate) namespace_size: usize,
@@ -69,7 +69,7 @@ impl Pods {
         format!("/api/v1/namespaces/{}/pods", self.namespace(number))
     }
 
-    /// About what a deployment makes; the server adds tolerations, the token's volume and managed fields.
+    /// Similar to a pod of a Deployment; the server adds tolerations, the token's volume and managed fields.
     pub(crate) fn manifest(&self, number: usize) -> String {
         let mut pod = json!({"apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": self.name(number), "labels": {"bench": self.purpose, "app": self.app(number)}},
@@ -109,7 +109,7 @@ impl Pods {
     }
 }
 
-/// What is there already need not be made.
+/// Ignores objects that exist.
 pub(crate) fn created(answer: Result<Vec<u8>, ApiError>) -> Result<()> {
     match answer {
         Err(ApiError::AlreadyExists(_)) => Ok(()),
@@ -140,7 +140,7 @@ fn node(number: usize) -> Value {
     }}})
 }
 
-/// Runs a call for each number, so many at a time; the first failure is told.
+/// Runs a call per number, with limited concurrency; returns the first failure.
 pub(crate) async fn parallel<F, C>(width: usize, count: usize, call: F) -> Result<()>
 where
     F: Fn(usize) -> C + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! A restart over an unchanged cluster, by turns with the least that it could be: the same lists and the same dump.
+//! A restart over an unchanged cluster, interleaved with its minimum: the same lists and the same dump.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::rows::connect;
 use crate::world::World;
 
 const ROUNDS: usize = 3;
-/// Ends the controller that leads, and starts others.
+/// Stops the leader, and starts others.
 pub(crate) fn figures(world: &World, leader: Controller) -> Result<(Controller, Vec<Figure>)> {
     let (mut ours, mut bare, mut cpus, mut peaks, mut leading) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -31,7 +31,7 @@ pub(crate) fn figures(world: &World, leader: Controller) -> Result<(Controller, 
         pods = listed;
         bare.push(lists + dump);
         controller = Controller::review(world, &format!("restart-{round}"))?;
-        let seconds = controller.until(world, "everything was reviewed")?;
+        let seconds = controller.until(world, "resync complete")?;
         ours.push(seconds);
         leading.push(controller.until(world, "\"leading\"")?);
         cpus.push(controller.cpu()?);

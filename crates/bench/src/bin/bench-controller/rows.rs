@@ -98,7 +98,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Ports go with the switch that held them.
+    /// Ports are removed with their switch.
     pub(crate) async fn remove(self) -> Result<()> {
         let mut transaction = Transaction::new();
         transaction.delete("Logical_Switch", vec![Condition::uuid(self.switch)]);

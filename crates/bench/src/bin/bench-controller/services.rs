@@ -50,7 +50,7 @@ pub(crate) fn figures(nodes: usize, services: Services) -> Result<Vec<Figure>> {
     world.settle(&[&controller])?;
     controller.end(&world)?;
     let again = Controller::review(&world, "services-again")?;
-    let seconds = again.until(&world, "everything was reviewed")?;
+    let seconds = again.until(&world, "resync complete")?;
     world.settle(&[&again])?;
     let (_, writes) = world.sequence()?;
     let named =

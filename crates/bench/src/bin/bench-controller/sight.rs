@@ -1,4 +1,4 @@
-//! A bare watcher: when each object came, and when our annotation was seen on it.
+//! A bare watcher: when each object and its annotation were seen.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use kubernetes::{Api, Observed, Resource, Watch, watch};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-/// Nothing takes longer without something being broken.
+/// Limit of a wait; exceeded only by a failure.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// For all that something waits for, however many events come meanwhile.
@@ -70,12 +70,12 @@ pub(crate) struct Sight {
 }
 
 impl Sight {
-    /// Begins to watch; returns when the list of what is there was read.
+    /// Starts a watch; returns after the initial list.
     pub(crate) async fn of(api: &Api, plural: &str, purpose: &str) -> Result<Self> {
         Self::begin(api, Resource::all("/api/v1", plural).labels(&format!("bench={purpose}"))).await
     }
 
-    /// Begins to watch all objects of a kind.
+    /// Starts a watch of all objects of a kind.
     pub(crate) async fn of_all(api: &Api, plural: &str) -> Result<Self> {
         Self::begin(api, Resource::all("/api/v1", plural)).await
     }
@@ -91,7 +91,7 @@ impl Sight {
         Ok(sight)
     }
 
-    /// Waits until so many carry our annotation; when the last one did.
+    /// Waits until this many have the annotation; returns the time of the last.
     pub(crate) async fn annotated(&mut self, count: usize) -> Result<Instant> {
         let waited = within("annotations", async {
             while self.annotated < count {
@@ -103,7 +103,7 @@ impl Sight {
         Ok(self.last)
     }
 
-    /// Waits until so many are there.
+    /// Waits until this many exist.
     pub(crate) async fn there(&mut self, count: usize) -> Result<()> {
         within("all objects", async {
             while self.times.len() < count {
@@ -129,8 +129,8 @@ impl Sight {
                 }
             }
             Observed::Listed => return Ok(true),
-            Observed::Unreadable { object, error } => bail!("{object} cannot be read: {error}"),
-            Observed::Trouble(why) => eprintln!("  the bare watch: {why}"),
+            Observed::Malformed { object, error } => bail!("{object} cannot be read: {error}"),
+            Observed::Failed(why) => eprintln!("  the bare watch: {why}"),
             _ => {}
         }
         Ok(false)

@@ -1,4 +1,4 @@
-//! A steady pace of 20 pods a second, and bare clients at the same pace between them.
+//! A steady rate of 20 pods per second, interleaved with bare clients at the same rate.
 //!
 //! ```text
 //!  every 50 ms:  +0 create a pod ───────────▶ event ─controller─▶ port row ─▶ annotation
@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use bench::{Figure, Goal};
 use kubernetes::{Api, Patch};
+use objects::network_condition;
 use serde_json::{Value, json};
 use tokio::time::{sleep_until, timeout};
-use topology::objects::network_condition;
 
 use crate::controller::Controller;
 use crate::objects::Pods;
@@ -167,7 +167,7 @@ fn told(
     sent: &Sent,
     cpu: f64,
 ) -> Result<Vec<Figure>> {
-    // The first second finds everything cold, on both sides.
+    // Skip the first second: caches are cold on both sides.
     let warm = 20..COUNT;
     let between = |from: Option<Instant>, to: Option<Instant>| -> Result<f64> {
         let (from, to) = (from.context("a pod was not seen")?, to.context("a pod was not seen")?);

@@ -1,4 +1,4 @@
-//! A warm standby takes over: from the moment that the lease is its own to its first commit for a pod that waits.
+//! Takeover by a standby: from acquiring the Lease to the first commit for a waiting pod.
 
 use anyhow::{Context, Result};
 use bench::{Figure, Goal};
@@ -13,7 +13,7 @@ use crate::world::World;
 /// Pods that are created while nobody leads.
 const WAITING: usize = 20;
 
-/// Kills the controller that leads, so often; the standby of one round leads in the next.
+/// Kills the leader repeatedly; the standby of one round leads in the next.
 pub(crate) fn figures(world: &World, leader: Controller, rounds: usize) -> Result<Vec<Figure>> {
     let mut leader = leader;
     let (mut commits, mut outages) = (Vec::new(), Vec::new());
@@ -37,7 +37,7 @@ pub(crate) fn figures(world: &World, leader: Controller, rounds: usize) -> Resul
             .await?;
             Ok((killed, now()))
         })?;
-        let acquired = standby.logged(world, "the lease is ours")?;
+        let acquired = standby.logged(world, "leader Lease acquired")?;
         let (commit, outage) = ((seen - acquired) * 1e3, seen - killed);
         eprintln!("take-over {round}: first commit {commit:.1} ms after the lease, {outage:.2} s after the kill");
         commits.push(commit);

@@ -78,8 +78,8 @@ pub(crate) struct Policies {
     pub(crate) namespaces: usize,
 }
 
-/// What policies say: whom they are about, who may reach them or whom they may reach, over which ports. The naive form is
-/// made from the same table.
+/// What policies say: whom they are about, who may reach them or whom they may reach, over which ports. The naive form
+/// is made from the same table.
 pub(crate) struct Shape {
     pub(crate) target: &'static str,
     pub(crate) ingress: bool,

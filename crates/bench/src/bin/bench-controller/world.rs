@@ -13,7 +13,7 @@ use crate::objects::{Pods, create_nodes};
 use crate::rows::{NORTHBOUND, count};
 use crate::sight::{PATIENCE, Sight};
 
-/// The least that must hold still before something is measured.
+/// How long the servers must be idle before a measurement.
 const QUIET: Duration = Duration::from_millis(500);
 
 pub(crate) struct World {
@@ -46,7 +46,7 @@ impl World {
         let ovn = Ovn { databases: Databases::Standalone, ..Ovn::default() };
         let spec = LabSpec::for_test("bench-controller")?.ovn(ovn).kubernetes(Kubernetes::default());
         let lab = Lab::start(spec)?;
-        // Nodes without kubelets would be declared dead, and their pods with them.
+        // Nodes without kubelets would be marked unreachable, and their pods evicted.
         for component in ["kube-controller-manager", "kube-scheduler"] {
             lab.kill(component)?;
         }
@@ -73,7 +73,7 @@ impl World {
         format!("{} nodes{without}", self.nodes)
     }
 
-    /// Waits until northd has caught up, where there is one.
+    /// Waits until northd has caught up, if it runs.
     pub(crate) fn await_northd(&self) -> Result<()> {
         if self.chassis.is_some() {
             self.lab.nbctl(&["--wait=sb", "sync"])?;
@@ -90,7 +90,7 @@ impl World {
         })?
     }
 
-    /// Makes the nodes and waits until a controller has given each its subnet.
+    /// Creates the nodes and waits until a controller has allocated their subnets.
     pub(crate) fn join_nodes(&self) -> Result<()> {
         let count = self.nodes;
         self.inside(async |api| {
@@ -127,7 +127,7 @@ impl World {
         self.inside(async |_| count(&self.northbound, NORTHBOUND, tables).await)
     }
 
-    /// What the controller that is measured tells of itself.
+    /// Metrics of the measured controller.
     pub(crate) fn metrics(&self) -> Result<String> {
         self.inside(async |_| {
             let mut stream = tokio::net::TcpStream::connect(METRICS).await.context("no metrics")?;

@@ -1,4 +1,4 @@
-//! ADD, one pod at a time: by turns with the least that could be, and against the moment in which the flows were there.
+//! ADD, one pod at a time, interleaved with the minimum, and compared with the time at which the flows were installed.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! A node agent under measurement: a process of its own, asked through its socket as a runtime's plugin asks it.
+//! The measured node agent: its own process, called through its socket as by a plugin.
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use lab::Machine;
 
 use crate::world::{NAMESPACE, PATIENCE, Sandbox, until};
 
-/// Where an agent tells its metrics, on its node.
+/// Metrics address of an agent, on its node.
 pub(crate) const METRICS: &str = "127.0.0.1:9102";
 const CONFIGURATION: &str = r#"{"cniVersion":"1.1.0","name":"ovn-kubernetes","type":"ovn-k8s-cni-overlay"}"#;
 
@@ -32,10 +32,10 @@ impl Agent {
         let words = [("CNI_COMMAND", command.to_owned()), ("CNI_PATH", "/opt/cni/bin".to_owned())];
         let words = words.iter().chain(more).map(|(key, value)| (OsString::from(key), OsString::from(value)));
         let outcome = cni_shim::run(words, CONFIGURATION.as_bytes(), &self.socket(), PATIENCE);
-        if !outcome.good {
-            bail!("{command}: {}", outcome.text);
+        if !outcome.success {
+            bail!("{command}: {}", outcome.output);
         }
-        Ok(outcome.text)
+        Ok(outcome.output)
     }
 
     fn about(&self, command: &str, sandbox: &Sandbox) -> Result<String> {
@@ -58,7 +58,7 @@ impl Agent {
         self.about("DEL", sandbox).map(drop)
     }
 
-    /// Waits until it would wire pods.
+    /// Waits until it can connect pods.
     pub(crate) fn await_service(&self) -> Result<()> {
         let mut last = String::new();
         let waited = until("the agent is ready", || match self.ask("STATUS", &[]) {

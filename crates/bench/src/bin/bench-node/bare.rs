@@ -1,5 +1,5 @@
-//! The least that wiring a pod takes: its pair of interfaces by netlink, one transaction, and ovn-controller's word. No request,
-//! no look at the pod, nothing to undo.
+//! The minimum of connecting a pod: its veth pair by netlink, one transaction, and waiting for ovn-controller. No
+//! request, no read of the pod, no rollback.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::sight::Sight;
 use crate::world::Sandbox;
 
-/// Wires a pod; the seconds that it takes.
+/// Connects a pod; returns the seconds.
 pub(crate) fn wire(machine: &Machine, sight: &Sight, sandbox: &Sandbox) -> Result<f64> {
     let text = |key: &str| sandbox.network[key].as_str().with_context(|| format!("no {key} in the annotation"));
     let gateway = text("gateway_ip")?;
@@ -23,7 +23,7 @@ pub(crate) fn wire(machine: &Machine, sight: &Sight, sandbox: &Sandbox) -> Resul
         mac: text("mac_address")?.parse()?,
         mtu: 1400,
         addresses: vec![text("ip_address")?.parse()?],
-        routes: vec![cni::Route { to: "0.0.0.0/0".parse()?, by: Some(gateway.parse()?) }],
+        routes: vec![cni::Route { destination: "0.0.0.0/0".parse()?, via: Some(gateway.parse()?) }],
         userspace: true,
     };
     let namespace: PathBuf = format!("/proc/{}/root{}", machine.init().pid, sandbox.path()).into();
@@ -37,13 +37,13 @@ pub(crate) fn wire(machine: &Machine, sight: &Sight, sandbox: &Sandbox) -> Resul
             "mutations": [["ports", "insert", ["named-uuid", "port"]]]}),
     ];
     let start = Instant::now();
-    machine.with_network(|| link.make(&namespace))??;
+    machine.with_network(|| link.create(&namespace))??;
     sight.transact(&operations)?;
     let installed = sight.installed(&sandbox.port())?;
     Ok((installed - start).as_secs_f64())
 }
 
-/// Takes it away again.
+/// Removes it.
 pub(crate) fn unwire(machine: &Machine, sandbox: &Sandbox) -> Result<()> {
     let name = format!("bare{}", sandbox.pod);
     machine.run(&["ovs-vsctl", "--timeout=60", "--if-exists", "del-port", "br-int", &name])?;

@@ -1,4 +1,4 @@
-//! Many pods: 250 that are there, and 300 that come at once.
+//! Many pods: 250 existing ones, and 300 at once.
 
 use std::time::Instant;
 

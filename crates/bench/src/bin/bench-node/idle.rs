@@ -1,4 +1,4 @@
-//! An agent that has nothing to do.
+//! An idle agent.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ const SPAN: Duration = Duration::from_secs(30);
 
 pub(crate) fn measure(world: &World) -> Result<Vec<Figure>> {
     let agent = world.agent(1)?;
-    // What it does in its first moments is not what is meant.
+    // Skip its start.
     std::thread::sleep(Duration::from_secs(5));
     let (start, before) = (Instant::now(), agent.cpu()?);
     std::thread::sleep(SPAN);

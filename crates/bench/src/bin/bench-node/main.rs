@@ -1,4 +1,4 @@
-//! `bench-node`: what the CNI plugin and the node agent cost, against the least that could be. Writes
+//! `bench-node`: costs of the CNI plugin and the node agent, compared with the minimum. Writes
 //! `target/bench/node.json`.
 //!
 //! ```text
@@ -9,8 +9,8 @@
 //!  crowd    ─▶ memory with 250 pods · 300 pods at once
 //! ```
 //!
-//! All is real: API server, databases, northd, Open vSwitch and ovn-controller on two nodes, the controller and the agents
-//! as release builds in processes of their own.
+//! All is real: API server, databases, northd, Open vSwitch and ovn-controller on two nodes, the controller and the
+//! agents as release builds in processes of their own.
 
 mod add;
 mod agent;

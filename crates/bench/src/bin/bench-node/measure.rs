@@ -1,4 +1,4 @@
-//! All parts one after the other, or those that are asked for; their figures are written down.
+//! Runs all or the selected parts, and writes their figures.
 
 use anyhow::{Result, bail};
 use bench::Figure;
@@ -8,7 +8,7 @@ use crate::{add, crowd, idle, packets, shim};
 
 type Part = fn(&World) -> Result<Vec<Figure>>;
 
-/// In an order in which none disturbs the next: the quiet ones first.
+/// In an order in which no part disturbs the next.
 const PARTS: [(&str, Part); 5] = [
     ("shim", shim::measure),
     ("idle", idle::measure),

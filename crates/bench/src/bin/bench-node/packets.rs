@@ -1,4 +1,4 @@
-//! Packets between pods, by turns with what the same switches do without OVN: two ports of a plain bridge on one node, a
+//! Packets between pods, interleaved with the same switches without OVN: two ports of a plain bridge on one node, a
 //! bare tunnel between two.
 
 use std::io::{ErrorKind, Read, Write};
@@ -65,7 +65,7 @@ pub(crate) fn measure(world: &World) -> Result<Vec<Figure>> {
 }
 
 fn by_turns(pairs: [&Pair; 2], measure: fn(&Pair) -> Result<f64>) -> Result<[Sample; 2]> {
-    // Once without counting: neighbours are found and flows are made.
+    // One run as warm-up, for neighbours and flows.
     for pair in pairs {
         measure(pair)?;
     }
@@ -124,7 +124,7 @@ fn bare_tunnel(first: &Machine, second: &Machine) -> Result<Pair> {
     Ok(Pair { name: "a bare tunnel", one, two, to: "192.168.78.2".parse()? })
 }
 
-/// Megabits a second of one TCP stream.
+/// Megabits per second of one TCP stream.
 fn throughput(pair: &Pair) -> Result<f64> {
     let listener = pair.two.listen(PORT)?;
     listener.set_nonblocking(true)?;

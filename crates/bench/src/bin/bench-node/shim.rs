@@ -1,4 +1,4 @@
-//! The plugin: a process for each call. Its CPU, whole life, against that of a program that does nothing.
+//! The plugin: CPU of one process per call, compared with a program that does nothing.
 
 use std::process::{Command, Stdio};
 

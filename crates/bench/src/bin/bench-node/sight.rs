@@ -1,4 +1,4 @@
-//! A view of a node's Open vSwitch: when each logical port was said to be installed, as the database's own clients hear it.
+//! A view of a node's Open vSwitch: when each logical port was reported as installed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::agent::Agent;
 
-/// How long anything may take before the run is called broken.
+/// Limit of any wait.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) const NAMESPACE: &str = "bench";
 /// A thousand pods on a node.
@@ -53,7 +53,7 @@ fn ovnkube() -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Looks until there is something to see.
+/// Polls until there is a value.
 pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
@@ -70,7 +70,7 @@ impl World {
         let ovn = Ovn { databases: Databases::Standalone, ..Ovn::default() };
         let spec = LabSpec::for_test("bench-node")?.nodes(2).ovn(ovn).kubernetes(Kubernetes::default());
         let world = Self { lab: Lab::start(spec)?, pods: AtomicUsize::new(0) };
-        // Nodes without kubelets would be declared dead, and their pods with them.
+        // Nodes without kubelets would be marked unreachable, and their pods evicted.
         for component in ["kube-controller-manager", "kube-scheduler"] {
             world.lab.kill(component)?;
         }

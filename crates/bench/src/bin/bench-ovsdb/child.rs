@@ -1,4 +1,4 @@
-//! Contenders that are processes of their own: the bare client, this program's loading mode, and OVN's tools.
+//! Contenders in their own processes: the bare client, this program's load mode, and OVN's tools.
 
 use std::process::{Command, Output};
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use lab::Machine;
 use serde_json::Value;
 
-/// Runs the bare client and returns what it says of itself.
+/// Runs the bare client and returns its report.
 pub(crate) fn bare(words: &[&str]) -> Result<Value> {
     let program = std::env::current_exe()?.with_file_name("bare-ovsdb");
     let output = Command::new(&program).args(words).output().with_context(|| {
@@ -18,7 +18,7 @@ pub(crate) fn bare(words: &[&str]) -> Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// A number of what a child said of itself.
+/// A number of a child's report.
 pub(crate) fn number(said: &Value, key: &str) -> Result<f64> {
     said[key].as_f64().with_context(|| format!("a child did not tell its {key}: {said}"))
 }

@@ -1,4 +1,4 @@
-//! One row changes: when does a consumer of our client see it, and when does a bare socket with the same monitor?
+//! Latency of a change of one row: our client compared with a bare socket with the same monitor.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};

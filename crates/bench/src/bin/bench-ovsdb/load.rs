@@ -1,4 +1,4 @@
-//! Loading a replica of a large database: time, CPU and memory, each by turns with somebody else who loads the same.
+//! Loading a replica of a large database: time, CPU and memory, interleaved with other clients.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::rows::{PORTS, SERVICES, SWITCHES, TABLES, connect, replica_config};
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// The hidden mode: loads the replica and tells what that took, as one line of JSON.
+/// The hidden mode: loads the replica and reports the costs as one line of JSON.
 pub(crate) fn load(remote: &str) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

@@ -1,4 +1,4 @@
-//! `bench-ovsdb`: what our OVSDB client costs, against the bare client and against OVN's own tools.
+//! `bench-ovsdb`: costs of our OVSDB client, compared with the bare client and with OVN's tools.
 //! Writes `target/bench/ovsdb.json`.
 //!
 //! ```text

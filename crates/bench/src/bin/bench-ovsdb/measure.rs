@@ -1,4 +1,4 @@
-//! All figures, one lab after the other.
+//! Runs all measurements, one lab after the other.
 
 use anyhow::{Context, Result};
 use bench::Figure;
@@ -21,7 +21,7 @@ pub(crate) fn run() -> Result<()> {
 fn large() -> Result<Vec<Figure>> {
     let ovn = Ovn { databases: Databases::Standalone, ..Ovn::default() };
     let lab = Lab::start(LabSpec::for_test("bench-ovsdb")?.ovn(ovn))?;
-    // It would compile the database into flows all the while.
+    // It would compute flows during the measurement.
     lab.kill("northd")?;
     let remote = lab.record().endpoints.northbound.context("the lab has no northbound database")?;
     let empty_daemon = load::nbctl_daemon(&lab, &remote)?;

@@ -1,4 +1,4 @@
-//! What is written: ports as pods have them, switches as nodes have them, load balancers as services have them.
+//! Rows for the measurements: ports of pods, switches of nodes, load balancers of Services.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use ovsdb::transaction::{Row, Transaction};
 use ovsdb::uuid::Uuid;
 
 pub(crate) const DATABASE: &str = "OVN_Northbound";
-/// What the replica holds.
+/// Replicated tables.
 pub(crate) const TABLES: [&str; 3] = ["Logical_Switch", "Logical_Switch_Port", "Load_Balancer"];
 /// Ports in a transaction, as many as the bare client puts into one.
 pub(crate) const BATCH: usize = 200;
@@ -30,7 +30,7 @@ pub(crate) fn replica_config(remotes: &str) -> Result<Config> {
     Ok(TABLES.iter().fold(config(remotes)?, |config, table| config.monitor(TableMonitor::new(*table))))
 }
 
-/// Starts a client and waits until it is served.
+/// Starts a client and waits until it is connected.
 pub(crate) async fn connect(config: Config) -> Result<Client> {
     let client = Client::start(config);
     client.connected(Duration::from_secs(60)).await?;
@@ -64,7 +64,7 @@ fn addresses(number: usize) -> String {
     format!("0a:58:0a:{b:02x}:{c:02x}:{d:02x} 10.{b}.{c}.{d}")
 }
 
-/// Makes an empty switch.
+/// Creates an empty switch.
 pub(crate) async fn make_switch(client: &Client, name: &str) -> Result<Uuid> {
     let mut transaction = Transaction::new();
     let subnet = [("subnet", "10.128.0.0/23")];
@@ -72,7 +72,7 @@ pub(crate) async fn make_switch(client: &Client, name: &str) -> Result<Uuid> {
     client.transact(&transaction).await?.inserted(0).context("the server did not tell the switch's identity")
 }
 
-/// Makes the large database.
+/// Creates the large database.
 pub(crate) async fn fill(client: &Client) -> Result<()> {
     let numbers: Vec<usize> = (0..PORTS).collect();
     // A namespace's pods are on all nodes, and it has some hundred of them.

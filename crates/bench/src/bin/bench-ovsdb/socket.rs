@@ -1,4 +1,4 @@
-//! The least that can be put on a socket: requests as text, and whole messages back.
+//! A minimal client on a socket: sends text, receives whole messages.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

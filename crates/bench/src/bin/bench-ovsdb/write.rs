@@ -1,4 +1,4 @@
-//! Writing on three raft members: our client by turns with the bare one, one transaction at a time.
+//! Writing on three raft members: our client interleaved with the bare one, one transaction at a time.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -44,7 +44,7 @@ fn rate(name: &str, sample: &Sample) -> Figure {
     Figure::new(name, sample.median(), "rows/s")
 }
 
-/// Rows a second by our client. The clock sees transactions being built, written, sent, answered and read.
+/// Rows per second of our client, including building, serializing, sending and parsing.
 fn our_rate(remotes: &str, switch: &str) -> Result<f64> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -56,7 +56,7 @@ fn our_rate(remotes: &str, switch: &str) -> Result<f64> {
             client.transact(&ports(switch, uuid, |_| switch.to_owned(), numbers)).await?;
         }
         let seconds = start.elapsed().as_secs_f64();
-        // Ports go with the switch that held them.
+        // Ports are removed with their switch.
         let mut transaction = Transaction::new();
         transaction.delete("Logical_Switch", vec![Condition::uuid(uuid)]);
         client.transact(&transaction).await?;
@@ -64,7 +64,7 @@ fn our_rate(remotes: &str, switch: &str) -> Result<f64> {
     })
 }
 
-/// Rows a second by the bare client, through the leader, by its own count.
+/// Rows per second of the bare client through the leader, as it reports.
 fn bare_rate(lab: &Lab, remotes: &str) -> Result<f64> {
     let leader = lab.raft_leader(Database::Northbound)?.replace("nb-", "/db-");
     let remote = remotes.split(',').find(|remote| remote.contains(&leader));
