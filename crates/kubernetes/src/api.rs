@@ -121,7 +121,8 @@ impl Api {
         self.call(Verb::Post, Method::POST, path, Some("application/json"), body).await
     }
 
-    /// Replaces an object. A `resourceVersion` in the body makes it fail with [`ApiError::Conflict`] if the object changed.
+    /// Replaces an object. A `resourceVersion` in the body makes it fail with [`ApiError::Conflict`] if the object
+    /// changed.
     pub async fn put(&self, path: &str, body: Vec<u8>) -> Result<Vec<u8>, ApiError> {
         self.call(Verb::Put, Method::PUT, path, Some("application/json"), body).await
     }

@@ -98,8 +98,8 @@ pub(crate) async fn load(file: Option<&Path>, context: Option<&str>) -> Result<C
     Ok(config)
 }
 
-/// The service account's configuration with another server: the default address is a Service, which does not work before
-/// this project has set up the network.
+/// The service account's configuration with another server: the default address is a Service, which does not work
+/// before this project has set up the network.
 fn with_server(mut config: Config, server: Option<String>) -> Result<Config, ConfigError> {
     if let Some(server) = server.filter(|server| !server.is_empty()) {
         let parsed = server.parse::<http::Uri>().ok().filter(|uri| uri.scheme().is_some() && uri.host().is_some());

@@ -99,7 +99,8 @@ impl Resource {
         self
     }
 
-    /// A watch without data for this long is considered dead; default 95 s. The server sends a bookmark about every minute.
+    /// A watch without data for this long is considered dead; default 95 s. The server sends a bookmark about every
+    /// minute.
     #[must_use]
     pub fn silence(mut self, after: Duration) -> Self {
         self.silence = after;

@@ -13,8 +13,8 @@ const WAITING: usize = 1024;
 
 /// An event of a watch.
 ///
-/// A consumer that marks all objects at `Relisting`, unmarks at `Upsert` and `Malformed`, and removes the marked ones at
-/// `Listed`, has the same objects as the server, also after deletions while no watch was open.
+/// A consumer that marks all objects at `Relisting`, unmarks at `Upsert` and `Malformed`, and removes the marked ones
+/// at `Listed`, has the same objects as the server, also after deletions while no watch was open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Observed<T> {
     /// A list starts: the first one, one after the watch could not be resumed, or a retry of a failed list.

@@ -32,8 +32,8 @@ const LASTING: (Duration, Duration) = (Duration::from_secs(290), Duration::from_
 const LIST_WITHIN: Duration = Duration::from_secs(60);
 /// Limit until a watch starts.
 const OPEN_WITHIN: Duration = Duration::from_secs(20);
-/// After this many failures without a new event, a rejected watch is replaced by a list, and a watch that is cut off each
-/// time is reported as failed.
+/// After this many failures without a new event, a rejected watch is replaced by a list, and a watch that is cut off
+/// each time is reported as failed.
 const STUCK: u32 = 3;
 /// Upper bound of the server's `Retry-After`.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(30);

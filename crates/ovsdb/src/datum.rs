@@ -285,8 +285,8 @@ impl Datum {
         }
     }
 
-    /// Applies a difference of an `update2`: atoms of a set are toggled; a pair of a map is removed if equal, else inserted
-    /// or replaced.
+    /// Applies a difference of an `update2`: atoms of a set are toggled; a pair of a map is removed if equal, else
+    /// inserted or replaced.
     #[must_use]
     pub fn apply_difference(&self, difference: &Self) -> Self {
         if let (Self::Map(pairs), Self::Map(changes)) = (self, difference) {

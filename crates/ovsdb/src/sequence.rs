@@ -1,5 +1,5 @@
-//! The sequence cell, which makes commits exactly-once and fenced: each transaction requires the value that the last one
-//! left, and replaces it by one that was never used before.
+//! The sequence cell, which makes commits exactly-once and fenced: each transaction requires the value that the last
+//! one left, and replaces it by one that was never used before.
 
 use crate::datum::{Atom, Datum};
 use crate::operation::{Condition, Function, Mutation, Mutator};

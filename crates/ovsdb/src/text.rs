@@ -1,8 +1,8 @@
 //! Compact strings of the replica: short ones inline, addresses and uuids as bits, others shared.
 //!
 //! Most strings of a database of ports are short (`pod`, `true`), a MAC with an IPv4 address
-//! (`0a:58:0a:80:00:05 10.128.0.5`), or a uuid; none of these needs an allocation. The encoding is lossless: a text that
-//! would not round-trip is stored as text.
+//! (`0a:58:0a:80:00:05 10.128.0.5`), or a uuid; none of these needs an allocation. The encoding is lossless: a text
+//! that would not round-trip is stored as text.
 
 use std::borrow::Cow;
 use std::fmt;

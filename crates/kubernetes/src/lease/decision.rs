@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::lease::record::{Record, Term};
 
-/// A holder that is known to be gone is replaced if its Lease has not changed for this long: longer than a renewal takes,
-/// much shorter than the lease duration.
+/// A holder that is known to be gone is replaced if its Lease has not changed for this long: longer than a renewal
+/// takes, much shorter than the lease duration.
 const GRACE: Duration = Duration::from_secs(3);
 /// Bounds of the lease duration of another holder.
 const SANE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));

@@ -131,8 +131,8 @@ impl Elector {
         }
     }
 
-    /// Renews the Lease until another process has it or `stop` is ready; failed renewals are retried. The Lease is lost on
-    /// return, except after [`LossReason::Stopped`].
+    /// Renews the Lease until another process has it or `stop` is ready; failed renewals are retried. The Lease is lost
+    /// on return, except after [`LossReason::Stopped`].
     pub async fn hold(&mut self, stop: impl Future<Output = ()>) -> LossReason {
         let mut stop = pin!(stop);
         let mut next = match &self.held {
@@ -196,8 +196,8 @@ impl Elector {
         self.renewals.send_replace(None);
     }
 
-    /// Reads an expired Lease once more. If the API server is slow, it is unknown whether the holder renews, and the holder
-    /// may be affected as well.
+    /// Reads an expired Lease once more. If the API server is slow, it is unknown whether the holder renews, and the
+    /// holder may be affected as well.
     async fn read_again(&mut self, candidate: &mut Candidate) -> Option<Option<Record>> {
         let problem = match timeout(self.settings.retry_period, self.read()).await {
             Ok(Ok(now)) => {

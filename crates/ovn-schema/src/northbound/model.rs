@@ -1,7 +1,7 @@
 //! Schema of the northbound database from the declarations, for the in-memory database.
 //!
-//! Types come from the declarations; root tables, reference types and indexes are listed here. A test compares the result
-//! with a real server's schema.
+//! Types come from the declarations; root tables, reference types and indexes are listed here. A test compares the
+//! result with a real server's schema.
 
 use ovsdb::datum::{Atom, AtomicType, Datum};
 use ovsdb::schema::{BaseType, ColumnSchema, ColumnType, DatabaseSchema, Reference, TableSchema};

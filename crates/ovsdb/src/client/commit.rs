@@ -115,7 +115,8 @@ impl Committer {
         }
     }
 
-    /// Commits a transaction exactly once or not at all; [`CommitError::Unresolved`] if neither is certain within `limit`.
+    /// Commits a transaction exactly once or not at all; [`CommitError::Unresolved`] if neither is certain within
+    /// `limit`.
     pub async fn commit(&mut self, transaction: &Transaction, limit: Duration) -> Result<Committed, CommitError> {
         if self.doubt.is_some() {
             return Err(CommitError::InDoubt);
@@ -133,8 +134,8 @@ impl Committer {
         self.doubt.is_some()
     }
 
-    /// Resolves a commit that is in doubt: if it has not taken effect, it is fenced, so that a copy in flight cannot take
-    /// effect later. `None` if nothing is in doubt.
+    /// Resolves a commit that is in doubt: if it has not taken effect, it is fenced, so that a copy in flight cannot
+    /// take effect later. `None` if nothing is in doubt.
     pub async fn resolve(&mut self, limit: Duration) -> Result<Option<Resolution>, CommitError> {
         let Some(doubtful) = self.doubt.clone() else { return Ok(None) };
         let fenced = self.commit_until(&Transaction::new(), Instant::now() + limit).await;

@@ -67,7 +67,8 @@ impl Config {
 pub struct TableMonitor {
     /// Name of the table.
     pub table: String,
-    /// Columns; all if `None`. One that the server lacks is skipped and listed in [`Status::missing`](crate::client::Status).
+    /// Columns; all if `None`. One that the server lacks is skipped and listed in
+    /// [`Status::missing`](crate::client::Status).
     pub columns: Option<Vec<String>>,
     /// Rows that match any of these conditions; all if `None`.
     pub conditions: Option<Vec<Condition>>,

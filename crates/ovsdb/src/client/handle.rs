@@ -30,7 +30,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Starts a client on the current tokio runtime. It connects in the background and reconnects; see [`Client::connected`].
+    /// Starts a client on the current tokio runtime. It connects in the background and reconnects; see
+    /// [`Client::connected`].
     pub fn start(config: Config) -> Self {
         let conditions = config.tables.iter().map(|table| table.conditions.clone()).collect();
         let state = Arc::new(SharedState::new(conditions));
@@ -106,8 +107,8 @@ impl Client {
         Ok(transaction.read_reply(results)?)
     }
 
-    /// Executes operations in the JSON of RFC 7047, and returns the server's results unparsed. A dry run is rolled back,
-    /// so checks at commit (references, indexes) do not run.
+    /// Executes operations in the JSON of RFC 7047, and returns the server's results unparsed. A dry run is rolled
+    /// back, so checks at commit (references, indexes) do not run.
     pub async fn transact_raw(&self, operations: &[Value], dry_run: bool) -> Result<Vec<Value>, CallError> {
         let (database, abort) = (Value::from(self.config.database.as_str()), serde_json::json!({ "op": "abort" }));
         let abort_operation = dry_run.then_some(&abort);

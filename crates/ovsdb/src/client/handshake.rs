@@ -14,8 +14,8 @@ use crate::client::wire::WireError;
 use crate::schema::DatabaseSchema;
 use crate::transaction::ServerError;
 
-/// The reply of a server that supports the method; `None` from an older server. Any other error ends the session: without
-/// what was requested, such as conditions, the replica would be wrong.
+/// The reply of a server that supports the method; `None` from an older server. Any other error ends the session:
+/// without what was requested, such as conditions, the replica would be wrong.
 fn known(method: &str, answer: Result<Reply, ServerError>) -> Result<Option<Reply>, SessionEnd> {
     match answer {
         Ok(answer) => Ok(Some(answer)),

@@ -1,4 +1,5 @@
-//! The client: keeps a session with one of several servers and a replica of the monitored tables, and executes transactions.
+//! The client: keeps a session with one of several servers and a replica of the monitored tables, and executes
+//! transactions.
 //!
 //! ```text
 //!  Client (handles) ──calls──▶ driver ──▶ Session ──▶ Wire ──▶ server

@@ -156,8 +156,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A stream of changes. The first batch is all existing rows; each later one is what changed since the last batch. A slow
-/// reader gets fewer, larger batches, with at most one change per row.
+/// A stream of changes. The first batch is all existing rows; each later one is what changed since the last batch. A
+/// slow reader gets fewer, larger batches, with at most one change per row.
 #[derive(Debug)]
 pub struct Subscription {
     reader: Arc<Reader>,

@@ -19,7 +19,8 @@ pub struct TlsFiles {
     pub private_key: PathBuf,
     /// Trusted certificate authorities (PEM).
     pub authorities: PathBuf,
-    /// Whether the server's certificate must contain the host of the remote. Open vSwitch's own clients do not check it.
+    /// Whether the server's certificate must contain the host of the remote. Open vSwitch's own clients do not check
+    /// it.
     pub verify_host_name: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Checks at commit, in the server's order: strong references, garbage collection, row limits, weak references, indexes.
+//! Checks at commit, in the server's order: strong references, garbage collection, row limits, weak references,
+//! indexes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -109,8 +110,8 @@ impl References<'_> {
     }
 }
 
-/// A self-reference does not count. The server compares uuids only, so neither does a reference to a row of another table
-/// with the same uuid.
+/// A self-reference does not count. The server compares uuids only, so neither does a reference to a row of another
+/// table with the same uuid.
 fn counts(own: Uuid, target: Uuid) -> bool {
     own != target
 }

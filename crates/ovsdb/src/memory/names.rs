@@ -56,7 +56,8 @@ impl<'a> Names<'a> {
         self.generator.uuid()
     }
 
-    /// The uuid of a name. A name may be used before its insert, or without one: the server assigns a uuid at first use.
+    /// The uuid of a name. A name may be used before its insert, or without one: the server assigns a uuid at first
+    /// use.
     pub(crate) fn resolve(&mut self, name: &str) -> Result<Uuid, Fault> {
         if !is_id(name) {
             return Err(Fault::syntax(format!("named-uuid {name:?} is not a valid <id>")));
@@ -64,8 +65,8 @@ impl<'a> Names<'a> {
         Ok(self.symbol(name).uuid)
     }
 
-    /// The uuid of a row that is inserted under a name. If the insert also has a uuid, earlier uses of the name keep the
-    /// uuid of the first use, which no row has.
+    /// The uuid of a row that is inserted under a name. If the insert also has a uuid, earlier uses of the name keep
+    /// the uuid of the first use, which no row has.
     pub(crate) fn insert(&mut self, name: &str, explicit: Option<Uuid>) -> Result<Uuid, Fault> {
         let symbol = self.symbol(name);
         if symbol.inserted {

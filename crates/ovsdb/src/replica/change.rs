@@ -30,8 +30,8 @@ pub struct Changes {
     pub snapshot: Snapshot,
 }
 
-/// Changes that a reader has not taken yet: for each changed row, its state at the reader's last batch. At most one entry
-/// per row, however many changes come.
+/// Changes that a reader has not taken yet: for each changed row, its state at the reader's last batch. At most one
+/// entry per row, however many changes come.
 #[derive(Debug, Default)]
 pub struct Pending {
     before: BTreeMap<(usize, Uuid), Option<Row>>,
