@@ -1,4 +1,4 @@
-//! The command line: what can be asked for, and help that teaches it.
+//! The command line and its help.
 
 mod controller;
 mod node;
@@ -13,8 +13,8 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Parser, Subcommand, ValueEnum};
 
-use crate::config::Given;
-use crate::settings::SETTINGS;
+use crate::config::ConfigArgs;
+use crate::settings::{DEPRECATED, SETTINGS};
 
 pub(crate) use controller::Controller;
 pub(crate) use node::Node;
@@ -29,23 +29,23 @@ pub(crate) use release::Release;
 Examples:
   ovnkube controller                        the controller, with the settings of the file
   ovnkube node                              the agent of a node
-  ovnkube config example > ovn_k8s.conf     a file to begin with
-  ovnkube config check ovn_k8s.conf         every mistake in it, at once
-  ovnkube config show                       each setting, and where its value comes from
-  ovnkube health                            whether the role on this host is ready
-  ovnkube log-level debug                   more logs from it, without a restart
-  ovnkube ovsdb dump unix:/run/ovn/ovnnb_db.sock     what is in a database
-  ovnkube plan -f manifests/                what manifests would make of the network
-  ovnkube release --dry-run                 what it takes to leave the database to OVN-Kubernetes (Go)
+  ovnkube config example > ovn_k8s.conf     a file to start with
+  ovnkube config check ovn_k8s.conf         all problems of a file
+  ovnkube config show                       value and source of each setting
+  ovnkube health                            readiness of the role on this host
+  ovnkube log-level debug                   more logs, without a restart
+  ovnkube ovsdb dump unix:/run/ovn/ovnnb_db.sock     the rows of a database
+  ovnkube plan -f manifests/                the changes that manifests would cause
+  ovnkube release --dry-run                 what handing over to OVN-Kubernetes (Go) would remove
 
-Exit status: 0 success; 1 failure, or not healthy; 2 wrong usage, settings that cannot
-work, or the role cannot be asked; plan also has 3: something would change;
-release has 3: the other controller has not everything in place yet.")]
+Exit status: 0 success; 1 failure, or not healthy; 2 wrong usage, invalid settings,
+or the role cannot be reached; plan also has 3: something would change;
+release has 3: the other controller lacks replacements.")]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Verb,
 
-    /// Configuration file [default: /etc/openvswitch/ovn_k8s.conf, if it is there] [env: OVNKUBE_CONFIG]
+    /// Configuration file [default: /etc/openvswitch/ovn_k8s.conf, if it exists] [env: OVNKUBE_CONFIG]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
     config: Option<PathBuf>,
 
@@ -54,127 +54,127 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
-    /// What the command line says about the configuration.
-    pub(crate) fn given(&self) -> Given {
-        Given { file: self.config.clone(), no_file: false, flags: self.flags.0.clone() }
+    /// The arguments that select the configuration.
+    pub(crate) fn config_args(&self) -> ConfigArgs {
+        ConfigArgs { file: self.config.clone(), no_file: false, flags: self.flags.0.clone() }
     }
 }
 
-/// What to do. A role is one more variant here, with its arm in `commands::run`.
+/// Sub-commands. A new role is a variant here, with its arm in `commands::run`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Turn Kubernetes objects into the logical network
+    /// Run the controller: apply Kubernetes objects to the northbound database
     #[command(alias = "master", after_help = controller::EXAMPLES)]
     Controller(Controller),
 
-    /// Wire the pods of this node and look after its way to the outside
+    /// Run the node agent: connect the pods of this node, and configure its gateway
     #[command(after_help = node::EXAMPLES)]
     Node(Node),
 
-    /// Check, show or begin a configuration
+    /// Check or show the configuration, or print an example
     #[command(subcommand)]
     Config(ConfigVerb),
 
-    /// Ask a running role whether it is ready or alive
+    /// Query readiness or liveness of a running role
     #[command(after_help = "\
 Examples:
   ovnkube health                                  readiness of the role at [metrics] bind-address
   ovnkube health livez --address 127.0.0.1:9102   for an exec probe; reads no file
   ovnkube health -o json
 
-Exit status: 0 healthy; 1 not healthy; 2 the role cannot be asked.")]
+Exit status: 0 healthy; 1 not healthy; 2 the role cannot be reached.")]
     Health {
-        /// Which question: may work be sent to it, or must it be restarted
+        /// Readiness or liveness
         #[arg(value_enum, default_value = "readyz")]
         probe: Probe,
         #[command(flatten)]
         target: Target,
-        /// How to print the answer
+        /// Output format
         #[arg(short, long, value_enum, default_value = "table")]
         output: Output,
     },
 
-    /// Show or change what a running role logs
+    /// Show or change the log filter of a running role
     #[command(after_help = "\
 Examples:
-  ovnkube log-level                      what is logged now
+  ovnkube log-level                      the current filter
   ovnkube log-level debug                everything down to debug
   ovnkube log-level info,ovsdb=trace     one part in detail
 
-The change lasts until the role restarts. It is allowed from the role's own host only.
+The change lasts until the role restarts. It is allowed only from the role's host.
 
-Exit status: 0 done; 1 the role refused; 2 the role cannot be asked.")]
+Exit status: 0 done; 1 the role rejected it; 2 the role cannot be reached.")]
     LogLevel {
-        /// off, error, warn, info, debug, trace, or directives; shows the level if absent
+        /// off, error, warn, info, debug, trace, or directives; if omitted, show the current one
         level: Option<String>,
         #[command(flatten)]
         target: Target,
     },
 
-    /// Look into any OVSDB server, follow it, change it
+    /// Dump, watch or change any OVSDB server
     #[command(subcommand, after_help = ovsdb::EXAMPLES)]
     Ovsdb(OvsdbVerb),
 
-    /// Show what manifests would make of the network, and who could talk to whom
+    /// Show the changes that manifests would cause, or evaluate reachability
     #[command(after_help = plan::EXAMPLES)]
     Plan(Plan),
 
-    /// Leave the northbound database to OVN-Kubernetes (Go), with nothing of ours in force
+    /// Hand the northbound database over to OVN-Kubernetes (Go), and remove ovnkube's rows
     #[command(after_help = release::EXAMPLES)]
     Release(Release),
 
-    /// Print the version and the commit it was built from
+    /// Print version and commit
     Version {
-        /// Print it as JSON
+        /// Print JSON
         #[arg(short, long, value_parser = ["json"])]
         output: Option<String>,
     },
 
-    /// Print a script that completes commands in a shell
+    /// Print a shell completion script
     #[command(after_help = "\
 Examples:
   source <(ovnkube completions bash)
   ovnkube completions fish > ~/.config/fish/completions/ovnkube.fish")]
     Completions {
-        /// The shell to complete in
+        /// Shell of the script
         shell: clap_complete::Shell,
     },
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigVerb {
-    /// Tell every mistake in the file, the environment and the flags, and in what they say together
+    /// Report all problems of the file, the environment and the flags, and of their combination
     Check {
-        /// The file to check, instead of the one that would be read
+        /// File to check instead of the configured one
         file: Option<PathBuf>,
     },
-    /// Show each setting's value, and where it comes from
+    /// Show the value and the source of each setting
     Show {
-        /// How to print it
+        /// Output format
         #[arg(short, long, value_enum, default_value = "table")]
         output: Output,
     },
-    /// Print a commented file with every setting
+    /// Print a commented file with all settings
     Example,
 }
 
-/// Which role to ask.
+/// Address of a role.
 #[derive(Debug, Args)]
 pub(crate) struct Target {
-    // Not a doc comment: the section's brackets would be a link in the crate's documentation.
+    // Not a doc comment: rustdoc would take the brackets of the section for a link.
     #[arg(
         long,
         value_name = "ADDRESS",
-        help = "Where the role listens [default: [metrics] bind-address of the configuration]"
+        help = "Address of the role [default: [metrics] bind-address of the configuration]"
     )]
     pub(crate) address: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Probe {
-    /// May work be sent to it?
+    /// Whether the role can take work
     Readyz,
-    /// Does its work go on, or must it be restarted?
+    /// Whether the role makes progress, or must be restarted
     Livez,
 }
 
@@ -184,12 +184,15 @@ pub(crate) enum Output {
     Json,
 }
 
-/// One flag for each entry of the settings table; their values by flag.
+/// One flag per entry of the settings table; values by flag.
 #[derive(Debug)]
 struct SettingFlags(BTreeMap<&'static str, String>);
 
 impl Args for SettingFlags {
     fn augment_args(command: Command) -> Command {
+        let command = DEPRECATED.iter().fold(command, |command, former| {
+            command.arg(Arg::new(former.flag).long(former.flag).hide(true).global(true))
+        });
         SETTINGS.into_iter().fold(command, |command, setting| {
             let help = format!("{} [default: {}] [env: {}]", setting.help, setting.default, setting.variable());
             command.arg(
@@ -205,7 +208,7 @@ impl Args for SettingFlags {
                         setting.variable()
                     ))
                     .help_heading("Global options")
-                    // `-h` shows what every command has; `--help` shows all.
+                    // `-h` shows the common flags only; `--help` shows all.
                     .hide_short_help(!matches!(setting.section, "logging" | "metrics"))
                     .global(true),
             )
@@ -220,7 +223,8 @@ impl Args for SettingFlags {
 impl FromArgMatches for SettingFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let value = |flag| matches.get_one::<String>(flag).cloned();
-        let values = SETTINGS.into_iter().filter_map(|setting| Some((setting.flag, value(setting.flag)?)));
+        let flags = SETTINGS.into_iter().map(|setting| setting.flag).chain(DEPRECATED.iter().map(|former| former.flag));
+        let values = flags.filter_map(|flag| Some((flag, value(flag)?)));
         Ok(Self(values.collect()))
     }
 
@@ -230,11 +234,11 @@ impl FromArgMatches for SettingFlags {
     }
 }
 
-/// Reads the command line; what ends the process already here (help, a mistake) gives its exit status.
+/// Parses the command line; help and mistakes return the exit status.
 pub(crate) fn parse() -> Result<Cli, ExitCode> {
     Cli::try_parse().map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // Nothing can be done about a stdout that is closed.
+            // A closed stdout cannot be reported.
             let _ = error.print();
             ExitCode::SUCCESS
         }
@@ -249,7 +253,7 @@ pub(crate) fn parse() -> Result<Cli, ExitCode> {
     })
 }
 
-/// A message of the parser, which comes in paragraphs, as one line that ends with a hint.
+/// Joins the paragraphs of a clap message into one line that ends with a hint.
 fn in_one_line(message: &str) -> String {
     let mut line = String::new();
     for part in message.lines().map(str::trim) {
@@ -279,14 +283,14 @@ mod tests {
     }
 
     #[test]
-    fn setting_flags_are_read_before_and_after_the_command() {
+    fn setting_flags_are_accepted_before_and_after_the_command() {
         for line in [
             ["ovnkube", "--log-level", "debug", "config", "show"],
             ["ovnkube", "config", "show", "--log-level", "debug"],
         ] {
-            let given = Cli::try_parse_from(line).unwrap().given();
-            assert_eq!(given.flags.get("log-level").map(String::as_str), Some("debug"));
-            assert_eq!(given.flags.len(), 1);
+            let args = Cli::try_parse_from(line).unwrap().config_args();
+            assert_eq!(args.flags.get("log-level").map(String::as_str), Some("debug"));
+            assert_eq!(args.flags.len(), 1);
         }
     }
 

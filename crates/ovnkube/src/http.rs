@@ -1,13 +1,23 @@
-//! Just enough of an HTTP/1.1 client to ask a role on the same host: one request, one answer, one deadline.
+//! HTTP/1.1 requests to a role: one request, one response, one deadline for everything.
 
-use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
-use std::time::{Duration, Instant};
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::time::Duration;
 
-/// A role's answers are a page of text.
-const LARGEST_ANSWER: usize = 1024 * 1024;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::header::{ACCEPT, CONNECTION, CONTENT_LENGTH, HOST};
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
 
-/// What to ask.
+/// Longest accepted response body, in bytes.
+const LONGEST_BODY: usize = 1024 * 1024;
+
+/// A request to a role.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) method: &'a str,
@@ -16,14 +26,14 @@ pub(crate) struct Request<'a> {
     pub(crate) body: &'a str,
 }
 
-/// What was answered.
+/// A complete response.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) body: String,
 }
 
-/// Why there was no answer.
+/// Why there is no response.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("bad address {0:?}; hint: give a host and a port, such as 127.0.0.1:9102")]
@@ -32,56 +42,72 @@ pub(crate) enum Error {
         "cannot connect to {address}: {cause}; hint: check that the role runs and listens there, or give --address"
     )]
     Connect { address: String, cause: io::Error },
-    #[error("no answer from {address} within {seconds} s; hint: the role may be stuck, see its logs")]
+    #[error("no response from {address} within {seconds} s; hint: the role may be stuck, see its logs")]
     Deadline { address: String, seconds: f64 },
-    #[error("{address} closed the connection: {cause}; hint: see the role's logs")]
-    Broken { address: String, cause: io::Error },
-    #[error("{address} does not speak as a role does ({what}); hint: check --address")]
-    Stranger { address: String, what: &'static str },
+    #[error("unexpected response from {address}: {what}; hint: check --address, and see the role's logs")]
+    Unexpected { address: String, what: String },
 }
 
-/// Asks, and waits for the whole answer no longer than `limit`.
-pub(crate) fn ask(address: &str, request: Request<'_>, limit: Duration) -> Result<Answer, Error> {
-    tracing::debug!(address, method = request.method, path = request.path, "asking");
-    let deadline = Instant::now() + limit;
-    let failed = |source: io::Error| match source.kind() {
-        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
-            Error::Deadline { address: address.to_owned(), seconds: limit.as_secs_f64() }
-        }
-        _ => Error::Broken { address: address.to_owned(), cause: source },
-    };
-    let mut stream = connect(address, deadline)?;
+/// Sends a request and waits for the whole response, at most `limit`. Blocks, on a runtime of its own.
+pub(crate) fn send(address: &str, request: Request<'_>, limit: Duration) -> Result<Response, Error> {
+    tracing::debug!(address, method = request.method, path = request.path, "sending a request");
+    let failed = |cause| Error::Connect { address: address.to_owned(), cause };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    runtime.block_on(async {
+        let seconds = limit.as_secs_f64();
+        let late = |_| Error::Deadline { address: address.to_owned(), seconds };
+        timeout(limit, exchange(address, request)).await.map_err(late)?
+    })
+}
+
+async fn exchange(address: &str, request: Request<'_>) -> Result<Response, Error> {
+    let unexpected = |what: String| Error::Unexpected { address: address.to_owned(), what };
+    let stream = connect(address).await?;
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(|error| unexpected(causes(&error)))?;
     let Request { method, path, accept, body } = request;
-    let message = format!(
-        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nAccept: {accept}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    let sent = remaining(deadline)
-        .and_then(|left| stream.set_write_timeout(Some(left)))
-        .and_then(|()| stream.write_all(message.as_bytes()));
-    let bytes = sent.and_then(|()| read_all(&mut stream, deadline)).map_err(failed)?;
-    understand(&bytes).map_err(|what| Error::Stranger { address: address.to_owned(), what })
+    let message = hyper::Request::builder()
+        .method(method)
+        .uri(path)
+        .header(HOST, address)
+        .header(ACCEPT, accept)
+        .header(CONNECTION, "close")
+        .body(Full::new(Bytes::copy_from_slice(body.as_bytes())))
+        .map_err(|_| Error::Address(address.to_owned()))?;
+    let exchange = async {
+        let response = sender.send_request(message).await.map_err(|error| unexpected(causes(&error)))?;
+        let status = response.status().as_u16();
+        // Without a length the end of a response cannot be told from a cut connection.
+        if !response.headers().contains_key(CONTENT_LENGTH) {
+            return Err(unexpected("it has no Content-Length".to_owned()));
+        }
+        let body = Limited::new(response.into_body(), LONGEST_BODY).collect().await;
+        let body = body.map_err(|error| unexpected(causes(error.as_ref())))?.to_bytes();
+        let body = String::from_utf8(body.into()).map_err(|_| unexpected("it is not text".to_owned()))?;
+        Ok(Response { status, body })
+    };
+    // The connection makes progress only while it is polled.
+    let (mut exchange, mut connection) = (pin!(exchange), pin!(connection));
+    let mut open = true;
+    poll_fn(|context| {
+        if open {
+            open = connection.as_mut().poll(context).is_pending();
+        }
+        exchange.as_mut().poll(context)
+    })
+    .await
 }
 
-fn remaining(deadline: Instant) -> io::Result<Duration> {
-    deadline
-        .checked_duration_since(Instant::now())
-        .filter(|left| !left.is_zero())
-        .ok_or_else(|| io::ErrorKind::TimedOut.into())
-}
-
-fn connect(address: &str, deadline: Instant) -> Result<TcpStream, Error> {
-    // The address goes into a header; and what is neither host nor port need not be looked up.
+async fn connect(address: &str) -> Result<TcpStream, Error> {
+    // The address becomes a header value, so control characters must not get into it.
     if address.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return Err(Error::Address(address.to_owned()));
     }
-    let candidates: Vec<SocketAddr> = match address.to_socket_addrs() {
-        Ok(candidates) => candidates.collect(),
-        Err(_) => return Err(Error::Address(address.to_owned())),
-    };
+    let candidates: Vec<SocketAddr> =
+        lookup_host(address).await.map_err(|_| Error::Address(address.to_owned()))?.collect();
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for candidate in candidates {
-        match remaining(deadline).and_then(|left| TcpStream::connect_timeout(&candidate, left)) {
+        match TcpStream::connect(candidate).await {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }
@@ -89,110 +115,100 @@ fn connect(address: &str, deadline: Instant) -> Result<TcpStream, Error> {
     Err(Error::Connect { address: address.to_owned(), cause: last })
 }
 
-/// Everything until the peer closes, as `Connection: close` asked it to.
-fn read_all(stream: &mut TcpStream, deadline: Instant) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let mut buffer = [0; 4096];
-    loop {
-        stream.set_read_timeout(Some(remaining(deadline)?))?;
-        match stream.read(&mut buffer) {
-            Ok(0) => return Ok(bytes),
-            Ok(length) => bytes.extend_from_slice(&buffer[..length]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-        if bytes.len() > LARGEST_ANSWER {
-            return Err(io::ErrorKind::FileTooLarge.into());
-        }
+/// An error with its causes in one line: hyper's own text names only the kind.
+fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text.push_str(&format!(": {cause}"));
+        next = cause.source();
     }
-}
-
-fn understand(bytes: &[u8]) -> Result<Answer, &'static str> {
-    let text = std::str::from_utf8(bytes).map_err(|_| "the answer is not text")?;
-    let (head, body) = text.split_once("\r\n\r\n").ok_or("the answer is not HTTP")?;
-    let mut lines = head.split("\r\n");
-    let status_line = lines.next().unwrap_or_default();
-    let status = status_line
-        .strip_prefix("HTTP/1.")
-        .and_then(|rest| rest.split(' ').nth(1))
-        .and_then(|code| code.parse().ok())
-        .ok_or("the answer is not HTTP")?;
-    for (name, value) in lines.filter_map(|line| line.split_once(':')) {
-        if name.eq_ignore_ascii_case("transfer-encoding") {
-            return Err("the answer is chunked");
-        }
-        let length = value.trim().parse();
-        if name.eq_ignore_ascii_case("content-length") && length != Ok(body.len()) {
-            return Err("the answer is incomplete");
-        }
-    }
-    Ok(Answer { status, body: body.to_owned() })
+    text
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
     use std::net::TcpListener;
     use std::thread;
 
     use super::*;
 
     const PROBE: Request<'_> = Request { method: "GET", path: "/readyz", accept: "application/json", body: "" };
-    const PATIENT: Duration = Duration::from_secs(60);
+    const LONG: Duration = Duration::from_secs(60);
 
-    /// What `ask` makes of a peer that reads the request and answers these bytes.
-    fn ask_peer_that_says(answer: &'static [u8]) -> Result<Answer, Error> {
+    /// Sends a request to a peer that reads it and answers with these bytes; also returns the request.
+    fn exchange_with(response: &'static [u8], request: Request<'_>) -> (Result<Response, Error>, String) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
+        let length = request.body.len();
         let peer = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut request = Vec::new();
-            while !request.ends_with(b"\r\n\r\n") {
+            let mut received = Vec::new();
+            while !received.ends_with(b"\r\n\r\n") {
                 let mut byte = [0];
                 stream.read_exact(&mut byte).unwrap();
-                request.extend(byte);
+                received.extend(byte);
             }
-            stream.write_all(answer).unwrap();
+            let mut body = vec![0; length];
+            stream.read_exact(&mut body).unwrap();
+            stream.write_all(response).unwrap();
+            received.extend(body);
+            String::from_utf8(received).unwrap()
         });
-        let result = ask(&address, PROBE, PATIENT);
-        // The peer waits for ever if nobody came.
+        let result = send(&address, request, LONG);
+        // The peer would wait for ever without a connection.
         assert!(!matches!(result, Err(Error::Address(_) | Error::Connect { .. })), "{result:?}");
-        peer.join().unwrap();
-        result
+        (result, peer.join().unwrap())
     }
 
     #[test]
-    fn an_answer_is_read() {
-        let answer = ask_peer_that_says(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 3\r\n\r\nno\n");
-        assert_eq!(answer.unwrap(), Answer { status: 503, body: "no\n".to_owned() });
+    fn a_response_is_returned_with_its_status() {
+        let (response, request) =
+            exchange_with(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 3\r\n\r\nno\n", PROBE);
+        assert_eq!(response.unwrap(), Response { status: 503, body: "no\n".to_owned() });
+        let request = request.to_lowercase();
+        for line in ["get /readyz http/1.1\r\n", "host: 127.0.0.1:", "accept: application/json\r\n"] {
+            assert!(request.contains(line), "{request}");
+        }
     }
 
     #[test]
-    fn strangers_are_told_from_roles() {
-        for (answer, what) in [
-            (b"SSH-2.0-OpenSSH\r\n".as_slice(), "not HTTP"),
-            (b"", "not HTTP"),
-            (b"\xff\xfe", "not text"),
-            (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", "incomplete"),
-            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "chunked"),
+    fn the_body_of_a_request_is_sent_with_its_length() {
+        let put = Request { method: "PUT", path: "/log-level", accept: "text/plain", body: "debug" };
+        let (response, request) = exchange_with(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", put);
+        assert_eq!(response.unwrap(), Response { status: 200, body: String::new() });
+        assert!(request.to_lowercase().contains("content-length: 5\r\n") && request.ends_with("debug"), "{request}");
+    }
+
+    #[test]
+    fn responses_that_a_role_does_not_send_are_rejected() {
+        for (response, what) in [
+            (b"SSH-2.0-OpenSSH\r\n".as_slice(), "HTTP"),
+            (b"", "connection closed"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n\xff\xfe", "not text"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", "end of file"),
+            (b"HTTP/1.1 200 OK\r\n\r\nno length", "Content-Length"),
         ] {
-            let error = ask_peer_that_says(answer).unwrap_err().to_string();
+            let error = exchange_with(response, PROBE).0.unwrap_err().to_string();
+            assert!(error.starts_with("unexpected response from 127.0.0.1:"), "{error}");
             assert!(error.contains(what), "{error}");
         }
     }
 
     #[test]
-    fn a_peer_that_never_answers_meets_the_deadline() {
+    fn a_peer_that_never_responds_meets_the_deadline() {
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = silent.local_addr().unwrap().to_string();
-        let error = ask(&address, PROBE, Duration::from_millis(20)).unwrap_err();
+        let error = send(&address, PROBE, Duration::from_millis(20)).unwrap_err();
         assert!(matches!(error, Error::Deadline { .. }), "{error}");
     }
 
     #[test]
-    fn nobody_there_and_bad_addresses() {
-        assert!(matches!(ask("127.0.0.1:1", PROBE, PATIENT), Err(Error::Connect { .. })));
+    fn closed_ports_and_bad_addresses_are_distinguished() {
+        assert!(matches!(send("127.0.0.1:1", PROBE, LONG), Err(Error::Connect { .. })));
         for bad in ["", "9102", "127.0.0.1", "127.0.0.1:x", "a b:1", "127.0.0.1:1\r\nX: y"] {
-            assert!(matches!(ask(bad, PROBE, PATIENT), Err(Error::Address(_))), "{bad:?}");
+            assert!(matches!(send(bad, PROBE, LONG), Err(Error::Address(_))), "{bad:?}");
         }
     }
 }

@@ -1,9 +1,8 @@
 //! `ovnkube`: OVN networking for Kubernetes, in one binary.
 //!
-//! Data flow: `cli` reads the command line; `config` lays flags over the environment over one file over
-//! the defaults, for the settings that `settings` declares; `commands` does the work and gives the exit
-//! status. Short commands ask a running role through `http`, or an OVSDB server
-//! through the crate `ovsdb`; tables come from `console`.
+//! `cli` parses the command line; `config` merges flags, environment, one file and the defaults of the
+//! settings that `settings` declares; `commands` does the work and returns the exit status. Short commands
+//! query a running role through `http`, or an OVSDB server through the crate `ovsdb`.
 
 mod cli;
 mod commands;

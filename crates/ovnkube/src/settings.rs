@@ -1,4 +1,4 @@
-//! Every setting, declared once: the file's keys, the environment, the flags, the example file, `config
+//! All settings, each declared once: the file's keys, the environment, the flags, the example file, `config
 //! show` and the documentation all come from [`SETTINGS`].
 
 pub(crate) mod node;
@@ -11,20 +11,20 @@ use netmodel::{ClusterCidr, Prefix};
 use ovsdb::client::Remote;
 use telemetry::LogFormat;
 
-/// One thing that can be set.
+/// Declaration of a setting.
 #[derive(Debug)]
 pub(crate) struct Setting {
     pub(crate) section: &'static str,
     pub(crate) key: &'static str,
-    /// The flag, without its dashes.
+    /// Without dashes; unique.
     pub(crate) flag: &'static str,
     pub(crate) default: &'static str,
-    /// What stands for the value in help texts.
+    /// Placeholder of the value in help texts.
     pub(crate) placeholder: &'static str,
-    /// What values are allowed, to end a sentence with.
+    /// Allowed values, as the end of a sentence.
     pub(crate) allowed: &'static str,
     pub(crate) help: &'static str,
-    /// What is wrong with a value, or nothing.
+    /// Checks a value; the error says what is wrong.
     pub(crate) check: fn(&str) -> Result<(), String>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) const LOG_LEVEL: Setting = Setting {
     default: "info",
     placeholder: "FILTER",
     allowed: "off, error, warn, info, debug, trace, or directives such as info,ovsdb=debug",
-    help: "What is logged to stderr",
+    help: "Filter of the logs on stderr",
     check: |value| telemetry::check_filter(value).map_err(|_| "not a log filter".to_owned()),
 };
 
@@ -46,7 +46,7 @@ pub(crate) const LOG_FORMAT: Setting = Setting {
     default: "auto",
     placeholder: "FORMAT",
     allowed: "auto (human on a terminal, json elsewhere), human, json",
-    help: "How log lines look",
+    help: "Format of log lines",
     check: |value| value.parse::<LogFormat>().map(drop).map_err(|_| "not a log format".to_owned()),
 };
 
@@ -57,7 +57,7 @@ pub(crate) const METRICS_ADDRESS: Setting = Setting {
     default: "127.0.0.1:9102",
     placeholder: "ADDRESS",
     allowed: "an IP address with a port such as 127.0.0.1:9102 or [::1]:9102, or off",
-    help: "Where a role serves /metrics, /livez, /readyz and /log-level",
+    help: "Listen address of /metrics, /livez, /readyz and /log-level",
     check: |value| parse_bind_address(value).map(drop),
 };
 
@@ -67,8 +67,8 @@ pub(crate) const CLUSTER_SUBNETS: Setting = Setting {
     flag: "cluster-subnets",
     default: "10.128.0.0/14/23",
     placeholder: "CIDRS",
-    allowed: "networks with the length of a node's share, separated by commas, such as 10.128.0.0/14/23,fd01::/48/64",
-    help: "Where pods' addresses come from",
+    allowed: "networks with the prefix length of a node's subnet, separated by commas, such as 10.128.0.0/14/23,fd01::/48/64",
+    help: "Networks of pod addresses",
     check: |value| list::<ClusterCidr>(value).map(drop),
 };
 
@@ -79,7 +79,7 @@ pub(crate) const MTU: Setting = Setting {
     default: "1400",
     placeholder: "BYTES",
     allowed: "a whole number from 576 to 65535",
-    help: "The largest packet of a pod",
+    help: "MTU of pods",
     check: |value| match value.parse::<u32>() {
         Ok(576..=65535) => Ok(()),
         _ => Err("not a usable MTU".to_owned()),
@@ -93,7 +93,7 @@ pub(crate) const MULTICAST: Setting = Setting {
     default: "false",
     placeholder: "BOOL",
     allowed: "true, false",
-    help: "Whether pods may use multicast where their namespace allows it",
+    help: "Whether pods may use multicast if their namespace allows it",
     check: truth,
 };
 
@@ -103,8 +103,8 @@ pub(crate) const KUBECONFIG: Setting = Setting {
     flag: "kubeconfig",
     default: "",
     placeholder: "FILE",
-    allowed: "a path; empty is KUBECONFIG, or the cluster that the role runs in",
-    help: "How the Kubernetes API is reached",
+    allowed: "a path; empty: KUBECONFIG, else the pod's service account",
+    help: "Kubeconfig of the Kubernetes API",
     check: |_| Ok(()),
 };
 
@@ -115,7 +115,7 @@ pub(crate) const SERVICE_CIDRS: Setting = Setting {
     default: "172.30.0.0/16",
     placeholder: "CIDRS",
     allowed: "networks separated by commas, such as 172.30.0.0/16,fd02::/112",
-    help: "Where Services' addresses come from",
+    help: "Networks of Service addresses",
     check: |value| list::<Prefix>(value).map(drop),
 };
 
@@ -124,43 +124,43 @@ pub(crate) const NB_ADDRESS: Setting = database(
     "address",
     "nb-address",
     "unix:/var/run/ovn/ovnnb_db.sock",
-    "Where the northbound database is",
+    "Address of the northbound database",
 );
 pub(crate) const NB_KEY: Setting =
-    tls_file("ovnnorth", "client-privkey", "nb-client-privkey", "Our private key for the northbound database");
+    tls_file("ovnnorth", "client-privkey", "nb-client-privkey", "Private key for the northbound database");
 pub(crate) const NB_CERTIFICATE: Setting =
-    tls_file("ovnnorth", "client-cert", "nb-client-cert", "Our certificate for the northbound database");
+    tls_file("ovnnorth", "client-cert", "nb-client-cert", "Certificate for the northbound database");
 pub(crate) const NB_AUTHORITIES: Setting =
-    tls_file("ovnnorth", "client-cacert", "nb-client-cacert", "Who signs the northbound database's certificate");
+    tls_file("ovnnorth", "client-cacert", "nb-client-cacert", "Certificate authorities of the northbound database");
 pub(crate) const SB_ADDRESS: Setting = database(
     "ovnsouth",
     "address",
     "sb-address",
     "unix:/var/run/ovn/ovnsb_db.sock",
-    "Where the southbound database is",
+    "Address of the southbound database",
 );
 pub(crate) const SB_KEY: Setting =
-    tls_file("ovnsouth", "client-privkey", "sb-client-privkey", "Our private key for the southbound database");
+    tls_file("ovnsouth", "client-privkey", "sb-client-privkey", "Private key for the southbound database");
 pub(crate) const SB_CERTIFICATE: Setting =
-    tls_file("ovnsouth", "client-cert", "sb-client-cert", "Our certificate for the southbound database");
+    tls_file("ovnsouth", "client-cert", "sb-client-cert", "Certificate for the southbound database");
 pub(crate) const SB_AUTHORITIES: Setting =
-    tls_file("ovnsouth", "client-cacert", "sb-client-cacert", "Who signs the southbound database's certificate");
+    tls_file("ovnsouth", "client-cacert", "sb-client-cacert", "Certificate authorities of the southbound database");
 
 pub(crate) const V4_JOIN: Setting =
-    network("v4-join-subnet", "gateway-v4-join-subnet", "100.64.0.0/16", "What routers talk to each other with, IPv4");
+    network("v4-join-subnet", "gateway-v4-join-subnet", "100.64.0.0/16", "Join network of the routers, IPv4");
 pub(crate) const V6_JOIN: Setting =
-    network("v6-join-subnet", "gateway-v6-join-subnet", "fd98::/64", "What routers talk to each other with, IPv6");
+    network("v6-join-subnet", "gateway-v6-join-subnet", "fd98::/64", "Join network of the routers, IPv6");
 pub(crate) const V4_MASQUERADE: Setting = network(
     "v4-masquerade-subnet",
     "gateway-v4-masquerade-subnet",
     "169.254.169.0/29",
-    "Addresses that stand for the host, IPv4",
+    "Masquerade addresses of the host, IPv4",
 );
 pub(crate) const V6_MASQUERADE: Setting = network(
     "v6-masquerade-subnet",
     "gateway-v6-masquerade-subnet",
     "fd69::/125",
-    "Addresses that stand for the host, IPv6",
+    "Masquerade addresses of the host, IPv6",
 );
 
 pub(crate) const SNAT_PER_POD: Setting = Setting {
@@ -170,7 +170,7 @@ pub(crate) const SNAT_PER_POD: Setting = Setting {
     default: "false",
     placeholder: "BOOL",
     allowed: "true, false",
-    help: "One address translation for each pod instead of one for the cluster",
+    help: "One SNAT rule per pod instead of one for the cluster",
     check: truth,
 };
 
@@ -217,14 +217,14 @@ const fn seconds(key: &'static str, flag: &'static str, default: &'static str, h
     Setting { section: "masterha", key, flag, default, placeholder: "SECONDS", allowed, help, check }
 }
 
-/// A time in seconds.
+/// Parses a number of seconds, which may have a fraction.
 pub(crate) fn parse_seconds(value: &str) -> Result<Duration, String> {
     let seconds: Option<f64> =
         value.parse().ok().filter(|seconds: &f64| seconds.is_finite() && (0.01..=3600.0).contains(seconds));
     seconds.map(Duration::from_secs_f64).ok_or_else(|| "not a number of seconds".to_owned())
 }
 
-/// Values separated by commas; at least one.
+/// Parses values separated by commas; at least one.
 pub(crate) fn list<T: FromStr<Err: ToString>>(value: &str) -> Result<Vec<T>, String> {
     let parts = value.split(',').map(str::trim).filter(|part| !part.is_empty());
     let values: Result<Vec<T>, String> =
@@ -273,20 +273,42 @@ pub(crate) const SETTINGS: [&Setting; 39] = [
     &node::CNI_SERVER_DIR,
     &node::CNI_SHIM,
     &node::CNI_VERSION,
-    &node::CNI_PATIENCE,
+    &node::CNI_ADD_TIMEOUT,
     &LEASE_DURATION,
     &RENEW_DEADLINE,
     &RETRY_PERIOD,
 ];
 
 impl Setting {
-    /// The environment variable that sets it.
+    /// Name of its environment variable.
     pub(crate) fn variable(&self) -> String {
-        format!("OVNKUBE_{}_{}", self.section, self.key).to_uppercase().replace('-', "_")
+        variable(self.section, self.key)
     }
 }
 
-/// The sections of the file, each once.
+fn variable(section: &str, key: &str) -> String {
+    format!("OVNKUBE_{section}_{key}").to_uppercase().replace('-', "_")
+}
+
+/// A former name of a setting. It works in every layer, with a warning; the new name wins within a layer.
+#[derive(Debug)]
+pub(crate) struct Deprecated {
+    pub(crate) key: &'static str,
+    pub(crate) flag: &'static str,
+    pub(crate) setting: &'static Setting,
+}
+
+impl Deprecated {
+    pub(crate) fn variable(&self) -> String {
+        variable(self.setting.section, self.key)
+    }
+}
+
+/// All former names.
+pub(crate) const DEPRECATED: [Deprecated; 1] =
+    [Deprecated { key: "patience", flag: "cni-patience", setting: &node::CNI_ADD_TIMEOUT }];
+
+/// The sections of the file.
 pub(crate) fn sections() -> Vec<&'static str> {
     let mut sections: Vec<_> = SETTINGS.iter().map(|setting| setting.section).collect();
     sections.dedup();
@@ -298,20 +320,20 @@ pub(crate) fn in_section(section: &str) -> impl Iterator<Item = &'static Setting
     SETTINGS.into_iter().filter(move |setting| setting.section == section)
 }
 
-/// An address to listen on; nothing for `off`.
+/// Parses a listen address; `None` for `off`.
 pub(crate) fn parse_bind_address(value: &str) -> Result<Option<SocketAddr>, String> {
     if value == "off" {
         return Ok(None);
     }
     let address: SocketAddr = value.parse().map_err(|_| "not an IP address with a port".to_owned())?;
     if address.port() == 0 {
-        // A free port that nobody knows could not be scraped or probed.
+        // A random port could not be scraped or probed.
         return Err("port 0 is not a port to listen on".to_owned());
     }
     Ok(Some(address))
 }
 
-/// A commented file with every setting at its default.
+/// A commented file with all settings at their defaults.
 pub(crate) fn example_file() -> String {
     let mut text = String::from(
         "# Configuration of ovnkube. Every setting is shown at its default: remove the # before a key to set it.\n\
@@ -339,18 +361,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_default_is_allowed() {
+    fn every_default_is_valid() {
         for setting in SETTINGS {
             assert_eq!((setting.check)(setting.default), Ok(()), "{}", setting.key);
         }
     }
 
     #[test]
-    fn names_are_unique_and_sections_stand_together() {
+    fn names_are_unique_and_sections_are_contiguous() {
         for (i, one) in SETTINGS.iter().enumerate() {
             for other in &SETTINGS[i + 1..] {
                 assert_ne!(one.flag, other.flag);
                 assert_ne!(one.variable(), other.variable());
+            }
+            for former in &DEPRECATED {
+                assert_ne!((one.flag, one.variable()), (former.flag, former.variable()));
             }
         }
         let mut unique = sections();
@@ -387,6 +412,10 @@ mod tests {
                 setting.help
             );
             assert!(page.contains(&row), "docs/configuration.md lacks the row\n{row}");
+        }
+        for Deprecated { key, flag, setting } in &DEPRECATED {
+            let former = format!("`[{}]` `{key}` (`--{flag}`)", setting.section);
+            assert!(page.contains(&former), "docs/configuration.md lacks the deprecated name {former}");
         }
     }
 }

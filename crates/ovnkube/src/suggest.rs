@@ -1,9 +1,9 @@
-//! "Did you mean …?" for names that are nearly right.
+//! "Did you mean …?" for misspelt names.
 
-/// The candidate that was probably meant, if one is near enough to be worth saying.
+/// The candidate that was probably meant, if one is similar enough.
 pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_lowercase();
-    // Names are short; a long one is no typo, and measuring it would only take time.
+    // Names are short: a long one is no typo, and costs time.
     if name.is_empty() || name.len() > 64 {
         return None;
     }
@@ -16,7 +16,7 @@ pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a s
         .map(|(_, candidate)| candidate)
 }
 
-/// How many letters must be put in, taken out or changed (Levenshtein).
+/// Levenshtein distance.
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn near_names_are_found_and_far_ones_are_not() {
+    fn only_similar_names_are_suggested() {
         let keys = ["level", "format", "bind-address"];
         assert_eq!(nearest("bind-adress", keys), Some("bind-address"));
         assert_eq!(nearest("LEVEL", keys), Some("level"));

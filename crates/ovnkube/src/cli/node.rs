@@ -6,21 +6,21 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   ovnkube node --node n1                         settings from /etc/openvswitch/ovn_k8s.conf
   ovnkube node --gateway-mode local --gateway-interface eth0
-                                                 makes the bridge breth0 of eth0, pods leave by the host's routes
-  ovnkube node --cleanup                         takes everything that it made off this host again
+                                                 creates the bridge breth0 from eth0; pods use the host's routes
+  ovnkube node --cleanup                         removes everything that the agent created on this host
 
-It runs on every node, as root, beside Open vSwitch and ovn-controller. Pods keep their connections while it restarts.
+Run it on every node, as root, with Open vSwitch and ovn-controller. Pods keep their connections while it restarts.
 
-Exit status: 0 stopped when asked to; 1 it cannot start or go on; 2 wrong usage, or settings that cannot work.";
+Exit status: 0 stopped on request; 1 cannot start or continue; 2 wrong usage or invalid settings.";
 
-/// What only this role is told.
+/// Options of this role only.
 #[derive(Debug, Args)]
 pub(crate) struct Node {
-    /// The name of this node's object [default: the host's name]
+    /// Name of this host's Node object [default: the host name]
     #[arg(long, value_name = "NAME", env = "NODE_NAME")]
     pub(crate) node: Option<String>,
 
-    /// Take everything that it made off this host again, and end
+    /// Remove everything that the agent created on this host, and exit
     #[arg(long)]
     pub(crate) cleanup: bool,
 }

@@ -14,13 +14,13 @@ Examples:
   ovnkube ovsdb transact unix:/run/openvswitch/db.sock Open_vSwitch \\
       '[{\"op\": \"select\", \"table\": \"Bridge\", \"where\": [], \"columns\": [\"name\"]}]'
 
-A REMOTE is unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT; of a raft cluster, give all members, with commas between.
+A REMOTE is unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT; for a raft cluster, give all members, separated by commas.
 
 Exit status: 0 success; 1 failure; 2 wrong usage.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum OvsdbVerb {
-    /// Print what is in tables
+    /// Print the rows of tables
     #[command(after_help = "\
 Examples:
   ovnkube ovsdb dump unix:/run/ovn/ovnnb_db.sock                      every table that has rows
@@ -35,7 +35,7 @@ empty in every row are only named, and on a terminal long values are cut; -o jso
 Exit status: 0 success; 1 failure; 2 wrong usage.")]
     Dump(Dump),
 
-    /// Print what is in tables, then every change as it comes
+    /// Print the rows of tables, then every change
     #[command(after_help = "\
 Examples:
   ovnkube ovsdb watch unix:/run/ovn/ovnnb_db.sock OVN_Northbound Logical_Switch Logical_Switch_Port
@@ -55,7 +55,7 @@ changed meanwhile is printed then. It ends with Ctrl-C.
 Exit status: 0 success; 1 failure, or --timeout passed before --count changes came; 2 wrong usage.")]
     Watch(Watch),
 
-    /// Carry out operations, written as RFC 7047 has them, all or none
+    /// Execute operations in the JSON of RFC 7047, all or none
     #[command(after_help = "\
 Examples:
   ovnkube ovsdb transact unix:/run/ovn/ovnnb_db.sock OVN_Northbound \\
@@ -74,18 +74,18 @@ Exit status: 0 carried out; 1 refused, or failed; 2 wrong usage.")]
 pub(crate) struct Dump {
     #[command(flatten)]
     pub(crate) server: Server,
-    /// The database; may be left out where the server has only one
+    /// The database; optional if the server has only one
     pub(crate) database: Option<String>,
-    /// The tables; all if none is named
+    /// The tables (default: all)
     #[arg(value_name = "TABLE")]
     pub(crate) tables: Vec<String>,
-    /// Only these columns, with commas between; _uuid is one too
+    /// Only these columns, separated by commas; may include _uuid
     #[arg(long, value_name = "COLUMN", value_delimiter = ',')]
     pub(crate) columns: Vec<String>,
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     pub(crate) output: Output,
-    /// Give up after so many seconds
+    /// Timeout in seconds
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) timeout: u32,
 }
@@ -99,19 +99,19 @@ pub(crate) struct Watch {
     /// The tables
     #[arg(value_name = "TABLE", required = true)]
     pub(crate) tables: Vec<String>,
-    /// Only these columns, with commas between
+    /// Only these columns, separated by commas
     #[arg(long, value_name = "COLUMN", value_delimiter = ',')]
     pub(crate) columns: Vec<String>,
-    /// Leave out what is there at the beginning
+    /// Skip the initial rows
     #[arg(long)]
     pub(crate) changes_only: bool,
-    /// Lines for people, or one JSON object on each line
+    /// Text, or one JSON object per line
     #[arg(short, long, value_enum, default_value = "table")]
     pub(crate) output: Output,
-    /// End after so many changes
+    /// Exit after this many changes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
-    /// End after so many seconds
+    /// Exit after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) timeout: Option<u32>,
 }
@@ -122,35 +122,35 @@ pub(crate) struct Transact {
     pub(crate) server: Server,
     /// The database
     pub(crate) database: String,
-    /// A JSON array of operations; - to read it from stdin, @FILE from a file
+    /// A JSON array of operations; - reads stdin, @FILE a file
     pub(crate) operations: String,
-    /// Let the server try it and take it back
+    /// Let the server execute it and roll it back
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Give up after so many seconds
+    /// Timeout in seconds
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) timeout: u32,
 }
 
-/// Where the server is, and how to talk to it.
+/// Address and TLS options of the server.
 #[derive(Debug, Args)]
 pub(crate) struct Server {
-    /// unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT; several with commas between
+    /// unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT; several separated by commas
     #[arg(value_name = "REMOTE[,REMOTE…]", value_parser = remotes)]
     pub(crate) remote: Remotes,
-    /// For ssl: our private key (PEM)
+    /// For ssl: private key (PEM)
     #[arg(short = 'p', long, value_name = "FILE", requires_all = ["certificate", "ca_cert"])]
     pub(crate) private_key: Option<PathBuf>,
-    /// For ssl: our certificate (PEM)
+    /// For ssl: certificate (PEM)
     #[arg(short = 'c', long, value_name = "FILE", requires_all = ["private_key", "ca_cert"])]
     pub(crate) certificate: Option<PathBuf>,
-    /// For ssl: the authorities that we trust (PEM)
+    /// For ssl: trusted certificate authorities (PEM)
     #[arg(short = 'C', long, value_name = "FILE", requires_all = ["private_key", "certificate"])]
     pub(crate) ca_cert: Option<PathBuf>,
-    /// For ssl: the server's certificate must carry the name or address we connect to
+    /// For ssl: require that the server's certificate has the host of the remote
     #[arg(long, requires = "ca_cert")]
     pub(crate) verify_host_name: bool,
-    /// Of a raft cluster, take any member, also one that is a little behind
+    /// Use any member of a raft cluster, also one that lags
     #[arg(long)]
     pub(crate) no_leader_only: bool,
 }

@@ -1,5 +1,5 @@
-//! What the settings say together. Each is allowed by itself; whether they fit each other, and the files that they name,
-//! is seen here: by `config check`, and by the controller before it starts anything.
+//! Consistency of the settings with each other and with the files that they refer to; checked by `config check`, and by
+//! roles before they start.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use topology::allocation::Allocator;
 use crate::config::{Config, Problems};
 use crate::settings::{self, Setting, list, parse_seconds};
 
-/// What the settings say together.
+/// The checked settings.
 #[derive(Debug)]
 pub(super) struct Agreement {
     pub(super) cluster: ClusterSettings,
@@ -24,7 +24,7 @@ pub(super) struct Agreement {
     pub(super) pace: Pace,
 }
 
-/// How quickly a Lease is renewed and given up.
+/// Timing of leader election.
 #[derive(Debug)]
 pub(super) struct Pace {
     duration: Duration,
@@ -43,7 +43,7 @@ impl Pace {
     }
 }
 
-/// Puts the settings together, or tells everything that does not fit.
+/// Checks the settings; returns all inconsistencies.
 pub(super) fn agree(config: &Config) -> Result<Agreement, Problems> {
     let mut problems = Vec::new();
     let cluster = keep(cluster(config), &mut problems);
@@ -75,7 +75,7 @@ pub(super) fn cluster(config: &Config) -> anyhow::Result<ClusterSettings> {
     let network = |setting: &Setting, v6: bool| -> anyhow::Result<netmodel::Prefix> {
         let prefix: netmodel::Prefix = parsed(config, setting)?;
         let family = if v6 { "IPv6" } else { "IPv4" };
-        anyhow::ensure!(prefix.is_ipv6() == v6, "{}: {prefix} is no {family} network", setting.key);
+        anyhow::ensure!(prefix.is_ipv6() == v6, "{}: {prefix} is not an {family} network", setting.key);
         Ok(prefix)
     };
     cluster.join = vec![network(&settings::V4_JOIN, false)?, network(&settings::V6_JOIN, true)?];
@@ -91,7 +91,7 @@ pub(super) fn cluster(config: &Config) -> anyhow::Result<ClusterSettings> {
         .collect();
     cluster.check()?;
     let (v6, mtu) = (cluster.has_family(true), cluster.gateway_mtu);
-    anyhow::ensure!(!v6 || mtu >= 1280, "mtu: {mtu} is too small for IPv6 pods, which need 1280 at least");
+    anyhow::ensure!(!v6 || mtu >= 1280, "mtu: {mtu} is too small for IPv6 pods, which need at least 1280");
     Allocator::new(&cluster)?;
     Ok(cluster)
 }
@@ -105,7 +105,7 @@ fn pace(config: &Config) -> anyhow::Result<Pace> {
     };
     // Its names do not matter for that.
     let checked = pace.lease("namespace", "name", "identity").check();
-    checked.map_err(|error| anyhow!("[masterha] no lease can be kept like this: {}", error.problem))?;
+    checked.map_err(|error| anyhow!("[masterha] invalid timing of the Lease: {}", error.problem))?;
     Ok(pace)
 }
 
@@ -127,12 +127,12 @@ pub(super) fn check_kubeconfig(file: &Path) -> anyhow::Result<()> {
     Ok(runtime.block_on(kubernetes::check_kubeconfig(file))?)
 }
 
-/// How the northbound database is reached.
+/// Access to the northbound database.
 pub(super) fn northbound(config: &Config) -> anyhow::Result<DatabaseAccess> {
     access(config, [&settings::NB_ADDRESS, &settings::NB_KEY, &settings::NB_CERTIFICATE, &settings::NB_AUTHORITIES])
 }
 
-/// A warning for each of these addresses that names a remote of plain TCP on another host.
+/// A warning per remote with plain TCP to another host.
 pub(super) fn exposed_databases(config: &Config, addresses: &[&Setting]) -> Vec<String> {
     let exposed = |setting: &&Setting| {
         let remotes = Remote::parse_list(config.value(setting).ok()?).ok()?;

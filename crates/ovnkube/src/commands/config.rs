@@ -6,25 +6,25 @@ use serde::Serialize;
 
 use super::agreement::{agree, exposed_databases};
 use crate::cli::{ConfigVerb, Output};
-use crate::config::{Config, DEFAULT_FILE, Effective, Given, Source};
+use crate::config::{Config, DEFAULT_FILE, Effective, ConfigArgs, Source};
 use crate::settings;
 use console::table::{self, Cell};
 
-pub(super) fn run(verb: &ConfigVerb, given: &Given) -> anyhow::Result<ExitCode> {
+pub(super) fn run(verb: &ConfigVerb, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
     match verb {
         ConfigVerb::Check { file } => {
-            let mut given = given.clone();
+            let mut args = args.clone();
             if file.is_some() {
-                given.file.clone_from(file);
+                args.file.clone_from(file);
             }
-            let config = Config::load(&given)?;
+            let config = Config::load(&args)?;
             agree(&config)?;
-            for warning in exposed_databases(&config, &[&settings::NB_ADDRESS, &settings::SB_ADDRESS]) {
+            for warning in config.warnings.iter().cloned().chain(exposed_databases(&config, &[&settings::NB_ADDRESS, &settings::SB_ADDRESS])) {
                 eprintln!("warning: {warning}");
             }
             check(&config)?;
         }
-        ConfigVerb::Show { output } => show(&Config::load(given)?, *output)?,
+        ConfigVerb::Show { output } => show(&Config::load(args)?, *output)?,
         ConfigVerb::Example => console::print(&settings::example_file())?,
     }
     Ok(ExitCode::SUCCESS)
@@ -44,7 +44,7 @@ fn check(config: &Config) -> anyhow::Result<()> {
 fn file_name(config: &Config) -> String {
     match &config.file {
         Some(path) => path.display().to_string(),
-        None => format!("no file ({DEFAULT_FILE} is not there)"),
+        None => format!("no file ({DEFAULT_FILE} does not exist)"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `ovnkube controller`: from settings to the role.
+//! `ovnkube controller`: starts the controller from the settings.
 
 use std::process::ExitCode;
 
@@ -8,22 +8,22 @@ use telemetry::Telemetry;
 
 use super::agreement::{Agreement, agree, check_kubeconfig, exposed_databases};
 use crate::cli::Controller;
-use crate::config::{Config, Given, Problems};
+use crate::config::{Config, ConfigArgs, Problems};
 use crate::settings::{self, parse_bind_address};
 
-pub(super) fn run(role: &Controller, given: &Given) -> anyhow::Result<ExitCode> {
-    let config = Config::load(given)?;
-    // Before anything is started: a mistake in the settings is told at once.
+pub(super) fn run(role: &Controller, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
+    let config = Config::load(args)?;
+    // Check the settings before anything is started.
     let options = options(role, &config)?;
     let mut telemetry = telemetry::Options::new("controller", telemetry::build::VERSION, telemetry::build::COMMIT);
     telemetry.log = config.log_options()?;
     telemetry.listen = parse_bind_address(config.value(&settings::METRICS_ADDRESS)?).map_err(|why| anyhow!(why))?;
     telemetry.listen_setting = "[metrics] bind-address".into();
     let telemetry = Telemetry::start(&telemetry)?;
-    for warning in exposed_databases(&config, &[&settings::NB_ADDRESS, &settings::SB_ADDRESS]) {
+    for warning in config.warnings.iter().cloned().chain(exposed_databases(&config, &[&settings::NB_ADDRESS, &settings::SB_ADDRESS])) {
         tracing::warn!("{warning}");
     }
-    // One thread: one writer needs no more, and memory stays in one place.
+    // One thread: one writer needs no more, and memory use stays low.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
         let ended = controller::run(options, &telemetry).await;
@@ -58,14 +58,14 @@ fn options(role: &Controller, config: &Config) -> anyhow::Result<Options> {
     })
 }
 
-/// A name that nobody else has: two processes of one pod never run at once, two of one host may.
+/// A unique identity: two processes of one pod never run at once, but two of one host may.
 fn identity(role: &Controller) -> anyhow::Result<String> {
     if let Some(identity) = &role.identity {
         return Ok(identity.clone());
     }
     let pod = std::env::var("POD_NAME").ok().filter(|name| !name.is_empty());
     let host =
-        || std::fs::read_to_string("/proc/sys/kernel/hostname").context("the host's name; hint: give --identity");
+        || std::fs::read_to_string("/proc/sys/kernel/hostname").context("cannot read the host name; hint: give --identity");
     let name = pod.map_or_else(host, Ok)?;
     Ok(format!("{}_{}", name.trim(), std::process::id()))
 }

@@ -1,4 +1,4 @@
-//! `ovnkube health`: for people, and for exec probes.
+//! `ovnkube health`, also for exec probes.
 
 use std::process::ExitCode;
 
@@ -8,30 +8,30 @@ use telemetry::Report;
 use super::FAILED;
 use super::role::Role;
 use crate::cli::{Output, Probe, Target};
-use crate::config::Given;
+use crate::config::ConfigArgs;
 use crate::http::Request;
 use console::table::{self, Cell, Tone};
 
-pub(super) fn run(probe: Probe, target: &Target, output: Output, given: &Given) -> anyhow::Result<ExitCode> {
-    let role = Role::find(target, given)?;
+pub(super) fn run(probe: Probe, target: &Target, output: Output, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
+    let role = Role::find(target, args)?;
     let path = match probe {
         Probe::Readyz => "/readyz",
         Probe::Livez => "/livez",
     };
-    let answer = role.ask(Request { method: "GET", path, accept: "application/json", body: "" })?;
-    if !matches!(answer.status, 200 | 503) {
-        bail!("{} answered {path} with status {}; hint: check --address", role.address, answer.status);
+    let response = role.send(Request { method: "GET", path, accept: "application/json", body: "" })?;
+    if !matches!(response.status, 200 | 503) {
+        bail!("{} replied to {path} with status {}; hint: check --address", role.address, response.status);
     }
-    let report: Report = serde_json::from_str(&answer.body)
-        .with_context(|| format!("{} did not answer {path} as a role does; hint: check --address", role.address))?;
+    let report: Report = serde_json::from_str(&response.body)
+        .with_context(|| format!("unexpected response of {} to {path}; hint: check --address", role.address))?;
     match output {
         Output::Json => console::print_json(&report)?,
-        Output::Table => console::print(&for_people(&report, table::colour()))?,
+        Output::Table => console::print(&as_table(&report, table::colour()))?,
     }
     Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
 }
 
-fn for_people(report: &Report, colour: bool) -> String {
+fn as_table(report: &Report, colour: bool) -> String {
     let state = |ok: bool| {
         if ok { Cell::new("ok", Tone::Good) } else { Cell::new("failed", Tone::Bad) }
     };

@@ -1,28 +1,28 @@
-//! `ovnkube log-level`: what a running role logs.
+//! `ovnkube log-level`: shows or changes the log filter of a running role.
 
 use std::process::ExitCode;
 
 use super::FAILED;
 use super::role::Role;
 use crate::cli::Target;
-use crate::config::Given;
+use crate::config::ConfigArgs;
 use crate::http::Request;
 
-pub(super) fn run(level: Option<&str>, target: &Target, given: &Given) -> anyhow::Result<ExitCode> {
-    let role = Role::find(target, given)?;
-    let answer = role.ask(Request {
+pub(super) fn run(level: Option<&str>, target: &Target, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
+    let role = Role::find(target, args)?;
+    let response = role.send(Request {
         method: if level.is_some() { "PUT" } else { "GET" },
         path: "/log-level",
         accept: "text/plain",
         body: level.unwrap_or_default(),
     })?;
-    if answer.status == 200 {
-        console::print(&answer.body)?;
+    if response.status == 200 {
+        console::print(&response.body)?;
         return Ok(ExitCode::SUCCESS);
     }
-    // The role's refusal is one line that has its hint; a stranger's page is not for a terminal.
-    let mut said: String = answer.body.lines().next().unwrap_or_default().to_owned();
-    said.retain(|c| !c.is_control());
-    eprintln!("error: {} refused (status {}): {said}", role.address, answer.status);
+    // A role replies with one line; show no more of another server's page.
+    let mut message: String = response.body.lines().next().unwrap_or_default().to_owned();
+    message.retain(|c| !c.is_control());
+    eprintln!("error: {} rejected it (status {}): {message}", role.address, response.status);
     Ok(ExitCode::from(FAILED))
 }

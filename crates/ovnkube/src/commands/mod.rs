@@ -1,4 +1,4 @@
-//! What each command does, and the exit status it gives.
+//! The commands and their exit status.
 
 mod agreement;
 mod config;
@@ -19,36 +19,36 @@ use clap::CommandFactory as _;
 use crate::cli::{Cli, Verb};
 use crate::config::Problems;
 
-/// The command could not do what was asked.
+/// The command failed.
 const FAILED: u8 = 1;
-/// A role could not even be asked: a probe must tell that from "not healthy".
-const CANNOT_ASK: u8 = 2;
-/// What was asked for makes no sense.
+/// The role could not be reached; probes must distinguish it from "not healthy".
+const UNREACHABLE: u8 = 2;
+/// Wrong usage.
 const MISUSE: u8 = 2;
-/// A plan that would change something, or an answer that is no.
+/// A plan would change something, or an answer is no.
 const CHANGES: u8 = 3;
 
-/// Does what the command line asks for. A role's arm gives `telemetry::Telemetry::start` what
-/// [`crate::config::Config`] says, and returns when its `Shutdown` was asked for and its work has ended.
+/// Runs the command. A role starts `telemetry::Telemetry` from [`crate::config::Config`], and returns after
+/// its `Shutdown` was requested.
 pub(crate) fn run(cli: &Cli) -> ExitCode {
     let (result, failure) = match &cli.command {
-        Verb::Controller(role) => (controller::run(role, &cli.given()), FAILED),
-        Verb::Node(role) => (node::run(role, &cli.given()), FAILED),
-        Verb::Config(verb) => (config::run(verb, &cli.given()), FAILED),
-        Verb::Health { probe, target, output } => (health::run(*probe, target, *output, &cli.given()), CANNOT_ASK),
-        Verb::LogLevel { level, target } => (log_level::run(level.as_deref(), target, &cli.given()), CANNOT_ASK),
-        Verb::Ovsdb(verb) => (ovsdb::run(verb, &cli.given()), FAILED),
-        Verb::Plan(plan) => (plan::run(plan, &cli.given()), FAILED),
-        Verb::Release(release) => (release::run(release, &cli.given()), FAILED),
+        Verb::Controller(role) => (controller::run(role, &cli.config_args()), FAILED),
+        Verb::Node(role) => (node::run(role, &cli.config_args()), FAILED),
+        Verb::Config(verb) => (config::run(verb, &cli.config_args()), FAILED),
+        Verb::Health { probe, target, output } => (health::run(*probe, target, *output, &cli.config_args()), UNREACHABLE),
+        Verb::LogLevel { level, target } => (log_level::run(level.as_deref(), target, &cli.config_args()), UNREACHABLE),
+        Verb::Ovsdb(verb) => (ovsdb::run(verb, &cli.config_args()), FAILED),
+        Verb::Plan(plan) => (plan::run(plan, &cli.config_args()), FAILED),
+        Verb::Release(release) => (release::run(release, &cli.config_args()), FAILED),
         Verb::Version { output } => (version::run(output.is_some()), FAILED),
         Verb::Completions { shell } => (completions(*shell), FAILED),
     };
     result.unwrap_or_else(|error| {
-        // Several problems are several lines, each an error by itself.
+        // Several problems are several lines.
         for line in format!("{error:#}").lines() {
             eprintln!("error: {line}");
         }
-        // A configuration that cannot be used is a mistake of whoever asked, whatever the command.
+        // An invalid configuration is wrong usage of any command.
         ExitCode::from(if error.is::<Problems>() { MISUSE } else { failure })
     })
 }

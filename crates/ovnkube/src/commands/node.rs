@@ -1,30 +1,30 @@
-//! `ovnkube node`: from settings to the role.
+//! `ovnkube node`: starts the node agent from the settings.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
-use node::{CniOptions, Encapsulation, GatewayMode, GatewayOptions, LiveSettings, Options, OvnController};
+use node::{CniOptions, Encapsulation, GatewayOptions, LiveSettings, Options, OvnController};
 use telemetry::Telemetry;
 use tokio::sync::watch;
 
 use super::agreement::{cluster, exposed_databases, kubeconfig, path};
 use crate::cli::Node;
-use crate::config::{Config, Follower, Given, Problems};
+use crate::config::{Config, Follower, ConfigArgs, Problems};
 use crate::settings::{self, list, node as own, parse_bind_address, parse_seconds};
 
-pub(super) fn run(role: &Node, given: &Given) -> anyhow::Result<ExitCode> {
-    let config = Config::load(given)?;
-    // Before anything is started: a mistake in the settings is told at once.
+pub(super) fn run(role: &Node, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
+    let config = Config::load(args)?;
+    // Check the settings before anything is started.
     let options = options(role, &config).map_err(|error| Problems(vec![format!("{error:#}")]))?;
-    // One thread: the kernel and the databases do the work, and memory stays in one place.
+    // One thread: the kernel and the databases do the work, and memory use stays low.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     if role.cleanup {
         telemetry::init_logs(&config.log_options()?)?;
         runtime.block_on(node::clean_up(options))?;
         console::print(
-            "taken off this host: the runtime's files, pods' ports and interfaces, the gateway's flows, packet filter, addresses and \
+            "removed from this host: the runtime's files, pods' ports and interfaces, the gateway's flows, packet filter, addresses and \
              routes, the management port, the settings of ovn-controller\n\
              left: br-int and its tunnels (ovn-controller's own), system-id and hostname, what stands on the Node object\n",
         )?;
@@ -35,15 +35,15 @@ pub(super) fn run(role: &Node, given: &Given) -> anyhow::Result<ExitCode> {
     telemetry.listen = parse_bind_address(config.value(&settings::METRICS_ADDRESS)?).map_err(|why| anyhow!(why))?;
     telemetry.listen_setting = "[metrics] bind-address".into();
     let telemetry = Telemetry::start(&telemetry)?;
-    for warning in exposed_databases(&config, &[&settings::SB_ADDRESS]) {
+    for warning in config.warnings.iter().cloned().chain(exposed_databases(&config, &[&settings::SB_ADDRESS])) {
         tracing::warn!("{warning}");
     }
     let ended = runtime.block_on(async {
-        let live = watch::Sender::new(LiveSettings { mtu: options.cluster.gateway_mtu, problem: None });
+        let live = watch::Sender::new(LiveSettings { mtu: options.cluster.gateway_mtu, error: None });
         let running = node::run(options, live.subscribe(), &telemetry);
         let ended = tokio::select! {
             ended = running => ended,
-            never = follow_file(role, given, &config, live) => match never {},
+            never = follow_file(role, args, &config, live) => match never {},
         };
         telemetry.stop().await;
         ended
@@ -51,49 +51,49 @@ pub(super) fn run(role: &Node, given: &Given) -> anyhow::Result<ExitCode> {
     ended.map(|()| ExitCode::SUCCESS).map_err(Into::into)
 }
 
-/// Reads the file again when it changes. The pods' MTU is what changes while the agent runs; what else is new is named, so
-/// that nobody believes that it is in force.
-async fn follow_file(role: &Node, given: &Given, started: &Config, live: watch::Sender<LiveSettings>) -> Infallible {
-    let mut told = Vec::new();
-    let mut follower = match Follower::of(given) {
+/// Reads the file again when it changes. Only the pods' MTU is applied while the agent runs; other changed settings are
+/// logged as not applied.
+async fn follow_file(role: &Node, args: &ConfigArgs, started: &Config, live: watch::Sender<LiveSettings>) -> Infallible {
+    let mut reported = Vec::new();
+    let mut follower = match Follower::of(args) {
         Ok(Some(follower)) => follower,
         Ok(None) => std::future::pending().await,
         Err(error) => {
-            tracing::warn!(%error, "changes of the configuration file will not be noticed");
+            tracing::warn!(%error, "cannot watch the configuration file; changes need a restart");
             std::future::pending().await
         }
     };
     loop {
         if let Err(error) = follower.changed().await {
-            tracing::warn!(%error, "changes of the configuration file are not noticed any more");
+            tracing::warn!(%error, "watch of the configuration file failed; changes need a restart");
             return std::future::pending().await;
         }
         let file = follower.file().display();
-        let read = Config::load(given).map_err(anyhow::Error::from);
+        let read = Config::load(args).map_err(anyhow::Error::from);
         match read.and_then(|config| Ok((options(role, &config)?, config))) {
             Err(error) => {
-                let why = format!("{error:#}").replace('\n', "; ");
-                tracing::warn!(%file, why, "the configuration has changed and cannot be used; what was in force stays");
+                let error = format!("{error:#}").replace('\n', "; ");
+                tracing::warn!(%file, error, "changed configuration is invalid; the previous one stays in effect");
                 let problem =
-                    format!("{why}; what was in force stays until the agent is started again: correct the file");
-                live.send_modify(|live| live.problem = Some(problem));
+                    format!("{error}; the previous configuration stays in effect until a restart: correct the file");
+                live.send_modify(|live| live.error = Some(problem));
             }
             Ok((options, config)) => {
                 let mtu = options.cluster.gateway_mtu;
-                tracing::info!(%file, mtu, "the configuration has changed");
+                tracing::info!(%file, mtu, "configuration changed");
                 let others = changed(started, &config);
-                if !others.is_empty() && others != told {
+                if !others.is_empty() && others != reported {
                     let settings = others.join(", ");
-                    tracing::warn!(settings, "in force when the agent is started again");
+                    tracing::warn!(settings, "changed settings take effect when the agent is restarted");
                 }
-                told = others;
-                live.send_replace(LiveSettings { mtu, problem: None });
+                reported = others;
+                live.send_replace(LiveSettings { mtu, error: None });
             }
         }
     }
 }
 
-/// The settings that differ, but for those that change while the agent runs.
+/// The settings that differ, except those that are applied while the agent runs.
 fn changed(before: &Config, after: &Config) -> Vec<String> {
     let both = before.effective.iter().zip(&after.effective);
     both.filter(|(before, after)| before.value != after.value && before.setting.flag != settings::MTU.flag)
@@ -124,7 +124,7 @@ fn options(role: &Node, config: &Config) -> anyhow::Result<Options> {
             monitor_all: text(&own::MONITOR_ALL)?.parse()?,
         },
         gateway: GatewayOptions {
-            mode: if text(&own::GATEWAY_MODE)? == "local" { GatewayMode::Local } else { GatewayMode::Shared },
+            mode: text(&own::GATEWAY_MODE)?.parse()?,
             interface: Some(text(&own::GATEWAY_INTERFACE)?.to_owned()).filter(|name| !name.is_empty()),
             next_hops,
         },
@@ -133,21 +133,21 @@ fn options(role: &Node, config: &Config) -> anyhow::Result<Options> {
             port: text(&own::ENCAP_PORT)?.parse()?,
         },
         cni: CniOptions {
-            socket_folder: folder(&own::CNI_SERVER_DIR)?,
+            socket_dir: folder(&own::CNI_SERVER_DIR)?,
             binaries: folder(&own::CNI_BIN_DIR)?,
             configurations: folder(&own::CNI_CONF_DIR)?,
             shim: path(config, &own::CNI_SHIM)?,
             version: cni::Version::parse(text(&own::CNI_VERSION)?).unwrap_or_default(),
-            patience: parse_seconds(text(&own::CNI_PATIENCE)?).map_err(|why| anyhow!(why))?,
+            add_timeout: parse_seconds(text(&own::CNI_ADD_TIMEOUT)?).map_err(|why| anyhow!(why))?,
         },
     })
 }
 
-/// The node's name: kubelet registers the host's in small letters unless it is told another.
+/// Name of the Node: by default kubelet registers the host name in lower case.
 fn name(role: &Node) -> anyhow::Result<String> {
     if let Some(name) = &role.node {
         return Ok(name.clone());
     }
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").context("the host's name; hint: give --node")?;
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").context("cannot read the host name; hint: give --node")?;
     Ok(host.trim().to_lowercase())
 }

@@ -1,4 +1,4 @@
-//! `ovnkube release`: the northbound database is left to another controller.
+//! `ovnkube release`: hands the northbound database over to another controller.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,10 +9,10 @@ use controller::{ReleaseOptions, release_database};
 use super::CHANGES;
 use super::agreement::{kubeconfig, northbound};
 use crate::cli::Release;
-use crate::config::{Config, Given};
+use crate::config::{Config, ConfigArgs};
 
-pub(super) fn run(command: &Release, given: &Given) -> anyhow::Result<ExitCode> {
-    let config = Config::load(given)?;
+pub(super) fn run(command: &Release, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
+    let config = Config::load(args)?;
     let own = kubeconfig(&config)?;
     let options = ReleaseOptions {
         northbound: northbound(&config)?,
@@ -34,7 +34,7 @@ pub(super) fn run(command: &Release, given: &Given) -> anyhow::Result<ExitCode> 
         write!(text, "{}", listing(what, rows))?;
     }
     for object in &release.unreplaced {
-        writeln!(text, "not in place at the other controller: {object}")?;
+        writeln!(text, "without a replacement by the other controller: {object}")?;
     }
     console::print(&text)?;
     if let Some(error) = in_the_way {
@@ -43,7 +43,7 @@ pub(super) fn run(command: &Release, given: &Given) -> anyhow::Result<ExitCode> 
     if held_back {
         let many = release.unreplaced.len();
         eprintln!(
-            "error: nothing was released: the other controller has no rows in place for {many} objects; hint: start it and \
+            "error: nothing was released: the other controller has no replacement for {many} objects; hint: start it and \
              run this again when it has synced; --remove-unreplaced removes their rows all the same, which opens policies and cuts \
              Services off: only for objects that do not exist any more"
         );

@@ -1,4 +1,4 @@
-//! The layer below the file, used by `plan` alone: the ConfigMap `ovn-config` that a cluster's own pods are configured by
+//! The layer below the file, only for `plan`: the ConfigMap `ovn-config` of a cluster's own pods
 //! (`deploy/ovnkube/config.yaml`).
 
 use std::collections::BTreeMap;
@@ -8,42 +8,42 @@ use super::file::{self, Entries};
 use super::{Problems, Source, ini};
 use crate::settings::{self, Setting};
 
-/// Its name in every cluster.
+/// Name of the ConfigMap.
 pub(crate) const NAME: &str = "ovn-config";
-/// Its namespace, unless the cluster was installed elsewhere.
+/// Default namespace of the ConfigMap.
 pub(crate) const NAMESPACE: &str = "ovn-kubernetes";
-/// The key whose value is a configuration file.
+/// Key whose value is a configuration file.
 const FILE_KEY: &str = "ovn_k8s.conf";
-/// The keys that have a setting of their own.
+/// Keys that correspond to one setting.
 const KEYS: [(&str, &Setting); 2] = [("net_cidr", &settings::CLUSTER_SUBNETS), ("svc_cidr", &settings::SERVICE_CIDRS)];
-/// Only these sections describe the network. The others say how a pod of ours connects and logs, with paths of its own.
+/// Sections that describe the network. The others concern connections and logs of a pod, with paths in that pod.
 const SECTIONS: [&str; 3] = ["default", "kubernetes", "gateway"];
 
-/// A ConfigMap, as far as it is read.
+/// The parts of a ConfigMap that are used.
 #[derive(Debug)]
 pub(crate) struct ConfigMap {
-    /// Namespace and name.
+    /// `namespace/name`.
     pub(crate) name: String,
     pub(crate) data: BTreeMap<String, String>,
 }
 
 impl ConfigMap {
-    /// The key of a setting, with its value.
+    /// Key and value of a setting.
     pub(crate) fn value_of(&self, setting: &Setting) -> Option<(&'static str, &str)> {
         let (key, _) = KEYS.into_iter().find(|(_, known)| known.flag == setting.flag)?;
         Some((key, self.data.get(key)?.trim()))
     }
 
-    /// What it sets. Keys win over the file, as environment variables do in the cluster's pods.
+    /// The settings. Keys win over the file, as environment variables do in the cluster's pods.
     pub(super) fn entries(&self) -> Result<Entries, Problems> {
         let Self { name, data } = self;
         let mut entries = Entries::default();
         let mut problems = Vec::new();
         if let Some(text) = data.get(FILE_KEY) {
             let path = format!("ConfigMap {name}, {FILE_KEY}");
-            let mut told = file::judge(Path::new(&path), &ini::parse(text.as_bytes()), &mut problems);
+            let mut parsed = file::check(Path::new(&path), &ini::parse(text.as_bytes()), &mut problems);
             for setting in SECTIONS.into_iter().flat_map(settings::in_section) {
-                if let Some((value, _)) = told.remove(setting).filter(|_| setting.flag != settings::KUBECONFIG.flag) {
+                if let Some((value, _)) = parsed.remove(setting).filter(|_| setting.flag != settings::KUBECONFIG.flag) {
                     let source = Source::ConfigMap { name: name.clone(), key: FILE_KEY.to_owned() };
                     entries.insert(setting, value, source);
                 }

@@ -1,4 +1,4 @@
-//! The file's layer: reads it, and judges its sections, keys and values against the settings table.
+//! The file layer: reads the file, and checks sections, keys and values against the settings table.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -7,32 +7,36 @@ use std::path::{Path, PathBuf};
 
 use super::ini::{self, Document, Entry};
 use super::{FILE_VARIABLE, Source};
-use crate::settings::{self, SETTINGS, Setting};
+use crate::settings::{self, DEPRECATED, SETTINGS, Setting};
 use crate::suggest::nearest;
 
-/// A configuration is a page of text; a file that is larger is another file, named by mistake.
+/// A larger file is not a configuration file.
 const LARGEST_FILE: u64 = 1024 * 1024;
 
-/// A file that is not a configuration at all has a problem in each line: more than a screenful helps nobody.
+/// Limit of reported problems: a wrong file has one in each line.
 const MOST_PROBLEMS: usize = 40;
 
-/// What a file sets, by the setting's flag (which is unique).
+/// Values of a file, by the setting's flag (which is unique).
 #[derive(Debug, Default)]
-pub(super) struct Entries(HashMap<&'static str, (String, Source)>);
+pub(super) struct Entries {
+    values: HashMap<&'static str, (String, Source)>,
+    /// One per deprecated key.
+    pub(super) warnings: Vec<String>,
+}
 
 impl Entries {
-    /// Sets one, over what was there.
+    /// Sets or replaces a value.
     pub(super) fn insert(&mut self, setting: &'static Setting, value: String, source: Source) {
-        self.0.insert(setting.flag, (value, source));
+        self.values.insert(setting.flag, (value, source));
     }
 
-    /// Takes the value of one setting out.
+    /// Removes and returns the value of a setting.
     pub(super) fn remove(&mut self, setting: &Setting) -> Option<(String, Source)> {
-        self.0.remove(setting.flag)
+        self.values.remove(setting.flag)
     }
 }
 
-/// Reads the named file, which must be there, or else the default one, which may be absent.
+/// Reads the named file, which must exist, or else the default one, which may be missing.
 pub(super) fn read(
     named: Option<&Path>,
     default_file: &Path,
@@ -40,7 +44,7 @@ pub(super) fn read(
 ) -> (Option<PathBuf>, Entries) {
     let path = named.unwrap_or(default_file);
     match contents(path) {
-        Ok(bytes) => (Some(path.to_owned()), judge(path, &ini::parse(&bytes), problems)),
+        Ok(bytes) => (Some(path.to_owned()), check(path, &ini::parse(&bytes), problems)),
         Err(error) if error.kind() == io::ErrorKind::NotFound && named.is_none() => (None, Entries::default()),
         Err(error) => {
             problems.push(format!("{}: {}", path.display(), why_unreadable(&error)));
@@ -61,18 +65,18 @@ pub(super) fn contents(path: &Path) -> io::Result<Vec<u8>> {
 fn why_unreadable(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => {
-            format!("no such file; name one that exists with --config or {FILE_VARIABLE}, or name none")
+            format!("no such file; set an existing one with --config or {FILE_VARIABLE}, or none")
         }
-        io::ErrorKind::IsADirectory => "a directory, not a file; name the file in it".to_owned(),
-        io::ErrorKind::PermissionDenied => "no permission to read it; change its mode, or the user".to_owned(),
+        io::ErrorKind::IsADirectory => "a directory, not a file; set the path of a file".to_owned(),
+        io::ErrorKind::PermissionDenied => "no permission to read it; change its mode, or run as another user".to_owned(),
         io::ErrorKind::FileTooLarge => "larger than 1 MiB; this is not a configuration file".to_owned(),
         _ => format!("cannot be read: {error}; check the path"),
     }
 }
 
-pub(super) fn judge(path: &Path, document: &Document, problems: &mut Vec<String>) -> Entries {
+pub(super) fn check(path: &Path, document: &Document, problems: &mut Vec<String>) -> Entries {
     let sections = settings::sections();
-    // Remarks come from the grammar and from the table; told in the order of the file's lines.
+    // Problems of the grammar and of the table, in the order of lines.
     let mut remarks: Vec<(usize, String)> =
         document.remarks.iter().map(|remark| (remark.line, remark.text.clone())).collect();
     for header in &document.headers {
@@ -87,24 +91,35 @@ pub(super) fn judge(path: &Path, document: &Document, problems: &mut Vec<String>
         match value_of(entry) {
             Ok(setting) => {
                 let source = Source::File { path: path.display().to_string(), line: entry.line };
-                entries.0.insert(setting.flag, (entry.value.clone(), source));
+                if entry.key == setting.key {
+                    entries.insert(setting, entry.value.clone(), source);
+                    continue;
+                }
+                let name = format!("{source}: [{}] {}", entry.section, entry.key);
+                entries.warnings.push(super::deprecated(&name, &format!("[{}] {}", setting.section, setting.key)));
+                entries.values.entry(setting.flag).or_insert((entry.value.clone(), source));
             }
             Err(why) => remarks.push((entry.line, format!("[{}] {}: {why}", entry.section, entry.key))),
         }
     }
     remarks.sort_by_key(|(line, _)| *line);
     let path = path.display();
-    let told = remarks.iter().take(MOST_PROBLEMS);
-    problems.extend(told.map(|(line, text)| format!("{path}:{line}: {text}")));
+    let reported = remarks.iter().take(MOST_PROBLEMS);
+    problems.extend(reported.map(|(line, text)| format!("{path}:{line}: {text}")));
     if let Some(more @ 1..) = remarks.len().checked_sub(MOST_PROBLEMS) {
         problems.push(format!("{path}: {more} more problems; check that this is the right file"));
     }
     entries
 }
 
-/// The setting that the entry gives a good value to.
+/// The setting of an entry with a valid value.
 fn value_of(entry: &Entry) -> Result<&'static Setting, String> {
-    let Some(setting) = settings::in_section(&entry.section).find(|setting| setting.key == entry.key) else {
+    let former = |entry: &Entry| {
+        let is_it = |former: &&settings::Deprecated| (former.setting.section, former.key) == (&*entry.section, &*entry.key);
+        DEPRECATED.iter().find(is_it).map(|former| former.setting)
+    };
+    let current = settings::in_section(&entry.section).find(|setting| setting.key == entry.key);
+    let Some(setting) = current.or_else(|| former(entry)) else {
         if let Some(elsewhere) = SETTINGS.iter().find(|setting| setting.key == entry.key) {
             return Err(format!("unknown key; it belongs to [{}]", elsewhere.section));
         }
@@ -128,12 +143,12 @@ mod tests {
 
     fn problems_of(text: &str) -> Vec<String> {
         let mut problems = Vec::new();
-        judge(Path::new("ovn_k8s.conf"), &ini::parse(text.as_bytes()), &mut problems);
+        check(Path::new("ovn_k8s.conf"), &ini::parse(text.as_bytes()), &mut problems);
         problems
     }
 
     #[test]
-    fn every_problem_is_told_in_the_order_of_lines() {
+    fn all_problems_are_reported_in_the_order_of_lines() {
         let text = "[loging]\nlevel=1\n[metrics]\nbind-adress=off\nbind-address=here\nformat=json\n[hybridoverlay]\n\
                     [logging]\nverbosity=5\nrubbish!\n";
         assert_eq!(
@@ -157,7 +172,26 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_rubbish_does_not_flood_the_screen() {
+    fn a_deprecated_key_is_taken_with_a_warning_and_the_new_one_wins() {
+        let read = |text: &str| {
+            let mut problems = Vec::new();
+            let mut entries = check(Path::new("ovn_k8s.conf"), &ini::parse(text.as_bytes()), &mut problems);
+            let value = entries.remove(&settings::node::CNI_ADD_TIMEOUT).map(|(value, _)| value);
+            (value, entries.warnings, problems)
+        };
+        let (value, warnings, problems) = read("[cni]\npatience=20\n");
+        assert_eq!((value.as_deref(), problems), (Some("20"), Vec::new()));
+        assert_eq!(warnings, ["ovn_k8s.conf:2: [cni] patience is deprecated: use [cni] add-timeout"]);
+        for both in ["[cni]\npatience=20\nadd-timeout=30\n", "[cni]\nadd-timeout=30\npatience=20\n"] {
+            let (value, warnings, _) = read(both);
+            assert_eq!((value.as_deref(), warnings.len()), (Some("30"), 1));
+        }
+        let (_, _, problems) = read("[cni]\npatience=soon\n");
+        assert!(problems[0].starts_with("ovn_k8s.conf:2: [cni] patience: \"soon\": "), "{problems:?}");
+    }
+
+    #[test]
+    fn the_number_of_reported_problems_is_limited() {
         let problems = problems_of(&"rubbish!\n".repeat(1000));
         assert_eq!(problems.len(), MOST_PROBLEMS + 1);
         assert!(problems[MOST_PROBLEMS].contains("960 more problems"));
@@ -165,9 +199,9 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_files_say_why() {
+    fn unreadable_files_are_reported_with_the_reason() {
         for (kind, why) in [
-            (io::ErrorKind::NotFound, "no such file; name one"),
+            (io::ErrorKind::NotFound, "no such file; set an existing one"),
             (io::ErrorKind::IsADirectory, "a directory, not a file"),
             (io::ErrorKind::PermissionDenied, "no permission to read it"),
             (io::ErrorKind::FileTooLarge, "larger than 1 MiB"),
@@ -178,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn the_example_is_a_good_file_as_it_is_and_uncommented() {
+    fn the_example_is_valid_as_it_is_and_uncommented() {
         let example = settings::example_file();
         assert_eq!(problems_of(&example), [""; 0]);
         let uncommented: Vec<_> = example

@@ -1,4 +1,4 @@
-//! The configuration file while we run: whether it says something else now.
+//! Watches the configuration file for changes.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,24 +6,24 @@ use std::path::{Path, PathBuf};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use tokio::net::unix::pipe;
 
-use super::{DEFAULT_FILE, Given, file};
+use super::{DEFAULT_FILE, ConfigArgs, file};
 
-/// Follows the file of the configuration.
+/// Watches the configuration file.
 #[derive(Debug)]
 pub(crate) struct Follower {
     file: PathBuf,
     seen: Option<Vec<u8>>,
-    /// No pipe, but read like one: bytes come when something happened.
+    /// An inotify descriptor, read like a pipe.
     events: pipe::Receiver,
 }
 
 impl Follower {
-    /// Follows the file that `given` means, whether it is there yet or not; nothing where there is none to follow.
-    pub(crate) fn of(given: &Given) -> io::Result<Option<Self>> {
-        if given.no_file {
+    /// Watches the file that `args` selects, even if it does not exist yet; `None` if there is no directory to watch.
+    pub(crate) fn of(args: &ConfigArgs) -> io::Result<Option<Self>> {
+        if args.no_file {
             return Ok(None);
         }
-        let named = given.named_file(&|name| std::env::var_os(name));
+        let named = args.named_file(&|name| std::env::var_os(name));
         let file = named.unwrap_or_else(|| DEFAULT_FILE.into());
         match file.parent() {
             Some(folder) if folder.is_dir() => Self::within(folder, file.clone()).map(Some),
@@ -31,7 +31,7 @@ impl Follower {
         }
     }
 
-    /// The folder is watched, not the file: editors and kubelet put a new one in the place of the old.
+    /// Watches the directory, not the file: editors and kubelet replace the file.
     fn within(folder: &Path, file: PathBuf) -> io::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
         let flags = AddWatchFlags::IN_CLOSE_WRITE | AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_DELETE;
@@ -41,16 +41,16 @@ impl Follower {
         Ok(Self { file, seen, events })
     }
 
-    /// The file that is followed.
+    /// The watched file.
     pub(crate) fn file(&self) -> &Path {
         &self.file
     }
 
-    /// Returns when the file says something else than it did.
+    /// Returns when the contents of the file have changed.
     pub(crate) async fn changed(&mut self) -> io::Result<()> {
         loop {
             self.events.readable().await?;
-            // What happened does not matter: the file is looked at.
+            // The event does not matter: the file is read.
             while matches!(self.events.try_read(&mut [0; 4096]), Ok(1..)) {}
             let now = file::contents(&self.file).ok();
             if now != self.seen {
@@ -68,12 +68,12 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_file_is_followed_through_all_ways_of_changing_it() {
+    async fn every_way_of_changing_the_file_is_noticed() {
         let folder = std::env::temp_dir().join(format!("ovnkube-follow-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let file = folder.join("ovn_k8s.conf");
-        let given = Given { file: Some(file.clone()), ..Given::default() };
-        let mut follower = Follower::of(&given).unwrap().unwrap();
+        let args = ConfigArgs { file: Some(file.clone()), ..ConfigArgs::default() };
+        let mut follower = Follower::of(&args).unwrap().unwrap();
         let mut changed = async || tokio::time::timeout(Duration::from_secs(10), follower.changed()).await;
         std::fs::write(&file, "[default]\n").unwrap();
         changed().await.unwrap().unwrap();
@@ -93,13 +93,13 @@ mod tests {
         changed().await.unwrap().unwrap();
         std::fs::remove_file(&file).unwrap();
         changed().await.unwrap().unwrap();
-        // Neighbours do not matter, nor does the same once more.
+        // Other files and unchanged contents are ignored.
         std::fs::write(folder.join("other"), "").unwrap();
         std::fs::write(&file, "").unwrap();
         changed().await.unwrap().unwrap();
         assert_eq!(follower.file(), file);
         std::fs::remove_dir_all(&folder).unwrap();
-        let given = Given { file: Some(folder.join("none")), ..Given::default() };
-        assert!(Follower::of(&given).unwrap().is_none());
+        let args = ConfigArgs { file: Some(folder.join("none")), ..ConfigArgs::default() };
+        assert!(Follower::of(&args).unwrap().is_none());
     }
 }

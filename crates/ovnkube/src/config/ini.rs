@@ -1,13 +1,12 @@
-//! The INI file's grammar: lines in, settings with their line numbers out, and a remark for every line that
-//! cannot be read.
+//! The grammar of the INI file: parses lines into entries with line numbers, and a remark per invalid line.
 //!
-//! The rules are those that users of `ovn_k8s.conf` know: `[section]`, `key=value`, names in any case,
+//! The rules are those of `ovn_k8s.conf`: `[section]`, `key=value`, names in any case,
 //! comments from `#` or `;` to the end of the line, values (or parts of them) in double quotes, and the
 //! escapes `\\`, `\"`, `\n`, `\t`, `\b`.
 
 use std::collections::HashMap;
 
-/// A setting as the file has it.
+/// A `key=value` line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) line: usize,
@@ -16,21 +15,21 @@ pub(crate) struct Entry {
     pub(crate) value: String,
 }
 
-/// A section's header, kept so that an unknown section is remarked once and not for each of its keys.
+/// A section header, kept so that an unknown section is reported once instead of per key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) line: usize,
     pub(crate) section: String,
 }
 
-/// What is wrong with a line, in one sentence with its remedy.
+/// Problem of a line, with its remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Remark {
     pub(crate) line: usize,
     pub(crate) text: String,
 }
 
-/// All that a file says.
+/// A parsed file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Document {
     pub(crate) headers: Vec<Header>,
@@ -38,19 +37,19 @@ pub(crate) struct Document {
     pub(crate) remarks: Vec<Remark>,
 }
 
-/// Where the lines being read belong.
-enum Place {
+/// Section of the current line.
+enum CurrentSection {
     BeforeAnySection,
     Section(String),
-    /// Under a header that could not be read: its keys cannot be judged, and its remark is enough.
+    /// After an invalid header, which was reported; its keys cannot be checked.
     Unknown,
 }
 
-/// Reads a file's bytes. Never fails: what cannot be read becomes a remark, and the rest is still read.
+/// Parses a file. Never fails: an invalid line becomes a remark, and the rest is still parsed.
 pub(crate) fn parse(bytes: &[u8]) -> Document {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let mut document = Document::default();
-    let mut place = Place::BeforeAnySection;
+    let mut current = CurrentSection::BeforeAnySection;
     let mut first_lines: HashMap<(String, String), usize> = HashMap::new();
     for (index, raw) in bytes.split(|byte| *byte == b'\n').enumerate() {
         let line = index + 1;
@@ -68,11 +67,11 @@ pub(crate) fn parse(bytes: &[u8]) -> Document {
         if text.starts_with('[') {
             match header(text) {
                 Ok(section) => {
-                    place = Place::Section(section.clone());
+                    current = CurrentSection::Section(section.clone());
                     document.headers.push(Header { line, section });
                 }
                 Err(why) => {
-                    place = Place::Unknown;
+                    current = CurrentSection::Unknown;
                     remark(why);
                 }
             }
@@ -85,11 +84,11 @@ pub(crate) fn parse(bytes: &[u8]) -> Document {
                 continue;
             }
         };
-        let section = match &place {
-            Place::Section(section) => section.clone(),
-            Place::Unknown => continue,
-            Place::BeforeAnySection => {
-                remark(format!("{key}: a key before any section; write a line such as [logging] above it"));
+        let section = match &current {
+            CurrentSection::Section(section) => section.clone(),
+            CurrentSection::Unknown => continue,
+            CurrentSection::BeforeAnySection => {
+                remark(format!("{key}: a key before any section; add a line such as [logging] above it"));
                 continue;
             }
         };
@@ -108,7 +107,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Document {
     document
 }
 
-/// The line as text without the space around it, or why it is not text.
+/// The trimmed line, or why it is not text.
 fn readable(raw: &[u8]) -> Result<&str, String> {
     let text = std::str::from_utf8(raw).map_err(|error| {
         let byte = error.valid_up_to() + 1;
@@ -129,7 +128,7 @@ fn header(text: &str) -> Result<String, String> {
         return Err(format!("{name:?} is not a section name; write it as [section]"));
     }
     if !rest.is_empty() && !rest.starts_with(['#', ';']) {
-        return Err(format!("text after the section header [{name}]; put it on a line of its own"));
+        return Err(format!("text after the section header [{name}]; move it to its own line"));
     }
     Ok(name.to_lowercase())
 }
@@ -153,10 +152,10 @@ fn is_name(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
 }
 
-/// The value without quotes, escapes and the comment behind it.
+/// The value without quotes, escapes and a trailing comment.
 fn unquote(text: &str) -> Result<String, String> {
     let mut value = String::new();
-    // Space at the end belongs to the value only inside quotes.
+    // Trailing space counts only inside quotes.
     let mut length_to_keep = 0;
     let mut quoted = false;
     let mut rest = text.chars();
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_cannot_be_read_say_why_and_what_to_do() {
+    fn invalid_lines_are_reported_with_reason_and_remedy() {
         for (line, remark) in [
             ("key=\"open", "quote that is not closed"),
             ("key=\\x", "unknown escape \\x; write \\\\"),
@@ -242,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bad_line_is_remarked_and_the_good_ones_are_kept() {
+    fn every_invalid_line_is_reported_and_the_valid_ones_are_kept() {
         let document = parse(b"early=1\n[Logging]\nLevel=debug\nlevel=info\nrubbish\n\xff=1\nformat=json");
         let lines: Vec<_> = document.remarks.iter().map(|remark| remark.line).collect();
         assert_eq!(lines, [1, 4, 5, 6]);
@@ -254,32 +253,32 @@ mod tests {
     }
 
     #[test]
-    fn keys_under_a_broken_header_are_not_remarked_again() {
+    fn keys_after_an_invalid_header_are_not_reported() {
         let document = parse(b"[logging\nlevel=debug\n");
         assert_eq!(document.remarks.len(), 1);
         assert!(document.entries.is_empty());
     }
 
     #[test]
-    fn a_byte_order_mark_is_no_text() {
+    fn a_byte_order_mark_is_skipped() {
         assert!(parse(b"\xef\xbb\xbf[logging]\n").remarks.is_empty());
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..512)) {
+        fn any_bytes_are_parsed_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..512)) {
             parse(&bytes);
         }
 
         #[test]
-        fn any_text_of_the_grammars_letters_is_read_without_a_panic(text in "[\\[\\]a=\"\\\\#; \n\u{e9}]{0,64}") {
+        fn any_text_of_the_grammars_characters_is_parsed_without_a_panic(text in "[\\[\\]a=\"\\\\#; \n\u{e9}]{0,64}") {
             let document = parse(text.as_bytes());
             let lines = text.split('\n').count();
             prop_assert!(document.remarks.iter().all(|remark| (1..=lines).contains(&remark.line)));
         }
 
         #[test]
-        fn a_quoted_value_comes_back_as_it_was(value in "[^\0\r\n]{0,40}") {
+        fn a_quoted_value_round_trips(value in "[^\0\r\n]{0,40}") {
             let quoted = value.replace('\\', "\\\\").replace('"', "\\\"");
             prop_assert_eq!(value_of(&format!("key=\"{quoted}\"")), Ok(value));
         }

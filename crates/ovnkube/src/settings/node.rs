@@ -12,8 +12,8 @@ pub(crate) const ENCAP_IP: Setting = Setting {
     flag: "encap-ip",
     default: "",
     placeholder: "ADDRESS",
-    allowed: "an IP address of the host; empty is the address that the node has on its external bridge",
-    help: "Our end of the tunnels to other nodes",
+    allowed: "an IP address of the host; empty: the node's address on its external bridge",
+    help: "Local address of the tunnels to other nodes",
     check: |value| match value {
         "" => Ok(()),
         _ => value.parse::<IpAddr>().map(drop).map_err(|_| "not an IP address".to_owned()),
@@ -27,7 +27,7 @@ pub(crate) const ENCAP_PORT: Setting = Setting {
     default: "6081",
     placeholder: "PORT",
     allowed: "a UDP port, 1 to 65535",
-    help: "The port of the tunnels to other nodes",
+    help: "UDP port of the tunnels to other nodes",
     check: |value| match value.parse::<u16>() {
         Ok(1..) => Ok(()),
         _ => Err("not a port".to_owned()),
@@ -40,8 +40,8 @@ pub(crate) const INACTIVITY_PROBE: Setting = Setting {
     flag: "inactivity-probe",
     default: "",
     placeholder: "MILLISECONDS",
-    allowed: "a number of milliseconds; 0 is never, empty follows from the number of nodes (2 s up to 10 s)",
-    help: "ovn-controller's southbound inactivity probe: a silent server is given up after two of these",
+    allowed: "a number of milliseconds; 0 disables it; empty: by the number of nodes (2 s to 10 s)",
+    help: "ovn-controller's southbound inactivity probe: an unresponsive server is left after two of these",
     check: |value| if value.is_empty() { Ok(()) } else { milliseconds(value) },
 };
 
@@ -52,7 +52,7 @@ pub(crate) const WAIT_BEFORE_CLEAR: Setting = Setting {
     default: "8000",
     placeholder: "MILLISECONDS",
     allowed: "a number of milliseconds",
-    help: "How long ovn-controller, when it starts, keeps the flows of the one before it",
+    help: "How long ovn-controller keeps the flows of its predecessor after a start",
     check: milliseconds,
 };
 
@@ -63,7 +63,7 @@ pub(crate) const MONITOR_ALL: Setting = Setting {
     default: "true",
     placeholder: "BOOL",
     allowed: "true, false",
-    help: "Whether ovn-controller follows the whole southbound database, which spares the database",
+    help: "Whether ovn-controller monitors the whole southbound database, which reduces the load of the database",
     check: truth,
 };
 
@@ -74,7 +74,7 @@ pub(crate) const SWITCH_ADDRESS: Setting = Setting {
     default: "unix:/var/run/openvswitch/db.sock",
     placeholder: "REMOTE",
     allowed: "unix:PATH or tcp:HOST:PORT",
-    help: "Where the host's own Open vSwitch database is",
+    help: "Address of the host's Open vSwitch database",
     check: |value| value.parse::<Remote>().map(drop).map_err(|error| error.to_string()),
 };
 
@@ -84,11 +84,11 @@ pub(crate) const GATEWAY_MODE: Setting = Setting {
     flag: "gateway-mode",
     default: "shared",
     placeholder: "MODE",
-    allowed: "shared (by OVN's gateway router, which shares the host's address), local (by the host's own routes)",
-    help: "How pods reach the outside",
-    check: |value| match value {
-        "shared" | "local" => Ok(()),
-        _ => Err("neither shared nor local".to_owned()),
+    allowed: "shared (through OVN's gateway router, which shares the host's address), local (through the host's routes)",
+    help: "How pods reach external networks",
+    check: |value| match value.parse::<netmodel::GatewayMode>() {
+        Ok(_) => Ok(()),
+        Err(_) => Err("neither shared nor local".to_owned()),
     },
 };
 
@@ -98,8 +98,8 @@ pub(crate) const GATEWAY_INTERFACE: Setting = Setting {
     flag: "gateway-interface",
     default: "",
     placeholder: "NAME",
-    allowed: "a bridge of Open vSwitch to use, or a device to make one of; empty is br-ex if there is one, else the device of the default route",
-    help: "The bridge or device that leads to the outside",
+    allowed: "an OVS bridge, or a device from which a bridge is created; empty: br-ex if it exists, else the device of the default route",
+    help: "Bridge or device of the external network",
     check: |value| match value.len() {
         0..=15 => Ok(()),
         _ => Err("longer than any name of a device".to_owned()),
@@ -112,8 +112,8 @@ pub(crate) const GATEWAY_NEXT_HOP: Setting = Setting {
     flag: "gateway-nexthop",
     default: "",
     placeholder: "ADDRESSES",
-    allowed: "addresses separated by commas, at most one of each family; empty is what the default routes say",
-    help: "The next hops to the outside",
+    allowed: "addresses separated by commas, at most one per family; empty: those of the default routes",
+    help: "Next hops of the external network",
     check: |value| match value {
         "" => Ok(()),
         _ => list::<IpAddr>(value).map(drop),
@@ -121,19 +121,19 @@ pub(crate) const GATEWAY_NEXT_HOP: Setting = Setting {
 };
 
 pub(crate) const CNI_CONF_DIR: Setting =
-    folder("conf-dir", "cni-conf-dir", "/etc/cni/net.d", "Where the container runtime looks for networks");
+    folder("conf-dir", "cni-conf-dir", "/etc/cni/net.d", "Directory of the container runtime's network configurations");
 pub(crate) const CNI_BIN_DIR: Setting =
-    folder("bin-dir", "cni-bin-dir", "/opt/cni/bin", "Where the container runtime looks for plugins");
+    folder("bin-dir", "cni-bin-dir", "/opt/cni/bin", "Directory of the container runtime's plugins");
 pub(crate) const CNI_SERVER_DIR: Setting =
-    folder("server-dir", "cni-server-dir", "/var/run/ovn-kubernetes/cni", "The folder of the CNI server's socket");
+    folder("server-dir", "cni-server-dir", "/var/run/ovn-kubernetes/cni", "Directory of the CNI server's socket");
 pub(crate) const CNI_SHIM: Setting = Setting {
     section: "cni",
     key: "shim",
     flag: "cni-shim",
     default: "",
     placeholder: "FILE",
-    allowed: "a path; empty leaves it to others to install it",
-    help: "The plugin to install onto the host",
+    allowed: "a path; empty: not installed by the agent",
+    help: "CNI plugin to install on the host",
     check: |_| Ok(()),
 };
 pub(crate) const CNI_VERSION: Setting = Setting {
@@ -143,17 +143,17 @@ pub(crate) const CNI_VERSION: Setting = Setting {
     default: "1.0.0",
     placeholder: "VERSION",
     allowed: "0.3.1, 0.4.0, 1.0.0, 1.1.0",
-    help: "The version of CNI that the runtime is told; one that knows 1.1.0 (containerd 2, CRI-O 1.31) then asks for STATUS and GC",
+    help: "CNI version in the installed configuration; with 1.1.0 (containerd 2, CRI-O 1.31) the runtime uses STATUS and GC",
     check: |value| cni::Version::parse(value).map(drop).ok_or_else(|| "not a version that is spoken".to_owned()),
 };
-pub(crate) const CNI_PATIENCE: Setting = Setting {
+pub(crate) const CNI_ADD_TIMEOUT: Setting = Setting {
     section: "cni",
-    key: "patience",
-    flag: "cni-patience",
+    key: "add-timeout",
+    flag: "cni-add-timeout",
     default: "60",
     placeholder: "SECONDS",
     allowed: "a number of seconds from 0.01 to 3600, such as 60",
-    help: "How long a pod waits for its annotation and its flows before the runtime is told to try again",
+    help: "Seconds that an ADD waits for the addresses and flows of a pod; then it fails, and the runtime retries",
     check: |value| parse_seconds(value).map(drop),
 };
 

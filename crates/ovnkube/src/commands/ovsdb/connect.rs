@@ -1,4 +1,4 @@
-//! From what was typed to a client whose replica is loaded.
+//! From the arguments to a client with a complete replica.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use super::Misuse;
 use crate::cli::Server;
 use crate::suggest;
 
-/// The database that every server has about its databases.
+/// The server's database about databases.
 const SERVER: &str = "_Server";
-/// Every row has it, no schema names it.
+/// A column of every row that is in no schema.
 pub(super) const UUID: &str = "_uuid";
 
-/// How to reach a server, and until when.
+/// Server, TLS files and deadline.
 pub(super) struct Access<'a> {
     server: &'a Server,
     tls: Option<TlsFiles>,
@@ -48,18 +48,18 @@ impl<'a> Access<'a> {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    /// The servers as they were named.
+    /// The servers as given.
     fn names(&self) -> String {
         let names: Vec<String> = self.server.remote.0.iter().map(ToString::to_string).collect();
         names.join(",")
     }
 
-    /// A client that is connected, and whose replica has these tables.
+    /// A connected client with a complete replica of these tables.
     pub(super) async fn open(&self, database: &str, tables: Vec<TableMonitor>) -> anyhow::Result<Client> {
         match self.try_open(database, tables, self.remaining()).await {
             Ok(client) => Ok(client),
             Err(problem) => {
-                // A database that is not there is the usual reason; the server knows what is.
+                // An unknown database is the usual reason; list those of the server.
                 if let Ok(databases) = self.databases(self.remaining().max(Duration::from_secs(2))).await
                     && !databases.iter().any(|other| other == database)
                 {
@@ -73,22 +73,22 @@ impl<'a> Access<'a> {
     fn no_such_database(&self, database: &str, databases: &[String]) -> anyhow::Error {
         let hint = match near(database, databases.iter().map(String::as_str)) {
             Some(near) => format!("did you mean {near}?"),
-            None => format!("it has {}; name the database before the tables", databases.join(", ")),
+            None => format!("it has {}; give the database before the tables", databases.join(", ")),
         };
         anyhow!("{} has no database {database:?}; hint: {hint}", self.names())
     }
 
     fn hint(&self, problem: &str) -> &'static str {
         if problem.contains("not the leader") {
-            "name all members of the cluster, with commas between, or give --no-leader-only"
+            "give all members of the cluster, separated by commas, or --no-leader-only"
         } else if self.tls.is_some() {
-            "check that ovsdb-server runs and listens there, and that it and we trust the same authority"
+            "check that ovsdb-server runs and listens there, and that both sides trust the same certificate authority"
         } else {
             "check that ovsdb-server runs and listens there"
         }
     }
 
-    /// Tells the last problem if it does not succeed.
+    /// The error is the last problem.
     async fn try_open(&self, database: &str, tables: Vec<TableMonitor>, limit: Duration) -> Result<Client, String> {
         let mut config = Config::new(self.server.remote.0.clone(), database);
         config.tls.clone_from(&self.tls);
@@ -96,7 +96,7 @@ impl<'a> Access<'a> {
         config.leader_only = !self.server.no_leader_only;
         config.call_timeout = limit.max(Duration::from_secs(1));
         config.connect_timeout = config.connect_timeout.min(config.call_timeout);
-        // The client would try for ever. A person who named one server wants to know at once; of several, one may
+        // The client would retry forever. With one server, fail at the first problem; of several, one may
         // still become the leader.
         let alone = config.remotes.len() == 1;
         let client = Client::start(config);
@@ -107,18 +107,18 @@ impl<'a> Access<'a> {
         if status.connected {
             return Ok(client);
         }
-        // It begins with the remote's name, which is said already where there is only one.
-        let mut problem = status.last_error.unwrap_or_else(|| "no answer".into());
+        // Remove the remote's name, which is redundant if there is only one.
+        let mut problem = status.last_error.unwrap_or_else(|| "no response".into());
         if let (true, Some(remote)) = (alone, self.server.remote.0.first()) {
             problem = problem.strip_prefix(&format!("{remote}: ")).unwrap_or(&problem).to_owned();
         }
         if !in_time {
-            problem = format!("not within the time that was given ({problem})");
+            problem = format!("timed out ({problem})");
         }
         Err(problem)
     }
 
-    /// The databases that the server has, in order of name, without its own.
+    /// Databases of the server, sorted by name, without `_Server`.
     async fn databases(&self, limit: Duration) -> Result<Vec<String>, String> {
         let client = self.try_open(SERVER, Vec::new(), limit).await?;
         let mut databases = client.databases().await.map_err(|error| error.to_string())?;
@@ -127,7 +127,7 @@ impl<'a> Access<'a> {
         Ok(databases)
     }
 
-    /// The only database that the server has.
+    /// The only database of the server; an error if there are several.
     pub(super) async fn only_database(&self) -> anyhow::Result<String> {
         let databases = self.databases(self.remaining()).await;
         let databases = databases
@@ -136,29 +136,29 @@ impl<'a> Access<'a> {
             [only] => Ok(only.clone()),
             [] => bail!("{} has no database; hint: check that it is the server you mean", self.names()),
             several => bail!(Misuse(format!(
-                "{} has several databases; hint: name one of {}",
+                "{} has several databases; hint: give one of {}",
                 self.names(),
                 several.join(", ")
             ))),
         }
     }
 
-    /// The database's schema.
+    /// Schema of a database.
     pub(super) async fn schema(&self, database: &str) -> anyhow::Result<Arc<DatabaseSchema>> {
         let client = self.open(database, Vec::new()).await?;
-        client.schema().ok_or_else(|| anyhow!("{} told no schema of {database}", self.names()))
+        client.schema().ok_or_else(|| anyhow!("{} sent no schema of {database}", self.names()))
     }
 }
 
-/// What is to be seen: tables, and columns of them.
+/// Selected tables and columns.
 pub(super) struct Choice {
     pub(super) tables: Vec<String>,
-    /// None if nothing was said: all of them.
+    /// None: all columns.
     pub(super) columns: Option<Vec<String>>,
 }
 
 impl Choice {
-    /// Checks tables and columns against the schema; no table stands for all.
+    /// Checks tables and columns against the schema; no table means all.
     pub(super) fn new(schema: &DatabaseSchema, tables: &[String], columns: &[String]) -> anyhow::Result<Self> {
         let mut chosen: Vec<String> = Vec::new();
         for table in tables {
@@ -179,8 +179,8 @@ impl Choice {
             if !chosen.iter().map(of_chosen).any(has) {
                 let known = chosen.iter().map(of_chosen).flat_map(|table| &table.columns);
                 let known = known.map(|column| column.name.as_str());
-                let place = if let [only] = chosen.as_slice() { only } else { &schema.name };
-                bail!("{place} has no column {column:?}; hint: {}", meant(column, known));
+                let table = if let [only] = chosen.as_slice() { only } else { &schema.name };
+                bail!("{table} has no column {column:?}; hint: {}", meant(column, known));
             }
         }
         let mut columns = columns.to_vec();
@@ -194,7 +194,7 @@ impl Choice {
         Ok(choice)
     }
 
-    /// The columns to show of a table, in their order.
+    /// Columns of a table to show, in order.
     pub(super) fn shown<'c>(&'c self, table: &'c TableSchema) -> Vec<&'c str> {
         match &self.columns {
             Some(columns) => {
@@ -205,7 +205,7 @@ impl Choice {
         }
     }
 
-    /// What the replica must have for it: a name is always welcome.
+    /// Monitored tables; includes the column `name`, for sorting.
     pub(super) fn monitors(&self) -> Vec<TableMonitor> {
         let monitor = |table: &String| match &self.columns {
             Some(columns) if columns.iter().any(|column| column != UUID) => {
@@ -226,7 +226,7 @@ fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-/// The name that was probably meant, in whatever case.
+/// The name that was probably meant, ignoring case.
 fn near<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let known: Vec<(String, &str)> = known.map(|other| (other.to_lowercase(), other)).collect();
     let nearest = suggest::nearest(name, known.iter().map(|(lower, _)| lower.as_str()))?;
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_and_columns_are_those_of_the_schema() {
+    fn unknown_tables_and_columns_are_rejected_with_a_suggestion() {
         let schema = schema();
         let choice = Choice::new(&schema, &[], &[]).unwrap();
         assert_eq!(choice.tables, ["Port", "Switch"]);

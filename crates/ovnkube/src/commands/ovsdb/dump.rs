@@ -21,42 +21,42 @@ pub(super) async fn run(dump: &Dump) -> anyhow::Result<()> {
     let snapshot = access.open(&database, choice.monitors()).await?.snapshot();
     match dump.output {
         Output::Json => {
-            let tables: Map<String, Value> = snapshot.tables().map(|table| in_json(table, &choice)).collect();
+            let tables: Map<String, Value> = snapshot.tables().map(|table| as_json(table, &choice)).collect();
             console::print_json(&json!({ "database": database, "tables": tables }))?;
         }
         Output::Table => {
-            // Of all tables, those without rows are not worth a line.
+            // If all tables are dumped, skip empty ones.
             let tables = snapshot.tables().filter(|table| !dump.tables.is_empty() || !table.is_empty());
             let cut = io::stdout().is_terminal();
-            let tables: Vec<String> = tables.map(|table| for_people(table, &choice, cut)).collect();
+            let tables: Vec<String> = tables.map(|table| as_text(table, &choice, cut)).collect();
             console::print(&tables.join("\n"))?;
         }
     }
     Ok(())
 }
 
-/// By name where there is one, else by identity.
+/// Sorted by name if there is one, else by uuid.
 fn sorted(table: &Table) -> Vec<RowView<'_>> {
     let mut rows: Vec<RowView<'_>> = table.iter().collect();
     rows.sort_by_cached_key(|row| (row.get("name").map(std::borrow::Cow::into_owned), row.uuid));
     rows
 }
 
-fn in_json(table: &Table, choice: &Choice) -> (String, Value) {
+fn as_json(table: &Table, choice: &Choice) -> (String, Value) {
     let columns = choice.shown(table.schema());
     let rows = sorted(table).iter().map(|row| Value::Object(value::json_row(row, &columns))).collect();
     (table.schema().name.clone(), rows)
 }
 
-fn for_people(table: &Table, choice: &Choice, cut: bool) -> String {
+fn as_text(table: &Table, choice: &Choice, cut: bool) -> String {
     let rows = sorted(table);
     let mut columns = choice.shown(table.schema());
     let mut empty = Vec::new();
-    // A table of twenty columns is read by nobody; most of them hold nothing.
+    // Skip columns that are empty in every row.
     if choice.columns.is_none() && !rows.is_empty() {
         let is_empty = |column: &&str| rows.iter().all(|row| value::text(row, column).is_empty());
         (empty, columns) = columns.into_iter().partition(is_empty);
-        // What a row is called comes first.
+        // The name comes first.
         columns.sort_by_key(|column| (*column != super::connect::UUID, *column != "name"));
     }
     let counted = if rows.len() == 1 { "1 row".to_owned() } else { format!("{} rows", rows.len()) };

@@ -1,15 +1,15 @@
-//! Tables whose columns are known only when they are printed.
+//! Tables whose columns are known only at run time.
 
-use super::value::tame;
+use super::value::escape;
 
-/// What is cut on a terminal to this many letters.
+/// Width to which cells are truncated on a terminal, in characters.
 const WIDEST: usize = 40;
 
-/// The rows under their headings, cells cut if `cut`.
+/// Formats rows under their headings; truncates cells if `cut`.
 pub(in crate::commands) fn render(headings: &[&str], rows: &[Vec<String>], cut: bool) -> String {
-    // A uuid has 36 letters and stays whole.
+    // A uuid has 36 characters and is not truncated.
     let cell = |text: &str| {
-        let text = tame(text);
+        let text = escape(text);
         if cut && text.chars().count() > WIDEST { text.chars().take(WIDEST - 1).chain(['…']).collect() } else { text }
     };
     let mut all: Vec<Vec<String>> = vec![headings.iter().map(|heading| heading.to_uppercase()).collect()];
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_aligned_and_cut_only_if_asked() {
+    fn columns_are_aligned_and_truncated_on_request() {
         let rows = vec![vec!["a".to_owned(), "x".repeat(50)], vec!["lon\u{1b}ger".to_owned(), String::new()]];
         let whole = render(&["name", "b"], &rows, false);
         assert_eq!(whole, format!("NAME          B\na             {}\nlon\\u{{1b}}ger\n", "x".repeat(50)));

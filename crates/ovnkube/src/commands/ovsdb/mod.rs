@@ -1,7 +1,7 @@
 //! `ovnkube ovsdb`: dump, watch and transact, against any OVSDB server.
 //!
-//! `connect` and `list` find server, database and tables; `dump`, `watch` and `transact` do the work; `value` shows values, `grid`
-//! sets them in columns.
+//! `connect` finds server, database and tables; `dump`, `watch` and `transact` do the work; `value` formats values,
+//! `grid` tables.
 
 mod connect;
 mod dump;
@@ -14,16 +14,16 @@ use std::process::ExitCode;
 
 use super::{FAILED, MISUSE};
 use crate::cli::OvsdbVerb;
-use crate::config::{Config, Given};
+use crate::config::{Config, ConfigArgs};
 
-/// A request that makes no sense, whatever the server says.
+/// Wrong usage, independent of the server.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Misuse(String);
 
-pub(super) fn run(verb: &OvsdbVerb, given: &Given) -> anyhow::Result<ExitCode> {
-    // The file is about roles; only logging is ours to set up.
-    let config = Config::load(&Given { no_file: true, ..given.clone() })?;
+pub(super) fn run(verb: &OvsdbVerb, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
+    // The file is for roles; only logging is used here.
+    let config = Config::load(&ConfigArgs { no_file: true, ..args.clone() })?;
     telemetry::init_logs(&config.log_options()?)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(async {
@@ -36,7 +36,7 @@ pub(super) fn run(verb: &OvsdbVerb, given: &Given) -> anyhow::Result<ExitCode> {
     Ok(match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Some of it is a server's own words: one line, and nothing that a terminal would obey.
+            // Part of it may come from the server: print one line without control characters.
             let line: String = format!("{error:#}").chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
             eprintln!("error: {line}");
             ExitCode::from(if error.is::<Misuse>() { MISUSE } else { FAILED })

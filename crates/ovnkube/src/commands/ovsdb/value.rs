@@ -1,4 +1,4 @@
-//! Values as people and as programs read them.
+//! Values as text and as JSON.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,10 @@ use serde_json::{Map, Value};
 
 use super::connect::UUID;
 
-/// A value is long if it has more letters than this.
+/// A value with more characters than this is long.
 const LONG: usize = 60;
 
-/// As JSON whose form depends on the column alone: a set is an array, a map an object, an optional value it or null.
+/// JSON whose form depends only on the column: a set is an array, a map an object, an optional value it or null.
 pub(in crate::commands) fn json(datum: &Datum, kind: &ColumnType) -> Value {
     if kind.is_map() {
         let pairs = datum.pairs().iter().map(|(key, value)| (key.to_string(), json_atom(value)));
@@ -42,7 +42,7 @@ pub(super) fn json_row(row: &RowView<'_>, columns: &[&str]) -> Map<String, Value
     columns.iter().filter_map(|column| Some(((*column).to_owned(), value(column)?))).collect()
 }
 
-/// As text; nothing for what is empty.
+/// A column as text; empty for an empty value.
 pub(super) fn text(row: &RowView<'_>, column: &str) -> String {
     match row.get(column) {
         _ if column == UUID => row.uuid.to_string(),
@@ -51,7 +51,7 @@ pub(super) fn text(row: &RowView<'_>, column: &str) -> String {
     }
 }
 
-/// What became of a value. Of a long set or map, only what went and what came.
+/// A change of a value. Of a long set or map, only removed and added members.
 pub(in crate::commands) fn change(old: &Datum, new: &Datum) -> String {
     let (before, after) = (old.to_string(), new.to_string());
     let long = before.chars().count() > LONG || after.chars().count() > LONG;
@@ -74,13 +74,13 @@ pub(in crate::commands) fn change(old: &Datum, new: &Datum) -> String {
     }
 }
 
-/// An empty string would not be seen.
+/// Quotes an empty string, which would not be visible.
 fn quoted(datum: &Datum, text: String) -> String {
     if text.is_empty() && matches!(datum, Datum::One(_)) { "\"\"".to_owned() } else { text }
 }
 
-/// The text with control characters shown instead of obeyed, in one line.
-pub(in crate::commands) fn tame(text: &str) -> String {
+/// Escapes control characters, so that the text is one line and harmless on a terminal.
+pub(in crate::commands) fn escape(text: &str) -> String {
     let show = |c: char| -> String { if c.is_control() { c.escape_default().collect() } else { c.to_string() } };
     text.chars().map(show).collect()
 }
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_form_of_json_depends_on_the_column_alone() {
+    fn the_form_of_json_depends_only_on_the_column() {
         let of = |min, max| ColumnType { min, max, ..ColumnType::scalar(AtomicType::String) };
         for (kind, texts, expected) in [
             (of(1, Some(1)), &["a"][..], json!("a")),
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_told_whole_if_short_and_by_its_difference_if_long() {
+    fn a_long_change_is_shown_as_a_difference() {
         assert_eq!(change(&strings(&["a"]), &strings(&["a", "b"])), "a → [a, b]");
         assert_eq!(change(&strings(&[""]), &strings(&["x"])), "\"\" → x");
         let long = "0123456789".repeat(7);

@@ -15,7 +15,7 @@ use super::connect::{Access, Choice, UUID};
 use super::value;
 use crate::cli::{Output, Watch};
 
-/// How long to look for a server if nothing else was said.
+/// Default limit of connecting.
 const CONNECT: Duration = Duration::from_secs(30);
 
 pub(super) async fn run(watch: &Watch) -> anyhow::Result<()> {
@@ -39,12 +39,12 @@ pub(super) async fn run(watch: &Watch) -> anyhow::Result<()> {
     };
     if let (true, Some(count), Some(seconds)) = (ended, watch.count, watch.timeout) {
         let seen = printer.printed;
-        bail!("{seen} of {count} changes came within {seconds} s; hint: give a longer --timeout");
+        bail!("{seen} of {count} changes within {seconds} s; hint: give a longer --timeout");
     }
     Ok(())
 }
 
-/// Prints until enough was printed, or nobody reads it any more.
+/// Prints until the count is reached, or stdout is closed.
 async fn follow(watch: &Watch, limit: Duration, printer: &mut Printer) -> anyhow::Result<()> {
     let access = Access::new(&watch.server, limit)?;
     let schema = access.schema(&watch.database).await?;
@@ -55,7 +55,7 @@ async fn follow(watch: &Watch, limit: Duration, printer: &mut Printer) -> anyhow
     let mut status = client.status();
     status.mark_unchanged();
     let mut connected = true;
-    // What is there comes first, and is no change.
+    // The first batch is the initial rows, which do not count as changes.
     let present = subscription.take();
     if let (Some(changes), false) = (present, watch.changes_only)
         && !printer.print(&changes, true, u64::MAX)?
@@ -74,44 +74,44 @@ async fn follow(watch: &Watch, limit: Duration, printer: &mut Printer) -> anyhow
                 let now = status.borrow_and_update().clone();
                 if now.connected != connected {
                     connected = now.connected;
-                    eprintln!("{}", value::tame(&told(&now)));
+                    eprintln!("{}", value::escape(&status_line(&now)));
                 }
             }
         }
     }
 }
 
-fn told(status: &Status) -> String {
+fn status_line(status: &Status) -> String {
     match (status.connected, &status.remote, &status.last_error) {
-        (true, Some(remote), _) => format!("note: connected to {remote} again"),
-        (true, None, _) => "note: connected again".to_owned(),
-        (false, _, Some(error)) => format!("warning: the connection is lost ({error}); trying again"),
-        (false, _, None) => "warning: the connection is lost; trying again".to_owned(),
+        (true, Some(remote), _) => format!("note: reconnected to {remote}"),
+        (true, None, _) => "note: reconnected".to_owned(),
+        (false, _, Some(error)) => format!("warning: connection lost ({error}); reconnecting"),
+        (false, _, None) => "warning: connection lost; reconnecting".to_owned(),
     }
 }
 
 struct Printer {
     output: Output,
-    /// Known once the schema is.
+    /// Set when the schema is known.
     choice: Option<Choice>,
-    /// How many changes.
+    /// Number of changes.
     printed: u64,
 }
 
 impl Printer {
-    /// False if nobody reads any more.
+    /// False if stdout is closed.
     fn print(&mut self, changes: &Changes, present: bool, enough: u64) -> anyhow::Result<bool> {
         let Some(choice) = &self.choice else { return Ok(true) };
         let mut stdout = io::stdout().lock();
         for change in &changes.changes {
             let Some(table) = changes.snapshot.table_at(change.table) else { continue };
-            let Some(told) = Told::new(change, table.schema(), choice) else { continue };
+            let Some(view) = ChangeView::new(change, table.schema(), choice) else { continue };
             if !present && self.printed >= enough {
                 break;
             }
             let line = match self.output {
-                Output::Json => told.json(present).to_string(),
-                Output::Table => told.text(present),
+                Output::Json => view.json(present).to_string(),
+                Output::Table => view.text(present),
             };
             match writeln!(stdout, "{line}").and_then(|()| stdout.flush()) {
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(false),
@@ -123,8 +123,8 @@ impl Printer {
     }
 }
 
-/// A change, and what of it is to be seen.
-struct Told<'a> {
+/// A change, restricted to the selected columns.
+struct ChangeView<'a> {
     table: &'a TableSchema,
     before: Option<RowView<'a>>,
     after: Option<RowView<'a>>,
@@ -133,12 +133,12 @@ struct Told<'a> {
     change: &'a Change,
 }
 
-impl<'a> Told<'a> {
-    /// None if nothing of it is to be seen.
+impl<'a> ChangeView<'a> {
+    /// None if no selected column changed.
     fn new(change: &'a Change, table: &'a TableSchema, choice: &'a Choice) -> Option<Self> {
         let view = |row: &'a Option<_>| row.as_ref().map(|row| RowView { uuid: change.uuid, row, schema: table });
         let (before, after) = (view(&change.before), view(&change.after));
-        // Every line has the row's identity by itself.
+        // Every line has the uuid anyway.
         let mut columns: Vec<&str> = choice.shown(table).into_iter().filter(|column| *column != UUID).collect();
         if let (Some(before), Some(after)) = (&before, &after) {
             columns.retain(|column| before.get(column) != after.get(column));
@@ -192,6 +192,6 @@ impl<'a> Told<'a> {
                 _ => {}
             }
         }
-        value::tame(&line)
+        value::escape(&line)
     }
 }

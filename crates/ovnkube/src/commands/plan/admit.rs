@@ -1,25 +1,25 @@
-//! What an API server, a scheduler and a node's agent would give an object, where a manifest says nothing: always the same,
-//! so that two plans can be compared.
+//! Defaults that an API server, a scheduler and a node agent would set in a manifest. Deterministic, so that two plans
+//! can be compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use netmodel::Prefix;
+use objects::ObjectKind;
 use serde_json::{Map, Value, json};
 use topology::identity::row_uuid;
-use topology::store::ObjectKind;
 
 use super::load::{Key, shown};
 
-/// When a manifest would be applied: later than everything that is there.
+/// Creation time of manifests: later than that of all existing objects.
 const NOW: &str = "9999-12-31T23:59:59Z";
-/// Fields that the API server keeps when a manifest does not speak of them.
+/// Fields that the API server keeps if a manifest does not set them.
 const KEPT_IN_POD: [&str; 1] = ["nodeName"];
 const KEPT_IN_SERVICE: [&str; 4] = ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"];
 
-/// All objects, as they would be.
+/// All objects after applying the manifests.
 pub(super) type Objects = BTreeMap<Key, Value>;
 
-/// Lays a manifest over the object that is there: what only the server or others say stays.
+/// Merges a manifest with the existing object: fields that only the server or other clients set stay.
 pub(super) fn overlay(kind: ObjectKind, manifest: &mut Value, there: &Value) {
     for field in ["uid", "creationTimestamp"] {
         manifest["metadata"][field] = there["metadata"][field].clone();
@@ -51,7 +51,7 @@ pub(super) fn overlay(kind: ObjectKind, manifest: &mut Value, there: &Value) {
     }
 }
 
-/// Adds the pairs that are not there.
+/// Adds missing pairs.
 fn fill(held: &mut Value, more: &Value) {
     let Some(more) = more.as_object() else { return };
     if held.is_null() {
@@ -64,7 +64,7 @@ fn fill(held: &mut Value, more: &Value) {
     }
 }
 
-/// What every object gets.
+/// Sets the defaults of every object.
 pub(super) fn admit((kind, namespace, name): &Key, object: &mut Value) {
     let metadata = &mut object["metadata"];
     if metadata["uid"].as_str().is_none_or(str::is_empty) {
@@ -74,7 +74,7 @@ pub(super) fn admit((kind, namespace, name): &Key, object: &mut Value) {
     if metadata["creationTimestamp"].as_str().is_none_or(str::is_empty) {
         metadata["creationTimestamp"] = json!(NOW);
     }
-    // A template often has it empty, which the server takes for absent.
+    // Templates often have it empty, which the server treats as absent.
     for field in ["annotations", "labels"] {
         if metadata[field].is_null()
             && let Some(metadata) = metadata.as_object_mut()
@@ -87,12 +87,12 @@ pub(super) fn admit((kind, namespace, name): &Key, object: &mut Value) {
     }
 }
 
-/// Whether a pod needs no node any more.
+/// Whether a pod has terminated.
 pub(super) fn has_ended(pod: &Value) -> bool {
     ["Succeeded", "Failed"].contains(&pod["status"]["phase"].as_str().unwrap_or_default())
 }
 
-/// Places pods of manifests that say no node: on these, in turn. Returns those that stay without.
+/// Schedules pods of manifests without a node onto these, round-robin. Returns those that stay without.
 pub(super) fn place_pods(objects: &mut Objects, nodes: &[String], is_manifest: impl Fn(&Key) -> bool) -> Vec<String> {
     let mut left = Vec::new();
     let mut turns = nodes.iter().cycle();
@@ -110,7 +110,7 @@ pub(super) fn place_pods(objects: &mut Objects, nodes: &[String], is_manifest: i
     left
 }
 
-/// Gives Services the addresses and node ports that they lack, in the order of their names.
+/// Allocates missing addresses and node ports of Services, in the order of their names.
 pub(super) fn serve(objects: &mut Objects, networks: &[Prefix]) {
     let mut taken: BTreeSet<String> = BTreeSet::new();
     let mut ports: BTreeSet<u64> = BTreeSet::new();
@@ -138,7 +138,7 @@ pub(super) fn serve(objects: &mut Objects, networks: &[Prefix]) {
         if spec["clusterIP"].as_str().is_none_or(str::is_empty) {
             let dual = spec["ipFamilyPolicy"].as_str().is_some_and(|policy| policy != "SingleStack");
             let networks = networks.iter().take(if dual { 2 } else { 1 });
-            // The first few are kept for Services of a cluster's own, as the server does.
+            // As in the server, the first few are reserved for Services of the cluster itself.
             let free = |network: &Prefix| {
                 (10..network.size().min(1 << 20))
                     .find_map(|place| network.nth(place).map(|one| one.to_string()).filter(|one| !taken.contains(one)))
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_is_always_the_same() {
+    fn defaults_are_deterministic() {
         let pod = key(ObjectKind::Pod, "a", "b");
         let make = || {
             let mut object = json!({"metadata": {"name": "b", "namespace": "a", "annotations": null}});
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_and_others_say_stays_under_a_manifest() {
+    fn fields_of_the_server_and_of_other_clients_are_kept() {
         let there = json!({"metadata": {"uid": "u", "creationTimestamp": "t", "annotations": {"a": "old", "b": "kept"}},
             "spec": {"nodeName": "n1"}, "status": {"phase": "Running"}});
         let mut manifest = json!({"metadata": {"uid": "other", "annotations": {"a": "new"}}, "spec": {}});
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn services_get_addresses_and_node_ports_that_nobody_has() {
+    fn services_get_unused_addresses_and_node_ports() {
         let mut objects = Objects::new();
         for (name, spec) in [
             ("a", json!({"ports": [{"port": 80}]})),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_placed_in_turn_and_those_that_have_ended_are_left() {
+    fn pods_are_scheduled_round_robin_and_terminated_ones_are_skipped() {
         let mut objects = Objects::new();
         for (name, spec, phase) in [
             ("a", json!({}), "Pending"),
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(place_pods(&mut objects.clone(), &[], |_| true), ["ns/a", "ns/c"]);
         assert!(
             place_pods(&mut objects.clone(), &[], |_| false).is_empty(),
-            "a cluster's own pods are its scheduler's"
+            "pods of the cluster are left to its scheduler"
         );
         assert!(place_pods(&mut objects, &["n1".to_owned(), "n2".to_owned()], |_| true).is_empty());
         let nodes: Vec<_> = objects.values().map(|pod| pod["spec"]["nodeName"].as_str()).collect();

@@ -1,24 +1,24 @@
-//! Objects that the manifests rely on and do not contain: the Namespaces that they name, and with `--sample-nodes` Nodes.
-//! An answer without them would be wrong rather than incomplete, so they are assumed, and a note names them.
+//! Objects that the manifests need and do not contain: their Namespaces, and Nodes with `--sample-nodes`. Answers
+//! without them would be wrong rather than incomplete, so they are assumed, and reported in a note.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use objects::ObjectKind;
 use serde_json::{Value, json};
 use topology::ClusterSettings;
-use topology::store::ObjectKind;
 
 use super::admit::{self, Objects};
 use super::load::Key;
 use crate::cli::Plan;
 
-/// How many names a note lists.
+/// Names listed in a note.
 const NAMED: usize = 5;
 /// Nodes in one sample network: the last address is the next hop.
 const PER_NETWORK: u32 = 253;
 
-/// Adds the Namespaces of manifests that nothing else has, as an API server would make them: their only label is
-/// `kubernetes.io/metadata.name`, which policies select by.
+/// Adds missing Namespaces of manifests, as an API server would create them: their only label is
+/// `kubernetes.io/metadata.name`, which policies may select.
 pub(super) fn namespaces<'k>(objects: &mut Objects, manifests: impl Iterator<Item = &'k Key>) -> Option<String> {
     let key = |name: &str| (ObjectKind::Namespace, String::new(), name.to_owned());
     let named: BTreeSet<&str> =
@@ -35,17 +35,17 @@ pub(super) fn namespaces<'k>(objects: &mut Objects, manifests: impl Iterator<Ite
     })
 }
 
-/// What [`nodes`] did.
+/// Result of [`nodes`].
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
-    /// On which pods without a node are placed, in turn.
-    pub(super) place: Vec<String>,
+    /// Nodes onto which pods without a node are scheduled, round-robin.
+    pub(super) schedulable: Vec<String>,
     pub(super) notes: Vec<String>,
     pub(super) hints: Vec<String>,
 }
 
-/// Adds sample Nodes if `--sample-nodes` asks for them: those that pods of manifests or `--node` name and that are missing,
-/// and if there is no Node at all, as many as it says for pods without one.
+/// Adds sample Nodes if `--sample-nodes` is given: missing ones that pods of manifests or `--node` refer to, and, if
+/// there is no Node at all, the given number for pods without one.
 pub(super) fn nodes(
     plan: &Plan,
     objects: &mut Objects,
@@ -53,7 +53,7 @@ pub(super) fn nodes(
     cluster: &ClusterSettings,
 ) -> Nodes {
     let key = |name: &str| (ObjectKind::Node, String::new(), name.to_owned());
-    let mut assumed = Nodes { place: plan.node.iter().cloned().collect(), ..Nodes::default() };
+    let mut assumed = Nodes { schedulable: plan.node.iter().cloned().collect(), ..Nodes::default() };
     let has_nodes = objects.keys().any(|(kind, ..)| *kind == ObjectKind::Node);
     let pods = || {
         let of_manifest = objects.iter().filter(|(key, _)| key.0 == ObjectKind::Pod && is_manifest(key));
@@ -87,8 +87,8 @@ pub(super) fn nodes(
     let families: Vec<bool> = cluster.families().collect();
     let mut numbers =
         (1u32..).filter(|number| families.iter().all(|v6| !taken.contains(&Sample(*number).address(*v6))));
-    if assumed.place.is_empty() {
-        assumed.place.clone_from(&samples);
+    if assumed.schedulable.is_empty() {
+        assumed.schedulable.clone_from(&samples);
     }
     for (name, number) in samples.into_iter().chain(missing).zip(&mut numbers) {
         insert(objects, key(&name), Sample(number).node(&name, &families));
@@ -101,7 +101,7 @@ fn insert(objects: &mut Objects, key: Key, mut object: Value) {
     objects.insert(key, object);
 }
 
-/// The first few of several names; nothing if there are none.
+/// The first few names; `None` if there are none.
 fn list(names: &[&str]) -> Option<String> {
     let shown = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(NAMED) {
@@ -110,7 +110,7 @@ fn list(names: &[&str]) -> Option<String> {
     }
 }
 
-/// The addresses that Nodes have already.
+/// Addresses of existing Nodes.
 fn addresses_of_nodes(objects: &Objects) -> BTreeSet<IpAddr> {
     let mut found = BTreeSet::new();
     for (_, node) in objects.iter().filter(|((kind, ..), _)| *kind == ObjectKind::Node) {
@@ -123,13 +123,13 @@ fn addresses_of_nodes(objects: &Objects) -> BTreeSet<IpAddr> {
     found
 }
 
-/// A Node as its agent would have annotated it, with addresses that are reserved: for documentation, and where those do not
-/// suffice, for benchmarks.
+/// A Node as its agent would annotate it, with reserved addresses: those for documentation, and if they do not
+/// suffice, those for benchmarks.
 #[derive(Clone, Copy)]
 struct Sample(u32);
 
 impl Sample {
-    /// Network and host part.
+    /// Index of the network, and host part.
     fn parts(self) -> (u32, u32) {
         ((self.0 - 1) / PER_NETWORK, (self.0 - 1) % PER_NETWORK + 1)
     }

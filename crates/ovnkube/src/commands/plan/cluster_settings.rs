@@ -1,4 +1,4 @@
-//! The settings of a cluster that is read: its own ConfigMap below whatever was given here, and notes on what is used.
+//! Settings of a cluster: those of its ConfigMap, unless given here, and notes on their origin.
 
 use anyhow::anyhow;
 
@@ -6,12 +6,12 @@ use crate::config::cluster::ConfigMap;
 use crate::config::{Config, Source};
 use crate::settings::{self, Setting};
 
-/// Without these two nothing can be said about addresses, so where they come from is always noted.
+/// Addresses depend on these two, so their source is always noted.
 const NETWORKS: [&Setting; 2] = [&settings::CLUSTER_SUBNETS, &settings::SERVICE_CIDRS];
 
-/// Fills the configuration from the cluster's ConfigMap, or from the reason why there is none. Returns notes on the values
-/// that are used, and on those that are only assumed.
-pub(super) fn settle(config: &mut Config, found: Result<ConfigMap, String>) -> anyhow::Result<Vec<String>> {
+/// Fills the configuration from the cluster's ConfigMap, or reports why there is none. Returns notes on the values
+/// that are used, and on those that are assumed.
+pub(super) fn fill(config: &mut Config, found: Result<ConfigMap, String>) -> anyhow::Result<Vec<String>> {
     let given = |config: &Config| {
         let known = |setting: &&&Setting| source(config, setting) != Some(&Source::Default);
         NETWORKS.iter().filter(known).count() == NETWORKS.len()
@@ -39,13 +39,13 @@ pub(super) fn settle(config: &mut Config, found: Result<ConfigMap, String>) -> a
     }
     let pairs: Vec<String> = assumed.iter().map(|setting| pair(config, setting)).collect();
     let flags: Vec<String> = assumed.iter().map(|setting| format!("--{}", setting.flag)).collect();
-    let why = why.unwrap_or_else(|| "the cluster's ConfigMap does not say it".to_owned());
+    let why = why.unwrap_or_else(|| "the cluster's ConfigMap does not set it".to_owned());
     let (pairs, flags) = (pairs.join(" "), flags.join(" and "));
     notes.push(format!("{why}: assuming the default {pairs}; give {flags} if the cluster has others"));
     Ok(notes)
 }
 
-/// What comes from the ConfigMap, and what was given here instead.
+/// Notes on settings from the ConfigMap, and on those given here instead.
 fn used(config: &Config, map: &ConfigMap) -> Vec<String> {
     let mut notes = Vec::new();
     let from_map = |source: &Source| matches!(source, Source::ConfigMap { .. });

@@ -1,10 +1,10 @@
-//! Which objects are part of the network.
+//! Which kinds concern the network.
 
-use topology::store::ObjectKind;
+use objects::ObjectKind;
 
 use crate::suggest;
 
-/// The kinds of the core group that are no part of the network. Nobody can add to that group, so another name is a mistake.
+/// Kinds of the core group that do not concern the network. The group is closed, so any other name is a mistake.
 const CORE: [&str; 13] = [
     "Binding",
     "ComponentStatus",
@@ -21,24 +21,24 @@ const CORE: [&str; 13] = [
     "ServiceAccount",
 ];
 
-/// What a kind is to us.
+/// Classification of a kind.
 #[derive(Debug)]
 pub(super) enum Known {
-    /// A part of the network.
+    /// Concerns the network.
     Network(ObjectKind),
-    /// Something else.
+    /// Does not concern the network.
     Other,
-    /// It cannot be; what was meant.
+    /// Does not exist; the hint says what was probably meant.
     Nothing(String),
 }
 
-/// What a kind of an apiVersion is to us.
+/// Classifies a kind of an apiVersion.
 pub(super) fn known(version: &str, kind: &str) -> Known {
     let of = version.split_once('/').map_or("", |(group, _)| group);
     if let Some(known) = ObjectKind::ALL.into_iter().find(|known| known.name() == kind && known.group() == of) {
         return Known::Network(known);
     }
-    // In one of Kubernetes' own groups, or where it was once, it would be taken for no part of the network.
+    // A network kind in a wrong group of Kubernetes would otherwise be ignored.
     let own = matches!(of, "" | "extensions") || of.ends_with("k8s.io");
     let elsewhere = ObjectKind::ALL.into_iter().find(|known| known.name() == kind && !known.group().is_empty());
     if let Some(elsewhere) = elsewhere.filter(|_| own) {

@@ -1,4 +1,4 @@
-//! What is there already: the objects of a cluster, and the rows of a database. Both are only read.
+//! Reads the objects of a cluster and the rows of a database.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,23 +6,23 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use controller::DatabaseAccess;
 use kubernetes::{Api, ApiError};
+use objects::ObjectKind;
 use ovn_schema::northbound;
 use ovsdb::client::{Client, Config, TableMonitor};
 use ovsdb::operation::RowValues;
 use ovsdb::schema::DatabaseSchema;
 use ovsdb::uuid::Uuid;
 use serde_json::Value;
-use topology::store::ObjectKind;
 
 use super::admit::Objects;
 use crate::config::cluster::{self, ConfigMap};
 
-/// So long is a server waited for.
+/// Limit of a request or connection.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// So many objects come in one answer.
+/// Objects per page.
 const PAGE: usize = 500;
 
-/// A cluster that is only read.
+/// Read-only access to a cluster.
 pub(super) struct Cluster {
     api: Api,
 }
@@ -32,7 +32,7 @@ impl Cluster {
         Ok(Self { api: Api::from_kubeconfig(Some(kubeconfig), None).await?.with_timeout(PATIENCE) })
     }
 
-    /// All objects that are part of the network.
+    /// All objects that concern the network.
     pub(super) async fn objects(&self) -> anyhow::Result<Objects> {
         let mut objects = Objects::new();
         for kind in ObjectKind::ALL {
@@ -52,7 +52,7 @@ impl Cluster {
                     objects.insert((kind, text("namespace"), text("name")), object);
                 }
                 match page["metadata"]["continue"].as_str().filter(|token| !token.is_empty()) {
-                    // Such a token has only letters that may stand in a query.
+                    // A continue token needs no escapes in a query.
                     Some(token) => next = format!("&continue={token}"),
                     None => break,
                 }
@@ -61,8 +61,8 @@ impl Cluster {
         Ok(objects)
     }
 
-    /// The ConfigMap that the cluster's own pods are configured by: in this namespace, or, if none is named, in the usual one
-    /// or the only other one that has it. The error says why there is none.
+    /// The ConfigMap of the cluster's own pods: in this namespace, or else in the default one or in the only other one
+    /// that has it. The error says why there is none.
     pub(super) async fn config_map(&self, namespace: Option<&str>) -> Result<ConfigMap, String> {
         let (usual, name) = (namespace.unwrap_or(cluster::NAMESPACE), cluster::NAME);
         match self.get(&format!("/api/v1/namespaces/{usual}/configmaps/{name}")).await {
@@ -73,7 +73,7 @@ impl Cluster {
         }
         let query = format!("/api/v1/configmaps?fieldSelector=metadata.name%3D{name}");
         let list = self.get(&query).await.map_err(|error| {
-            format!("there is no ConfigMap {usual}/{name}, and those of other namespaces cannot be listed: {error}")
+            format!("there is no ConfigMap {usual}/{name}, and ConfigMaps of all namespaces cannot be listed: {error}")
         })?;
         let all: Vec<ConfigMap> = list["items"].as_array().into_iter().flatten().map(config_map).collect();
         let names: Vec<String> = all.iter().map(|map| map.name.clone()).collect();
@@ -103,7 +103,7 @@ fn config_map(object: &Value) -> ConfigMap {
 enum Failure {
     #[error("{0}")]
     Api(ApiError),
-    #[error("the server's answer is not JSON: {0}")]
+    #[error("the response is not JSON: {0}")]
     NotJson(serde_json::Error),
 }
 
@@ -117,11 +117,11 @@ pub(super) struct Rows {
 pub(super) async fn rows(access: &DatabaseAccess) -> anyhow::Result<Rows> {
     let schema = {
         let client = connect(access, Vec::new()).await?;
-        let schema = client.schema().ok_or_else(|| anyhow!("the server told no schema"))?;
+        let schema = client.schema().ok_or_else(|| anyhow!("the server sent no schema"))?;
         (*schema).clone()
     };
     northbound::DATABASE.check(&schema).require_core()?;
-    // All tables: rows that we never write may be referred to by those that we do.
+    // All tables: our rows may refer to rows of other tables.
     let tables = schema.tables.keys().map(TableMonitor::new).collect();
     let snapshot = connect(access, tables).await?.snapshot();
     let mut rows = Vec::new();
@@ -136,7 +136,7 @@ pub(super) async fn rows(access: &DatabaseAccess) -> anyhow::Result<Rows> {
     Ok(Rows { schema, rows })
 }
 
-/// A client whose replica is loaded; a server that does not answer is told at once.
+/// A client with a complete replica; fails at the first unsuccessful attempt.
 async fn connect(access: &DatabaseAccess, tables: Vec<TableMonitor>) -> anyhow::Result<Client> {
     let mut config = Config::new(access.remotes.clone(), northbound::DATABASE.name);
     config.tls.clone_from(&access.tls);
@@ -150,7 +150,7 @@ async fn connect(access: &DatabaseAccess, tables: Vec<TableMonitor>) -> anyhow::
     let status = client.status().borrow().clone();
     if !status.connected {
         let names: Vec<String> = access.remotes.iter().map(ToString::to_string).collect();
-        let problem = status.last_error.unwrap_or_else(|| "no answer".into());
+        let problem = status.last_error.unwrap_or_else(|| "no response".into());
         let hint = "check that ovsdb-server of OVN_Northbound runs and listens there";
         bail!("cannot read {}: {problem}; hint: {hint}", names.join(","));
     }

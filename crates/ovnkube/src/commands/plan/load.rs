@@ -1,5 +1,5 @@
-//! Manifests from files, folders and stdin: YAML with several documents, JSON, lists. What is wrong is told by file, line and
-//! object, and everything else is still read.
+//! Loads manifests from files, directories and stdin: YAML with several documents, JSON, lists. Mistakes are reported
+//! with file, line and object; the rest is still loaded.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -7,27 +7,27 @@ use std::fmt;
 use std::io::Read as _;
 use std::path::Path;
 
+use objects::ObjectKind;
 use serde::Serialize;
 use serde_json::Value;
-use topology::store::ObjectKind;
 
 use super::kinds::{self, Known};
 use super::yaml;
 
-/// So deep do folders go: deeper is a link that leads back.
+/// Deepest nesting of directories: guards against loops of links.
 const DEEPEST: usize = 32;
 
 /// Kind, namespace, name.
 pub(super) type Key = (ObjectKind, String, String);
 
-/// Where an object stands.
+/// File and line of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Place {
+pub(super) struct SourceLocation {
     pub(super) file: String,
     pub(super) line: Option<u64>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             Some(line) => write!(f, "{}:{line}", self.file),
@@ -36,11 +36,11 @@ impl fmt::Display for Place {
     }
 }
 
-/// Something that cannot be planned.
+/// A manifest that cannot be planned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Mistake {
     #[serde(flatten)]
-    pub(super) place: Place,
+    pub(super) location: SourceLocation,
     pub(super) object: Option<String>,
     pub(super) message: String,
 }
@@ -48,8 +48,8 @@ pub(super) struct Mistake {
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.object {
-            Some(object) => write!(f, "{}: {object}: {}", self.place, self.message),
-            None => write!(f, "{}: {}", self.place, self.message),
+            Some(object) => write!(f, "{}: {object}: {}", self.location, self.message),
+            None => write!(f, "{}: {}", self.location, self.message),
         }
     }
 }
@@ -58,20 +58,20 @@ impl fmt::Display for Mistake {
 #[derive(Debug, Clone)]
 pub(super) struct Manifest {
     pub(super) object: Value,
-    pub(super) place: Place,
+    pub(super) location: SourceLocation,
 }
 
-/// Everything that was read.
+/// Result of loading.
 #[derive(Debug, Default)]
 pub(super) struct Loaded {
     pub(super) manifests: BTreeMap<Key, Manifest>,
-    /// Objects that are no part of the network, by kind.
+    /// Number of objects that do not concern the network, by kind.
     pub(super) ignored: BTreeMap<String, usize>,
     pub(super) mistakes: Vec<Mistake>,
 }
 
 impl Loaded {
-    /// Reads all of it.
+    /// Loads all files, directories and `-` (stdin).
     pub(super) fn read(names: &[String]) -> Self {
         let mut loaded = Self::default();
         for name in names {
@@ -89,8 +89,8 @@ impl Loaded {
     }
 
     fn mistake(&mut self, file: &str, line: Option<u64>, object: Option<String>, message: impl Into<String>) {
-        let place = Place { file: file.to_owned(), line };
-        self.mistakes.push(Mistake { place, object, message: message.into() });
+        let location = SourceLocation { file: file.to_owned(), line };
+        self.mistakes.push(Mistake { location, object, message: message.into() });
     }
 
     fn path(&mut self, path: &Path, depth: usize) {
@@ -103,7 +103,7 @@ impl Loaded {
             return;
         }
         if depth > DEEPEST {
-            return self.mistake(&name, None, None, "folders are too deep; hint: is a link leading back?");
+            return self.mistake(&name, None, None, "directories are nested too deeply; hint: check for a loop of links");
         }
         let entries = match std::fs::read_dir(path) {
             Ok(entries) => entries,
@@ -130,10 +130,10 @@ impl Loaded {
         }
     }
 
-    /// Reads a file's text: JSON, or documents of YAML.
+    /// Parses the text of a file: JSON, or YAML documents.
     pub(super) fn text(&mut self, file: &str, text: &str) {
         if text.trim_start().starts_with('{') {
-            // JSON is YAML, and is read much faster as what it is; several objects may stand one behind the other.
+            // JSON is YAML, but parsing it as JSON is much faster; there may be several objects in a row.
             let objects: Result<Vec<Value>, _> = serde_json::Deserializer::from_str(text).into_iter().collect();
             match objects {
                 Ok(objects) => return objects.into_iter().for_each(|object| self.object(file, 1, object, None)),
@@ -141,7 +141,7 @@ impl Loaded {
                     let line = Some(error.line() as u64);
                     return self.mistake(file, line, None, format!("is not JSON: {error}"));
                 }
-                // Braces are allowed in YAML as well.
+                // Braces are valid YAML as well.
                 Err(_) => {}
             }
         }
@@ -150,20 +150,20 @@ impl Loaded {
                 Ok(Value::Null) => {}
                 Ok(object) => self.object(file, line, object, None),
                 Err(error) => {
-                    // Where a text does not end, the place is behind the last line.
+                    // If the text is incomplete, the error is after the last line.
                     let within = error.location().map_or(1, |location| location.line()).max(1);
                     let line = line + within.min(document.lines().count() as u64) - 1;
-                    self.mistake(file, Some(line), None, format!("is not YAML: {}", without_place(&error.to_string())));
+                    self.mistake(file, Some(line), None, format!("is not YAML: {}", without_location(&error.to_string())));
                 }
             }
         }
     }
 
-    /// An object, or a list of objects, which need not say what they are.
+    /// An object, or a list of objects; items may lack apiVersion and kind.
     fn object(&mut self, file: &str, first: u64, mut object: Value, of: Option<(&str, &str)>) {
         let line = Some(first);
         if !object.is_object() {
-            return self.mistake(file, line, None, "is no object; hint: a manifest begins with apiVersion and kind");
+            return self.mistake(file, line, None, "not an object; hint: a manifest starts with apiVersion and kind");
         }
         for (field, usual) in of.into_iter().flat_map(|(version, kind)| [("apiVersion", version), ("kind", kind)]) {
             if object[field].is_null() {
@@ -201,7 +201,7 @@ impl Loaded {
         if name.is_empty() {
             let metadata = &object["metadata"];
             let message = match (metadata["generateName"].as_str(), &metadata["name"]) {
-                (_, Value::Bool(_) | Value::Number(_)) => "metadata.name is no text; hint: put it in quotes".to_owned(),
+                (_, Value::Bool(_) | Value::Number(_)) => "metadata.name is not a string; hint: put it in quotes".to_owned(),
                 (Some(begin), _) => format!("has only generateName {begin:?}; hint: give it a metadata.name"),
                 (None, _) => "has no metadata.name".to_owned(),
             };
@@ -217,7 +217,7 @@ impl Loaded {
         for text in [name, &namespace] {
             let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
             if text.len() > 253 || !text.chars().all(good) {
-                let message = format!("{text:?} is no name; hint: names have lower-case letters, digits, - and .");
+                let message = format!("invalid name {text:?}; hint: names have lower-case letters, digits, - and .");
                 return self.mistake(file, line, Some(shown), message);
             }
         }
@@ -226,33 +226,33 @@ impl Loaded {
         } else if let Some(metadata) = object["metadata"].as_object_mut() {
             metadata.remove("namespace");
         }
-        let place = Place { file: file.to_owned(), line };
+        let location = SourceLocation { file: file.to_owned(), line };
         match self.manifests.entry((kind, namespace, name.to_owned())) {
             Entry::Vacant(free) => {
-                free.insert(Manifest { object, place });
+                free.insert(Manifest { object, location });
             }
             Entry::Occupied(first) => {
-                let message = format!("stands in {} already, and that one is planned", first.get().place);
-                self.mistakes.push(Mistake { place, object: Some(shown), message });
+                let message = format!("already defined in {}, which is planned", first.get().location);
+                self.mistakes.push(Mistake { location, object: Some(shown), message });
             }
         }
     }
 }
 
-/// The words of a mistake without a line and column, which are not the file's.
-pub(super) fn without_place(words: &str) -> String {
+/// A parser's message without its line and column, which are not those of the file.
+pub(super) fn without_location(words: &str) -> String {
     let words = words.lines().next().unwrap_or_default();
     let words = words.strip_prefix("error: ").unwrap_or(words);
     let words = words.strip_prefix("line ").and_then(|rest| rest.split_once(": ")).map_or(words, |(_, rest)| rest);
     words.rsplit_once(" at line ").map_or(words, |(words, _)| words).to_owned()
 }
 
-/// What people call an object.
+/// Display name of an object.
 pub(super) fn shown(kind: ObjectKind, namespace: &str, name: &str) -> String {
     if namespace.is_empty() { format!("{} {name}", kind.name()) } else { format!("{} {namespace}/{name}", kind.name()) }
 }
 
-/// The documents of a text, with the numbers of their first lines. A line that begins with `---` can be nothing else.
+/// The documents of a text, with the numbers of their first lines. A line that starts with `---` is always a separator.
 fn documents(text: &str) -> Vec<(u64, &str)> {
     let mut all = Vec::new();
     let (mut begin, mut first) = (0, 1);
@@ -262,7 +262,7 @@ fn documents(text: &str) -> Vec<(u64, &str)> {
         let bare = line.trim_end();
         if bare == "---" || bare.starts_with("--- ") {
             all.push((first, &text[begin..at]));
-            // What stands behind the dashes is the document's.
+            // Text after the dashes belongs to the document.
             begin = at + if bare == "---" { line.len() } else { 3 };
             first = if bare == "---" { number + 1 } else { number };
         }
@@ -274,7 +274,7 @@ fn documents(text: &str) -> Vec<(u64, &str)> {
         !line.is_empty() && !line.starts_with('#') && !line.starts_with('%') && line != "..."
     };
     all.retain(|(_, document)| document.lines().any(says));
-    // The number of the first line that says something, so that people find it.
+    // The first line that is not empty.
     all.into_iter()
         .map(|(first, document)| {
             let skip: usize = document.split_inclusive('\n').take_while(|line| !says(line)).map(str::len).sum();
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_lists_and_json_are_read() {
+    fn documents_lists_and_json_are_loaded() {
         let yaml = "# a comment\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\n---\napiVersion: v1\nkind: List\nitems:\n\
             - {apiVersion: v1, kind: Node, metadata: {name: n, namespace: wrong}}\n\
             - {apiVersion: apps/v1, kind: Deployment, metadata: {name: d}}\n...\n";
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(keys, ["Node n", "Pod default/a"]);
         assert_eq!(loaded.ignored, BTreeMap::from([("Deployment".to_owned(), 1)]));
         let pod = loaded.manifests.values().nth(1).unwrap();
-        assert_eq!(pod.place.to_string(), "a.yaml:3");
+        assert_eq!(pod.location.to_string(), "a.yaml:3");
         assert_eq!(pod.object["metadata"]["namespace"], "default");
 
         let json = r#"{"apiVersion":"v1","kind":"PodList","items":[{"metadata":{"name":"a","namespace":"x"}}]}
@@ -317,9 +317,9 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_name_file_line_and_object_and_the_rest_is_read() {
+    fn mistakes_have_file_line_and_object_and_the_rest_is_loaded() {
         let good = "apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n";
-        for (bad, told) in [
+        for (bad, expected) in [
             ("apiVersion: v1\nkind: Pod\nmetadata: {name: [\n", "a.yaml:"),
             (
                 "apiVersion: v1\nkind: Podd\nmetadata: {name: a}\n",
@@ -333,16 +333,16 @@ mod tests {
             ("apiVersion: v1\nmetadata: {name: a}\n", "a: has no kind"),
             ("apiVersion: v1\nkind: Pod\nmetadata: {}\n", "Pod: has no metadata.name"),
             ("apiVersion: v1\nkind: Pod\nmetadata: {generateName: a-}\n", "generateName \"a-\""),
-            ("apiVersion: v1\nkind: Pod\nmetadata: {name: A/b}\n", "is no name"),
-            ("apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n", "Namespace x: stands in a.yaml:1 already"),
-            ("apiVersion: v1\nkind: Pod\nmetadata: {name: 7}\n", "Pod: metadata.name is no text"),
-            ("- 1\n", "is no object"),
-            ("just words\n", "is no object"),
+            ("apiVersion: v1\nkind: Pod\nmetadata: {name: A/b}\n", "invalid name"),
+            ("apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n", "Namespace x: already defined in a.yaml:1"),
+            ("apiVersion: v1\nkind: Pod\nmetadata: {name: 7}\n", "Pod: metadata.name is not a string"),
+            ("- 1\n", "not an object"),
+            ("just words\n", "not an object"),
         ] {
             let text = format!("{good}---\n{bad}");
             let all = mistakes(&text);
             assert_eq!(all.len(), 1, "{bad}: {all:?}");
-            assert!(all[0].contains(told), "{bad}: {all:?}");
+            assert!(all[0].contains(expected), "{bad}: {all:?}");
             assert_eq!(load(&text).manifests.len(), 1);
         }
         let mut json = Loaded::default();
@@ -351,12 +351,12 @@ mod tests {
         assert_eq!(
             load("{apiVersion: v1, kind: Node, metadata: {name: n}}").manifests.len(),
             1,
-            "braces are YAML, too"
+            "braces are valid YAML"
         );
     }
 
     #[test]
-    fn a_mistake_of_yaml_has_its_own_line() {
+    fn a_yaml_error_has_the_line_of_the_file() {
         let all = mistakes("apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n---\napiVersion: v1\nkind: 'Pod\n");
         assert!(all.len() == 1 && all[0].starts_with("a.yaml:6: is not YAML: "), "{all:?}");
         assert!(!all[0].contains(" line "), "{all:?}");

@@ -1,7 +1,7 @@
-//! `ovnkube plan`: what manifests would make of the network, found out by the controller's own core in memory.
+//! `ovnkube plan`: the changes that manifests would cause, computed by the controller's core in memory.
 //!
 //! ```text
-//!  files ──load──▶ manifests ──admit, overlay──▶ objects ──topology::preview──▶ differences ──show, report──▶ stdout
+//!  files ──load──▶ manifests ──admit, overlay──▶ objects ──reachability::preview──▶ differences ──show, report──▶ stdout
 //!                  cluster, database ──live──────────┘                     └──▶ question: --can, --matrix
 //! ```
 
@@ -19,10 +19,10 @@ mod yaml;
 use std::path::Path;
 use std::process::ExitCode;
 
+use objects::ObjectKind;
+use reachability::preview::{Preview, ObjectEvent, differences};
 use serde_json::Value;
 use topology::ClusterSettings;
-use topology::preview::{Preview, Remark, differences};
-use topology::store::ObjectKind;
 
 use self::admit::Objects;
 use self::load::{Key, Loaded, Mistake, shown};
@@ -30,24 +30,24 @@ use self::report::Report;
 use super::ovsdb::value;
 use super::{CHANGES, FAILED, agreement};
 use crate::cli::{Output, Plan};
-use crate::config::{Config, Given, Problems};
+use crate::config::{Config, ConfigArgs, Problems};
 use crate::settings;
 
-/// Kinds whose pods others make.
+/// Kinds whose pods are created by controllers.
 const WORKLOADS: [&str; 7] =
     ["CronJob", "DaemonSet", "Deployment", "Job", "ReplicaSet", "ReplicationController", "StatefulSet"];
 
-pub(super) fn run(plan: &Plan, given: &Given) -> anyhow::Result<ExitCode> {
-    let mut given = given.clone();
+pub(super) fn run(plan: &Plan, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
+    let mut args = args.clone();
     if let Some(remotes) = &plan.nb {
         let names: Vec<String> = remotes.0.iter().map(ToString::to_string).collect();
-        given.flags.insert(settings::NB_ADDRESS.flag, names.join(","));
+        args.flags.insert(settings::NB_ADDRESS.flag, names.join(","));
     }
-    let mut config = Config::load(&given)?;
+    let mut config = Config::load(&args)?;
     telemetry::init_logs(&config.log_options()?)?;
     let wrong = |error: anyhow::Error| Problems(vec![format!("{error:#}")]);
-    // Only a cluster that is named is looked at: the file's own belongs to a role.
-    let kubeconfig = given.flags.get(settings::KUBECONFIG.flag);
+    // Only a cluster from a flag is read: the one in the file belongs to a role.
+    let kubeconfig = args.flags.get(settings::KUBECONFIG.flag);
     if plan.files.is_empty() && kubeconfig.is_none() {
         return Err(Problems(vec!["nothing to plan; hint: give -f DIR|FILE, or --kubeconfig FILE".into()]).into());
     }
@@ -67,7 +67,7 @@ pub(super) fn run(plan: &Plan, given: &Given) -> anyhow::Result<ExitCode> {
             Preview::over(cluster.clone(), schema, rows)?
         }
     };
-    // Without a database, what the cluster has made already is found out as well.
+    // Without a database, the rows of the existing objects are computed as well.
     if plan.nb.is_none() && !there.is_empty() {
         for (key, object) in &there {
             put(&mut preview, key, object.clone(), None, &mut loaded.mistakes);
@@ -78,19 +78,19 @@ pub(super) fn run(plan: &Plan, given: &Given) -> anyhow::Result<ExitCode> {
     let (objects, mut hints, assumed) = objects(plan, &loaded, &there, &cluster);
     notes.extend(assumed);
     for (key, object) in objects {
-        let place = loaded.manifests.get(&key).map(|manifest| manifest.place.clone());
-        put(&mut preview, &key, object, place, &mut loaded.mistakes);
+        let location = loaded.manifests.get(&key).map(|manifest| manifest.location.clone());
+        put(&mut preview, &key, object, location, &mut loaded.mistakes);
     }
     preview.settle()?;
-    if let Some(given) = preview.engine().given() {
+    if let Some(inputs) = preview.engine().inputs() {
         let asked = match &plan.matrix {
-            _ if !questions.is_empty() => Some(question::can(given, &questions, &notes, plan.output)),
-            Some(asked) => Some(question::matrix(given, asked, &notes, plan.output)),
+            _ if !questions.is_empty() => Some(question::can(inputs, &questions, &notes, plan.output)),
+            Some(asked) => Some(question::matrix(inputs, asked, &notes, plan.output)),
             None => None,
         };
         if let Some(answer) = asked {
-            tell(&loaded.mistakes);
-            tell_remarks(&preview, &notes, &hints);
+            print_mistakes(&loaded.mistakes);
+            print_remarks(&preview, &notes, &hints);
             let answer = answer?;
             return Ok(if loaded.mistakes.is_empty() { answer } else { ExitCode::from(FAILED) });
         }
@@ -112,8 +112,8 @@ pub(super) fn run(plan: &Plan, given: &Given) -> anyhow::Result<ExitCode> {
         Output::Json => console::print_json(&report)?,
         Output::Table => console::print(&show::text(&report, console::table::colour()))?,
     }
-    tell(&report.errors);
-    tell_notes(&report.notes);
+    print_mistakes(&report.errors);
+    print_notes(&report.notes);
     Ok(match (report.errors.is_empty(), report.changes) {
         (false, _) => ExitCode::from(FAILED),
         (true, true) => ExitCode::from(CHANGES),
@@ -121,25 +121,25 @@ pub(super) fn run(plan: &Plan, given: &Given) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// An answer may rest on what is not in force as its object says, or on what is missing: that is told beside it.
-fn tell_remarks(preview: &Preview, notes: &[String], hints: &[String]) {
-    for Remark { kind, name, reason, message } in preview.refused().into_iter().chain(preview.warnings()) {
-        eprintln!("warning: {}", value::tame(&format!("{kind} {name}: {reason}: {message}")));
+/// Prints what may make an answer wrong: refused objects and missing ones.
+fn print_remarks(preview: &Preview, notes: &[String], hints: &[String]) {
+    for ObjectEvent { kind, name, reason, message } in preview.refused().into_iter().chain(preview.warnings()) {
+        eprintln!("warning: {}", value::escape(&format!("{kind} {name}: {reason}: {message}")));
     }
-    tell_notes(notes);
+    print_notes(notes);
     for hint in hints {
-        eprintln!("hint: {}", value::tame(hint));
+        eprintln!("hint: {}", value::escape(hint));
     }
 }
 
-/// What is used or assumed without having been given.
-fn tell_notes(notes: &[String]) {
+/// Prints what is used or assumed without having been given.
+fn print_notes(notes: &[String]) {
     for note in notes {
-        eprintln!("note: {}", value::tame(note));
+        eprintln!("note: {}", value::escape(note));
     }
 }
 
-/// The objects of a cluster, and its settings below those that are given here; with notes on the settings.
+/// The objects of a cluster; its settings fill those that are not given here. Returns notes on the settings.
 async fn read_cluster(plan: &Plan, kubeconfig: &Path, config: &mut Config) -> anyhow::Result<(Objects, Vec<String>)> {
     let cluster = live::Cluster::connect(kubeconfig).await?;
     let objects = cluster.objects().await?;
@@ -147,17 +147,17 @@ async fn read_cluster(plan: &Plan, kubeconfig: &Path, config: &mut Config) -> an
     if let (Err(why), Some(_)) = (&found, &plan.config_namespace) {
         anyhow::bail!("{why}; hint: --config-namespace names the namespace of ConfigMap ovn-config");
     }
-    Ok((objects, cluster_settings::settle(config, found)?))
+    Ok((objects, cluster_settings::fill(config, found)?))
 }
 
-fn tell(mistakes: &[Mistake]) {
+fn print_mistakes(mistakes: &[Mistake]) {
     for mistake in mistakes {
         let line: String = mistake.to_string().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         eprintln!("error: {line}");
     }
 }
 
-/// Everything that there would be, with the hints that it calls for, and notes on what is assumed.
+/// All objects after applying the manifests, with hints, and notes on what is assumed.
 fn objects(
     plan: &Plan,
     loaded: &Loaded,
@@ -176,9 +176,9 @@ fn objects(
     let mut notes: Vec<String> = assume::namespaces(&mut objects, loaded.manifests.keys()).into_iter().collect();
     let has_nodes = objects.keys().any(|(kind, ..)| *kind == ObjectKind::Node);
     let is_manifest = |key: &Key| loaded.manifests.contains_key(key);
-    let assume::Nodes { place, notes: of_nodes, mut hints } = assume::nodes(plan, &mut objects, is_manifest, cluster);
+    let assume::Nodes { schedulable, notes: of_nodes, mut hints } = assume::nodes(plan, &mut objects, is_manifest, cluster);
     notes.extend(of_nodes);
-    let left = admit::place_pods(&mut objects, &place, is_manifest);
+    let left = admit::place_pods(&mut objects, &schedulable, is_manifest);
     if let Some(first) = left.first() {
         let count = left.len();
         let (pods, them) = match count {
@@ -196,7 +196,7 @@ fn objects(
     (objects, hints, notes)
 }
 
-/// Services whose endpoints nobody has made.
+/// A hint on Services without EndpointSlices.
 fn without_endpoints(objects: &Objects) -> Option<String> {
     let served = |namespace: &str, name: &str| {
         let mut slices =
@@ -213,27 +213,27 @@ fn without_endpoints(objects: &Objects) -> Option<String> {
         more => format!(" and {more} more"),
     };
     Some(format!(
-        "Service {namespace}/{name}{others} has no EndpointSlice here, which Kubernetes would make from its pods: give those as \
+        "Service {namespace}/{name}{others} has no EndpointSlice here, which Kubernetes would create from its pods: give those as \
          well (kubectl get endpointslices -o yaml)"
     ))
 }
 
-/// Pods that others would make.
+/// A hint on pods that controllers would create.
 fn workloads(loaded: &Loaded) -> Option<String> {
     let kinds: Vec<&str> = WORKLOADS.into_iter().filter(|kind| loaded.ignored.contains_key(*kind)).collect();
     if kinds.is_empty() {
         return None;
     }
     let kinds = kinds.join(", ");
-    Some(format!("the pods of {kinds} are made by Kubernetes: plan them as Pods (kubectl get pods -o yaml)"))
+    Some(format!("the pods of {kinds} are created by Kubernetes: plan them as Pods (kubectl get pods -o yaml)"))
 }
 
-fn put(preview: &mut Preview, key: &Key, object: Value, place: Option<load::Place>, mistakes: &mut Vec<Mistake>) {
+fn put(preview: &mut Preview, key: &Key, object: Value, location: Option<load::SourceLocation>, mistakes: &mut Vec<Mistake>) {
     let (kind, namespace, name) = key;
     if let Err(why) = preview.put(*kind, object) {
-        let place = place.unwrap_or(load::Place { file: "the cluster".into(), line: None });
-        let message = format!("cannot be understood: {}", load::without_place(&why));
-        let mistake = Mistake { place, object: Some(shown(*kind, namespace, name)), message };
+        let location = location.unwrap_or(load::SourceLocation { file: "the cluster".into(), line: None });
+        let message = format!("invalid: {}", load::without_location(&why));
+        let mistake = Mistake { location, object: Some(shown(*kind, namespace, name)), message };
         if !mistakes.contains(&mistake) {
             mistakes.push(mistake);
         }

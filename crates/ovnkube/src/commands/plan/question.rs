@@ -1,12 +1,14 @@
-//! `--can` and `--matrix`: who may talk to whom.
+//! `--can` and `--matrix`: reachability questions.
 
 use std::process::ExitCode;
 
 use anyhow::anyhow;
 use console::table::{Cell, colour, render};
+use reachability::evaluator::{
+    Evaluation, Undetermined, Case, Destination, Evaluator, Party, Step, Verdict, parse_destination, parse_party,
+};
 use serde::Serialize;
-use topology::can::{Answer, CannotTell, Case, Destination, Judge, Party, Step, Verdict, understand, understand_party};
-use topology::desired::Given;
+use topology::desired::Inputs;
 
 use crate::cli::Output;
 use crate::commands::ovsdb::{grid, value};
@@ -14,20 +16,20 @@ use crate::commands::{CHANGES, FAILED};
 use crate::config::Problems;
 
 #[derive(Serialize)]
-struct Told<'a> {
+struct JsonAnswer<'a> {
     from: String,
     to: String,
-    /// Null where it depends.
+    /// Null if it depends on the packet.
     can: Option<bool>,
     chain: Vec<Rule<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    cases: Vec<ToldCase<'a>>,
+    cases: Vec<JsonCase<'a>>,
 }
 
-/// The answers to one question or several.
+/// JSON of several answers.
 #[derive(Serialize)]
-struct ToldAll<'a> {
-    answers: Vec<ToldOrNot<'a>>,
+struct AllAnswers<'a> {
+    answers: Vec<AnswerOrError<'a>>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     notes: &'a [String],
 }
@@ -35,22 +37,22 @@ struct ToldAll<'a> {
 /// An answer, or why there is none.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum ToldOrNot<'a> {
-    Told(Told<'a>),
-    Not { from: String, to: String, can: Option<bool>, error: String },
+enum AnswerOrError<'a> {
+    Answer(JsonAnswer<'a>),
+    Error { from: String, to: String, can: Option<bool>, error: String },
 }
 
-/// The only answer.
+/// JSON of a single answer.
 #[derive(Serialize)]
-struct ToldAlone<'a> {
+struct OnlyAnswer<'a> {
     #[serde(flatten)]
-    told: Told<'a>,
+    answer: JsonAnswer<'a>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     notes: &'a [String],
 }
 
 #[derive(Serialize)]
-struct ToldCase<'a> {
+struct JsonCase<'a> {
     what: &'a str,
     can: bool,
     chain: Vec<Rule<'a>>,
@@ -67,10 +69,10 @@ fn misuse(message: impl Into<String>) -> anyhow::Error {
     Problems(vec![message.into()]).into()
 }
 
-/// Whom each `--can` asks about, as it was written.
+/// Source and destination of a `--can`, as written.
 pub(super) type Question<'a> = (&'a str, &'a str);
 
-/// Splits the words of all `--can`, which are two each: `from=…` and `to=…`, in either order.
+/// Splits the words of all `--can`: two each, `from=…` and `to=…`, in either order.
 pub(super) fn questions(words: &[String]) -> anyhow::Result<Vec<Question<'_>>> {
     let question = |words: &'_ [String]| {
         let after = |name: &str| words.iter().position(|word| word.starts_with(name));
@@ -79,16 +81,16 @@ pub(super) fn questions(words: &[String]) -> anyhow::Result<Vec<Question<'_>>> {
     let mut questions = Vec::new();
     for pair in words.chunks(2) {
         let Some((from, to)) = question(pair) else {
-            return Err(misuse("--can needs who and whom; hint: --can from=default/web to=default/db:5432"));
+            return Err(misuse("--can needs a source and a destination; hint: --can from=default/web to=default/db:5432"));
         };
         questions.push((&pair[from]["from=".len()..], &pair[to]["to=".len()..]));
     }
     Ok(questions)
 }
 
-/// Answers all questions. One that has no answer does not keep the others from theirs.
+/// Answers all questions; one without an answer does not affect the others.
 pub(super) fn can(
-    given: Given<'_>,
+    inputs: Inputs<'_>,
     questions: &[Question<'_>],
     notes: &[String],
     output: Output,
@@ -96,7 +98,7 @@ pub(super) fn can(
     let mut asked = Vec::new();
     let mut wrong = Vec::new();
     for (from, to) in questions {
-        match (understand_party(given.store, from), understand(given.store, to)) {
+        match (parse_party(inputs.store, from), parse_destination(inputs.store, to)) {
             (Ok(from), Ok(to)) => asked.push((from, to)),
             (from, to) => {
                 wrong.extend(from.err().map(|why| format!("from: {why}")));
@@ -107,23 +109,23 @@ pub(super) fn can(
     if !wrong.is_empty() {
         return Err(Problems(wrong).into());
     }
-    let judge = Judge::new(given);
-    let answers: Vec<Result<Answer, CannotTell>> = asked.iter().map(|(from, to)| judge.decide(from, to)).collect();
-    // Without others, it is the failure of the command.
+    let evaluator = Evaluator::new(inputs);
+    let answers: Vec<Result<Evaluation, Undetermined>> = asked.iter().map(|(from, to)| evaluator.evaluate(from, to)).collect();
+    // A single question without an answer fails the command.
     if let [Err(why)] = &answers[..] {
         return Err(why.clone().into());
     }
     let all = || asked.iter().zip(&answers);
     match output {
         Output::Json => {
-            let mut told: Vec<ToldOrNot<'_>> = all().map(|((from, to), answer)| told(from, to, answer)).collect();
-            match told.pop() {
-                Some(ToldOrNot::Told(told)) if answers.len() == 1 => {
-                    console::print_json(&ToldAlone { told, notes })?;
+            let mut results: Vec<AnswerOrError<'_>> = all().map(|((from, to), answer)| json_answer(from, to, answer)).collect();
+            match results.pop() {
+                Some(AnswerOrError::Answer(answer)) if answers.len() == 1 => {
+                    console::print_json(&OnlyAnswer { answer, notes })?;
                 }
                 last => {
-                    told.extend(last);
-                    console::print_json(&ToldAll { answers: told, notes })?;
+                    results.extend(last);
+                    console::print_json(&AllAnswers { answers: results, notes })?;
                 }
             }
         }
@@ -131,16 +133,16 @@ pub(super) fn can(
             let texts: Vec<String> = all()
                 .map(|((from, to), answer)| match answer {
                     Ok(answer) => text(from, to, answer),
-                    Err(_) => format!("cannot tell: {from} to {to}\n"),
+                    Err(_) => format!("unknown: {from} to {to}\n"),
                 })
                 .collect();
             console::print(&texts.join("\n"))?;
         }
     }
     for ((from, to), why) in all().filter_map(|(asked, answer)| Some((asked, answer.as_ref().err()?))) {
-        eprintln!("error: {}", value::tame(&format!("{from} to {to}: {why}")));
+        eprintln!("error: {}", value::escape(&format!("{from} to {to}: {why}")));
     }
-    let yes = |answer: &Result<Answer, _>| matches!(answer, Ok(Answer { verdict: Verdict::Yes, .. }));
+    let yes = |answer: &Result<Evaluation, _>| matches!(answer, Ok(Evaluation { verdict: Verdict::Yes, .. }));
     Ok(match answers.iter().all(yes) {
         true => ExitCode::SUCCESS,
         false if answers.iter().any(Result::is_err) => ExitCode::from(FAILED),
@@ -148,22 +150,22 @@ pub(super) fn can(
     })
 }
 
-/// An answer for people.
-fn text(from: &Party, to: &Destination, answer: &Answer) -> String {
+/// An answer as text.
+fn text(from: &Party, to: &Destination, answer: &Evaluation) -> String {
     let word = match answer.verdict {
         Verdict::Yes => "yes",
         Verdict::No => "no",
-        Verdict::Some => "some",
+        Verdict::Partial => "some",
     };
     let mut text = format!("{word}: {from} to {to}\n{}", table(&answer.chain));
     for Case { what, yes, chain } in &answer.cases {
         let word = if *yes { "yes" } else { "no" };
-        text.push_str(&format!("\n{word}: {}\n{}", value::tame(what), table(chain)));
+        text.push_str(&format!("\n{word}: {}\n{}", value::escape(what), table(chain)));
     }
     text
 }
 
-/// The rules that decide.
+/// The rules that decide, as a table.
 fn table(chain: &[Step]) -> String {
     let row = |step: &Step| [&step.object, &step.field, &step.says].map(Cell::plain);
     if chain.is_empty() {
@@ -173,30 +175,30 @@ fn table(chain: &[Step]) -> String {
     }
 }
 
-/// Whether it can; none where it depends.
-fn told_of(verdict: Verdict) -> Option<bool> {
+/// None if it depends on the packet.
+fn as_bool(verdict: Verdict) -> Option<bool> {
     match verdict {
         Verdict::Yes => Some(true),
         Verdict::No => Some(false),
-        Verdict::Some => None,
+        Verdict::Partial => None,
     }
 }
 
-fn told<'a>(from: &Party, to: &Destination, answer: &'a Result<Answer, CannotTell>) -> ToldOrNot<'a> {
+fn json_answer<'a>(from: &Party, to: &Destination, answer: &'a Result<Evaluation, Undetermined>) -> AnswerOrError<'a> {
     fn rules(chain: &[Step]) -> Vec<Rule<'_>> {
         chain.iter().map(|step| Rule { object: &step.object, field: &step.field, says: &step.says }).collect()
     }
-    let case = |case: &'a Case| ToldCase { what: &case.what, can: case.yes, chain: rules(&case.chain) };
+    let case = |case: &'a Case| JsonCase { what: &case.what, can: case.yes, chain: rules(&case.chain) };
     let (from, to) = (from.to_string(), to.to_string());
     match answer {
-        Ok(answer) => ToldOrNot::Told(Told {
+        Ok(answer) => AnswerOrError::Answer(JsonAnswer {
             from,
             to,
-            can: told_of(answer.verdict),
+            can: as_bool(answer.verdict),
             chain: rules(&answer.chain),
             cases: answer.cases.iter().map(case).collect(),
         }),
-        Err(why) => ToldOrNot::Not { from, to, can: None, error: why.to_string() },
+        Err(why) => AnswerOrError::Error { from, to, can: None, error: why.to_string() },
     }
 }
 
@@ -212,7 +214,7 @@ struct Matrix<'a> {
 struct Pair {
     from: String,
     to: String,
-    /// Null where it depends, or cannot be told.
+    /// Null if it depends on the packet, or is unknown.
     can: Option<bool>,
     #[serde(skip)]
     unknown: bool,
@@ -220,23 +222,23 @@ struct Pair {
     why: Option<String>,
 }
 
-/// All pairs of a namespace's pods. It answers no question of yes or no, so its status only says whether all could be told.
-pub(super) fn matrix(given: Given<'_>, asked: &str, notes: &[String], output: Output) -> anyhow::Result<ExitCode> {
+/// All pairs of a namespace's pods. The exit status says only whether all pairs have an answer.
+pub(super) fn matrix(inputs: Inputs<'_>, asked: &str, notes: &[String], output: Output) -> anyhow::Result<ExitCode> {
     let (namespace, door) = asked.split_once(':').map_or((asked, None), |(namespace, door)| (namespace, Some(door)));
-    let pods: Vec<String> = given.store.pods_in(namespace).map(|pod| pod.key.name.to_string()).collect();
+    let pods: Vec<String> = inputs.store.pods_in(namespace).map(|pod| pod.key.name.to_string()).collect();
     if pods.is_empty() {
         return Err(anyhow!("namespace {namespace:?} has no pods here; hint: give -f or --kubeconfig that have them"));
     }
-    let judge = Judge::new(given);
+    let evaluator = Evaluator::new(inputs);
     let mut pairs = Vec::new();
     for from in &pods {
         for to in &pods {
             let meant = door.map_or_else(|| format!("{namespace}/{to}"), |door| format!("{namespace}/{to}:{door}"));
-            let source = understand_party(given.store, &format!("{namespace}/{from}")).map_err(misuse)?;
-            let answer = judge.decide(&source, &understand(given.store, &meant).map_err(misuse)?);
+            let source = parse_party(inputs.store, &format!("{namespace}/{from}")).map_err(misuse)?;
+            let answer = evaluator.evaluate(&source, &parse_destination(inputs.store, &meant).map_err(misuse)?);
             let unknown = answer.is_err();
             let (can, why) = match answer {
-                Ok(answer) => (told_of(answer.verdict), why(&answer)),
+                Ok(answer) => (as_bool(answer.verdict), why(&answer)),
                 Err(why) => (None, Some(why.to_string())),
             };
             pairs.push(Pair { from: from.clone(), to: to.clone(), can, unknown, why });
@@ -251,28 +253,28 @@ pub(super) fn matrix(given: Given<'_>, asked: &str, notes: &[String], output: Ou
     }
     match unknown {
         Some(why) => {
-            eprintln!("error: some pairs cannot be told: {}", value::tame(&why));
+            eprintln!("error: some pairs are unknown: {}", value::escape(&why));
             Ok(ExitCode::from(FAILED))
         }
         None => Ok(ExitCode::SUCCESS),
     }
 }
 
-/// Why it is not a plain yes.
-fn why(answer: &Answer) -> Option<String> {
+/// Why the answer is not a plain yes.
+fn why(answer: &Evaluation) -> Option<String> {
     match answer.verdict {
         Verdict::Yes => None,
         Verdict::No => answer.chain.last().map(|step| format!("{} {}: {}", step.object, step.field, step.says)),
-        Verdict::Some => {
+        Verdict::Partial => {
             let passes: Vec<&str> = answer.cases.iter().filter(|case| case.yes).map(|case| &*case.what).collect();
             Some(format!("only {}", passes.join("; ")))
         }
     }
 }
 
-/// The matrix as a table, and below it why something is not a plain yes, each reason once.
+/// The matrix as a table, followed by the reasons for everything but a plain yes, each once.
 fn drawn(pods: &[String], pairs: &[Pair], colour: bool) -> String {
-    // Headings are in capitals in the grid, so the names of pods stand in a first row of their own.
+    // The grid capitalizes headings, so the names of pods are a row.
     let mut headings = vec![""; pods.len() + 1];
     headings[0] = "from \\ to";
     let mut rows = vec![std::iter::once(String::new()).chain(pods.iter().cloned()).collect::<Vec<_>>()];
@@ -297,7 +299,7 @@ fn drawn(pods: &[String], pairs: &[Pair], colour: bool) -> String {
             1 => String::new(),
             many => format!(" and {} more", many - 1),
         };
-        text.push_str(&format!("{mark} {}{more}: {}\n", value::tame(&names[0]), value::tame(why)));
+        text.push_str(&format!("{mark} {}{more}: {}\n", value::escape(&names[0]), value::escape(why)));
     }
     text
 }

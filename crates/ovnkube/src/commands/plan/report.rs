@@ -1,36 +1,36 @@
-//! What a plan says, as programs read it; people read the same from `show`.
+//! A plan as JSON; `show` has the same as text.
 
 use std::collections::BTreeMap;
 
+use reachability::preview::{Difference, RowChange, ObjectEvent};
 use serde::Serialize;
 use serde_json::Value;
 use topology::identity::Owner;
-use topology::preview::{Difference, Fate, Remark};
 
 use super::load::Mistake;
 use crate::commands::ovsdb::value;
 
-/// The whole plan.
+/// JSON of a plan.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     /// Whether anything would change.
     pub(super) changes: bool,
-    /// How many rows of each table.
+    /// Number of rows per table.
     pub(super) counts: BTreeMap<String, Count>,
-    /// What would change, by the object that it is made for.
+    /// Changes by owner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) objects: Option<Vec<Object>>,
-    /// Objects that would get nothing, or nothing new.
-    pub(super) refused: Vec<Told>,
-    /// What else would be told about objects.
-    pub(super) warnings: Vec<Told>,
-    /// Objects that are no part of the network, by kind.
+    /// Objects that would be refused.
+    pub(super) refused: Vec<ObjectRemark>,
+    /// Other warnings about objects.
+    pub(super) warnings: Vec<ObjectRemark>,
+    /// Number of objects that do not concern the network, by kind.
     pub(super) not_part_of_the_network: BTreeMap<String, usize>,
-    /// What could not be planned.
+    /// Manifests that could not be planned.
     pub(super) errors: Vec<Mistake>,
-    /// What is used or assumed without having been given.
+    /// Values and objects that are used or assumed without having been given.
     pub(super) notes: Vec<String>,
-    /// What to do for a better plan.
+    /// How to get a more complete plan.
     pub(super) hints: Vec<String>,
 }
 
@@ -43,10 +43,10 @@ pub(super) struct Count {
 
 #[derive(Debug, Serialize)]
 pub(super) struct Object {
-    /// `Node`, `Pod`, …; `Cluster` for what all share; none for rows that are somebody else's.
+    /// `Node`, `Pod`, …; `Cluster` for shared rows; none for rows of other clients.
     pub(super) kind: Option<&'static str>,
     pub(super) name: Option<String>,
-    /// What people call it.
+    /// Display name.
     #[serde(skip)]
     pub(super) shown: String,
     pub(super) rows: Vec<Row>,
@@ -70,41 +70,41 @@ pub(super) struct Change {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Told {
+pub(super) struct ObjectRemark {
     pub(super) kind: String,
     pub(super) name: String,
     pub(super) reason: String,
     pub(super) message: String,
 }
 
-impl From<Remark> for Told {
-    fn from(remark: Remark) -> Self {
-        let Remark { kind, name, reason, message } = remark;
+impl From<ObjectEvent> for ObjectRemark {
+    fn from(remark: ObjectEvent) -> Self {
+        let ObjectEvent { kind, name, reason, message } = remark;
         Self { kind: kind.to_owned(), name, reason: reason.to_owned(), message }
     }
 }
 
-/// How many rows of each table.
+/// Number of added, changed and removed rows per table.
 pub(super) fn counts(differences: &[Difference]) -> BTreeMap<String, Count> {
     let mut counts: BTreeMap<String, Count> = BTreeMap::new();
     for difference in differences {
         let count = counts.entry(difference.table.clone()).or_default();
-        match difference.fate {
-            Fate::Added => count.added += 1,
-            Fate::Changed => count.changed += 1,
-            Fate::Removed => count.removed += 1,
+        match difference.change {
+            RowChange::Added => count.added += 1,
+            RowChange::Changed => count.changed += 1,
+            RowChange::Removed => count.removed += 1,
         }
     }
     counts
 }
 
-/// The differences by object; they come in that order.
+/// Groups the differences by owner; they must be sorted by owner.
 pub(super) fn by_object(differences: Vec<Difference>) -> Vec<Object> {
     let mut objects: Vec<Object> = Vec::new();
     for difference in differences {
         let owner = difference.owner.clone();
         let (kind, name) = (owner.as_ref().map(Owner::kind), owner.as_ref().map(Owner::name));
-        let shown = owner.map_or_else(|| "rows that are not ovnkube's".to_owned(), |owner| owner.to_string());
+        let shown = owner.map_or_else(|| "rows of other clients".to_owned(), |owner| owner.to_string());
         let row = row(difference);
         match objects.last_mut() {
             Some(last) if last.kind == kind && last.name == name => last.rows.push(row),
@@ -121,10 +121,10 @@ fn row(difference: Difference) -> Row {
         (column.name.clone(), change)
     });
     Row {
-        change: match difference.fate {
-            Fate::Added => "added",
-            Fate::Changed => "changed",
-            Fate::Removed => "removed",
+        change: match difference.change {
+            RowChange::Added => "added",
+            RowChange::Changed => "changed",
+            RowChange::Removed => "removed",
         },
         table: difference.table.clone(),
         name: difference.label.clone(),

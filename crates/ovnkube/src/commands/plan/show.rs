@@ -1,21 +1,21 @@
-//! A plan for people: what would change, object by object; how many rows; who would be refused, and why.
+//! A plan as text: changes by object, number of rows, refused objects.
 
 use ovsdb::datum::Datum;
-use topology::preview::{Fate, told_by_label};
+use reachability::preview::{RowChange, label_columns};
 
-use super::report::{Report, Row, Told};
+use super::report::{Report, Row, ObjectRemark};
 use crate::commands::ovsdb::{grid, value};
 
-/// A set or map of more members is cut.
+/// Members shown of a set or map.
 const MOST: usize = 12;
 
-/// The whole plan as text.
+/// Formats a plan.
 pub(super) fn text(report: &Report, colour: bool) -> String {
     let mut text = String::new();
     for object in report.objects.iter().flatten() {
-        text.push_str(&paint(&value::tame(&capital(&object.shown)), BOLD, colour));
+        text.push_str(&paint(&value::escape(&capital(&object.shown)), BOLD, colour));
         text.push('\n');
-        // Rows that look the same, such as the bands of meters, are told once.
+        // Equal rows, such as the bands of meters, are shown once.
         let mut rows: Vec<([String; 2], usize)> = Vec::new();
         for row in object.rows.iter().map(|row| shown(row, colour)) {
             match rows.last_mut() {
@@ -42,13 +42,13 @@ pub(super) fn text(report: &Report, colour: bool) -> String {
     } else {
         text.push_str("Nothing would change.\n");
     }
-    push_told(&mut text, "Refused", &report.refused, colour);
-    push_told(&mut text, "Warnings", &report.warnings, colour);
+    push_remarks(&mut text, "Refused", &report.refused, colour);
+    push_remarks(&mut text, "Warnings", &report.warnings, colour);
     if !report.not_part_of_the_network.is_empty() {
         let kinds: Vec<String> = report
             .not_part_of_the_network
             .iter()
-            .map(|(kind, count)| format!("{count} {}", value::tame(kind)))
+            .map(|(kind, count)| format!("{count} {}", value::escape(kind)))
             .collect();
         text.push_str(&format!("\nNot part of the network: {}\n", kinds.join(", ")));
     }
@@ -56,35 +56,35 @@ pub(super) fn text(report: &Report, colour: bool) -> String {
         text.push('\n');
     }
     for hint in &report.hints {
-        text.push_str(&format!("hint: {}\n", value::tame(hint)));
+        text.push_str(&format!("hint: {}\n", value::escape(hint)));
     }
     text
 }
 
-/// A row's line, and those of its columns.
+/// The line of a row, and those of its columns.
 fn shown(row: &Row, colour: bool) -> [String; 2] {
-    let (sign, code) = match row.difference.fate {
-        Fate::Added => ('+', GREEN),
-        Fate::Changed => ('~', YELLOW),
-        Fate::Removed => ('-', RED),
+    let (sign, code) = match row.difference.change {
+        RowChange::Added => ('+', GREEN),
+        RowChange::Changed => ('~', YELLOW),
+        RowChange::Removed => ('-', RED),
     };
-    let line = paint(&format!("{sign} {} {}", row.table, value::tame(&row.name)), code, colour);
+    let line = paint(&format!("{sign} {} {}", row.table, value::escape(&row.name)), code, colour);
     let mut columns = String::new();
     for column in &row.difference.columns {
-        let said = match row.difference.fate {
-            Fate::Removed => continue,
-            Fate::Added if told_by_label(&row.table).contains(&column.name.as_str()) => continue,
-            // What is left of a map when the marks are taken out may be nothing.
-            Fate::Added if column.new.is_empty() => continue,
-            Fate::Added => members(&column.new),
-            Fate::Changed => value::change(&column.old, &column.new),
+        let said = match row.difference.change {
+            RowChange::Removed => continue,
+            RowChange::Added if label_columns(&row.table).contains(&column.name.as_str()) => continue,
+            // A map may be empty without the ownership keys.
+            RowChange::Added if column.new.is_empty() => continue,
+            RowChange::Added => members(&column.new),
+            RowChange::Changed => value::change(&column.old, &column.new),
         };
-        columns.push_str(&format!("      {}: {}\n", column.name, value::tame(&said)));
+        columns.push_str(&format!("      {}: {}\n", column.name, value::escape(&said)));
     }
     [line, columns]
 }
 
-/// A value, the first members of a large one.
+/// A value; only the first members of a large one.
 fn members(datum: &Datum) -> String {
     let more = datum.len().saturating_sub(MOST);
     if more == 0 {
@@ -97,14 +97,14 @@ fn members(datum: &Datum) -> String {
     format!("{few} and {more} more")
 }
 
-fn push_told(text: &mut String, heading: &str, all: &[Told], colour: bool) {
+fn push_remarks(text: &mut String, heading: &str, all: &[ObjectRemark], colour: bool) {
     if all.is_empty() {
         return;
     }
     text.push_str(&format!("\n{}\n", paint(heading, BOLD, colour)));
-    for told in all {
-        let who = paint(&format!("! {} {}", told.kind, value::tame(&told.name)), RED, colour);
-        text.push_str(&format!("  {who} ({}): {}\n", told.reason, value::tame(&told.message)));
+    for remark in all {
+        let who = paint(&format!("! {} {}", remark.kind, value::escape(&remark.name)), RED, colour);
+        text.push_str(&format!("  {who} ({}): {}\n", remark.reason, value::escape(&remark.message)));
     }
 }
 

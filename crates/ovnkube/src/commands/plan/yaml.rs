@@ -1,21 +1,20 @@
 //! YAML as kubectl reads it.
 //!
-//! kubectl's parser does not look at indentation in two places where it means nothing, and the specification does: on the
-//! lines of a quoted scalar behind its first, and on lines within `[]` and `{}` that begin with tabs. Our parser says at
-//! which line it stops. There, white space in front of the line is replaced by spaces that satisfy the specification, and the
-//! text is read again: what the line says does not depend on them.
+//! kubectl's parser ignores indentation in two cases where the YAML specification does not: on continuation lines of a
+//! quoted scalar, and on lines within `[]` and `{}` that start with tabs. Our parser reports the line. Its leading
+//! white space is then replaced by valid indentation and the text is parsed again; the value does not depend on it.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// Each of them reads the document once more.
+/// Each repair parses the document once more.
 const MOST_REPAIRS: usize = 1000;
-/// How the parser calls the two.
+/// The parser's messages in these cases.
 const IN_QUOTES: &str = "invalid indentation in multiline quoted scalar";
 const TAB: &str = "tab";
 
-/// Reads one document. The error is about lines of the text as it was given.
+/// Parses one document. Errors refer to lines of the original text.
 pub(super) fn parse(text: &str) -> Result<Value, serde_saphyr::Error> {
     let mut text = Cow::Borrowed(text);
     let mut last = 0;
@@ -24,7 +23,7 @@ pub(super) fn parse(text: &str) -> Result<Value, serde_saphyr::Error> {
             Ok(value) => return Ok(value),
             Err(error) => error,
         };
-        // The parser goes on behind a line that was repaired, or the repair was none.
+        // Stop if the parser does not get past the repaired line.
         let line = error.location().map_or(0, |location| location.line());
         let repaired = if line > last { repair(&text, line, &error.to_string()) } else { None };
         match repaired {
@@ -36,15 +35,15 @@ pub(super) fn parse(text: &str) -> Result<Value, serde_saphyr::Error> {
 }
 
 fn read(text: &str) -> Result<Value, serde_saphyr::Error> {
-    // As the API server reads it, `n` is a letter and no boolean.
+    // As in the API server, `n` is a string, not a boolean.
     let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
     serde_saphyr::from_str_with_options(text, options)
 }
 
-/// The text with another indentation of a line, if only that is wrong with it.
+/// The text with another indentation of a line, if that is the error.
 fn repair(text: &str, line: u64, error: &str) -> Option<String> {
-    let place = usize::try_from(line.checked_sub(1)?).ok()?;
-    let start: usize = text.split_inclusive('\n').take(place).map(str::len).sum();
+    let lines_before = usize::try_from(line.checked_sub(1)?).ok()?;
+    let start: usize = text.split_inclusive('\n').take(lines_before).map(str::len).sum();
     let (before, rest) = text.split_at(start);
     let said = rest.trim_start_matches([' ', '\t']);
     let white = &rest[..rest.len() - said.len()];
@@ -53,13 +52,13 @@ fn repair(text: &str, line: u64, error: &str) -> Option<String> {
     if said.is_empty() || !(in_quotes || in_brackets()) {
         return None;
     }
-    // No block begins further to the right than what its line has to say.
+    // No block is indented further than the content of the line.
     let indented = |line: &str| line.len() - line.trim_start_matches([' ', '-', '?', ':', '\t']).len();
     let spaces = " ".repeat(before.lines().map(indented).max().unwrap_or_default() + 2);
     Some(format!("{before}{spaces}{said}"))
 }
 
-/// Whether a text ends within brackets: everything else that comes before a line is a document by itself.
+/// Whether a text ends within brackets.
 fn is_open(before: &str) -> bool {
     !before.trim().is_empty() && read(before).is_err()
 }
@@ -71,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn indentation_that_means_nothing_is_not_looked_at() {
+    fn insignificant_indentation_is_ignored() {
         for (text, value) in [
             ("a:\n  b: \"one\n  two\"\n  c: 1\n", json!({"a": {"b": "one two", "c": 1}})),
             ("a:\n  b: 'one\n\n two\nthree\n'\nc: 1\n", json!({"a": {"b": "one\ntwo three "}, "c": 1})),
@@ -87,14 +86,14 @@ mod tests {
     }
 
     #[test]
-    fn what_kubectl_refuses_is_refused() {
+    fn text_that_kubectl_rejects_is_rejected() {
         for text in ["a:\n\tb: 1\n", "a: 'open\nb: 1\n", "a: [1\nb: 2\n", "a:\n  b: 1\n c: 2\n"] {
             assert!(parse(text).is_err(), "{text}: {:?}", parse(text));
         }
     }
 
     #[test]
-    fn a_mistake_behind_repairs_has_its_own_line() {
+    fn an_error_after_repairs_has_its_original_line() {
         let error = parse("a:\n  b: \"one\ntwo\"\n  c: [1\nd: 2\n").unwrap_err();
         assert!(error.location().is_some_and(|location| location.line() >= 4), "{error:?}");
     }
