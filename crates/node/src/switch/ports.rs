@@ -217,7 +217,7 @@ impl Writer {
         }
     }
 
-    /// Takes what is there, and waits a little for what is on its way.
+    /// Takes all queued requests, and waits up to [`GATHER_TIME`] for announced ones.
     async fn gather(&mut self, requests: &mut mpsc::UnboundedReceiver<PortRequest>) {
         let enough = tokio::time::sleep(GATHER_TIME);
         tokio::pin!(enough);
