@@ -163,6 +163,8 @@ impl ControlPlane {
             "--authorization-mode=Node,RBAC".into(),
             "--enable-admission-plugins=NodeRestriction".into(),
             "--allow-privileged=true".into(),
+            // This machine has no Service addresses, so webhooks and aggregated APIs are called at their endpoints.
+            "--enable-aggregator-routing=true".into(),
             "--max-requests-inflight=2000".into(),
             "--max-mutating-requests-inflight=1000".into(),
             "--event-ttl=1h".into(),

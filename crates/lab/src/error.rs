@@ -14,6 +14,9 @@ pub enum Error {
         /// The command that was typed.
         command: String,
     },
+    /// Ctrl-C or SIGTERM, after which the command cleaned up.
+    #[error("interrupted; nothing was measured to its end")]
+    Interrupted,
     /// A program that the lab needs on the machine itself is not there.
     #[error("{program} is missing ({purpose}); remedy: {remedy}")]
     MissingTool {

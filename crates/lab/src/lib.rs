@@ -24,6 +24,7 @@ pub mod error;
 pub mod fault;
 mod go_module;
 pub mod image;
+mod interrupt;
 mod keeper;
 mod kubelet;
 pub mod kubernetes_programs;

@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::error::{Error, Result};
+use crate::interrupt;
 use crate::keeper;
 use crate::ownership::has_owner;
 use crate::place::Place;
@@ -90,7 +91,7 @@ enum Verb {
     Matrix(show::Output),
     /// Measure what a fault costs, packet by packet, beside a control; status 1 if it is more
     Probe(probe::Options),
-    /// Measure what restarts, fail-overs and changes of the cluster cost, beside a control
+    /// Measure what restarts, failovers and changes of the cluster cost, beside a control
     Disruption(disruption::Options),
     /// Run Kubernetes' own tests on a lab with our network
     Conformance(conformance::Options),
@@ -121,6 +122,10 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     match run(cli) {
         Ok(status) => status,
+        Err(Error::Interrupted) => {
+            eprintln!("lab: {}", Error::Interrupted);
+            ExitCode::from(interrupt::EXIT_STATUS)
+        }
         Err(error) => {
             eprintln!("lab: {error}");
             ExitCode::FAILURE

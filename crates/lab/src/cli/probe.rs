@@ -1,7 +1,8 @@
 //! `lab probe`: what a fault costs, packet by packet, beside a control.
 
-use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use clap::Args;
@@ -9,22 +10,26 @@ use clap::Args;
 use super::say;
 use super::show::Output;
 use crate::error::{Error, Result, write_file};
+use crate::interrupt;
 use crate::probe::{self, Marks, Prober, RATE, Rounds, Workload};
 use crate::progress::Progress;
 use crate::record::Record;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Sends numbered packets on about twenty paths at once: TCP (one connection that stays, and new ones), UDP and \
+    after_help = "Sends numbered packets on 26 paths at once: TCP (one connection that stays, and new ones), UDP and \
     ICMP;\npod to pod on one and on two nodes, pod to Service, pod to outside, outside to NodePort, host to Service. Client and \
     server are\nsockets of this command in the networks of pods, nodes and the outside; the pods are in namespace `probe` and are \
     deleted\nat the end.\n\n\
     Each round has a control window without the fault and a window with it, of the same length. A path passes if the\n\
-    fault cost not more than the control; status 1 if one does not. Without --fault both windows are controls: what the\n\
-    machine loses by itself.\n\n\
-    A fault is a shell command; `lab` in it is this program and means this lab. It ends before the window does: what\n\
-    breaks something should mend it, too.\n\n\
+    fault cost not more than the control. Status 1 if one does not, if a path does not recover, or if nothing can be\n\
+    concluded because the control itself loses packets. Without --fault both windows are controls: what the machine loses\n\
+    by itself.\n\n\
+    A fault is a shell command; `lab` in it is this program and means this lab. It should undo what it breaks. A fault\n\
+    that takes longer than the window extends it, and the control is extended by as much.\n\
+    Ctrl-C lets a running fault end, deletes the pods and ends with status 130.\n\n\
     Examples:\n  \
+    lab up --network ovnkube\n  \
     lab probe --duration 20s\n  \
     lab probe --fault 'lab restart nb-1' --rounds 3 --svg nb-1.svg\n  \
     lab probe --fault 'lab fault kill nb-1' --fault 'sleep 5' --fault 'lab restart nb-1' -o json > nb-1.json\n  \
@@ -53,24 +58,31 @@ pub(super) struct Options {
 
 pub(super) fn run(record: &Record, options: &Options) -> Result<ExitCode> {
     crate::place::require_root("lab probe")?;
-    if record.spec.product.is_none() {
-        return Err(Error::Invalid(format!(
-            "lab {:?} has no network to probe; `lab up --network ovnkube` starts one that has",
-            record.name
-        )));
+    if let Some(path) = &options.svg {
+        // What cannot be written is known before the measurement.
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if !folder.is_dir() {
+            let message = format!("cannot write {}: there is no folder {}", path.display(), folder.display());
+            return Err(Error::Invalid(message));
+        }
     }
+    interrupt::handle()?;
     let progress = Progress::for_people();
     let workload = progress.step("pods to probe", || Workload::create(record))?;
-    let title = if options.fault.is_empty() { "nothing is done".to_owned() } else { options.fault.join("; ") };
+    let title = if options.fault.is_empty() { "without a fault".to_owned() } else { options.fault.join("; ") };
     let rounds = Rounds { title: title.clone(), rounds: options.rounds, window: options.duration };
     let measured = progress.step(&title, || {
         let prober = Prober::start(&workload.plan(options.rate)?)?;
-        probe::run(&prober, &rounds, &progress, |marks| break_it(record, &options.fault, marks))
+        if options.fault.is_empty() {
+            return probe::run_without_fault(&prober, &rounds, &progress);
+        }
+        probe::run(&prober, &rounds, &progress, |marks| run_fault(record, &options.fault, marks))
     });
     let removed = progress.step("removal of the pods", || workload.remove());
     let report = measured?;
     if let Some(path) = &options.svg {
         write_file(path, report.svg())?;
+        eprintln!("lab: wrote {}", path.display());
     }
     if options.output.is_json() {
         console::print_json(&report).map_err(|error| Error::Invalid(error.to_string()))?;
@@ -82,14 +94,15 @@ pub(super) fn run(record: &Record, options: &Options) -> Result<ExitCode> {
 }
 
 /// Runs the commands of a fault. What they print goes to standard error: standard output is the report's.
-fn break_it(record: &Record, commands: &[String], marks: &Marks<'_>) -> Result<()> {
+fn run_fault(record: &Record, commands: &[String], marks: &Marks<'_>) -> Result<()> {
     let program = std::env::current_exe().map_err(Error::io("cannot find this program"))?;
     let own = program.parent().map(|folder| folder.display().to_string()).unwrap_or_default();
     let path = format!("{own}:{}", std::env::var("PATH").unwrap_or_default());
     for command in commands {
         marks.mark(command);
         let mut child = Command::new("sh");
-        child.args(["-c", command]).env("PATH", &path).env("OVNKUBE_LAB_NAME", &record.name).stdout(std::io::stderr());
+        child.args(["-c", command]).env("PATH", &path).env("OVNKUBE_LAB_NAME", &record.name);
+        child.stdin(Stdio::null()).stdout(std::io::stderr()).process_group(0);
         let status = child.status().map_err(Error::io("cannot run sh"))?;
         if !status.success() {
             return Err(Error::Invalid(format!("the fault failed ({status}), so nothing was measured: {command}")));

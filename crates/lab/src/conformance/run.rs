@@ -109,13 +109,21 @@ fn ginkgo(
         }
     }
     let status = child.wait().map_err(Error::io("cannot wait for ginkgo"))?;
-    for name in [REPORT, JUNIT] {
-        let written = results.join(name);
-        std::fs::copy(&written, options.output.join(name)).map_err(|_| {
-            Error::Invalid(format!("ginkgo ended ({status}) without {name}; {} says why", log_path.display()))
-        })?;
+    let written = results.join(REPORT);
+    if !written.exists() {
+        let tail = view::tail(&log_path, 3).replace('\n', " | ");
+        let log = log_path.display();
+        return Err(Error::Invalid(format!("ginkgo ended ({status}) without a report; {log} ends with: {tail}")));
     }
-    Report::parse(&read_file(&options.output.join(REPORT))?)
+    let report = Report::parse(&read_file(&written)?)?;
+    // A run without specs, for example by a mistyped focus, does not overwrite the reports of an earlier one.
+    if !report.ran_nothing() {
+        for name in [REPORT, JUNIT] {
+            let (from, to) = (results.join(name), options.output.join(name));
+            std::fs::copy(&from, &to).map_err(Error::io(format!("cannot write {}", to.display())))?;
+        }
+    }
+    Ok(report)
 }
 
 const REPORT: &str = "report.json";

@@ -15,10 +15,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::error::{Error, Result, make_dir, write_file};
+use crate::interrupt;
 use crate::probe::{self, Prober, Report, Rounds, Workload};
 use crate::progress::Progress;
 use fleet::Fleet;
-pub use page::{Row, check_page, figures, write_page};
+pub use page::{Pair, Row, check_page, figures, write_page};
 pub use testbed::Testbed;
 
 /// Pods that a scenario needs beside the prober's own.
@@ -116,9 +117,11 @@ pub fn run(
     make_dir(folder)?;
     let workload = progress.step("pods to probe", || Workload::create(testbed.record()))?;
     let measure = |scenario: &Scenario| -> Result<Option<(Scenario, Report)>> {
+        interrupt::check()?;
         let measured = progress.step(scenario.title, || scenario.measure(testbed, &workload, rate, form, progress));
         let report = match measured {
             Ok(report) => report,
+            Err(error @ Error::Interrupted) => return Err(error),
             // The others are measured all the same; the caller sees that this one is missing.
             Err(error) => {
                 eprintln!("lab: {}: {error}", scenario.name);

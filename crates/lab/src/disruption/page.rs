@@ -1,5 +1,6 @@
 //! The committed page: a table and pictures between two comments of `docs/disruption.md`; the prose around them is people's.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -13,6 +14,26 @@ use super::Scenario;
 const BEGIN: &str = "<!-- results: written by `lab disruption --write` -->";
 const END: &str = "<!-- end of results -->";
 
+/// A figure of the control windows and of the fault windows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pair {
+    /// Without the fault.
+    pub control: u64,
+    /// With it.
+    pub fault: u64,
+}
+
+impl Pair {
+    fn cell(self) -> String {
+        let Self { control, fault } = self;
+        match (control, fault) {
+            (0, 0) => "0".to_owned(),
+            _ if fault > control => format!("**{control}/{fault}**"),
+            _ => format!("{control}/{fault}"),
+        }
+    }
+}
+
 /// One scenario's result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
@@ -20,19 +41,19 @@ pub struct Row {
     pub name: String,
     /// What was done.
     pub title: String,
-    /// Whether no path had more of anything than its control.
+    /// Whether no path had more of anything than its control ([`Report::ok`]).
     pub ok: bool,
     /// How many fault windows.
     pub rounds: u64,
-    /// Seconds of control and of fault windows.
-    pub seconds: [u64; 2],
-    /// Packets sent, in control and fault windows.
-    pub sent: [u64; 2],
-    /// Lost, reset, late, duplicated, wrong source: in control and fault windows.
-    pub counts: [[u64; 2]; 5],
-    /// TCP segments sent again in the prober's pods.
-    pub retransmitted: [u64; 2],
-    /// Packets lost or reset beyond the control, summed over the paths.
+    /// The length of all windows.
+    pub seconds: Pair,
+    /// Packets.
+    pub sent: Pair,
+    /// Packets by what went wrong with them; all kinds are listed.
+    pub incidents: BTreeMap<Incident, Pair>,
+    /// TCP segments that the prober's pods retransmitted.
+    pub retransmitted: Pair,
+    /// Packets lost or reset beyond the control, summed over the paths without the reference.
     pub beyond: u64,
 }
 
@@ -40,42 +61,36 @@ impl Row {
     /// Of a report.
     pub fn of(scenario: &Scenario, report: &Report) -> Self {
         let [control, fault] = report.total();
-        let seconds = |kind: Kind| -> u64 {
-            let windows = report.windows.iter().filter(|window| window.kind == kind);
-            windows.map(crate::probe::Window::length).sum::<std::time::Duration>().as_secs()
-        };
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a length of hours at most")]
+        let [control_seconds, fault_seconds] =
+            [Kind::Control, Kind::Fault].map(|kind| report.seconds(kind).round() as u64);
+        let pair = |incident| Pair { control: control.of(incident), fault: fault.of(incident) };
+        let add =
+            |sum: Pair, [control, fault]: &[u64; 2]| Pair { control: sum.control + control, fault: sum.fault + fault };
         Self {
             name: scenario.name.to_owned(),
             title: scenario.title.to_owned(),
             ok: report.ok,
             rounds: report.windows.iter().filter(|window| window.kind == Kind::Fault).count() as u64,
-            seconds: [seconds(Kind::Control), seconds(Kind::Fault)],
-            sent: [control.sent, fault.sent],
-            counts: Incident::ALL.map(|incident| [control.of(incident), fault.of(incident)]),
-            retransmitted: report
-                .retransmitted
-                .values()
-                .fold([0, 0], |[control, fault], more| [control + more[0], fault + more[1]]),
+            seconds: Pair { control: control_seconds, fault: fault_seconds },
+            sent: Pair { control: control.sent, fault: fault.sent },
+            incidents: Incident::ALL.into_iter().map(|incident| (incident, pair(incident))).collect(),
+            retransmitted: report.retransmitted.values().fold(Pair::default(), add),
             beyond: report.excess(Incident::Lost) + report.excess(Incident::Reset),
         }
     }
 
     fn line(&self) -> String {
-        let pair = |[control, fault]: [u64; 2]| match (control, fault) {
-            (0, 0) => "0".to_owned(),
-            (control, fault) if fault > control => format!("**{control}/{fault}**"),
-            (control, fault) => format!("{control}/{fault}"),
-        };
-        let counts: Vec<String> = self.counts.iter().map(|count| pair(*count)).collect();
+        let incidents = Incident::ALL.map(|incident| self.incidents.get(&incident).copied().unwrap_or_default().cell());
         format!(
             "| [{}](#{}) | {} × {} s | {} | {} | {} | {} |\n",
             self.title,
             self.name,
             self.rounds,
-            self.seconds[1] / self.rounds.max(1),
-            self.sent[1],
-            counts.join(" | "),
-            pair(self.retransmitted),
+            self.seconds.fault / self.rounds.max(1),
+            self.sent.fault,
+            incidents.join(" | "),
+            self.retransmitted.cell(),
             if self.ok { "yes" } else { "**no**" }
         )
     }
@@ -101,11 +116,11 @@ pub(super) fn merged(folder: &Path, fresh: &[Row]) -> Result<Vec<Row>> {
 pub fn figures(rows: &[Row]) -> serde_json::Value {
     let figure = |row: &Row| {
         serde_json::json!({
-            "name": format!("{}: lost beyond the control", row.title),
+            "name": format!("{}: lost or reset beyond the control", row.title),
             "value": row.beyond,
             "unit": "packets",
             "goal": "<= 0",
-            "ok": row.beyond == 0,
+            "ok": row.ok,
         })
     };
     rows.iter().map(figure).collect()
@@ -143,7 +158,7 @@ fn replace(text: &str, results: &str) -> Option<String> {
 
 fn results(rows: &[Row], pictures: &str) -> String {
     let mut text = String::from(
-        "| what is done | windows | packets under the fault | lost | reset | late | duplicated | wrong source | TCP segments sent again | not more than the control |\n\
+        "| what is done | windows | packets under the fault | lost | reset | late | duplicated | wrong source | TCP segments retransmitted | not more than the control |\n\
          |---|---|---|---|---|---|---|---|---|---|\n",
     );
     for row in rows {
@@ -170,10 +185,10 @@ mod tests {
             title: "agent killed".into(),
             ok: lost[1] <= lost[0],
             rounds: 2,
-            seconds: [60, 60],
-            sent: [60_000, 59_990],
-            counts: [lost, [0, 0], [1, 0], [0, 0], [0, 0]],
-            retransmitted: [3, 2],
+            seconds: Pair { control: 60, fault: 60 },
+            sent: Pair { control: 60_000, fault: 59_990 },
+            incidents: [(Incident::Lost, Pair { control: lost[0], fault: lost[1] })].into(),
+            retransmitted: Pair { control: 3, fault: 2 },
             beyond: lost[1].saturating_sub(lost[0]),
         }
     }

@@ -19,6 +19,8 @@ use crate::view;
 
 /// The namespace of our network's pods.
 const OURS: &str = "ovn-kubernetes";
+/// The label of nodes that run a controller.
+const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 /// How long a part may take until it works again. Generous: it only ends what would hang for ever.
 const LIMIT: Duration = Duration::from_secs(180);
 /// Where no event tells that a part works again, it is asked so often.
@@ -189,12 +191,15 @@ impl<'a> Testbed<'a> {
     }
 
     /// Makes the cluster fit for every scenario: two controllers, and kubelets that start a killed container at once, however
-    /// often it was killed.
-    pub fn prepare(&self) -> Result<()> {
-        let second = self.nodes().into_iter().nth(1).unwrap_or_default();
-        if !second.is_empty() {
-            let label = "node-role.kubernetes.io/control-plane=";
-            self.kubectl(&["label", "--overwrite", "node", &second, label])?;
+    /// often it was killed. Returns the node that it gave a controller, for [`Testbed::restore`].
+    pub fn prepare(&self) -> Result<Option<String>> {
+        let mut labelled = None;
+        if let Some(second) = self.nodes().into_iter().nth(1) {
+            let node = self.get(&["node", &second])?;
+            if node["metadata"]["labels"][CONTROL_PLANE].is_null() {
+                self.kubectl(&["label", "node", &second, &format!("{CONTROL_PLANE}=")])?;
+                labelled = Some(second);
+            }
         }
         for node in self.nodes() {
             let script = "f=/etc/kubernetes/kubelet.yaml; grep -q crashLoopBackOff $f && exit 3; \
@@ -209,6 +214,14 @@ impl<'a> Testbed<'a> {
             let set = self.get(&["-n", OURS, "daemonset", "ovnkube-master"]).unwrap_or_default();
             set["status"]["desiredNumberScheduled"].as_u64() >= Some(self.nodes().len().min(2) as u64)
         })?;
+        self.await_network()?;
+        Ok(labelled)
+    }
+
+    /// Takes the second controller away again. (Kubelets keep their short backoff until they are configured anew.)
+    pub fn restore(&self, labelled: Option<&str>) -> Result<()> {
+        let Some(node) = labelled else { return Ok(()) };
+        self.kubectl(&["label", "node", node, &format!("{CONTROL_PLANE}-")])?;
         self.await_network()
     }
 

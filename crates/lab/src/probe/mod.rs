@@ -32,7 +32,7 @@ pub use ledger::Entry;
 use ledger::Ledger;
 pub use plan::{Network, PathSpec, Plan, Protocol, RATE, Server};
 pub use report::{Counts, Happening, Incident, LATE_AFTER, PathReport, Report};
-pub use rounds::{Kind, Mark, Marks, Rounds, Window, confirmed, run};
+pub use rounds::{Kind, Mark, Marks, Rounds, Window, confirmed, run, run_without_fault};
 use station::Station;
 pub use workload::Workload;
 
@@ -108,13 +108,17 @@ impl Prober {
             if silent.is_empty() || Instant::now() >= deadline {
                 return silent;
             }
-            std::thread::sleep(Duration::from_millis(20));
+            // The ledgers are written from other threads at any time; nobody announces a number.
+            if crate::interrupt::sleep(Duration::from_millis(20)).is_err() {
+                return silent;
+            }
         }
     }
 
     /// Like [`Prober::await_answers`], with an error that names the silent paths.
     pub fn await_ready(&self, limit: Duration) -> Result<()> {
         let silent = self.await_answers(limit);
+        crate::interrupt::check()?;
         if silent.is_empty() {
             return Ok(());
         }

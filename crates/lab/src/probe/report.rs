@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Prober;
 use super::client::LOST_AFTER;
@@ -15,7 +15,7 @@ use super::rounds::{Kind, Mark, Window};
 pub const LATE_AFTER: std::time::Duration = std::time::Duration::from_millis(150);
 
 /// What went wrong with a number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Incident {
     /// No answer within [`LOST_AFTER`].
@@ -167,7 +167,8 @@ pub struct PathReport {
     pub control: Counts,
     /// In all fault windows.
     pub fault: Counts,
-    /// Whether the fault cost not more than the control, in every respect.
+    /// Whether the fault cost not more than the control: packets in every respect, and late ones while the reference paths
+    /// answered in time. Always so for a reference path: nothing of OVN is on it.
     pub ok: bool,
     /// Every number with which something went wrong.
     pub happenings: Vec<Happening>,
@@ -198,8 +199,12 @@ pub struct Report {
     pub title: String,
     /// Packets per second in sum.
     pub rate: u32,
-    /// Whether no path had more of anything than its control, and all paths recovered.
+    /// Whether no path had more of anything than its control, all paths recovered, and the measurement is usable.
     pub ok: bool,
+    /// Why nothing can be concluded, if so: a control that loses packets by itself, or packets that were not sent.
+    pub unusable: Vec<String>,
+    /// Whether there was a fault; else the windows of both kinds are controls.
+    pub has_fault: bool,
     /// The windows, in order.
     pub windows: Vec<Window>,
     /// What the faults did and when.
@@ -213,7 +218,7 @@ pub struct Report {
 }
 
 impl Report {
-    pub(super) fn of(title: &str, prober: &Prober, windows: Vec<Window>, marks: Vec<Mark>) -> Self {
+    pub(super) fn of(title: &str, prober: &Prober, windows: Vec<Window>, marks: Vec<Mark>, has_fault: bool) -> Self {
         let all: Vec<(&PathSpec, Vec<Entry>)> = prober.paths().zip(prober.entries()).collect();
         let trouble = Trouble::of(all.iter().filter(|(spec, _)| spec.reference).flat_map(|(_, entries)| entries));
         let paths: Vec<PathReport> = all
@@ -241,8 +246,11 @@ impl Report {
             }
         }
         let unrecovered: Vec<String> = windows.iter().flat_map(|window| window.unrecovered.iter().cloned()).collect();
-        let ok = paths.iter().all(|path| path.ok) && unrecovered.is_empty();
-        Self { title: title.to_owned(), rate: prober.rate(), ok, windows, marks, retransmitted, unrecovered, paths }
+        let lengths = [Kind::Control, Kind::Fault].map(|kind| seconds(&windows, kind));
+        let unusable: Vec<String> = paths.iter().filter_map(|path| path.unusable(lengths)).collect();
+        let ok = paths.iter().all(|path| path.ok) && unrecovered.is_empty() && unusable.is_empty();
+        let (title, rate) = (title.to_owned(), prober.rate());
+        Self { title, rate, ok, unusable, has_fault, windows, marks, retransmitted, unrecovered, paths }
     }
 
     /// Sums over all paths: control and fault.
@@ -253,13 +261,42 @@ impl Report {
         [sum(|path| &path.control), sum(|path| &path.fault)]
     }
 
-    /// Packets of one kind beyond the control, summed over the paths.
+    /// Packets of one kind beyond the control, summed over the paths, without the reference.
     pub fn excess(&self, incident: Incident) -> u64 {
-        self.paths.iter().map(|path| path.excess(incident)).sum()
+        self.paths.iter().filter(|path| !path.reference).map(|path| path.excess(incident)).sum()
+    }
+
+    /// How long the windows of a kind lasted together.
+    pub fn seconds(&self, kind: Kind) -> f64 {
+        seconds(&self.windows, kind)
     }
 }
 
+fn seconds(windows: &[Window], kind: Kind) -> f64 {
+    windows.iter().filter(|window| window.kind == kind).map(|window| window.length().as_secs_f64()).sum()
+}
+
+/// A control that loses more than so many packets, and more than one in a hundred, is no measure for a fault.
+const CONTROL_MAY_LOSE: u64 = 5;
+/// The share of its packets that a path must have sent under the fault, by the control's rate.
+const MUST_BE_SENT: f64 = 0.8;
+
 impl PathReport {
+    /// Why nothing can be concluded from this path, if so. `lengths`: seconds of control and fault windows.
+    fn unusable(&self, lengths: [f64; 2]) -> Option<String> {
+        let lost = self.alone(Incident::Lost, Kind::Control) + self.alone(Incident::Reset, Kind::Control);
+        if lost > CONTROL_MAY_LOSE && lost * 100 > self.control.sent {
+            let (name, sent) = (self.name(), self.control.sent);
+            return Some(format!("{name}: {lost} of {sent} packets were lost or reset without the fault"));
+        }
+        #[expect(clippy::cast_precision_loss, reason = "counts of packets are far below 2^52")]
+        let [control, fault] = [self.control.sent as f64 / lengths[0], self.fault.sent as f64 / lengths[1]];
+        let enough = control > 0.0 && fault >= control * MUST_BE_SENT;
+        (!enough).then(|| {
+            format!("{}: {fault:.1} packets a second were sent under the fault, {control:.1} without", self.name())
+        })
+    }
+
     fn take(&mut self, entries: &[Entry], windows: &[Window], trouble: &Trouble) {
         for (number, entry) in (0..).zip(entries) {
             let Some(window) = windows.iter().find(|window| window.holds(entry.sent)) else { continue };
@@ -278,7 +315,9 @@ impl PathReport {
                 shared: trouble.is_near(entry.sent, self.protocol),
             }));
         }
-        self.ok = Incident::ALL.iter().all(|incident| self.excess(*incident) == 0);
+        let [fault, control] = [Kind::Fault, Kind::Control].map(|kind| self.alone(Incident::Late, kind));
+        let packets = Incident::ALL.iter().filter(|incident| **incident != Incident::Late);
+        self.ok = self.reference || fault <= control && packets.clone().all(|incident| self.excess(*incident) == 0);
     }
 }
 
@@ -366,6 +405,18 @@ mod tests {
         let bad = judge(&[at(5, 1), at(6, 0), at(25_000, 0), at(26_000, 0)]);
         assert!(!bad.ok && bad.excess(Incident::Lost) == 1, "{bad:?}");
         assert_eq!(bad.alone(Incident::Lost, Kind::Fault), 2, "the reference path's trouble was later: {bad:?}");
+        let lengths = [0.01, 0.01];
+        assert_eq!(good.unusable(lengths), None, "one lost packet does not spoil a control");
+        let lossy: Vec<Entry> = (0..20).map(|number| at(number, 0)).chain((0..20).map(|n| at(20_000 + n, 0))).collect();
+        let useless = judge(&lossy);
+        assert!(useless.ok, "as many were lost in the control");
+        assert!(useless.unusable(lengths).unwrap().contains("20 of 20 packets"), "so nothing can be concluded");
+        let stuck = judge(&[at(5, 1), at(6, 1), at(25_000, 1)]);
+        assert!(stuck.unusable(lengths).unwrap().contains("sent under the fault"), "half of them were not sent");
+        let mut reference = judge(&[]);
+        reference.reference = true;
+        reference.take(&[at(25_000, 0)], &windows, &Trouble(Vec::new()));
+        assert!(reference.ok, "nothing of OVN is on a reference path");
         let twice = judge(&[at(5, 1), at(25_000, 2)]);
         assert!(!twice.ok && twice.excess(Incident::Duplicated) == 1, "{twice:?}");
     }

@@ -12,7 +12,8 @@ use serde::Serialize;
 use super::Prober;
 use super::client::LOST_AFTER;
 use super::report::{Incident, Report};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::interrupt;
 use crate::progress::Progress;
 
 /// How long after a fault returned its window goes on at least: late effects are the fault's, not the next control's.
@@ -103,8 +104,23 @@ pub fn run(
     prober: &Prober,
     rounds: &Rounds,
     progress: &Progress,
-    mut fault: impl FnMut(&Marks<'_>) -> Result<()>,
+    fault: impl FnMut(&Marks<'_>) -> Result<()>,
 ) -> Result<Report> {
+    measure(prober, rounds, progress, Some(fault))
+}
+
+/// Measures what is lost without any fault: the windows of both kinds are controls.
+pub fn run_without_fault(prober: &Prober, rounds: &Rounds, progress: &Progress) -> Result<Report> {
+    measure(prober, rounds, progress, None::<fn(&Marks<'_>) -> Result<()>>)
+}
+
+fn measure(
+    prober: &Prober,
+    rounds: &Rounds,
+    progress: &Progress,
+    mut fault: Option<impl FnMut(&Marks<'_>) -> Result<()>>,
+) -> Result<Report> {
+    let second = if fault.is_some() { "fault" } else { "second control" };
     prober.await_ready(READY_LIMIT)?;
     let (mut windows, mut marks) = (Vec::new(), Vec::new());
     for round in 1..=rounds.rounds {
@@ -113,9 +129,12 @@ pub fn run(
         };
         note("control");
         windows.push(window(prober, Kind::Control, rounds.window, || Ok(()))?);
-        note("fault");
+        note(second);
         let made = Marks { prober, round, marks: Mutex::default() };
-        let mut under_fault = window(prober, Kind::Fault, rounds.window, || fault(&made))?;
+        let mut under_fault = window(prober, Kind::Fault, rounds.window, || match &mut fault {
+            Some(fault) => fault(&made),
+            None => Ok(()),
+        })?;
         marks.extend(made.marks.into_inner().unwrap_or_else(PoisonError::into_inner));
         under_fault.unrecovered = prober.await_answers(RECOVERY_LIMIT);
         let debt = under_fault.length().saturating_sub(rounds.window);
@@ -126,8 +145,8 @@ pub fn run(
         }
     }
     // What was sent at the end has its time, too.
-    std::thread::sleep(LOST_AFTER);
-    Ok(Report::of(&rounds.title, prober, windows, marks))
+    interrupt::sleep(LOST_AFTER)?;
+    Ok(Report::of(&rounds.title, prober, windows, marks, fault.is_some()))
 }
 
 fn window(prober: &Prober, kind: Kind, length: Duration, work: impl FnOnce() -> Result<()>) -> Result<Window> {
@@ -135,7 +154,7 @@ fn window(prober: &Prober, kind: Kind, length: Duration, work: impl FnOnce() -> 
     let (begin_us, begin) = (prober.now(), Instant::now());
     work()?;
     let rest = length.saturating_sub(begin.elapsed());
-    std::thread::sleep(if kind == Kind::Fault { rest.max(AFTERMATH) } else { rest });
+    interrupt::sleep(if kind == Kind::Fault { rest.max(AFTERMATH) } else { rest })?;
     let end_us = prober.now();
     let mut retransmitted = prober.retransmitted()?;
     for (network, count) in &mut retransmitted {
@@ -158,10 +177,13 @@ pub fn confirmed(
 ) -> Result<(Vec<String>, Report)> {
     let first = run(prober, rounds, &Progress::silent(), &mut fault)?;
     let suspects = worse(&first);
-    if suspects.is_empty() {
+    if suspects.is_empty() && first.unusable.is_empty() {
         return Ok((Vec::new(), first));
     }
     let second = run(prober, rounds, &Progress::silent(), &mut fault)?;
+    if let (Some(_), Some(problem)) = (first.unusable.first(), second.unusable.first()) {
+        return Err(Error::Invalid(format!("nothing can be concluded, twice: {problem}")));
+    }
     let said = |again: Worse| {
         let before = suspects.iter().find(|one| (&one.path, one.incident) == (&again.path, again.incident))?;
         Some(format!(

@@ -1,6 +1,7 @@
 //! The workload that is probed: a few pods and a Service in a namespace of their own, and the paths between them, the nodes and
 //! the outside. The pods only wait; client and server are sockets of the prober in their networks.
 
+use std::fs::{File, TryLockError};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use super::plan::{Network, PathSpec, Plan, Protocol, Server};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::matrix::sandbox_network;
+use crate::place::Place;
 use crate::record::Record;
 use crate::underlay::{BEYOND, CONTROL, OUTSIDE};
 use crate::view;
@@ -36,11 +38,19 @@ pub struct Workload {
     servers: Vec<(Network, IpAddr, String)>,
     service: IpAddr,
     node_port: u16,
+    _lock: File,
 }
 
 impl Workload {
     /// Creates it on the first two nodes that are ready; returns when its pods have their networks.
     pub fn create(record: &Record) -> Result<Self> {
+        if record.spec.product.is_none() {
+            let name = &record.name;
+            return Err(Error::Invalid(format!(
+                "lab {name:?} has no pod network to probe; `lab up --name {name} --network ovnkube` starts one that has"
+            )));
+        }
+        let lock = lock(record)?;
         let control = view::machine(record, CONTROL)?;
         // A node may be on its way back; one that stays away is left out.
         let _ = control.run(&["kubectl", "wait", "--for=condition=Ready", "node", "--all", "--timeout=60s"]);
@@ -67,6 +77,7 @@ impl Workload {
             client_address,
             servers,
             control,
+            _lock: lock,
         })
     }
 
@@ -172,6 +183,23 @@ impl Workload {
     pub fn remove(self) -> Result<()> {
         let words = ["kubectl", "delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=180s"];
         self.control.run_within(LIMIT, &words).map(|_| ())
+    }
+}
+
+/// Only one prober at a time: another one's pods have the same names, and its faults would be counted here.
+fn lock(record: &Record) -> Result<File> {
+    let path = Place::from_environment()?.lab(&record.name).join("probe.lock");
+    let doing = format!("cannot lock {}", path.display());
+    let file = File::options().create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(Error::io(doing.clone()))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(Error::Invalid(format!(
+            "lab {:?} is being probed by another command (`fuser -v {}` shows it); wait until that one ends",
+            record.name,
+            path.display()
+        ))),
+        Err(TryLockError::Error(error)) => Err(Error::Io { doing, source: error }),
     }
 }
 

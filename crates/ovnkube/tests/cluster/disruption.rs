@@ -1,4 +1,4 @@
-//! Restarts and fail-overs under the prober, briefly: `make disruption` measures all of it and for longer.
+//! Restarts and failovers under the prober, briefly: `make disruption` measures all of it and for longer.
 
 use std::time::Duration;
 
