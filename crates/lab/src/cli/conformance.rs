@@ -16,9 +16,6 @@ use crate::progress::Progress;
 use crate::record::Record;
 use crate::spec::Family;
 
-/// So many specs want three nodes, each in a zone of its own.
-const NODES: u32 = 3;
-
 #[derive(Debug, Args)]
 #[command(after_help = "A lab of the given name that runs is used as it is; else one is started, and removed at the \
     end.\nstatus 1 if a spec failed. No spec is repeated.\n\n\
@@ -26,6 +23,7 @@ const NODES: u32 = 3;
     lab conformance --name conformance\n  \
     lab conformance --name conformance --which all --family dual --gateway local\n  \
     lab conformance --focus 'Services should serve'\n  \
+    lab conformance --nodes 6 --focus 'Traffic Distribution'\n  \
     lab conformance --which policy-api --focus 'AdminNetworkPolicyGress/allow-gress'")]
 pub(super) struct Options {
     /// Which specs
@@ -41,6 +39,9 @@ pub(super) struct Options {
     /// Where the reports go
     #[arg(long, default_value = "target/conformance")]
     output: PathBuf,
+    /// The nodes of a lab that is started, in three zones by turns; many specs want three, a few of topology six
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=12))]
+    nodes: u32,
     /// The address families of a lab that is started
     #[arg(long, value_enum, default_value = "v4")]
     family: Family,
@@ -61,7 +62,7 @@ pub(super) fn run(place: &Place, name: &str, options: &Options) -> Result<ExitCo
     let record = if has_owner(place, name) {
         Record::load(place, name)?
     } else {
-        let spec = options.own.spec(name, NODES)?.family(options.family);
+        let spec = options.own.spec(name, options.nodes)?.family(options.family);
         own.insert(Lab::start_in(place.clone(), spec, progress.clone())?).record()
     };
     let report = conformance::run(place, &record, &supplies, &run_options, &progress)?;
