@@ -1,8 +1,8 @@
-//! Ctrl-C and SIGTERM for commands that break something on purpose: they undo it and clean up before they end.
+//! Ctrl-C and SIGTERM for commands that inject faults: they undo the fault and clean up before they exit.
 //!
-//! Signals belong to the process, so this state does, too. Nothing is interrupted by force: waits end early, and whatever
-//! runs just now (a fault and its repair) runs to its end: its commands are in process groups of their own, which a Ctrl-C
-//! on the terminal does not reach. A second signal ends the process at once.
+//! Signals are per process, and so is this state. Waits end early; a fault that is in progress, and its undoing, run to
+//! their end: their commands are in separate process groups, which a Ctrl-C on the terminal does not reach. A second
+//! signal ends the process immediately.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,14 +11,14 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::error::{Error, Result};
 
-/// The exit status of a program that SIGINT ended, as shells report it.
+/// The exit status after SIGINT, as shells report it.
 pub(crate) const EXIT_STATUS: u8 = 130;
 
 static INTERRUPTED: Mutex<bool> = Mutex::new(false);
 static CHANGED: Condvar = Condvar::new();
 
 /// From now on a signal ends waits instead of the process.
-pub(crate) fn handle() -> Result<()> {
+pub(crate) fn install_handlers() -> Result<()> {
     let cannot = || Error::io("cannot handle signals");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cannot())?;
     let guard = runtime.enter();
@@ -33,7 +33,7 @@ pub(crate) fn handle() -> Result<()> {
                     _ = terminate.recv() => {}
                 }
                 if first {
-                    eprintln!("lab: interrupted; undoing the fault and cleaning up (once more: end at once)");
+                    eprintln!("lab: interrupted; undoing the fault and cleaning up (press again to exit immediately)");
                     *INTERRUPTED.lock().unwrap_or_else(PoisonError::into_inner) = true;
                     CHANGED.notify_all();
                 }
@@ -44,12 +44,12 @@ pub(crate) fn handle() -> Result<()> {
     std::thread::Builder::new().name("lab-signals".into()).spawn(wait).map(|_| ()).map_err(cannot())
 }
 
-/// An error after a signal.
+/// Fails if a signal has come.
 pub(crate) fn check() -> Result<()> {
     if *INTERRUPTED.lock().unwrap_or_else(PoisonError::into_inner) { Err(Error::Interrupted) } else { Ok(()) }
 }
 
-/// Sleeps; a signal ends it early, with an error.
+/// Sleeps; a signal ends it early with an error.
 pub(crate) fn sleep(duration: Duration) -> Result<()> {
     let deadline = Instant::now() + duration;
     let mut interrupted = INTERRUPTED.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! `lab probe`: what a fault costs, packet by packet, beside a control.
+//! `lab probe`: packet loss caused by a fault, compared with a control.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::say;
+use super::print;
 use super::show::Output;
 use crate::error::{Error, Result, write_file};
 use crate::interrupt;
@@ -17,17 +17,16 @@ use crate::record::Record;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Sends numbered packets on 26 paths at once: TCP (one connection that stays, and new ones), UDP and \
+    after_help = "Sends numbered packets on 26 paths in parallel: TCP (one long-lived connection, and new ones), UDP and \
     ICMP;\npod to pod on one and on two nodes, pod to Service, pod to outside, outside to NodePort, host to Service. Client and \
     server are\nsockets of this command in the networks of pods, nodes and the outside; the pods are in namespace `probe` and are \
     deleted\nat the end.\n\n\
     Each round has a control window without the fault and a window with it, of the same length. A path passes if the\n\
-    fault cost not more than the control. Status 1 if one does not, if a path does not recover, or if nothing can be\n\
-    concluded because the control itself loses packets. Without --fault both windows are controls: what the machine loses\n\
-    by itself.\n\n\
-    A fault is a shell command; `lab` in it is this program and means this lab. It should undo what it breaks. A fault\n\
+    fault cost not more than the control. Status 1 if a path fails or does not recover, or if nothing can be concluded\n\
+    because the control itself loses packets. Without --fault both windows are controls: what the host loses by itself.\n\n\
+    A fault is a shell command; `lab` in it is this program, with this lab as default. It should undo what it breaks. A fault\n\
     that takes longer than the window extends it, and the control is extended by as much.\n\
-    Ctrl-C lets a running fault end, deletes the pods and ends with status 130.\n\n\
+    Ctrl-C lets a running fault finish, deletes the pods and exits with status 130.\n\n\
     Examples:\n  \
     lab up --network ovnkube\n  \
     lab probe --duration 20s\n  \
@@ -37,19 +36,19 @@ use crate::record::Record;
     lab kubectl -n ovn-kubernetes rollout status daemonset/ovnkube'"
 )]
 pub(super) struct Options {
-    /// The length of one window: 30s, 500ms, 2m
+    /// Length of one window: 30s, 500ms, 2m
     #[arg(long, default_value = "30s", value_parser = duration)]
     duration: Duration,
-    /// A shell command that breaks something; several are run one after the other in each fault window
+    /// Shell command that injects a fault; several run one after the other in each fault window
     #[arg(long, value_name = "COMMAND")]
     fault: Vec<String>,
-    /// How many control and fault windows, each
+    /// Number of control windows and of fault windows
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Packets per second, all paths together
+    /// Packets per second, over all paths
     #[arg(long, default_value_t = RATE, value_parser = clap::value_parser!(u32).range(20..=20_000))]
     rate: u32,
-    /// Draw what happened over time
+    /// Draw the incidents over time
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     #[command(flatten)]
@@ -57,18 +56,18 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(record: &Record, options: &Options) -> Result<ExitCode> {
-    crate::place::require_root("lab probe")?;
+    crate::directories::require_root("lab probe")?;
     if let Some(path) = &options.svg {
-        // What cannot be written is known before the measurement.
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        if !folder.is_dir() {
-            let message = format!("cannot write {}: there is no folder {}", path.display(), folder.display());
+        // Fail now rather than after the measurement if the picture cannot be written.
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if !dir.is_dir() {
+            let message = format!("cannot write {}: directory {} does not exist", path.display(), dir.display());
             return Err(Error::Invalid(message));
         }
     }
-    interrupt::handle()?;
-    let progress = Progress::for_people();
-    let workload = progress.step("pods to probe", || Workload::create(record))?;
+    interrupt::install_handlers()?;
+    let progress = Progress::to_stderr();
+    let workload = progress.step("prober pods", || Workload::create(record))?;
     let title = if options.fault.is_empty() { "without a fault".to_owned() } else { options.fault.join("; ") };
     let rounds = Rounds { title: title.clone(), rounds: options.rounds, window: options.duration };
     let measured = progress.step(&title, || {
@@ -78,7 +77,7 @@ pub(super) fn run(record: &Record, options: &Options) -> Result<ExitCode> {
         }
         probe::run(&prober, &rounds, &progress, |marks| run_fault(record, &options.fault, marks))
     });
-    let removed = progress.step("removal of the pods", || workload.remove());
+    let removed = progress.step("removing the pods", || workload.remove());
     let report = measured?;
     if let Some(path) = &options.svg {
         write_file(path, report.svg())?;
@@ -87,16 +86,16 @@ pub(super) fn run(record: &Record, options: &Options) -> Result<ExitCode> {
     if options.output.is_json() {
         console::print_json(&report).map_err(|error| Error::Invalid(error.to_string()))?;
     } else {
-        say(&report.table(console::table::colour()))?;
+        print(&report.table(console::table::colour()))?;
     }
     removed?;
     Ok(if report.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs the commands of a fault. What they print goes to standard error: standard output is the report's.
+/// Runs the commands of a fault. Their output goes to standard error: standard output is for the report.
 fn run_fault(record: &Record, commands: &[String], marks: &Marks<'_>) -> Result<()> {
     let program = std::env::current_exe().map_err(Error::io("cannot find this program"))?;
-    let own = program.parent().map(|folder| folder.display().to_string()).unwrap_or_default();
+    let own = program.parent().map(|dir| dir.display().to_string()).unwrap_or_default();
     let path = format!("{own}:{}", std::env::var("PATH").unwrap_or_default());
     for command in commands {
         marks.mark(command);
@@ -132,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read() {
+    fn durations_are_parsed() {
         assert_eq!(duration("30s"), Ok(Duration::from_secs(30)));
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));

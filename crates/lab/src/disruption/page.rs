@@ -1,4 +1,5 @@
-//! The committed page: a table and pictures between two comments of `docs/disruption.md`; the prose around them is people's.
+//! The committed page: table and pictures between two marker comments of `docs/disruption.md`; the text around them is
+//! written by hand.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,8 +7,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result, make_dir, read_file, write_file};
-use crate::probe::{Incident, Kind, Report};
+use crate::error::{Error, Result, create_dir, read_file, write_file};
+use crate::probe::{Incident, Report, WindowKind};
 
 use super::Scenario;
 
@@ -17,9 +18,7 @@ const END: &str = "<!-- end of results -->";
 /// A figure of the control windows and of the fault windows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pair {
-    /// Without the fault.
     pub control: u64,
-    /// With it.
     pub fault: u64,
 }
 
@@ -34,36 +33,33 @@ impl Pair {
     }
 }
 
-/// One scenario's result.
+/// The result of one scenario.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
-    /// The scenario.
     pub name: String,
-    /// What was done.
     pub title: String,
-    /// Whether no path had more of anything than its control ([`Report::ok`]).
+    /// [`Report::ok`].
     pub ok: bool,
-    /// How many fault windows.
+    /// Number of fault windows.
     pub rounds: u64,
-    /// The length of all windows.
+    /// The total length of all windows.
     pub seconds: Pair,
     /// Packets.
     pub sent: Pair,
-    /// Packets by what went wrong with them; all kinds are listed.
+    /// Every kind is present.
     pub incidents: BTreeMap<Incident, Pair>,
-    /// TCP segments that the prober's pods retransmitted.
+    /// TCP segments retransmitted by the prober's pods.
     pub retransmitted: Pair,
     /// Packets lost or reset beyond the control, summed over the paths without the reference.
     pub beyond: u64,
 }
 
 impl Row {
-    /// Of a report.
     pub fn of(scenario: &Scenario, report: &Report) -> Self {
         let [control, fault] = report.total();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a length of hours at most")]
         let [control_seconds, fault_seconds] =
-            [Kind::Control, Kind::Fault].map(|kind| report.seconds(kind).round() as u64);
+            [WindowKind::Control, WindowKind::Fault].map(|kind| report.seconds(kind).round() as u64);
         let pair = |incident| Pair { control: control.of(incident), fault: fault.of(incident) };
         let add =
             |sum: Pair, [control, fault]: &[u64; 2]| Pair { control: sum.control + control, fault: sum.fault + fault };
@@ -71,7 +67,7 @@ impl Row {
             name: scenario.name.to_owned(),
             title: scenario.title.to_owned(),
             ok: report.ok,
-            rounds: report.windows.iter().filter(|window| window.kind == Kind::Fault).count() as u64,
+            rounds: report.windows.iter().filter(|window| window.kind == WindowKind::Fault).count() as u64,
             seconds: Pair { control: control_seconds, fault: fault_seconds },
             sent: Pair { control: control.sent, fault: fault.sent },
             incidents: Incident::ALL.into_iter().map(|incident| (incident, pair(incident))).collect(),
@@ -96,9 +92,9 @@ impl Row {
     }
 }
 
-/// The rows of this run, and of former runs for scenarios that it left out.
-pub(super) fn merged(folder: &Path, fresh: &[Row]) -> Result<Vec<Row>> {
-    let path = folder.join("summary.json");
+/// The rows of this run, and those of earlier runs for scenarios that it omitted.
+pub(super) fn merged(dir: &Path, fresh: &[Row]) -> Result<Vec<Row>> {
+    let path = dir.join("summary.json");
     let mut rows: Vec<Row> =
         if path.exists() { serde_json::from_str(&read_file(&path)?).unwrap_or_default() } else { Vec::new() };
     for row in fresh {
@@ -113,7 +109,7 @@ pub(super) fn merged(folder: &Path, fresh: &[Row]) -> Result<Vec<Row>> {
 }
 
 /// The figures for `target/bench/disruption.json`: packets lost or reset beyond the control, one for each scenario.
-pub fn figures(rows: &[Row]) -> serde_json::Value {
+pub(crate) fn figures(rows: &[Row]) -> serde_json::Value {
     let figure = |row: &Row| {
         serde_json::json!({
             "name": format!("{}: lost or reset beyond the control", row.title),
@@ -126,25 +122,26 @@ pub fn figures(rows: &[Row]) -> serde_json::Value {
     rows.iter().map(figure).collect()
 }
 
-/// Writes table and pictures into the page; the pictures of `folder` are copied into a folder beside it that is named like it.
-pub fn write_page(page: &Path, folder: &Path, rows: &[Row]) -> Result<()> {
+/// Writes table and pictures into the page; the pictures are copied from `dir` into a directory named like the page.
+pub(crate) fn write_page(page: &Path, dir: &Path, rows: &[Row]) -> Result<()> {
     let text = check_page(page)?;
     let pictures = page.with_extension("");
-    make_dir(&pictures)?;
+    create_dir(&pictures)?;
     let name = pictures.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     for row in rows {
         let picture = format!("{}.svg", row.name);
-        let from = folder.join(&picture);
+        let from = dir.join(&picture);
         std::fs::copy(&from, pictures.join(&picture)).map_err(Error::io(format!("cannot copy {}", from.display())))?;
     }
     write_file(page, replace(&text, &results(rows, &name)).unwrap_or(text))
 }
 
-/// Reads a page; an error if results cannot be written into it. A run of an hour asks before it begins.
-pub fn check_page(page: &Path) -> Result<String> {
+/// Reads a page; fails if results cannot be written into it. Called before a run of an hour starts.
+pub(crate) fn check_page(page: &Path) -> Result<String> {
     let text = read_file(page)?;
     if replace(&text, "").is_none() {
-        let message = format!("{} has no place for results: it needs the lines {BEGIN:?} and {END:?}", page.display());
+        let message =
+            format!("{} has no section for results: it needs the lines {BEGIN:?} and {END:?}", page.display());
         return Err(Error::Invalid(message));
     }
     Ok(text)
@@ -194,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_between_the_comments_is_replaced() {
+    fn only_the_text_between_the_markers_is_replaced() {
         let page = format!("# Disruption\n\nprose\n\n{BEGIN}\nold\n{END}\n\ncauses\n");
         let written = replace(&page, &results(&[row([0, 3])], "disruption")).unwrap();
         assert!(written.starts_with("# Disruption\n\nprose\n") && written.ends_with("causes\n"), "{written}");
@@ -204,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_says_what_is_beyond_the_control() {
+    fn figures_are_the_loss_beyond_the_control() {
         let figures = figures(&[row([1, 3]), row([1, 1])]);
         assert_eq!(figures[0]["value"], 2);
         assert_eq!((&figures[0]["ok"], &figures[1]["ok"]), (&false.into(), &true.into()));

@@ -1,12 +1,12 @@
-//! The report for people: a line for each path, control and fault side by side.
+//! The report as a table: a line for each path, with control and fault.
 
 use console::table::{self, Cell, Tone};
 
 use super::report::{Counts, Incident, PathReport, Report};
-use super::rounds::Kind;
+use super::rounds::WindowKind;
 
 impl Report {
-    /// The table, and below it what was worse than the control.
+    /// The table, and below it the summary.
     pub fn table(&self, colour: bool) -> String {
         let mut rows: Vec<[Cell; 9]> = self.paths.iter().map(row).collect();
         let [control, fault] = self.total();
@@ -21,15 +21,15 @@ impl Report {
         text
     }
 
-    /// What was found, in a few lines.
+    /// What was worse than the control, one line each.
     pub fn summary(&self) -> String {
-        let [control, second] = [Kind::Control, Kind::Fault].map(|kind| self.seconds(kind));
+        let [control, second] = [WindowKind::Control, WindowKind::Fault].map(|kind| self.seconds(kind));
         let windows = if self.has_fault {
             format!("each figure is control/fault; {control:.0} s of control, {second:.0} s with the fault")
         } else {
             format!("each figure is first/second control; {control:.0} s and {second:.0} s")
         };
-        let mut text = format!("{}: {windows}, {} packets a second\n", self.title, self.rate);
+        let mut text = format!("{}: {windows}, {} packets per second\n", self.title, self.rate);
         let again: Vec<String> =
             self.retransmitted.iter().map(|(name, [control, fault])| format!("{name} {control}/{fault}")).collect();
         if !again.is_empty() {
@@ -44,13 +44,13 @@ impl Report {
         for path in &self.paths {
             for incident in Incident::ALL.into_iter().filter(|incident| path.excess(*incident) > 0) {
                 let (control, fault) = (path.control.of(incident), path.fault.of(incident));
-                let shared = fault - path.alone(incident, Kind::Fault);
+                let shared = fault - path.unshared(incident, WindowKind::Fault);
                 let shared = if shared > 0 && !path.reference {
-                    format!(" ({shared} while host → host stood still, too)")
+                    format!(" ({shared} while host → host stalled, too)")
                 } else {
                     String::new()
                 };
-                let judged = if path.reference { " (not judged: nothing of OVN is on this path)" } else { "" };
+                let judged = if path.reference { " (ignored: this path bypasses OVN)" } else { "" };
                 text.push_str(&format!(
                     "more than the control{judged}: {}: {fault} {}, control {control}, of {}{shared}\n",
                     path.name(),

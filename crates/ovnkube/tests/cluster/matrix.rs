@@ -39,11 +39,11 @@ fn everything_is_as_the_api_says(lab: Lab, families: &[&str]) {
     // A matrix that lacks a kind of way proves nothing about it.
     for family in families {
         for kind in KINDS {
-            assert!(matrix.ways.iter().any(|way| way.family == *family && way.kind == kind), "{family} {kind}");
+            assert!(matrix.checks.iter().any(|way| way.family == *family && way.kind == kind), "{family} {kind}");
         }
     }
-    assert!(matrix.ways.iter().any(|way| way.kind == "pod → kubernetes.default"));
-    let denied = matrix.ways.iter().filter(|way| way.kind.contains("under the policy") && !way.expected);
+    assert!(matrix.checks.iter().any(|way| way.kind == "pod → kubernetes.default"));
+    let denied = matrix.checks.iter().filter(|way| way.kind.contains("under the policy") && !way.expected);
     assert!(denied.clone().count() >= 6 * families.len());
     // As a pod sees it, by its own resolver and without our help.
     let connect = ["-n", "shop", "exec", "daemonset/client", "--", "/agnhost", "connect", "--timeout=20s", "web:80"];
@@ -59,7 +59,7 @@ fn everything_is_as_the_api_says(lab: Lab, families: &[&str]) {
     // Removing the cluster leaves nothing of it: pods, their mounts, networks and cgroups.
     let record = lab.record();
     drop(lab);
-    remains::await_none(&record, &remains::folder(&record.name));
+    remains::await_none(&record, &remains::dir(&record.name));
 }
 
 /// `ovn-nbctl` and `ovn-sbctl` find the databases without arguments where people look for them.

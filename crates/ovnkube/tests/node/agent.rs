@@ -140,7 +140,7 @@ fn paths(site: &Site, from: (&Sandbox, IpAddr), to: (&Sandbox, IpAddr)) -> Plan 
 /// Nothing is lost, reset, duplicated or seen from elsewhere beyond what a control of the same length has.
 fn carries_on(prober: &Prober, what: &str, work: impl Fn()) {
     let rounds = Rounds { title: what.to_owned(), rounds: 2, window: Duration::from_secs(5) };
-    let (worse, report) = probe::confirmed(prober, &rounds, |_| {
+    let (worse, report) = probe::run_confirmed(prober, &rounds, |_| {
         work();
         Ok(())
     })

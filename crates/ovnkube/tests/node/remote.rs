@@ -84,7 +84,7 @@ fn a_database_by_name_behind_a_router_and_certificates_that_are_replaced() {
     agent(&cluster, "agent-again", &format!("ssl:{name}:{PORT}"));
     until("ovn-controller is connected", || connected(&cluster).then_some(()));
 
-    let folder = lab::place::Place::from_environment().unwrap().lab(cluster.lab.name()).join("pki/ovn");
+    let folder = lab::directories::Directories::from_environment().unwrap().lab(cluster.lab.name()).join("pki/ovn");
     replace_certificates(&cluster.lab, &folder);
     until("ovn-controller is connected with its new certificate", || connected(&cluster).then_some(()));
 }
