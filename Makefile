@@ -91,15 +91,15 @@ export FOCUS
 conformance: prerequisites ## Kubernetes' own tests on a lab of three nodes, into target/conformance: CONFORMANCE=network|policy-api|all FAMILY= GATEWAY= FOCUS=
 	@$(CARGO) build --locked --quiet --package lab
 	@deploy/image/build.sh
-	@$(LAB) --name conformance conformance --which $(CONFORMANCE) --family $(FAMILY) --gateway $(GATEWAY) --focus "$$FOCUS"
+	@$(LAB) --name $(or $(OVNKUBE_LAB_NAME),conformance) conformance --which $(CONFORMANCE) --family $(FAMILY) --gateway $(GATEWAY) --focus "$$FOCUS"
 
 # DISRUPTION_ARGS="--only agent-restart,northd-restart --short" for a quick look at parts of it.
 DISRUPTION_ARGS ?= --write docs/disruption.md
 .PHONY: disruption
-disruption: prerequisites ## packets lost during restarts, failovers and changes, beside a control: docs/disruption.md, target/disruption
+disruption: prerequisites ## packets lost during restarts, failovers and changes, beside a control (about an hour on a quiet machine): docs/disruption.md, target/disruption; DISRUPTION_ARGS=
 	@$(CARGO) build --locked --quiet --package lab
 	@deploy/image/build.sh
-	@$(LAB) --name disruption disruption $(DISRUPTION_ARGS)
+	@$(LAB) --name $(or $(OVNKUBE_LAB_NAME),disruption) disruption $(DISRUPTION_ARGS)
 
 # How many rounds. A failure prints the variable that replays it.
 SOAK ?= 10

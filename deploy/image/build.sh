@@ -20,7 +20,10 @@ flock --wait 900 9 || { echo "deploy/image/build.sh: another build holds $folder
 mapfile -t inherited < <(compgen -e | grep -E '^CARGO_(PKG|MANIFEST|BIN|CRATE|PRIMARY)' || true)
 if [ "${#inherited[@]}" -gt 0 ]; then unset "${inherited[@]}"; fi
 # Only the program itself is compiled for this: its libraries are the ones of every other build.
-"$cargo" rustc --quiet --locked --package ovnkube --bin ovnkube --profile "$profile" -- -C target-feature=+crt-static 9>&-
+# For minutes on a fresh checkout, so a terminal sees cargo's progress; a log sees only errors.
+quiet=--quiet
+if [ -t 2 ]; then quiet=; fi
+"$cargo" rustc ${quiet:+"$quiet"} --locked --package ovnkube --bin ovnkube --profile "$profile" -- -C target-feature=+crt-static 9>&-
 install_if_changed() { # install_if_changed FROM NAME
   if [ -e "$folder/$2" ] && [ ! "$1" -nt "$folder/$2" ]; then return; fi
   cp "$1" "$folder/.$2.new"

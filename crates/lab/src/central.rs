@@ -1,27 +1,26 @@
-//! OVN's central part: the northbound and southbound databases and ovn-northd.
+//! OVN central: the northbound and southbound databases and ovn-northd.
 
-use crate::error::{Error, Result, make_dir};
+use crate::error::{Error, Result, create_dir};
 use crate::machine::Machine;
 use crate::pki::{Authority, Identity};
 use crate::ready::Ready;
-use crate::site::{Component, Extras, Site, side_by_side};
 use crate::spec::{Databases, Ovn};
+use crate::supervisor::{Component, MachineOptions, Supervisor, run_parallel};
 use crate::underlay::{CONTROL, bracketed, database_name};
 
-/// Raft members of each database.
-pub const MEMBERS: u32 = 3;
+pub(crate) const MEMBERS: u32 = 3;
 
-/// One of the two databases.
+/// One of OVN's two central databases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Database {
-    /// What the network should be.
+    /// Logical networks, written by the controller.
     Northbound,
-    /// What the nodes shall do.
+    /// Logical flows, bindings and chassis, written by northd and ovn-controllers.
     Southbound,
 }
 
 impl Database {
-    /// `nb` or `sb`.
+    /// `nb` or `sb`, as in file and component names.
     pub fn short(self) -> &'static str {
         match self {
             Self::Northbound => "nb",
@@ -29,7 +28,7 @@ impl Database {
         }
     }
 
-    /// The schema's name.
+    /// The name of the database schema.
     pub fn schema(self) -> &'static str {
         match self {
             Self::Northbound => "OVN_Northbound",
@@ -49,20 +48,19 @@ impl Database {
         self.port() + 2
     }
 
-    /// The name of a member's component; member 0 stands for the standalone server.
+    /// The component that runs a raft member; member 0 is the standalone server.
     pub fn component(self, member: u32) -> String {
         if member == 0 { self.short().to_owned() } else { format!("{}-{member}", self.short()) }
     }
 
-    /// The command socket of a server, on its machine, where OVN's users look for it.
+    /// The `ovn-appctl` socket of a server, at its usual path on its machine.
     pub fn control_socket(self) -> String {
         format!("/run/ovn/ovn{}_db.ctl", self.short())
     }
 }
 
-const BOTH: [Database; 2] = [Database::Northbound, Database::Southbound];
+const DATABASES: [Database; 2] = [Database::Northbound, Database::Southbound];
 
-/// The words that make an OVS program use this identity.
 fn tls_options(authority: &Authority, identity: &Identity) -> Vec<String> {
     vec![
         format!("--private-key={}", identity.key.display()),
@@ -71,7 +69,7 @@ fn tls_options(authority: &Authority, identity: &Identity) -> Vec<String> {
     ]
 }
 
-/// The machine of a member.
+/// The machine of a raft member.
 fn machine_of(databases: Databases, member: u32) -> String {
     match databases {
         Databases::Standalone => CONTROL.to_owned(),
@@ -86,36 +84,38 @@ fn members(databases: Databases) -> Vec<u32> {
     }
 }
 
-/// OVN's certificates, if the lab uses TLS.
-pub(crate) fn certificates(site: &Site, ovn: &Ovn) -> Result<Option<(Authority, Identity)>> {
+/// OVN's certificates; `None` without TLS.
+pub(crate) fn certificates(supervisor: &Supervisor, ovn: &Ovn) -> Result<Option<(Authority, Identity)>> {
     if !ovn.tls {
         return Ok(None);
     }
-    let authority = Authority::create(&site.dir().join("pki/ovn"), "ovn-ca")?;
+    let authority = Authority::create(&supervisor.dir().join("pki/ovn"), "ovn-ca")?;
     let mut addresses = Vec::new();
     for member in members(ovn.databases) {
-        addresses
-            .extend(site.plan.addresses(&machine_of(ovn.databases, member)).iter().map(|address| address.address()));
+        addresses.extend(
+            supervisor.plan.addresses(&machine_of(ovn.databases, member)).iter().map(|address| address.address()),
+        );
     }
-    // As in production, all of OVN shares one leaf.
+    // As in production, all OVN programs share one certificate.
     let identity = authority.issue("ovn", "ovn", None, &[CONTROL, "db-1", "db-2", "db-3"], &addresses)?;
     Ok(Some((authority, identity)))
 }
 
-/// Starts databases and ovn-northd; returns when a change of NB is seen to reach SB, if there is a northd.
-pub(crate) fn start(site: &Site, ovn: &Ovn) -> Result<()> {
-    let certificates = certificates(site, ovn)?;
+/// Starts the databases and ovn-northd; returns when a change of NB has reached SB (with a northd).
+pub(crate) fn start(supervisor: &Supervisor, ovn: &Ovn) -> Result<()> {
+    let certificates = certificates(supervisor, ovn)?;
     let options = certificates.as_ref().map_or_else(Vec::new, |(authority, identity)| tls_options(authority, identity));
-    let central = Central { site, ovn, options };
+    let central = Central { supervisor, ovn, options };
     if ovn.databases == Databases::Raft {
         for member in 1..=MEMBERS {
-            site.add_attached_machine(&database_name(member), Extras::default())?;
+            supervisor.add_addressed_machine(&database_name(member), MachineOptions::default())?;
         }
     }
     central.publish()?;
-    site.progress.step("OVN databases", || {
-        side_by_side(
-            BOTH.iter()
+    supervisor.progress.step("OVN databases", || {
+        run_parallel(
+            DATABASES
+                .iter()
                 .map(|database| -> Box<dyn FnOnce() -> Result<()> + Send + '_> {
                     Box::new(|| central.start_database(*database))
                 })
@@ -124,25 +124,25 @@ pub(crate) fn start(site: &Site, ovn: &Ovn) -> Result<()> {
     })?;
     central.initialize()?;
     if ovn.northds == 0 {
-        // Somebody else will start one; what needs a northd must not be waited for.
+        // The program under test starts northd, so nothing that needs one can be waited for.
         return Ok(());
     }
-    site.progress.step("ovn-northd", || central.start_northds())
+    supervisor.progress.step("ovn-northd", || central.start_northds())
 }
 
-/// Loses all files of a database and creates it anew, empty, at the same addresses; returns when it serves again.
-pub(crate) fn recreate(site: &Site, ovn: &Ovn, database: Database) -> Result<()> {
-    let central = Central { site, ovn, options: Vec::new() };
+/// Deletes all files of a database and recreates it, empty, at the same addresses; returns when it serves again.
+pub(crate) fn recreate(supervisor: &Supervisor, ovn: &Ovn, database: Database) -> Result<()> {
+    let central = Central { supervisor, ovn, options: Vec::new() };
     let members = members(ovn.databases);
     for member in &members {
-        crate::fault::kill(&site.ledger.read(), &database.component(*member))?;
+        crate::fault::kill(&supervisor.record_file.read(), &database.component(*member))?;
         let file = database_file(database);
-        site.machine(&machine_of(ovn.databases, *member))?.run(&["rm", &file])?;
+        supervisor.machine(&machine_of(ovn.databases, *member))?.run(&["rm", &file])?;
     }
     for member in members {
-        let machine = site.machine(&machine_of(ovn.databases, member))?;
+        let machine = supervisor.machine(&machine_of(ovn.databases, member))?;
         central.create_file(&machine, database, member, &database_file(database))?;
-        site.restart(&database.component(member))?;
+        supervisor.restart(&database.component(member))?;
         central.await_member(&machine, database, member)?;
     }
     Ok(())
@@ -153,7 +153,7 @@ fn database_file(database: Database) -> String {
 }
 
 struct Central<'a> {
-    site: &'a Site,
+    supervisor: &'a Supervisor,
     ovn: &'a Ovn,
     options: Vec<String>,
 }
@@ -163,19 +163,19 @@ impl Central<'_> {
         if self.ovn.tls { "ssl" } else { "tcp" }
     }
 
-    /// Tells where the databases will be, before they are: everything that enters a machine wants to know.
+    /// Records the addresses of the databases before they run: the environment of every machine contains them.
     fn publish(&self) -> Result<()> {
         let local = |database| self.join(|member| Ok(self.local(database, member)));
         let remote = |database| {
             self.join(|member| {
-                let address = self.site.plan.primary(&machine_of(self.ovn.databases, member))?;
+                let address = self.supervisor.plan.primary(&machine_of(self.ovn.databases, member))?;
                 Ok(format!("{}:{}:{}", self.scheme(), bracketed(address), Database::port(database)))
             })
         };
         let (nb, sb) = (Database::Northbound, Database::Southbound);
         let (northbound, southbound) = (local(nb)?, local(sb)?);
         let (northbound_remote, southbound_remote) = (remote(nb)?, remote(sb)?);
-        self.site.ledger.change(|record| {
+        self.supervisor.record_file.change(|record| {
             let endpoints = &mut record.endpoints;
             endpoints.northbound = Some(northbound);
             endpoints.southbound = Some(southbound);
@@ -188,9 +188,9 @@ impl Central<'_> {
         Ok(members(self.ovn.databases).into_iter().map(remote).collect::<Result<Vec<_>>>()?.join(","))
     }
 
-    /// The unix socket of a server, by a path that holds on the host and on every machine.
+    /// The unix socket of a server: the path is valid on the host and on every machine.
     fn local(&self, database: Database, member: u32) -> String {
-        let run = self.site.machine_dir(&machine_of(self.ovn.databases, member)).join("run");
+        let run = self.supervisor.machine_dir(&machine_of(self.ovn.databases, member)).join("run");
         format!("unix:{}", run.join(format!("ovn/ovn{}_db.sock", database.short())).display())
     }
 
@@ -199,7 +199,7 @@ impl Central<'_> {
             Databases::Standalone => self.start_server(database, 0),
             Databases::Raft => {
                 self.start_server(database, 1)?;
-                side_by_side(
+                run_parallel(
                     (2..=MEMBERS)
                         .map(|member| -> Box<dyn FnOnce() -> Result<()> + Send + '_> {
                             Box::new(move || self.start_server(database, member))
@@ -211,13 +211,13 @@ impl Central<'_> {
     }
 
     fn start_server(&self, database: Database, member: u32) -> Result<()> {
-        let machine = self.site.machine(&machine_of(self.ovn.databases, member))?;
+        let machine = self.supervisor.machine(&machine_of(self.ovn.databases, member))?;
         let file = database_file(database);
         self.create_file(&machine, database, member, &file)?;
-        make_dir(&self.site.machine_dir(&machine.name).join("run/ovn"))?;
-        let any = if self.site.spec.family.has_v6() { "[::]" } else { "0.0.0.0" };
+        create_dir(&self.supervisor.machine_dir(&machine.name).join("run/ovn"))?;
+        let any = if self.supervisor.spec.family.has_v6() { "[::]" } else { "0.0.0.0" };
         let socket = format!("/run/ovn/ovn{}_db.sock", database.short());
-        let mut words = vec![
+        let mut args = vec![
             "ovsdb-server".to_owned(),
             "-vconsole:info".into(),
             "-vsyslog:off".into(),
@@ -227,15 +227,21 @@ impl Central<'_> {
             format!("--remote=punix:{socket}"),
             format!("--remote=p{}:{}:{any}", self.scheme(), database.port()),
         ];
-        words.extend(self.options.clone());
-        words.push(file);
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let appears = self.site.machine_dir(&machine.name).join(socket.trim_start_matches('/'));
-        self.site.start(Component::new(database.component(member), &machine.name, Ready::Path(appears), &words))?;
+        args.extend(self.options.clone());
+        args.push(file);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let socket_path = self.supervisor.machine_dir(&machine.name).join(socket.trim_start_matches('/'));
+        self.supervisor.start(Component::new(
+            database.component(member),
+            &machine.name,
+            Ready::Path(socket_path),
+            &args,
+        ))?;
         self.await_member(&machine, database, member)
     }
 
-    /// Returns at the moment when a raft member has joined and knows a leader.
+    /// Returns when a raft member has joined and knows a leader. Only while a cluster is built, where each member joins
+    /// the members before it. Not a [`Component`]'s ready command: a restarted member may have to run without a quorum.
     fn await_member(&self, machine: &Machine, database: Database, member: u32) -> Result<()> {
         if member > 0 {
             let socket = format!("unix:/run/ovn/ovn{}_db.sock", database.short());
@@ -251,7 +257,7 @@ impl Central<'_> {
             Ok(format!(
                 "{}:{}:{}",
                 self.scheme(),
-                bracketed(self.site.plan.primary(&database_name(member))?),
+                bracketed(self.supervisor.plan.primary(&database_name(member))?),
                 database.raft_port()
             ))
         };
@@ -266,19 +272,19 @@ impl Central<'_> {
         Ok(())
     }
 
-    /// Makes the one row of settings in each database, and the folder that a northd, whoever starts it, needs.
+    /// Creates the global row of each database, and the directory that northd needs.
     fn initialize(&self) -> Result<()> {
-        make_dir(&self.site.machine_dir(CONTROL).join("run/ovn"))?;
-        let control = self.site.machine(CONTROL)?;
+        create_dir(&self.supervisor.machine_dir(CONTROL).join("run/ovn"))?;
+        let control = self.supervisor.machine(CONTROL)?;
         control.run(&["ovn-nbctl", "--timeout=60", "init"])?;
         control.run(&["ovn-sbctl", "--timeout=60", "init"])?;
         Ok(())
     }
 
     fn start_northds(&self) -> Result<()> {
-        let control = self.site.machine(CONTROL)?;
-        let endpoints = self.site.ledger.read().endpoints.clone();
-        let missing = || Error::Invalid("the databases were not published".into());
+        let control = self.supervisor.machine(CONTROL)?;
+        let endpoints = self.supervisor.record_file.read().endpoints.clone();
+        let missing = || Error::Invalid("the database addresses are not recorded".into());
         let northbound = format!("--ovnnb-db={}", endpoints.northbound_remote.ok_or_else(missing)?);
         let southbound = format!("--ovnsb-db={}", endpoints.southbound_remote.ok_or_else(missing)?);
         for index in 1..=self.ovn.northds {
@@ -286,7 +292,7 @@ impl Central<'_> {
             let socket = format!("/run/ovn/{name}.ctl");
             let unixctl = format!("--unixctl={socket}");
             let pidfile = format!("--pidfile=/run/ovn/{name}.pid");
-            let mut words = vec![
+            let mut args = vec![
                 "ovn-northd",
                 "-vconsole:info",
                 "-vsyslog:off",
@@ -296,11 +302,11 @@ impl Central<'_> {
                 &northbound,
                 &southbound,
             ];
-            words.extend(self.options.iter().map(String::as_str));
-            let appears = self.site.machine_dir(CONTROL).join(socket.trim_start_matches('/'));
-            self.site.start(Component::new(name, CONTROL, Ready::Path(appears), &words))?;
+            args.extend(self.options.iter().map(String::as_str));
+            let socket_path = self.supervisor.machine_dir(CONTROL).join(socket.trim_start_matches('/'));
+            self.supervisor.start(Component::new(name, CONTROL, Ready::Path(socket_path), &args))?;
         }
-        // Returns when northd has copied NB's sequence number to SB.
+        // Returns when northd has copied nb_cfg to SB.
         control.run(&["ovn-nbctl", "--timeout=60", "--wait=sb", "sync"])?;
         Ok(())
     }

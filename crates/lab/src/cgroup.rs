@@ -1,44 +1,43 @@
-//! Cgroups for kubelets: a folder of the lab's own in each hierarchy, recorded before it is made.
+//! Cgroups for kubelets: one directory per hierarchy and node, recorded before it is created.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
-use crate::error::{Error, Result, make_dir};
-use crate::place::Place;
-use crate::site::Site;
+use crate::directories::Directories;
+use crate::error::{Error, Result, create_dir};
+use crate::supervisor::Supervisor;
 
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// Makes the cgroups of a node and returns their path within each hierarchy, as kubelet wants it.
-pub(crate) fn create(site: &Site, machine: &str) -> Result<String> {
-    let name = format!("{}{machine}", prefix(&site.place, &site.spec.name));
-    let folders: Vec<PathBuf> = hierarchies().into_iter().map(|hierarchy| hierarchy.join(&name)).collect();
-    site.ledger.change(|record| record.cgroups.extend(folders.clone()))?;
-    for folder in &folders {
-        make_dir(folder)?;
-        // A cpuset of version 1 takes no process before it has been told its processors.
-        if let Some(parent) = folder.parent().filter(|parent| parent.ends_with("cpuset")) {
+/// Creates the cgroups of a node and returns their path within each hierarchy, as kubelet expects it.
+pub(crate) fn create(supervisor: &Supervisor, machine: &str) -> Result<String> {
+    let name = format!("{}{machine}", prefix(&supervisor.directories, &supervisor.spec.name));
+    let dirs: Vec<PathBuf> = hierarchies().into_iter().map(|hierarchy| hierarchy.join(&name)).collect();
+    supervisor.record_file.change(|record| record.cgroups.extend(dirs.clone()))?;
+    for dir in &dirs {
+        create_dir(dir)?;
+        // A cgroup v1 cpuset accepts no process until its CPUs and memory nodes are set.
+        if let Some(parent) = dir.parent().filter(|parent| parent.ends_with("cpuset")) {
             for file in ["cpuset.cpus", "cpuset.mems"] {
                 let value = crate::error::read_file(&parent.join(file))?;
-                std::fs::write(folder.join(file), value)
-                    .map_err(Error::io(format!("cannot set up {}", folder.display())))?;
+                std::fs::write(dir.join(file), value).map_err(Error::io(format!("cannot set up {}", dir.display())))?;
             }
         }
     }
     Ok(format!("/{name}"))
 }
 
-/// How the cgroups of a lab begin. Labs of one name may run in two state folders.
-fn prefix(place: &Place, lab: &str) -> String {
-    let state = Sha256::digest(place.labs().as_os_str().as_encoded_bytes());
+/// The name prefix of a lab's cgroups. It depends on the state directory: two of them may have labs of the same name.
+fn prefix(directories: &Directories, lab: &str) -> String {
+    let state = Sha256::digest(directories.labs().as_os_str().as_encoded_bytes());
     format!("ovnkube-lab.{:02x}{:02x}{:02x}.{lab}.", state[0], state[1], state[2])
 }
 
-/// Removes every cgroup of a lab whose record is lost.
-pub(crate) fn remove_all_of(place: &Place, lab: &str) {
-    let prefix = prefix(place, lab);
+/// For a lab whose record is lost.
+pub(crate) fn remove_all_of(directories: &Directories, lab: &str) {
+    let prefix = prefix(directories, lab);
     for hierarchy in hierarchies() {
         let Ok(entries) = std::fs::read_dir(hierarchy) else { continue };
         for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix)) {
@@ -47,7 +46,7 @@ pub(crate) fn remove_all_of(place: &Place, lab: &str) {
     }
 }
 
-/// Version 2 has one hierarchy, version 1 one for each controller.
+/// Cgroup v2 has one hierarchy, v1 one for each controller.
 fn hierarchies() -> Vec<PathBuf> {
     let root = Path::new(ROOT);
     if root.join("cgroup.controllers").exists() {
@@ -60,29 +59,29 @@ fn hierarchies() -> Vec<PathBuf> {
     entries.flatten().map(|entry| entry.path()).filter(|path| is_hierarchy(path)).collect()
 }
 
-/// Removes a recorded cgroup and all below it. Its processes are gone already.
-pub(crate) fn remove(folder: &Path) {
-    let ours = folder.starts_with(ROOT)
-        && folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ovnkube-lab."));
+/// Removes a recorded cgroup and everything below it. Its processes have exited already.
+pub(crate) fn remove(dir: &Path) {
+    let ours =
+        dir.starts_with(ROOT) && dir.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ovnkube-lab."));
     if !ours {
         return;
     }
-    // A cgroup is busy for a moment after its last process has gone; it has no event that all hierarchies know.
+    // A cgroup stays busy for a moment after its last process exits, and not every hierarchy has an event for that.
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
-        remove_below(folder);
-        if !folder.exists() || Instant::now() > deadline {
+        remove_below(dir);
+        if !dir.exists() || Instant::now() > deadline {
             return;
         }
         crate::process::wait_readable(&[], Instant::now() + Duration::from_millis(10));
     }
 }
 
-fn remove_below(folder: &Path) {
-    if let Ok(entries) = std::fs::read_dir(folder) {
+fn remove_below(dir: &Path) {
+    if let Ok(entries) = std::fs::read_dir(dir) {
         for entry in entries.flatten().filter(|entry| entry.path().is_dir()) {
             remove_below(&entry.path());
         }
     }
-    let _ = std::fs::remove_dir(folder);
+    let _ = std::fs::remove_dir(dir);
 }

@@ -1,24 +1,23 @@
-//! Container images as tar files (the docker-archive form that `ctr images import` takes), made without a registry.
+//! Container images as tar files (docker-archive format, for `ctr images import`), built without a registry.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use crate::error::{Error, Result, make_dir};
-use crate::place::{CACHE_VARIABLE, Place, require_space};
+use crate::directories::{CACHE_VARIABLE, Directories, require_space};
+use crate::error::{Error, Result, create_dir};
 
-/// The pod sandbox's image.
-pub const PAUSE: &str = "localhost/pause:lab";
-/// The cluster's name service.
-pub const COREDNS: &str = "localhost/coredns:lab";
-/// Kubernetes' Swiss knife of network tests, with busybox beside it.
-pub const AGNHOST: &str = "localhost/agnhost:lab";
+/// The pod sandbox image.
+pub(crate) const PAUSE: &str = "localhost/pause:lab";
+/// The cluster DNS.
+pub(crate) const COREDNS: &str = "localhost/coredns:lab";
+/// Kubernetes' network test program, with busybox.
+pub(crate) const AGNHOST: &str = "localhost/agnhost:lab";
 
 const APPLETS: &[&str] =
     &["sh", "ls", "cat", "wget", "nc", "nslookup", "ping", "ping6", "ip", "hostname", "sleep", "ps", "env", "mount"];
 
-/// One file or link of an image.
 #[derive(Debug)]
 pub(crate) enum Entry {
     File(String, PathBuf),
@@ -27,12 +26,12 @@ pub(crate) enum Entry {
 }
 
 impl Entry {
-    /// A file of this host under another name.
+    /// A file of the host under another name.
     pub(crate) fn file(name: impl Into<String>, path: impl Into<PathBuf>) -> Self {
         Self::File(name.into(), path.into())
     }
 
-    /// Its path in the image.
+    /// The path in the image.
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::File(name, _) | Self::Link(name, _) => name,
@@ -41,30 +40,30 @@ impl Entry {
     }
 }
 
-/// What a C library looks for when it resolves a name or a user.
+/// What the C library needs to resolve names and users.
 const ETC: [Entry; 3] = [
     Entry::Text("etc/passwd", "root:x:0:0:root:/:/bin/sh\n"),
     Entry::Text("etc/group", "root:x:0:\n"),
     Entry::Text("etc/nsswitch.conf", "hosts: files dns\n"),
 ];
 
-/// The tar files of pause and agnhost, made now if need be.
-pub(crate) fn ensure(place: &Place, node_image: &Path, kubernetes: &Path) -> Result<Vec<PathBuf>> {
+/// The tar files of pause and agnhost; builds them if necessary.
+pub(crate) fn ensure(directories: &Directories, node_image: &Path, kubernetes: &Path) -> Result<Vec<PathBuf>> {
     let pause = vec![Entry::file("pause", kubernetes.join("pause"))];
     let mut agnhost = vec![Entry::file("agnhost", kubernetes.join("agnhost"))];
     agnhost.extend(shell(node_image));
     Ok(vec![
-        ensure_one(place, PAUSE, &["/pause"], &[], &pause)?,
-        ensure_one(place, AGNHOST, &["/agnhost"], &["pause"], &agnhost)?,
+        ensure_one(directories, PAUSE, &["/pause"], &[], &pause)?,
+        ensure_one(directories, AGNHOST, &["/agnhost"], &["pause"], &agnhost)?,
     ])
 }
 
-/// The tar file of the cluster's name service, made now if need be.
-pub(crate) fn ensure_coredns(place: &Place, program: &Path) -> Result<PathBuf> {
-    ensure_one(place, COREDNS, &["/coredns"], &[], &[Entry::file("coredns", program)])
+/// The tar file of CoreDNS; builds it if necessary.
+pub(crate) fn ensure_coredns(directories: &Directories, program: &Path) -> Result<PathBuf> {
+    ensure_one(directories, COREDNS, &["/coredns"], &[], &[Entry::file("coredns", program)])
 }
 
-/// A shell with the usual small commands, and what a C library wants to find.
+/// A busybox shell with common commands, and what the C library needs.
 pub(crate) fn shell(node_image: &Path) -> Vec<Entry> {
     let mut entries = vec![Entry::file("bin/busybox", node_image.join("usr/bin/busybox"))];
     entries.extend(ETC);
@@ -73,20 +72,20 @@ pub(crate) fn shell(node_image: &Path) -> Vec<Entry> {
 }
 
 fn ensure_one(
-    place: &Place,
+    directories: &Directories,
     reference: &str,
     entrypoint: &[&str],
     arguments: &[&str],
     entries: &[Entry],
 ) -> Result<PathBuf> {
-    let folder = place.cache().join("container-images");
+    let dir = directories.cache().join("container-images");
     let (inputs, bytes) = inputs(reference, entries)?;
     let name = format!("{reference} {entrypoint:?} {arguments:?} {inputs}");
-    ensure_file(&folder, reference, &name, bytes, |file| write_archive(file, reference, entrypoint, arguments, entries))
+    ensure_file(&dir, reference, &name, bytes, |file| write_archive(file, reference, entrypoint, arguments, entries))
 }
 
-/// What tells whether an image's inputs changed, and their size. Hashing 60 MB at every start would cost more than it
-/// brings, so size and time stand for the content.
+/// A fingerprint of an image's inputs, and their size in bytes. From size and modification time: hashing 60 MB at every
+/// start would take too long.
 pub(crate) fn inputs(reference: &str, entries: &[Entry]) -> Result<(String, u64)> {
     let mut text = format!("{entries:?}");
     let mut bytes = 0;
@@ -101,28 +100,28 @@ pub(crate) fn inputs(reference: &str, entries: &[Entry]) -> Result<(String, u64)
     Ok((text, bytes))
 }
 
-/// The tar file of these inputs in the cache, written now if need be.
+/// The cached tar file of these inputs; writes it if necessary.
 pub(crate) fn ensure_file(
-    folder: &Path,
+    dir: &Path,
     what: &str,
     inputs: &str,
     bytes: u64,
     write: impl FnOnce(&Path) -> std::io::Result<()>,
 ) -> Result<PathBuf> {
-    let name: String = hex(inputs.as_bytes()).chars().take(12).collect();
-    let file = folder.join(format!("{name}.tar"));
+    let name: String = sha256_hex(inputs.as_bytes()).chars().take(12).collect();
+    let file = dir.join(format!("{name}.tar"));
     if file.exists() {
         return Ok(file);
     }
-    require_space(folder, what, (bytes * 2) >> 20, CACHE_VARIABLE)?;
-    make_dir(folder)?;
-    let unfinished = folder.join(format!("{name}.unfinished-{}", std::process::id()));
+    require_space(dir, what, (bytes * 2) >> 20, CACHE_VARIABLE)?;
+    create_dir(dir)?;
+    let unfinished = dir.join(format!("{name}.unfinished-{}", std::process::id()));
     write(&unfinished).map_err(Error::io(format!("cannot write the container image {}", unfinished.display())))?;
-    std::fs::rename(&unfinished, &file).map_err(Error::io("cannot finish the container image"))?;
+    std::fs::rename(&unfinished, &file).map_err(Error::io("cannot rename the container image"))?;
     Ok(file)
 }
 
-/// Writes an image into a file.
+/// Writes a single-layer image.
 pub(crate) fn write_archive(
     path: &Path,
     reference: &str,
@@ -131,7 +130,7 @@ pub(crate) fn write_archive(
     entries: &[Entry],
 ) -> std::io::Result<()> {
     let layer = layer(&["bin/", "tmp/", "etc/"], entries)?;
-    let digest = hex(&layer);
+    let digest = sha256_hex(&layer);
     let config = json!({
         "architecture": architecture(),
         "os": "linux",
@@ -140,7 +139,7 @@ pub(crate) fn write_archive(
         "history": [{ "created_by": "ovnkube lab" }],
     })
     .to_string();
-    let config_name = format!("{}.json", hex(config.as_bytes()));
+    let config_name = format!("{}.json", sha256_hex(config.as_bytes()));
     let manifest = json!([{ "Config": config_name, "RepoTags": [reference], "Layers": ["layer.tar"] }]).to_string();
     let mut archive = tar::Builder::new(std::fs::File::create(path)?);
     append(&mut archive, &config_name, config.as_bytes(), 0o644)?;
@@ -149,7 +148,7 @@ pub(crate) fn write_archive(
     archive.into_inner()?.sync_all()
 }
 
-/// This machine's architecture, as images say it.
+/// The host's architecture, in OCI notation.
 pub(crate) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "aarch64" => "arm64",
@@ -157,12 +156,12 @@ pub(crate) fn architecture() -> &'static str {
     }
 }
 
-/// A layer with these folders, writable for all, and these files.
-pub(crate) fn layer(folders: &[&str], entries: &[Entry]) -> std::io::Result<Vec<u8>> {
+/// A layer with these directories, writable for all, and these files.
+pub(crate) fn layer(dirs: &[&str], entries: &[Entry]) -> std::io::Result<Vec<u8>> {
     let mut layer = tar::Builder::new(Vec::new());
-    for folder in folders {
+    for dir in dirs {
         let mut header = header(tar::EntryType::Directory, 0o1777, 0);
-        layer.append_data(&mut header, folder, std::io::empty())?;
+        layer.append_data(&mut header, dir, std::io::empty())?;
     }
     for entry in entries {
         match entry {
@@ -193,7 +192,7 @@ pub(crate) fn append<W: std::io::Write>(
     archive.append_data(&mut header(tar::EntryType::Regular, mode, content.len() as u64), name, content)
 }
 
-/// The digest of some bytes.
-pub(crate) fn hex(bytes: &[u8]) -> String {
+/// The SHA-256 of some bytes, in hex.
+pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }

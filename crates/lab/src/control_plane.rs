@@ -1,4 +1,4 @@
-//! Kubernetes' control plane on the control machine: etcd, API server, controller manager, scheduler.
+//! The Kubernetes control plane on the control machine: etcd, API server, controller manager, scheduler.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
@@ -6,17 +6,16 @@ use std::path::PathBuf;
 use crate::error::{Error, Result, write_file};
 use crate::pki::{Authority, Identity, signing_key};
 use crate::ready::Ready;
-use crate::site::{Component, Site, side_by_side};
 use crate::spec::Family;
+use crate::supervisor::{Component, Supervisor, run_parallel};
 use crate::underlay::{CONTROL, bracketed};
 
-/// The component that serves the API.
-pub(crate) const API_SERVER: &str = "kube-apiserver";
-/// The API server's port on the control machine.
-pub const API_PORT: u16 = 6443;
+const API_SERVER: &str = "kube-apiserver";
+/// On the control machine.
+pub(crate) const API_PORT: u16 = 6443;
 
-/// The service ranges of a lab with these address families.
-pub fn service_ranges(family: Family) -> &'static str {
+/// The Service CIDRs of the cluster.
+pub(crate) fn service_ranges(family: Family) -> &'static str {
     match family {
         Family::V4 => "10.96.0.0/16",
         Family::V6 => "fd96::/112",
@@ -24,11 +23,11 @@ pub fn service_ranges(family: Family) -> &'static str {
     }
 }
 
-/// The domain of the cluster's names.
-pub const CLUSTER_DOMAIN: &str = "cluster.local";
+/// The cluster's DNS domain.
+pub(crate) const CLUSTER_DOMAIN: &str = "cluster.local";
 
-/// The addresses of the cluster's name service, out of the service ranges.
-pub fn name_service_addresses(family: Family) -> Vec<&'static str> {
+/// The ClusterIPs of the cluster DNS, from the Service CIDRs.
+pub(crate) fn cluster_dns_addresses(family: Family) -> Vec<&'static str> {
     match family {
         Family::V4 => vec!["10.96.0.10"],
         Family::V6 => vec!["fd96::a"],
@@ -36,40 +35,35 @@ pub fn name_service_addresses(family: Family) -> Vec<&'static str> {
     }
 }
 
-/// What the kubelets need of the control plane.
+/// What kubelets need to know about the control plane.
 pub(crate) struct ControlPlane {
     pub(crate) authority: Authority,
-    folder: PathBuf,
+    dir: PathBuf,
     machine_url: String,
 }
 
-/// READY=1 means that it listens; `/readyz` that its start-up work is done. It has no event for the latter.
-pub(crate) fn await_api(site: &Site) -> Result<()> {
-    site.await_answer(API_SERVER, CONTROL, &["kubectl", "get", "--raw=/readyz"])
-}
-
 impl ControlPlane {
-    /// Starts all four programs; returns when the API server says that it is ready.
-    pub(crate) fn start(site: &Site) -> Result<Self> {
-        let folder = site.dir().join("kubernetes");
-        let address = site.plan.primary(CONTROL)?;
+    /// Starts all four programs; returns when the API server is ready.
+    pub(crate) fn start(supervisor: &Supervisor) -> Result<Self> {
+        let dir = supervisor.dir().join("kubernetes");
+        let address = supervisor.plan.primary(CONTROL)?;
         let plane = Self {
-            authority: Authority::create(&folder.join("pki"), "kubernetes-ca")?,
+            authority: Authority::create(&dir.join("pki"), "kubernetes-ca")?,
             machine_url: format!("https://{}:{API_PORT}", bracketed(address)),
-            folder,
+            dir,
         };
-        plane.write_kubeconfigs(site)?;
-        site.progress.step("etcd", || start_etcd(site))?;
-        site.progress.step(API_SERVER, || plane.start_api_server(site, address))?;
-        site.progress.step("controllers and scheduler", || plane.start_controllers(site))?;
+        plane.write_kubeconfigs(supervisor)?;
+        supervisor.progress.step("etcd", || start_etcd(supervisor))?;
+        supervisor.progress.step(API_SERVER, || plane.start_api_server(supervisor, address))?;
+        supervisor.progress.step("controllers and scheduler", || plane.start_controllers(supervisor))?;
         Ok(plane)
     }
 
     fn pki(&self) -> PathBuf {
-        self.folder.join("pki")
+        self.dir.join("pki")
     }
 
-    fn write_kubeconfigs(&self, site: &Site) -> Result<()> {
+    fn write_kubeconfigs(&self, supervisor: &Supervisor) -> Result<()> {
         for (file, user, organisation) in [
             ("admin", "lab-admin", Some("system:masters")),
             ("controller-manager", "system:kube-controller-manager", None),
@@ -78,13 +72,13 @@ impl ControlPlane {
             let identity = self.authority.issue(file, user, organisation, &[], &[])?;
             self.write_kubeconfig(file, &self.machine_url, &identity)?;
         }
-        let admin = self.folder.join("admin.kubeconfig");
-        site.ledger.change(|record| record.endpoints.machine_kubeconfig = Some(admin))
+        let admin = self.dir.join("admin.kubeconfig");
+        supervisor.record_file.change(|record| record.endpoints.machine_kubeconfig = Some(admin))
     }
 
-    /// Writes a kubeconfig beside the others and returns its path.
+    /// Writes `FILE.kubeconfig` and returns its path.
     pub(crate) fn write_kubeconfig(&self, file: &str, url: &str, identity: &Identity) -> Result<PathBuf> {
-        let path = self.folder.join(format!("{file}.kubeconfig"));
+        let path = self.dir.join(format!("{file}.kubeconfig"));
         let text = format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: lab\n\
              contexts: [{{name: lab, context: {{cluster: lab, user: {file}}}}}]\n\
@@ -98,7 +92,6 @@ impl ControlPlane {
         Ok(path)
     }
 
-    /// A kubeconfig for a node's kubelet.
     pub(crate) fn kubelet_kubeconfig(&self, node: &str) -> Result<PathBuf> {
         let identity = self.authority.issue(
             &format!("kubelet-{node}"),
@@ -110,21 +103,21 @@ impl ControlPlane {
         self.write_kubeconfig(&format!("kubelet-{node}"), &self.machine_url, &identity)
     }
 
-    /// A kubeconfig for programs on the host, which reach the API server through a relay.
+    /// For programs on the host, which reach the API server through the relay.
     pub(crate) fn host_kubeconfig(&self, relay: std::net::SocketAddr) -> Result<PathBuf> {
         let pki = self.pki();
         let identity = Identity { certificate: pki.join("admin.crt"), key: pki.join("admin.key") };
         self.write_kubeconfig("host", &format!("https://{relay}"), &identity)
     }
 
-    fn start_api_server(&self, site: &Site, address: IpAddr) -> Result<()> {
+    fn start_api_server(&self, supervisor: &Supervisor, address: IpAddr) -> Result<()> {
         let pki = self.pki();
-        let first_service: IpAddr = if site.spec.family.has_v4() {
+        let first_service: IpAddr = if supervisor.spec.family.has_v4() {
             Ipv4Addr::new(10, 96, 0, 1).into()
         } else {
             Ipv6Addr::new(0xfd96, 0, 0, 0, 0, 0, 0, 1).into()
         };
-        let mut addresses: Vec<IpAddr> = site.plan.addresses(CONTROL).iter().map(|own| own.address()).collect();
+        let mut addresses: Vec<IpAddr> = supervisor.plan.addresses(CONTROL).iter().map(|own| own.address()).collect();
         addresses.extend([Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into(), first_service]);
         let names = [
             "localhost",
@@ -143,10 +136,10 @@ impl ControlPlane {
             &[],
         )?;
         let (signing_private, signing_public) = signing_key(&pki)?;
-        let words = [
+        let args = [
             API_SERVER.to_owned(),
             "--etcd-servers=http://127.0.0.1:2379".into(),
-            format!("--bind-address={}", if site.spec.family.has_v6() { "::" } else { "0.0.0.0" }),
+            format!("--bind-address={}", if supervisor.spec.family.has_v6() { "::" } else { "0.0.0.0" }),
             format!("--secure-port={API_PORT}"),
             format!("--advertise-address={address}"),
             format!("--tls-cert-file={}", serving.certificate.display()),
@@ -159,23 +152,26 @@ impl ControlPlane {
             "--service-account-issuer=https://kubernetes.default.svc.cluster.local".into(),
             format!("--service-account-key-file={}", signing_public.display()),
             format!("--service-account-signing-key-file={}", signing_private.display()),
-            format!("--service-cluster-ip-range={}", service_ranges(site.spec.family)),
+            format!("--service-cluster-ip-range={}", service_ranges(supervisor.spec.family)),
             "--authorization-mode=Node,RBAC".into(),
             "--enable-admission-plugins=NodeRestriction".into(),
             "--allow-privileged=true".into(),
+            // This machine has no route to ClusterIPs, so webhooks and aggregated APIs are called at their endpoints.
+            "--enable-aggregator-routing=true".into(),
             "--max-requests-inflight=2000".into(),
             "--max-mutating-requests-inflight=1000".into(),
             "--event-ttl=1h".into(),
         ];
-        start_program(site, API_SERVER, Ready::Notify, &words)?;
-        await_api(site)
+        // READY=1 means that it listens; `/readyz` that its start-up work is done. There is no event for the latter.
+        let component = program(API_SERVER, Ready::Notify, &args).ready_command(&["kubectl", "get", "--raw=/readyz"]);
+        supervisor.start(component)
     }
 
-    fn start_controllers(&self, site: &Site) -> Result<()> {
+    fn start_controllers(&self, supervisor: &Supervisor) -> Result<()> {
         let pki = self.pki();
         let manager = [
             "kube-controller-manager".to_owned(),
-            format!("--kubeconfig={}", self.folder.join("controller-manager.kubeconfig").display()),
+            format!("--kubeconfig={}", self.dir.join("controller-manager.kubeconfig").display()),
             "--leader-elect=false".into(),
             "--use-service-account-credentials=true".into(),
             format!("--service-account-private-key-file={}", pki.join("sa.key").display()),
@@ -183,34 +179,40 @@ impl ControlPlane {
             format!("--cluster-signing-cert-file={}", self.authority.certificate.display()),
             format!("--cluster-signing-key-file={}", self.authority.key.display()),
             "--allocate-node-cidrs=false".into(),
-            // Its usual 20 requests a second make its own start take five.
+            // Its default of 20 requests per second makes its start take 5 s.
             "--kube-api-qps=500".into(),
             "--kube-api-burst=1000".into(),
-            format!("--service-cluster-ip-range={}", service_ranges(site.spec.family)),
+            format!("--service-cluster-ip-range={}", service_ranges(supervisor.spec.family)),
         ];
         let scheduler = [
             "kube-scheduler".to_owned(),
-            format!("--kubeconfig={}", self.folder.join("scheduler.kubeconfig").display()),
+            format!("--kubeconfig={}", self.dir.join("scheduler.kubeconfig").display()),
             "--leader-elect=false".into(),
         ];
         let serving = Ready::Log("Serving securely on".into());
-        side_by_side(vec![
-            Box::new(|| start_program(site, "kube-controller-manager", serving.clone(), &manager)),
-            Box::new(|| start_program(site, "kube-scheduler", serving.clone(), &scheduler)),
+        run_parallel(vec![
+            Box::new(|| supervisor.start(program("kube-controller-manager", serving.clone(), &manager))),
+            Box::new(|| supervisor.start(program("kube-scheduler", serving.clone(), &scheduler))),
         ])?;
-        // Pods can be made once their namespace has its service account.
-        site.machine(CONTROL)?.run(&["kubectl", "wait", "--for=create", "serviceaccount/default", "--timeout=100s"])?;
+        // Pods can be created once their namespace has its service account.
+        supervisor.machine(CONTROL)?.run(&[
+            "kubectl",
+            "wait",
+            "--for=create",
+            "serviceaccount/default",
+            "--timeout=100s",
+        ])?;
         Ok(())
     }
 }
 
-fn start_program(site: &Site, name: &str, ready: Ready, words: &[String]) -> Result<()> {
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    site.start(Component::new(name, CONTROL, ready, &words))
+fn program(name: &str, ready: Ready, args: &[String]) -> Component {
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    Component::new(name, CONTROL, ready, &args)
 }
 
-fn start_etcd(site: &Site) -> Result<()> {
-    let words = [
+fn start_etcd(supervisor: &Supervisor) -> Result<()> {
+    let args = [
         "etcd",
         "--name=lab",
         "--data-dir=/var/lib/etcd/lab",
@@ -219,13 +221,13 @@ fn start_etcd(site: &Site) -> Result<()> {
         "--listen-peer-urls=http://127.0.0.1:2380",
         "--initial-advertise-peer-urls=http://127.0.0.1:2380",
         "--initial-cluster=lab=http://127.0.0.1:2380",
-        // A lab's state ends with it: waiting for the disk at each write buys nothing.
+        // The state is deleted with the lab: no need to wait for the disk.
         "--unsafe-no-fsync",
     ];
-    site.start(Component::new("etcd", CONTROL, Ready::Notify, &words))
+    supervisor.start(Component::new("etcd", CONTROL, Ready::Notify, &args))
 }
 
-/// The programs' folder; only asked for where there is Kubernetes.
-pub(crate) fn programs(site: &Site) -> Result<PathBuf> {
-    site.kubernetes.clone().ok_or_else(|| Error::Invalid("this lab has no Kubernetes".into()))
+/// The directory of the Kubernetes programs.
+pub(crate) fn programs(supervisor: &Supervisor) -> Result<PathBuf> {
+    supervisor.kubernetes.clone().ok_or_else(|| Error::Invalid("this lab has no Kubernetes".into()))
 }

@@ -1,6 +1,6 @@
-//! Programs from Go modules: from a folder that the user names, from the cache, or built now.
+//! Programs from Go modules: from a directory that the user names, from the cache, or built.
 //!
-//! A module's `go.mod` pins the version and is the one place to change it; its `go.sum` is committed.
+//! A module's `go.mod` pins the version; its `go.sum` is committed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,33 +8,32 @@ use std::process::{Command, Stdio};
 
 use sha2::{Digest, Sha256};
 
+use crate::directories::{CACHE_VARIABLE, Directories, KUBERNETES_VARIABLE, require_space};
 use crate::error::{Error, Result, write_file};
-use crate::place::{CACHE_VARIABLE, KUBERNETES_VARIABLE, Place, require_space};
 use crate::process::lines_of;
 use crate::progress::Progress;
 
-const OLDEST_GO_THAT_FETCHES_ANOTHER: (u32, u32) = (1, 21);
+const MIN_GO_WITH_TOOLCHAIN_DOWNLOAD: (u32, u32) = (1, 21);
 
-/// A module and what is built of it.
 #[derive(Debug)]
 pub(crate) struct GoModule {
-    /// What people call it.
+    /// For messages.
     pub(crate) name: &'static str,
-    /// The module whose version is the one that is told.
+    /// The module whose version counts.
     pub(crate) pinned: &'static str,
-    /// Its folder in the cache.
-    pub(crate) folder: &'static str,
-    /// Its files by name; the first is `go.mod`.
+    /// In the cache, and in `lab/` of the repository.
+    pub(crate) dir: &'static str,
+    /// Names and contents; the first is `go.mod`.
     pub(crate) files: &'static [(&'static str, &'static str)],
-    /// What `go build` is asked for.
+    /// Arguments of `go build`.
     pub(crate) targets: &'static [&'static str],
-    /// Programs that `go test -c` makes, and their packages.
+    /// Programs built by `go test -c`, with their packages.
     pub(crate) test_programs: &'static [(&'static str, &'static str)],
-    /// What must come of it.
+    /// Programs that the build must produce.
     pub(crate) programs: &'static [&'static str],
-    /// Variables of the program that are told its version.
+    /// Go variables that the linker sets to the version.
     pub(crate) version_variables: fn(version: &str) -> Vec<(&'static str, String)>,
-    /// What the module and its build cache take.
+    /// Disk space of the module and its build cache.
     pub(crate) space_mib: u64,
 }
 
@@ -43,7 +42,7 @@ impl GoModule {
         self.files.first().map_or("", |(_, text)| text)
     }
 
-    /// The pinned version, as `go.mod` says it.
+    /// The pinned version, from `go.mod`.
     pub(crate) fn version(&self) -> &'static str {
         self.declaration()
             .lines()
@@ -51,39 +50,38 @@ impl GoModule {
             .map_or("unknown", |rest| rest.split_whitespace().next().unwrap_or("unknown"))
     }
 
-    /// The folder that holds all programs, built now if need be.
-    pub(crate) fn ensure(&self, place: &Place, progress: &Progress) -> Result<PathBuf> {
-        let base = place.cache().join(self.folder);
-        let folder = base.join(format!("{}-{}", self.version(), self.recipe_hash()));
-        if folder.exists() {
-            return Ok(folder);
+    /// The directory of all programs; builds them if necessary.
+    pub(crate) fn ensure(&self, directories: &Directories, progress: &Progress) -> Result<PathBuf> {
+        let base = directories.cache().join(self.dir);
+        let dir = base.join(format!("{}-{}", self.version(), self.recipe_hash()));
+        if dir.exists() {
+            return Ok(dir);
         }
         require_space(&base, &format!("{} and its build cache", self.name), self.space_mib, CACHE_VARIABLE)?;
         let lock_path = base.join("build.lock");
         let lock =
             std::fs::File::create(&lock_path).map_err(Error::io(format!("cannot write {}", lock_path.display())))?;
         lock.lock().map_err(Error::io(format!("cannot lock {}", lock_path.display())))?;
-        if folder.exists() {
-            return Ok(folder);
+        if dir.exists() {
+            return Ok(dir);
         }
         let step = format!("{} {} from source", self.name, self.version());
-        progress.step(&step, || self.build(&base, &folder, |line| progress.note(&step, line)))?;
-        Ok(folder)
+        progress.step(&step, || self.build(&base, &dir, |line| progress.note(&step, line)))?;
+        Ok(dir)
     }
 
-    /// The folder that the user named instead, if it holds all programs.
-    pub(crate) fn given(&self, folder: PathBuf) -> Result<PathBuf> {
-        let missing: Vec<&str> =
-            self.programs.iter().copied().filter(|program| !folder.join(program).is_file()).collect();
-        if missing.is_empty() && folder.is_absolute() {
-            return Ok(folder);
+    /// Uses a directory that the user named; fails if it lacks a program.
+    pub(crate) fn use_dir(&self, dir: PathBuf) -> Result<PathBuf> {
+        let missing: Vec<&str> = self.programs.iter().copied().filter(|program| !dir.join(program).is_file()).collect();
+        if missing.is_empty() && dir.is_absolute() {
+            return Ok(dir);
         }
         Err(Error::Invalid(if missing.is_empty() {
-            format!("{KUBERNETES_VARIABLE}={} must be an absolute path", folder.display())
+            format!("{KUBERNETES_VARIABLE}={} must be an absolute path", dir.display())
         } else {
             format!(
-                "{KUBERNETES_VARIABLE}={} lacks {}; put them there, or unset the variable to have all of {} built",
-                folder.display(),
+                "{KUBERNETES_VARIABLE}={} lacks {}; put them there, or unset the variable to build {}",
+                dir.display(),
                 missing.join(", "),
                 self.name
             )
@@ -95,14 +93,14 @@ impl GoModule {
         hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
     }
 
-    fn build(&self, base: &Path, folder: &Path, note: impl Fn(&str)) -> Result<()> {
+    fn build(&self, base: &Path, dir: &Path, note: impl Fn(&str)) -> Result<()> {
         let source = base.join("source");
         for (name, text) in self.files {
             write_file(&source.join(name), text)?;
         }
         let unfinished = base.join("unfinished");
         let _ = std::fs::remove_dir_all(&unfinished);
-        crate::error::make_dir(&unfinished)?;
+        crate::error::create_dir(&unfinished)?;
 
         self.go(base, &["build"], &unfinished, self.targets, &note)?;
         for (program, package) in self.test_programs {
@@ -111,19 +109,25 @@ impl GoModule {
         for program in self.programs {
             if !unfinished.join(program).is_file() {
                 return Err(Error::Invalid(format!(
-                    "the build of {} made no {program}; is it among the programs of lab/{}/go.mod?",
-                    self.name, self.folder
+                    "the build of {} produced no {program}; check that lab/{}/go.mod lists it",
+                    self.name, self.dir
                 )));
             }
         }
-        std::fs::rename(&unfinished, folder)
-            .map_err(Error::io(format!("cannot move the programs to {}", folder.display())))
+        std::fs::rename(&unfinished, dir).map_err(Error::io(format!("cannot move the programs to {}", dir.display())))
     }
 
-    /// One run of go; tells from time to time how far it is.
-    fn go(&self, base: &Path, verb: &[&str], output: &Path, packages: &[&str], note: &impl Fn(&str)) -> Result<()> {
+    /// Runs go and reports progress every 100 packages.
+    fn go(
+        &self,
+        base: &Path,
+        subcommand: &[&str],
+        output: &Path,
+        packages: &[&str],
+        note: &impl Fn(&str),
+    ) -> Result<()> {
         let mut go = Command::new("go");
-        go.args(verb)
+        go.args(subcommand)
             .args(["-v", "-trimpath", "-buildvcs=false", "-ldflags", &self.linker_flags(), "-o"])
             .arg(output)
             .args(packages)
@@ -134,12 +138,12 @@ impl GoModule {
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         let mut child = go.spawn().map_err(|error| self.go_missing(error))?;
-        let mut said = Vec::new();
+        let mut lines = Vec::new();
         let mut compiled = 0_u32;
         if let Some(stderr) = child.stderr.take() {
             for line in lines_of(stderr) {
                 if line.contains(' ') {
-                    said.push(line);
+                    lines.push(line);
                 } else {
                     compiled += 1;
                     if compiled.is_multiple_of(100) {
@@ -149,7 +153,7 @@ impl GoModule {
             }
         }
         let status = child.wait().map_err(Error::io("cannot wait for go"))?;
-        if status.success() { Ok(()) } else { Err(self.explain(base, &said)) }
+        if status.success() { Ok(()) } else { Err(self.explain(base, &lines)) }
     }
 
     fn linker_flags(&self) -> String {
@@ -158,19 +162,19 @@ impl GoModule {
             .fold("-s -w".to_owned(), |flags, (name, value)| format!("{flags} -X {name}={value}"))
     }
 
-    /// Lets an older Go fetch the one that the module needs; refuses one that cannot.
+    /// Allows an older Go to download the version that the module needs; fails if it cannot.
     fn toolchain(&self) -> Result<BTreeMap<&'static str, &'static str>> {
         let output = Command::new("go").args(["env", "GOVERSION"]).output().map_err(|error| self.go_missing(error))?;
         let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         let needed = self.declaration().lines().find_map(|line| line.strip_prefix("go ")).unwrap_or_default();
         match (numbers(text.trim_start_matches("go")), numbers(needed)) {
             (Some(have), Some(need)) if have >= need => Ok(BTreeMap::new()),
-            (Some(have), _) if have >= OLDEST_GO_THAT_FETCHES_ANOTHER => Ok(BTreeMap::from([("GOTOOLCHAIN", "auto")])),
+            (Some(have), _) if have >= MIN_GO_WITH_TOOLCHAIN_DOWNLOAD => Ok(BTreeMap::from([("GOTOOLCHAIN", "auto")])),
             _ => Err(Error::MissingTool {
                 program: format!("Go {needed}"),
                 purpose: format!("it builds {} {}; found {text:?}", self.name, self.version()),
                 remedy: format!(
-                    "install Go {needed} (any Go from 1.21 on fetches it by itself), or set {KUBERNETES_VARIABLE} to a folder with the binaries"
+                    "install Go {needed} (Go 1.21 and later download it automatically), or set {KUBERNETES_VARIABLE} to a directory with the binaries"
                 ),
             }),
         }
@@ -182,19 +186,19 @@ impl GoModule {
                 program: "go".into(),
                 purpose: format!("it builds {} {} from its modules", self.name, self.version()),
                 remedy: format!(
-                    "apt-get install golang-go, `make prerequisites`, or set {KUBERNETES_VARIABLE} to a folder with the binaries"
+                    "apt-get install golang-go, `make prerequisites`, or set {KUBERNETES_VARIABLE} to a directory with the binaries"
                 ),
             }
         } else {
-            Error::Io { doing: "cannot run go".into(), source: error }
+            Error::Io { context: "cannot run go".into(), source: error }
         }
     }
 
-    fn explain(&self, base: &Path, said: &[String]) -> Error {
-        let find = |words: &[&str]| said.iter().find(|line| words.iter().any(|word| line.contains(word))).cloned();
+    fn explain(&self, base: &Path, lines: &[String]) -> Error {
+        let find = |words: &[&str]| lines.iter().find(|line| words.iter().any(|word| line.contains(word))).cloned();
         let what = format!("the modules of {} {}", self.name, self.version());
         if find(&["no space left on device"]).is_some() {
-            let free_mib = crate::place::free_mib(base).unwrap_or(0);
+            let free_mib = crate::directories::free_mib(base).unwrap_or(0);
             return Error::DiskFull {
                 path: base.to_owned(),
                 what,
@@ -215,15 +219,15 @@ impl GoModule {
             return Error::Unreachable {
                 what,
                 cause,
-                remedy: "check the network and `go env GOPROXY`, then run it again".into(),
+                remedy: "check the network and `go env GOPROXY`, then retry".into(),
             };
         }
-        let cause = said.last().cloned().unwrap_or_else(|| "go said nothing".into());
+        let cause = lines.last().cloned().unwrap_or_else(|| "go printed nothing".into());
         Error::Unreachable {
             what,
             cause,
             remedy: format!(
-                "run `go build {}` in {} to see more",
+                "run `go build {}` in {} for details",
                 self.targets.join(" "),
                 base.join("source").display()
             ),
@@ -243,7 +247,7 @@ mod tests {
     const SMALL: GoModule = GoModule {
         name: "Small",
         pinned: "example.org/small",
-        folder: "small",
+        dir: "small",
         files: &[("go.mod", "module x\n\ngo 1.25.0\n\nrequire example.org/small v1.2.3\n")],
         targets: &["."],
         test_programs: &[],
@@ -253,22 +257,22 @@ mod tests {
     };
 
     #[test]
-    fn the_version_comes_from_the_module() {
+    fn the_version_is_read_from_go_mod() {
         assert_eq!(SMALL.version(), "v1.2.3");
         assert_eq!(SMALL.linker_flags(), "-s -w -X example.org/small.Version=v1.2.3");
     }
 
     #[test]
-    fn a_folder_without_the_programs_is_refused_by_name() {
-        let message = SMALL.given(std::env::temp_dir().join("nothing-here")).unwrap_err().to_string();
+    fn a_directory_without_the_programs_is_rejected() {
+        let message = SMALL.use_dir(std::env::temp_dir().join("nothing-here")).unwrap_err().to_string();
         assert!(message.contains("lacks small") && message.contains(KUBERNETES_VARIABLE), "{message}");
     }
 
     #[test]
-    fn failures_of_go_become_one_line() {
-        let said = |line: &str| SMALL.explain(&std::env::temp_dir(), &[line.to_owned()]).to_string();
-        assert!(said("go: x@v1: dial tcp: lookup proxy: no such host").contains("check the network"));
-        assert!(said("link: write /x: no space left on device").contains(CACHE_VARIABLE));
-        assert!(said("undefined: x").contains("undefined: x"));
+    fn a_failed_build_is_explained_in_one_line() {
+        let explain = |line: &str| SMALL.explain(&std::env::temp_dir(), &[line.to_owned()]).to_string();
+        assert!(explain("go: x@v1: dial tcp: lookup proxy: no such host").contains("check the network"));
+        assert!(explain("link: write /x: no space left on device").contains(CACHE_VARIABLE));
+        assert!(explain("undefined: x").contains("undefined: x"));
     }
 }

@@ -1,4 +1,4 @@
-//! The node image: a Debian in a folder, from which every machine of the lab runs its programs.
+//! The node image: a Debian root directory from which every machine of the lab runs its programs.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -9,24 +9,24 @@ use nix::sched::{CloneFlags, unshare};
 
 use sha2::{Digest, Sha256};
 
-use crate::error::{Error, Result, make_dir, remove_tree};
+use crate::directories::{CACHE_VARIABLE, Directories, require_space};
+use crate::error::{Error, Result, create_dir, remove_tree};
 use crate::namespace::in_own_thread;
-use crate::place::{CACHE_VARIABLE, Place, require_space};
 use crate::process::lines_of;
 use crate::progress::Progress;
 use crate::record::{Record, lab_names};
 use crate::spec::Suite;
 
-/// What the image holds. A change here makes a new image.
+/// Packages of the image. A change here leads to a new image.
 const PACKAGES: &[&str] = &[
-    // an operating system that can later boot by itself
+    // a system that could boot by itself later
     "systemd",
     "systemd-sysv",
     "dbus",
     "udev",
     "kmod",
     "tini",
-    // the network
+    // network
     "openvswitch-switch",
     "ovn-host",
     "ovn-central",
@@ -35,7 +35,7 @@ const PACKAGES: &[&str] = &[
     "iptables",
     "ethtool",
     "conntrack",
-    // Kubernetes' surroundings
+    // what Kubernetes needs
     "etcd-server",
     "etcd-client",
     "containerd",
@@ -53,7 +53,7 @@ const PACKAGES: &[&str] = &[
     "less",
 ];
 
-/// Options of mmdebstrap that are part of the recipe: no documentation, and no daemon started by an install.
+/// mmdebstrap options, part of the recipe: no documentation, and no daemon started by a package installation.
 const OPTIONS: &[&str] = &[
     "--variant=minbase",
     "--dpkgopt=path-exclude=/usr/share/man/*",
@@ -63,14 +63,14 @@ const OPTIONS: &[&str] = &[
     "--setup-hook=mkdir -p \"$1/usr/sbin\" && printf '#!/bin/sh\\nexit 101\\n' > \"$1/usr/sbin/policy-rc.d\" && chmod 755 \"$1/usr/sbin/policy-rc.d\"",
 ];
 
-/// Unstable's index is valid for a week only, and mirrors lag. The signature is checked all the same.
+/// The index of unstable is valid for one week only, and mirrors lag. Its signature is still checked.
 const UNSTABLE_OPTIONS: &[&str] = &["--aptopt=Acquire::Check-Valid-Until \"false\""];
 
 const SPACE_MIB: u64 = 1500;
 
-/// The folder of the image of this suite, made now if it is not there yet.
-pub fn ensure(place: &Place, suite: Suite, progress: &Progress) -> Result<PathBuf> {
-    let images = place.cache().join("images");
+/// Root directory of the image of a suite; builds it if necessary.
+pub fn ensure(directories: &Directories, suite: Suite, progress: &Progress) -> Result<PathBuf> {
+    let images = directories.cache().join("images");
     let image = images.join(format!("{}-{}", suite.as_str(), recipe_hash(suite)));
     if image.exists() {
         return Ok(image);
@@ -78,14 +78,14 @@ pub fn ensure(place: &Place, suite: Suite, progress: &Progress) -> Result<PathBu
     require_space(&images, "the node image", SPACE_MIB, CACHE_VARIABLE)?;
     let lock_path = images.join(format!("{}.lock", suite.as_str()));
     let lock = std::fs::File::create(&lock_path).map_err(Error::io(format!("cannot write {}", lock_path.display())))?;
-    // Another process may be making it: wait for it, then look again.
+    // Another process may be building it: wait, then check again.
     lock.lock().map_err(Error::io(format!("cannot lock {}", lock_path.display())))?;
     if image.exists() {
         return Ok(image);
     }
     let step = format!("node image {}", suite.as_str());
     progress.step(&step, || build(suite, &images, &image, |line| progress.note(&step, line)))?;
-    remove_older(place, &images, suite, &image);
+    remove_older(directories, &images, suite, &image);
     Ok(image)
 }
 
@@ -104,19 +104,19 @@ fn recipe_hash(suite: Suite) -> String {
 }
 
 fn build(suite: Suite, images: &Path, image: &Path, note: impl Fn(&str) + Sync) -> Result<()> {
-    // Made under another name and renamed at the end, so that a folder with the right name is always whole.
+    // Built under another name and renamed at the end, so that a directory with the final name is always complete.
     let unfinished = images.join(format!("{}.unfinished", suite.as_str()));
     remove_tree(&unfinished)?;
-    make_dir(&unfinished)?;
-    let made = bootstrap(&format!("the node image ({})", suite.as_str()), suite, PACKAGES, &[], &unfinished, note);
-    if made.is_err() {
+    create_dir(&unfinished)?;
+    let built = bootstrap(&format!("the node image ({})", suite.as_str()), suite, PACKAGES, &[], &unfinished, note);
+    if built.is_err() {
         let _ = remove_tree(&unfinished);
     }
-    made?;
+    built?;
     std::fs::rename(&unfinished, image).map_err(Error::io(format!("cannot move the image to {}", image.display())))
 }
 
-/// Debian with these packages, into a folder or, where the target's name ends so, a tar file.
+/// Builds a Debian with these packages, as a directory or, if the target's name ends in `.tar`, a tar file.
 pub(crate) fn bootstrap(
     what: &str,
     suite: Suite,
@@ -125,16 +125,16 @@ pub(crate) fn bootstrap(
     target: &Path,
     note: impl Fn(&str) + Sync,
 ) -> Result<()> {
-    // mmdebstrap mounts things below the folder. In namespaces of its own they go with it, whatever ends it; and it
-    // ends with this thread, so that an interrupted start leaves no builder behind.
-    let (status, said) = in_own_thread(|| {
+    // mmdebstrap mounts file systems below the directory. In separate namespaces they disappear with it however it
+    // ends; and it is killed with this thread, so that an interrupted start leaves no builder behind.
+    let (status, lines) = in_own_thread(|| {
         unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID)
-            .map_err(Error::errno("cannot make namespaces for mmdebstrap"))?;
+            .map_err(Error::errno("cannot create namespaces for mmdebstrap"))?;
         mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
-            .map_err(Error::errno("cannot keep mounts private"))?;
+            .map_err(Error::errno("cannot make mounts private"))?;
         run_mmdebstrap(suite, packages, more_options, target, &note)
     })?;
-    if status.success() { Ok(()) } else { Err(explain(what, suite, target.parent().unwrap_or(target), &said)) }
+    if status.success() { Ok(()) } else { Err(explain(what, suite, target.parent().unwrap_or(target), &lines)) }
 }
 
 fn run_mmdebstrap(
@@ -159,24 +159,24 @@ fn run_mmdebstrap(
         .process_group(0)
         .spawn()
         .map_err(Error::io("cannot run mmdebstrap"))?;
-    let mut said = Vec::new();
+    let mut lines = Vec::new();
     if let Some(stderr) = child.stderr.take() {
         for line in lines_of(stderr) {
             note(&line);
-            said.push(line);
+            lines.push(line);
         }
     }
     let status = child.wait().map_err(Error::io("cannot wait for mmdebstrap"))?;
-    Ok((status, said))
+    Ok((status, lines))
 }
 
 fn require_mmdebstrap() -> Result<()> {
     for (program, package) in [("mmdebstrap", "mmdebstrap"), ("setpriv", "util-linux")] {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        if !std::env::split_paths(&path).any(|folder| folder.join(program).is_file()) {
+        if !std::env::split_paths(&path).any(|dir| dir.join(program).is_file()) {
             return Err(Error::MissingTool {
                 program: program.into(),
-                purpose: "it makes Debian images".into(),
+                purpose: "it builds Debian images".into(),
                 remedy: format!("apt-get install {package}, or `make prerequisites`"),
             });
         }
@@ -184,13 +184,13 @@ fn require_mmdebstrap() -> Result<()> {
     Ok(())
 }
 
-/// Turns mmdebstrap's many lines into the one that matters.
-fn explain(what: &str, suite: Suite, images: &Path, said: &[String]) -> Error {
+/// Reduces mmdebstrap's output to the relevant line.
+fn explain(what: &str, suite: Suite, images: &Path, lines: &[String]) -> Error {
     let what = format!("the packages of {what}");
-    let find = |words: &[&str]| said.iter().find(|line| words.iter().any(|word| line.contains(word))).cloned();
+    let find = |words: &[&str]| lines.iter().find(|line| words.iter().any(|word| line.contains(word))).cloned();
     if let Some(cause) = find(&["No space left on device", "not enough free space", "You don't have enough free space"])
     {
-        let free_mib = crate::place::free_mib(images).unwrap_or(0);
+        let free_mib = crate::directories::free_mib(images).unwrap_or(0);
         tracing::debug!(cause, "mmdebstrap ran out of space");
         return Error::DiskFull {
             path: images.to_owned(),
@@ -210,21 +210,23 @@ fn explain(what: &str, suite: Suite, images: &Path, said: &[String]) -> Error {
         return Error::Unreachable {
             what,
             cause,
-            remedy: "check the network, the proxy (http_proxy) and that `apt-get update` works here, then run it again"
-                .into(),
+            remedy: "check the network, the proxy (http_proxy) and that `apt-get update` works here, then retry".into(),
         };
     }
-    let cause = said.iter().find(|line| line.starts_with("E:")).or(said.last()).cloned().unwrap_or_default();
-    Error::Unreachable { what, cause, remedy: format!("run `mmdebstrap {} /tmp/try` to see more", suite.as_str()) }
+    let cause = lines.iter().find(|line| line.starts_with("E:")).or(lines.last()).cloned().unwrap_or_default();
+    Error::Unreachable { what, cause, remedy: format!("run `mmdebstrap {} /tmp/try` for details", suite.as_str()) }
 }
 
-/// Images of older recipes; one that a lab still runs on stays.
-fn remove_older(place: &Place, images: &Path, suite: Suite, newest: &Path) {
+/// Removes images of older recipes, except those that a lab uses.
+fn remove_older(directories: &Directories, images: &Path, suite: Suite, newest: &Path) {
     let Ok(entries) = std::fs::read_dir(images) else {
         return;
     };
-    let in_use: Vec<PathBuf> =
-        lab_names(place).iter().filter_map(|name| Record::load(place, name).ok()).map(|record| record.image).collect();
+    let in_use: Vec<PathBuf> = lab_names(directories)
+        .iter()
+        .filter_map(|name| Record::load(directories, name).ok())
+        .map(|record| record.image)
+        .collect();
     for entry in entries.flatten() {
         let path = entry.path();
         let ours = entry.file_name().to_string_lossy().starts_with(&format!("{}-", suite.as_str()));
@@ -239,17 +241,17 @@ mod tests {
     use super::*;
 
     fn message(lines: &[&str]) -> String {
-        let said: Vec<String> = lines.iter().map(ToString::to_string).collect();
-        explain("the node image", Suite::Trixie, &std::env::temp_dir(), &said).to_string()
+        let lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
+        explain("the node image", Suite::Trixie, &std::env::temp_dir(), &lines).to_string()
     }
 
     #[test]
-    fn each_suite_and_recipe_has_its_own_image() {
+    fn each_suite_has_its_own_image() {
         assert_ne!(recipe_hash(Suite::Trixie), recipe_hash(Suite::Sid));
     }
 
     #[test]
-    fn an_unreachable_mirror_and_a_full_disk_are_told_apart() {
+    fn an_unreachable_mirror_and_a_full_disk_have_different_errors() {
         let network = message(&[
             "I: running apt-get update...",
             "Err:1 trixie InRelease  Temporary failure resolving 'mirror'",

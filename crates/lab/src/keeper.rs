@@ -1,5 +1,5 @@
-//! The keeper: the process behind `lab up`. It owns the lab until it is told to end, watches its components, lets the
-//! host reach the API server, and shows its health and metrics like every role.
+//! The keeper: the process behind `lab up`. It owns the lab until it gets SIGTERM, watches its components, relays the
+//! API server to the host, and serves health and metrics like every role.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -17,48 +17,45 @@ use rustix::event::{PollFd, PollFlags};
 use serde::{Deserialize, Serialize};
 use telemetry::{Condition, Telemetry};
 
-use crate::error::{Error, Result, make_dir};
+use crate::directories::Directories;
+use crate::error::{Error, Result, create_dir};
 use crate::lab::Lab;
-use crate::place::Place;
 use crate::progress::{Event, Progress};
 use crate::record::Record;
 use crate::spec::LabSpec;
 
-/// What the keeper tells `lab up`, one JSON line each.
+/// Messages from the keeper to `lab up`, one JSON line each.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Message {
-    /// A step began or ended.
     Progress(Event),
-    /// The lab answers.
+    /// Every component is ready.
     Ready,
-    /// It does not, and what was made is removed.
+    /// The start failed, and what it created is removed.
     Failed {
-        /// One line.
-        why: String,
+        error: String,
     },
 }
 
-/// The lab, until it is taken out to be removed.
-type Kept = Arc<Mutex<Option<Lab>>>;
+/// `None` once the lab is being removed.
+type SharedLab = Arc<Mutex<Option<Lab>>>;
 
-/// The keeper's own log. It is not in the lab's folder, because it tells why a lab has none.
-pub(crate) fn log_path(place: &Place, name: &str) -> PathBuf {
-    place.labs().with_file_name("keepers").join(format!("{name}.log"))
+/// The keeper's log. Not in the lab's directory, because it must outlive a lab that failed to start.
+pub(crate) fn log_path(directories: &Directories, name: &str) -> PathBuf {
+    directories.labs().with_file_name("keepers").join(format!("{name}.log"))
 }
 
-/// Removes the keeper's log with the lab.
-pub(crate) fn forget(place: &Place, name: &str) {
-    let _ = std::fs::remove_file(log_path(place, name));
+pub(crate) fn remove_log(directories: &Directories, name: &str) {
+    let _ = std::fs::remove_file(log_path(directories, name));
 }
 
-/// Starts the keeper, away from this terminal.
-pub(crate) fn spawn(place: &Place, spec: &LabSpec, log: &Path) -> Result<Child> {
-    make_dir(log.parent().unwrap_or(place.cache()))?;
+/// Starts the keeper, detached from this terminal.
+pub(crate) fn spawn(directories: &Directories, spec: &LabSpec, log: &Path) -> Result<Child> {
+    create_dir(log.parent().unwrap_or(directories.cache()))?;
     let errors = std::fs::File::create(log).map_err(Error::io(format!("cannot write {}", log.display())))?;
     let program = std::env::current_exe().map_err(Error::io("cannot find this program"))?;
     let spec =
-        serde_json::to_string(spec).map_err(|error| Error::Invalid(format!("cannot pass the spec on: {error}")))?;
+        serde_json::to_string(spec).map_err(|error| Error::Invalid(format!("cannot encode the spec: {error}")))?;
     Command::new(program)
         .args(["keep", &spec])
         .current_dir("/")
@@ -70,29 +67,28 @@ pub(crate) fn spawn(place: &Place, spec: &LabSpec, log: &Path) -> Result<Child> 
         .map_err(Error::io("cannot start the lab's keeper"))
 }
 
-/// Asks the keeper of a lab to start a component again.
-pub(crate) fn restart(place: &Place, name: &str, component: &str) -> Result<()> {
-    let path = socket(place, name);
+/// Asks the keeper of a lab to restart a component.
+pub(crate) fn restart(directories: &Directories, name: &str, component: &str) -> Result<()> {
+    let path = socket(directories, name);
     let mut stream =
         UnixStream::connect(&path).map_err(Error::io(format!("cannot reach the keeper of lab {name:?}")))?;
-    writeln!(stream, "restart {component}").map_err(Error::io("cannot ask the keeper"))?;
+    writeln!(stream, "restart {component}").map_err(Error::io("cannot send the request to the keeper"))?;
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer).map_err(Error::io("the keeper did not answer"))?;
     match answer.trim() {
         "ok" => Ok(()),
-        why => Err(Error::Invalid(why.to_owned())),
+        error => Err(Error::Invalid(error.to_owned())),
     }
 }
 
-fn socket(place: &Place, name: &str) -> PathBuf {
-    place.lab(name).join("keeper.sock")
+fn socket(directories: &Directories, name: &str) -> PathBuf {
+    directories.lab(name).join("keeper.sock")
 }
 
-/// The keeper's life.
-pub(crate) fn keep(place: &Place, spec: &str) -> Result<ExitCode> {
-    let spec: LabSpec =
-        serde_json::from_str(spec).map_err(|error| Error::Invalid(format!("the keeper got no spec: {error}")))?;
-    // A session of its own: closing the terminal does not end the lab.
+/// The keeper's main function.
+pub(crate) fn run(directories: &Directories, spec: &str) -> Result<ExitCode> {
+    let spec: LabSpec = serde_json::from_str(spec).map_err(|error| Error::Invalid(format!("invalid spec: {error}")))?;
+    // Own session: closing the terminal does not end the lab.
     nix::unistd::setsid().ok();
     let telemetry = start_telemetry()?;
     let starting = telemetry.health().condition("lab");
@@ -101,28 +97,28 @@ pub(crate) fn keep(place: &Place, spec: &str) -> Result<ExitCode> {
     let started = Arc::new(AtomicBool::new(false));
     watch_starter(name, started.clone())?;
     let progress = Progress::new(|event| {
-        // If nobody listens any more, the watch on the pipe knows it too.
-        let _ = tell(&Message::Progress(event));
+        // If the reader is gone, the watch on the pipe notices it, too.
+        let _ = send(&Message::Progress(event));
     });
-    let lab = match start(place, spec, progress, &telemetry) {
+    let lab = match start(directories, spec, progress, &telemetry) {
         Ok(lab) => lab,
         Err(error) => {
-            let _ = tell(&Message::Failed { why: error.to_string() });
+            let _ = send(&Message::Failed { error: error.to_string() });
             return Ok(ExitCode::FAILURE);
         }
     };
     starting.ready();
     started.store(true, Ordering::SeqCst);
-    // From here on the lab outlives whoever started it.
-    let _ = tell(&Message::Ready);
+    // From here on the lab outlives the process that started it.
+    let _ = send(&Message::Ready);
     let shutdown = telemetry.shutdown();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(Error::io("cannot start the keeper's runtime"))?;
     runtime.block_on(shutdown.wait());
-    tracing::info!("told to end; removing the lab");
-    // Waits for a restart that is under way.
+    tracing::info!("SIGTERM received; removing the lab");
+    // Waits for a restart that is in progress.
     drop(lock(&lab).take());
     runtime.block_on(telemetry.stop());
     Ok(ExitCode::SUCCESS)
@@ -134,16 +130,16 @@ fn start_telemetry() -> Result<Telemetry> {
     Telemetry::start(&options).map_err(|error| Error::Invalid(error.to_string()))
 }
 
-fn start(place: &Place, spec: LabSpec, progress: Progress, telemetry: &Telemetry) -> Result<Kept> {
+fn start(directories: &Directories, spec: LabSpec, progress: Progress, telemetry: &Telemetry) -> Result<SharedLab> {
     let name = spec.name.clone();
-    let lab = Lab::start_in(place.clone(), spec, progress)?;
+    let lab = Lab::start_in(directories.clone(), spec, progress)?;
     let address = telemetry.address();
     lab.publish(|endpoints| endpoints.telemetry = address.map(|address| format!("http://{address}")))?;
     watch_components(&lab, telemetry);
-    let collector = Components { place: place.clone(), name: name.clone() };
+    let collector = Components { directories: directories.clone(), name: name.clone() };
     telemetry.registry(|registry| registry.register_collector(Box::new(collector)));
     let lab = Arc::new(Mutex::new(Some(lab)));
-    serve(lab.clone(), &socket(place, &name))?;
+    serve(lab.clone(), &socket(directories, &name))?;
     Ok(lab)
 }
 
@@ -165,8 +161,8 @@ fn watch_components(lab: &Lab, telemetry: &Telemetry) {
     });
 }
 
-/// Answers `lab restart`.
-fn serve(lab: Kept, path: &Path) -> Result<()> {
+/// Serves `lab restart`.
+fn serve(lab: SharedLab, path: &Path) -> Result<()> {
     let listener = UnixListener::bind(path).map_err(Error::io(format!("cannot listen on {}", path.display())))?;
     let answer = move || {
         for mut stream in listener.incoming().flatten() {
@@ -181,7 +177,7 @@ fn serve(lab: Kept, path: &Path) -> Result<()> {
                 Some(("restart", component)) if read.is_ok() => {
                     lab.restart(component).map_or_else(|error| error.to_string(), |()| "ok".into())
                 }
-                _ => "the keeper understands only `restart COMPONENT`".into(),
+                _ => "unknown request; the keeper supports only `restart COMPONENT`".into(),
             };
             let _ = writeln!(stream, "{}", reply.replace('\n', " "));
         }
@@ -193,20 +189,19 @@ fn serve(lab: Kept, path: &Path) -> Result<()> {
         .map_err(Error::io("cannot start a thread"))
 }
 
-/// One line to `lab up`.
-fn tell(message: &Message) -> std::io::Result<()> {
+fn send(message: &Message) -> std::io::Result<()> {
     let line = serde_json::to_string(message)?;
     writeln!(std::io::stdout(), "{line}")
 }
 
-/// Watches the pipe to `lab up`: the kernel tells at once when its reader is gone.
+/// Watches the pipe to `lab up`: the kernel reports when its reader is gone.
 fn watch_starter(name: String, started: Arc<AtomicBool>) -> Result<()> {
     let watch = move || {
         let stdout = std::io::stdout();
         let mut watched = [PollFd::new(&stdout, PollFlags::empty())];
         while rustix::event::poll(&mut watched, None) == Err(rustix::io::Errno::INTR) {}
         if !started.load(Ordering::SeqCst) {
-            give_up(&name);
+            abort_start(&name);
         }
     };
     std::thread::Builder::new()
@@ -216,10 +211,10 @@ fn watch_starter(name: String, started: Arc<AtomicBool>) -> Result<()> {
         .map_err(Error::io("cannot start a thread"))
 }
 
-/// Whoever started this is gone before the lab was ready (Ctrl-C): end, and have what was made removed.
-fn give_up(name: &str) -> ! {
+/// `lab up` ended before the lab was ready (Ctrl-C): exit, and have everything removed.
+fn abort_start(name: &str) -> ! {
     if let Ok(program) = std::env::current_exe() {
-        // It waits for this process's end, which ends the machines, and then removes the rest.
+        // `lab down` waits for this process to exit, which stops the machines, and then removes the rest.
         let _ = Command::new(program).args(["--name", name, "down"]).stdout(Stdio::null()).spawn();
     }
     std::process::exit(1);
@@ -229,16 +224,16 @@ fn lock(lab: &Mutex<Option<Lab>>) -> MutexGuard<'_, Option<Lab>> {
     lab.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// What runs, as metrics, read from the record when somebody asks.
+/// State and memory of the components as metrics, read from the record at each scrape.
 #[derive(Debug)]
 struct Components {
-    place: Place,
+    directories: Directories,
     name: String,
 }
 
 impl Collector for Components {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::result::Result<(), std::fmt::Error> {
-        let Ok(record) = Record::load(&self.place, &self.name) else {
+        let Ok(record) = Record::load(&self.directories, &self.name) else {
             return Ok(());
         };
         let mut up =

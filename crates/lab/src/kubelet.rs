@@ -1,28 +1,28 @@
-//! containerd and kubelet on a node, with images that the lab made itself.
+//! containerd and kubelet on a node, with images that the lab built itself.
 
 use std::path::PathBuf;
 
 use crate::container_image;
-use crate::control_plane::{CLUSTER_DOMAIN, ControlPlane, name_service_addresses};
+use crate::control_plane::{CLUSTER_DOMAIN, ControlPlane, cluster_dns_addresses};
 use crate::error::{Error, Result, write_file};
 use crate::machine::Machine;
 use crate::ready::Ready;
-use crate::site::{Component, Site};
 use crate::spec::{Cni, Kubernetes};
+use crate::supervisor::{Component, Supervisor};
 use crate::underlay::CONTROL;
 
-/// Where containers and kubelet keep what cannot lie on an overlay.
+/// Directories of containerd and kubelet that cannot be on an overlay.
 pub(crate) const DISKS: &[&str] = &["/var/lib/containerd", "/var/lib/kubelet", LOGS];
 const LOGS: &str = "/var/log/pods";
 
-/// The logs of a node's pods, given the node's folder on the host.
-pub(crate) fn logs_of_pods(machine_dir: &std::path::Path) -> PathBuf {
-    crate::machine::disk(machine_dir, LOGS)
+/// The pod logs of a node, given the node's directory on the host.
+pub(crate) fn pod_logs_dir(machine_dir: &std::path::Path) -> PathBuf {
+    crate::machine::disk_dir(machine_dir, LOGS)
 }
 
-/// Starts containerd and kubelet; returns when the API server knows the node.
+/// Starts containerd and kubelet; returns when the Node object exists.
 pub(crate) fn start(
-    site: &Site,
+    supervisor: &Supervisor,
     node: &Machine,
     index: u32,
     plane: &ControlPlane,
@@ -30,21 +30,21 @@ pub(crate) fn start(
     images: &[PathBuf],
 ) -> Result<()> {
     let name = &node.name;
-    let upper = site.machine_dir(name).join("upper");
+    let upper = supervisor.machine_dir(name).join("upper");
     write_file(&upper.join("etc/containerd/config.toml"), containerd_configuration())?;
     node.run(&["mkdir", "-p", "/etc/cni/net.d", "/opt/cni/bin"])?;
-    // containerd brings up each pod's loopback by this plugin, whatever the network is: it is the host's to have.
+    // containerd configures each pod's loopback with this plugin, whatever the pod network is.
     node.run(&["cp", "-a", "/usr/lib/cni/loopback", "/opt/cni/bin/"])?;
     if kubernetes.cni == Cni::Bridge {
-        bridge_network(site, node, index)?;
+        bridge_network(supervisor, node, index)?;
     }
-    site.start(Component::new(format!("{name}-containerd"), name, Ready::Notify, &["containerd"]))?;
+    supervisor.start(Component::new(format!("{name}-containerd"), name, Ready::Notify, &["containerd"]))?;
     for image in images {
-        import(&site.machine_dir(name), node, image)?;
+        import(&supervisor.machine_dir(name), node, image)?;
     }
 
     let kubeconfig = plane.kubelet_kubeconfig(name)?;
-    let addresses: Vec<_> = site.plan.addresses(name).iter().map(|own| own.address()).collect();
+    let addresses: Vec<_> = supervisor.plan.addresses(name).iter().map(|own| own.address()).collect();
     let serving = plane.authority.issue(
         &format!("kubelet-{name}-serving"),
         &format!("system:node:{name}"),
@@ -52,7 +52,7 @@ pub(crate) fn start(
         &[name],
         &addresses,
     )?;
-    let cgroup = crate::cgroup::create(site, name)?;
+    let cgroup = crate::cgroup::create(supervisor, name)?;
     let configuration = format!(
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
          failCgroupV1: false\ncgroupDriver: cgroupfs\ncgroupRoot: {cgroup}\ncgroupsPerQOS: true\nenforceNodeAllocatable: [pods]\n\
@@ -65,43 +65,53 @@ pub(crate) fn start(
         serving.key.display(),
         plane.authority.certificate.display(),
     );
-    let configuration = configuration + &name_service(site);
+    let configuration = configuration + &cluster_dns(supervisor);
     write_file(&upper.join("etc/kubernetes/kubelet.yaml"), configuration)?;
     let node_ip = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-    let words = [
+    let args = [
         "kubelet",
         "--config=/etc/kubernetes/kubelet.yaml",
         &format!("--kubeconfig={}", kubeconfig.display()),
         &format!("--hostname-override={name}"),
         &format!("--node-ip={node_ip}"),
-        // A zone of its own: Services may then prefer what is near.
-        &format!("--node-labels=topology.kubernetes.io/region=lab,topology.kubernetes.io/zone=zone-{index}"),
+        // Nodes alternate between three zones, for topology-aware Services.
+        &format!(
+            "--node-labels=topology.kubernetes.io/region=lab,topology.kubernetes.io/zone=zone-{}",
+            (index - 1) % 3 + 1
+        ),
         "--v=2",
     ];
-    site.start(Component::new(format!("{name}-kubelet"), name, Ready::Notify, &words))?;
-    site.machine(CONTROL)?.run(&["kubectl", "wait", "--for=create", &format!("node/{name}"), "--timeout=100s"])?;
+    supervisor.start(Component::new(format!("{name}-kubelet"), name, Ready::Notify, &args))?;
+    supervisor.machine(CONTROL)?.run(&[
+        "kubectl",
+        "wait",
+        "--for=create",
+        &format!("node/{name}"),
+        "--timeout=100s",
+    ])?;
     Ok(())
 }
 
-/// Where pods ask for names, if the cluster has a name service.
-fn name_service(site: &Site) -> String {
-    let addresses = site.spec.product.as_ref().map(|_| name_service_addresses(site.spec.family)).unwrap_or_default();
+/// The DNS settings of pods, if the cluster has a DNS.
+fn cluster_dns(supervisor: &Supervisor) -> String {
+    let addresses =
+        supervisor.spec.product.as_ref().map(|_| cluster_dns_addresses(supervisor.spec.family)).unwrap_or_default();
     if addresses.is_empty() {
         return String::new();
     }
     format!("clusterDomain: {CLUSTER_DOMAIN}\nclusterDNS: {addresses:?}\n")
 }
 
-/// Gives a node the images of a tar file, given the node's folder on the host.
+/// Imports the images of a tar file, given the node's directory on the host.
 pub(crate) fn import(machine_dir: &std::path::Path, node: &Machine, image: &std::path::Path) -> Result<()> {
-    // The cache is not visible on the machine; its `/run` is, from both sides.
+    // The cache is not mounted on the machine; `/run` is shared with the host.
     let name = image.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let shared = machine_dir.join("run").join(&name);
     std::fs::hard_link(image, &shared)
         .or_else(|_| std::fs::copy(image, &shared).map(|_| ()))
         .map_err(Error::io(format!("cannot hand {} to {}", image.display(), node.name)))?;
     let imported = node.run(&["ctr", "--namespace=k8s.io", "images", "import", "--local", &format!("/run/{name}")]);
-    // containerd before 2.0 knows no other way than the local one, and no flag for it.
+    // containerd before 2.0 always imports locally and has no flag for it.
     let imported =
         imported.or_else(|_| node.run(&["ctr", "--namespace=k8s.io", "images", "import", &format!("/run/{name}")]));
     let _ = std::fs::remove_file(&shared);
@@ -120,15 +130,15 @@ fn containerd_configuration() -> String {
     )
 }
 
-/// The stock plugins: a subnet for each node, and routes to the others' by way of their addresses.
-fn bridge_network(site: &Site, node: &Machine, index: u32) -> Result<()> {
+/// The standard CNI plugins: a subnet for each node, and routes to those of the other nodes.
+fn bridge_network(supervisor: &Supervisor, node: &Machine, index: u32) -> Result<()> {
     node.run(&["sh", "-c", "cp -a /usr/lib/cni/* /opt/cni/bin/"])?;
     node.run(&[
         "sh",
         "-c",
         "echo 1 > /proc/sys/net/ipv4/ip_forward && echo 1 > /proc/sys/net/ipv6/conf/all/forwarding",
     ])?;
-    let family = site.spec.family;
+    let family = supervisor.spec.family;
     let subnets = |node: u32| {
         let mut subnets = Vec::new();
         subnets.extend(family.has_v4().then(|| format!("10.79.{node}.0/24")));
@@ -147,10 +157,10 @@ fn bridge_network(site: &Site, node: &Machine, index: u32) -> Result<()> {
             "ipam": { "type": "host-local", "ranges": ranges, "routes": routes },
         }],
     });
-    write_file(&site.machine_dir(&node.name).join("upper/etc/cni/net.d/10-lab.conflist"), network.to_string())?;
+    write_file(&supervisor.machine_dir(&node.name).join("upper/etc/cni/net.d/10-lab.conflist"), network.to_string())?;
     let mut batch = String::new();
-    for other in (1..=site.spec.nodes).filter(|other| *other != index) {
-        let addresses = site.plan.addresses(&crate::underlay::node_name(other));
+    for other in (1..=supervisor.spec.nodes).filter(|other| *other != index) {
+        let addresses = supervisor.plan.addresses(&crate::underlay::node_name(other));
         for (subnet, address) in subnets(other).iter().zip(addresses) {
             batch.push_str(&format!("route add {subnet} via {}\n", address.address()));
         }

@@ -1,25 +1,23 @@
-//! Kubernetes' own programs, the cluster's name service and conformance suites: built from Go modules once, then from
-//! the cache.
+//! Kubernetes' programs, CoreDNS and the conformance suites: built from Go modules once, then taken from the cache.
 //!
 //! `lab/kubernetes/go.mod` pins Kubernetes (`lab/kubernetes/pin VERSION`); `lab/coredns/go.mod` and
-//! `lab/network-policy-api/go.mod` pin CoreDNS and network-policy-api, whose libraries are of other releases. A folder
-//! that the user names may hold them instead.
+//! `lab/network-policy-api/go.mod` pin CoreDNS and network-policy-api, which need other versions of the same libraries.
+//! A directory that the user names may contain the programs instead.
 
 use std::path::PathBuf;
 
+use crate::directories::{Directories, KUBERNETES_VARIABLE};
 use crate::error::Result;
 use crate::go_module::GoModule;
-use crate::place::{KUBERNETES_VARIABLE, Place};
 use crate::progress::Progress;
 
-/// What a lab with Kubernetes runs.
-pub const PROGRAMS: &[&str] =
+pub(crate) const PROGRAMS: &[&str] =
     &["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl", "agnhost", "pause"];
 
 const KUBERNETES: GoModule = GoModule {
     name: "Kubernetes",
     pinned: "k8s.io/kubernetes",
-    folder: "kubernetes",
+    dir: "kubernetes",
     files: &[
         ("go.mod", include_str!("../../../lab/kubernetes/go.mod")),
         ("go.sum", include_str!("../../../lab/kubernetes/go.sum")),
@@ -32,11 +30,11 @@ const KUBERNETES: GoModule = GoModule {
     space_mib: 4000,
 };
 
-/// Kubernetes' own tests, their runner, and programs of the images that they run; of the same module.
+/// Kubernetes' e2e tests, their runner, and programs of the images that they run; from the same module.
 const KUBERNETES_TESTS: GoModule = GoModule {
     name: "Kubernetes' tests",
     pinned: "k8s.io/kubernetes",
-    folder: "kubernetes-tests",
+    dir: "kubernetes-tests",
     files: &[
         ("go.mod", include_str!("../../../lab/kubernetes/go.mod")),
         ("go.sum", include_str!("../../../lab/kubernetes/go.sum")),
@@ -55,7 +53,7 @@ const KUBERNETES_TESTS: GoModule = GoModule {
 const COREDNS: GoModule = GoModule {
     name: "CoreDNS",
     pinned: "github.com/coredns/coredns",
-    folder: "coredns",
+    dir: "coredns",
     files: &[
         ("go.mod", include_str!("../../../lab/coredns/go.mod")),
         ("go.sum", include_str!("../../../lab/coredns/go.sum")),
@@ -68,12 +66,12 @@ const COREDNS: GoModule = GoModule {
     space_mib: 1000,
 };
 
-/// The conformance suite of AdminNetworkPolicy and BaselineAdminNetworkPolicy, what turns its output into JSON, and
-/// the agnhost of its pods.
+/// The conformance suite of AdminNetworkPolicy and BaselineAdminNetworkPolicy, `test2json` for its output, and the
+/// agnhost of its pods.
 const POLICY_API_TESTS: GoModule = GoModule {
     name: "network-policy-api's tests",
     pinned: "sigs.k8s.io/network-policy-api",
-    folder: "network-policy-api",
+    dir: "network-policy-api",
     files: &[
         ("go.mod", include_str!("../../../lab/network-policy-api/go.mod")),
         ("go.sum", include_str!("../../../lab/network-policy-api/go.sum")),
@@ -98,38 +96,33 @@ fn kubernetes_variables(version: &str) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The pinned version of Kubernetes, as `go.mod` says it.
-pub fn version() -> &'static str {
-    KUBERNETES.version()
-}
-
-/// The folder that holds all programs of Kubernetes, built now if need be.
-pub fn ensure(place: &Place, progress: &Progress) -> Result<PathBuf> {
-    match given_folder() {
-        Some(folder) => KUBERNETES.given(folder),
-        None => KUBERNETES.ensure(place, progress),
+/// The directory of all programs of Kubernetes; builds them if necessary.
+pub(crate) fn ensure(directories: &Directories, progress: &Progress) -> Result<PathBuf> {
+    match dir_from_env() {
+        Some(dir) => KUBERNETES.use_dir(dir),
+        None => KUBERNETES.ensure(directories, progress),
     }
 }
 
-/// The folder of Kubernetes' own tests, built now if need be.
-pub(crate) fn ensure_tests(place: &Place, progress: &Progress) -> Result<PathBuf> {
-    let given = given_folder().filter(|folder| KUBERNETES_TESTS.given(folder.clone()).is_ok());
-    given.map_or_else(|| KUBERNETES_TESTS.ensure(place, progress), Ok)
+/// The directory of Kubernetes' e2e tests; builds them if necessary.
+pub(crate) fn ensure_tests(directories: &Directories, progress: &Progress) -> Result<PathBuf> {
+    let existing = dir_from_env().filter(|dir| KUBERNETES_TESTS.use_dir(dir.clone()).is_ok());
+    existing.map_or_else(|| KUBERNETES_TESTS.ensure(directories, progress), Ok)
 }
 
-/// The folder of network-policy-api's conformance suite, built now if need be.
-pub(crate) fn ensure_policy_api_tests(place: &Place, progress: &Progress) -> Result<PathBuf> {
-    let given = given_folder().filter(|folder| POLICY_API_TESTS.given(folder.clone()).is_ok());
-    given.map_or_else(|| POLICY_API_TESTS.ensure(place, progress), Ok)
+/// The directory of network-policy-api's conformance suite; builds it if necessary.
+pub(crate) fn ensure_policy_api_tests(directories: &Directories, progress: &Progress) -> Result<PathBuf> {
+    let existing = dir_from_env().filter(|dir| POLICY_API_TESTS.use_dir(dir.clone()).is_ok());
+    existing.map_or_else(|| POLICY_API_TESTS.ensure(directories, progress), Ok)
 }
 
-/// The program of CoreDNS, built now if need be.
-pub(crate) fn ensure_coredns(place: &Place, progress: &Progress) -> Result<PathBuf> {
-    let given = given_folder().map(|folder| folder.join("coredns")).filter(|program| program.is_file());
-    given.map_or_else(|| Ok(COREDNS.ensure(place, progress)?.join("coredns")), Ok)
+/// The CoreDNS program; builds it if necessary.
+pub(crate) fn ensure_coredns(directories: &Directories, progress: &Progress) -> Result<PathBuf> {
+    let existing = dir_from_env().map(|dir| dir.join("coredns")).filter(|program| program.is_file());
+    existing.map_or_else(|| Ok(COREDNS.ensure(directories, progress)?.join("coredns")), Ok)
 }
 
-fn given_folder() -> Option<PathBuf> {
+fn dir_from_env() -> Option<PathBuf> {
     std::env::var_os(KUBERNETES_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
@@ -138,15 +131,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_versions_come_from_the_modules() {
-        assert!(version().starts_with("v1."), "{}", version());
+    fn versions_are_read_from_go_mod() {
+        assert!(KUBERNETES.version().starts_with("v1."), "{}", KUBERNETES.version());
         assert!(COREDNS.version().starts_with("v1."), "{}", COREDNS.version());
         assert!(POLICY_API_TESTS.version().starts_with("v0.1."), "{}", POLICY_API_TESTS.version());
     }
 
     #[test]
     fn every_staging_module_is_pinned_to_the_same_release() {
-        let staging = version().replacen("v1.", "v0.", 1);
+        let staging = KUBERNETES.version().replacen("v1.", "v0.", 1);
         let (_, module) = KUBERNETES.files[0];
         let replaced: Vec<&str> = module.lines().filter(|line| line.contains("=>")).collect();
         assert!(replaced.len() > 20);
@@ -154,8 +147,8 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_without_the_programs_is_refused_by_name() {
-        let message = KUBERNETES.given(std::env::temp_dir().join("no-kubernetes-here")).unwrap_err().to_string();
+    fn a_directory_without_the_programs_is_rejected() {
+        let message = KUBERNETES.use_dir(std::env::temp_dir().join("no-kubernetes-here")).unwrap_err().to_string();
         assert!(message.contains("kube-apiserver") && message.contains(KUBERNETES_VARIABLE), "{message}");
     }
 }

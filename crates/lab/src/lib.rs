@@ -1,65 +1,68 @@
 //! A whole cluster of real components on one machine: for the demo, the tests and the benchmarks.
 //!
 //! ```text
-//!  LabSpec ──▶ Supplies (node image, Kubernetes programs) ──▶ Lab ──▶ machines ──▶ components
+//!  LabSpec ──▶ Artifacts (node image, Kubernetes programs) ──▶ Lab ──▶ machines ──▶ components
 //!                                                              │
 //!                                   lab.json (the record) ◀────┘   read by `lab status|exec|logs|fault|down`
 //! ```
 //!
-//! A *machine* is a set of namespaces over the node image, all plugged into one switch (the *underlay*); a *component*
-//! is one real program on a machine. A test owns its [`Lab`] and dropping it removes everything; for people the keeper
-//! of `lab up` owns it. Later kinds of machine (systemd as first process, virtual machines) join at [`machine`],
-//! later programs (a TLS router, DNS) as components beside [`outside`] and [`central`]. Nodes by the hundred, without
-//! machines, are [`light_chassis`].
+//! A *machine* is a set of namespaces over the node image, connected to one switch (the *underlay*); a *component* is
+//! one real program on a machine. A test owns its [`Lab`], and dropping it removes everything; with `lab up` the keeper
+//! process owns it. Other kinds of machine (systemd as first process, virtual machines) would go into `machine`, other
+//! programs (a TLS router, DNS) beside `outside` and `central`. [`LightChassis`] simulates hundreds of nodes without
+//! machines.
 
-pub mod central;
+mod central;
 mod cgroup;
 pub mod cli;
 pub mod conformance;
-pub mod container_image;
-pub mod control_plane;
+mod container_image;
+mod control_plane;
 mod deployment;
+pub mod directories;
 pub mod disruption;
-pub mod error;
-pub mod fault;
+mod error;
+mod fault;
 mod go_module;
 pub mod image;
+mod inspect;
+mod interrupt;
 mod keeper;
 mod kubelet;
-pub mod kubernetes_programs;
+mod kubernetes_programs;
 mod lab;
-pub mod light_chassis;
-pub mod machine;
+mod light_chassis;
+mod machine;
 pub mod matrix;
 mod namespace;
-pub mod node;
-pub mod outside;
-mod over;
-pub mod ownership;
+mod node;
+mod outside;
+mod ownership;
 pub mod pki;
-pub mod place;
-pub mod pod;
+mod pod;
 mod pod_routes;
 pub mod probe;
-pub mod process;
+mod process;
 mod product_image;
-pub mod program;
+mod program;
 pub mod progress;
 mod ready;
 pub mod record;
 pub mod relay;
-mod site;
-pub mod spec;
-pub mod teardown;
-pub mod underlay;
-pub mod view;
+mod set_on_drop;
+mod spec;
+mod supervisor;
+mod teardown;
+mod underlay;
 
 pub use central::Database;
-pub use error::{Error, Result};
-pub use lab::{Lab, Supplies};
+pub use inspect::machine_dir;
+pub use lab::{Artifacts, Lab};
 pub use light_chassis::{ChassisSpec, LightChassis};
 pub use machine::Machine;
-pub use over::Over;
-pub use pod::{Pod, Wiring};
+pub use outside::WEB_PORT;
+pub use pod::{Pod, PodInterface};
 pub use program::Program;
+pub use set_on_drop::SetOnDrop;
 pub use spec::{Cni, Databases, Family, Gateway, Kubernetes, LabSpec, Ovn, Product, Suite};
+pub use underlay::EXTERNAL_ADDRESSES;

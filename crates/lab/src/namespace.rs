@@ -1,8 +1,8 @@
-//! Entering a machine's namespaces, without a helper program and without `unsafe`.
+//! Entering the namespaces of a machine, without a helper program and without `unsafe`.
 //!
-//! Linux keeps namespaces per *thread*. A short-lived thread joins those of the machine and then forks the program
-//! (or opens the socket); the rest of this process stays where it is. What the thread spawned is an ordinary child of
-//! this process with a pid of the host, and what it opened is an ordinary descriptor.
+//! Linux keeps namespaces per *thread*. A short-lived thread joins those of the machine and then spawns the program (or
+//! opens the socket); the other threads of this process are not affected. The spawned program is an ordinary child of
+//! this process with a pid of the host, and an opened socket is an ordinary file descriptor.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,7 +12,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 use crate::error::{Error, Result};
 use crate::process::ProcessId;
 
-/// The namespaces that make a machine. The one of mounts comes last: after it, paths are the machine's.
+/// The namespaces of a machine. Mounts come last: after that, paths are the machine's.
 const KINDS: [(&str, CloneFlags); 5] = [
     ("net", CloneFlags::CLONE_NEWNET),
     ("uts", CloneFlags::CLONE_NEWUTS),
@@ -21,7 +21,7 @@ const KINDS: [(&str, CloneFlags); 5] = [
     ("mnt", CloneFlags::CLONE_NEWNS),
 ];
 
-/// Runs `work` in all namespaces of the machine whose first process is `init`, and returns its answer.
+/// Runs `work` in all namespaces of the machine whose first process is `init`, and returns its result.
 ///
 /// `work` must not start threads: the kernel refuses them once the process namespace differs.
 pub(crate) fn enter<T: Send>(init: ProcessId, work: impl FnOnce() -> T + Send) -> Result<T> {
@@ -31,13 +31,14 @@ pub(crate) fn enter<T: Send>(init: ProcessId, work: impl FnOnce() -> T + Send) -
         let file = File::open(&path).map_err(Error::io(format!("the machine's first process is gone: {path}")))?;
         namespaces.push((file, flag, path));
     }
-    // Only now that the files are held is the pid safe from reuse.
+    // The pid cannot be reused any more now that the files are open.
     if !init.is_alive() {
-        return Err(Error::Invalid(format!("the machine's first process (pid {}) has ended", init.pid)));
+        return Err(Error::Invalid(format!("the machine's first process (pid {}) has exited", init.pid)));
     }
     in_own_thread(move || {
-        // A mount namespace can only be joined by a thread that shares its root and working folder with no other.
-        unshare(CloneFlags::CLONE_FS).map_err(Error::errno("cannot separate the thread's folders"))?;
+        // Only a thread that shares its root and working directory with no other can join a mount namespace.
+        unshare(CloneFlags::CLONE_FS)
+            .map_err(Error::errno("cannot unshare the thread's root and working directory"))?;
         for (file, flag, path) in &namespaces {
             setns(file, *flag).map_err(Error::errno(format!("cannot join {path}")))?;
         }
@@ -45,7 +46,7 @@ pub(crate) fn enter<T: Send>(init: ProcessId, work: impl FnOnce() -> T + Send) -
     })
 }
 
-/// Runs `work` in the network whose namespace is bound to this file: sockets that it opens live there.
+/// Runs `work` in the network namespace of this file: sockets that it opens belong to it.
 pub(crate) fn enter_network<T: Send>(path: &Path, work: impl FnOnce() -> T + Send) -> Result<T> {
     in_own_thread(move || {
         join_network(path)?;
@@ -53,14 +54,14 @@ pub(crate) fn enter_network<T: Send>(path: &Path, work: impl FnOnce() -> T + Sen
     })
 }
 
-/// Moves the calling thread into a network for the rest of its life.
+/// Moves the calling thread into a network namespace, for the rest of its life.
 pub(crate) fn join_network(path: &Path) -> Result<()> {
-    let doing = format!("cannot join the network {}", path.display());
-    let file = File::open(path).map_err(Error::io(doing.clone()))?;
-    setns(&file, CloneFlags::CLONE_NEWNET).map_err(Error::errno(doing))
+    let context = format!("cannot join the network namespace {}", path.display());
+    let file = File::open(path).map_err(Error::io(context.clone()))?;
+    setns(&file, CloneFlags::CLONE_NEWNET).map_err(Error::errno(context))
 }
 
-/// Runs `work` in a thread of its own, which may change its namespaces without a trace left in this one.
+/// Runs `work` in a separate thread, whose namespaces it may change.
 pub(crate) fn in_own_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new()

@@ -1,32 +1,32 @@
-//! A node's Open vSwitch and ovn-controller, on the userspace datapath.
+//! Open vSwitch and ovn-controller of a node, with the userspace datapath.
 
-use crate::error::{Error, Result, make_dir};
+use crate::error::{Error, Result, create_dir};
 use crate::machine::Machine;
 use crate::ready::Ready;
-use crate::site::{Component, Site};
 use crate::spec::Ovn;
+use crate::supervisor::{Component, Supervisor};
 use crate::underlay::{self, CONTROL};
 
-/// The bridge that holds the node's uplink and address.
-pub const EXTERNAL_BRIDGE: &str = "br-ex";
-const QUIET: [&str; 3] = ["-vconsole:info", "-vsyslog:off", "-vfile:off"];
+/// The bridge with the node's uplink and addresses.
+pub(crate) const EXTERNAL_BRIDGE: &str = "br-ex";
+const LOG_OPTIONS: [&str; 3] = ["-vconsole:info", "-vsyslog:off", "-vfile:off"];
 
-/// Starts Open vSwitch on a node and makes br-ex with the uplink in it and the node's addresses on it.
-pub(crate) fn start_openvswitch(site: &Site, node: &Machine) -> Result<()> {
-    let run = site.machine_dir(&node.name).join("run/openvswitch");
-    make_dir(&run)?;
+/// Starts Open vSwitch on a node and creates br-ex with the uplink and the node's addresses.
+pub(crate) fn start_openvswitch(supervisor: &Supervisor, node: &Machine) -> Result<()> {
+    let run = supervisor.machine_dir(&node.name).join("run/openvswitch");
+    create_dir(&run)?;
     node.run(&["ovsdb-tool", "create", "/etc/openvswitch/conf.db", "/usr/share/openvswitch/vswitch.ovsschema"])?;
-    let mut words = vec!["ovsdb-server"];
-    words.extend(QUIET);
-    words.extend([
+    let mut args = vec!["ovsdb-server"];
+    args.extend(LOG_OPTIONS);
+    args.extend([
         "--pidfile",
         "--remote=punix:/run/openvswitch/db.sock",
         "--remote=db:Open_vSwitch,Open_vSwitch,manager_options",
         "/etc/openvswitch/conf.db",
     ]);
     let server =
-        Component::new(format!("{}-ovsdb-server", node.name), &node.name, Ready::Path(run.join("db.sock")), &words);
-    site.start(server)?;
+        Component::new(format!("{}-ovsdb-server", node.name), &node.name, Ready::Path(run.join("db.sock")), &args);
+    supervisor.start(server)?;
     node.run(&[
         "ovs-vsctl",
         "--no-wait",
@@ -38,22 +38,22 @@ pub(crate) fn start_openvswitch(site: &Site, node: &Machine) -> Result<()> {
         ".",
         &format!("external_ids:system-id={}", node.name),
         &format!("external_ids:hostname={}", node.name),
-        // Whoever makes br-int makes it on the datapath that the kernel here allows.
+        // br-int must use the userspace datapath: there may be no kernel module here.
         "external_ids:ovn-bridge-datapath-type=netdev",
     ])?;
 
-    let mut words = vec!["ovs-vswitchd"];
-    words.extend(QUIET);
-    words.extend(["--pidfile", "unix:/run/openvswitch/db.sock"]);
+    let mut args = vec!["ovs-vswitchd"];
+    args.extend(LOG_OPTIONS);
+    args.extend(["--pidfile", "unix:/run/openvswitch/db.sock"]);
     let pidfile = run.join("ovs-vswitchd.pid");
-    site.start(Component::new(format!("{}-ovs-vswitchd", node.name), &node.name, Ready::Path(pidfile), &words))?;
-    make_external_bridge(site, node)
+    supervisor.start(Component::new(format!("{}-ovs-vswitchd", node.name), &node.name, Ready::Path(pidfile), &args))?;
+    create_external_bridge(supervisor, node)
 }
 
-fn make_external_bridge(site: &Site, node: &Machine) -> Result<()> {
+fn create_external_bridge(supervisor: &Supervisor, node: &Machine) -> Result<()> {
     let mac = node.run(&["cat", "/sys/class/net/eth0/address"])?;
     let hwaddr = format!("other_config:hwaddr=\"{}\"", mac.trim());
-    // Without --no-wait: returns when ovs-vswitchd has made the bridge.
+    // Without --no-wait: returns when ovs-vswitchd has created the bridge.
     node.run(&[
         "ovs-vsctl",
         "--timeout=60",
@@ -75,8 +75,8 @@ fn make_external_bridge(site: &Site, node: &Machine) -> Result<()> {
         &["ip", "-batch", "-"],
         &format!("link set {EXTERNAL_BRIDGE} mtu 1500\nlink set {EXTERNAL_BRIDGE} up\n"),
     )?;
-    underlay::address(node, &site.plan, EXTERNAL_BRIDGE)?;
-    // The userspace datapath only gets copies of frames: without this the kernel would answer them as well.
+    underlay::configure_addresses(node, &supervisor.plan, EXTERNAL_BRIDGE)?;
+    // The userspace datapath only gets copies of frames: without this rule the kernel would answer them as well.
     node.run_with_input(
         &["nft", "-f", "-"],
         "table netdev lab {\n chain uplink {\n type filter hook ingress device \"eth0\" priority -500; policy drop;\n }\n}\n",
@@ -84,15 +84,16 @@ fn make_external_bridge(site: &Site, node: &Machine) -> Result<()> {
     Ok(())
 }
 
-/// Starts ovn-controller; returns when the node is registered as a chassis.
-pub(crate) fn start_ovn_controller(site: &Site, node: &Machine, ovn: &Ovn) -> Result<()> {
-    let remote = site.ledger.read().endpoints.southbound_remote.clone();
-    let remote = remote.ok_or_else(|| Error::Invalid("the southbound database was not published".into()))?;
+/// Starts ovn-controller; returns when its chassis is registered.
+pub(crate) fn start_ovn_controller(supervisor: &Supervisor, node: &Machine, ovn: &Ovn) -> Result<()> {
+    let remote = supervisor.record_file.read().endpoints.southbound_remote.clone();
+    let remote =
+        remote.ok_or_else(|| Error::Invalid("the address of the southbound database is not recorded".into()))?;
     let mut set: Vec<String> = ["ovs-vsctl", "--no-wait", "set", "Open_vSwitch", "."].map(String::from).to_vec();
     for (key, value) in [
         ("ovn-remote", format!("\"{remote}\"")),
         ("ovn-encap-type", "geneve".into()),
-        ("ovn-encap-ip", format!("\"{}\"", site.plan.primary(&node.name)?)),
+        ("ovn-encap-ip", format!("\"{}\"", supervisor.plan.primary(&node.name)?)),
         ("ovn-bridge-mappings", format!("physnet:{EXTERNAL_BRIDGE}")),
         ("ovn-monitor-all", "true".into()),
     ] {
@@ -100,26 +101,26 @@ pub(crate) fn start_ovn_controller(site: &Site, node: &Machine, ovn: &Ovn) -> Re
     }
     node.run(&set.iter().map(String::as_str).collect::<Vec<_>>())?;
 
-    let run = site.machine_dir(&node.name).join("run/ovn");
-    make_dir(&run)?;
-    let mut words = vec!["ovn-controller".to_owned()];
-    words.extend(QUIET.map(String::from));
+    let run = supervisor.machine_dir(&node.name).join("run/ovn");
+    create_dir(&run)?;
+    let mut args = vec!["ovn-controller".to_owned()];
+    args.extend(LOG_OPTIONS.map(String::from));
     if ovn.tls {
-        let pki = site.dir().join("pki/ovn");
-        words.push(format!("--private-key={}", pki.join("ovn.key").display()));
-        words.push(format!("--certificate={}", pki.join("ovn.crt").display()));
-        words.push(format!("--ca-cert={}", pki.join("ca.crt").display()));
+        let pki = supervisor.dir().join("pki/ovn");
+        args.push(format!("--private-key={}", pki.join("ovn.key").display()));
+        args.push(format!("--certificate={}", pki.join("ovn.crt").display()));
+        args.push(format!("--ca-cert={}", pki.join("ca.crt").display()));
     }
-    words.extend(["--pidfile".into(), "unix:/run/openvswitch/db.sock".into()]);
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    args.extend(["--pidfile".into(), "unix:/run/openvswitch/db.sock".into()]);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let component = Component::new(
         format!("{}-ovn-controller", node.name),
         &node.name,
         Ready::Path(run.join("ovn-controller.pid")),
-        &words,
+        &args,
     );
-    site.start(component)?;
-    // Returns when the southbound database has the chassis.
-    site.machine(CONTROL)?.run(&["ovn-sbctl", "--timeout=60", "wait-until", "Chassis", &node.name])?;
+    supervisor.start(component)?;
+    // Returns when the chassis row exists.
+    supervisor.machine(CONTROL)?.run(&["ovn-sbctl", "--timeout=60", "wait-until", "Chassis", &node.name])?;
     Ok(())
 }

@@ -1,33 +1,33 @@
-//! The outside: a router and web server beyond the nodes' uplinks.
+//! The outside: a router and web server on the nodes' external network.
 
 use crate::error::{Result, write_file};
 use crate::ready::Ready;
-use crate::site::{Component, Extras, Site};
-use crate::underlay::{BEYOND, OUTSIDE};
+use crate::supervisor::{Component, MachineOptions, Supervisor};
+use crate::underlay::{EXTERNAL_ADDRESSES, OUTSIDE};
 
-/// The web server's port.
+/// Port of the web server of machine `outside`.
 pub const WEB_PORT: u16 = 80;
 
-/// Makes the machine, its routes and its web server, which answers every request with `outside` and the client's address.
-pub(crate) fn start(site: &Site) -> Result<()> {
-    let outside = site.add_attached_machine(OUTSIDE, Extras::default())?;
+/// Creates the machine and its web server, which answers every request with `outside` and the client's address.
+pub(crate) fn start(supervisor: &Supervisor) -> Result<()> {
+    let outside = supervisor.add_addressed_machine(OUTSIDE, MachineOptions::default())?;
     outside.run(&[
         "sh",
         "-c",
         "echo 1 > /proc/sys/net/ipv4/ip_forward && echo 1 > /proc/sys/net/ipv6/conf/all/forwarding",
     ])?;
     let mut batch = String::new();
-    for address in BEYOND {
-        // Far addresses sit on loopback: reached by way of the router, as the internet would be.
+    for address in EXTERNAL_ADDRESSES {
+        // On loopback: reachable only through this router, as the internet would be.
         batch.push_str(&format!("addr add {address} dev lo\n"));
     }
     outside.run_with_input(&["ip", "-batch", "-"], &batch)?;
-    let configuration = site.machine_dir(OUTSIDE).join("run/haproxy.cfg");
+    let configuration = supervisor.machine_dir(OUTSIDE).join("run/haproxy.cfg");
     write_file(&configuration, haproxy_configuration())?;
-    let pidfile = site.machine_dir(OUTSIDE).join("run/haproxy.pid");
-    // In master-worker mode the pid file is written once the sockets listen.
-    let words = ["haproxy", "-W", "-f", "/run/haproxy.cfg", "-p", "/run/haproxy.pid"];
-    site.start(Component::new("outside-web", OUTSIDE, Ready::Path(pidfile), &words))
+    let pidfile = supervisor.machine_dir(OUTSIDE).join("run/haproxy.pid");
+    // In master-worker mode haproxy writes the pid file once the sockets listen.
+    let args = ["haproxy", "-W", "-f", "/run/haproxy.cfg", "-p", "/run/haproxy.pid"];
+    supervisor.start(Component::new("outside-web", OUTSIDE, Ready::Path(pidfile), &args))
 }
 
 fn haproxy_configuration() -> String {

@@ -1,5 +1,5 @@
-//! Who owns a lab: whoever holds the lock of its name. The kernel lets go of it when the holder dies, in whatever way,
-//! so a crash is told from a running lab without looking at a process list.
+//! Which process owns a lab: the one that holds the lock of its name. The kernel releases the lock when the holder
+//! dies, for any reason, so a crashed lab is recognized without searching for processes.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -7,23 +7,22 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result, make_dir};
-use crate::place::Place;
+use crate::directories::Directories;
+use crate::error::{Error, Result, create_dir};
 use crate::process::ProcessId;
 
-/// How long somebody may take to remove what a crash left.
+/// How long another process may take to remove a crashed lab.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(120);
 
-fn lock_path(place: &Place, name: &str) -> PathBuf {
-    place.locks().join(format!("{name}.lock"))
+fn lock_path(directories: &Directories, name: &str) -> PathBuf {
+    directories.locks().join(format!("{name}.lock"))
 }
 
-/// What the holder of a name does with it.
+/// Why a process holds the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// It runs the lab.
     Own,
-    /// It removes what a crash left, which does not take long.
+    /// It removes a crashed lab, which is quick.
     Remove,
 }
 
@@ -36,7 +35,7 @@ impl Purpose {
     }
 }
 
-/// The lock of a lab's name, held.
+/// Holds the lock of a lab's name.
 #[derive(Debug)]
 pub(crate) struct Ownership {
     path: PathBuf,
@@ -44,12 +43,12 @@ pub(crate) struct Ownership {
 }
 
 impl Ownership {
-    /// Takes the name, after anybody who is just removing what a crash left; `None` if a living process owns the lab.
-    pub(crate) fn take(place: &Place, name: &str, purpose: Purpose) -> Result<Option<Self>> {
+    /// Takes the lock, waiting for a removal that is in progress; `None` if a living process owns the lab.
+    pub(crate) fn take(directories: &Directories, name: &str, purpose: Purpose) -> Result<Option<Self>> {
         crate::spec::check_name(name)?;
-        let path = lock_path(place, name);
-        make_dir(&place.locks())?;
-        let doing = format!("cannot lock {}", path.display());
+        let path = lock_path(directories, name);
+        create_dir(&directories.locks())?;
+        let context = format!("cannot lock {}", path.display());
         let me = ProcessId::of(std::process::id())
             .ok_or_else(|| Error::Invalid("/proc is not mounted; the lab needs it".into()))?;
         let deadline = Instant::now() + REMOVAL_LIMIT;
@@ -60,26 +59,26 @@ impl Ownership {
                 .read(true)
                 .write(true)
                 .open(&path)
-                .map_err(Error::io(doing.clone()))?;
+                .map_err(Error::io(context.clone()))?;
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => {
-                    if owner(place, name).is_some() {
+                    if owner(directories, name).is_some() {
                         return Ok(None);
                     }
                     if Instant::now() > deadline {
                         return Err(Error::Invalid(format!(
-                            "{doing}: who removes lab {name:?} does not come to an end; `fuser -v {}` tells who that is",
+                            "{context}: the removal of lab {name:?} by another process does not finish; `fuser -v {}` shows the process",
                             path.display()
                         )));
                     }
-                    // It is being signed, or its lab is being removed: a matter of moments.
+                    // The owner is about to write its pid, or a removal is in progress: both are quick.
                     crate::process::wait_readable(&[], Instant::now() + Duration::from_millis(5));
                     continue;
                 }
-                Err(TryLockError::Error(error)) => return Err(Error::Io { doing, source: error }),
+                Err(TryLockError::Error(error)) => return Err(Error::Io { context, source: error }),
             }
-            // The holder before may have removed the file: then this is the lock of nothing.
+            // The previous holder may have deleted the file: then this lock protects nothing.
             let same = |other: std::fs::Metadata| file.metadata().is_ok_and(|own| own.ino() == other.ino());
             if !std::fs::metadata(&path).is_ok_and(same) {
                 continue;
@@ -88,21 +87,21 @@ impl Ownership {
             file.set_len(0)
                 .and_then(|()| file.seek(SeekFrom::Start(0)))
                 .and_then(|_| file.write_all(signature.as_bytes()))
-                .map_err(Error::io(doing))?;
+                .map_err(Error::io(context))?;
             return Ok(Some(Self { path, _file: file }));
         }
     }
 
-    /// Gives the name back for good: there is no lab of that name any more.
-    pub(crate) fn forget(&self) {
+    /// For when the lab is gone.
+    pub(crate) fn delete_lock_file(&self) {
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// The living process that owns a lab.
-pub(crate) fn owner(place: &Place, name: &str) -> Option<ProcessId> {
+/// The living process that runs the lab.
+pub(crate) fn owner(directories: &Directories, name: &str) -> Option<ProcessId> {
     let mut text = String::new();
-    File::open(lock_path(place, name)).ok()?.read_to_string(&mut text).ok()?;
+    File::open(lock_path(directories, name)).ok()?.read_to_string(&mut text).ok()?;
     let mut words = text.split_whitespace();
     if words.next() != Some(Purpose::Own.word()) {
         return None;
@@ -111,7 +110,7 @@ pub(crate) fn owner(place: &Place, name: &str) -> Option<ProcessId> {
     owner.is_alive().then_some(owner)
 }
 
-/// Whether a lab has a living owner.
-pub fn has_owner(place: &Place, name: &str) -> bool {
-    owner(place, name).is_some()
+/// Whether a living process owns the lab.
+pub(crate) fn has_owner(directories: &Directories, name: &str) -> bool {
+    owner(directories, name).is_some()
 }

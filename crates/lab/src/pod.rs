@@ -1,4 +1,4 @@
-//! A hand-made pod: a namespace on a node with one interface on br-int, bound to a logical port by its name.
+//! A pod without kubelet: a network namespace on a node with one interface on br-int, bound to a logical port.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
@@ -9,50 +9,50 @@ use netmodel::{InterfaceAddress, Mac};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 
-/// A pod that a test made by hand.
+/// A network namespace on a node that acts as a pod.
 #[derive(Debug, Clone)]
 pub struct Pod {
-    /// Its name, also that of its interface on the node and of its logical port.
+    /// Also the name of its interface on the node.
     pub name: String,
     node: Machine,
 }
 
-/// How a hand-made pod is connected.
+/// The interface of a pod.
 #[derive(Debug, Clone)]
-pub struct Wiring<'a> {
-    /// The logical switch port.
+pub struct PodInterface<'a> {
+    /// The logical switch port (`iface-id`).
     pub port: &'a str,
-    /// Its MAC.
+    /// Of the pod's `eth0`.
     pub mac: Mac,
-    /// Its addresses.
+    /// With prefix lengths.
     pub addresses: &'a [InterfaceAddress],
-    /// Its default routers.
+    /// Default gateways, one per address family.
     pub gateways: &'a [IpAddr],
-    /// Its MTU.
+    /// Of both ends of the veth pair.
     pub mtu: u16,
-    /// The `iface-id-ver` that the logical port asks for, if it does: the pod's UID.
+    /// The `iface-id-ver` that the logical port requires, if any: the pod's UID.
     pub version: Option<&'a str>,
 }
 
 impl Pod {
-    /// One whose namespace of this name somebody else has made, and wires.
+    /// A pod whose namespace exists and is connected by the caller.
     pub fn existing(node: Machine, name: &str) -> Self {
         Self { name: name.to_owned(), node }
     }
 
-    /// Makes the namespace, the interface pair and the port on br-int.
-    pub fn create(node: Machine, name: &str, wiring: &Wiring<'_>) -> Result<Self> {
-        let pod = Self::prepare(node, name, wiring)?;
-        pod.plug(wiring)?;
+    /// Creates the namespace, the veth pair and the port on br-int.
+    pub fn create(node: Machine, name: &str, interface: &PodInterface<'_>) -> Result<Self> {
+        let pod = Self::prepare(node, name, interface)?;
+        pod.plug(interface)?;
         Ok(pod)
     }
 
-    /// Makes all but the port on br-int: who listens in the pod from now on misses nothing that ever reaches it.
-    pub fn prepare(node: Machine, name: &str, wiring: &Wiring<'_>) -> Result<Self> {
+    /// Creates everything but the port on br-int: a server that starts listening now misses no packet.
+    pub fn prepare(node: Machine, name: &str, interface: &PodInterface<'_>) -> Result<Self> {
         if name.len() > 15 {
             return Err(Error::Invalid(format!("{name:?} is too long for an interface; use at most 15 characters")));
         }
-        let Wiring { mac, mtu, .. } = wiring;
+        let PodInterface { mac, mtu, .. } = interface;
         node.run(&["ip", "netns", "add", name])?;
         node.run_with_input(
             &["ip", "-batch", "-"],
@@ -60,20 +60,20 @@ impl Pod {
         )?;
         let pod = Self { name: name.to_owned(), node };
         let mut batch = String::from("link set lo up\nlink set eth0 up\n");
-        for address in wiring.addresses {
+        for address in interface.addresses {
             batch.push_str(&crate::underlay::address_line(*address, "eth0"));
         }
-        for gateway in wiring.gateways {
+        for gateway in interface.gateways {
             batch.push_str(&format!("route add default via {gateway}\n"));
         }
         pod.node.run_with_input(&["ip", "-n", name, "-batch", "-"], &batch)?;
-        // The userspace datapath wants whole frames from what transmits towards it.
+        // The userspace datapath needs complete frames: no checksum or segmentation offload.
         pod.run(&["ethtool", "-K", "eth0", "tx", "off"])?;
         Ok(pod)
     }
 
-    /// Makes the port on br-int, which asks for its logical port.
-    pub fn plug(&self, wiring: &Wiring<'_>) -> Result<()> {
+    /// Adds the port to br-int, bound to its logical port.
+    pub fn plug(&self, interface: &PodInterface<'_>) -> Result<()> {
         let name = &self.name;
         self.node.run(&[
             "ovs-vsctl",
@@ -85,13 +85,13 @@ impl Pod {
             "set",
             "interface",
             name,
-            &format!("external_ids:iface-id={}", wiring.port),
-            &format!("external_ids:iface-id-ver={}", wiring.version.unwrap_or("none")),
+            &format!("external_ids:iface-id={}", interface.port),
+            &format!("external_ids:iface-id-ver={}", interface.version.unwrap_or("none")),
         ])?;
         Ok(())
     }
 
-    /// Takes the pod away again: the port, the interface pair and the namespace.
+    /// Removes the port, the veth pair and the namespace.
     pub fn remove(&self) -> Result<()> {
         self.node.run(&["ovs-vsctl", "--timeout=60", "--if-exists", "del-port", "br-int", &self.name])?;
         self.node.run(&["ip", "link", "del", &self.name])?;
@@ -99,36 +99,36 @@ impl Pod {
         Ok(())
     }
 
-    fn words<'a>(&'a self, words: &[&'a str]) -> Vec<&'a str> {
+    fn netns_args<'a>(&'a self, args: &[&'a str]) -> Vec<&'a str> {
         let mut all = vec!["ip", "netns", "exec", self.name.as_str()];
-        all.extend_from_slice(words);
+        all.extend_from_slice(args);
         all
     }
 
-    /// Runs a command in the pod's network.
-    pub fn run(&self, words: &[&str]) -> Result<String> {
-        self.node.run(&self.words(words))
+    /// Runs a command in the pod's network namespace and returns its output.
+    pub fn run(&self, args: &[&str]) -> Result<String> {
+        self.node.run(&self.netns_args(args))
     }
 
-    /// Runs a command in the pod's network, whatever its exit status.
-    pub fn output(&self, words: &[&str]) -> Result<std::process::Output> {
-        self.node.output(&self.words(words))
+    /// Runs a command in the pod's network namespace, whatever its exit status.
+    pub fn output(&self, args: &[&str]) -> Result<std::process::Output> {
+        self.node.output(&self.netns_args(args))
     }
 
-    /// Runs a piece of this program with the pod's network: sockets that it opens live there.
+    /// Runs a closure in the pod's network namespace: sockets that it opens belong to it.
     pub fn with_network<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
-        // Seen through the machine's first process, whose `/run` is not the host's.
+        // Through the machine's first process: its `/run` is not the host's.
         let path = format!("/proc/{}/root/run/netns/{}", self.node.init().pid, self.name);
         crate::namespace::enter_network(Path::new(&path), work)
     }
 
-    /// Opens a TCP connection from the pod.
+    /// Opens a TCP connection from the pod's network namespace.
     pub fn connect(&self, target: SocketAddr, limit: Duration) -> Result<TcpStream> {
         self.with_network(|| TcpStream::connect_timeout(&target, limit))?
             .map_err(Error::io(format!("cannot connect from pod {} to {target}", self.name)))
     }
 
-    /// Listens on a TCP port of the pod.
+    /// Listens on a TCP port of all addresses of the pod.
     pub fn listen(&self, port: u16) -> Result<TcpListener> {
         let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
         self.with_network(|| TcpListener::bind(any))?

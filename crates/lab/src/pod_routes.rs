@@ -1,8 +1,8 @@
-//! The API server's way to pods. In most clusters it runs on a node and reaches pods as that node does; here it has a
-//! machine of its own, which gets a route to each node's pods by way of that node.
+//! Routes from the API server to pods. In most clusters it runs on a node and reaches pods through that node; here it
+//! has a separate machine, which gets a route to each node's pods through that node.
 //!
-//! On the node it leaves by the management port under the node's own address, as everything of the host: a pod's answer
-//! to an address outside would leave by another way, translated.
+//! The node forwards these packets through the management port and masquerades them with its own address, like traffic
+//! of the host: a pod's reply to an external address would take another path, with SNAT.
 
 use std::net::IpAddr;
 
@@ -11,32 +11,35 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::machine::Machine;
-use crate::site::Site;
+use crate::supervisor::Supervisor;
 use crate::underlay::CONTROL;
 
 const NODE_SUBNETS: &str = "k8s.ovn.org/node-subnets";
 const MANAGEMENT_PORT: &str = "ovn-k8s-mp0";
 
-/// Makes the routes; the nodes must have got their subnets.
-pub(crate) fn start(site: &Site) -> Result<()> {
-    let control = site.machine(CONTROL)?;
+/// Adds the routes; the nodes must have their subnets.
+pub(crate) fn start(supervisor: &Supervisor) -> Result<()> {
+    let control = supervisor.machine(CONTROL)?;
     let nodes = control.run(&["kubectl", "get", "nodes", "-o", "json"])?;
     let mut batch = String::new();
-    for name in site.nodes() {
-        let addresses: Vec<IpAddr> = site.plan.addresses(&name).iter().map(|own| own.address()).collect();
+    for name in supervisor.nodes() {
+        let addresses: Vec<IpAddr> = supervisor.plan.addresses(&name).iter().map(|own| own.address()).collect();
         for subnet in subnets(&nodes, &name)? {
             let next = addresses.iter().find(|address| address.is_ipv6() == subnet.is_ipv6());
-            let next = next.ok_or_else(|| Error::Invalid(format!("node {name} has no address beside {subnet}")))?;
+            let next =
+                next.ok_or_else(|| Error::Invalid(format!("node {name} has no address of the family of {subnet}")))?;
             batch.push_str(&format!("route replace {subnet} via {next}\n"));
         }
-        accept(site, &site.machine(&name)?)?;
+        forward_from_control(supervisor, &supervisor.machine(&name)?)?;
     }
     control.run_with_input(&["ip", "-batch", "-"], &batch).map(|_| ())
 }
 
-/// The subnets that the controller gave a node.
+/// From the annotation that the controller sets.
 fn subnets(nodes: &str, name: &str) -> Result<Vec<Prefix>> {
-    let missing = || Error::Invalid(format!("node {name} has no annotation {NODE_SUBNETS}; does the controller run?"));
+    let missing = || {
+        Error::Invalid(format!("node {name} has no annotation {NODE_SUBNETS}; check that the controller is running"))
+    };
     let nodes: Value = serde_json::from_str(nodes).map_err(|_| missing())?;
     let items = nodes["items"].as_array().ok_or_else(missing)?;
     let node = items.iter().find(|node| node["metadata"]["name"] == name).ok_or_else(missing)?;
@@ -55,10 +58,10 @@ fn subnets(nodes: &str, name: &str) -> Result<Vec<Prefix>> {
     subnets.iter().map(parse).collect()
 }
 
-/// Lets a node send on what comes from the control machine.
-fn accept(site: &Site, node: &Machine) -> Result<()> {
+/// Lets a node forward packets of the control machine to its pods.
+fn forward_from_control(supervisor: &Supervisor, node: &Machine) -> Result<()> {
     let mut rules = String::new();
-    for own in site.plan.addresses(CONTROL) {
+    for own in supervisor.plan.addresses(CONTROL) {
         let family = if own.address().is_ipv4() { "ip" } else { "ip6" };
         rules.push_str(&format!("oifname {MANAGEMENT_PORT} {family} saddr {} masquerade\n", own.address()));
     }
@@ -70,11 +73,11 @@ fn accept(site: &Site, node: &Machine) -> Result<()> {
         format!("net.ipv4.conf.{MANAGEMENT_PORT}.forwarding=1"),
         format!("net.ipv4.conf.{}.forwarding=1", crate::node::EXTERNAL_BRIDGE),
     ];
-    if site.spec.family.has_v6() {
+    if supervisor.spec.family.has_v6() {
         settings.push("net.ipv6.conf.all.forwarding=1".into());
     }
-    let words: Vec<&str> = ["sysctl", "-qw"].into_iter().chain(settings.iter().map(String::as_str)).collect();
-    node.run(&words).map(|_| ())
+    let args: Vec<&str> = ["sysctl", "-qw"].into_iter().chain(settings.iter().map(String::as_str)).collect();
+    node.run(&args).map(|_| ())
 }
 
 #[cfg(test)]
@@ -82,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subnets_are_read_from_the_node() {
+    fn subnets_are_read_from_the_annotation() {
         let node = |value: &str| {
             serde_json::json!({ "items": [{ "metadata": { "name": "n1", "annotations": { NODE_SUBNETS: value } } }] })
                 .to_string()

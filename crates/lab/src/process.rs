@@ -1,4 +1,4 @@
-//! Processes that are known by pid *and* start time, so that a recycled pid is never mistaken for one of ours.
+//! Processes identified by pid *and* start time, so that a reused pid is never mistaken for an earlier process.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,33 +8,33 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use serde::{Deserialize, Serialize};
 
-/// A process, named so that it cannot be confused with a later one of the same pid.
+/// Identifies a process even if its pid is reused later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessId {
-    /// The pid, as the machine itself sees it.
+    /// In the host's PID namespace.
     pub pid: u32,
-    /// When it started, in clock ticks since boot.
+    /// Clock ticks since boot.
     pub started: u64,
 }
 
 impl ProcessId {
-    /// The identity of a process that runs now.
+    /// `None` if no such process exists.
     pub fn of(pid: u32) -> Option<Self> {
         Some(Self { pid, started: Stat::read(pid)?.started })
     }
 
-    /// Whether this very process still runs (a zombie does not).
+    /// Whether this process still runs; a zombie does not.
     pub fn is_alive(self) -> bool {
         Stat::read(self.pid).is_some_and(|stat| stat.started == self.started && stat.state != 'Z')
     }
 
-    /// The state letter of `/proc/PID/stat` (`R`, `S`, `T`, …), if it still runs.
+    /// The state letter of `/proc/PID/stat` (`R`, `S`, `T`, …), if the process exists.
     pub fn state(self) -> Option<char> {
         Stat::read(self.pid).filter(|stat| stat.started == self.started).map(|stat| stat.state)
     }
 
-    /// Resident memory in KiB, if it still runs.
-    pub fn resident_kib(self) -> Option<u64> {
+    /// Resident memory, if it still runs.
+    pub(crate) fn resident_kib(self) -> Option<u64> {
         if !self.is_alive() {
             return None;
         }
@@ -42,41 +42,41 @@ impl ProcessId {
         status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix("kB")?.trim().parse().ok())
     }
 
-    /// A handle that cannot be confused with another process, unless this one is gone.
+    /// `None` if it has exited.
     pub fn open(self) -> Option<ProcessHandle> {
         let pid = Pid::from_raw(i32::try_from(self.pid).ok()?)?;
         let descriptor = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()?;
-        // Only after the handle is held is the pid safe from reuse, so look now.
+        // The pid cannot be reused any more now that the pidfd is open.
         self.is_alive().then_some(ProcessHandle { descriptor })
     }
 }
 
-/// A held process: signals reach it or nobody.
+/// A pidfd: signals cannot reach another process.
 #[derive(Debug)]
 pub struct ProcessHandle {
     descriptor: OwnedFd,
 }
 
 impl ProcessHandle {
-    /// Sends a signal; a process that is gone already is no error.
+    /// Sends a signal; does nothing if the process has exited.
     pub fn signal(&self, signal: Signal) {
-        // The one possible failure is that it has ended, which is what callers want anyway.
+        // The only possible failure is that it has exited.
         let _ = rustix::process::pidfd_send_signal(&self.descriptor, signal);
     }
 
-    /// Waits for its end; false if it still runs after `limit`.
+    /// Waits for its exit; false if it still runs after `limit`.
     pub fn wait(&self, limit: Duration) -> bool {
         wait_readable(&[self.descriptor.as_fd()], Instant::now() + limit).is_some()
     }
 
-    /// The descriptor that becomes readable when the process ends.
-    pub fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
+    /// Becomes readable when the process exits.
+    pub(crate) fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
 }
 
-/// Waits until one of the descriptors is readable (or hung up) and tells which; `None` at the deadline.
-pub fn wait_readable(descriptors: &[std::os::fd::BorrowedFd<'_>], deadline: Instant) -> Option<usize> {
+/// Waits until a descriptor is readable (or hung up) and returns its index; `None` at the deadline.
+pub(crate) fn wait_readable(descriptors: &[std::os::fd::BorrowedFd<'_>], deadline: Instant) -> Option<usize> {
     loop {
         let left = deadline.checked_duration_since(Instant::now())?;
         let timeout = Timespec {
@@ -98,7 +98,7 @@ pub fn wait_readable(descriptors: &[std::os::fd::BorrowedFd<'_>], deadline: Inst
     }
 }
 
-/// The lines that a program prints, as they come, also if they are no UTF-8.
+/// The output of a program, line by line as it comes; invalid UTF-8 is replaced.
 pub(crate) fn lines_of(output: impl Read) -> impl Iterator<Item = String> {
     let lines = BufReader::new(output).split(b'\n').map_while(Result::ok);
     lines.map(|line| String::from_utf8_lossy(&line).trim().to_owned())
@@ -112,7 +112,7 @@ struct Stat {
 impl Stat {
     fn read(pid: u32) -> Option<Self> {
         let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The command name may hold spaces and parentheses: fields count from the last one.
+        // The command name may contain spaces and parentheses: fields are counted from the last one.
         let mut fields = text.rsplit_once(')')?.1.split_whitespace();
         let state = fields.next()?.chars().next()?;
         let started = fields.nth(18)?.parse().ok()?;
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_is_alive_and_another_start_time_is_not_it() {
+    fn a_process_with_another_start_time_is_not_alive() {
         let me = ProcessId::of(std::process::id()).unwrap();
         assert!(me.is_alive());
         assert!(me.resident_kib().unwrap() > 0);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_process_is_an_event() {
+    fn a_handle_waits_for_the_exit() {
         let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
         let handle = ProcessId::of(child.id()).unwrap().open().unwrap();
         assert!(!handle.wait(Duration::ZERO));

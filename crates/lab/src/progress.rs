@@ -1,4 +1,4 @@
-//! Progress of long work: bars on a terminal, plain lines otherwise, JSON lines between the keeper and `lab up`.
+//! Progress of long operations: bars on a terminal, plain lines otherwise, JSON lines from the keeper to `lab up`.
 
 use std::collections::HashMap;
 use std::io::{IsTerminal, Write};
@@ -8,34 +8,26 @@ use std::time::{Duration, Instant};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
-/// One thing that happened to a step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "event")]
-pub enum Event {
-    /// A step began.
+pub(crate) enum Event {
     Begin {
-        /// Its name.
         step: String,
     },
-    /// A step has something to say while it runs.
+    /// A message of a running step.
     Note {
-        /// Its name.
         step: String,
         /// One line.
         text: String,
     },
-    /// A step ended.
     End {
-        /// Its name.
         step: String,
-        /// How long it took.
         milliseconds: u64,
-        /// Why it failed, if it did.
         error: Option<String>,
     },
 }
 
-/// Where progress goes.
+/// A sink for progress events.
 #[derive(Clone)]
 pub struct Progress(Arc<dyn Fn(Event) + Send + Sync>);
 
@@ -46,18 +38,17 @@ impl std::fmt::Debug for Progress {
 }
 
 impl Progress {
-    /// Progress into a function.
-    pub fn new(sink: impl Fn(Event) + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(sink: impl Fn(Event) + Send + Sync + 'static) -> Self {
         Self(Arc::new(sink))
     }
 
-    /// No progress at all: for tests.
+    /// Discards everything: for tests.
     pub fn silent() -> Self {
         Self::new(|_| ())
     }
 
-    /// For a person: bars if standard error is a terminal, plain lines otherwise.
-    pub fn for_people() -> Self {
+    /// Bars if standard error is a terminal, plain lines otherwise.
+    pub fn to_stderr() -> Self {
         if std::io::stderr().is_terminal() { Self::bars() } else { Self::new(|event| plain_line(&event)) }
     }
 
@@ -95,27 +86,26 @@ impl Progress {
                         bar.finish_and_clear();
                     }
                     let line = match error {
-                        None => format!("{} {step:<28} {}", mark("32", "✔"), human(milliseconds)),
+                        None => format!("{} {step:<28} {}", mark("32", "✔"), format_duration(milliseconds)),
                         Some(error) => format!("{} {step:<28} {error}", mark("31", "✘")),
                     };
-                    // Nothing can be done about a terminal that does not take a line.
+                    // A terminal that rejects a line is not worth an error.
                     let _ = all.println(line);
                 }
             }
         })
     }
 
-    /// Passes one event on.
-    pub fn emit(&self, event: Event) {
+    pub(crate) fn emit(&self, event: Event) {
         (self.0)(event);
     }
 
-    /// A word on a running step.
-    pub fn note(&self, step: &str, text: impl Into<String>) {
+    /// Shows one line for a running step.
+    pub(crate) fn note(&self, step: &str, text: impl Into<String>) {
         self.emit(Event::Note { step: step.to_owned(), text: text.into() });
     }
 
-    /// Runs one step and tells its beginning and its end.
+    /// Runs one step and reports its start and end.
     pub fn step<T, E: std::fmt::Display>(&self, name: &str, work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         self.emit(Event::Begin { step: name.to_owned() });
         let begun = Instant::now();
@@ -134,14 +124,14 @@ fn plain_line(event: &Event) {
     let line = match event {
         Event::Begin { step } => format!("… {step}"),
         Event::Note { step, text } => format!("  {step}: {text}"),
-        Event::End { step, milliseconds, error: None } => format!("✔ {step} ({})", human(*milliseconds)),
-        // The error itself is printed once, by whoever gave up.
+        Event::End { step, milliseconds, error: None } => format!("✔ {step} ({})", format_duration(*milliseconds)),
+        // The caller prints the error itself, once.
         Event::End { step, error: Some(_), .. } => format!("✘ {step}"),
     };
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-fn human(milliseconds: u64) -> String {
+fn format_duration(milliseconds: u64) -> String {
     match milliseconds {
         0..=999 => format!("{milliseconds} ms"),
         1000..=99_999 => format!("{}.{} s", milliseconds / 1000, milliseconds % 1000 / 100),
@@ -154,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_tells_its_beginning_and_its_end_also_when_it_fails() {
+    fn a_step_reports_its_start_and_end_even_if_it_fails() {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let sink = seen.clone();
         let progress = Progress::new(move |event| sink.lock().unwrap().push(event));
@@ -167,9 +157,9 @@ mod tests {
     }
 
     #[test]
-    fn durations_read_well() {
-        assert_eq!(human(42), "42 ms");
-        assert_eq!(human(1234), "1.2 s");
-        assert_eq!(human(125_000), "2 min 5 s");
+    fn durations_are_formatted() {
+        assert_eq!(format_duration(42), "42 ms");
+        assert_eq!(format_duration(1234), "1.2 s");
+        assert_eq!(format_duration(125_000), "2 min 5 s");
     }
 }

@@ -1,6 +1,6 @@
-//! Waiting for a component by its own sign of life: a notification, a socket that appears, a line in its log.
+//! Waiting for the ready signal of a component: a notification, a socket that appears, a line in its log.
 //!
-//! Each sign is an event of the kernel; so is the end of the process. Nothing is polled by the clock.
+//! Each signal is a kernel event, and so is the exit of the process: no polling.
 
 use std::borrow::Cow;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,19 +11,19 @@ use std::time::{Duration, Instant};
 
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 
-use crate::error::{Error, Result, make_dir};
+use crate::error::{Error, Result, create_dir};
 use crate::process::{ProcessHandle, wait_readable};
 
-/// The sign by which a component says that it is ready.
+/// How a component signals that it is ready.
 #[derive(Debug, Clone)]
 pub(crate) enum Ready {
-    /// systemd's protocol: `READY=1` to `NOTIFY_SOCKET`. etcd, kube-apiserver, containerd and kubelet speak it.
+    /// `READY=1` to `NOTIFY_SOCKET` (systemd's protocol): etcd, kube-apiserver, containerd and kubelet do this.
     Notify,
-    /// A file or socket appears at this path of the host.
+    /// A file, or a socket that accepts connections, at this path of the host.
     Path(PathBuf),
-    /// A line of its log contains this.
+    /// A log line that contains this text.
     Log(Cow<'static, str>),
-    /// None: it counts as ready once it runs.
+    /// No signal: ready as soon as it runs.
     Running,
 }
 
@@ -32,49 +32,44 @@ impl Ready {
         match self {
             Self::Notify => "no READY=1 came".into(),
             Self::Path(path) => format!("{} did not appear", path.display()),
-            Self::Log(line) => format!("no log line with {line:?} came"),
-            Self::Running => "it does not run".into(),
+            Self::Log(line) => format!("no log line contained {line:?}"),
+            Self::Running => "it is not running".into(),
         }
     }
 }
 
-/// How a wait ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The sign came.
     Ready,
-    /// The process ended first.
+    /// The process exited first.
     Ended,
-    /// The deadline passed.
     TimedOut,
 }
 
-/// What a look at the sign shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sight {
+enum SignalState {
     Ready,
-    /// A socket has its name and nobody listens on it yet.
-    Almost,
-    NotYet,
+    /// The socket exists, but nothing listens on it yet.
+    NotListening,
+    Pending,
 }
 
-/// A watch that was set up before the process started, so that no sign can be missed.
+/// Set up before the process starts, so that no signal is missed.
 #[derive(Debug)]
-pub(crate) enum Watch {
+pub(crate) enum ReadyWatch {
     Notify(UnixDatagram),
     Path(Inotify, PathBuf),
-    /// From this byte on: a restart appends to the log of the last time.
+    /// The last field is the log's length before the start: a restart appends to it.
     Log(Inotify, PathBuf, Cow<'static, str>, usize),
-    /// There is nothing to wait for.
     Nothing,
 }
 
-impl Watch {
-    /// Prepares to see the sign. `notify` is where a notification socket may be made, `log` the (existing) log.
+impl ReadyWatch {
+    /// `notify` is the path for a notification socket, `log` the existing log file.
     pub(crate) fn prepare(ready: &Ready, notify: &Path, log: &Path) -> Result<Self> {
         match ready {
             Ready::Notify => {
-                // A restart finds the socket of the last time.
+                // A restart finds the socket of the previous start.
                 let _ = std::fs::remove_file(notify);
                 let socket =
                     UnixDatagram::bind(notify).map_err(Error::io(format!("cannot listen on {}", notify.display())))?;
@@ -82,7 +77,7 @@ impl Watch {
             }
             Ready::Path(path) => {
                 let parent = path.parent().unwrap_or(Path::new("/"));
-                make_dir(parent)?;
+                create_dir(parent)?;
                 let _ = std::fs::remove_file(path);
                 let flags = AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO;
                 Ok(Self::Path(inotify(parent, flags)?, path.clone()))
@@ -95,21 +90,21 @@ impl Watch {
         }
     }
 
-    /// Waits for the sign or the end of the process, whichever comes first.
+    /// Waits for the signal or the exit of the process, whichever comes first.
     pub(crate) fn wait(&self, process: &ProcessHandle, deadline: Instant) -> Result<Outcome> {
         let mut from = if let Self::Log(_, _, _, written) = self { *written } else { 0 };
         loop {
-            let until = match self.look(&mut from)? {
-                Sight::Ready => return Ok(Outcome::Ready),
-                // Between a socket's name and its listening lies a moment that has no event.
-                Sight::Almost => deadline.min(Instant::now() + Duration::from_millis(1)),
-                Sight::NotYet => deadline,
+            let until = match self.poll(&mut from)? {
+                SignalState::Ready => return Ok(Outcome::Ready),
+                // There is no event between bind() and listen().
+                SignalState::NotListening => deadline.min(Instant::now() + Duration::from_millis(1)),
+                SignalState::Pending => deadline,
             };
             let watched: Vec<BorrowedFd<'_>> = self.descriptor().into_iter().chain([process.descriptor()]).collect();
             match wait_readable(&watched, until) {
                 None if Instant::now() >= deadline => return Ok(Outcome::TimedOut),
                 None | Some(0) => {}
-                Some(_) if self.look(&mut from)? == Sight::Ready => return Ok(Outcome::Ready),
+                Some(_) if self.poll(&mut from)? == SignalState::Ready => return Ok(Outcome::Ready),
                 Some(_) => return Ok(Outcome::Ended),
             }
         }
@@ -123,55 +118,56 @@ impl Watch {
         }
     }
 
-    fn look(&self, from: &mut usize) -> Result<Sight> {
+    fn poll(&self, from: &mut usize) -> Result<SignalState> {
         match self {
             Self::Notify(socket) => {
                 let mut message = [0; 4096];
                 socket.set_nonblocking(true).map_err(Error::io("cannot use the notification socket"))?;
                 while let Ok(length) = socket.recv(&mut message) {
                     if String::from_utf8_lossy(&message[..length]).lines().any(|line| line == "READY=1") {
-                        return Ok(Sight::Ready);
+                        return Ok(SignalState::Ready);
                     }
                 }
-                Ok(Sight::NotYet)
+                Ok(SignalState::Pending)
             }
             Self::Path(inotify, path) => {
                 drain(inotify);
                 Ok(match path.exists() {
-                    false => Sight::NotYet,
-                    true if answers(path) => Sight::Ready,
-                    true => Sight::Almost,
+                    false => SignalState::Pending,
+                    true if is_listening(path) => SignalState::Ready,
+                    true => SignalState::NotListening,
                 })
             }
             Self::Log(inotify, log, line, _) => {
                 drain(inotify);
                 let text = std::fs::read(log).map_err(Error::io(format!("cannot read {}", log.display())))?;
                 let new = String::from_utf8_lossy(text.get(*from..).unwrap_or_default());
-                // Stop at the last whole line: the rest of it may still be on its way.
+                // Only complete lines: the rest of the last one may still be written.
                 let whole = new.rfind('\n').map_or(0, |end| end + 1);
                 let found = new[..whole].contains(&**line);
                 *from += if new.len() == text.len() - *from { whole } else { 0 };
-                Ok(if found { Sight::Ready } else { Sight::NotYet })
+                Ok(if found { SignalState::Ready } else { SignalState::Pending })
             }
-            Self::Nothing => Ok(Sight::Ready),
+            Self::Nothing => Ok(SignalState::Ready),
         }
     }
 }
 
 fn inotify(path: &Path, flags: AddWatchFlags) -> Result<Inotify> {
-    let doing = format!("cannot watch {} (too many watches? raise fs.inotify.max_user_instances)", path.display());
-    let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).map_err(Error::errno(doing.clone()))?;
-    inotify.add_watch(path, flags).map_err(Error::errno(doing))?;
+    let context = format!("cannot watch {} (too many watches? raise fs.inotify.max_user_instances)", path.display());
+    let inotify =
+        Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).map_err(Error::errno(context.clone()))?;
+    inotify.add_watch(path, flags).map_err(Error::errno(context))?;
     Ok(inotify)
 }
 
-/// A socket answers when somebody listens on it; any other file by being there.
-fn answers(path: &Path) -> bool {
+/// A socket must accept connections; any other file only has to exist.
+fn is_listening(path: &Path) -> bool {
     let is_socket = std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
     !is_socket || UnixStream::connect(path).is_ok()
 }
 
 fn drain(inotify: &Inotify) {
-    // Non-blocking: ends with EAGAIN when nothing is left.
+    // Non-blocking: fails with EAGAIN when no event is left.
     while inotify.read_events().is_ok_and(|events| !events.is_empty()) {}
 }

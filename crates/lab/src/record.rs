@@ -1,4 +1,5 @@
-//! The record of a lab: what it made, written as it makes it, so that anyone can look at it, enter it or remove it.
+//! The record of a lab, `lab.json`: written as machines and components are created, so that any process can show, enter
+//! or remove the lab.
 //!
 //! Only the owner (a test, or the keeper of `lab up`) writes it.
 
@@ -7,112 +8,112 @@ use std::sync::{Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result, make_dir, read_file, write_file};
+use crate::directories::Directories;
+use crate::error::{Error, Result, create_dir, read_file, write_file};
 use crate::ownership::Ownership;
-use crate::place::Place;
 use crate::process::ProcessId;
 use crate::spec::LabSpec;
 
-/// How far a lab has come.
+/// How far the start or removal of a lab has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
     /// Components are being started.
     Starting,
-    /// Everything that was asked for answers.
+    /// Every component is ready.
     Ready,
-    /// It is being removed.
+    /// The lab is being removed.
     Stopping,
 }
 
-/// One machine of a lab.
+/// A machine of a lab.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MachineRecord {
-    /// Its name: `control`, `db-1`, `n1`, `outside`, `fabric`.
+    /// `control`, `db-1`, `n1`, `outside`, `fabric`.
     pub name: String,
-    /// Its first process; everything on the machine ends with it.
+    /// Its first process; every process on the machine exits with it.
     pub init: ProcessId,
-    /// Its addresses on the underlay.
+    /// On the underlay, with prefix length.
     pub addresses: Vec<String>,
 }
 
-/// One program of a lab.
+/// A component of a lab.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ComponentRecord {
-    /// Its name: `etcd`, `nb-1`, `n1-ovs-vswitchd`.
+    /// `etcd`, `nb-1`, `n1-ovs-vswitchd`.
     pub name: String,
     /// The machine it runs on.
     pub machine: String,
-    /// Its process.
+    /// The process of its latest start.
     pub process: ProcessId,
-    /// Its log file.
+    /// Standard output and error.
     pub log: PathBuf,
-    /// How it ended, once it has.
+    /// The exit status, once it has exited.
     pub ended: Option<String>,
 }
 
-/// How the outside world reaches what runs in a lab.
+/// How to reach the servers of a lab.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Endpoints {
-    /// Northbound database, for programs anywhere on this machine (unix sockets).
+    /// Northbound database from anywhere on this host (unix sockets).
     pub northbound: Option<String>,
-    /// Southbound database, likewise.
+    /// Southbound database from anywhere on this host (unix sockets).
     pub southbound: Option<String>,
-    /// Northbound database as nodes reach it (tcp or ssl).
+    /// Northbound database from the nodes (tcp or ssl).
     pub northbound_remote: Option<String>,
-    /// Southbound database as nodes reach it (tcp or ssl).
+    /// Southbound database from the nodes (tcp or ssl).
     pub southbound_remote: Option<String>,
-    /// The API server on the host's loopback.
+    /// URL of the API server on the host's loopback.
     pub api: Option<String>,
-    /// A kubeconfig for programs on the host.
+    /// Kubeconfig for programs on the host.
     pub kubeconfig: Option<PathBuf>,
-    /// A kubeconfig for programs on the lab's machines.
+    /// Kubeconfig for programs on the lab's machines.
     pub machine_kubeconfig: Option<PathBuf>,
-    /// The keeper's `/livez`, `/readyz` and `/metrics`.
+    /// URL of the keeper's `/livez`, `/readyz` and `/metrics`.
     pub telemetry: Option<String>,
 }
 
-/// Everything that a lab made.
+/// Everything that a lab consists of.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record {
-    /// The lab's name.
+    /// Unique on this host.
     pub name: String,
-    /// How far it has come.
+    /// How far the start or removal has come.
     pub phase: Phase,
-    /// The process that owns it.
+    /// The process whose exit ends the lab.
     pub owner: ProcessId,
-    /// What was asked for.
+    /// What was requested.
     pub spec: LabSpec,
-    /// The node image it runs on.
+    /// Root directory of the node image.
     pub image: PathBuf,
-    /// The folder of the Kubernetes binaries, if it has Kubernetes.
+    /// Directory of the Kubernetes programs; only with Kubernetes.
     pub kubernetes: Option<PathBuf>,
-    /// Machines, in the order in which they were made.
+    /// In the order of creation.
     pub machines: Vec<MachineRecord>,
-    /// Programs, in the order in which they were started.
+    /// In the order of their (latest) start.
     pub components: Vec<ComponentRecord>,
-    /// Cgroups (folders) that it made.
+    /// Cgroup directories, to be removed with the lab.
     pub cgroups: Vec<PathBuf>,
-    /// How to reach it.
+    /// How to reach its servers.
     pub endpoints: Endpoints,
 }
 
 impl Record {
-    /// Reads the record of a lab, whether it runs or crashed.
-    pub fn load(place: &Place, name: &str) -> Result<Self> {
-        let path = place.lab(name).join("lab.json");
+    /// Reads the record of a lab, running or crashed.
+    pub fn load(directories: &Directories, name: &str) -> Result<Self> {
+        let path = directories.lab(name).join("lab.json");
         if !path.exists() {
             return Err(Error::NotRunning { name: name.to_owned() });
         }
         serde_json::from_str(&read_file(&path)?).map_err(|error| {
             Error::Invalid(format!(
-                "{} is damaged ({error}); `lab down --name {name}` removes the lab's folder",
+                "{} is damaged ({error}); `lab down --name {name}` removes the lab's directory",
                 path.display()
             ))
         })
     }
 
-    /// A machine by name; the error lists those there are.
+    /// Looks a machine up; the error lists the existing ones.
     pub fn machine(&self, name: &str) -> Result<&MachineRecord> {
         self.machines.iter().find(|machine| machine.name == name).ok_or_else(|| Error::Unknown {
             kind: "machine",
@@ -122,7 +123,7 @@ impl Record {
         })
     }
 
-    /// A component by name; the error lists those there are.
+    /// Looks a component up; the error lists the existing ones.
     pub fn component(&self, name: &str) -> Result<&ComponentRecord> {
         self.components.iter().find(|component| component.name == name).ok_or_else(|| Error::Unknown {
             kind: "component",
@@ -133,9 +134,9 @@ impl Record {
     }
 }
 
-/// The names of all labs that left a folder, running or not.
-pub fn lab_names(place: &Place) -> Vec<String> {
-    let Ok(entries) = std::fs::read_dir(place.labs()) else {
+/// All labs that have a directory, running or crashed.
+pub(crate) fn lab_names(directories: &Directories) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(directories.labs()) else {
         return Vec::new();
     };
     let mut names: Vec<String> = entries
@@ -147,41 +148,38 @@ pub fn lab_names(place: &Place) -> Vec<String> {
     names
 }
 
-/// The record in the owner's hands: every change is on disk before the next step.
+/// The record as its owner writes it: every change is on disk before the next step.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct RecordFile {
     dir: PathBuf,
     record: Mutex<Record>,
     ownership: Ownership,
 }
 
-impl Ledger {
-    /// Begins a record. The ownership of the lab's name lives as long as it.
-    pub(crate) fn create(place: &Place, record: Record, ownership: Ownership) -> Result<Self> {
-        let dir = place.lab(&record.name);
-        make_dir(&dir)?;
-        let ledger = Self { dir, record: Mutex::new(record), ownership };
-        ledger.change(|_| ())?;
-        Ok(ledger)
+impl RecordFile {
+    /// Starts a record; it holds the lock of the lab's name.
+    pub(crate) fn create(directories: &Directories, record: Record, ownership: Ownership) -> Result<Self> {
+        let dir = directories.lab(&record.name);
+        create_dir(&dir)?;
+        let record_file = Self { dir, record: Mutex::new(record), ownership };
+        record_file.change(|_| ())?;
+        Ok(record_file)
     }
 
-    /// Gives the lab's name back: its folder is gone.
-    pub(crate) fn forget(&self) {
-        self.ownership.forget();
+    pub(crate) fn delete_lock_file(&self) {
+        self.ownership.delete_lock_file();
     }
 
-    /// The lab's folder.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// A look at the record.
     pub(crate) fn read(&self) -> MutexGuard<'_, Record> {
-        // A panic elsewhere cannot leave a record half-changed: each change is one assignment or push.
+        // A panic cannot leave the record half-changed: each change is one assignment or push.
         self.record.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Changes the record and writes it, in one step that a crash cannot halve.
+    /// Changes the record and replaces the file atomically.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Record) -> T) -> Result<T> {
         let mut record = self.read();
         let answer = change(&mut record);

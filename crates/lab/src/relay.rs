@@ -1,7 +1,7 @@
-//! A door from the host's loopback into a machine's network.
+//! A TCP relay from the host's loopback into a machine's network namespace.
 //!
-//! A machine's network is its own; a program on the host (kubectl, a test) reaches a server there through this relay,
-//! which listens on the host and connects from within the machine.
+//! Programs on the host (kubectl, a test) cannot reach servers of a machine directly; the relay listens on the host and
+//! connects from within the machine.
 
 use std::io::ErrorKind;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 
-/// A relay that lives until it is dropped.
+/// Listens until it is dropped.
 #[derive(Debug)]
 pub struct Relay {
     address: SocketAddr,
@@ -20,14 +20,14 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Listens on the host's loopback (a free port if none is given) and relays to `target` as the machine sees it.
+    /// Listens on the host's loopback (on a free port if none is given) and connects to `target` from the machine.
     pub fn start(machine: Machine, target: SocketAddr, port: Option<u16>) -> Result<Self> {
         let wanted = SocketAddr::from(([127, 0, 0, 1], port.unwrap_or(0)));
         let listener = TcpListener::bind(wanted).map_err(|error| match error.kind() {
             ErrorKind::AddrInUse => Error::PortInUse { address: wanted.to_string(), option: "--api-port" },
-            _ => Error::Io { doing: format!("cannot listen on {wanted}"), source: error },
+            _ => Error::Io { context: format!("cannot listen on {wanted}"), source: error },
         })?;
-        let address = listener.local_addr().map_err(Error::io("cannot ask for the relay's address"))?;
+        let address = listener.local_addr().map_err(Error::io("cannot read the relay's address"))?;
         let stopped = Arc::new(AtomicBool::new(false));
         let stop = stopped.clone();
         spawn("relay", move || {
@@ -42,7 +42,7 @@ impl Relay {
                         Err(error) => tracing::debug!(%error, "relay"),
                     });
                 if let Err(error) = served {
-                    // The client sees its connection closed and may try again.
+                    // The client sees its connection closed and can retry.
                     tracing::warn!(%error, "relay");
                 }
             }
@@ -50,7 +50,7 @@ impl Relay {
         Ok(Self { address, stopped })
     }
 
-    /// Where it listens.
+    /// The listen address on the host.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -59,7 +59,7 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::Relaxed);
-        // The listener sits in accept(): one last connection wakes it.
+        // The listener blocks in accept(): one last connection wakes it.
         let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
     }
 }
@@ -73,7 +73,7 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
         .map_err(Error::io("cannot start a thread"))
 }
 
-/// Copies both ways until both sides have closed.
+/// Copies in both directions until both sides have closed.
 fn join(client: TcpStream, server: TcpStream) {
     let (Ok(client_reads), Ok(server_writes)) = (client.try_clone(), server.try_clone()) else {
         return;
@@ -86,6 +86,6 @@ fn join(client: TcpStream, server: TcpStream) {
 
 fn copy(mut from: TcpStream, mut to: TcpStream) {
     let _ = std::io::copy(&mut from, &mut to);
-    // Pass the end on, so that half-closed connections (kubectl exec) work.
+    // Forward the close, so that half-closed connections (kubectl exec) work.
     let _ = to.shutdown(Shutdown::Write);
 }

@@ -1,4 +1,4 @@
-//! What a lab shall be: said by a test with the builder methods, or by a person with `lab up`'s options.
+//! What a lab consists of: set by a test with the builder methods, or by `lab up`'s options.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// The Debian suite that the node image is made of.
+/// The Debian suite of the node image, which determines the versions of OVN and OVS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Suite {
@@ -15,12 +15,12 @@ pub enum Suite {
     /// Debian 13: OVN 25.03 and OVS 3.5. The reference.
     #[default]
     Trixie,
-    /// Debian unstable: whatever is newest.
+    /// Debian unstable: the newest versions.
     Sid,
 }
 
 impl Suite {
-    /// The suite's name, as Debian says it.
+    /// The suite's name in Debian.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Bookworm => "bookworm",
@@ -29,24 +29,24 @@ impl Suite {
         }
     }
 
-    /// The suite that `OVNKUBE_LAB_SUITE` names, or the reference.
+    /// The suite of `OVNKUBE_LAB_SUITE`; the reference if unset.
     pub fn from_environment() -> Result<Self> {
-        match std::env::var(crate::place::SUITE_VARIABLE) {
+        match std::env::var(crate::directories::SUITE_VARIABLE) {
             Err(_) => Ok(Self::default()),
             Ok(name) => [Self::Bookworm, Self::Trixie, Self::Sid]
                 .into_iter()
                 .find(|suite| suite.as_str() == name)
                 .ok_or_else(|| {
                     Error::Invalid(format!(
-                        "{}={name:?} is no suite of the node image; choose bookworm, trixie or sid",
-                        crate::place::SUITE_VARIABLE
+                        "invalid {}={name:?}: choose bookworm, trixie or sid",
+                        crate::directories::SUITE_VARIABLE
                     ))
                 }),
         }
     }
 }
 
-/// The address families of the underlay.
+/// The address families of underlay and cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Family {
@@ -71,29 +71,29 @@ impl Family {
     }
 }
 
-/// How the two databases run.
+/// How the northbound and southbound databases run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Databases {
     /// One server each, on the control machine.
     Standalone,
-    /// Three raft members each, every member on a machine of its own so that it can be cut off.
+    /// Three raft members each, every member on a separate machine so that it can be partitioned.
     #[default]
     Raft,
 }
 
-/// OVN's central part.
+/// OVN central: databases and northd.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ovn {
-    /// How NB and SB run.
+    /// Of both databases.
     pub databases: Databases,
-    /// Mutual TLS on every database connection, raft's included. The default: without it every pod can rewrite the
-    /// databases, so only tests in which TLS is irrelevant turn it off.
+    /// Mutual TLS on every database connection, also between raft members. The default: without it every pod can
+    /// rewrite the databases, so only tests in which TLS is irrelevant disable it.
     pub tls: bool,
-    /// How many ovn-northd run; one is active. With none nobody fills SB and answers `--wait`, until the one who asked
-    /// for it starts a northd of its own.
+    /// Number of ovn-northd processes; one is active. With 0 nothing fills SB and `--wait` hangs until the program
+    /// under test starts one.
     pub northds: u32,
-    /// Raft's election timer in milliseconds.
+    /// Raft election timer in milliseconds.
     pub election_timer: u32,
 }
 
@@ -103,41 +103,41 @@ impl Default for Ovn {
     }
 }
 
-/// The pod network that kubelets find.
+/// The CNI plugin that kubelets find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Cni {
-    /// None: nodes stay NotReady until something installs a network.
+    /// None: nodes stay NotReady until a pod network is installed.
     #[default]
     None,
-    /// The stock `bridge` plugin with a subnet for each node and routes between them.
+    /// The standard `bridge` plugin with a subnet for each node and routes between the nodes.
     Bridge,
 }
 
-/// Kubernetes' control plane and, if wanted, kubelets.
+/// The Kubernetes control plane and, optionally, kubelets.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kubernetes {
-    /// containerd and kubelet on every node.
+    /// Run containerd and kubelet on every node.
     pub kubelets: bool,
-    /// The pod network to begin with.
+    /// The initial pod network.
     pub cni: Cni,
-    /// The port of the API server on the host's loopback; a free one if not given.
+    /// Port of the API server on the host's loopback; a free one if `None`.
     pub api_port: Option<u16>,
 }
 
-/// How pods of our network reach the outside.
+/// ovnkube's gateway mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Gateway {
-    /// By the node's gateway router, which shares the host's address.
+    /// Through the gateway router of the node, which shares the host's address.
     #[default]
     Shared,
-    /// By the host's own routes.
+    /// Through the host's routing table.
     Local,
 }
 
 impl Gateway {
-    /// As settings say it.
+    /// The value of setting `gateway_mode`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Shared => "shared",
@@ -146,65 +146,64 @@ impl Gateway {
     }
 }
 
-/// Our own network, put on the cluster from `deploy/` as people do: controller and node agent are pods, and so is
-/// ovn-controller, which the lab then does not start.
+/// ovnkube, deployed from `deploy/` as users do: controller, node agent and ovn-controller are pods (the lab itself
+/// starts no ovn-controller then).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Product {
-    /// The folder of the binaries that the image is packed from; `deploy/image/build.sh` fills it.
+    /// Directory of the binaries that the image is packed from; `deploy/image/build.sh` fills it.
     pub binaries: PathBuf,
-    /// The way to the outside.
+    /// The gateway mode.
     pub gateway: Gateway,
 }
 
 impl Product {
-    /// The one binary.
     pub(crate) fn ovnkube(&self) -> PathBuf {
         self.binaries.join("ovnkube")
     }
 
-    /// The CNI plugin that hosts get.
+    /// The CNI plugin that is installed on hosts.
     pub(crate) fn shim(&self) -> PathBuf {
         self.binaries.join("ovn-k8s-cni-overlay")
     }
 }
 
-/// A whole lab.
+/// A complete lab.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LabSpec {
-    /// Unique among the labs on this machine; part of the name of everything visible.
+    /// Unique among the labs on this host; part of the name of everything visible.
     pub name: String,
-    /// A lab of a test: what a crash left of it is swept away by the next one.
+    /// Set for labs of tests: the next lab removes what a crash left.
     pub ephemeral: bool,
-    /// The node image's suite.
+    /// Of the node image.
     pub suite: Suite,
-    /// The underlay's address families.
+    /// Of underlay and cluster.
     pub family: Family,
-    /// OVN's central part, if wanted.
+    /// OVN central, if any.
     pub ovn: Option<Ovn>,
-    /// Kubernetes, if wanted.
+    /// Kubernetes, if any.
     pub kubernetes: Option<Kubernetes>,
-    /// Our network on that cluster, if wanted.
+    /// ovnkube on that cluster, if any.
     #[serde(default)]
     pub product: Option<Product>,
-    /// How many nodes.
+    /// Number of nodes.
     pub nodes: u32,
 }
 
-/// Refuses what cannot be the name of a lab. It becomes part of paths that are removed as root.
-pub fn check_name(name: &str) -> Result<()> {
+/// Rejects names that are not valid. A lab's name becomes part of paths that root removes.
+pub(crate) fn check_name(name: &str) -> Result<()> {
     let short = !name.is_empty() && name.len() <= 40;
     let plain = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
     if short && plain && !name.starts_with('-') {
         return Ok(());
     }
-    Err(Error::Invalid(format!("{name:?} is no name for a lab; use at most 40 lower-case letters, digits and '-'")))
+    Err(Error::Invalid(format!("invalid lab name {name:?}: use at most 40 lower-case letters, digits and '-'")))
 }
 
-/// More nodes than this do not fit the underlay's address plan.
-pub const MAX_NODES: u32 = 200;
+/// Limited by the underlay's address plan.
+pub(crate) const MAX_NODES: u32 = 200;
 
 impl LabSpec {
-    /// A lab with an outside and nothing else yet, on the reference suite.
+    /// A lab with only the machine `outside`, on the reference suite.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -218,7 +217,7 @@ impl LabSpec {
         }
     }
 
-    /// A lab for a test: a name that no other has, and the suite that the environment chose.
+    /// A lab for a test: with a unique name, and the suite of the environment.
     pub fn for_test(purpose: &str) -> Result<Self> {
         static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
         let count = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -228,45 +227,45 @@ impl LabSpec {
         Ok(spec)
     }
 
-    /// With so many nodes.
+    /// Sets the number of nodes.
     #[must_use]
     pub fn nodes(mut self, nodes: u32) -> Self {
         self.nodes = nodes;
         self
     }
 
-    /// With these address families on the underlay.
+    /// Sets the address families.
     #[must_use]
     pub fn family(mut self, family: Family) -> Self {
         self.family = family;
         self
     }
 
-    /// With OVN's central part.
+    /// Adds OVN central.
     #[must_use]
     pub fn ovn(mut self, ovn: Ovn) -> Self {
         self.ovn = Some(ovn);
         self
     }
 
-    /// With Kubernetes.
+    /// Adds Kubernetes.
     #[must_use]
     pub fn kubernetes(mut self, kubernetes: Kubernetes) -> Self {
         self.kubernetes = Some(kubernetes);
         self
     }
 
-    /// With our network from `deploy/`: Kubernetes with kubelets, and OVN as it was asked for or as it usually is.
+    /// Adds ovnkube, and what it needs: kubelets, and OVN without northd.
     #[must_use]
     pub fn product(mut self, product: Product) -> Self {
-        // The controller that leads runs ovn-northd.
+        // The leading controller runs ovn-northd.
         self.ovn.get_or_insert_default().northds = 0;
         self.kubernetes.get_or_insert_default().kubelets = true;
         self.product = Some(product);
         self
     }
 
-    /// Refuses what cannot work before anything is made.
+    /// Rejects what cannot work before anything is created.
     pub fn check(&self) -> Result<()> {
         check_name(&self.name)?;
         if self.nodes > MAX_NODES {
@@ -282,7 +281,7 @@ impl LabSpec {
         let kubelets = self.kubernetes.as_ref().is_some_and(|it| it.kubelets && it.cni == Cni::None);
         if self.nodes == 0 || !kubelets || self.ovn.as_ref().is_none_or(|ovn| ovn.northds > 0) {
             return Err(Error::Invalid(
-                "our network needs a cluster without one: at least one node with a kubelet, --cni none, OVN's databases, and no \
+                "ovnkube needs a cluster without a pod network: at least one node with a kubelet, --cni none, OVN's databases, and no \
                  northd of the lab's, because its controller runs one"
                     .into(),
             ));
@@ -291,7 +290,7 @@ impl LabSpec {
             if !file.is_file() {
                 return Err(Error::MissingTool {
                     program: file.display().to_string(),
-                    purpose: "the image of our network is packed from it".into(),
+                    purpose: "the ovnkube image contains it".into(),
                     remedy: "run deploy/image/build.sh (`make up` does)".into(),
                 });
             }
@@ -305,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn odd_specs_are_refused_by_name() {
+    fn invalid_specs_are_rejected() {
         for name in ["", "UPPER", "a b", "../x", "-a", &"x".repeat(41)] {
             assert!(LabSpec::new(name).check().is_err(), "{name:?}");
         }
@@ -316,7 +315,7 @@ mod tests {
         assert!(message.contains("/nowhere/ovnkube") && message.contains("deploy/image/build.sh"), "{message}");
         assert!(LabSpec::new("ok").product(product).check().unwrap_err().to_string().contains("at least one node"));
         assert!(Ovn::default().tls, "plain TCP is never the default");
-        // A controller may start northd itself.
+        // The program under test may start northd itself.
         assert!(LabSpec::new("ok").ovn(Ovn { northds: 0, ..Ovn::default() }).check().is_ok());
     }
 }

@@ -1,123 +1,121 @@
-//! Removing what a lab made, by its owner or, after a crash, by anyone: from the record alone.
+//! Removes a lab, by its owner or, after a crash, by any process: everything that is needed is in the record.
 
 use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Signal;
 
+use crate::directories::Directories;
 use crate::error::{Error, Result, remove_tree};
 use crate::ownership::{Ownership, Purpose, has_owner, owner};
-use crate::place::Place;
 use crate::record::{Record, lab_names};
 
-/// How long an owner may take to end in order.
+/// How long an owner may take to exit after SIGTERM.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 
-/// What a removal did.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Removed {
-    /// The lab ran; its owner was told to end and did.
+pub(crate) enum Removed {
+    /// The lab was running; its owner got SIGTERM and exited.
     Stopped,
-    /// Its owner had died; what was left is gone now.
+    /// The lab had crashed; its leftovers are removed.
     CleanedUp {
-        /// Machines whose processes were still there.
+        /// Machines that still existed.
         machines: usize,
     },
 }
 
-/// Removes a lab: tells its owner to stop if it has one, and removes whatever is left.
-pub fn down(place: &Place, name: &str) -> Result<Removed> {
-    let mut told = false;
+/// Removes a lab: stops its owner if there is one, then removes what is left.
+pub(crate) fn down(directories: &Directories, name: &str) -> Result<Removed> {
+    let mut signalled = false;
     loop {
-        if let Some(ownership) = Ownership::take(place, name, Purpose::Remove)? {
-            let left = place.lab(name).exists();
-            let machines = if left { clean_crashed(place, name)? } else { 0 };
-            ownership.forget();
-            return match (told, left) {
+        if let Some(ownership) = Ownership::take(directories, name, Purpose::Remove)? {
+            let left = directories.lab(name).exists();
+            let machines = if left { clean_crashed(directories, name)? } else { 0 };
+            ownership.delete_lock_file();
+            return match (signalled, left) {
                 (true, _) => Ok(Removed::Stopped),
                 (false, true) => Ok(Removed::CleanedUp { machines }),
                 (false, false) => Err(Error::NotRunning { name: name.to_owned() }),
             };
         }
-        // Also without a readable record the owner is known: it signed the name.
-        let Some(owner) = owner(place, name) else { continue };
-        if Record::load(place, name).is_ok_and(|record| record.spec.ephemeral) {
+        // The owner is known even without a readable record: the lock file has its pid.
+        let Some(owner) = owner(directories, name) else { continue };
+        if Record::load(directories, name).is_ok_and(|record| record.spec.ephemeral) {
             return Err(Error::Invalid(format!(
-                "lab {name:?} belongs to a test that still runs (pid {}); it ends with it",
+                "lab {name:?} belongs to a running test (pid {}), which removes it",
                 owner.pid
             )));
         }
-        told = true;
+        signalled = true;
         if let Some(owner) = owner.open() {
             owner.signal(Signal::TERM);
             if !owner.wait(STOP_LIMIT) {
                 owner.signal(Signal::KILL);
                 if !owner.wait(STOP_LIMIT) {
-                    return Err(Error::Invalid(format!(
-                        "the owner of lab {name:?} does not end, though it was killed"
-                    )));
+                    return Err(Error::Invalid(format!("the owner of lab {name:?} survived SIGKILL")));
                 }
             }
         }
     }
 }
 
-/// Sweeps away what crashed tests left.
-pub(crate) fn sweep(place: &Place) {
-    for name in lab_names(place) {
-        let ephemeral = || Record::load(place, &name).is_ok_and(|record| record.spec.ephemeral);
-        if has_owner(place, &name) || !ephemeral() {
+/// Removes labs of crashed tests.
+pub(crate) fn sweep(directories: &Directories) {
+    for name in lab_names(directories) {
+        let ephemeral = || Record::load(directories, &name).is_ok_and(|record| record.spec.ephemeral);
+        if has_owner(directories, &name) || !ephemeral() {
             continue;
         }
-        let swept = Ownership::take(place, &name, Purpose::Remove).and_then(|ownership| match ownership {
-            // Looked at again under the lock: somebody may have been quicker.
-            Some(ownership) if ephemeral() => clean_crashed(place, &name).map(|_| ownership.forget()),
+        let swept = Ownership::take(directories, &name, Purpose::Remove).and_then(|ownership| match ownership {
+            // Checked again under the lock: another process may have been faster.
+            Some(ownership) if ephemeral() => clean_crashed(directories, &name).map(|_| ownership.delete_lock_file()),
             _ => Ok(()),
         });
         if let Err(error) = swept {
-            tracing::warn!(lab = name, %error, "cannot sweep away a crashed lab");
+            tracing::warn!(lab = name, %error, "cannot remove a crashed lab");
         }
     }
-    forget_unused_names(place);
+    delete_unused_locks(directories);
 }
 
-/// Names that were given up with nothing left of their labs.
-fn forget_unused_names(place: &Place) {
-    let Ok(entries) = std::fs::read_dir(place.locks()) else { return };
+/// Deletes lock files without a lab.
+fn delete_unused_locks(directories: &Directories) {
+    let Ok(entries) = std::fs::read_dir(directories.locks()) else { return };
     for entry in entries.flatten() {
         let file = entry.file_name().to_string_lossy().into_owned();
         let Some(name) = file.strip_suffix(".lock") else { continue };
-        if has_owner(place, name) || place.lab(name).exists() {
+        if has_owner(directories, name) || directories.lab(name).exists() {
             continue;
         }
-        if let Ok(Some(ownership)) = Ownership::take(place, name, Purpose::Remove)
-            && !place.lab(name).exists()
+        if let Ok(Some(ownership)) = Ownership::take(directories, name, Purpose::Remove)
+            && !directories.lab(name).exists()
         {
-            ownership.forget();
+            ownership.delete_lock_file();
         }
     }
 }
 
-/// Removes what is left of a lab whose owner is gone; the caller holds its name. Returns the machines still there.
-pub(crate) fn clean_crashed(place: &Place, name: &str) -> Result<usize> {
-    let folder = place.lab(name);
-    match Record::load(place, name) {
+/// Removes what is left of a lab whose owner is gone; the caller holds its lock. Returns the number of machines that
+/// still existed.
+pub(crate) fn clean_crashed(directories: &Directories, name: &str) -> Result<usize> {
+    let dir = directories.lab(name);
+    match Record::load(directories, name) {
         Ok(record) => {
-            let machines = end_machines(&record);
-            clean(&folder, &record)?;
+            let machines = kill_machines(&record);
+            clean(&dir, &record)?;
             Ok(machines)
         }
         Err(_) => {
-            // The machines ended with their owner. Cgroups are known by the lab's name.
-            crate::cgroup::remove_all_of(place, name);
-            remove_tree(&folder)?;
+            // The machines stopped with their owner. The cgroups are found by the lab's name.
+            crate::cgroup::remove_all_of(directories, name);
+            remove_tree(&dir)?;
             Ok(0)
         }
     }
 }
 
-/// Ends machines that are still there; their leash has usually done so already.
-fn end_machines(record: &Record) -> usize {
+/// Kills machines that still exist; usually they stopped with their owner.
+fn kill_machines(record: &Record) -> usize {
     let handles: Vec<_> = record.machines.iter().filter_map(|machine| machine.init.open()).collect();
     for handle in &handles {
         handle.signal(Signal::KILL);
@@ -128,10 +126,10 @@ fn end_machines(record: &Record) -> usize {
     handles.len()
 }
 
-/// Removes cgroups and the folder. Everything else ended with the machines' first processes.
-pub(crate) fn clean(folder: &Path, record: &Record) -> Result<()> {
+/// Removes cgroups and the directory. Everything else ended with the machines' first processes.
+pub(crate) fn clean(dir: &Path, record: &Record) -> Result<()> {
     for cgroup in &record.cgroups {
         crate::cgroup::remove(cgroup);
     }
-    remove_tree(folder)
+    remove_tree(dir)
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use lab::Suite;
-use lab::place::Place;
+use lab::directories::Directories;
 use lab::progress::Progress;
 use ovn_schema::{DATABASES, Database, Feature, Holds, Report};
 use ovsdb::schema::DatabaseSchema;
@@ -13,7 +13,7 @@ const FILES: [&str; 3] =
 
 /// The schemas of a node image, which is built if missing.
 fn schemas(suite: Suite) -> Vec<(Database, DatabaseSchema)> {
-    let place = Place::from_environment().expect("the lab's folders");
+    let place = Directories::from_environment().expect("the lab's folders");
     let image = lab::image::ensure(&place, suite, &Progress::silent()).expect("this test needs the lab's node image");
     DATABASES.into_iter().zip(FILES.map(|file| read(&image.join(file)))).collect()
 }

@@ -232,7 +232,7 @@ fn transact_that_is_refused(lab: &Lab, remote: &str) {
 fn tls_needs_the_right_files() {
     let ovn = Ovn { databases: Databases::Standalone, tls: true, ..Ovn::default() };
     let lab = Lab::start(LabSpec::for_test("ovsdb-cli-tls").unwrap().ovn(ovn)).unwrap();
-    let pki = lab::place::Place::from_environment().unwrap().lab(lab.name()).join("pki/ovn");
+    let pki = lab::directories::Directories::from_environment().unwrap().lab(lab.name()).join("pki/ovn");
     // A relay makes the lab's server reachable on this host's loopback.
     let target = lab.record().endpoints.northbound_remote.clone().unwrap();
     let target = target.trim_start_matches("ssl:").parse().unwrap();

@@ -122,8 +122,8 @@ struct Server {
 impl Server {
     fn start(lab: &lab::Lab) -> Self {
         let machine = lab.machine("control").unwrap();
-        let place = lab::place::Place::from_environment().unwrap();
-        let run = lab::view::machine_dir(&place.lab(lab.name()), "control").join("run");
+        let place = lab::directories::Directories::from_environment().unwrap();
+        let run = lab::machine_dir(&place.lab(lab.name()), "control").join("run");
         std::fs::write(run.join("memory.ovsschema"), SCHEMA).unwrap();
         machine.run(&["ovsdb-tool", "create", "/run/memory.db", "/run/memory.ovsschema"]).unwrap();
         machine.run(&["ovsdb-tool", "create", "/run/northbound.db", "/usr/share/ovn/ovn-nb.ovsschema"]).unwrap();

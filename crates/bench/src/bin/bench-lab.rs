@@ -5,16 +5,16 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use bench::{Contender, Figure, Goal, RUNS, interleave, timed};
-use lab::place::Place;
-use lab::{Cni, Database, Databases, Kubernetes, Lab, LabSpec, Ovn, Supplies};
+use lab::directories::Directories;
+use lab::{Artifacts, Cni, Database, Databases, Kubernetes, Lab, LabSpec, Ovn};
 
 fn main() -> Result<()> {
     if let Some(argument) = std::env::args().nth(1) {
         bail!("unexpected argument {argument:?}: bench-lab takes no arguments");
     }
     // Supplies are built once and cached; the start is measured with a warm cache.
-    let progress = lab::progress::Progress::for_people();
-    Supplies::ensure(&Place::from_environment()?, &with_kubelets()?, &progress)?;
+    let progress = lab::progress::Progress::to_stderr();
+    Artifacts::ensure(&Directories::from_environment()?, &with_kubelets()?, &progress)?;
 
     let mut contenders: Vec<Contender<'_, anyhow::Error>> = vec![
         ("start, three nodes without kubelets", Box::new(|| start(without_kubelets()?))),

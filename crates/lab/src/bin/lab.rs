@@ -1,4 +1,4 @@
-//! `lab`: a cluster of real components on this machine, for people.
+//! The `lab` command; see `lab --help` and docs/lab.md.
 
 fn main() -> std::process::ExitCode {
     lab::cli::main()

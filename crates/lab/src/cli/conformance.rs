@@ -1,82 +1,86 @@
-//! `lab conformance`: Kubernetes' own tests, and network-policy-api's, on a lab with our network.
+//! `lab conformance`: Kubernetes' e2e tests and network-policy-api's conformance suite, on a lab with ovnkube.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 
-use super::own_lab::OwnLab;
-use super::say;
-use crate::conformance::{self, Options as RunOptions, Selection, Supplies, Which};
+use super::lab_options::LabOptions;
+use super::print;
+use crate::conformance::{self, Artifacts, Options as RunOptions, Selection, SpecSet};
+use crate::directories::{Directories, require_root};
 use crate::error::{Error, Result};
 use crate::lab::Lab;
 use crate::ownership::has_owner;
-use crate::place::{Place, require_root};
 use crate::progress::Progress;
 use crate::record::Record;
 use crate::spec::Family;
 
-/// So many specs want three nodes, each in a zone of its own.
-const NODES: u32 = 3;
-
 #[derive(Debug, Args)]
-#[command(after_help = "A lab of the given name that runs is used as it is; else one is started, and removed at the \
-    end.\nstatus 1 if a spec failed. No spec is repeated.\n\n\
+#[command(
+    after_help = "A running lab of the given name is used as it is; otherwise one is started, and removed at the \
+    end.\nStatus 1 if a spec failed. No spec is retried.\n\n\
     Examples:\n  \
     lab conformance --name conformance\n  \
     lab conformance --name conformance --which all --family dual --gateway local\n  \
     lab conformance --focus 'Services should serve'\n  \
-    lab conformance --which policy-api --focus 'AdminNetworkPolicyGress/allow-gress'")]
+    lab conformance --nodes 6 --focus 'Traffic Distribution'\n  \
+    lab conformance --which policy-api --focus 'AdminNetworkPolicyGress/allow-gress'"
+)]
 pub(super) struct Options {
-    /// Which specs
+    /// Set of specs to run
     #[arg(long, value_enum, default_value = "network")]
-    which: Which,
-    /// Only specs whose full name matches this regular expression; all if empty. With policy-api as Go's -run takes it:
-    /// one for the test and, after a slash, one for its sub-tests. With all, only Kubernetes' specs are run then
+    which: SpecSet,
+    /// Only specs whose full name matches this regular expression; all if empty. With policy-api as in `go test -run`:
+    /// one expression for the test and, after a slash, one for its subtests. With all, only Kubernetes' specs are run
+    /// then
     #[arg(long)]
     focus: Option<String>,
-    /// How many specs at the same time; those of policy-api run one by one
+    /// Number of specs to run in parallel; those of policy-api run one by one
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     processes: u32,
-    /// Where the reports go
+    /// Directory for the reports
     #[arg(long, default_value = "target/conformance")]
     output: PathBuf,
-    /// The address families of a lab that is started
+    /// Number of nodes of a new lab, spread over three zones; many specs need three, a few topology specs six
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=12))]
+    nodes: u32,
+    /// Address families of a new lab
     #[arg(long, value_enum, default_value = "v4")]
     family: Family,
     #[command(flatten)]
-    own: OwnLab,
+    lab: LabOptions,
 }
 
-pub(super) fn run(place: &Place, name: &str, options: &Options) -> Result<ExitCode> {
+pub(super) fn run(directories: &Directories, name: &str, options: &Options) -> Result<ExitCode> {
     require_root("lab conformance")?;
-    let progress = Progress::for_people();
-    let supplies = Supplies::ensure(place, options.own.suite, &progress)?;
+    let progress = Progress::to_stderr();
+    let artifacts = Artifacts::ensure(directories, options.lab.suite(), &progress)?;
     let run_options = RunOptions {
-        selection: Selection { which: options.which, focus: options.focus.clone().filter(|focus| !focus.is_empty()) },
+        selection: Selection { set: options.which, focus: options.focus.clone().filter(|focus| !focus.is_empty()) },
         processes: options.processes,
         output: options.output.clone(),
     };
     let mut own = None;
-    let record = if has_owner(place, name) {
-        Record::load(place, name)?
+    let record = if has_owner(directories, name) {
+        Record::load(directories, name)?
     } else {
-        let spec = options.own.spec(name, NODES)?.family(options.family);
-        own.insert(Lab::start_in(place.clone(), spec, progress.clone())?).record()
+        let spec = options.lab.spec(name, options.nodes)?.family(options.family);
+        own.insert(Lab::start_in(directories.clone(), spec, progress.clone())?).record()
     };
-    let report = conformance::run(place, &record, &supplies, &run_options, &progress)?;
+    let report = conformance::run(directories, &record, &artifacts, &run_options, &progress)?;
     drop(own);
-    say(&format!(
+    print(&format!(
         "\n{}\n{} ({})\n",
         report.table(console::table::colour()),
         report.summary(),
         options.output.display()
     ))?;
-    if report.ran_nothing() {
+    if report.ran_no_spec() {
         let focus = options.focus.as_deref().filter(|focus| !focus.is_empty());
         let focus = focus.map_or_else(String::new, |focus| format!(" whose name matches {focus:?}"));
-        let message = format!("no spec{focus} was run; the logs in {} say why", options.output.display());
+        let message = format!("no spec{focus} was run; see the logs in {}", options.output.display());
         return Err(Error::Invalid(message));
     }
-    Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

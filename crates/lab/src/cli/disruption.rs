@@ -1,33 +1,34 @@
-//! `lab disruption`: every scenario, measured beside its control.
+//! `lab disruption`: measures every scenario against its control.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 
-use super::own_lab::OwnLab;
-use super::say;
-use crate::disruption::{self, Form, Scenario, Testbed};
-use crate::error::{Error, Result, make_dir, write_file};
+use super::lab_options::LabOptions;
+use super::print;
+use crate::directories::{Directories, require_root};
+use crate::disruption::{self, RunLength, Scenario, Testbed};
+use crate::error::{Error, Result, create_dir, write_file};
+use crate::interrupt;
 use crate::lab::Lab;
 use crate::ownership::has_owner;
-use crate::place::{Place, require_root};
-use crate::probe::RATE;
+use crate::probe::{RATE, Report};
 use crate::progress::Progress;
 use crate::record::Record;
 
-/// The prober's pods are on two of them; the third is deleted and added.
+/// The prober's pods are on two of them; the third one is deleted and added.
 const NODES: u32 = 3;
-/// Where `make bench` keeps its figures.
+/// Where `make bench` writes its figures.
 const FIGURES: &str = "target/bench";
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A lab of the given name that runs is used as it is (it should have three nodes and databases with raft); else one is\n\
+    after_help = "A running lab of the given name is used as it is (it should have three nodes and raft databases); otherwise one is\n\
     started, and removed at the end. Each scenario is measured by the prober (`lab probe --help`): packets of all paths in\n\
-    windows with the fault, beside as many seconds without it.\n\
-    Writes NAME.json and NAME.svg of each scenario, and target/bench/disruption.json. Status 1 if one is worse than its\n\
-    control.\n\n\
+    windows with the fault, compared with control windows of the same length.\n\
+    Writes NAME.json (every incident) and NAME.svg of each scenario, summary.json, and\n\
+    target/bench/disruption.json. Status 1 if one is worse than its control. Ctrl-C undoes the current fault.\n\n\
     Examples:\n  \
     lab disruption --name disruption --only agent-restart,northd-restart --short\n  \
     lab disruption --name disruption --write docs/disruption.md"
@@ -36,26 +37,26 @@ pub(super) struct Options {
     /// Only these scenarios, by name; `--only list` lists them
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// One brief round of each
+    /// One short round of each
     #[arg(long)]
     short: bool,
-    /// Packets per second, all paths together
+    /// Packets per second, over all paths
     #[arg(long, default_value_t = RATE, value_parser = clap::value_parser!(u32).range(20..=20_000))]
     rate: u32,
-    /// Where the reports go
+    /// Directory for the reports
     #[arg(long, default_value = "target/disruption")]
     output: PathBuf,
-    /// A page that gets table and pictures, between two comments that it has
+    /// Write table and pictures into this page, between its two marker comments
     #[arg(long, value_name = "PAGE")]
     write: Option<PathBuf>,
     #[command(flatten)]
-    own: OwnLab,
+    lab: LabOptions,
 }
 
-pub(super) fn run(place: &Place, name: &str, options: &Options) -> Result<ExitCode> {
-    if options.only.iter().any(|only| only == "list") {
+pub(super) fn run(directories: &Directories, name: &str, options: &Options) -> Result<ExitCode> {
+    if options.only.as_slice() == ["list"] {
         for scenario in Scenario::all() {
-            say(&format!("{:<24} {}\n", scenario.name, scenario.title))?;
+            print(&format!("{:<24} {}\n", scenario.name, scenario.title))?;
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -65,37 +66,64 @@ pub(super) fn run(place: &Place, name: &str, options: &Options) -> Result<ExitCo
         options.only.iter().map(|name| Scenario::named(name)).collect::<Result<Vec<_>>>()?
     };
     require_root("lab disruption")?;
-    // What cannot be written is known before an hour of measuring.
-    make_dir(&options.output)?;
+    interrupt::install_handlers()?;
+    // Fail now rather than after an hour if the results cannot be written.
+    create_dir(&options.output)?;
     if let Some(page) = &options.write {
         disruption::check_page(page)?;
     }
-    let progress = Progress::for_people();
+    let progress = Progress::to_stderr();
     let own;
-    let testbed = if has_owner(place, name) {
-        Testbed::kept(place, Record::load(place, name)?)
+    let testbed = if has_owner(directories, name) {
+        let record = Record::load(directories, name)?;
+        if record.spec.product.is_none() {
+            return Err(Error::Invalid(format!(
+                "lab {name:?} has no pod network; `lab up --name {name} --network ovnkube --nodes {NODES}` starts one"
+            )));
+        }
+        Testbed::kept(directories, record)
     } else {
-        own = Lab::start_in(place.clone(), options.own.spec(name, NODES)?, progress.clone())?;
+        own = Lab::start_in(directories.clone(), options.lab.spec(name, NODES)?, progress.clone())?;
         Testbed::of(&own)
     };
-    progress.step("a second controller", || testbed.prepare())?;
-    let form = if options.short { Form::Short } else { Form::Full };
-    let reports = disruption::run(&testbed, &scenarios, options.rate, form, &options.output, &progress)?;
+    let labelled = progress.step("second controller", || testbed.prepare())?;
+    let length = if options.short { RunLength::Short } else { RunLength::Full };
+    let reports = disruption::run(&testbed, &scenarios, options.rate, length, &options.output, &progress);
+    let restored = testbed.restore(labelled.as_deref());
+    let reports = reports?;
+    restored?;
     for (_, report) in &reports {
-        say(&format!("\n{}", report.table(console::table::colour())))?;
+        print(&format!("\n{}", report.table(console::table::colour())))?;
     }
     let rows = disruption::rows(&options.output, &reports)?;
     let figures =
         serde_json::to_string_pretty(&disruption::figures(&rows)).map_err(|error| Error::Invalid(error.to_string()))?;
-    make_dir(Path::new(FIGURES))?;
+    create_dir(Path::new(FIGURES))?;
     write_file(&Path::new(FIGURES).join("disruption.json"), figures)?;
     if let Some(page) = &options.write {
         disruption::write_page(page, &options.output, &rows)?;
     }
+    print(&summary(&reports, options))?;
     let missing = scenarios.len() - reports.len();
     if missing > 0 {
-        return Err(Error::Invalid(format!("{missing} scenarios could not be measured; the lines above say why")));
+        return Err(Error::Invalid(format!("{missing} scenarios could not be measured; see the lines above")));
     }
     let good = reports.iter().all(|(_, report)| report.ok);
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The last lines: how many scenarios were worse than their controls, and where the files are.
+fn summary(reports: &[(Scenario, Report)], options: &Options) -> String {
+    let worse: Vec<&str> = reports.iter().filter(|(_, report)| !report.ok).map(|(scenario, _)| scenario.name).collect();
+    let mut text = format!("{} scenarios, {} no worse than the control", reports.len(), reports.len() - worse.len());
+    if !worse.is_empty() {
+        text.push_str(&format!("; worse or unusable: {}", worse.join(", ")));
+    }
+    let dir = options.output.display();
+    text.push_str(&format!("\nreports: {dir}/NAME.json, NAME.svg, summary.json; figures: {FIGURES}/disruption.json"));
+    if let Some(page) = &options.write {
+        text.push_str(&format!("; page: {}", page.display()));
+    }
+    text.push('\n');
+    text
 }

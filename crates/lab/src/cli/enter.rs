@@ -1,17 +1,17 @@
-//! `lab exec` and `lab kubectl`: a command of one's own inside the lab.
+//! `lab exec` and `lab kubectl`: run a command inside the lab.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode, ExitStatus};
 
 use crate::error::{Error, Result};
+use crate::inspect;
 use crate::record::Record;
-use crate::view;
 
-pub(super) fn exec(record: &Record, machine: &str, words: &[String]) -> Result<ExitCode> {
-    crate::place::require_root("lab exec")?;
-    let machine = view::machine(record, machine)?;
+pub(super) fn exec(record: &Record, machine: &str, args: &[String]) -> Result<ExitCode> {
+    crate::directories::require_root("lab exec")?;
+    let machine = inspect::machine(record, machine)?;
     let shell = [String::from("bash")];
-    let mut command = machine.command(if words.is_empty() { &shell } else { words })?;
+    let mut command = machine.command(if args.is_empty() { &shell } else { args })?;
     if let Some(terminal) = std::env::var_os("TERM") {
         command.env("TERM", terminal);
     }
@@ -19,7 +19,7 @@ pub(super) fn exec(record: &Record, machine: &str, words: &[String]) -> Result<E
     Ok(exit_code(status))
 }
 
-/// On the host, so that files named on the command line are the user's own.
+/// On the host, so that file names on the command line refer to the user's files.
 pub(super) fn kubectl(record: &Record, arguments: &[String]) -> Result<ExitCode> {
     let (Some(programs), Some(kubeconfig)) = (&record.kubernetes, &record.endpoints.kubeconfig) else {
         return Err(Error::Invalid(format!(
@@ -35,7 +35,7 @@ pub(super) fn kubectl(record: &Record, arguments: &[String]) -> Result<ExitCode>
     Ok(exit_code(status))
 }
 
-/// As a shell says it: the status, or 128 and the signal.
+/// As shells report it: the status, or 128 plus the signal.
 fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     ExitCode::from(u8::try_from(code).unwrap_or(1))

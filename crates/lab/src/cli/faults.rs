@@ -1,13 +1,13 @@
-//! `lab fault`: faults on a running lab, by hand.
+//! `lab fault`: injects faults into a running lab.
 
 use std::time::{Duration, Instant};
 
 use clap::Subcommand;
 
-use super::say;
+use super::print;
+use crate::directories::Directories;
 use crate::error::Result;
 use crate::fault;
-use crate::place::Place;
 use crate::record::Record;
 
 #[derive(Debug, Subcommand)]
@@ -17,48 +17,48 @@ pub(super) enum Fault {
         /// The component
         component: String,
     },
-    /// Stop a component with SIGSTOP: it keeps its sockets and answers nobody
+    /// Stop a component with SIGSTOP: it keeps its sockets and answers nothing
     Pause {
         /// The component
         component: String,
     },
-    /// Let a stopped component go on
+    /// Continue a stopped component with SIGCONT
     Resume {
         /// The component
         component: String,
     },
-    /// Cut two machines off from each other
+    /// Drop all packets between two machines
     Partition {
-        /// One machine
+        /// First machine
         one: String,
-        /// The other
+        /// Second machine
         other: String,
     },
-    /// Lose packets from and to a machine at random
+    /// Drop packets from and to a machine at random
     Lose {
         /// The machine
         machine: String,
-        /// How many of a hundred
+        /// Percentage of packets, 1 to 100
         percent: u8,
     },
-    /// Undo every partition and loss
+    /// Undo every partition and packet loss
     Heal,
-    /// Put a small file system at a path of a machine and fill it
+    /// Mount a small file system at a path of a machine and fill it
     FillDisk {
         /// The machine
         machine: String,
-        /// The folder
+        /// The directory
         path: String,
-        /// The file system's size
+        /// Size of the file system
         #[arg(long, default_value_t = 16)]
         mib: u32,
     },
 }
 
-/// Waits until the keeper has noticed a component's end, so that what is asked next tells of it.
-fn await_noticed(place: &Place, lab: &str, killed: &fault::Killed) {
+/// Waits until the keeper has recorded the exit, so that the next `lab status` shows it.
+fn await_noticed(directories: &Directories, lab: &str, killed: &fault::Killed) {
     let noticed = || {
-        let record = Record::load(place, lab).ok();
+        let record = Record::load(directories, lab).ok();
         let found = record.as_ref().and_then(|record| record.component(&killed.component).ok());
         found.is_none_or(|component| component.process != killed.process || component.ended.is_some())
     };
@@ -68,27 +68,27 @@ fn await_noticed(place: &Place, lab: &str, killed: &fault::Killed) {
     }
 }
 
-pub(super) fn run(place: &Place, record: &Record, fault: &Fault) -> Result<()> {
-    crate::place::require_root("lab fault")?;
+pub(super) fn run(directories: &Directories, record: &Record, fault: &Fault) -> Result<()> {
+    crate::directories::require_root("lab fault")?;
     let done = match fault {
         Fault::Kill { component } => {
             let killed = fault::kill(record, component)?;
-            await_noticed(place, &record.name, &killed);
+            await_noticed(directories, &record.name, &killed);
             killed.to_string()
         }
         Fault::Pause { component } => fault::pause(record, component)?.to_string(),
         Fault::Resume { component } => {
             fault::resume(record, component)?;
-            format!("{component} goes on")
+            format!("{component} continues")
         }
         Fault::Partition { one, other } => fault::partition(record, one, other)?.to_string(),
         Fault::Lose { machine, percent } => fault::lose(record, machine, *percent)?.to_string(),
-        Fault::Heal => format!("undid {} faults of the underlay", fault::heal_all(record)?),
+        Fault::Heal => format!("undid {} partitions and packet losses", fault::heal_all(record)?),
         Fault::FillDisk { machine, path, mib } => {
             let disk = fault::small_disk(record, machine, path, *mib)?;
             let bytes = disk.fill()?;
-            format!("{disk}: {bytes} bytes written, 0 free; `lab exec {machine} umount {path}` takes it away")
+            format!("{disk}: {bytes} bytes written, 0 free; `lab exec {machine} umount {path}` removes it")
         }
     };
-    say(&format!("{done}\n"))
+    print(&format!("{done}\n"))
 }

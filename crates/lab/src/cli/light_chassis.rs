@@ -1,12 +1,12 @@
-//! `lab light-chassis`: simulated chassis by the hundred, for a person's lab or any southbound database.
+//! `lab light-chassis`: simulates hundreds of chassis, for a running lab or any southbound database.
 
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{running, say};
+use super::{load_running, print};
+use crate::directories::Directories;
 use crate::error::{Error, Result};
 use crate::light_chassis::{ChassisSpec, LightChassis};
-use crate::place::Place;
 
 #[derive(Debug, Args)]
 #[command(after_help = "They register, claim the ports that are requested for them (options:requested-chassis) and \
@@ -15,16 +15,16 @@ use crate::place::Place;
     lab up --no-kubernetes --nodes 0 && lab light-chassis --count 500\n  \
     lab light-chassis --remote tcp:10.0.0.1:6642,tcp:10.0.0.2:6642,tcp:10.0.0.3:6642 --prefix sim-")]
 pub(super) struct Options {
-    /// The southbound database, unix: or tcp:, of a raft cluster all members; the running lab's own if not given
+    /// The southbound database (unix: or tcp:), all members if it is a raft cluster [default: the running lab's]
     #[arg(long)]
     remote: Option<String>,
-    /// How many
+    /// Number of chassis
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     count: u32,
-    /// What their names and host names begin with; a number from 1 follows
+    /// Prefix of names and host names; a number from 1 follows
     #[arg(long, default_value = "node-")]
     prefix: String,
-    /// The first one's tunnel address, IPv4; the others follow. No two chassis of a database may share one
+    /// Tunnel address (IPv4) of the first chassis; the others get the following ones. No two chassis may share one
     #[arg(long, default_value = "10.128.0.1")]
     first_address: std::net::Ipv4Addr,
 }
@@ -35,11 +35,11 @@ impl Options {
     }
 }
 
-/// Runs them until SIGTERM or SIGINT, then deletes their rows.
-pub(super) fn run(place: &Place, name: &str, options: &Options) -> Result<()> {
+/// Runs until SIGTERM or SIGINT, then deletes the rows.
+pub(super) fn run(directories: &Directories, name: &str, options: &Options) -> Result<()> {
     let remote = match &options.remote {
         Some(remote) => remote.clone(),
-        None => running(place, name)?
+        None => load_running(directories, name)?
             .endpoints
             .southbound
             .ok_or_else(|| Error::Invalid(format!("lab {name:?} has no OVN; name a database with --remote")))?,
@@ -55,7 +55,7 @@ pub(super) fn run(place: &Place, name: &str, options: &Options) -> Result<()> {
         let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot())?;
         let chassis = LightChassis::start(&remote, &options.specs())?;
         let (prefix, count) = (&options.prefix, options.count);
-        say(&format!(
+        print(&format!(
             "{count} chassis, {prefix}1 to {prefix}{count}, are registered at {remote}; Ctrl-C removes them\n"
         ))?;
         tokio::select! {
@@ -64,6 +64,6 @@ pub(super) fn run(place: &Place, name: &str, options: &Options) -> Result<()> {
         }
         let claimed = chassis.claimed();
         chassis.stop()?;
-        say(&format!("{count} chassis are removed; {claimed} ports were bound to them\n"))
+        print(&format!("removed {count} chassis; {claimed} ports were bound to them\n"))
     })
 }

@@ -1,4 +1,4 @@
-//! `lab status`, `lab list` and `lab logs`: looking at a lab.
+//! `lab status`, `lab list`, `lab logs` and `lab matrix`.
 
 use std::process::{Command, ExitCode};
 
@@ -6,13 +6,13 @@ use clap::{Args, ValueEnum};
 use console::table::{self, Cell, Tone};
 use serde::Serialize;
 
-use super::say;
+use super::print;
+use crate::directories::Directories;
 use crate::error::{Error, Result};
+use crate::inspect;
 use crate::matrix::Matrix;
 use crate::ownership::has_owner;
-use crate::place::Place;
 use crate::record::{ComponentRecord, Phase, Record, lab_names};
-use crate::view;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 enum Format {
@@ -23,7 +23,7 @@ enum Format {
 
 #[derive(Debug, Clone, Copy, Args)]
 pub(super) struct Output {
-    /// For people or for machines
+    /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
 }
@@ -36,12 +36,12 @@ impl Output {
 
 #[derive(Debug, Args)]
 pub(super) struct LogOptions {
-    /// The component; `keeper` is the lab's own process
+    /// The component; `keeper` is the process that owns the lab
     component: Option<String>,
-    /// Go on showing what is written
+    /// Keep printing new lines
     #[arg(short, long)]
     follow: bool,
-    /// Only the last lines
+    /// Number of lines, from the end
     #[arg(long, default_value_t = 100)]
     tail: usize,
 }
@@ -54,20 +54,19 @@ struct Status<'a> {
     components_down: Vec<&'a str>,
 }
 
-/// Components that do not do their work: ended, or stopped by a signal.
-fn down(record: &Record) -> Vec<&str> {
+/// Components that do not work: exited, or stopped by a signal.
+fn down_components(record: &Record) -> Vec<&str> {
     let works = |component: &&ComponentRecord| !matches!(component.process.state(), None | Some('T' | 'Z'));
     record.components.iter().filter(|component| !works(component)).map(|component| component.name.as_str()).collect()
 }
 
-/// The components of a machine, by name.
 fn components_on(record: &Record, machine: &str) -> String {
     let on = record.components.iter().filter(|component| component.machine == machine);
     on.map(|component| component.name.as_str()).collect::<Vec<_>>().join(" ")
 }
 
 pub(super) fn status(record: &Record, output: Output) -> Result<()> {
-    let down = down(record);
+    let down = down_components(record);
     if output.output == Format::Json {
         let status = Status { record, components_running: record.components.len() - down.len(), components_down: down };
         return console::print_json(&status).map_err(|error| Error::Invalid(error.to_string()));
@@ -79,7 +78,7 @@ pub(super) fn status(record: &Record, output: Output) -> Result<()> {
         Phase::Stopping => "stopping",
     };
     let health = if down.is_empty() { "all components run".to_owned() } else { format!("down: {}", down.join(", ")) };
-    say(&format!("lab {} on {} · {phase} · {health}\n\n", record.name, record.spec.suite.as_str()))?;
+    print(&format!("lab {} on {} · {phase} · {health}\n\n", record.name, record.spec.suite.as_str()))?;
     let rows = record.machines.iter().map(|machine| {
         let alive = machine.init.is_alive();
         let state = if alive { Cell::new("up", Tone::Good) } else { Cell::new("down", Tone::Bad) };
@@ -90,14 +89,14 @@ pub(super) fn status(record: &Record, output: Output) -> Result<()> {
             Cell::plain(components_on(record, &machine.name)),
         ]
     });
-    say(&table::render(["MACHINE", "STATE", "ADDRESSES", "RUNS"], rows.collect(), colour))?;
-    say("\n")?;
-    say(&table::render(
+    print(&table::render(["MACHINE", "STATE", "ADDRESSES", "RUNS"], rows.collect(), colour))?;
+    print("\n")?;
+    print(&table::render(
         ["COMPONENT", "MACHINE", "PID", "STATE", "MEMORY"],
         record.components.iter().map(component_row).collect(),
         colour,
     ))?;
-    say("\n")?;
+    print("\n")?;
     how_to_use(record)
 }
 
@@ -118,7 +117,7 @@ fn component_row(component: &ComponentRecord) -> [Cell; 5] {
     ]
 }
 
-/// What `lab up` ends with: what runs where, and how to use it.
+/// What `lab up` prints at the end: machines, components, and how to use the lab.
 pub(super) fn summary(record: &Record) -> Result<()> {
     let rows = record.machines.iter().map(|machine| {
         [
@@ -127,8 +126,8 @@ pub(super) fn summary(record: &Record) -> Result<()> {
             Cell::plain(components_on(record, &machine.name)),
         ]
     });
-    say(&table::render(["MACHINE", "ADDRESSES", "RUNS"], rows.collect(), table::colour()))?;
-    say("\n")?;
+    print(&table::render(["MACHINE", "ADDRESSES", "RUNS"], rows.collect(), table::colour()))?;
+    print("\n")?;
     how_to_use(record)
 }
 
@@ -159,19 +158,21 @@ fn how_to_use(record: &Record) -> Result<()> {
         .as_ref()
         .is_some_and(|kubernetes| kubernetes.kubelets && kubernetes.cni == crate::spec::Cni::None);
     if kubelets && record.spec.product.is_none() {
-        text.push_str("\nNodes are NotReady until a pod network is installed; `--cni bridge` brings the stock one.\n");
+        text.push_str(
+            "\nNodes are NotReady until a pod network is installed; `--cni bridge` installs the standard one.\n",
+        );
     }
-    say(&text)
+    print(&text)
 }
 
-/// Measures the connectivity matrix and shows it; the exit status tells whether all is as the API says.
+/// Measures the connectivity matrix and prints it; the exit status says whether it is as expected.
 pub(super) fn matrix(record: &Record, output: Output) -> Result<ExitCode> {
-    crate::place::require_root("lab matrix")?;
+    crate::directories::require_root("lab matrix")?;
     let matrix = Matrix::measure(record)?;
     if output.output == Format::Json {
         console::print_json(&matrix).map_err(|error| Error::Invalid(error.to_string()))?;
     } else {
-        say(&matrix.table(table::colour()))?;
+        print(&matrix.table(table::colour()))?;
     }
     Ok(if matrix.wrong().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -184,12 +185,12 @@ struct Listed {
     suite: &'static str,
 }
 
-pub(super) fn list(place: &Place, output: Output) -> Result<()> {
-    let labs: Vec<Listed> = lab_names(place)
+pub(super) fn list(directories: &Directories, output: Output) -> Result<()> {
+    let labs: Vec<Listed> = lab_names(directories)
         .into_iter()
         .map(|name| {
-            let owned = has_owner(place, &name);
-            let record = Record::load(place, &name).ok();
+            let owned = has_owner(directories, &name);
+            let record = Record::load(directories, &name).ok();
             let state = match record.as_ref().map(|record| record.phase) {
                 Some(Phase::Ready) if owned => "ready",
                 Some(Phase::Stopping) if owned => "stopping",
@@ -204,13 +205,13 @@ pub(super) fn list(place: &Place, output: Output) -> Result<()> {
         return console::print_json(&labs).map_err(|error| Error::Invalid(error.to_string()));
     }
     if labs.is_empty() {
-        return say("no lab is running; `lab up` starts one\n");
+        return print("no lab is running; `lab up` starts one\n");
     }
     let rows = labs.iter().map(|lab| {
         let tone = if lab.state == "ready" { Tone::Good } else { Tone::Bad };
         [Cell::plain(&lab.name), Cell::new(lab.state, tone), Cell::plain(lab.nodes.to_string()), Cell::plain(lab.suite)]
     });
-    say(&table::render(["LAB", "STATE", "NODES", "SUITE"], rows.collect(), table::colour()))
+    print(&table::render(["LAB", "STATE", "NODES", "SUITE"], rows.collect(), table::colour()))
 }
 
 pub(super) fn logs(record: &Record, options: &LogOptions) -> Result<ExitCode> {
@@ -223,20 +224,20 @@ pub(super) fn logs(record: &Record, options: &LogOptions) -> Result<ExitCode> {
                 Cell::plain(component.log.display().to_string()),
             ]
         });
-        say(&table::render(["COMPONENT", "SIZE", "LOG"], rows.collect(), table::colour()))?;
+        print(&table::render(["COMPONENT", "SIZE", "LOG"], rows.collect(), table::colour()))?;
         return Ok(ExitCode::SUCCESS);
     };
     let log = if component == "keeper" {
-        crate::keeper::log_path(&Place::from_environment()?, &record.name)
+        crate::keeper::log_path(&Directories::from_environment()?, &record.name)
     } else {
-        view::log(record, component)?
+        inspect::log(record, component)?
     };
     if options.follow {
         let tail = options.tail.to_string();
-        // tail follows by kernel events; nothing here would do it better.
+        // tail -F uses kernel events.
         Command::new("tail").args(["-n", &tail, "-F"]).arg(&log).status().map_err(Error::io("cannot run tail"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    say(&format!("{}\n", view::tail(&log, options.tail)))?;
+    print(&format!("{}\n", inspect::tail(&log, options.tail)))?;
     Ok(ExitCode::SUCCESS)
 }

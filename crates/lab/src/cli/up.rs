@@ -1,4 +1,4 @@
-//! `lab up`: makes sure of the supplies, starts the keeper and shows its progress until the lab answers.
+//! `lab up`: builds the artifacts, starts the keeper and shows its progress until the lab is ready.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -6,17 +6,18 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{say, show};
+use super::lab_options::{LabOptions, SuiteOption};
+use super::{print, show};
 use crate::conformance;
+use crate::directories::{Directories, require_root};
 use crate::error::{Error, Result};
 use crate::keeper::{self, Message};
-use crate::lab::Supplies;
+use crate::lab::Artifacts;
 use crate::matrix::Matrix;
 use crate::ownership::owner;
-use crate::place::{Place, require_root};
 use crate::progress::Progress;
 use crate::record::{Phase, Record};
-use crate::spec::{Cni, Databases, Family, Gateway, Kubernetes, LabSpec, Ovn, Product, Suite};
+use crate::spec::{Cni, Databases, Family, Gateway, Kubernetes, LabSpec, Ovn, Product};
 
 const PLAINTEXT_WARNING: &str = "\
 WARNING: --plaintext: the databases listen on plain TCP without authentication. Every pod of the cluster can read and
@@ -24,73 +25,65 @@ WARNING: rewrite the whole network. Use it only to look at the traffic; leave --
 
 #[derive(Debug, Args)]
 pub(super) struct Options {
-    /// How many nodes
+    /// Number of nodes
     #[arg(long, default_value_t = 2)]
     nodes: u32,
     /// Run containerd and kubelet on every node
     #[arg(long)]
     kubelets: bool,
-    /// Leave Kubernetes out
+    /// Start no Kubernetes
     #[arg(long, conflicts_with_all = ["kubelets", "cni", "api_port"])]
     no_kubernetes: bool,
-    /// The pod network that kubelets find at first
+    /// The initial CNI plugin
     #[arg(long, value_enum, default_value = "none", requires = "kubelets")]
     cni: Cni,
-    /// The API server's port on this host's loopback; a free one if not given
+    /// The API server's port on this host's loopback [default: a free port]
     #[arg(long)]
     api_port: Option<u16>,
-    /// Leave OVN out
+    /// Start no OVN
     #[arg(long, conflicts_with_all = ["databases", "tls", "plaintext", "northds"])]
     no_ovn: bool,
     /// How the northbound and southbound databases run
     #[arg(long, value_enum, default_value = "raft")]
     databases: Databases,
-    /// Plain TCP instead of mutual TLS to the databases: every pod can then read and rewrite them
+    /// Plain TCP instead of mutual TLS for the databases: every pod can then read and rewrite them
     #[arg(long)]
     plaintext: bool,
-    /// Mutual TLS on every database connection: the default
+    /// Mutual TLS on every database connection (default)
     #[arg(long, hide = true, conflicts_with = "plaintext")]
     tls: bool,
-    /// How many ovn-northd; with 0 nothing fills SB and `--wait` hangs, until you start one of your own. Our network brings
-    /// its own, and the lab then starts none
+    /// Number of ovn-northd; with 0 nothing fills SB and `--wait` hangs until you start one. ovnkube runs its own
+    /// northd, and the lab then starts none
     #[arg(long, default_value_t = 1)]
     northds: u32,
-    /// The address families of underlay and cluster
+    /// Address families of underlay and cluster
     #[arg(long, value_enum, default_value = "v4")]
     family: Family,
-    /// Short for --family v6
+    /// Same as --family v6
     #[arg(long, conflicts_with_all = ["family", "dual"])]
     ipv6: bool,
-    /// Short for --family dual
+    /// Same as --family dual
     #[arg(long, conflicts_with = "family")]
     dual: bool,
-    /// The network to put on the cluster: ours, with CoreDNS and an example application; implies --kubelets
+    /// Pod network to deploy: ovnkube, with CoreDNS and an example application; implies --kubelets
     #[arg(long, value_enum, default_value = "none", conflicts_with_all = ["no_kubernetes", "no_ovn", "cni"])]
     network: Network,
-    /// How pods of our network reach the outside
-    #[arg(long, value_enum, default_value = "shared")]
-    gateway: Gateway,
-    /// The folder of our binaries (deploy/image/build.sh fills it); target/image beside this program's if not given
-    #[arg(long)]
-    binaries: Option<PathBuf>,
-    /// The Debian suite of the node image
-    #[arg(long, value_enum, env = crate::place::SUITE_VARIABLE, default_value = "trixie")]
-    suite: Suite,
+    #[command(flatten)]
+    lab: LabOptions,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Network {
-    /// None, or what --cni says.
+    /// None, or that of --cni
     None,
-    /// Ours.
+    /// ovnkube, from deploy/
     Ovnkube,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct PrepareOptions {
-    /// The Debian suite of the node image
-    #[arg(long, value_enum, env = crate::place::SUITE_VARIABLE, default_value = "trixie")]
-    suite: Suite,
+    #[command(flatten)]
+    suite: SuiteOption,
 }
 
 impl Options {
@@ -101,7 +94,7 @@ impl Options {
             _ => self.family,
         };
         let mut spec = LabSpec::new(name).nodes(self.nodes).family(family);
-        spec.suite = self.suite;
+        spec.suite = self.lab.suite();
         if !self.no_ovn {
             spec = spec.ovn(Ovn {
                 databases: self.databases,
@@ -114,54 +107,43 @@ impl Options {
             spec = spec.kubernetes(Kubernetes { kubelets: self.kubelets, cni: self.cni, api_port: self.api_port });
         }
         if self.network == Network::Ovnkube {
-            let binaries = binaries(self.binaries.as_deref())?;
-            spec = spec.product(Product { binaries, gateway: self.gateway });
+            spec = spec.product(self.lab.product()?);
         }
         Ok(spec)
     }
 }
 
-/// The folder of our binaries: the given one, absolute because the keeper works in another folder; else `target/image`
-/// when this program is `target/debug/lab`.
-pub(super) fn binaries(given: Option<&Path>) -> Result<PathBuf> {
-    if let Some(folder) = given {
-        return std::path::absolute(folder).map_err(Error::io(format!("cannot find {}", folder.display())));
-    }
-    let program = std::env::current_exe().map_err(Error::io("cannot find this program"))?;
-    Ok(program.ancestors().nth(2).unwrap_or(Path::new("/")).join("image"))
-}
-
-pub(super) fn prepare(place: &Place, options: &PrepareOptions) -> Result<()> {
+pub(super) fn prepare(directories: &Directories, options: &PrepareOptions) -> Result<()> {
     require_root("lab prepare")?;
     let product = Product { binaries: PathBuf::new(), gateway: Gateway::default() };
     let mut spec = LabSpec::new("prepare").product(product);
-    spec.suite = options.suite;
-    let progress = Progress::for_people();
-    let supplies = Supplies::ensure(place, &spec, &progress)?;
-    conformance::Supplies::ensure(place, options.suite, &progress)?;
+    spec.suite = options.suite.suite;
+    let progress = Progress::to_stderr();
+    let artifacts = Artifacts::ensure(directories, &spec, &progress)?;
+    conformance::Artifacts::ensure(directories, options.suite.suite, &progress)?;
     let shown = |path: &Option<PathBuf>| path.as_deref().unwrap_or(Path::new("none")).display().to_string();
-    say(&format!(
+    print(&format!(
         "node image  {}\nkubernetes  {}\ncoredns     {}\n",
-        supplies.image.display(),
-        shown(&supplies.kubernetes),
-        shown(&supplies.coredns)
+        artifacts.image.display(),
+        shown(&artifacts.kubernetes),
+        shown(&artifacts.coredns)
     ))
 }
 
-pub(super) fn up(place: &Place, name: &str, options: &Options) -> Result<()> {
+pub(super) fn up(directories: &Directories, name: &str, options: &Options) -> Result<()> {
     require_root("lab up")?;
     let spec = options.spec(name)?;
     spec.check()?;
     if spec.ovn.as_ref().is_some_and(|ovn| !ovn.tls) {
         eprintln!("{PLAINTEXT_WARNING}");
     }
-    if let Some(owner) = owner(place, name) {
-        let ready = || Record::load(place, name).is_ok_and(|record| record.phase == Phase::Ready);
-        // One that is just ending, or whose start was just interrupted, makes way in a moment.
+    if let Some(owner) = owner(directories, name) {
+        let ready = || Record::load(directories, name).is_ok_and(|record| record.phase == Phase::Ready);
+        // A lab that is stopping, or whose start was interrupted, is gone in a moment.
         let ended = !ready() && owner.open().is_none_or(|owner| owner.wait(Duration::from_secs(10)));
         if !ended && ready() {
-            say(&format!("lab {name} runs already; nothing was changed\n\n"))?;
-            return show::summary(&Record::load(place, name)?);
+            print(&format!("lab {name} is already running; nothing was changed\n\n"))?;
+            return show::summary(&Record::load(directories, name)?);
         }
         if !ended {
             return Err(Error::Invalid(format!(
@@ -170,39 +152,39 @@ pub(super) fn up(place: &Place, name: &str, options: &Options) -> Result<()> {
             )));
         }
     }
-    let progress = Progress::for_people();
-    // The long part happens here, in the foreground, where Ctrl-C and its progress belong.
-    Supplies::ensure(place, &spec, &progress)?;
-    follow(place, &spec, &progress)?;
-    let record = Record::load(place, name)?;
+    let progress = Progress::to_stderr();
+    // In the foreground: this takes minutes the first time, and Ctrl-C must work.
+    Artifacts::ensure(directories, &spec, &progress)?;
+    follow_keeper(directories, &spec, &progress)?;
+    let record = Record::load(directories, name)?;
     show::summary(&record)?;
     if spec.product.is_none() {
         return Ok(());
     }
-    let matrix = progress.step("connectivity, by packets", || Matrix::measure(&record))?;
-    say(&format!("\n{}", matrix.table(console::table::colour())))?;
+    let matrix = progress.step("connectivity matrix", || Matrix::measure(&record))?;
+    print(&format!("\n{}", matrix.table(console::table::colour())))?;
     match matrix.wrong().len() {
         0 => Ok(()),
         wrong => Err(Error::Invalid(format!(
-            "{wrong} ways of {} are not as the API says; the lines above name them",
-            matrix.ways.len()
+            "{wrong} of {} connections are not as expected; see the lines above",
+            matrix.checks.len()
         ))),
     }
 }
 
-/// Starts the keeper and passes its progress on until it says that the lab is ready or why it is not.
-fn follow(place: &Place, spec: &LabSpec, progress: &Progress) -> Result<()> {
-    let log = keeper::log_path(place, &spec.name);
-    let mut keeper = keeper::spawn(place, spec, &log)?;
-    let stdout = keeper.stdout.take().ok_or_else(|| Error::Invalid("the keeper has no voice".into()))?;
+/// Starts the keeper and shows its progress until the lab is ready or has failed.
+fn follow_keeper(directories: &Directories, spec: &LabSpec, progress: &Progress) -> Result<()> {
+    let log = keeper::log_path(directories, &spec.name);
+    let mut keeper = keeper::spawn(directories, spec, &log)?;
+    let stdout = keeper.stdout.take().ok_or_else(|| Error::Invalid("the keeper has no standard output".into()))?;
     for line in BufReader::new(stdout).lines().map_while(std::result::Result::ok) {
         match serde_json::from_str::<Message>(&line) {
             Ok(Message::Progress(event)) => progress.emit(event),
             Ok(Message::Ready) => return Ok(()),
-            Ok(Message::Failed { why }) => {
-                // It is removing what it had made; wait, so that nothing is left when this returns.
+            Ok(Message::Failed { error }) => {
+                // The keeper removes what it created; wait until that is done.
                 let _ = keeper.wait();
-                return Err(Error::Invalid(why));
+                return Err(Error::Invalid(error));
             }
             Err(_) => {}
         }
@@ -211,7 +193,7 @@ fn follow(place: &Place, spec: &LabSpec, progress: &Progress) -> Result<()> {
     Err(Error::Ended {
         component: "the lab's keeper".into(),
         status,
-        tail: crate::view::tail(&log, 3).replace('\n', " | "),
+        tail: crate::inspect::tail(&log, 3).replace('\n', " | "),
         log,
     })
 }

@@ -1,4 +1,4 @@
-//! Several container images in one tar file, with layers that they share: `ctr images import` unpacks each layer once.
+//! Several container images in one tar file, with shared layers: `ctr images import` unpacks each layer once.
 
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
@@ -8,28 +8,25 @@ use sha2::{Digest, Sha256};
 
 use crate::container_image::{append, architecture, header};
 
-/// Where the programs of these images are.
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/";
 
-/// One layer: a tar file, or the bytes of one.
 #[derive(Debug)]
 pub(super) enum Layer {
     File(PathBuf),
     Bytes(Vec<u8>),
 }
 
-/// One image: which of the archive's layers it has, from below, and what it runs.
+/// Layers are indexes into the archive's, lowest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Image {
     pub(super) reference: String,
     pub(super) layers: Vec<usize>,
     pub(super) entrypoint: Vec<&'static str>,
     pub(super) arguments: Vec<&'static str>,
-    /// As whom it runs, if not as root.
+    /// Empty for root.
     pub(super) user: &'static str,
 }
 
-/// Writes the archive.
 pub(super) fn write(path: &Path, layers: &[Layer], images: &[Image]) -> std::io::Result<()> {
     let mut archive = tar::Builder::new(std::fs::File::create(path)?);
     let mut digests = Vec::new();
@@ -37,7 +34,7 @@ pub(super) fn write(path: &Path, layers: &[Layer], images: &[Image]) -> std::io:
         let digest = match layer {
             Layer::File(file) => append_file(&mut archive, file)?,
             Layer::Bytes(bytes) => {
-                let digest = crate::container_image::hex(bytes);
+                let digest = crate::container_image::sha256_hex(bytes);
                 append(&mut archive, &format!("{digest}.tar"), bytes, 0o644)?;
                 digest
             }
@@ -55,11 +52,11 @@ pub(super) fn write(path: &Path, layers: &[Layer], images: &[Image]) -> std::io:
                 "Env": [PATH], "WorkingDir": "/",
             },
             "rootfs": { "type": "layers", "diff_ids": own.iter().map(|it| format!("sha256:{it}")).collect::<Vec<_>>() },
-            // Beside the layers it is what tells one image from another.
+            // Distinguishes images with the same layers.
             "history": own.iter().map(|_| json!({ "created_by": image.reference })).collect::<Vec<_>>(),
         })
         .to_string();
-        let name = format!("{}.json", crate::container_image::hex(config.as_bytes()));
+        let name = format!("{}.json", crate::container_image::sha256_hex(config.as_bytes()));
         append(&mut archive, &name, config.as_bytes(), 0o644)?;
         let files: Vec<String> = own.iter().map(|digest| format!("{digest}.tar")).collect();
         manifest.push(json!({ "Config": name, "RepoTags": [image.reference], "Layers": files }));
@@ -68,7 +65,7 @@ pub(super) fn write(path: &Path, layers: &[Layer], images: &[Image]) -> std::io:
     archive.into_inner()?.sync_all()
 }
 
-/// A layer that is too large to be held in memory.
+/// A layer that is too large for memory.
 fn append_file(archive: &mut tar::Builder<std::fs::File>, path: &Path) -> std::io::Result<String> {
     let mut file = std::fs::File::open(path)?;
     let mut hash = Sha256::new();
@@ -116,7 +113,7 @@ mod tests {
         let _ = std::fs::remove_file(&file);
         let _ = std::fs::remove_file(&base);
         let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
-        let shared = format!("{}.tar", crate::container_image::hex(b"base"));
+        let shared = format!("{}.tar", crate::container_image::sha256_hex(b"base"));
         assert_eq!(manifest[0]["Layers"], json!([shared]));
         assert_eq!(manifest[1]["Layers"][0], json!(shared));
         assert_eq!(names.iter().filter(|name| **name == shared).count(), 1);

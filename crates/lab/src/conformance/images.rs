@@ -1,5 +1,5 @@
-//! The images that Kubernetes' specs run, under their own names and tags, from Debian packages and Go programs: no
-//! registry is asked. The suite itself says which names and tags those are (`e2e.test --list-images`).
+//! The images of Kubernetes' specs, under their own names and tags, built from Debian packages and Go programs without
+//! a registry. The suite lists the names and tags (`e2e.test --list-images`).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,13 +7,13 @@ use std::process::Command;
 use super::Programs;
 use super::archive::{self, Image, Layer};
 use crate::container_image::{self, Entry};
-use crate::error::{Error, Result, make_dir};
+use crate::directories::{CACHE_VARIABLE, Directories, require_space};
+use crate::error::{Error, Result, create_dir};
 use crate::pki::Authority;
-use crate::place::{CACHE_VARIABLE, Place, require_space};
 use crate::progress::Progress;
 use crate::spec::Suite;
 
-/// What specs run inside the images beside their main program.
+/// What specs run inside the images in addition to their main program.
 const PACKAGES: &[&str] = &[
     "bash",
     "bind9-dnsutils",
@@ -30,7 +30,7 @@ const PACKAGES: &[&str] = &[
     "procps",
 ];
 
-/// The runtime brings its own devices; specs look for a user and a group that only the image knows.
+/// The container runtime provides devices; specs expect a user and a group that only the image defines.
 const OPTIONS: &[&str] = &[
     "--skip=output/dev",
     "--customize-hook=chroot \"$1\" useradd --uid 1000 user-defined-in-image",
@@ -40,10 +40,10 @@ const OPTIONS: &[&str] = &[
 
 const SPACE_MIB: u64 = 600;
 
-/// As the upstream image has it: the page below `/usr/share/nginx/html`.
+/// As in the upstream image: pages below `/usr/share/nginx/html`.
 const NGINX_SITE: &str = "server {\n  listen 80 default_server;\n  listen [::]:80 default_server;\n  root /usr/share/nginx/html;\n  index index.html;\n}\n";
 
-/// The layers of the archive, by position.
+/// Indexes of the archive's layers.
 const DEBIAN: usize = 0;
 const BUSYBOX: usize = 1;
 const AGNHOST: usize = 2;
@@ -59,11 +59,16 @@ const AGNHOST_SCTP: usize = 10;
 /// The tag of agnhost in the base manifests of network-policy-api's suite.
 const POLICY_API_AGNHOST: &str = "2.45";
 
-/// The tar file that holds all of them, made now if need be.
-pub(super) fn ensure(place: &Place, node_image: &Path, programs: &Programs, progress: &Progress) -> Result<PathBuf> {
-    let folder = place.cache().join("container-images");
-    let debian = ensure_debian(&folder, progress)?;
-    let entries = entries(&folder, node_image, programs)?;
+/// The tar file with all images; builds it if necessary.
+pub(super) fn ensure(
+    directories: &Directories,
+    node_image: &Path,
+    programs: &Programs,
+    progress: &Progress,
+) -> Result<PathBuf> {
+    let dir = directories.cache().join("container-images");
+    let debian = ensure_debian(&dir, progress)?;
+    let entries = entries(&dir, node_image, programs)?;
     let references = references(&programs.tests)?;
     let mut images: Vec<Image> = references.iter().filter_map(|reference| image(reference)).collect();
     let policy_api = images
@@ -79,11 +84,11 @@ pub(super) fn ensure(place: &Place, node_image: &Path, programs: &Programs, prog
         bytes += size;
     }
     progress.step("images of Kubernetes' specs", || {
-        container_image::ensure_file(&folder, "the specs' images", &text, bytes, |file| {
+        container_image::ensure_file(&dir, "the specs' images", &text, bytes, |file| {
             let mut layers = vec![Layer::File(debian)];
             for (position, layer) in entries.iter().enumerate() {
-                let folders: &[&str] = if position + 1 == BUSYBOX { &["bin/", "tmp/", "etc/"] } else { &[] };
-                layers.push(Layer::Bytes(container_image::layer(folders, layer)?));
+                let dirs: &[&str] = if position + 1 == BUSYBOX { &["bin/", "tmp/", "etc/"] } else { &[] };
+                layers.push(Layer::Bytes(container_image::layer(dirs, layer)?));
             }
             archive::write(file, &layers, &images)
         })
@@ -91,19 +96,19 @@ pub(super) fn ensure(place: &Place, node_image: &Path, programs: &Programs, prog
 }
 
 /// Debian with the specs' tools, as a tar file.
-fn ensure_debian(folder: &Path, progress: &Progress) -> Result<PathBuf> {
+fn ensure_debian(dir: &Path, progress: &Progress) -> Result<PathBuf> {
     let recipe = format!("{PACKAGES:?} {OPTIONS:?}");
-    let name: String = container_image::hex(recipe.as_bytes()).chars().take(12).collect();
-    let file = folder.join(format!("debian-{name}.tar"));
-    make_dir(folder)?;
-    let lock_path = folder.join("debian.lock");
+    let name: String = container_image::sha256_hex(recipe.as_bytes()).chars().take(12).collect();
+    let file = dir.join(format!("debian-{name}.tar"));
+    create_dir(dir)?;
+    let lock_path = dir.join("debian.lock");
     let lock = std::fs::File::create(&lock_path).map_err(Error::io(format!("cannot write {}", lock_path.display())))?;
     lock.lock().map_err(Error::io(format!("cannot lock {}", lock_path.display())))?;
     if file.exists() {
         return Ok(file);
     }
-    require_space(folder, "Debian for the specs' images", SPACE_MIB, CACHE_VARIABLE)?;
-    let unfinished = folder.join("debian-unfinished.tar");
+    require_space(dir, "Debian for the specs' images", SPACE_MIB, CACHE_VARIABLE)?;
+    let unfinished = dir.join("debian-unfinished.tar");
     let step = "Debian for the specs' images";
     progress.step(step, || {
         let note = |line: &str| progress.note(step, line);
@@ -113,10 +118,10 @@ fn ensure_debian(folder: &Path, progress: &Progress) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// What the layers above Debian hold, in the order of their positions.
-fn entries(folder: &Path, node_image: &Path, programs: &Programs) -> Result<Vec<Vec<Entry>>> {
+/// The contents of the layers above Debian, in the order of their indexes.
+fn entries(dir: &Path, node_image: &Path, programs: &Programs) -> Result<Vec<Vec<Entry>>> {
     let (kubernetes, tests) = (&programs.kubernetes, &programs.tests);
-    let certificate = ensure_certificate(&folder.join("localhost"))?;
+    let certificate = ensure_certificate(&dir.join("localhost"))?;
     let busybox = node_image.join("usr/bin/busybox");
     let mut busybox_entries = container_image::shell(node_image);
     let known: Vec<String> = busybox_entries.iter().map(|entry| entry.name().to_owned()).collect();
@@ -124,10 +129,10 @@ fn entries(folder: &Path, node_image: &Path, programs: &Programs) -> Result<Vec<
     busybox_entries
         .extend(applets.filter(|applet| !known.contains(applet)).map(|applet| Entry::Link(applet, "busybox")));
     let mut agnhost = vec![
-        // Behind a link, so that an image above can put a program before it.
+        // Behind a link, so that a higher layer can replace it with a wrapper.
         Entry::file("usr/local/bin/agnhost", kubernetes.join("agnhost")),
         Entry::Link("agnhost".into(), "/usr/local/bin/agnhost"),
-        // Specs tell by it whether their own entry point was taken.
+        // Specs use it to check that their own entry point was used.
         Entry::Link("agnhost-2".into(), "agnhost"),
         Entry::file("coredns", &programs.coredns),
         Entry::file("localhost.crt", &certificate.certificate),
@@ -158,7 +163,7 @@ fn entries(folder: &Path, node_image: &Path, programs: &Programs) -> Result<Vec<
     ])
 }
 
-/// What an image of this name is made of; `None` for those that no spec here needs.
+/// The definition of an image; `None` for images that no spec here needs.
 fn image(reference: &str) -> Option<Image> {
     let (_registry, path) = reference.split_once('/')?;
     let (name, _tag) = path.rsplit_once(':')?;
@@ -188,8 +193,8 @@ fn image(reference: &str) -> Option<Image> {
     })
 }
 
-/// The agnhost of network-policy-api's pods, made from that of Kubernetes' specs: one that does without the kernel's
-/// SCTP.
+/// The agnhost of network-policy-api's pods, based on that of Kubernetes' specs: with a wrapper that works without SCTP
+/// in the kernel.
 fn policy_api_image(agnhost: &Image) -> Option<Image> {
     let (name, _tag) = agnhost.reference.rsplit_once(':').filter(|(name, _)| name.ends_with("/agnhost"))?;
     let mut image = agnhost.clone();
@@ -198,11 +203,11 @@ fn policy_api_image(agnhost: &Image) -> Option<Image> {
     Some(image)
 }
 
-/// The names and tags that the suite uses.
+/// The image references that the suite uses.
 fn references(tests: &Path) -> Result<Vec<String>> {
     let mut references: Vec<String> =
         output(Command::new(tests.join("e2e.test")).arg("--list-images"))?.lines().map(str::to_owned).collect();
-    // The suite prints a map: in another order each time.
+    // The suite prints a map, in random order.
     references.sort();
     Ok(references)
 }
@@ -221,15 +226,14 @@ fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// agnhost's web servers with TLS show it; nobody checks it.
-fn ensure_certificate(folder: &Path) -> Result<crate::pki::Identity> {
-    let identity =
-        crate::pki::Identity { certificate: folder.join("localhost.crt"), key: folder.join("localhost.key") };
+/// For agnhost's TLS servers; no client verifies it.
+fn ensure_certificate(dir: &Path) -> Result<crate::pki::Identity> {
+    let identity = crate::pki::Identity { certificate: dir.join("localhost.crt"), key: dir.join("localhost.key") };
     if identity.certificate.exists() && identity.key.exists() {
         return Ok(identity);
     }
     let addresses = [std::net::Ipv4Addr::LOCALHOST.into(), std::net::Ipv6Addr::LOCALHOST.into()];
-    Authority::create(folder, "conformance")?.issue("localhost", "localhost", None, &["localhost"], &addresses)
+    Authority::create(dir, "conformance")?.issue("localhost", "localhost", None, &["localhost"], &addresses)
 }
 
 #[cfg(test)]
@@ -237,19 +241,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_public_images_that_specs_need_are_made() {
+    fn only_public_images_that_specs_need_are_built() {
         let agnhost = image("example.org/e2e-test-images/agnhost:2.63.0").unwrap();
         assert_eq!((agnhost.layers, agnhost.entrypoint), (vec![DEBIAN, AGNHOST], vec!["/agnhost"]));
         assert_eq!(image("example.org/e2e-test-images/nonroot:1.5").unwrap().user, "1234");
         assert_eq!(image("example.org/pause:3.10").unwrap().layers, [PAUSE]);
-        // What needs a secret to be pulled must not be there without one.
+        // Images that need a pull secret must not be available without one.
         assert_eq!(image("example.org/k8s-authenticated-test/agnhost:2.6"), None);
         assert_eq!(image("example.org/sig-storage/csi-attacher:v4.8.1"), None);
         assert_eq!(image("odd"), None);
     }
 
     #[test]
-    fn the_other_suite_has_its_own_agnhost() {
+    fn policy_api_has_its_own_agnhost() {
         let agnhost = image("example.org/e2e-test-images/agnhost:2.63.0").unwrap();
         let own = policy_api_image(&agnhost).unwrap();
         assert_eq!(own.reference, format!("example.org/e2e-test-images/agnhost:{POLICY_API_AGNHOST}"));

@@ -1,20 +1,19 @@
-//! JUnit XML of results that no runner writes.
+//! JUnit XML for results of runners that do not write it.
 
 use super::report::{Outcome, Report, SpecResult};
 
-/// All results of a suite as one file.
 pub(super) fn render(suite: &str, report: &Report) -> String {
     let count = |outcome| report.with(outcome).count();
     let mut cases: String = report.specs.iter().map(case).collect();
-    for trouble in &report.trouble {
+    for failure in &report.suite_failures {
         cases.push_str(&format!(
             "    <testcase name=\"{0}\" classname=\"{0}\" time=\"0\"><failure message=\"{1}\"/></testcase>\n",
             escape(suite),
-            escape(trouble)
+            escape(failure)
         ));
     }
-    let tests = report.specs.len() + report.trouble.len();
-    let failures = count(Outcome::Failed) + report.trouble.len();
+    let tests = report.specs.len() + report.suite_failures.len();
+    let failures = count(Outcome::Failed) + report.suite_failures.len();
     let seconds: u64 = report.specs.iter().map(|spec| spec.seconds).sum();
     let counts = format!("tests=\"{tests}\" failures=\"{failures}\" time=\"{seconds}\"");
     format!(
@@ -39,7 +38,7 @@ fn case(spec: &SpecResult) -> String {
     )
 }
 
-/// As text or as the value of an attribute; characters that XML cannot hold are left out.
+/// Escapes text or an attribute value; omits characters that XML does not allow.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -61,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_and_trouble_become_cases() {
+    fn results_and_suite_failures_become_test_cases() {
         let spec = |name: &str, outcome, reason: &str| SpecResult {
             name: name.into(),
             group: "g",
@@ -75,7 +74,7 @@ mod tests {
                 spec("c", Outcome::Failed, "\"x\" & \u{1b}y"),
                 spec("d", Outcome::Skipped, "no z"),
             ],
-            trouble: vec!["no pods".into()],
+            suite_failures: vec!["no pods".into()],
         };
         let text = render("s", &report);
         assert!(text.contains("<testsuite name=\"s\" tests=\"4\" failures=\"2\" time=\"6\" skipped=\"1\">"), "{text}");

@@ -1,5 +1,5 @@
-//! Kubernetes' own tests on a lab with our network: which specs, how they are run, what came of them. The conformance
-//! suite of network-policy-api (AdminNetworkPolicy, BaselineAdminNetworkPolicy) is run and reported with them.
+//! Kubernetes' e2e tests on a lab with ovnkube: selection, execution, report. The conformance suite of
+//! network-policy-api (AdminNetworkPolicy, BaselineAdminNetworkPolicy) is run and reported with them.
 //!
 //! ```text
 //!  images (Debian, built) ──▶ the nodes' containerd ◀──┐
@@ -7,7 +7,7 @@
 //!  policy-api.test, test2json (built) ─▶ policy-api ───┘
 //! ```
 //!
-//! Nothing is fetched from a registry, and no spec is repeated: one that fails once has failed.
+//! No registry is used, and no spec is retried.
 
 mod archive;
 mod images;
@@ -19,47 +19,47 @@ mod selection;
 
 use std::path::PathBuf;
 
-pub use report::{Outcome, Report, SpecResult};
+pub use report::Outcome;
 pub use run::{Options, run};
-pub use selection::{Selection, Which};
+pub use selection::{Selection, SpecSet};
 
+use crate::directories::Directories;
 use crate::error::Result;
 use crate::image;
 use crate::kubernetes_programs;
-use crate::place::Place;
 use crate::progress::Progress;
 use crate::spec::Suite;
 
-/// The programs that a run needs.
 #[derive(Debug, Clone)]
 pub(crate) struct Programs {
-    /// The folder of Kubernetes.
+    /// Directory of Kubernetes' programs.
     kubernetes: PathBuf,
-    /// The folder of its tests.
+    /// Directory of its e2e tests.
     tests: PathBuf,
     coredns: PathBuf,
-    /// The folder of network-policy-api's tests.
+    /// Directory of network-policy-api's tests.
     policy_api: PathBuf,
 }
 
-/// What a run needs beside a lab: the long part, done before anything starts.
+/// What a run needs in addition to a lab. Building it takes long, so it is done (once, then cached) before anything
+/// starts.
 #[derive(Debug, Clone)]
-pub struct Supplies {
+pub struct Artifacts {
     programs: Programs,
     images: PathBuf,
 }
 
-impl Supplies {
-    /// Finds or makes them.
-    pub fn ensure(place: &Place, suite: Suite, progress: &Progress) -> Result<Self> {
+impl Artifacts {
+    /// Finds them in the cache or builds them.
+    pub fn ensure(directories: &Directories, suite: Suite, progress: &Progress) -> Result<Self> {
         let programs = Programs {
-            kubernetes: kubernetes_programs::ensure(place, progress)?,
-            tests: kubernetes_programs::ensure_tests(place, progress)?,
-            coredns: kubernetes_programs::ensure_coredns(place, progress)?,
-            policy_api: kubernetes_programs::ensure_policy_api_tests(place, progress)?,
+            kubernetes: kubernetes_programs::ensure(directories, progress)?,
+            tests: kubernetes_programs::ensure_tests(directories, progress)?,
+            coredns: kubernetes_programs::ensure_coredns(directories, progress)?,
+            policy_api: kubernetes_programs::ensure_policy_api_tests(directories, progress)?,
         };
-        let node_image = image::ensure(place, suite, progress)?;
-        let images = images::ensure(place, &node_image, &programs, progress)?;
+        let node_image = image::ensure(directories, suite, progress)?;
+        let images = images::ensure(directories, &node_image, &programs, progress)?;
         Ok(Self { programs, images })
     }
 }

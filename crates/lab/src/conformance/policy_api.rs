@@ -1,7 +1,7 @@
-//! One run of network-policy-api's conformance suite, a Go test, on the control machine of a lab.
+//! Runs network-policy-api's conformance suite, a Go test, on the control machine of a lab.
 //!
-//! The suite starts five StatefulSets, and each of its tests applies a policy and has sub-tests that poke their pods.
-//! `test2json` turns what it prints into one JSON object per line, which become results: one for each sub-test.
+//! The suite starts five StatefulSets; each of its tests applies a policy and has subtests that connect their pods.
+//! `test2json` converts its output to one JSON object per line; each subtest becomes a result.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,41 +15,41 @@ use super::junit;
 use super::report::{Outcome, Report, SpecResult};
 use super::run::Options;
 use super::selection::POLICY_API;
-use crate::error::{Error, Result, make_dir, write_file};
+use crate::error::{Error, Result, create_dir, write_file};
+use crate::inspect;
 use crate::process::lines_of;
-use crate::program::bring;
+use crate::program::copy_program;
 use crate::progress::Progress;
 use crate::record::Record;
 use crate::underlay::CONTROL;
-use crate::view;
 
-/// What people see of it while it runs.
+/// The progress step.
 pub(super) const STEP: &str = "network-policy-api's tests";
 
 const EVENTS: &str = "policy-api.json";
 const JUNIT: &str = "junit-policy-api.xml";
 const LOG: &str = "policy-api.log";
 
-/// The Go test that has all others as sub-tests.
+/// The Go test that contains all others as subtests.
 const ROOT: &str = "TestConformance";
 
-/// The suite is ended after this; its report then says so.
+/// The suite is stopped after this; the report then says so.
 const TIMEOUT: &str = "2h";
 
-/// Runs the suite and tells what came of it. A test that fails is no error of the run.
+/// Runs the suite. A failed test is part of the report, not an error.
 pub(super) fn run(
-    folder: &Path,
+    dir: &Path,
     record: &Record,
     programs: &Path,
     options: &Options,
     progress: &Progress,
 ) -> Result<Report> {
-    make_dir(&options.output)?;
+    create_dir(&options.output)?;
     let [converter, suite] =
-        ["test2json", "policy-api.test"].map(|program| bring(&programs.join(program), &folder.join("programs")));
-    let words = [
+        ["test2json", "policy-api.test"].map(|program| copy_program(&programs.join(program), &dir.join("programs")));
+    let args = [
         converter?.display().to_string(),
-        // Without it no event says how long a test took.
+        // Without it the events lack the duration of tests.
         "-t".into(),
         suite?.display().to_string(),
         "-test.v=test2json".into(),
@@ -61,8 +61,8 @@ pub(super) fn run(
         File::create(&path).map_err(Error::io(format!("cannot write {}", path.display())))
     };
     let (mut events, log) = (create(EVENTS)?, create(LOG)?);
-    let control = view::machine(record, CONTROL)?;
-    let mut command = control.command(&words)?;
+    let control = inspect::machine(record, CONTROL)?;
+    let mut command = control.command(&args)?;
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
     let mut child = control.spawn(&mut command)?;
     let mut run = Run::default();
@@ -76,14 +76,14 @@ pub(super) fn run(
     }
     let status = child.wait().map_err(Error::io("cannot wait for network-policy-api's tests"))?;
     let mut report = run.report();
-    if !status.success() && report.trouble.is_empty() && report.with(Outcome::Failed).count() == 0 {
-        report.trouble.push(format!("network-policy-api's tests ended ({status}); {LOG} and {EVENTS} say why"));
+    if !status.success() && report.suite_failures.is_empty() && report.with(Outcome::Failed).count() == 0 {
+        report.suite_failures.push(format!("network-policy-api's tests ended ({status}); {LOG} and {EVENTS} show why"));
     }
     write_file(&options.output.join(JUNIT), junit::render(POLICY_API, &report))?;
     Ok(report)
 }
 
-/// What Go's `-run` takes: regular expressions by level.
+/// The argument of Go's `-run`: regular expressions by level.
 fn pattern(focus: Option<&str>) -> String {
     focus.map_or_else(|| format!("^{ROOT}$"), |focus| format!("^{ROOT}$/{focus}"))
 }
@@ -102,40 +102,39 @@ struct Event {
     output: String,
 }
 
-/// What is known of a test so far.
 #[derive(Default)]
 struct Test {
     outcome: Option<Outcome>,
     seconds: u64,
-    said: String,
+    output: String,
 }
 
 #[derive(Default)]
 struct Run {
-    /// By name, parents before their sub-tests.
+    /// By name, parents before their subtests.
     tests: BTreeMap<String, Test>,
-    /// What was printed by no test.
-    said: String,
+    /// Output that belongs to no test.
+    output: String,
 }
 
 impl Run {
-    /// Takes one line; whether a test ended.
+    /// Adds one line; true if a test ended.
     fn add(&mut self, line: &str) -> bool {
         let Ok(event) = serde_json::from_str::<Event>(line) else {
-            self.said.push_str(line);
-            self.said.push('\n');
+            self.output.push_str(line);
+            self.output.push('\n');
             return false;
         };
         if event.test.is_empty() {
-            self.said.push_str(&event.output);
+            self.output.push_str(&event.output);
             return false;
         }
         let test = self.tests.entry(event.test).or_default();
         test.outcome = match event.action.as_str() {
             "output" => {
-                // The runner's own lines repeat what the other events say.
+                // Lines of the test runner repeat what the other events say.
                 if !event.output.trim_start().starts_with("=== ") && !event.output.trim_start().starts_with("--- ") {
-                    test.said.push_str(&event.output);
+                    test.output.push_str(&event.output);
                 }
                 return false;
             }
@@ -144,7 +143,7 @@ impl Run {
             "skip" => Some(Outcome::Skipped),
             _ => return false,
         };
-        // Whole seconds, as ginkgo's are reported.
+        // Whole seconds, as in ginkgo's results.
         test.seconds = std::time::Duration::try_from_secs_f64(event.elapsed).unwrap_or_default().as_secs();
         true
     }
@@ -155,7 +154,7 @@ impl Run {
         format!("{} ended, {failed} failed", results.len())
     }
 
-    /// The tests without sub-tests, and those that failed although their sub-tests did not.
+    /// Tests without subtests, and those that failed although their subtests passed.
     fn results(&self) -> Vec<SpecResult> {
         let mut results = Vec::new();
         for (name, test) in &self.tests {
@@ -168,7 +167,7 @@ impl Run {
                 Some(outcome) => outcome,
                 None => continue,
             };
-            let reason = if outcome == Outcome::Passed { String::new() } else { test.said.clone() };
+            let reason = if outcome == Outcome::Passed { String::new() } else { test.output.clone() };
             results.push(SpecResult { name: short.into(), group: POLICY_API, outcome, seconds: test.seconds, reason });
         }
         results
@@ -181,25 +180,25 @@ impl Run {
             .map(|(_, test)| test)
     }
 
-    /// What came of all; tests that did not end have failed.
+    /// Tests that did not end count as failed.
     fn report(mut self) -> Report {
         for test in self.tests.values_mut().filter(|test| test.outcome.is_none()) {
             test.outcome = Some(Outcome::Failed);
-            test.said.insert_str(0, "it did not end\n");
+            test.output.insert_str(0, "it did not end\n");
         }
         let specs = self.results();
-        let mut trouble = Vec::new();
+        let mut suite_failures = Vec::new();
         let explained = specs.iter().any(|spec| spec.outcome == Outcome::Failed);
         match self.tests.get(ROOT) {
             Some(root) if root.outcome == Some(Outcome::Failed) && !explained => {
-                trouble.push(format!("network-policy-api's setup: {}", last_line(&root.said)));
+                suite_failures.push(format!("network-policy-api's setup: {}", last_line(&root.output)));
             }
             None if specs.is_empty() => {
-                trouble.push(format!("network-policy-api's tests did not start: {}", last_line(&self.said)));
+                suite_failures.push(format!("network-policy-api's tests did not start: {}", last_line(&self.output)));
             }
             _ => {}
         }
-        Report { specs, trouble }
+        Report { specs, suite_failures }
     }
 }
 
@@ -221,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn each_sub_test_is_a_result() {
+    fn each_subtest_is_a_result() {
         let report = run(&[
             ("run", "TestConformance", ""),
             ("run", "TestConformance/A/x", ""),
@@ -238,27 +237,27 @@ mod tests {
         let failed = report.with(Outcome::Failed).next().unwrap();
         assert_eq!((failed.name.as_str(), failed.group, failed.seconds), ("A/y", "network-policy-api", 1));
         assert!(failed.reason.trim().starts_with("helper.go:1: FAILED"), "{}", failed.reason);
-        assert!(report.trouble.is_empty());
+        assert!(report.suite_failures.is_empty());
     }
 
     #[test]
-    fn failures_outside_of_sub_tests_are_seen() {
+    fn failures_outside_of_subtests_are_reported() {
         let report = run(&[("output", "TestConformance", "pods are not ready\n"), ("fail", "TestConformance", "")]);
-        assert_eq!(report.trouble, ["network-policy-api's setup: pods are not ready"]);
-        assert!(!report.is_good());
+        assert_eq!(report.suite_failures, ["network-policy-api's setup: pods are not ready"]);
+        assert!(!report.is_success());
         // The policy could not be removed.
         let report = run(&[("pass", "TestConformance/A/x", ""), ("fail", "TestConformance/A", "")]);
         assert_eq!(report.summary(), "1 passed, 1 failed, 0 skipped");
-        // It was ended amid a test.
+        // The suite was stopped during a test.
         let report = run(&[("run", "TestConformance", ""), ("run", "TestConformance/A/x", "")]);
         assert_eq!(report.summary(), "0 passed, 1 failed, 0 skipped");
         let mut silent = Run::default();
         silent.add("cannot execute");
-        assert_eq!(silent.report().trouble, ["network-policy-api's tests did not start: cannot execute"]);
+        assert_eq!(silent.report().suite_failures, ["network-policy-api's tests did not start: cannot execute"]);
     }
 
     #[test]
-    fn a_focus_is_below_the_root() {
+    fn a_focus_selects_subtests_of_the_root() {
         assert_eq!(pattern(None), "^TestConformance$");
         assert_eq!(pattern(Some("Gress/allow")), "^TestConformance$/Gress/allow");
     }

@@ -1,5 +1,5 @@
-//! What came of the specs: ginkgo's JSON report, as one line, a table by group, and the failures by name. Results of
-//! the other suite are added to it.
+//! The results of a run, from ginkgo's JSON report: a summary, a table by group, and the failed specs. Results of
+//! network-policy-api's suite are merged into it.
 
 use console::table::{self, Cell, Tone};
 use serde::Deserialize;
@@ -10,36 +10,32 @@ use crate::error::{Error, Result};
 /// How a spec ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// As it should.
+    /// It passed.
     Passed,
-    /// It did not, or something ended it.
+    /// It failed, timed out or was interrupted.
     Failed,
-    /// It found that it cannot run here.
+    /// It found that it cannot run on this cluster.
     Skipped,
 }
 
-/// One spec that was selected.
+/// The result of a selected spec.
 #[derive(Debug, Clone)]
 pub struct SpecResult {
-    /// Its full name.
     pub name: String,
-    /// The group that it belongs to.
+    /// One of the groups of the table.
     pub group: &'static str,
-    /// How it ended.
     pub outcome: Outcome,
-    /// How long it took.
     pub seconds: u64,
     /// Why it failed or was skipped.
     pub reason: String,
 }
 
-/// What came of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    /// The specs that were selected; others are not mentioned.
+    /// Selected specs only.
     pub specs: Vec<SpecResult>,
-    /// What went wrong outside of specs (setting the suite up), if anything.
-    pub trouble: Vec<String>,
+    /// Failures outside of specs, such as the setup of the suite.
+    pub suite_failures: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -79,13 +75,13 @@ struct Failure {
 }
 
 impl Report {
-    /// Reads ginkgo's JSON report.
+    /// Parses ginkgo's JSON report.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let suites: Vec<SuiteReport> = serde_json::from_str(text)
-            .map_err(|error| Error::Invalid(format!("ginkgo's report cannot be read: {error}")))?;
-        let mut report = Self { specs: Vec::new(), trouble: Vec::new() };
+            .map_err(|error| Error::Invalid(format!("cannot parse ginkgo's report: {error}")))?;
+        let mut report = Self { specs: Vec::new(), suite_failures: Vec::new() };
         for suite in suites {
-            report.trouble.extend(suite.special_suite_failure_reasons.into_iter().flatten());
+            report.suite_failures.extend(suite.special_suite_failure_reasons.into_iter().flatten());
             for spec in suite.spec_reports.into_iter().flatten() {
                 report.add(spec);
             }
@@ -93,10 +89,10 @@ impl Report {
         Ok(report)
     }
 
-    /// Adds what came of another suite.
+    /// Merges the results of another suite.
     pub(super) fn merge(&mut self, other: Self) {
         self.specs.extend(other.specs);
-        self.trouble.extend(other.trouble);
+        self.suite_failures.extend(other.suite_failures);
     }
 
     fn add(&mut self, spec: SpecReport) {
@@ -107,13 +103,13 @@ impl Report {
         if spec.leaf_node_type != "It" {
             if !matches!(spec.state.as_str(), "passed" | "skipped") {
                 let name = if name.is_empty() { &spec.leaf_node_type } else { &name };
-                self.trouble.push(format!("{name}: {}", reason.unwrap_or_default()));
+                self.suite_failures.push(format!("{name}: {}", reason.unwrap_or_default()));
             }
             return;
         }
         let outcome = match (spec.state.as_str(), &reason) {
             ("passed", _) => Outcome::Passed,
-            // Those that no filter selected are "skipped" as well, but give no reason.
+            // Specs that were not selected are "skipped" as well, but have no reason.
             ("skipped" | "pending", None) => return,
             ("pending", _) => return,
             ("skipped", Some(_)) => Outcome::Skipped,
@@ -131,18 +127,19 @@ impl Report {
         });
     }
 
-    /// The specs that ended so.
     pub fn with(&self, outcome: Outcome) -> impl Iterator<Item = &SpecResult> {
         self.specs.iter().filter(move |spec| spec.outcome == outcome)
     }
 
     /// Whether specs ran, and none failed.
-    pub fn is_good(&self) -> bool {
-        self.trouble.is_empty() && self.with(Outcome::Failed).count() == 0 && self.with(Outcome::Passed).count() > 0
+    pub fn is_success(&self) -> bool {
+        self.suite_failures.is_empty()
+            && self.with(Outcome::Failed).count() == 0
+            && self.with(Outcome::Passed).count() > 0
     }
 
     /// Whether no spec passed or failed: none was selected, or the suite did not start.
-    pub fn ran_nothing(&self) -> bool {
+    pub(crate) fn ran_no_spec(&self) -> bool {
         [Outcome::Passed, Outcome::Failed].into_iter().all(|outcome| self.with(outcome).count() == 0)
     }
 
@@ -153,7 +150,7 @@ impl Report {
         format!("{passed} passed, {failed} failed, {skipped} skipped")
     }
 
-    /// A line for each group, and below it what failed and what was skipped, with the reason.
+    /// A line for each group, and below it failed and skipped specs with their reasons.
     pub fn table(&self, colour: bool) -> String {
         let mut rows = Vec::new();
         for name in GROUPS {
@@ -177,15 +174,15 @@ impl Report {
                 text.push_str(&format!("{word}: {}\n    {}\n", spec.name, first_line(&spec.reason)));
             }
         }
-        for trouble in &self.trouble {
-            text.push_str(&format!("failed: {trouble}\n"));
+        for failure in &self.suite_failures {
+            text.push_str(&format!("failed: {failure}\n"));
         }
         text
     }
 }
 
 fn first_line(reason: &str) -> &str {
-    reason.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no reason was given")
+    reason.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no reason given")
 }
 
 #[cfg(test)]
@@ -204,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_selected_is_not_counted() {
+    fn unselected_specs_are_not_counted() {
         let text = serde_json::json!([{
             "SpecialSuiteFailureReasons": null,
             "SpecReports": [
@@ -217,7 +214,7 @@ mod tests {
         }]);
         let report = Report::parse(&text.to_string()).unwrap();
         assert_eq!(report.summary(), "1 passed, 1 failed, 1 skipped");
-        assert!(!report.is_good());
+        assert!(!report.is_success());
         let table = report.table(false);
         assert!(table.contains("sig-network [Conformance]  1       1       1        6 s"), "{table}");
         assert!(table.contains("failed: [sig-network] Services should be timedout\n    no answer\n"), "{table}");
@@ -225,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_outside_of_specs_is_a_failure() {
+    fn failures_outside_of_specs_count() {
         let text = serde_json::json!([{
             "SpecialSuiteFailureReasons": ["Suite Timeout Elapsed"],
             "SpecReports": [
@@ -234,9 +231,9 @@ mod tests {
             ],
         }]);
         let report = Report::parse(&text.to_string()).unwrap();
-        assert!(!report.is_good());
-        assert_eq!(report.trouble, ["Suite Timeout Elapsed", "SynchronizedBeforeSuite: no nodes"]);
+        assert!(!report.is_success());
+        assert_eq!(report.suite_failures, ["Suite Timeout Elapsed", "SynchronizedBeforeSuite: no nodes"]);
         assert!(Report::parse("{}").is_err());
-        assert!(!Report::parse("[]").unwrap().is_good(), "a run without specs proves nothing");
+        assert!(!Report::parse("[]").unwrap().is_success(), "a run without specs proves nothing");
     }
 }

@@ -1,4 +1,4 @@
-//! One run on the control machine of a lab: ginkgo, and the suite of network-policy-api.
+//! Runs ginkgo and network-policy-api's suite on the control machine of a lab.
 
 use std::fs::File;
 use std::io::Write;
@@ -7,68 +7,68 @@ use std::process::Stdio;
 
 use super::report::Report;
 use super::selection::Selection;
-use super::{Supplies, policy_api};
+use super::{Artifacts, policy_api};
 use crate::control_plane::CLUSTER_DOMAIN;
-use crate::error::{Error, Result, make_dir, read_file};
-use crate::place::Place;
+use crate::directories::Directories;
+use crate::error::{Error, Result, create_dir, read_file};
 use crate::process::lines_of;
-use crate::program::bring;
+use crate::program::copy_program;
 use crate::progress::Progress;
 use crate::record::Record;
-use crate::site::side_by_side;
+use crate::supervisor::run_parallel;
 use crate::underlay::{CONTROL, node_name};
-use crate::{kubelet, view};
+use crate::{inspect, kubelet};
 
-/// A run is ended after this; its report then says so.
+/// A run is stopped after this; the report then says so.
 const TIMEOUT: &str = "8h";
 
-/// How specs are run.
+/// How to run the specs.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Which.
+    /// Which specs.
     pub selection: Selection,
-    /// How many at the same time.
+    /// Number of parallel ginkgo processes.
     pub processes: u32,
-    /// The folder that gets `report.json`, `junit.xml` and `ginkgo.log`; for network-policy-api `policy-api.json`,
+    /// Directory for `report.json`, `junit.xml` and `ginkgo.log`; for network-policy-api `policy-api.json`,
     /// `junit-policy-api.xml` and `policy-api.log`.
     pub output: PathBuf,
 }
 
-/// Runs the specs on a lab with our network and tells what came of them. A spec that fails is no error of the run.
+/// Runs the specs on a lab with ovnkube. A failed spec is part of the report, not an error.
 pub fn run(
-    place: &Place,
+    directories: &Directories,
     record: &Record,
-    supplies: &Supplies,
+    artifacts: &Artifacts,
     options: &Options,
     progress: &Progress,
 ) -> Result<Report> {
     if record.spec.product.is_none() || record.spec.kubernetes.is_none() {
         return Err(Error::Invalid(format!(
-            "lab {:?} has no network for pods; start it with `lab up --network ovnkube --nodes 3`",
+            "lab {:?} has no pod network; start it with `lab up --network ovnkube --nodes 3`",
             record.name
         )));
     }
-    let folder = place.lab(&record.name);
-    progress.step("images on the nodes", || import(&folder, record, &supplies.images))?;
+    let dir = directories.lab(&record.name);
+    progress.step("images on the nodes", || import(&dir, record, &artifacts.images))?;
     let mut report = Report::default();
     if options.selection.has_specs() {
-        report = progress.step("specs", || ginkgo(&folder, record, supplies, options, progress))?;
+        report = progress.step("specs", || ginkgo(&dir, record, artifacts, options, progress))?;
     }
     if options.selection.has_policy_api() {
         report.merge(progress.step(policy_api::STEP, || {
-            policy_api::run(&folder, record, &supplies.programs.policy_api, options, progress)
+            policy_api::run(&dir, record, &artifacts.programs.policy_api, options, progress)
         })?);
     }
     Ok(report)
 }
 
-fn import(folder: &Path, record: &Record, archive: &Path) -> Result<()> {
-    side_by_side(
+fn import(dir: &Path, record: &Record, archive: &Path) -> Result<()> {
+    run_parallel(
         (1..=record.spec.nodes)
             .map(|index| -> Box<dyn FnOnce() -> Result<()> + Send + '_> {
                 Box::new(move || {
                     let name = node_name(index);
-                    kubelet::import(&view::machine_dir(folder, &name), &view::machine(record, &name)?, archive)
+                    kubelet::import(&inspect::machine_dir(dir, &name), &inspect::machine(record, &name)?, archive)
                 })
             })
             .collect(),
@@ -76,22 +76,22 @@ fn import(folder: &Path, record: &Record, archive: &Path) -> Result<()> {
 }
 
 fn ginkgo(
-    folder: &Path,
+    dir: &Path,
     record: &Record,
-    supplies: &Supplies,
+    artifacts: &Artifacts,
     options: &Options,
     progress: &Progress,
 ) -> Result<Report> {
-    let control = view::machine(record, CONTROL)?;
-    // The lab's folder is what the control machine sees of the host.
-    let results = folder.join("conformance");
+    let control = inspect::machine(record, CONTROL)?;
+    // The control machine sees only the lab's directory of the host.
+    let results = dir.join("conformance");
     let _ = std::fs::remove_dir_all(&results);
-    make_dir(&results)?;
-    make_dir(&options.output)?;
-    let words = words(record, supplies, options, folder, &results)?;
+    create_dir(&results)?;
+    create_dir(&options.output)?;
+    let args = ginkgo_args(record, artifacts, options, dir, &results)?;
     let log_path = options.output.join("ginkgo.log");
     let mut log = File::create(&log_path).map_err(Error::io(format!("cannot write {}", log_path.display())))?;
-    let mut command = control.command(&words)?;
+    let mut command = control.command(&args)?;
     command.current_dir(&results).stdin(Stdio::null()).stdout(Stdio::piped());
     let errors = log.try_clone().map_err(Error::io(format!("cannot write {}", log_path.display())))?;
     command.stderr(errors);
@@ -100,7 +100,7 @@ fn ginkgo(
     if let Some(stdout) = child.stdout.take() {
         for line in lines_of(stdout) {
             writeln!(log, "{line}").map_err(Error::io(format!("cannot write {}", log_path.display())))?;
-            // Each spec that ran ends with such a line.
+            // Every executed spec ends with such a line.
             if line.starts_with("• ") {
                 finished += 1;
                 failed += u32::from(line.contains("[FAILED]") || line.contains("[TIMEDOUT]"));
@@ -109,31 +109,39 @@ fn ginkgo(
         }
     }
     let status = child.wait().map_err(Error::io("cannot wait for ginkgo"))?;
-    for name in [REPORT, JUNIT] {
-        let written = results.join(name);
-        std::fs::copy(&written, options.output.join(name)).map_err(|_| {
-            Error::Invalid(format!("ginkgo ended ({status}) without {name}; {} says why", log_path.display()))
-        })?;
+    let written = results.join(REPORT);
+    if !written.exists() {
+        let tail = inspect::tail(&log_path, 3).replace('\n', " | ");
+        let log = log_path.display();
+        return Err(Error::Invalid(format!("ginkgo ended ({status}) without a report; {log} ends with: {tail}")));
     }
-    Report::parse(&read_file(&options.output.join(REPORT))?)
+    let report = Report::parse(&read_file(&written)?)?;
+    // A run without specs, such as with a mistyped focus, does not overwrite the reports of an earlier one.
+    if !report.ran_no_spec() {
+        for name in [REPORT, JUNIT] {
+            let (from, to) = (results.join(name), options.output.join(name));
+            std::fs::copy(&from, &to).map_err(Error::io(format!("cannot write {}", to.display())))?;
+        }
+    }
+    Ok(report)
 }
 
 const REPORT: &str = "report.json";
 const JUNIT: &str = "junit.xml";
 
-fn words(
+fn ginkgo_args(
     record: &Record,
-    supplies: &Supplies,
+    artifacts: &Artifacts,
     options: &Options,
-    folder: &Path,
+    dir: &Path,
     results: &Path,
 ) -> Result<Vec<String>> {
     let missing = || Error::Invalid(format!("lab {:?} has no Kubernetes", record.name));
     let kubeconfig = record.endpoints.machine_kubeconfig.as_ref().ok_or_else(missing)?;
     let kubectl = record.kubernetes.as_ref().ok_or_else(missing)?.join("kubectl");
-    let [ginkgo, suite] =
-        ["ginkgo", "e2e.test"].map(|program| bring(&supplies.programs.tests.join(program), &folder.join("programs")));
-    let mut words = vec![
+    let [ginkgo, suite] = ["ginkgo", "e2e.test"]
+        .map(|program| copy_program(&artifacts.programs.tests.join(program), &dir.join("programs")));
+    let mut args = vec![
         ginkgo?.display().to_string(),
         "-v".into(),
         "--no-color".into(),
@@ -144,8 +152,8 @@ fn words(
         format!("--json-report={REPORT}"),
         format!("--junit-report={JUNIT}"),
     ];
-    words.extend(options.selection.focus.as_ref().map(|focus| format!("--focus={focus}")));
-    words.extend([
+    args.extend(options.selection.focus.as_ref().map(|focus| format!("--focus={focus}")));
+    args.extend([
         suite?.display().to_string(),
         "--".into(),
         "--provider=skeleton".into(),
@@ -155,5 +163,5 @@ fn words(
         format!("--dns-domain={CLUSTER_DOMAIN}"),
         "--disable-log-dump=true".into(),
     ]);
-    Ok(words)
+    Ok(args)
 }

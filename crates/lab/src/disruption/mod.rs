@@ -1,12 +1,11 @@
-//! What disturbs the network and what it costs: faults of the product's own parts, each measured by the prober beside a
-//! control.
+//! Packet loss caused by faults and changes of ovnkube's components, each measured by the prober against a control.
 //!
 //! ```text
-//!  Scenario (fault, rounds) ──▶ Testbed (a lab with our network) ──▶ probe::run ──▶ Report ──▶ target/disruption/NAME.{json,svg}
-//!                                                                                     └─▶ Row ──▶ docs/disruption.md
+//!  Scenario (fault, rounds) ──▶ Testbed (a lab with ovnkube) ──▶ probe::run ──▶ Report ──▶ target/disruption/NAME.{json,svg}
+//!                                                                                  └─▶ Row ──▶ docs/disruption.md
 //! ```
 
-mod fleet;
+mod netexec;
 mod page;
 mod scenarios;
 mod testbed;
@@ -14,40 +13,40 @@ mod testbed;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::error::{Error, Result, make_dir, write_file};
+use crate::error::{Error, Result, create_dir, write_file};
+use crate::interrupt;
 use crate::probe::{self, Prober, Report, Rounds, Workload};
 use crate::progress::Progress;
-use fleet::Fleet;
-pub use page::{Row, check_page, figures, write_page};
+use netexec::NetexecDeployment;
+pub(crate) use page::{Row, check_page, figures, write_page};
 pub use testbed::Testbed;
 
-/// Pods that a scenario needs beside the prober's own.
+/// Pods that a scenario needs in addition to the prober's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pods {
-    /// None.
     Prober,
-    /// A Deployment of so many behind a Service, which is probed as well.
-    Fleet(u32),
+    /// A Deployment of this many pods behind a Service, which is probed as well.
+    NetexecDeployment(u32),
 }
 
-/// Does the fault, and undoes it; returns when what it touched works again.
-type Fault = fn(&Testbed<'_>, &probe::Marks<'_>, Form) -> Result<()>;
+/// Injects the fault and undoes it; returns when everything works again.
+type Fault = fn(&Testbed<'_>, &probe::Marks<'_>, RunLength) -> Result<()>;
 
-/// How thoroughly a scenario is measured.
+/// How long a scenario is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
-    /// As `make disruption` does.
+pub enum RunLength {
+    /// All rounds, as with `make disruption`.
     Full,
-    /// Once, and briefly: for tests and for looking.
+    /// One short round: for tests.
     Short,
 }
 
-/// One fault.
+/// A fault and how to measure it.
 #[derive(Debug, Clone, Copy)]
 pub struct Scenario {
-    /// Its name on the command line and of its files.
+    /// On the command line and in file names.
     pub name: &'static str,
-    /// What is done, for people.
+    /// For reports.
     pub title: &'static str,
     rounds: u32,
     window: Duration,
@@ -56,90 +55,94 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// All of them, in the order of the page.
+    /// All scenarios, in the order of the page.
     pub fn all() -> Vec<Self> {
         scenarios::ALL.to_vec()
     }
 
-    /// One by name; the error lists those there are.
+    /// Looks a scenario up; the error lists the existing ones.
     pub fn named(name: &str) -> Result<Self> {
         scenarios::ALL.iter().copied().find(|scenario| scenario.name == name).ok_or_else(|| {
             let known: Vec<&str> = scenarios::ALL.iter().map(|scenario| scenario.name).collect();
-            Error::Invalid(format!("no scenario is named {name:?}; there are {}", known.join(", ")))
+            Error::Invalid(format!("no scenario named {name:?}; there are: {}", known.join(", ")))
         })
     }
 
-    /// Does the fault and undoes it, once; returns when what it touched works again.
-    pub fn fault(&self, testbed: &Testbed<'_>, marks: &probe::Marks<'_>, form: Form) -> Result<()> {
-        (self.fault)(testbed, marks, form)
+    /// Injects the fault and undoes it, once; returns when everything works again.
+    pub fn fault(&self, testbed: &Testbed<'_>, marks: &probe::Marks<'_>, length: RunLength) -> Result<()> {
+        (self.fault)(testbed, marks, length)
     }
 
-    /// Measures it on a cluster whose prober's pods are there.
+    /// Measures the scenario; the prober's pods must exist.
     pub fn measure(
         &self,
         testbed: &Testbed<'_>,
         workload: &Workload,
         rate: u32,
-        form: Form,
+        length: RunLength,
         progress: &Progress,
     ) -> Result<Report> {
-        let (rounds, window) = match form {
-            Form::Full => (self.rounds, self.window),
-            Form::Short => (1, self.window.min(Duration::from_secs(20))),
+        let (rounds, window) = match length {
+            RunLength::Full => (self.rounds, self.window),
+            RunLength::Short => (1, self.window.min(Duration::from_secs(20))),
         };
         let rounds = Rounds { title: self.title.to_owned(), rounds, window };
         let mut plan = workload.plan(rate)?;
-        let fleet = match self.pods {
+        let deployment = match self.pods {
             Pods::Prober => None,
-            Pods::Fleet(size) => Some(Fleet::create(testbed, if form == Form::Full { size } else { size.min(4) })?),
+            Pods::NetexecDeployment(size) => {
+                Some(NetexecDeployment::create(testbed, if length == RunLength::Full { size } else { size.min(4) })?)
+            }
         };
-        if let Some(fleet) = &fleet {
-            plan.paths.extend(fleet.paths(testbed, workload)?);
+        if let Some(deployment) = &deployment {
+            plan.paths.extend(deployment.paths(testbed, workload)?);
         }
         let prober = Prober::start(&plan)?;
-        let report = probe::run(&prober, &rounds, progress, |marks| (self.fault)(testbed, marks, form));
+        let report = probe::run(&prober, &rounds, progress, |marks| (self.fault)(testbed, marks, length));
         drop(prober);
-        fleet.map_or(Ok(()), |fleet| fleet.remove(testbed))?;
+        deployment.map_or(Ok(()), |deployment| deployment.remove(testbed))?;
         report
     }
 }
 
-/// Measures scenarios one after the other, and writes each report and picture as soon as it is there.
+/// Measures scenarios one after the other, and writes each report and picture as soon as it is complete.
 pub fn run(
     testbed: &Testbed<'_>,
     scenarios: &[Scenario],
     rate: u32,
-    form: Form,
-    folder: &Path,
+    length: RunLength,
+    dir: &Path,
     progress: &Progress,
 ) -> Result<Vec<(Scenario, Report)>> {
-    make_dir(folder)?;
-    let workload = progress.step("pods to probe", || Workload::create(testbed.record()))?;
+    create_dir(dir)?;
+    let workload = progress.step("prober pods", || Workload::create(testbed.record()))?;
     let measure = |scenario: &Scenario| -> Result<Option<(Scenario, Report)>> {
-        let measured = progress.step(scenario.title, || scenario.measure(testbed, &workload, rate, form, progress));
+        interrupt::check()?;
+        let measured = progress.step(scenario.title, || scenario.measure(testbed, &workload, rate, length, progress));
         let report = match measured {
             Ok(report) => report,
-            // The others are measured all the same; the caller sees that this one is missing.
+            Err(error @ Error::Interrupted) => return Err(error),
+            // The other scenarios are measured nevertheless; the caller sees that this one is missing.
             Err(error) => {
                 eprintln!("lab: {}: {error}", scenario.name);
                 return Ok(None);
             }
         };
         let json = serde_json::to_string_pretty(&report).map_err(|error| Error::Invalid(error.to_string()))?;
-        write_file(&folder.join(format!("{}.json", scenario.name)), json)?;
-        write_file(&folder.join(format!("{}.svg", scenario.name)), report.svg())?;
+        write_file(&dir.join(format!("{}.json", scenario.name)), json)?;
+        write_file(&dir.join(format!("{}.svg", scenario.name)), report.svg())?;
         Ok(Some((*scenario, report)))
     };
     let reports: Result<Vec<_>> = scenarios.iter().filter_map(|scenario| measure(scenario).transpose()).collect();
-    // Also when a report could not be written: the lab may be a kept one.
+    // Also if a report could not be written: the lab may continue to run.
     let removed = workload.remove();
     let reports = reports?;
     removed?;
     Ok(reports)
 }
 
-/// The rows of a run, with those of former runs in the same folder for scenarios that it left out.
-pub fn rows(folder: &Path, reports: &[(Scenario, Report)]) -> Result<Vec<Row>> {
+/// The rows of this run, and those of earlier runs in the same directory for scenarios that it omitted.
+pub fn rows(dir: &Path, reports: &[(Scenario, Report)]) -> Result<Vec<Row>> {
     let fresh: Vec<Row> = reports.iter().map(|(scenario, report)| Row::of(scenario, report)).collect();
-    page::merged(folder, &fresh)
+    page::merged(dir, &fresh)
 }

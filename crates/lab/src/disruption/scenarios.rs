@@ -1,20 +1,21 @@
-//! The faults. Each returns when what it touched works again.
+//! The scenarios. Each fault function returns when everything works again.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use crate::central::Database;
 use crate::error::Result;
+use crate::interrupt;
 use crate::probe::Marks;
 
 use super::testbed::Testbed;
-use super::{Form, Pods, Scenario};
+use super::{Pods, RunLength, Scenario};
 
 const fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Where a node's agent serves `/readyz`.
+/// Where the node agent serves `/readyz`.
 const AGENT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9103);
 
 /// In the order of the page.
@@ -81,7 +82,7 @@ pub(super) const ALL: [Scenario; 13] = [
         rounds: 2,
         window: seconds(80),
         pods: Pods::Prober,
-        fault: api_server_away,
+        fault: api_server_outage,
     },
     Scenario {
         name: "node-deleted-and-added",
@@ -96,7 +97,7 @@ pub(super) const ALL: [Scenario; 13] = [
         title: "endpoints removed with graceful termination",
         rounds: 3,
         window: seconds(40),
-        pods: Pods::Fleet(6),
+        pods: Pods::NetexecDeployment(6),
         fault: endpoint_removal,
     },
     Scenario {
@@ -112,7 +113,7 @@ pub(super) const ALL: [Scenario; 13] = [
         title: "rolling update of a 20-pod Deployment",
         rounds: 2,
         window: seconds(90),
-        pods: Pods::Fleet(20),
+        pods: Pods::NetexecDeployment(20),
         fault: rolling_update,
     },
     Scenario {
@@ -125,14 +126,14 @@ pub(super) const ALL: [Scenario; 13] = [
     },
 ];
 
-/// Nodes that the prober's pods are on.
-fn probed(testbed: &Testbed<'_>) -> Vec<String> {
+/// The nodes of the prober's pods.
+fn probed_nodes(testbed: &Testbed<'_>) -> Vec<String> {
     testbed.nodes().into_iter().take(2).collect()
 }
 
-/// Ten restarts in each round.
-fn agent_restart(testbed: &Testbed<'_>, marks: &Marks<'_>, form: Form) -> Result<()> {
-    let (nodes, times) = (probed(testbed), if form == Form::Full { 10 } else { 2 });
+/// Ten restarts per round.
+fn agent_restart(testbed: &Testbed<'_>, marks: &Marks<'_>, length: RunLength) -> Result<()> {
+    let (nodes, times) = (probed_nodes(testbed), if length == RunLength::Full { 10 } else { 2 });
     for node in nodes.iter().cycle().take(times) {
         marks.mark(format!("agent of {node}"));
         testbed.kill_process(node, "ovnkube node")?;
@@ -141,7 +142,7 @@ fn agent_restart(testbed: &Testbed<'_>, marks: &Marks<'_>, form: Form) -> Result
     Ok(())
 }
 
-fn upgrade(testbed: &Testbed<'_>, marks: &Marks<'_>, _: Form) -> Result<()> {
+fn upgrade(testbed: &Testbed<'_>, marks: &Marks<'_>, _: RunLength) -> Result<()> {
     for set in ["ovnkube", "ovnkube-master"] {
         marks.mark(format!("rollout {set}"));
         testbed.replace_network(set)?;
@@ -149,7 +150,7 @@ fn upgrade(testbed: &Testbed<'_>, marks: &Marks<'_>, _: Form) -> Result<()> {
     Ok(())
 }
 
-fn controller_failover(testbed: &Testbed<'_>, marks: &Marks<'_>, _: Form) -> Result<()> {
+fn controller_failover(testbed: &Testbed<'_>, marks: &Marks<'_>, _: RunLength) -> Result<()> {
     let leader = testbed.leading_node()?;
     marks.mark(format!("kill on {leader}"));
     testbed.kill_process(&leader, "ovnkube controller")?;
@@ -158,54 +159,55 @@ fn controller_failover(testbed: &Testbed<'_>, marks: &Marks<'_>, _: Form) -> Res
     testbed.await_network()
 }
 
-fn northd_restart(testbed: &Testbed<'_>, marks: &Marks<'_>, _: Form) -> Result<()> {
+fn northd_restart(testbed: &Testbed<'_>, marks: &Marks<'_>, _: RunLength) -> Result<()> {
     let leader = testbed.leading_node()?;
     marks.mark("kill northd");
     testbed.kill_process(&leader, "ovn-northd")?;
-    testbed.await_nodes_in_step()
+    testbed.await_nodes_synced()
 }
 
-fn nb_leader_loss(testbed: &Testbed<'_>, marks: &Marks<'_>, _: Form) -> Result<()> {
+fn nb_leader_loss(testbed: &Testbed<'_>, marks: &Marks<'_>, _: RunLength) -> Result<()> {
     leader_loss(testbed, marks, Database::Northbound)
 }
 
-fn sb_leader_loss(testbed: &Testbed<'_>, marks: &Marks<'_>, _: Form) -> Result<()> {
+fn sb_leader_loss(testbed: &Testbed<'_>, marks: &Marks<'_>, _: RunLength) -> Result<()> {
     leader_loss(testbed, marks, Database::Southbound)
 }
 
-/// The others elect a leader, everything goes through them, and then the lost member comes back.
+/// The other members elect a leader and serve all clients; then the killed member returns.
 fn leader_loss(testbed: &Testbed<'_>, marks: &Marks<'_>, database: Database) -> Result<()> {
     let leader = testbed.raft_leader(database)?;
     marks.mark(format!("kill {leader}"));
     testbed.kill(&leader)?;
-    testbed.await_nodes_in_step()?;
+    testbed.await_nodes_synced()?;
     marks.mark(format!("{leader} back"));
     testbed.restart(&leader)
 }
 
-fn ovn_controller_restart(testbed: &Testbed<'_>, marks: &Marks<'_>, _: Form) -> Result<()> {
-    for node in probed(testbed) {
+fn ovn_controller_restart(testbed: &Testbed<'_>, marks: &Marks<'_>, _: RunLength) -> Result<()> {
+    for node in probed_nodes(testbed) {
         marks.mark(format!("kill on {node}"));
         testbed.kill_process(&node, "ovn-controller ")?;
         testbed.await_ovn_controller(&node)?;
     }
-    testbed.await_nodes_in_step()
+    testbed.await_nodes_synced()
 }
 
-fn api_server_away(testbed: &Testbed<'_>, marks: &Marks<'_>, form: Form) -> Result<()> {
+fn api_server_outage(testbed: &Testbed<'_>, marks: &Marks<'_>, length: RunLength) -> Result<()> {
     marks.mark("API server gone");
     testbed.kill("kube-apiserver")?;
-    std::thread::sleep(seconds(if form == Form::Full { 60 } else { 10 }));
+    // A signal ends the wait early; the API server is restarted nevertheless.
+    let _ = interrupt::sleep(seconds(if length == RunLength::Full { 60 } else { 10 }));
     marks.mark("API server back");
     testbed.restart("kube-apiserver")?;
     testbed.kubectl(&["wait", "--for=condition=Ready", "node", "--all", "--timeout=170s"]).map(|_| ())
 }
 
-/// The last node, which has none of the probed pods.
-fn node_deleted_and_added(testbed: &Testbed<'_>, marks: &Marks<'_>, _: Form) -> Result<()> {
+/// The third node, which has none of the prober's pods.
+fn node_deleted_and_added(testbed: &Testbed<'_>, marks: &Marks<'_>, _: RunLength) -> Result<()> {
     let nodes = testbed.nodes();
     let node = nodes.get(2).ok_or_else(|| {
-        crate::error::Error::Invalid("this needs a third node: the prober's pods are on the first two".into())
+        crate::error::Error::Invalid("this scenario needs a third node: the prober's pods are on the first two".into())
     })?;
     marks.mark(format!("{node} deleted"));
     testbed.kubectl(&["delete", "node", node])?;
@@ -219,8 +221,8 @@ fn node_deleted_and_added(testbed: &Testbed<'_>, marks: &Marks<'_>, _: Form) -> 
     testbed.await_network()
 }
 
-fn endpoint_removal(testbed: &Testbed<'_>, marks: &Marks<'_>, form: Form) -> Result<()> {
-    let (few, many) = if form == Form::Full { ("2", "6") } else { ("2", "4") };
+fn endpoint_removal(testbed: &Testbed<'_>, marks: &Marks<'_>, length: RunLength) -> Result<()> {
+    let (few, many) = if length == RunLength::Full { ("2", "6") } else { ("2", "4") };
     let scale = |size: &str| -> Result<()> {
         marks.mark(format!("{size} endpoints"));
         testbed.kubectl(&["-n", "probe", "scale", "deployment/fleet", &format!("--replicas={size}")])?;
@@ -234,9 +236,9 @@ fn endpoint_removal(testbed: &Testbed<'_>, marks: &Marks<'_>, form: Form) -> Res
     scale(many)
 }
 
-/// Allowed before, during and after: a policy that lets everybody in stands, and others over the same pods come and go while
-/// labels change that no selector is about.
-fn policy_changes(testbed: &Testbed<'_>, marks: &Marks<'_>, form: Form) -> Result<()> {
+/// Traffic is allowed all the time: one policy allows everything, while other policies for the same pods come and go
+/// and labels change that no selector uses.
+fn policy_changes(testbed: &Testbed<'_>, marks: &Marks<'_>, length: RunLength) -> Result<()> {
     let policy = |name: &str, ingress: &str| {
         testbed.apply(&format!(
             "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: {name}, namespace: probe}}\n\
@@ -245,7 +247,7 @@ fn policy_changes(testbed: &Testbed<'_>, marks: &Marks<'_>, form: Form) -> Resul
     };
     marks.mark("open to all");
     policy("everybody", "[{}]")?;
-    for round in 0..if form == Form::Full { 10 } else { 3 } {
+    for round in 0..if length == RunLength::Full { 10 } else { 3 } {
         marks.mark("policy and labels");
         policy("friends", "[{from: [{podSelector: {matchLabels: {app: friend}}}]}]")?;
         for pod in ["client", "near", "far"] {
@@ -258,12 +260,12 @@ fn policy_changes(testbed: &Testbed<'_>, marks: &Marks<'_>, form: Form) -> Resul
     testbed.kubectl(&["-n", "probe", "delete", "networkpolicy", "everybody"]).map(|_| ())
 }
 
-fn rolling_update(testbed: &Testbed<'_>, marks: &Marks<'_>, _: Form) -> Result<()> {
+fn rolling_update(testbed: &Testbed<'_>, marks: &Marks<'_>, _: RunLength) -> Result<()> {
     marks.mark("rolling update");
     testbed.kubectl(&["-n", "probe", "rollout", "restart", "deployment/fleet"])?;
     testbed.kubectl(&["-n", "probe", "rollout", "status", "deployment/fleet", "--timeout=170s"])?;
     marks.mark("all new");
-    // Old pods end after it, and are endpoints no more.
+    // Old pods terminate after the rollout, and are no endpoints any more.
     testbed.until("the old pods are gone", || {
         let pods = testbed.get(&["-n", "probe", "pods", "-l", "app=fleet"]).unwrap_or_default();
         let ends = |pod: &serde_json::Value| !pod["metadata"]["deletionTimestamp"].is_null();
@@ -271,9 +273,9 @@ fn rolling_update(testbed: &Testbed<'_>, marks: &Marks<'_>, _: Form) -> Result<(
     })
 }
 
-/// What any port costs on the datapath at hand, without anything of ours: the scale for scenarios with pods that come and go.
-fn unrelated_port(testbed: &Testbed<'_>, marks: &Marks<'_>, _: Form) -> Result<()> {
-    for node in probed(testbed) {
+/// What adding any port costs on this datapath, without ovnkube: the baseline for scenarios in which pods come and go.
+fn unrelated_port(testbed: &Testbed<'_>, marks: &Marks<'_>, _: RunLength) -> Result<()> {
+    for node in probed_nodes(testbed) {
         let machine = testbed.machine(&node)?;
         marks.mark(format!("port on {node}"));
         let add = ["ovs-vsctl", "--timeout=30", "add-port", "br-int", "unrelated", "--"];

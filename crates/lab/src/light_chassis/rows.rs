@@ -1,4 +1,4 @@
-//! The rows of light chassis: which columns are looked at, and how rows are read and made.
+//! The rows of light chassis: monitored columns, parsing and creation.
 
 use std::collections::HashMap;
 
@@ -12,11 +12,11 @@ use ovsdb::uuid::Uuid;
 
 use super::ChassisSpec;
 
-/// Resolved by northd; not among the columns that the product reads.
+/// Set by northd; `ovn-schema` does not have it because ovnkube does not read it.
 pub(super) const REQUESTED_CHASSIS: &str = "requested_chassis";
 
-/// What a real ovn-controller says of itself. Of a chassis that lacks a feature northd holds that *all* lack it, and
-/// makes other flows; and without `port-up-notif` a port counts as up as soon as it is bound.
+/// What a real ovn-controller reports. If one chassis lacks a feature, northd creates flows without it for *all*; and
+/// without `port-up-notif` a port counts as up as soon as it is bound.
 const OTHER_CONFIG: [(&str, &str); 18] = [
     ("ct-commit-nat-v2", "true"),
     ("ct-commit-to-zone", "true"),
@@ -38,8 +38,8 @@ const OTHER_CONFIG: [(&str, &str); 18] = [
     ("port-up-notif", "true"),
 ];
 
-/// The tables, in the order in which changes number them, with no more columns than are looked at. All rows of the
-/// chassis: a condition for each of 500 names would cost the server more than the few rows of others do.
+/// The monitored tables, in the order of [`PORTS`] and [`CHASSIS`]. All chassis rows: a condition for each of 500 names
+/// would cost the server more than the few rows of other chassis.
 pub(super) fn monitors() -> Vec<TableMonitor> {
     vec![
         TableMonitor::new(PortBinding::TABLE).columns(&[
@@ -60,11 +60,10 @@ pub(super) fn monitors() -> Vec<TableMonitor> {
     ]
 }
 
-/// Their places.
+/// Indexes of the tables in changes.
 pub(super) const PORTS: usize = 0;
 pub(super) const CHASSIS: usize = 1;
 
-/// A row of Chassis_Private.
 pub(super) struct Private {
     pub(super) uuid: Uuid,
     pub(super) chassis: Option<Uuid>,
@@ -89,7 +88,7 @@ pub(super) fn private_rows(snapshot: &Snapshot) -> HashMap<String, Private> {
     .collect()
 }
 
-/// The three rows of a chassis.
+/// Inserts the rows of a chassis: Encap, Chassis, Chassis_Private.
 pub(super) fn announce(spec: &ChassisSpec, number: usize, transaction: &mut Transaction) {
     let (encap, chassis) = (format!("encap{number}"), format!("chassis{number}"));
     let end = Encap {
@@ -118,8 +117,7 @@ pub(super) fn binding(chassis: Option<Uuid>, up: bool) -> Row {
         .set(PortBinding::up.name(), Atom::Boolean(up))
 }
 
-/// The version that a chassis has reached, and when.
-pub(super) fn echo(nb_cfg: i64, now: i64) -> Row {
+pub(super) fn acknowledge(nb_cfg: i64, now: i64) -> Row {
     Row::new()
         .set(ChassisPrivate::nb_cfg.name(), Atom::Integer(nb_cfg))
         .set(ChassisPrivate::nb_cfg_timestamp.name(), Atom::Integer(now))

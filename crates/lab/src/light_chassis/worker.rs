@@ -1,4 +1,4 @@
-//! The one task behind all light chassis: one session, one transaction at a time, then the next batch.
+//! The task behind all light chassis: one OVSDB session, one transaction at a time, batching what comes meanwhile.
 
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
@@ -9,19 +9,18 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TryRecvError;
 
 use super::ChassisSpec;
-use super::fleet::Fleet;
+use super::chassis_set::ChassisSet;
 use super::rows::monitors;
-use super::view::Shared;
+use super::status::SharedStatus;
 use crate::error::{Error, Result};
 
-/// How long one transaction may take; thousands of ports on a busy machine take seconds.
+/// How long one transaction may take; thousands of ports on a busy host take seconds.
 const CALL_LIMIT: Duration = Duration::from_secs(60);
-/// After a refusal. The replica shows why in a moment, and what is then sent is another transaction.
-const SECOND_TRY: Duration = Duration::from_millis(100);
+/// After a rejected transaction. By then the replica shows why, and the next transaction differs.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// What those who hold the light chassis may want.
 #[derive(Debug)]
-pub(super) enum Wish {
+pub(super) enum Command {
     Add(Vec<ChassisSpec>),
     Pause(String),
     Resume(String),
@@ -29,156 +28,155 @@ pub(super) enum Wish {
     Stop,
 }
 
-/// A wish, and where it is told that it is fulfilled.
 #[derive(Debug)]
-pub(super) struct Order {
-    pub(super) wish: Wish,
+pub(super) struct Request {
+    pub(super) command: Command,
     pub(super) reply: SyncSender<Result<()>>,
 }
 
 struct Worker<'a> {
     client: Client,
     changes: Subscription,
-    fleet: Fleet,
-    shared: &'a Shared,
+    chassis_set: ChassisSet,
+    shared: &'a SharedStatus,
 }
 
-/// However the thread ends, whoever waits is told.
-struct End<'a>(&'a Shared);
+/// Reports the end of the thread, also by a panic.
+struct EndGuard<'a>(&'a SharedStatus);
 
-impl Drop for End<'_> {
+impl Drop for EndGuard<'_> {
     fn drop(&mut self) {
-        self.0.change(|view| view.ended = true);
+        self.0.change(|status| status.ended = true);
     }
 }
 
-/// Runs until it is told to stop, or nobody can tell it any more.
+/// Runs until it gets [`Command::Stop`], or all senders are gone.
 pub(super) async fn run(
     remotes: Vec<Remote>,
-    fleet: Fleet,
-    shared: &Shared,
-    mut orders: mpsc::UnboundedReceiver<Order>,
+    chassis_set: ChassisSet,
+    shared: &SharedStatus,
+    mut requests: mpsc::UnboundedReceiver<Request>,
 ) {
-    let _end = End(shared);
+    let _end = EndGuard(shared);
     let mut config = Config::new(remotes, ovn_schema::southbound::DATABASE.name);
     config.tables = monitors();
     config.call_timeout = CALL_LIMIT;
     let client = Client::start(config);
     let changes = client.subscribe();
-    let mut worker = Worker { client, changes, fleet, shared };
+    let mut worker = Worker { client, changes, chassis_set, shared };
     loop {
-        worker.look();
-        let next = worker.fleet.next(&worker.client.snapshot());
+        worker.take_changes();
+        let next = worker.chassis_set.next(&worker.client.snapshot());
         worker.publish();
-        // Orders come between transactions: what is paused has nothing under way.
-        let order = if next.is_empty() {
+        // Requests are handled between transactions: a paused chassis has none in flight.
+        let request = if next.is_empty() {
             let mut status = worker.client.status();
             tokio::select! {
-                order = orders.recv() => order,
+                request = requests.recv() => request,
                 changes = worker.changes.next() => {
-                    worker.fleet.absorb(&changes);
+                    worker.chassis_set.note_changes(&changes);
                     continue;
                 }
-                // Of a server that cannot be reached only the status tells.
+                // An unreachable server only shows in the status.
                 _ = status.changed() => continue,
             }
         } else {
             worker.send(&next).await;
-            match orders.try_recv() {
-                Ok(order) => Some(order),
+            match requests.try_recv() {
+                Ok(request) => Some(request),
                 Err(TryRecvError::Empty) => continue,
                 Err(TryRecvError::Disconnected) => None,
             }
         };
-        let Some(order) = order else { return };
-        if !worker.obey(order).await {
+        let Some(request) = request else { return };
+        if !worker.handle(request).await {
             return;
         }
     }
 }
 
 impl Worker<'_> {
-    fn look(&mut self) {
+    fn take_changes(&mut self) {
         if let Some(changes) = self.changes.take() {
-            self.fleet.absorb(&changes);
+            self.chassis_set.note_changes(&changes);
         }
     }
 
     fn publish(&self) {
-        let problem = {
+        let last_error = {
             let status = self.client.status();
             let status = status.borrow();
             if status.connected { None } else { status.last_error.clone() }
         };
-        self.shared.change(|view| {
-            view.wanted = self.fleet.len();
-            view.missing = self.fleet.missing();
-            view.claimed = self.fleet.claimed();
-            if problem.is_some() {
-                view.problem = problem;
+        self.shared.change(|status| {
+            status.wanted = self.chassis_set.len();
+            status.missing = self.chassis_set.missing();
+            status.claimed = self.chassis_set.claimed();
+            if last_error.is_some() {
+                status.last_error = last_error;
             }
         });
     }
 
     async fn send(&mut self, transaction: &Transaction) {
         let Err(error) = self.transact(transaction).await else {
-            self.shared.change(|view| view.refusals = 0);
+            self.shared.change(|status| status.refusals = 0);
             return;
         };
         tracing::debug!(%error, "light chassis");
-        // Everything is idempotent: look at all of it again and send what is still missing.
-        self.fleet.doubt();
-        self.shared.change(|view| {
-            view.refusals = if matches!(error, CallError::Refused(_)) { view.refusals + 1 } else { 0 };
-            view.problem = Some(error.to_string());
+        // Everything is idempotent: check all of it again and send what is still missing.
+        self.chassis_set.retry_all();
+        self.shared.change(|status| {
+            status.refusals = if matches!(error, CallError::Refused(_)) { status.refusals + 1 } else { 0 };
+            status.last_error = Some(error.to_string());
         });
-        tokio::time::sleep(SECOND_TRY).await;
+        tokio::time::sleep(RETRY_DELAY).await;
     }
 
     async fn transact(&self, transaction: &Transaction) -> Result<(), CallError> {
-        self.shared.change(|view| view.transactions += 1);
+        self.shared.change(|status| status.transactions += 1);
         self.client.transact(transaction).await.map(|_| ())
     }
 
-    /// Fulfils a wish; false if it was to stop.
-    async fn obey(&mut self, order: Order) -> bool {
-        let Order { wish, reply } = order;
-        let go_on = !matches!(wish, Wish::Stop);
-        let done = match wish {
-            Wish::Add(chassis) => self.fleet.add(&chassis),
-            Wish::Pause(name) => self.fleet.set_paused(&name, true),
-            Wish::Resume(name) => self.fleet.set_paused(&name, false),
-            Wish::Remove(name) => match self.fleet.forget(&name) {
+    /// Handles a request; false after [`Command::Stop`].
+    async fn handle(&mut self, request: Request) -> bool {
+        let Request { command, reply } = request;
+        let go_on = !matches!(command, Command::Stop);
+        let done = match command {
+            Command::Add(chassis) => self.chassis_set.add(&chassis),
+            Command::Pause(name) => self.chassis_set.set_paused(&name, true),
+            Command::Resume(name) => self.chassis_set.set_paused(&name, false),
+            Command::Remove(name) => match self.chassis_set.remove(&name) {
                 Ok(()) => self.delete(&[name]).await,
                 Err(error) => Err(error),
             },
-            Wish::Stop => {
-                let names = self.fleet.forget_all();
+            Command::Stop => {
+                let names = self.chassis_set.remove_all();
                 self.delete(&names).await
             }
         };
-        // What is asked right after an order must know of it.
+        // Callers must see the effect of their request.
         self.publish();
-        // Nobody may wait any more.
+        // The caller may be gone.
         let _ = reply.send(done);
         go_on
     }
 
-    /// Deletes rows until they are gone: a lost answer says nothing, the replica does.
+    /// Deletes rows until they are gone: after a lost reply the replica shows the result.
     async fn delete(&mut self, names: &[String]) -> Result<()> {
-        let mut problem = None;
+        let mut last_error = None;
         for _ in 0..3 {
-            let gone = Fleet::deletion(&self.client.snapshot(), names);
+            let gone = ChassisSet::deletion(&self.client.snapshot(), names);
             if gone.is_empty() {
                 return Ok(());
             }
             match self.transact(&gone).await {
                 Ok(()) => return Ok(()),
-                Err(error) => problem = Some(error),
+                Err(error) => last_error = Some(error),
             }
-            tokio::time::sleep(SECOND_TRY).await;
+            tokio::time::sleep(RETRY_DELAY).await;
         }
-        let why = problem.map_or_else(String::new, |problem| problem.to_string());
+        let why = last_error.map_or_else(String::new, |last_error| last_error.to_string());
         Err(Error::Invalid(format!("cannot delete {} light chassis: {why}", names.len())))
     }
 }

@@ -1,4 +1,4 @@
-//! What the matrix is measured between: the example's pods and Services, the nodes, the outside, as they are now.
+//! The endpoints of the matrix: the example's pods and Services, the nodes, the outside, in their current state.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,51 +7,48 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::error::{Error, Result};
+use crate::inspect;
 use crate::machine::Machine;
 use crate::record::Record;
 use crate::underlay::{CONTROL, OUTSIDE};
-use crate::view;
 
-/// One end of a way.
+/// A pod or machine.
 #[derive(Debug, Clone)]
-pub(super) struct End {
-    /// Its name for people.
+pub(super) struct Endpoint {
+    /// For the table: `web on n1`, `n1`.
     pub(super) name: String,
-    /// The application it belongs to, if it is a pod.
+    /// The `app` label; empty for a machine.
     pub(super) app: String,
     /// The node it is on, or is.
     pub(super) node: String,
-    /// Its addresses.
     pub(super) addresses: Vec<IpAddr>,
-    /// The file of its network namespace.
+    /// Path of its network namespace on the host.
     pub(super) network: PathBuf,
 }
 
-impl End {
-    /// Its address of a family.
+impl Endpoint {
     pub(super) fn address(&self, v6: bool) -> Option<IpAddr> {
         self.addresses.iter().copied().find(|address| address.is_ipv6() == v6)
     }
 }
 
-/// All of it.
 #[derive(Debug)]
 pub(super) struct Cluster {
-    pub(super) pods: Vec<End>,
-    pub(super) nodes: Vec<End>,
-    pub(super) outside: End,
+    pub(super) pods: Vec<Endpoint>,
+    pub(super) nodes: Vec<Endpoint>,
+    pub(super) outside: Endpoint,
     services: BTreeMap<String, Vec<IpAddr>>,
     pub(super) node_port: u16,
 }
 
 impl Cluster {
-    /// Looks at a lab with the example application.
-    pub(super) fn look(record: &Record) -> Result<Self> {
-        let control = view::machine(record, CONTROL)?;
-        let list = |words: &[&str]| -> Result<Vec<Value>> {
-            let words = [&["kubectl", "get", "-o", "json"], words].concat();
-            let mut list: Value = serde_json::from_str(&control.run(&words)?)
-                .map_err(|error| Error::Invalid(format!("`{}` gave no JSON: {error}", words.join(" "))))?;
+    /// Reads a lab with the example application.
+    pub(super) fn read(record: &Record) -> Result<Self> {
+        let control = inspect::machine(record, CONTROL)?;
+        let list = |args: &[&str]| -> Result<Vec<Value>> {
+            let args = [&["kubectl", "get", "-o", "json"], args].concat();
+            let mut list: Value = serde_json::from_str(&control.run(&args)?)
+                .map_err(|error| Error::Invalid(format!("`{}` gave no JSON: {error}", args.join(" "))))?;
             Ok(list["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
         };
         let mut services = BTreeMap::new();
@@ -65,36 +62,34 @@ impl Cluster {
         }
         let mut pods = Vec::new();
         for pod in list(&["pods", "--namespace=shop"])? {
-            // One that is on its way out is no part of the picture, nor is one that is none of the application's.
+            // Skip terminating pods and pods that are not part of the application.
             let app = text(&pod["metadata"]["labels"]["app"]);
             if pod["metadata"]["deletionTimestamp"].is_null() && APPS.contains(&app) {
-                pods.push(pod_end(record, &pod)?);
+                pods.push(pod_endpoint(record, &pod)?);
             }
         }
-        let ends = |wanted: fn(&str) -> bool| -> Vec<End> {
-            record.machines.iter().filter(|machine| wanted(&machine.name)).map(machine_end).collect()
+        let ends = |wanted: fn(&str) -> bool| -> Vec<Endpoint> {
+            record.machines.iter().filter(|machine| wanted(&machine.name)).map(machine_endpoint).collect()
         };
         let nodes = ends(|name| name.strip_prefix('n').is_some_and(|number| number.parse::<u32>().is_ok()));
         let outside = ends(|name| name == OUTSIDE).pop();
-        let missing = "this lab has no example application; `lab up --network ovnkube` starts one that has";
+        let missing = "this lab has no example application; `lab up --network ovnkube` starts one";
         match (outside, node_port) {
             (Some(outside), Some(node_port)) => Ok(Self { pods, nodes, outside, services, node_port }),
             _ => Err(Error::Invalid(missing.into())),
         }
     }
 
-    /// The pods of an application.
-    pub(super) fn app<'a>(&'a self, app: &'a str) -> impl Iterator<Item = &'a End> {
+    pub(super) fn app<'a>(&'a self, app: &'a str) -> impl Iterator<Item = &'a Endpoint> {
         self.pods.iter().filter(move |pod| pod.app == app)
     }
 
-    /// A Service's address of a family.
     pub(super) fn service(&self, name: &str, v6: bool) -> Option<IpAddr> {
         self.services.get(name)?.iter().copied().find(|address| address.is_ipv6() == v6)
     }
 }
 
-/// The example's applications.
+/// Values of label `app` of the example.
 const APPS: [&str; 4] = ["client", "stranger", "web", "store"];
 
 fn text(value: &Value) -> &str {
@@ -105,9 +100,9 @@ fn addresses(list: &Value, address: fn(&Value) -> &Value) -> Vec<IpAddr> {
     list.as_array().into_iter().flatten().filter_map(|entry| text(address(entry)).parse().ok()).collect()
 }
 
-fn machine_end(machine: &crate::record::MachineRecord) -> End {
+fn machine_endpoint(machine: &crate::record::MachineRecord) -> Endpoint {
     let address = |text: &String| text.split('/').next()?.parse().ok();
-    End {
+    Endpoint {
         name: machine.name.clone(),
         app: String::new(),
         node: machine.name.clone(),
@@ -116,11 +111,11 @@ fn machine_end(machine: &crate::record::MachineRecord) -> End {
     }
 }
 
-fn pod_end(record: &Record, pod: &Value) -> Result<End> {
+fn pod_endpoint(record: &Record, pod: &Value) -> Result<Endpoint> {
     let node = text(&pod["spec"]["nodeName"]).to_owned();
     let app = text(&pod["metadata"]["labels"]["app"]).to_owned();
-    let machine = view::machine(record, &node)?;
-    Ok(End {
+    let machine = inspect::machine(record, &node)?;
+    Ok(Endpoint {
         name: format!("{app} on {node}"),
         network: pod_network(&machine, text(&pod["metadata"]["uid"]), text(&pod["metadata"]["name"]))?,
         addresses: addresses(&pod["status"]["podIPs"], |entry| &entry["ip"]),
@@ -129,12 +124,12 @@ fn pod_end(record: &Record, pod: &Value) -> Result<End> {
     })
 }
 
-/// The network of a pod's sandbox, by a path that holds on the host.
+/// The network namespace of a pod's sandbox, as a path on the host.
 fn pod_network(node: &Machine, uid: &str, name: &str) -> Result<PathBuf> {
     match sandbox_network(node, uid)? {
         Some(path) => Ok(on_host(node, &path)),
         None => Err(Error::Invalid(format!(
-            "pod shop/{name} on {} has no network yet: `lab kubectl -n shop describe pod {name}` says why",
+            "pod shop/{name} on {} has no network yet; see `lab kubectl -n shop describe pod {name}`",
             node.name
         ))),
     }
@@ -144,7 +139,7 @@ fn on_host(node: &Machine, path: &str) -> PathBuf {
     Path::new(&format!("/proc/{}/root", node.init().pid)).join(path.trim_start_matches('/'))
 }
 
-/// The network namespace of a pod's sandbox as containerd knows it: a path on the pod's node, for `nsenter --net`.
+/// The network namespace of a pod's sandbox from containerd: a path on the pod's node, for `nsenter --net`.
 pub fn sandbox_network(node: &Machine, uid: &str) -> Result<Option<String>> {
     let filter = format!("labels.\"io.cri-containerd.kind\"==sandbox,labels.\"io.kubernetes.pod.uid\"=={uid}");
     let sandboxes = node.run(&["ctr", "--namespace=k8s.io", "containers", "list", "--quiet", &filter])?;

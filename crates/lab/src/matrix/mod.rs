@@ -1,13 +1,13 @@
-//! The connectivity matrix: who reaches whom, measured by real packets, beside what the objects of the API say.
+//! The connectivity matrix: reachability measured with real packets, compared with what the API objects allow.
 //!
-//! Between the pods of the example application, its Services, the nodes and the outside. A pair that the policy denies
-//! is also shown to pass while there is no policy, before and after.
+//! Between the pods of the example application, its Services, the nodes and the outside. A connection that the
+//! NetworkPolicy denies is also shown to pass without the policy, before and after.
 
+mod checks;
 mod cluster;
-mod names;
-mod probe;
+mod connection;
+mod dns;
 mod show;
-mod ways;
 
 use std::time::{Duration, Instant};
 
@@ -15,138 +15,138 @@ use serde::Serialize;
 
 use crate::deployment::POLICY;
 use crate::error::{Error, Result};
+use crate::inspect;
 use crate::record::Record;
 use crate::underlay::CONTROL;
-use crate::view;
 use cluster::Cluster;
 pub use cluster::sandbox_network;
-use probe::Way;
+use connection::Connection;
 
-/// How long a change of the policy may take to reach the packets. Generous: it only ends what would hang for ever.
+/// How long a policy change may take to be in effect. Generous: it only ends what would hang forever.
 const CHANGE_LIMIT: Duration = Duration::from_secs(60);
-/// So many ways are tried at once.
-const AT_ONCE: usize = 8;
+/// Number of connections that are tested in parallel.
+const PARALLEL: usize = 8;
 
-/// A way that was tried.
+/// The result of one connection test.
 #[derive(Debug, Clone, Serialize)]
-pub struct Tried {
-    /// What kind of way it is.
+pub struct CheckResult {
+    /// `pod → service`, `host → own pod`, …
     pub kind: String,
     /// `IPv4` or `IPv6`.
     pub family: &'static str,
-    /// Where it begins.
+    /// The client.
     pub from: String,
-    /// Where it ends.
+    /// The server.
     pub to: String,
-    /// Whether the objects of the API let it pass.
+    /// Whether the API objects allow it.
     pub expected: bool,
-    /// Whether it passed.
+    /// Whether an answer came back.
     pub passed: bool,
-    /// What was answered, or why nothing was.
-    pub said: String,
+    /// The answer, or the error.
+    #[serde(rename = "said")]
+    pub detail: String,
 }
 
-impl Tried {
-    /// Whether it is as the API says.
-    pub fn is_right(&self) -> bool {
+impl CheckResult {
+    pub(crate) fn is_as_expected(&self) -> bool {
         self.expected == self.passed
     }
 }
 
-/// All ways that were tried.
+/// The measured matrix.
 #[derive(Debug, Clone, Serialize)]
 pub struct Matrix {
-    /// One by one.
-    pub ways: Vec<Tried>,
+    /// One result per connection and phase.
+    #[serde(rename = "ways")]
+    pub checks: Vec<CheckResult>,
 }
 
 impl Matrix {
-    /// Measures a lab that has our network and the example application. The application's policy is taken away for a
-    /// while and is there again at the end.
+    /// Measures a lab with ovnkube and the example application. Deletes the application's NetworkPolicy temporarily and
+    /// restores it.
     pub fn measure(record: &Record) -> Result<Self> {
-        let cluster = Cluster::look(record)?;
-        let planned = ways::plan(&cluster);
-        let (guarded, open): (Vec<Planned>, Vec<Planned>) = planned.into_iter().partition(|way| way.guarded);
-        let denied: Vec<&Planned> = guarded.iter().filter(|way| !way.expected).collect();
+        let cluster = Cluster::read(record)?;
+        let checks = checks::plan(&cluster);
+        let (guarded, open): (Vec<Check>, Vec<Check>) = checks.into_iter().partition(|check| check.guarded);
+        let denied: Vec<&Check> = guarded.iter().filter(|check| !check.expected).collect();
         if denied.is_empty() || open.is_empty() {
             return Err(Error::Invalid(
                 "the example application is not complete: it needs pods of `web`, `store`, `client` and `stranger`"
                     .into(),
             ));
         }
-        let mut ways = try_all(&open, "", None);
+        let mut checks = try_all(&open, "", None);
         let policy = Policy { record };
         policy.remove()?;
         await_change(&denied, true);
-        ways.extend(try_all(&guarded, ", before the policy", Some(true)));
+        checks.extend(try_all(&guarded, ", before the policy", Some(true)));
         policy.apply()?;
         await_change(&denied, false);
-        ways.extend(try_all(&guarded, ", under the policy", None));
+        checks.extend(try_all(&guarded, ", under the policy", None));
         policy.remove()?;
         await_change(&denied, true);
-        ways.extend(try_all(&guarded, ", after its removal", Some(true)));
+        checks.extend(try_all(&guarded, ", after its removal", Some(true)));
         policy.apply()?;
         await_change(&denied, false);
-        Ok(Self { ways })
+        Ok(Self { checks })
     }
 
-    /// The ways that are not as the API says.
-    pub fn wrong(&self) -> Vec<&Tried> {
-        self.ways.iter().filter(|way| !way.is_right()).collect()
+    /// Results that differ from what the API objects allow.
+    pub fn wrong(&self) -> Vec<&CheckResult> {
+        self.checks.iter().filter(|check| !check.is_as_expected()).collect()
     }
 }
 
-/// A way to try.
+/// A connection to test.
 #[derive(Debug, Clone)]
-struct Planned {
+struct Check {
     kind: &'static str,
     v6: bool,
     from: String,
     to: String,
-    way: Way,
-    /// What the API says while the policy is there.
+    connection: Connection,
+    /// Whether it should pass while the policy exists.
     expected: bool,
-    /// Whether the policy is about it.
+    /// Whether the policy selects its target.
     guarded: bool,
 }
 
-impl Planned {
-    fn attempt(&self, phase: &str, expected: Option<bool>) -> Tried {
+impl Check {
+    fn attempt(&self, phase: &str, expected: Option<bool>) -> CheckResult {
         let expected = expected.unwrap_or(self.expected);
-        let answer = if expected { self.way.passes() } else { self.way.passes_at_once() };
+        let answer = if expected { self.connection.passes() } else { self.connection.passes_first_try() };
         let passed = answer.is_ok();
-        Tried {
+        CheckResult {
             kind: format!("{}{phase}", self.kind),
             family: if self.v6 { "IPv6" } else { "IPv4" },
             from: self.from.clone(),
             to: self.to.clone(),
             expected,
             passed,
-            said: answer.unwrap_or_else(|why| why),
+            detail: answer.unwrap_or_else(|why| why),
         }
     }
 }
 
-fn try_all(planned: &[Planned], phase: &str, expected: Option<bool>) -> Vec<Tried> {
-    at_once(planned, |way| way.attempt(phase, expected))
+fn try_all(checks: &[Check], phase: &str, expected: Option<bool>) -> Vec<CheckResult> {
+    in_parallel(checks, |check| check.attempt(phase, expected))
 }
 
-/// Waits until a change of the policy is seen by packets: nothing else tells that it has arrived. If it does not
-/// arrive, the matrix says what is wrong.
-fn await_change(denied: &[&Planned], passes: bool) {
+/// Waits until a policy change is in effect, which only packets show. If that does not happen, the results show it.
+fn await_change(denied: &[&Check], passes: bool) {
     let deadline = Instant::now() + CHANGE_LIMIT;
     let mut waiting = denied.to_vec();
     while !waiting.is_empty() && Instant::now() < deadline {
-        // Silence may also be a datapath that stands still: it counts when it is met twice.
-        let seen = at_once(&waiting, |way| (0..2).any(|_| way.way.passes_at_once().is_ok()));
-        waiting = waiting.into_iter().zip(seen).filter(|(_, seen)| *seen != passes).map(|(way, _)| way).collect();
+        // No answer may also be a stalled datapath: count it only if it happens twice.
+        let seen = in_parallel(&waiting, |check| (0..2).any(|_| check.connection.passes_first_try().is_ok()));
+        waiting = waiting.into_iter().zip(seen).filter(|(_, seen)| *seen != passes).map(|(check, _)| check).collect();
     }
 }
 
-/// Does something with each, some of them side by side.
-fn at_once<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+/// Runs `work` for each item, some of them in parallel.
+fn in_parallel<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let mut answers = Vec::new();
-    for some in all.chunks(AT_ONCE) {
+    for some in all.chunks(PARALLEL) {
         std::thread::scope(|scope| {
             let threads: Vec<_> = some.iter().map(|one| scope.spawn(|| work(one))).collect();
             answers.extend(threads.into_iter().filter_map(|thread| thread.join().ok()));
@@ -161,12 +161,12 @@ struct Policy<'a> {
 
 impl Policy<'_> {
     fn apply(&self) -> Result<()> {
-        let control = view::machine(self.record, CONTROL)?;
+        let control = inspect::machine(self.record, CONTROL)?;
         control.run_with_input(&["kubectl", "apply", "-f", "-"], POLICY).map(|_| ())
     }
 
     fn remove(&self) -> Result<()> {
-        let control = view::machine(self.record, CONTROL)?;
+        let control = inspect::machine(self.record, CONTROL)?;
         control.run_with_input(&["kubectl", "delete", "--ignore-not-found", "-f", "-"], POLICY).map(|_| ())
     }
 }

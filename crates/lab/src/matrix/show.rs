@@ -1,40 +1,42 @@
-//! The matrix for people: one line for each kind of way, green where all are as the API says, and each wrong one by name.
+//! The matrix as a table: one line for each kind of connection, and below it each unexpected result.
 
 use console::table::{self, Cell, Tone};
 
-use super::{Matrix, Tried};
+use super::{CheckResult, Matrix};
 
 const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
 
 impl Matrix {
-    /// The table, and below it what is wrong.
+    /// The table, and below it the unexpected results.
     pub fn table(&self, colour: bool) -> String {
         let mut kinds: Vec<&str> = Vec::new();
-        for way in &self.ways {
-            if !kinds.contains(&way.kind.as_str()) {
-                kinds.push(&way.kind);
+        for check in &self.checks {
+            if !kinds.contains(&check.kind.as_str()) {
+                kinds.push(&check.kind);
             }
         }
         let rows = kinds.iter().map(|kind| {
             let [v4, v6] = FAMILIES.map(|family| self.cell(kind, family));
-            let expected = self.ways.iter().any(|way| way.kind == *kind && way.expected);
+            let expected = self.checks.iter().any(|check| check.kind == *kind && check.expected);
             [Cell::plain(kind), Cell::plain(if expected { "pass" } else { "denied" }), v4, v6]
         });
-        let mut text = table::render(["WAY", "THE API SAYS", "IPV4", "IPV6"], rows.collect(), colour);
-        for way in self.wrong() {
-            let (seen, expected) = (word(way.passed), word(way.expected));
+        let mut text = table::render(["CONNECTION", "EXPECTED", "IPV4", "IPV6"], rows.collect(), colour);
+        for check in self.wrong() {
+            let seen = if check.passed { "passed" } else { "no answer" };
+            let expected = if check.expected { "pass" } else { "denied" };
             text.push_str(&format!(
-                "wrong: {} {}, {} to {}: {seen}, but {expected} by the API ({})\n",
-                way.family, way.kind, way.from, way.to, way.said
+                "wrong: {} {}, {} to {}: {seen}, expected {expected} ({})\n",
+                check.family, check.kind, check.from, check.to, check.detail
             ));
         }
         text
     }
 
     fn cell(&self, kind: &str, family: &str) -> Cell {
-        let ways: Vec<&Tried> = self.ways.iter().filter(|way| way.kind == kind && way.family == family).collect();
-        let right = ways.iter().filter(|way| way.is_right()).count();
-        match ways.len() {
+        let checks: Vec<&CheckResult> =
+            self.checks.iter().filter(|check| check.kind == kind && check.family == family).collect();
+        let right = checks.iter().filter(|check| check.is_as_expected()).count();
+        match checks.len() {
             0 => Cell::plain("-"),
             all if all == right => Cell::new(format!("✔ {right}"), Tone::Good),
             all => Cell::new(format!("✘ {right} of {all}"), Tone::Bad),
@@ -42,32 +44,25 @@ impl Matrix {
     }
 }
 
-fn word(passes: bool) -> &'static str {
-    if passes { "passes" } else { "does not pass" }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_named() {
-        let way = |expected, passed| Tried {
+    fn unexpected_results_are_listed() {
+        let check = |expected, passed| CheckResult {
             kind: "pod → service".into(),
             family: "IPv4",
             from: "client on n1".into(),
             to: "web".into(),
             expected,
             passed,
-            said: "web-1".into(),
+            detail: "web-1".into(),
         };
-        let good = Matrix { ways: vec![way(true, true)] };
-        assert_eq!(
-            good.table(false),
-            "WAY            THE API SAYS  IPV4  IPV6\npod → service  pass          ✔ 1   -\n"
-        );
-        let bad = Matrix { ways: vec![way(true, true), way(true, false)] };
+        let good = Matrix { checks: vec![check(true, true)] };
+        assert_eq!(good.table(false), "CONNECTION     EXPECTED  IPV4  IPV6\npod → service  pass      ✔ 1   -\n");
+        let bad = Matrix { checks: vec![check(true, true), check(true, false)] };
         assert!(bad.table(false).contains("✘ 1 of 2"), "{}", bad.table(false));
-        assert!(bad.table(false).contains("client on n1 to web: does not pass, but passes by the API"));
+        assert!(bad.table(false).contains("client on n1 to web: no answer, expected pass"));
     }
 }

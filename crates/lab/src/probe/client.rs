@@ -1,4 +1,4 @@
-//! Clients: one task for each path sends its numbers on time; others note what comes back.
+//! Clients: one task per path sends its numbered packets on schedule; other tasks log the replies.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,24 +13,25 @@ use tokio::net::{TcpStream, UdpSocket};
 use tokio::task::JoinHandle;
 use tokio::time::{Interval, MissedTickBehavior, interval_at, timeout};
 
-use super::ledger::Ledger;
 use super::packet::{REPLY, Reply, Request, echo_reply, echo_request};
+use super::packet_log::PacketLog;
 use super::plan::{PathSpec, Protocol, Server};
 
-/// An answer that takes longer does not come any more.
-pub const LOST_AFTER: Duration = Duration::from_secs(5);
-/// Datagrams go on with a new socket after so long, so that new flows are made all the time.
+/// A packet without an answer after this time is lost.
+pub(crate) const LOST_AFTER: Duration = Duration::from_secs(5);
+/// UDP and ICMP use a new socket after this time, so that new connection-tracking entries and flows are created all the
+/// time.
 const SOCKET_LIFETIME: Duration = Duration::from_secs(1);
-/// How long a connection that shall stay may take to come about until it is tried again.
+/// How long reconnecting the long-lived connection may take before it is tried again.
 const RECONNECT_LIMIT: Duration = Duration::from_secs(2);
 
-/// One path in use.
+/// The client of one path.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) index: u16,
     pub(super) spec: PathSpec,
-    pub(super) ledger: Arc<Ledger>,
-    /// When the prober started: the zero of all times.
+    pub(super) packet_log: Arc<PacketLog>,
+    /// When the prober started: time zero of the log.
     pub(super) start: Instant,
     pub(super) period: Duration,
     /// Spreads the paths evenly over a period.
@@ -52,7 +53,7 @@ impl Client {
         u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// A prober that was held up does not make up for it by a burst.
+    /// A prober that was delayed does not catch up with a burst.
     fn ticker(&self) -> Interval {
         let mut ticker = interval_at(tokio::time::Instant::now() + self.offset, self.period);
         ticker.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -61,18 +62,18 @@ impl Client {
 
     fn next(&self) -> Request {
         let sent = self.now();
-        Request { path: self.index, number: self.ledger.send(sent), sent }
+        Request { path: self.index, number: self.packet_log.send(sent), sent }
     }
 
-    /// Notes a reply; `from` is the address that it came from, where that can differ from the one that was asked.
+    /// Logs a reply; `from` is its source address, where that can differ from the queried address.
     fn answered(&self, number: u64, client: Option<IpAddr>, from: Option<IpAddr>) {
-        let wrong_client = client.filter(|client| !self.spec.promises(*client));
+        let wrong_client = client.filter(|client| !self.spec.allows_source(*client));
         let wrong_server = from.filter(|from| *from != self.spec.to.ip());
-        self.ledger.answer(number, self.now(), wrong_server.or(wrong_client));
+        self.packet_log.answer(number, self.now(), wrong_server.or(wrong_client));
     }
 }
 
-/// A connection that stays; [`Connection::closed`] is set by its reader.
+/// A long-lived connection; its reader sets [`Connection::closed`].
 struct Connection {
     writer: OwnedWriteHalf,
     closed: Arc<AtomicBool>,
@@ -90,18 +91,18 @@ async fn established(client: Arc<Client>) {
         {
             match done.await {
                 Ok(Ok(stream)) => connection = Some(open(client.clone(), stream)),
-                Ok(Err(error)) if is_reset(&error) => client.ledger.reset(request.number),
+                Ok(Err(error)) if is_reset(&error) => client.packet_log.reset(request.number),
                 _ => {}
             }
         }
         match connection.take().filter(|open| !open.closed.load(Ordering::Acquire)) {
             Some(open) => match open.writer.try_write(&request.encode()) {
                 Ok(written) if written == request.encode().len() => connection = Some(open),
-                // The buffer is full because nothing is acknowledged: the number is lost, the connection may recover.
+                // The buffer is full because nothing is acknowledged: the packet is lost, the connection may recover.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => connection = Some(open),
-                _ => client.ledger.reset(request.number),
+                _ => client.packet_log.reset(request.number),
             },
-            // Without a connection the number cannot be sent: for an application, it is lost.
+            // Without a connection the packet cannot be sent: for an application, it is lost.
             None if connecting.is_none() => connecting = Some(tokio::spawn(connect(client.spec.to, RECONNECT_LIMIT))),
             None => {}
         }
@@ -129,7 +130,7 @@ async fn read_replies(client: Arc<Client>, mut reader: OwnedReadHalf, closed: Ar
         }
     }
     closed.store(true, Ordering::Release);
-    client.ledger.reset_newest();
+    client.packet_log.reset_newest();
 }
 
 fn is_reset(error: &std::io::Error) -> bool {
@@ -154,15 +155,15 @@ async fn new_connections(client: Arc<Client>) {
             };
             match timeout(LOST_AFTER, exchange).await {
                 Ok(Ok(seen)) => client.answered(request.number, Some(seen), None),
-                Ok(Err(error)) if is_reset(&error) => client.ledger.reset(request.number),
-                // Silence, or no route: lost.
+                Ok(Err(error)) if is_reset(&error) => client.packet_log.reset(request.number),
+                // Timeout, or no route: lost.
                 _ => {}
             }
         });
     }
 }
 
-/// One connection to an echo server: the client address that it saw.
+/// One connection to an echo server; returns the client address that it saw.
 async fn ask_echo(to: SocketAddr, request: Request) -> std::io::Result<IpAddr> {
     let mut stream = TcpStream::connect(to).await?;
     stream.set_nodelay(true)?;
@@ -173,7 +174,7 @@ async fn ask_echo(to: SocketAddr, request: Request) -> std::io::Result<IpAddr> {
     reply.map(|reply| reply.client.ip()).ok_or_else(|| ErrorKind::InvalidData.into())
 }
 
-/// One HTTP request to agnhost's netexec: the client address that it saw.
+/// One HTTP request to agnhost's netexec; returns the client address that it saw.
 async fn ask_netexec(to: SocketAddr) -> std::io::Result<IpAddr> {
     let mut stream = TcpStream::connect(to).await?;
     stream.write_all(b"GET /clientip HTTP/1.0\r\n\r\n").await?;
@@ -193,7 +194,7 @@ async fn datagrams(client: Arc<Client>) {
         ticker.tick().await;
         let request = client.next();
         if current.as_ref().is_none_or(|(_, since)| since.elapsed() >= SOCKET_LIFETIME) {
-            // A socket that cannot be opened leaves the number lost, and the next tries again.
+            // If no socket can be opened, this packet is lost and the next one tries again.
             current = open_socket(&client.spec).await.ok().map(|socket| (Arc::new(socket), Instant::now()));
             if let Some((socket, _)) = &current {
                 tokio::spawn(receive(client.clone(), socket.clone()));
@@ -205,14 +206,14 @@ async fn datagrams(client: Arc<Client>) {
     }
 }
 
-/// Unconnected, so that replies of others than the one that was asked are seen.
+/// Unconnected, so that replies from another address are received, too.
 async fn open_socket(spec: &PathSpec) -> std::io::Result<UdpSocket> {
     let v6 = spec.to.is_ipv6();
     if spec.protocol == Protocol::Udp {
         let any: IpAddr = if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
         return UdpSocket::bind((any, 0)).await;
     }
-    // Of the network that the calling thread is in: ping sockets are for nobody unless this says otherwise.
+    // Per network namespace: by default nobody may open ping sockets.
     std::fs::write("/proc/sys/net/ipv4/ping_group_range", "0 2147483647")?;
     let (family, protocol) =
         if v6 { (AddressFamily::Inet6, SockProtocol::IcmpV6) } else { (AddressFamily::Inet, SockProtocol::Icmp) };
@@ -221,7 +222,7 @@ async fn open_socket(spec: &PathSpec) -> std::io::Result<UdpSocket> {
     UdpSocket::from_std(socket.into())
 }
 
-/// Notes what comes back to a socket, until nothing more can.
+/// Logs the replies to a socket, until none can come any more.
 async fn receive(client: Arc<Client>, socket: Arc<UdpSocket>) {
     let deadline = tokio::time::Instant::now() + SOCKET_LIFETIME + LOST_AFTER;
     let mut bytes = [0; 2048];
@@ -241,7 +242,7 @@ fn frame(spec: &PathSpec, request: Request) -> Vec<u8> {
     }
 }
 
-/// The number that a datagram answers, and the client address that the server saw, if it says so.
+/// The number of the packet that a datagram answers, and the client address that the server saw, if it reports it.
 fn parse(spec: &PathSpec, path: u16, bytes: &[u8]) -> Option<(u64, Option<IpAddr>)> {
     match (spec.protocol, spec.server) {
         (Protocol::Icmp, _) => {

@@ -1,23 +1,22 @@
-//! The wire format: a request carries its path, its number and its send time; the reply repeats it and adds the client's
-//! address as the server saw it.
+//! The wire format: a request has its path, number and send time; the reply repeats it and adds the client's address as
+//! the server saw it.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// Tells our packets from those of others that reach the same port.
+/// Identifies the prober's packets.
 const MAGIC: u32 = 0x6f76_6e70;
-/// Bytes of a request.
+/// In bytes.
 pub(super) const REQUEST: usize = 22;
-/// Bytes of a reply.
+/// In bytes.
 pub(super) const REPLY: usize = REQUEST + 18;
 
-/// A numbered request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Request {
-    /// The path's index in the plan.
+    /// Index of the path in the plan.
     pub(super) path: u16,
-    /// Its number on that path, from 0.
+    /// Counted from 0 on each path.
     pub(super) number: u64,
-    /// When it was sent, in microseconds since the prober started.
+    /// Microseconds since the prober started.
     pub(super) sent: u64,
 }
 
@@ -43,11 +42,10 @@ impl Request {
     }
 }
 
-/// The answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Reply {
     pub(super) request: Request,
-    /// The client's address as the server saw it.
+    /// As the server saw it.
     pub(super) client: SocketAddr,
 }
 
@@ -76,10 +74,10 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// Bytes of an ICMP echo header.
+/// In bytes.
 const ICMP_HEADER: usize = 8;
 
-/// An ICMP echo request with a request as its payload. The kernel fills in identifier and checksum (ping sockets).
+/// An ICMP echo request with `request` as payload. The kernel sets identifier and checksum (ping sockets).
 pub(super) fn echo_request(request: Request, v6: bool) -> Vec<u8> {
     let kind = if v6 { 128 } else { 8 };
     let sequence = u16::try_from(request.number & 0xffff).unwrap_or_default().to_be_bytes();
@@ -88,7 +86,7 @@ pub(super) fn echo_request(request: Request, v6: bool) -> Vec<u8> {
     bytes
 }
 
-/// The request that an ICMP echo reply repeats.
+/// The request in the payload of an ICMP echo reply.
 pub(super) fn echo_reply(bytes: &[u8], v6: bool) -> Option<Request> {
     let kind = if v6 { 129 } else { 0 };
     if *bytes.first()? != kind {
@@ -104,7 +102,7 @@ mod tests {
     const REQUEST_7: Request = Request { path: 3, number: 7, sent: 1_000_001 };
 
     #[test]
-    fn requests_and_replies_survive_the_wire() {
+    fn requests_and_replies_round_trip() {
         assert_eq!(Request::decode(&REQUEST_7.encode()), Some(REQUEST_7));
         for client in ["10.128.0.5:40000", "[fd01::5]:40000"] {
             let reply = Reply { request: REQUEST_7, client: client.parse().unwrap() };
@@ -113,16 +111,16 @@ mod tests {
     }
 
     #[test]
-    fn foreign_and_short_packets_are_not_ours() {
+    fn foreign_and_short_packets_are_rejected() {
         assert_eq!(Request::decode(b"GET / HTTP/1.0\r\n\r\n......"), None);
         assert_eq!(Request::decode(&REQUEST_7.encode()[..20]), None);
         assert_eq!(Reply::decode(&REQUEST_7.encode()), None);
     }
 
     #[test]
-    fn only_echo_replies_answer_echo_requests() {
+    fn only_echo_replies_are_accepted() {
         let mut frame = echo_request(REQUEST_7, false);
-        assert_eq!(echo_reply(&frame, false), None, "our own request is no reply");
+        assert_eq!(echo_reply(&frame, false), None, "a request is not a reply");
         frame[0] = 0;
         assert_eq!(echo_reply(&frame, false), Some(REQUEST_7));
         assert_eq!(echo_reply(&frame, true), None);

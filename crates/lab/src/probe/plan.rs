@@ -1,4 +1,4 @@
-//! What is probed: paths from a network namespace to an address, and the echo servers that answer.
+//! What to probe: paths from a network namespace to an address, and the echo servers.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -6,24 +6,24 @@ use std::path::PathBuf;
 use netmodel::Prefix;
 use serde::Serialize;
 
-/// A network namespace with a name for people.
+/// A network namespace.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Network {
-    /// Its name.
+    /// For the report.
     pub name: String,
-    /// The file that it is bound to.
+    /// Path on the host.
     pub file: PathBuf,
-    /// Whether nothing but the prober opens connections there. Retransmitted segments are then the prober's own.
+    /// Whether only the prober opens connections there: then all retransmissions are its own.
     pub own: bool,
 }
 
-/// How a path is used.
+/// Protocol and connection pattern of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
-    /// Numbered messages on one TCP connection that stays.
+    /// Numbered messages on one long-lived TCP connection.
     TcpEstablished,
-    /// One TCP connection for each number.
+    /// A TCP connection for each packet.
     TcpNew,
     /// Datagrams, with a new source port every second.
     Udp,
@@ -32,7 +32,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Its name for people.
+    /// For the report.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::TcpEstablished => "TCP established",
@@ -42,7 +42,7 @@ impl Protocol {
         }
     }
 
-    /// A connection costs about as much as three of the others' round trips.
+    /// A TCP connection costs about as much as three round trips of the others.
     pub(super) fn weight(self) -> u32 {
         match self {
             Self::TcpNew => 1,
@@ -51,7 +51,7 @@ impl Protocol {
     }
 }
 
-/// What the server at the end of a path speaks.
+/// The server at the end of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Server {
     /// The prober's own echo server, or the kernel (ICMP).
@@ -60,23 +60,23 @@ pub enum Server {
     Netexec,
 }
 
-/// One path.
+/// A path to probe.
 #[derive(Debug, Clone)]
 pub struct PathSpec {
-    /// Where it leads, for people: `pod → pod, other node`.
+    /// For the report: `pod → pod, other node`.
     pub route: String,
-    /// How it is used.
+    /// Also the connection pattern.
     pub protocol: Protocol,
-    /// Where it begins.
+    /// The client's network.
     pub from: Network,
-    /// Where it ends. ICMP ignores the port.
+    /// The server's address. ICMP ignores the port.
     pub to: SocketAddr,
-    /// What answers there.
+    /// Which server listens there.
     pub server: Server,
     /// The client addresses that the server may see; any if empty.
     pub sources: Vec<Prefix>,
-    /// Whether it shares machines and switches with the others but not what is measured. What other paths lose while it has
-    /// trouble is the machine's doing.
+    /// Whether it shares machines and switches with the other paths but bypasses OVN. Losses of other paths while it
+    /// stalls are caused by the host.
     pub reference: bool,
 }
 
@@ -86,22 +86,21 @@ impl PathSpec {
         format!("{}, {}", self.route, self.protocol.as_str())
     }
 
-    /// Whether the server may see this client address.
-    pub(super) fn promises(&self, client: IpAddr) -> bool {
+    pub(super) fn allows_source(&self, client: IpAddr) -> bool {
         self.sources.is_empty() || self.sources.iter().any(|source| source.contains(client))
     }
 }
 
-/// Everything that a prober does.
+/// What a prober sends.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The paths.
+    /// Each has a client.
     pub paths: Vec<PathSpec>,
-    /// Echo servers, each for TCP and UDP.
+    /// Echo servers to start, each for TCP and UDP.
     pub servers: Vec<(Network, SocketAddr)>,
-    /// Packets per second in sum.
+    /// Packets per second, over all paths.
     pub rate: u32,
 }
 
-/// The rate that is meant when nobody says another.
-pub const RATE: u32 = 1000;
+/// The default rate.
+pub(crate) const RATE: u32 = 1000;

@@ -1,40 +1,40 @@
-//! What a measurement found: for each path the counts of control and fault windows, side by side.
+//! The result of a measurement: for each path the counts of control and fault windows.
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Prober;
 use super::client::LOST_AFTER;
-use super::ledger::Entry;
+use super::packet_log::PacketRecord;
 use super::plan::{PathSpec, Protocol};
-use super::rounds::{Kind, Mark, Window};
+use super::rounds::{Mark, Window, WindowKind};
 
-/// An answer that takes longer is late. TCP sends a lost segment again after 200 ms at the earliest, unless later ones tell
-/// it sooner; those are counted as retransmissions.
-pub const LATE_AFTER: std::time::Duration = std::time::Duration::from_millis(150);
+/// An answer that takes longer is late. TCP retransmits a lost segment after 200 ms at the earliest, unless later ones
+/// trigger it sooner; those are counted as retransmissions.
+pub(crate) const LATE_AFTER: std::time::Duration = std::time::Duration::from_millis(150);
 
-/// What went wrong with a number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+/// What went wrong with a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Incident {
-    /// No answer within [`LOST_AFTER`].
+    /// No answer within 5 s (`LOST_AFTER`).
     Lost,
     /// The connection was refused, reset or closed.
     Reset,
-    /// An answer, but later than [`LATE_AFTER`].
+    /// An answer, but later than 150 ms (`LATE_AFTER`).
     Late,
     /// More than one answer.
     Duplicated,
-    /// The answer came from another address, or the server saw another client address than the path promises.
+    /// The reply came from another address, or the server saw a client address that the path does not allow.
     WrongSource,
 }
 
 impl Incident {
-    /// All of them.
+    /// All kinds, in the order of the table.
     pub const ALL: [Self; 5] = [Self::Lost, Self::Reset, Self::Late, Self::Duplicated, Self::WrongSource];
 
-    /// For people.
+    /// For the report.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Lost => "lost",
@@ -46,27 +46,20 @@ impl Incident {
     }
 }
 
-/// How many of each.
+/// Counts of packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Numbers that were sent.
     pub sent: u64,
-    /// [`Incident::Lost`].
     pub lost: u64,
-    /// [`Incident::Late`].
     pub late: u64,
-    /// [`Incident::Duplicated`].
     pub duplicated: u64,
-    /// [`Incident::Reset`].
     pub reset: u64,
-    /// [`Incident::WrongSource`].
     pub wrong_source: u64,
-    /// The slowest answer, in microseconds.
+    /// The longest time to an answer.
     pub slowest_us: u64,
 }
 
 impl Counts {
-    /// The count of one kind.
     pub fn of(&self, incident: Incident) -> u64 {
         match incident {
             Incident::Lost => self.lost,
@@ -77,9 +70,9 @@ impl Counts {
         }
     }
 
-    fn add(&mut self, entry: &Entry) {
+    fn add(&mut self, packet: &PacketRecord) {
         self.sent += 1;
-        for incident in incidents(entry) {
+        for incident in incidents(packet) {
             *match incident {
                 Incident::Lost => &mut self.lost,
                 Incident::Reset => &mut self.reset,
@@ -88,14 +81,14 @@ impl Counts {
                 Incident::WrongSource => &mut self.wrong_source,
             } += 1;
         }
-        if let Some(delay) = delay(entry) {
+        if let Some(delay) = delay(packet) {
             self.slowest_us = self.slowest_us.max(delay);
         }
     }
 
-    /// Both together.
+    /// The sum of both.
     #[must_use]
-    pub fn plus(&self, other: &Self) -> Self {
+    pub(crate) fn plus(&self, other: &Self) -> Self {
         Self {
             sent: self.sent + other.sent,
             lost: self.lost + other.lost,
@@ -108,69 +101,68 @@ impl Counts {
     }
 }
 
-/// How long the answer took; none if it did not come in time.
-fn delay(entry: &Entry) -> Option<u64> {
-    let delay = entry.answered?.saturating_sub(entry.sent);
+/// How long the answer took; `None` if it did not come in time.
+fn delay(packet: &PacketRecord) -> Option<u64> {
+    let delay = packet.answered?.saturating_sub(packet.sent);
     (u128::from(delay) <= LOST_AFTER.as_micros()).then_some(delay)
 }
 
-/// What went wrong with a number. One that was not answered is lost or reset, never both.
-pub(super) fn incidents(entry: &Entry) -> Vec<Incident> {
+/// A packet without an answer is either lost or reset.
+pub(super) fn incidents(packet: &PacketRecord) -> Vec<Incident> {
     let mut found = Vec::new();
-    match delay(entry) {
-        None if entry.reset => found.push(Incident::Reset),
+    match delay(packet) {
+        None if packet.reset => found.push(Incident::Reset),
         None => found.push(Incident::Lost),
-        Some(_) if entry.reset => found.push(Incident::Reset),
+        Some(_) if packet.reset => found.push(Incident::Reset),
         Some(delay) if u128::from(delay) > LATE_AFTER.as_micros() => found.push(Incident::Late),
         Some(_) => {}
     }
-    found.extend((entry.answers > 1).then_some(Incident::Duplicated));
-    found.extend(entry.wrong_source.map(|_| Incident::WrongSource));
+    found.extend((packet.answers > 1).then_some(Incident::Duplicated));
+    found.extend(packet.wrong_source.map(|_| Incident::WrongSource));
     found
 }
 
-/// One number with which something went wrong, inside a window.
+/// An incident of one packet inside a window.
 #[derive(Debug, Clone, Serialize)]
-pub struct Happening {
-    /// The number.
+pub struct PacketIncident {
+    /// The packet's number on its path.
     pub number: u64,
     /// When it was sent, in microseconds since the prober started.
     pub at_us: u64,
-    /// In which kind of window.
-    pub window: Kind,
-    /// What went wrong.
+    pub window: WindowKind,
     pub what: Incident,
-    /// How long the answer took, if one came in time.
+    /// How long the answer took, if it came in time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_us: Option<u64>,
-    /// The address that should not be there.
+    /// The unexpected address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<std::net::IpAddr>,
-    /// A reference path had trouble at the same time: the machine or its switches stood still.
+    /// A reference path stalled at the same time: the host or its switches did.
     pub shared: bool,
 }
 
-/// One path.
+/// The result of one path.
 #[derive(Debug, Clone, Serialize)]
 pub struct PathReport {
-    /// Where it leads.
+    /// `pod → pod, other node`.
     pub route: String,
-    /// How it was used.
     pub protocol: Protocol,
-    /// Whether the others are held against it.
+    /// Whether it bypasses OVN: other paths are compared with it.
     pub reference: bool,
-    /// From which network.
+    /// The client's network.
     pub from: String,
-    /// To which address.
+    /// The server's address.
     pub to: String,
-    /// In all control windows.
+    /// Over all control windows.
     pub control: Counts,
-    /// In all fault windows.
+    /// Over all fault windows.
     pub fault: Counts,
-    /// Whether the fault cost not more than the control, in every respect.
+    /// Whether the fault cost not more than the control: packets of every kind, and late ones while the reference paths
+    /// did not stall. Always true for a reference path: it bypasses OVN.
     pub ok: bool,
-    /// Every number with which something went wrong.
-    pub happenings: Vec<Happening>,
+    /// Every incident of this path.
+    #[serde(rename = "happenings")]
+    pub incidents: Vec<PacketIncident>,
 }
 
 impl PathReport {
@@ -184,41 +176,44 @@ impl PathReport {
         self.fault.of(incident).saturating_sub(self.control.of(incident))
     }
 
-    /// How many there were in a kind of window while the reference paths had no trouble.
-    pub fn alone(&self, incident: Incident, window: Kind) -> u64 {
-        let is_one = |one: &&Happening| one.what == incident && one.window == window && !one.shared;
-        self.happenings.iter().filter(is_one).count() as u64
+    /// Incidents in windows of one kind while no reference path stalled.
+    pub(crate) fn unshared(&self, incident: Incident, window: WindowKind) -> u64 {
+        let is_one = |one: &&PacketIncident| one.what == incident && one.window == window && !one.shared;
+        self.incidents.iter().filter(is_one).count() as u64
     }
 }
 
-/// A whole measurement.
+/// The result of a measurement.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// What was measured.
     pub title: String,
-    /// Packets per second in sum.
+    /// Packets per second, over all paths.
     pub rate: u32,
-    /// Whether no path had more of anything than its control, and all paths recovered.
+    /// Whether no path had more incidents than its control, all paths recovered, and the measurement is usable.
     pub ok: bool,
-    /// The windows, in order.
+    /// Why nothing can be concluded, if so: a control that loses packets by itself, or too few packets sent.
+    pub unusable: Vec<String>,
+    /// Whether there was a fault; otherwise the windows of both kinds are controls.
+    pub has_fault: bool,
+    /// In order.
     pub windows: Vec<Window>,
     /// What the faults did and when.
     pub marks: Vec<Mark>,
-    /// TCP segments sent again in the prober's own networks, in control and fault windows.
+    /// TCP segments retransmitted in the prober's own networks, in control and fault windows.
     pub retransmitted: BTreeMap<String, [u64; 2]>,
-    /// Paths that gave no answer at the end of a fault window and for a while after it.
+    /// Paths that did not answer at the end of a fault window and for a minute after it.
     pub unrecovered: Vec<String>,
-    /// Path by path.
     pub paths: Vec<PathReport>,
 }
 
 impl Report {
-    pub(super) fn of(title: &str, prober: &Prober, windows: Vec<Window>, marks: Vec<Mark>) -> Self {
-        let all: Vec<(&PathSpec, Vec<Entry>)> = prober.paths().zip(prober.entries()).collect();
-        let trouble = Trouble::of(all.iter().filter(|(spec, _)| spec.reference).flat_map(|(_, entries)| entries));
+    pub(super) fn of(title: &str, prober: &Prober, windows: Vec<Window>, marks: Vec<Mark>, has_fault: bool) -> Self {
+        let all: Vec<(&PathSpec, Vec<PacketRecord>)> = prober.paths().zip(prober.packets()).collect();
+        let stalls =
+            ReferenceStalls::of(all.iter().filter(|(spec, _)| spec.reference).flat_map(|(_, packets)| packets));
         let paths: Vec<PathReport> = all
             .iter()
-            .map(|(spec, entries)| {
+            .map(|(spec, packets)| {
                 let mut path = PathReport {
                     route: spec.route.clone(),
                     protocol: spec.protocol,
@@ -228,21 +223,25 @@ impl Report {
                     control: Counts::default(),
                     fault: Counts::default(),
                     ok: true,
-                    happenings: Vec::new(),
+                    incidents: Vec::new(),
                 };
-                path.take(entries, &windows, &trouble);
+                path.take(packets, &windows, &stalls);
                 path
             })
             .collect();
         let mut retransmitted: BTreeMap<String, [u64; 2]> = BTreeMap::new();
         for window in &windows {
             for (network, count) in &window.retransmitted {
-                retransmitted.entry(network.clone()).or_default()[usize::from(window.kind == Kind::Fault)] += count;
+                retransmitted.entry(network.clone()).or_default()[usize::from(window.kind == WindowKind::Fault)] +=
+                    count;
             }
         }
         let unrecovered: Vec<String> = windows.iter().flat_map(|window| window.unrecovered.iter().cloned()).collect();
-        let ok = paths.iter().all(|path| path.ok) && unrecovered.is_empty();
-        Self { title: title.to_owned(), rate: prober.rate(), ok, windows, marks, retransmitted, unrecovered, paths }
+        let lengths = [WindowKind::Control, WindowKind::Fault].map(|kind| seconds(&windows, kind));
+        let unusable: Vec<String> = paths.iter().filter_map(|path| path.unusable(lengths)).collect();
+        let ok = paths.iter().all(|path| path.ok) && unrecovered.is_empty() && unusable.is_empty();
+        let (title, rate) = (title.to_owned(), prober.rate());
+        Self { title, rate, ok, unusable, has_fault, windows, marks, retransmitted, unrecovered, paths }
     }
 
     /// Sums over all paths: control and fault.
@@ -253,49 +252,81 @@ impl Report {
         [sum(|path| &path.control), sum(|path| &path.fault)]
     }
 
-    /// Packets of one kind beyond the control, summed over the paths.
+    /// Incidents beyond the control, summed over the paths without the reference.
     pub fn excess(&self, incident: Incident) -> u64 {
-        self.paths.iter().map(|path| path.excess(incident)).sum()
+        self.paths.iter().filter(|path| !path.reference).map(|path| path.excess(incident)).sum()
+    }
+
+    /// The total length of the windows of one kind.
+    pub fn seconds(&self, kind: WindowKind) -> f64 {
+        seconds(&self.windows, kind)
     }
 }
+
+fn seconds(windows: &[Window], kind: WindowKind) -> f64 {
+    windows.iter().filter(|window| window.kind == kind).map(|window| window.length().as_secs_f64()).sum()
+}
+
+/// A control that loses more packets than this, and more than 1 %, cannot be compared with a fault.
+const MAX_CONTROL_LOSS: u64 = 5;
+/// The share of its packets that a path must have sent under the fault, relative to the control's rate.
+const MIN_SENT_RATIO: f64 = 0.8;
 
 impl PathReport {
-    fn take(&mut self, entries: &[Entry], windows: &[Window], trouble: &Trouble) {
-        for (number, entry) in (0..).zip(entries) {
-            let Some(window) = windows.iter().find(|window| window.holds(entry.sent)) else { continue };
+    /// Why nothing can be concluded from this path, if so. `lengths`: seconds of control and fault windows.
+    fn unusable(&self, lengths: [f64; 2]) -> Option<String> {
+        let lost =
+            self.unshared(Incident::Lost, WindowKind::Control) + self.unshared(Incident::Reset, WindowKind::Control);
+        if lost > MAX_CONTROL_LOSS && lost * 100 > self.control.sent {
+            let (name, sent) = (self.name(), self.control.sent);
+            return Some(format!("{name}: {lost} of {sent} packets were lost or reset without the fault"));
+        }
+        #[expect(clippy::cast_precision_loss, reason = "counts of packets are far below 2^52")]
+        let [control, fault] = [self.control.sent as f64 / lengths[0], self.fault.sent as f64 / lengths[1]];
+        let enough = control > 0.0 && fault >= control * MIN_SENT_RATIO;
+        (!enough).then(|| {
+            format!("{}: {fault:.1} packets per second were sent under the fault, {control:.1} without", self.name())
+        })
+    }
+
+    fn take(&mut self, packets: &[PacketRecord], windows: &[Window], stalls: &ReferenceStalls) {
+        for (number, packet) in (0..).zip(packets) {
+            let Some(window) = windows.iter().find(|window| window.contains(packet.sent)) else { continue };
             let counts = match window.kind {
-                Kind::Control => &mut self.control,
-                Kind::Fault => &mut self.fault,
+                WindowKind::Control => &mut self.control,
+                WindowKind::Fault => &mut self.fault,
             };
-            counts.add(entry);
-            self.happenings.extend(incidents(entry).into_iter().map(|what| Happening {
+            counts.add(packet);
+            self.incidents.extend(incidents(packet).into_iter().map(|what| PacketIncident {
                 number,
-                at_us: entry.sent,
+                at_us: packet.sent,
                 window: window.kind,
                 what,
-                delay_us: delay(entry),
-                source: entry.wrong_source.filter(|_| what == Incident::WrongSource),
-                shared: trouble.is_near(entry.sent, self.protocol),
+                delay_us: delay(packet),
+                source: packet.wrong_source.filter(|_| what == Incident::WrongSource),
+                shared: stalls.is_near(packet.sent, self.protocol),
             }));
         }
-        self.ok = Incident::ALL.iter().all(|incident| self.excess(*incident) == 0);
+        let [fault, control] = [WindowKind::Fault, WindowKind::Control].map(|kind| self.unshared(Incident::Late, kind));
+        let packets = Incident::ALL.iter().filter(|incident| **incident != Incident::Late);
+        self.ok = self.reference || fault <= control && packets.clone().all(|incident| self.excess(*incident) == 0);
     }
 }
 
-/// An answer of a reference path that takes longer shows that the machine or its switches stood still.
+/// An answer of a reference path that takes longer shows that the host or its switches stalled.
 const STALL_US: u64 = 50_000;
-/// Datagrams that are lost so shortly before or after such a moment are lost to it.
+/// Datagrams lost this shortly before or after a stall are attributed to it.
 const NEAR_US: u64 = 500_000;
-/// TCP waits ever longer before it sends a lost segment again, so it suffers for longer.
+/// TCP backs off exponentially, so a stall affects it longer.
 const NEAR_TCP_US: u64 = 6_000_000;
 
-/// When reference paths had trouble, in order.
-struct Trouble(Vec<u64>);
+/// When reference paths stalled, sorted.
+struct ReferenceStalls(Vec<u64>);
 
-impl Trouble {
-    fn of<'a>(entries: impl Iterator<Item = &'a Entry>) -> Self {
-        let stalls = |entry: &&Entry| delay(entry).is_none_or(|delay| delay > STALL_US);
-        let mut times: Vec<u64> = entries.filter(stalls).map(|entry| entry.sent).collect();
+impl ReferenceStalls {
+    fn of<'a>(packets: impl Iterator<Item = &'a PacketRecord>) -> Self {
+        let stalls = |packet: &&PacketRecord| delay(packet).is_none_or(|delay| delay > STALL_US);
+        let mut times: Vec<u64> = packets.filter(stalls).map(|packet| packet.sent).collect();
         times.sort_unstable();
         Self(times)
     }
@@ -314,38 +345,38 @@ impl Trouble {
 mod tests {
     use super::*;
 
-    fn entry(answered: Option<u64>) -> Entry {
-        Entry {
+    fn packet(answered: Option<u64>) -> PacketRecord {
+        PacketRecord {
             sent: 1000,
             answered: answered.map(|delay| 1000 + delay),
             answers: u32::from(answered.is_some()),
-            ..Entry::default()
+            ..PacketRecord::default()
         }
     }
 
     #[test]
-    fn every_incident_is_told_from_the_others() {
-        assert_eq!(incidents(&entry(Some(500))), []);
-        assert_eq!(incidents(&entry(None)), [Incident::Lost]);
-        assert_eq!(incidents(&entry(Some(200_000))), [Incident::Late]);
-        assert_eq!(incidents(&entry(Some(6_000_000))), [Incident::Lost], "an answer after the limit is none");
-        assert_eq!(incidents(&Entry { reset: true, ..entry(None) }), [Incident::Reset]);
-        assert_eq!(incidents(&Entry { answers: 2, ..entry(Some(500)) }), [Incident::Duplicated]);
-        let wrong = Entry { wrong_source: Some([10, 0, 0, 1].into()), ..entry(Some(500)) };
+    fn packets_are_classified() {
+        assert_eq!(incidents(&packet(Some(500))), []);
+        assert_eq!(incidents(&packet(None)), [Incident::Lost]);
+        assert_eq!(incidents(&packet(Some(200_000))), [Incident::Late]);
+        assert_eq!(incidents(&packet(Some(6_000_000))), [Incident::Lost], "an answer after the limit does not count");
+        assert_eq!(incidents(&PacketRecord { reset: true, ..packet(None) }), [Incident::Reset]);
+        assert_eq!(incidents(&PacketRecord { answers: 2, ..packet(Some(500)) }), [Incident::Duplicated]);
+        let wrong = PacketRecord { wrong_source: Some([10, 0, 0, 1].into()), ..packet(Some(500)) };
         assert_eq!(incidents(&wrong), [Incident::WrongSource]);
     }
 
     #[test]
     fn a_path_fails_if_the_fault_costs_more_than_the_control() {
         let window = |kind, begin_us, end_us| Window { kind, begin_us, end_us, ..Window::default() };
-        let windows = [window(Kind::Control, 0, 10_000), window(Kind::Fault, 20_000, 30_000)];
-        let at = |sent: u64, answers: u32| Entry {
+        let windows = [window(WindowKind::Control, 0, 10_000), window(WindowKind::Fault, 20_000, 30_000)];
+        let at = |sent: u64, answers: u32| PacketRecord {
             sent,
             answers,
             answered: (answers > 0).then_some(sent),
-            ..Entry::default()
+            ..PacketRecord::default()
         };
-        let judge = |entries: &[Entry]| {
+        let judge = |packets: &[PacketRecord]| {
             let mut path = PathReport {
                 route: "pod → pod".into(),
                 protocol: Protocol::Udp,
@@ -355,29 +386,42 @@ mod tests {
                 control: Counts::default(),
                 fault: Counts::default(),
                 ok: true,
-                happenings: Vec::new(),
+                incidents: Vec::new(),
             };
-            path.take(entries, &windows, &Trouble(vec![700_000]));
+            path.take(packets, &windows, &ReferenceStalls(vec![700_000]));
             path
         };
         let good = judge(&[at(5, 1), at(6, 0), at(15_000, 0), at(25_000, 0), at(26_000, 1)]);
         assert!(good.ok, "one was lost in each; the one between the windows does not count: {good:?}");
-        assert_eq!((good.control.sent, good.fault.sent, good.happenings.len()), (2, 2, 2));
+        assert_eq!((good.control.sent, good.fault.sent, good.incidents.len()), (2, 2, 2));
         let bad = judge(&[at(5, 1), at(6, 0), at(25_000, 0), at(26_000, 0)]);
         assert!(!bad.ok && bad.excess(Incident::Lost) == 1, "{bad:?}");
-        assert_eq!(bad.alone(Incident::Lost, Kind::Fault), 2, "the reference path's trouble was later: {bad:?}");
+        assert_eq!(bad.unshared(Incident::Lost, WindowKind::Fault), 2, "the reference path stalled later: {bad:?}");
+        let lengths = [0.01, 0.01];
+        assert_eq!(good.unusable(lengths), None, "one lost packet does not spoil a control");
+        let lossy: Vec<PacketRecord> =
+            (0..20).map(|number| at(number, 0)).chain((0..20).map(|n| at(20_000 + n, 0))).collect();
+        let useless = judge(&lossy);
+        assert!(useless.ok, "as many were lost in the control");
+        assert!(useless.unusable(lengths).unwrap().contains("20 of 20 packets"), "so nothing can be concluded");
+        let stuck = judge(&[at(5, 1), at(6, 1), at(25_000, 1)]);
+        assert!(stuck.unusable(lengths).unwrap().contains("sent under the fault"), "half of them were not sent");
+        let mut reference = judge(&[]);
+        reference.reference = true;
+        reference.take(&[at(25_000, 0)], &windows, &ReferenceStalls(Vec::new()));
+        assert!(reference.ok, "a reference path bypasses OVN");
         let twice = judge(&[at(5, 1), at(25_000, 2)]);
         assert!(!twice.ok && twice.excess(Incident::Duplicated) == 1, "{twice:?}");
     }
 
     #[test]
-    fn what_is_lost_beside_a_reference_path_is_shared() {
-        let silent = Entry { sent: 2_000_000, ..Entry::default() };
-        let slow = Entry { sent: 9_000_000, answered: Some(9_060_000), answers: 1, ..Entry::default() };
-        let trouble = Trouble::of([&silent, &slow, &entry(Some(500))].into_iter());
-        assert_eq!(trouble.0, [2_000_000, 9_000_000]);
-        assert!(trouble.is_near(2_400_000, Protocol::Udp) && trouble.is_near(8_600_000, Protocol::Icmp));
-        assert!(!trouble.is_near(3_000_000, Protocol::Udp));
-        assert!(trouble.is_near(7_500_000, Protocol::TcpNew) && !trouble.is_near(16_000_000, Protocol::TcpEstablished));
+    fn losses_near_a_stall_of_a_reference_path_are_shared() {
+        let silent = PacketRecord { sent: 2_000_000, ..PacketRecord::default() };
+        let slow = PacketRecord { sent: 9_000_000, answered: Some(9_060_000), answers: 1, ..PacketRecord::default() };
+        let stalls = ReferenceStalls::of([&silent, &slow, &packet(Some(500))].into_iter());
+        assert_eq!(stalls.0, [2_000_000, 9_000_000]);
+        assert!(stalls.is_near(2_400_000, Protocol::Udp) && stalls.is_near(8_600_000, Protocol::Icmp));
+        assert!(!stalls.is_near(3_000_000, Protocol::Udp));
+        assert!(stalls.is_near(7_500_000, Protocol::TcpNew) && !stalls.is_near(16_000_000, Protocol::TcpEstablished));
     }
 }

@@ -1,29 +1,29 @@
-//! Echo servers: they repeat each request and add the address that it came from.
+//! Echo servers: they return each request with the client address that they saw.
 
 use std::net::SocketAddr;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
+use super::netns_runtime::NetnsRuntime;
 use super::packet::{REQUEST, Reply, Request};
-use super::station::Station;
 use crate::error::{Error, Result};
 
-/// Serves TCP and UDP at an address. Returns when both listen.
-pub(super) fn start(station: &Station, name: &str, address: SocketAddr) -> Result<()> {
-    let bound = station.run(async move {
+/// Serves TCP and UDP at an address; returns when both listen.
+pub(super) fn start(runtime: &NetnsRuntime, name: &str, address: SocketAddr) -> Result<()> {
+    let bound = runtime.run(async move {
         std::io::Result::Ok((TcpListener::bind(address).await?, UdpSocket::bind(address).await?))
     })?;
     let (listener, socket) = bound.map_err(Error::io(format!("cannot listen at {address} in {name}")))?;
-    station.spawn(datagrams(socket));
-    station.spawn(connections(listener));
+    runtime.spawn(datagrams(socket));
+    runtime.spawn(connections(listener));
     Ok(())
 }
 
 async fn datagrams(socket: UdpSocket) {
     let mut bytes = [0; 2048];
     loop {
-        // Errors are those of replies that came back refused; the next request is not concerned.
+        // Errors are ICMP errors of earlier replies; the next request is not affected.
         let Ok((length, client)) = socket.recv_from(&mut bytes).await else { continue };
         if let Some(request) = Request::decode(&bytes[..length]) {
             let _ = socket.send_to(&Reply { request, client }.encode(), client).await;
@@ -39,7 +39,7 @@ async fn connections(listener: TcpListener) {
     }
 }
 
-/// Answers until the client closes.
+/// Answers until the client closes the connection.
 async fn connection(mut stream: TcpStream, client: SocketAddr) {
     let _ = stream.set_nodelay(true);
     let mut bytes = [0; REQUEST];

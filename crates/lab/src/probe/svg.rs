@@ -1,20 +1,20 @@
-//! The report as a picture: time from left to right, a row for each path, a mark where something went wrong, and the fault
-//! windows shaded. Readable on light and dark pages; no larger with a longer run.
+//! The report as a picture: time from left to right, a row for each path, a mark for each incident, and the fault
+//! windows shaded. Works on light and dark pages; its size does not depend on the length of the run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::report::{Incident, PathReport, Report};
-use super::rounds::Kind;
+use super::rounds::WindowKind;
 
 const WIDTH: u64 = 1000;
 const LABELS: u64 = 250;
 const MARGIN: u64 = 12;
 const ROW: u64 = 17;
 const TOP: u64 = 64;
-/// Incidents that fall on the same columns are drawn once, higher the more they are.
+/// Incidents in the same column are drawn once; the height shows how many.
 const COLUMN: u64 = 3;
-/// Labels of marks that would lie on each other are left out; the JSON has them all.
+/// Overlapping labels are omitted; the JSON report has them all.
 const LABEL_WIDTH: u64 = 110;
 
 const STYLE: &str = "\
@@ -26,7 +26,6 @@ const STYLE: &str = "\
 text{font:11px -apple-system,'Segoe UI','Noto Sans',Helvetica,Arial,sans-serif}.h{font-size:14px;font-weight:600}";
 
 impl Report {
-    /// The picture.
     pub fn svg(&self) -> String {
         let begin = self.windows.first().map_or(0, |window| window.begin_us);
         let end = self.windows.last().map_or(1, |window| window.end_us).max(begin + 1);
@@ -86,7 +85,7 @@ impl Picture<'_> {
 
     fn windows(&self, svg: &mut String) -> std::fmt::Result {
         let height = self.bottom - TOP + 6;
-        for window in self.report.windows.iter().filter(|window| window.kind == Kind::Fault) {
+        for window in self.report.windows.iter().filter(|window| window.kind == WindowKind::Fault) {
             let (left, right) = (self.x(window.begin_us), self.x(window.end_us));
             let width = (right - left).max(1);
             writeln!(svg, "<rect class=\"f\" x=\"{left}\" y=\"{}\" width=\"{width}\" height=\"{height}\"/>", TOP - 6)?;
@@ -113,10 +112,10 @@ impl Picture<'_> {
         writeln!(svg, "<text class=\"t\" x=\"{MARGIN}\" y=\"{}\">{}</text>", y + 12, escape(&path.name()))?;
         writeln!(svg, "<path class=\"row\" d=\"M{LABELS} {}H{}\"/>", y + ROW - 3, WIDTH - MARGIN)?;
         let mut columns: BTreeMap<(Incident, u64), u64> = BTreeMap::new();
-        for happening in &path.happenings {
-            *columns.entry((happening.what, self.x(happening.at_us) / COLUMN * COLUMN)).or_default() += 1;
+        for one in &path.incidents {
+            *columns.entry((one.what, self.x(one.at_us) / COLUMN * COLUMN)).or_default() += 1;
         }
-        // One element for each kind: a picture with thousands of incidents stays small.
+        // One element per kind: a picture with thousands of incidents stays small.
         for incident in Incident::ALL {
             let mut d = String::new();
             for ((_, x), count) in columns.iter().filter(|((what, _), _)| *what == incident) {

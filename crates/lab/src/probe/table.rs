@@ -1,12 +1,12 @@
-//! The report for people: a line for each path, control and fault side by side.
+//! The report as a table: a line for each path, with control and fault.
 
 use console::table::{self, Cell, Tone};
 
 use super::report::{Counts, Incident, PathReport, Report};
-use super::rounds::Kind;
+use super::rounds::WindowKind;
 
 impl Report {
-    /// The table, and below it what was worse than the control.
+    /// The table, and below it the summary.
     pub fn table(&self, colour: bool) -> String {
         let mut rows: Vec<[Cell; 9]> = self.paths.iter().map(row).collect();
         let [control, fault] = self.total();
@@ -21,37 +21,38 @@ impl Report {
         text
     }
 
-    /// What was found, in a few lines.
+    /// What was worse than the control, one line each.
     pub fn summary(&self) -> String {
-        let seconds = |kind: Kind| -> f64 {
-            self.windows.iter().filter(|window| window.kind == kind).map(|window| window.length().as_secs_f64()).sum()
+        let [control, second] = [WindowKind::Control, WindowKind::Fault].map(|kind| self.seconds(kind));
+        let windows = if self.has_fault {
+            format!("each figure is control/fault; {control:.0} s of control, {second:.0} s with the fault")
+        } else {
+            format!("each figure is first/second control; {control:.0} s and {second:.0} s")
         };
-        let mut text = format!(
-            "{}: each figure is control/fault; {:.0} s of control, {:.0} s with the fault, {} packets a second\n",
-            self.title,
-            seconds(Kind::Control),
-            seconds(Kind::Fault),
-            self.rate
-        );
+        let mut text = format!("{}: {windows}, {} packets per second\n", self.title, self.rate);
         let again: Vec<String> =
             self.retransmitted.iter().map(|(name, [control, fault])| format!("{name} {control}/{fault}")).collect();
         if !again.is_empty() {
-            text.push_str(&format!("TCP segments sent again: {}\n", again.join(", ")));
+            text.push_str(&format!("TCP segments retransmitted: {}\n", again.join(", ")));
         }
         for path in &self.unrecovered {
             text.push_str(&format!("no answers for a minute after the fault: {path}\n"));
         }
-        for path in self.paths.iter().filter(|path| !path.ok) {
+        for path in &self.unusable {
+            text.push_str(&format!("nothing can be concluded: {path}\n"));
+        }
+        for path in &self.paths {
             for incident in Incident::ALL.into_iter().filter(|incident| path.excess(*incident) > 0) {
                 let (control, fault) = (path.control.of(incident), path.fault.of(incident));
-                let shared = fault - path.alone(incident, Kind::Fault);
-                let shared = if shared > 0 {
-                    format!(" ({shared} while host → host stood still, too)")
+                let shared = fault - path.unshared(incident, WindowKind::Fault);
+                let shared = if shared > 0 && !path.reference {
+                    format!(" ({shared} while host → host stalled, too)")
                 } else {
                     String::new()
                 };
+                let judged = if path.reference { " (ignored: this path bypasses OVN)" } else { "" };
                 text.push_str(&format!(
-                    "more than the control: {}: {fault} {}, control {control}, of {}{shared}\n",
+                    "more than the control{judged}: {}: {fault} {}, control {control}, of {}{shared}\n",
                     path.name(),
                     incident.as_str(),
                     path.fault.sent
@@ -79,7 +80,7 @@ fn row(path: &PathReport) -> [Cell; 9] {
         let text = pair(control, fault);
         match (control, fault) {
             (0, 0) => Cell::plain(text),
-            _ if fault > control => Cell::new(text, Tone::Bad),
+            _ if fault > control && !path.reference => Cell::new(text, Tone::Bad),
             _ => Cell::new(text, Tone::Good),
         }
     };

@@ -1,9 +1,10 @@
-//! The prober finds what it is for: loss, resets, duplicates and wrong sources, each made by a server of the test.
+//! The prober detects loss, resets, duplicates and wrong sources, each produced by a server of the test.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 
 use super::packet::{REQUEST, Reply, Request};
+use super::rounds::Window;
 use super::*;
 use crate::progress::Progress;
 
@@ -23,7 +24,7 @@ fn path(protocol: Protocol, to: SocketAddr, source: &str) -> PathSpec {
     }
 }
 
-/// A free port of loopback for TCP and UDP; another program may take it in between, but none here does.
+/// A free port of loopback for TCP and UDP; no other test uses it in between.
 fn free() -> SocketAddr {
     UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
@@ -34,7 +35,7 @@ fn measure(prober: &Prober, milliseconds: u64, fault: impl FnMut(&Marks<'_>) -> 
 }
 
 #[test]
-fn a_healthy_path_loses_nothing_and_is_marked_and_drawn() {
+fn a_healthy_path_loses_nothing() {
     let server = free();
     let paths = [Protocol::TcpEstablished, Protocol::TcpNew, Protocol::Udp, Protocol::Icmp]
         .map(|protocol| path(protocol, server, "127.0.0.1/32"))
@@ -50,10 +51,10 @@ fn a_healthy_path_loses_nothing_and_is_marked_and_drawn() {
         let wrong = path.fault.lost + path.fault.reset + path.fault.duplicated + path.fault.wrong_source;
         assert_eq!((wrong, path.control.wrong_source), (0, 0), "{}", report.table(false));
     }
-    let lengths = |kind: Kind| -> Duration {
+    let lengths = |kind: WindowKind| -> Duration {
         report.windows.iter().filter(|window| window.kind == kind).map(Window::length).sum()
     };
-    let difference = lengths(Kind::Control).abs_diff(lengths(Kind::Fault));
+    let difference = lengths(WindowKind::Control).abs_diff(lengths(WindowKind::Fault));
     assert!(difference < Duration::from_secs(1), "control and fault last equally long: {:?}", report.windows);
     let svg = report.svg();
     assert!(svg.contains("nothing &lt;is&gt; done") && svg.contains("loopback, ICMP"), "{svg}");
@@ -61,8 +62,8 @@ fn a_healthy_path_loses_nothing_and_is_marked_and_drawn() {
 }
 
 #[test]
-fn a_wrong_source_and_a_duplicate_are_found() {
-    // It answers twice, and the path promises that it sees another client than it does.
+fn wrong_sources_and_duplicates_are_detected() {
+    // It answers twice, and the path does not allow the client address that it reports.
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let server = socket.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -77,11 +78,11 @@ fn a_wrong_source_and_a_duplicate_are_found() {
     let paths = vec![path(Protocol::Udp, server, "127.0.0.2/32")];
     let prober = Prober::start(&Plan { paths, servers: Vec::new(), rate: 100 }).unwrap();
     prober.await_ready(Duration::from_secs(10)).unwrap();
-    let entries = prober.entries().remove(0);
-    let answered: Vec<&Entry> = entries.iter().filter(|entry| entry.answers > 1).collect();
-    assert!(answered.len() >= 5, "{entries:?}");
+    let packets = prober.packets().remove(0);
+    let answered: Vec<&PacketRecord> = packets.iter().filter(|packet| packet.answers > 1).collect();
+    assert!(answered.len() >= 5, "{packets:?}");
     let loopback = Some(std::net::IpAddr::from([127, 0, 0, 1]));
-    assert!(answered.iter().all(|entry| entry.wrong_source == loopback), "{answered:?}");
+    assert!(answered.iter().all(|packet| packet.wrong_source == loopback), "{answered:?}");
 }
 
 #[test]
@@ -101,12 +102,15 @@ fn a_reply_from_another_address_is_a_wrong_source() {
     let prober = Prober::start(&Plan { paths, servers: Vec::new(), rate: 100 }).unwrap();
     prober.await_ready(Duration::from_secs(10)).unwrap();
     let other = Some(std::net::IpAddr::from([127, 0, 0, 3]));
-    let entries = prober.entries().remove(0);
-    assert!(entries.iter().filter(|entry| entry.answers > 0).all(|entry| entry.wrong_source == other), "{entries:?}");
+    let packets = prober.packets().remove(0);
+    assert!(
+        packets.iter().filter(|packet| packet.answers > 0).all(|packet| packet.wrong_source == other),
+        "{packets:?}"
+    );
 }
 
 #[test]
-fn a_refused_connection_and_one_that_ends_are_resets() {
+fn refused_and_closed_connections_are_resets() {
     let refused = free();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let ends = listener.local_addr().unwrap();
@@ -122,17 +126,17 @@ fn a_refused_connection_and_one_that_ends_are_resets() {
     ];
     let prober = Prober::start(&Plan { paths, servers: Vec::new(), rate: 200 }).unwrap();
     let deadline = Instant::now() + Duration::from_secs(20);
-    let resets = || prober.entries().iter().map(|path| path.iter().filter(|entry| entry.reset).count()).min();
+    let resets = || prober.packets().iter().map(|path| path.iter().filter(|packet| packet.reset).count()).min();
     while resets() < Some(3) {
-        assert!(Instant::now() < deadline, "{:?}", prober.entries());
+        assert!(Instant::now() < deadline, "{:?}", prober.packets());
         std::thread::sleep(Duration::from_millis(10));
     }
-    assert!(prober.entries().iter().flatten().all(|entry| entry.answered.is_none()));
+    assert!(prober.packets().iter().flatten().all(|packet| packet.answered.is_none()));
 }
 
-/// A server that stops answering under the fault is lost traffic, and answers that come slowly are late.
+/// A server that stops answering under the fault loses packets.
 #[test]
-fn silence_under_the_fault_is_more_than_the_control() {
+fn packets_lost_under_the_fault_exceed_the_control() {
     use std::sync::atomic::{AtomicBool, Ordering};
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let server = socket.local_addr().unwrap();
@@ -157,5 +161,5 @@ fn silence_under_the_fault_is_more_than_the_control() {
     });
     assert!(!report.ok && report.excess(Incident::Lost) > 5, "{}", report.table(false));
     assert!(report.summary().contains("more than the control: loopback, UDP"), "{}", report.summary());
-    assert!(report.paths[0].happenings.iter().any(|one| one.window == Kind::Fault && one.what == Incident::Lost));
+    assert!(report.paths[0].incidents.iter().any(|one| one.window == WindowKind::Fault && one.what == Incident::Lost));
 }

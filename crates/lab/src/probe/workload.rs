@@ -1,6 +1,7 @@
-//! The workload that is probed: a few pods and a Service in a namespace of their own, and the paths between them, the nodes and
-//! the outside. The pods only wait; client and server are sockets of the prober in their networks.
+//! The workload that is probed: three pods and a Service in namespace `probe`, and the paths between them, the nodes
+//! and the outside. The pods run `pause`; client and server are sockets of the prober in their network namespaces.
 
+use std::fs::{File, TryLockError};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,23 +10,23 @@ use netmodel::Prefix;
 use serde_json::Value;
 
 use super::plan::{Network, PathSpec, Plan, Protocol, Server};
+use crate::directories::Directories;
 use crate::error::{Error, Result};
+use crate::inspect;
 use crate::machine::Machine;
 use crate::matrix::sandbox_network;
 use crate::record::Record;
-use crate::underlay::{BEYOND, CONTROL, OUTSIDE};
-use crate::view;
+use crate::underlay::{CONTROL, EXTERNAL_ADDRESSES, OUTSIDE};
 
-/// Its namespace.
 const NAMESPACE: &str = "probe";
-/// The port of the echo servers.
+/// Of the echo servers.
 const PORT: u16 = 7007;
-/// Through the same switches as everything else, but through no flow of OVN.
+/// Through the same switches as all other paths, but not through OVN.
 const REFERENCE: &str = "host → host";
-/// How long pods may take to become ready, or to go. Generous: it only ends what would hang for ever.
+/// How long pods may take to become ready, or to be deleted. Generous: it only ends what would hang forever.
 const LIMIT: Duration = Duration::from_secs(200);
 
-/// The workload on a cluster. [`Workload::remove`] takes it away.
+/// The pods and the Service; [`Workload::remove`] deletes them.
 #[derive(Debug)]
 pub struct Workload {
     control: Machine,
@@ -36,19 +37,27 @@ pub struct Workload {
     servers: Vec<(Network, IpAddr, String)>,
     service: IpAddr,
     node_port: u16,
+    _lock: File,
 }
 
 impl Workload {
-    /// Creates it on the first two nodes that are ready; returns when its pods have their networks.
+    /// Creates it on the first two Ready nodes; returns when its pods have their networks.
     pub fn create(record: &Record) -> Result<Self> {
-        let control = view::machine(record, CONTROL)?;
-        // A node may be on its way back; one that stays away is left out.
+        if record.spec.product.is_none() {
+            let name = &record.name;
+            return Err(Error::Invalid(format!(
+                "lab {name:?} has no pod network to probe; `lab up --name {name} --network ovnkube` starts one"
+            )));
+        }
+        let lock = lock(record)?;
+        let control = inspect::machine(record, CONTROL)?;
+        // A node may be about to become Ready; otherwise it is not used.
         let _ = control.run(&["kubectl", "wait", "--for=condition=Ready", "node", "--all", "--timeout=60s"]);
         let nodes = ready_nodes(&control)?;
         let (first, second) = match nodes.as_slice() {
             [first, second, ..] => (first, second),
             [only] => (only, only),
-            [] => return Err(Error::Invalid("no node is Ready; `lab kubectl describe nodes` says why".into())),
+            [] => return Err(Error::Invalid("no node is Ready; see `lab kubectl describe nodes`".into())),
         };
         control.run_with_input(&["kubectl", "apply", "-f", "-"], &manifest(first, second))?;
         let wait = ["kubectl", "-n", NAMESPACE, "wait", "--for=condition=Ready", "pod", "--all", "--timeout=180s"];
@@ -67,15 +76,16 @@ impl Workload {
             client_address,
             servers,
             control,
+            _lock: lock,
         })
     }
 
-    /// All paths.
+    /// All paths, at this many packets per second.
     pub fn plan(&self, rate: u32) -> Result<Plan> {
         use Protocol::{Icmp, TcpEstablished, TcpNew, Udp};
         let v6 = self.client_address.is_ipv6();
         let beyond: IpAddr =
-            BEYOND[usize::from(v6)].parse().map_err(|_| Error::Invalid("no outside address".into()))?;
+            EXTERNAL_ADDRESSES[usize::from(v6)].parse().map_err(|_| Error::Invalid("no outside address".into()))?;
         let outside = machine_network(&self.record, OUTSIDE)?;
         let host = machine_network(&self.record, &self.nodes[0])?;
         let mut servers: Vec<(Network, SocketAddr)> = self
@@ -96,7 +106,7 @@ impl Workload {
                 reference: route == REFERENCE,
             }));
         };
-        let own = vec![exactly(self.client_address)?];
+        let own = vec![host_prefix(self.client_address)?];
         for (network, address, node) in &self.servers {
             let route = if *node == self.nodes[0] { "pod → pod, same node" } else { "pod → pod, other node" };
             debug_assert!(network.own);
@@ -104,15 +114,15 @@ impl Workload {
         }
         let service = SocketAddr::new(self.service, PORT);
         add("pod → Service", &self.client, service, &own, &[TcpEstablished, TcpNew, Udp]);
-        let node = [exactly(self.address(&self.nodes[0], v6)?)?];
+        let node = [host_prefix(self.address(&self.nodes[0], v6)?)?];
         add("pod → outside", &self.client, SocketAddr::new(beyond, PORT), &node, &[TcpEstablished, TcpNew, Udp, Icmp]);
-        let inside = self.inside(v6)?;
+        let non_pod_sources = self.non_pod_sources(v6)?;
         for name in &self.nodes {
             let to = SocketAddr::new(self.address(name, v6)?, self.node_port);
             let route = format!("outside → NodePort of {name}");
-            add(&route, &outside, to, &inside, &[TcpEstablished, TcpNew, Udp]);
+            add(&route, &outside, to, &non_pod_sources, &[TcpEstablished, TcpNew, Udp]);
         }
-        add("host → Service", &host, service, &inside, &[TcpEstablished, TcpNew, Udp]);
+        add("host → Service", &host, service, &non_pod_sources, &[TcpEstablished, TcpNew, Udp]);
         if let [_, second] = self.nodes.as_slice() {
             let to = SocketAddr::new(self.address(second, v6)?, PORT);
             servers.push((machine_network(&self.record, second)?, to));
@@ -121,12 +131,12 @@ impl Workload {
         Ok(Plan { paths, servers, rate })
     }
 
-    /// What a Service's endpoint sees of clients that are no pods, with externalTrafficPolicy Cluster: the join address of a
-    /// gateway router, or a node's own address (on br-ex or on its management port).
-    fn inside(&self, v6: bool) -> Result<Vec<Prefix>> {
-        let mut sources = vec![if v6 { "fd98::/64" } else { "100.64.0.0/16" }.parse().map_err(wrong)?];
+    /// The client addresses that a Service's endpoint sees of clients outside the pod network (externalTrafficPolicy
+    /// Cluster): the join address of a gateway router, or a node's own address (on br-ex or on its management port).
+    fn non_pod_sources(&self, v6: bool) -> Result<Vec<Prefix>> {
+        let mut sources = vec![if v6 { "fd98::/64" } else { "100.64.0.0/16" }.parse().map_err(plan_error)?];
         for name in &self.nodes {
-            sources.push(exactly(self.address(name, v6)?)?);
+            sources.push(host_prefix(self.address(name, v6)?)?);
             let node = get(&self.control, &["node", name])?;
             let subnets = node["metadata"]["annotations"]["k8s.ovn.org/node-subnets"].as_str().unwrap_or("{}");
             let subnets: Value = serde_json::from_str(subnets).unwrap_or_default();
@@ -137,7 +147,7 @@ impl Workload {
             };
             for subnet in listed.iter().filter_map(|subnet| subnet.parse::<Prefix>().ok()) {
                 if let Some(management) = subnet.nth(2).filter(|address| address.is_ipv6() == v6) {
-                    sources.push(exactly(management)?);
+                    sources.push(host_prefix(management)?);
                 }
             }
         }
@@ -154,42 +164,59 @@ impl Workload {
     }
 
     /// A node's address of the pods' family.
-    pub fn node_address(&self, node: &str) -> Result<IpAddr> {
+    pub(crate) fn node_address(&self, node: &str) -> Result<IpAddr> {
         self.address(node, self.client_address.is_ipv6())
     }
 
-    /// The network of the pod that all paths from pods begin in.
+    /// The network of the client pod.
     pub fn client(&self) -> &Network {
         &self.client
     }
 
-    /// The nodes: clients are on the first.
+    /// The client pod is on the first node.
     pub fn nodes(&self) -> &[String] {
         &self.nodes
     }
 
-    /// Deletes its namespace; returns when the pods are gone.
+    /// Deletes the namespace; returns when the pods are gone.
     pub fn remove(self) -> Result<()> {
-        let words = ["kubectl", "delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=180s"];
-        self.control.run_within(LIMIT, &words).map(|_| ())
+        let args = ["kubectl", "delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=180s"];
+        self.control.run_within(LIMIT, &args).map(|_| ())
     }
 }
 
-fn wrong(error: impl std::fmt::Display) -> Error {
-    Error::Invalid(format!("the prober's own plan is wrong: {error}"))
+/// One prober at a time: another one would use the same pod names, and its faults would be counted here.
+fn lock(record: &Record) -> Result<File> {
+    let path = Directories::from_environment()?.lab(&record.name).join("probe.lock");
+    let context = format!("cannot lock {}", path.display());
+    let file = File::options().create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(Error::io(context.clone()))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(Error::Invalid(format!(
+            "lab {:?} is being probed by another command (`fuser -v {}` shows it); wait until it ends",
+            record.name,
+            path.display()
+        ))),
+        Err(TryLockError::Error(error)) => Err(Error::Io { context, source: error }),
+    }
 }
 
-fn exactly(address: IpAddr) -> Result<Prefix> {
-    Prefix::new(address, if address.is_ipv6() { 128 } else { 32 }).map_err(wrong)
+fn plan_error(error: impl std::fmt::Display) -> Error {
+    Error::Invalid(format!("invalid address in the prober's plan: {error}"))
 }
 
-fn get(control: &Machine, words: &[&str]) -> Result<Value> {
-    let text = control.run(&[&["kubectl", "-n", NAMESPACE, "get", "-o", "json"], words].concat())?;
+fn host_prefix(address: IpAddr) -> Result<Prefix> {
+    Prefix::new(address, if address.is_ipv6() { 128 } else { 32 }).map_err(plan_error)
+}
+
+fn get(control: &Machine, args: &[&str]) -> Result<Value> {
+    let text = control.run(&[&["kubectl", "-n", NAMESPACE, "get", "-o", "json"], args].concat())?;
     serde_json::from_str(&text)
-        .map_err(|error| Error::Invalid(format!("`kubectl get {}` gave no JSON: {error}", words.join(" "))))
+        .map_err(|error| Error::Invalid(format!("`kubectl get {}` gave no JSON: {error}", args.join(" "))))
 }
 
-/// Nodes on which pods can run, by name.
+/// Ready and schedulable.
 fn ready_nodes(control: &Machine) -> Result<Vec<String>> {
     let list = get(control, &["nodes"])?;
     let ready = |node: &&Value| {
@@ -202,7 +229,7 @@ fn ready_nodes(control: &Machine) -> Result<Vec<String>> {
 }
 
 fn machine_network(record: &Record, name: &str) -> Result<Network> {
-    Ok(Network { name: name.to_owned(), file: view::machine(record, name)?.network(), own: false })
+    Ok(Network { name: name.to_owned(), file: inspect::machine(record, name)?.network(), own: false })
 }
 
 /// A pod's network, address and node.
@@ -212,10 +239,10 @@ fn pod(record: &Record, control: &Machine, name: &str) -> Result<(Network, IpAdd
     let node = text(&pod["spec"]["nodeName"]);
     let missing = || {
         Error::Invalid(format!(
-            "pod {NAMESPACE}/{name} has no network yet: `lab kubectl -n {NAMESPACE} describe pod {name}` says why"
+            "pod {NAMESPACE}/{name} has no network yet; see `lab kubectl -n {NAMESPACE} describe pod {name}`"
         ))
     };
-    let machine = view::machine(record, &node)?;
+    let machine = inspect::machine(record, &node)?;
     let path = sandbox_network(&machine, &text(&pod["metadata"]["uid"]))?.ok_or_else(missing)?;
     let file = PathBuf::from(format!("/proc/{}/root{path}", record.machine(&node)?.init.pid));
     let address = text(&pod["status"]["podIP"]).parse().map_err(|_| missing())?;
@@ -251,5 +278,5 @@ fn manifest(first: &str, second: &str) -> String {
     text
 }
 
-/// The same port for TCP and UDP, outside the band that the API server hands out by itself first.
+/// The same port for TCP and UDP, outside the range that the API server allocates from first.
 const NODE_PORT: u16 = 30077;

@@ -1,10 +1,10 @@
-//! The `lab` command, as a person types it.
+//! The `lab` command, as a user types it.
 
 use std::process::{Command, Output};
 
 use lab::record::Record;
 
-use crate::{PATIENCE, remains};
+use crate::{TIMEOUT, remains};
 
 fn lab(name: &str, words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_lab")).args(["--name", name]).args(words).output().unwrap()
@@ -24,7 +24,7 @@ fn name(purpose: &str) -> String {
     format!("c{}-{purpose}", std::process::id())
 }
 
-/// Removes the lab also when an assertion fails.
+/// Removes the lab also if an assertion fails.
 struct Down(String);
 
 impl Drop for Down {
@@ -34,16 +34,16 @@ impl Drop for Down {
 }
 
 fn record(name: &str) -> Record {
-    Record::load(&lab::place::Place::from_environment().unwrap(), name).unwrap()
+    Record::load(&lab::directories::Directories::from_environment().unwrap(), name).unwrap()
 }
 
 #[test]
-fn plain_tcp_is_for_those_who_ask_and_are_warned() {
+fn plaintext_needs_its_flag_and_prints_a_warning() {
     let name = name("plain");
     let _down = Down(name.clone());
     let both = lab(&name, &["up", "--plaintext", "--tls"]);
     assert_eq!(both.status.code(), Some(2), "{both:?}");
-    let suite = std::env::var(lab::place::SUITE_VARIABLE).unwrap_or_else(|_| "trixie".into());
+    let suite = std::env::var(lab::directories::SUITE_VARIABLE).unwrap_or_else(|_| "trixie".into());
     let words = ["--no-kubernetes", "--databases", "standalone", "--nodes", "0", "--northds", "0", "--suite", &suite];
     let up = lab(&name, &[&["up", "--plaintext"], &words[..]].concat());
     let warned = String::from_utf8_lossy(&up.stderr).into_owned();
@@ -56,18 +56,18 @@ fn plain_tcp_is_for_those_who_ask_and_are_warned() {
 fn up_status_exec_logs_fault_restart_down() {
     let name = name("tour");
     let _down = Down(name.clone());
-    let suite = std::env::var(lab::place::SUITE_VARIABLE).unwrap_or_else(|_| "trixie".into());
+    let suite = std::env::var(lab::directories::SUITE_VARIABLE).unwrap_or_else(|_| "trixie".into());
     let words = ["up", "--no-kubernetes", "--databases", "standalone", "--nodes", "1", "--suite", &suite];
-    let said = ok(&lab(&name, &words));
-    assert!(said.contains("n1-ovn-controller") && said.contains("ovn-nbctl"), "{said}");
+    let output = ok(&lab(&name, &words));
+    assert!(output.contains("n1-ovn-controller") && output.contains("ovn-nbctl"), "{output}");
     let before = record(&name);
-    // With mutual TLS, and the tools on the machines do not have to know.
+    // With mutual TLS, of which the tools on the machines do not need to know.
     assert!(before.endpoints.northbound_remote.as_ref().unwrap().starts_with("ssl:"), "{:?}", before.endpoints);
     ok(&lab(&name, &["exec", "n1", "ovn-nbctl", "--timeout=30", "show"]));
     assert!(ok(&lab(&name, &["exec", "control", "ovn-sbctl", "--timeout=30", "show"])).contains("Chassis"));
 
     let again = ok(&lab(&name, &words));
-    assert!(again.contains("runs already; nothing was changed"), "{again}");
+    assert!(again.contains("is already running; nothing was changed"), "{again}");
     assert_eq!(serde_json::to_value(&before).unwrap(), serde_json::to_value(record(&name)).unwrap());
 
     let status: serde_json::Value = serde_json::from_str(&ok(&lab(&name, &["status", "-o", "json"]))).unwrap();
@@ -96,16 +96,16 @@ fn up_status_exec_logs_fault_restart_down() {
     assert!(ok(&lab(&name, &["status"])).contains("all components run"));
 
     assert!(ok(&lab(&name, &["down"])).contains("is removed"));
-    assert_eq!(remains::of(&before, &remains::folder(&name)), Vec::<String>::new());
+    assert_eq!(remains::of(&before, &remains::dir(&name)), Vec::<String>::new());
     assert!(ok(&lab(&name, &["down"])).contains("nothing to remove"));
 }
 
-/// A request to the keeper's own endpoints.
+/// An HTTP request to the keeper.
 fn ask_keeper(name: &str, path: &str) -> String {
     use std::io::{Read, Write};
     let url = record(name).endpoints.telemetry.unwrap();
     let mut stream = std::net::TcpStream::connect(url.trim_start_matches("http://")).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -113,12 +113,12 @@ fn ask_keeper(name: &str, path: &str) -> String {
 }
 
 #[test]
-fn a_sigkill_of_the_lab_leaves_nothing_behind_after_down() {
+fn down_removes_everything_after_the_keeper_was_killed() {
     let name = name("sigkill");
     let _down = Down(name.clone());
-    let suite = std::env::var(lab::place::SUITE_VARIABLE).unwrap_or_else(|_| "trixie".into());
+    let suite = std::env::var(lab::directories::SUITE_VARIABLE).unwrap_or_else(|_| "trixie".into());
     ok(&lab(&name, &["up", "--kubelets", "--cni", "bridge", "--nodes", "1", "--suite", &suite]));
-    // Something for the kubelet to run, so that there are containers and cgroups of pods to clean up.
+    // A pod, so that there are containers and pod cgroups to clean up.
     ok(&lab(
         &name,
         &["kubectl", "run", "web", "--image=localhost/agnhost:lab", "--image-pull-policy=Never", "--", "netexec"],
@@ -130,10 +130,10 @@ fn a_sigkill_of_the_lab_leaves_nothing_behind_after_down() {
     keeper.signal(rustix::process::Signal::KILL);
     assert!(keeper.wait(std::time::Duration::from_secs(30)));
     assert!(ok(&lab(&name, &["list"])).contains("crashed"));
-    let said = String::from_utf8_lossy(&lab(&name, &["status"]).stderr).into_owned();
-    assert!(said.contains("has crashed") && said.contains("lab down"), "{said}");
+    let output = String::from_utf8_lossy(&lab(&name, &["status"]).stderr).into_owned();
+    assert!(output.contains("has crashed") && output.contains("lab down"), "{output}");
     assert!(ok(&lab(&name, &["down"])).contains("had crashed"));
-    assert_eq!(remains::of(&before, &remains::folder(&name)), Vec::<String>::new());
+    assert_eq!(remains::of(&before, &remains::dir(&name)), Vec::<String>::new());
 }
 
 #[test]
@@ -141,40 +141,40 @@ fn an_interrupted_start_leaves_nothing_behind() {
     use std::io::{BufRead, BufReader};
     let name = name("interrupted");
     let _down = Down(name.clone());
-    let suite = std::env::var(lab::place::SUITE_VARIABLE).unwrap_or_else(|_| "trixie".into());
+    let suite = std::env::var(lab::directories::SUITE_VARIABLE).unwrap_or_else(|_| "trixie".into());
     let mut up = Command::new(env!("CARGO_BIN_EXE_lab"))
         .args(["--name", &name, "up", "--nodes", "1", "--suite", &suite])
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    // In the middle of it: machines are there, the API server is not yet.
+    // In the middle of the start: machines exist, the API server does not.
     let lines = BufReader::new(up.stderr.take().unwrap()).lines();
     lines.map_while(Result::ok).find(|line| line.contains("kube-apiserver")).unwrap();
     let before = record(&name);
     assert!(!before.machines.is_empty());
     up.kill().unwrap();
     up.wait().unwrap();
-    // The keeper notices it and has everything removed: nobody else does.
-    remains::await_none(&before, &remains::folder(&name));
-    // And the name is free again at once.
+    // The keeper notices it and has everything removed.
+    remains::await_none(&before, &remains::dir(&name));
+    // And the name can be used again immediately.
     ok(&lab(&name, &["up", "--no-kubernetes", "--no-ovn", "--nodes", "0", "--suite", &suite]));
 }
 
 #[test]
-fn a_lost_or_damaged_record_does_not_hide_a_running_lab() {
-    let suite = std::env::var(lab::place::SUITE_VARIABLE).unwrap_or_else(|_| "trixie".into());
+fn down_removes_a_running_lab_without_a_readable_record() {
+    let suite = std::env::var(lab::directories::SUITE_VARIABLE).unwrap_or_else(|_| "trixie".into());
     for damage in [None, Some("{ not json")] {
         let name = name("record");
         let _down = Down(name.clone());
         ok(&lab(&name, &["up", "--no-kubernetes", "--no-ovn", "--nodes", "1", "--suite", &suite]));
         let before = record(&name);
-        let path = remains::folder(&name).join("lab.json");
+        let path = remains::dir(&name).join("lab.json");
         match damage {
             None => std::fs::remove_file(path).unwrap(),
             Some(text) => std::fs::write(path, text).unwrap(),
         }
         assert!(ok(&lab(&name, &["down"])).contains("is removed"));
-        assert_eq!(remains::of(&before, &remains::folder(&name)), Vec::<String>::new());
+        assert_eq!(remains::of(&before, &remains::dir(&name)), Vec::<String>::new());
     }
 }

@@ -1,13 +1,13 @@
-//! Each fault happens, says so, and can be undone.
+//! Each fault is in effect when the call returns, reports itself, and can be undone.
 
 use std::time::Instant;
 
 use lab::{Databases, Lab, LabSpec, Ovn};
 
-use crate::PATIENCE;
+use crate::TIMEOUT;
 
 #[test]
-fn a_stopped_component_answers_nobody_until_it_goes_on() {
+fn a_paused_component_answers_only_after_resume() {
     let lab =
         Lab::start(LabSpec::for_test("pause").unwrap().ovn(Ovn { databases: Databases::Standalone, ..Ovn::default() }))
             .unwrap();
@@ -20,7 +20,7 @@ fn a_stopped_component_answers_nobody_until_it_goes_on() {
 }
 
 #[test]
-fn a_killed_component_is_gone_and_said_so_and_comes_back() {
+fn a_killed_component_is_reported_and_can_be_restarted() {
     let lab = Lab::start(LabSpec::for_test("kill").unwrap().nodes(1)).unwrap();
     let (sender, ends) = std::sync::mpsc::channel();
     lab.observe(move |component, ended| {
@@ -28,18 +28,18 @@ fn a_killed_component_is_gone_and_said_so_and_comes_back() {
     });
     let killed = lab.kill("n1-ovs-vswitchd").unwrap();
     assert!(killed.to_string().contains("n1-ovs-vswitchd"), "{killed}");
-    let deadline = Instant::now() + PATIENCE;
-    let told = loop {
+    let deadline = Instant::now() + TIMEOUT;
+    let status = loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let (name, ended) = ends.recv_timeout(left).expect("nobody tells that n1-ovs-vswitchd ended");
+        let (name, ended) = ends.recv_timeout(left).expect("the exit of n1-ovs-vswitchd was not reported");
         if let (true, Some(how)) = (name == "n1-ovs-vswitchd", ended) {
             break how;
         }
     };
-    assert!(told.contains("SIGKILL"), "{told}");
+    assert!(status.contains("SIGKILL"), "{status}");
     assert!(lab.record().component("n1-ovs-vswitchd").unwrap().ended.is_some());
     let again = lab.kill("n1-ovs-vswitchd").unwrap_err().to_string();
-    assert!(again.contains("does not run"), "{again}");
+    assert!(again.contains("is not running"), "{again}");
     lab.restart("n1-ovs-vswitchd").unwrap();
     lab.node(1)
         .unwrap()
@@ -48,7 +48,7 @@ fn a_killed_component_is_gone_and_said_so_and_comes_back() {
 }
 
 #[test]
-fn a_partition_cuts_two_machines_and_no_other() {
+fn a_partition_separates_only_two_machines() {
     let lab = Lab::start(LabSpec::for_test("cut").unwrap().nodes(2)).unwrap();
     let node = lab.node(1).unwrap();
     let reaches = |address: &str| node.output(&["ping", "-c", "1", "-w", "2", address]).unwrap().status.success();
@@ -62,7 +62,7 @@ fn a_partition_cuts_two_machines_and_no_other() {
 }
 
 #[test]
-fn lost_packets_are_counted_and_not_all_are_lost() {
+fn packet_loss_is_counted_and_partial() {
     let lab = Lab::start(LabSpec::for_test("loss").unwrap().nodes(1)).unwrap();
     let node = lab.node(1).unwrap();
     node.run(&["ping", "-c", "1", "-w", "30", "10.99.0.254"]).unwrap();
@@ -76,7 +76,7 @@ fn lost_packets_are_counted_and_not_all_are_lost() {
 }
 
 #[test]
-fn a_full_disk_is_full_for_the_program_that_writes_there() {
+fn writes_to_a_filled_disk_fail() {
     let lab = Lab::start(LabSpec::for_test("disk").unwrap()).unwrap();
     let outside = lab.machine("outside").unwrap();
     outside.run(&["sh", "-c", "mkdir -p /var/lib/small && echo kept > /var/lib/small/before"]).unwrap();
@@ -91,7 +91,7 @@ fn a_full_disk_is_full_for_the_program_that_writes_there() {
 }
 
 #[test]
-fn faults_on_what_is_not_there_are_refused_by_name() {
+fn invalid_fault_arguments_are_rejected() {
     let lab = Lab::start(LabSpec::for_test("names").unwrap()).unwrap();
     for (message, word) in [
         (lab.kill("nb-7").unwrap_err().to_string(), "nb-7"),

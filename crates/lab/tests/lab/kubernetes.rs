@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 
 use lab::{Cni, Family, Kubernetes, Lab, LabSpec};
 
-use crate::PATIENCE;
+use crate::TIMEOUT;
 
 const DEPLOYMENT: &str = "
 apiVersion: apps/v1
@@ -46,7 +46,7 @@ fn deployment_runs(purpose: &str, family: Family) {
     let pods: Vec<Vec<&str>> = listing.lines().map(|line| line.split(' ').collect()).collect();
     assert_eq!(pods.len(), 2, "{listing}");
     assert_ne!(pods[0][1], pods[1][1], "both pods are on one node: {listing}");
-    // Across nodes, by the API server's exec: which also shows that the control plane reaches the kubelets.
+    // Across nodes, by the API server's exec, which also shows that the control plane reaches the kubelets.
     let url = format!(
         "http://{}/hostname",
         if pods[1][2].contains(':') { format!("[{}]:8080", pods[1][2]) } else { format!("{}:8080", pods[1][2]) }
@@ -58,17 +58,17 @@ fn deployment_runs(purpose: &str, family: Family) {
 }
 
 #[test]
-fn a_deployment_runs_on_kubelets_with_a_stock_network_plugin() {
+fn a_deployment_runs_with_the_bridge_plugin() {
     deployment_runs("deployment", Family::V4);
 }
 
 #[test]
-fn a_deployment_runs_on_a_v6_only_cluster() {
+fn a_deployment_runs_on_an_ipv6_cluster() {
     deployment_runs("deployment6", Family::V6);
 }
 
 #[test]
-fn without_a_network_plugin_nodes_are_honestly_not_ready() {
+fn nodes_without_a_network_plugin_are_not_ready() {
     let lab = with_kubelets("not-ready", Cni::None, Family::Dual);
     let path =
         "jsonpath={.status.conditions[?(@.type=='Ready')].status} {.status.conditions[?(@.type=='Ready')].message}";
@@ -87,10 +87,10 @@ fn the_host_reaches_the_api_server_through_the_relay() {
         .output()
         .unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "ok", "{}", String::from_utf8_lossy(&output.stderr));
-    // A client that sends garbage is told so and harms nobody.
+    // Garbage is answered with an error and does no harm.
     let address = record.endpoints.api.unwrap().trim_start_matches("https://").to_owned();
     let mut stream = std::net::TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();

@@ -1,6 +1,7 @@
-//! The lab's own tests: real components, real packets. They need root; each owns a lab and leaves nothing behind.
+//! The lab's integration tests: real components, real packets. They need root; each owns a lab and leaves nothing
+//! behind.
 
-// A test that cannot go on says so by a panic.
+// Tests fail by a panic.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod bad_input;
@@ -15,5 +16,5 @@ mod raft;
 mod remains;
 mod removal;
 
-/// Longer than anything that works; only what is broken waits for it.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
+/// Longer than anything that works takes.
+const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);

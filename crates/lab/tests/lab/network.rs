@@ -1,17 +1,17 @@
-//! A logical network by hand, as the controller will make it: a cluster router, a switch for each node with one pod,
-//! and for each node a gateway router on the external bridge.
+//! A hand-made logical network, like the controller's: a cluster router, a switch with one pod for each node, and a
+//! gateway router on the external bridge for each node.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::time::Duration;
 
-use lab::{Family, Lab, Pod, Wiring};
+use lab::{Family, Lab, Pod, PodInterface};
 use netmodel::{InterfaceAddress, Mac, Prefix};
 
-/// The port on which every pod answers with its name and the client's address.
+/// Every pod answers on this port with its name and the client's address.
 pub(crate) const PORT: u16 = 8080;
-/// How long a packet may take before a test calls it lost. Only a broken network takes as long.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// After this time a test counts a packet as lost. Only a broken network takes as long.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) struct NodeNetwork {
     pub(crate) pod: Pod,
@@ -38,7 +38,7 @@ fn everything(prefix: &Prefix) -> &'static str {
     if prefix.is_ipv6() { "::/0" } else { "0.0.0.0/0" }
 }
 
-/// One transaction of `ovn-nbctl`, written line by line.
+/// One `ovn-nbctl` transaction.
 struct Script(Vec<String>);
 
 impl Script {
@@ -49,7 +49,7 @@ impl Script {
         self.0.extend(line.as_ref().split_whitespace().map(String::from));
     }
 
-    /// A router's port and the switch port that faces it.
+    /// A router port and its switch port.
     fn router_port(&mut self, router: &str, port: &str, mac: Mac, networks: &[InterfaceAddress], switch: &str) {
         let networks: Vec<String> = networks.iter().map(ToString::to_string).collect();
         self.line(format!("lrp-add {router} {port} {mac} {}", networks.join(" ")));
@@ -64,7 +64,7 @@ impl Script {
     }
 }
 
-/// Makes the network with one pod on each node; pods carry both address families, whatever the underlay has.
+/// Creates the network with one pod on each node; pods have both address families, whatever the underlay has.
 pub(crate) fn build(lab: &Lab, nodes: u32) -> Vec<NodeNetwork> {
     let family = lab.record().spec.family;
     let join = prefixes(Family::Dual, "100.64.0.0/16", "fd98::/64");
@@ -94,7 +94,7 @@ pub(crate) fn build(lab: &Lab, nodes: u32) -> Vec<NodeNetwork> {
         let own = at(&subnets, 3);
         let texts: Vec<String> = addresses(&own).iter().map(ToString::to_string).collect();
         script.line(format!("lsp-add sw{node} pod{node}"));
-        // One argument with spaces in it: not by `line`.
+        // One argument with spaces in it: not with `line`.
         script.0.extend(["--", "lsp-set-addresses"].map(String::from));
         script.0.push(format!("pod{node}"));
         script.0.push(format!("{} {}", Mac::for_addresses(&addresses(&own)).unwrap(), texts.join(" ")));
@@ -110,7 +110,7 @@ pub(crate) fn build(lab: &Lab, nodes: u32) -> Vec<NodeNetwork> {
 }
 
 /// A userspace tunnel loses its first packet while the neighbour resolves, and a load balancer on a router never
-/// recovers a connection whose first packet was lost. So packets go first that may be lost.
+/// recovers a connection whose first packet was lost. So send packets first that may be lost.
 fn warm_tunnels(networks: &[NodeNetwork]) {
     for from in networks {
         for to in networks {
@@ -170,7 +170,7 @@ fn add_pod(lab: &Lab, node: u32, outside: &[Prefix]) -> NodeNetwork {
     let subnets = pod_subnets(node);
     let own = at(&subnets, 3);
     let name = format!("pod{node}");
-    let wiring = Wiring {
+    let wiring = PodInterface {
         port: &name,
         mac: Mac::for_addresses(&addresses(&own)).unwrap(),
         addresses: &own,
@@ -187,7 +187,7 @@ fn add_pod(lab: &Lab, node: u32, outside: &[Prefix]) -> NodeNetwork {
     }
 }
 
-/// Answers every connection with a name and the client's address. The thread ends with the test's process.
+/// Answers every connection with a name and the client's address, until the test process exits.
 pub(crate) fn answer(listener: TcpListener, name: String) {
     std::thread::spawn(move || {
         for mut client in listener.incoming().flatten() {
@@ -198,10 +198,10 @@ pub(crate) fn answer(listener: TcpListener, name: String) {
     });
 }
 
-/// Asks a server from a pod's network; returns its answer.
+/// Connects from a pod and returns the answer.
 pub(crate) fn ask(pod: &Pod, address: IpAddr, port: u16) -> String {
-    let mut stream = pod.connect(SocketAddr::new(address, port), PATIENCE).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut stream = pod.connect(SocketAddr::new(address, port), TIMEOUT).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text.trim().to_owned()

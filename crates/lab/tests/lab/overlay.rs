@@ -1,11 +1,11 @@
-//! Packets over Geneve, load balancers, the way out and the way in, on every kind of underlay.
+//! Packets over Geneve, load balancers, egress and NodePorts, with every address family of the underlay.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
 
 use lab::{Databases, Family, Lab, LabSpec, Machine, Ovn};
 
-use crate::network::{self, NodeNetwork, PATIENCE, PORT, answer, ask};
+use crate::network::{self, NodeNetwork, PORT, TIMEOUT, answer, ask};
 
 fn start(purpose: &str, family: Family, ovn: Ovn) -> (Lab, Vec<NodeNetwork>) {
     let lab = Lab::start(LabSpec::for_test(purpose).unwrap().nodes(2).family(family).ovn(ovn)).unwrap();
@@ -17,7 +17,7 @@ fn standalone() -> Ovn {
     Ovn { databases: Databases::Standalone, ..Ovn::default() }
 }
 
-/// Packets that a node has sent into its tunnels.
+/// Packets that a node has sent through its tunnels.
 fn tunnelled(node: &Machine) -> u64 {
     let text = node.run(&["ovs-vsctl", "--bare", "--columns=statistics", "find", "interface", "type=geneve"]).unwrap();
     text.split_whitespace()
@@ -36,10 +36,10 @@ fn ping(nodes: &[NodeNetwork]) {
 fn pods_ping_over_geneve(purpose: &str, family: Family, ovn: Ovn) {
     let (lab, nodes) = start(purpose, family, ovn);
     let machine = lab.node(1).unwrap();
-    // Statistics are refreshed by the switch every five seconds unless it is told to.
+    // By default ovs-vswitchd updates statistics only every five seconds.
     machine.run(&["ovs-vsctl", "set", "Open_vSwitch", ".", "other_config:stats-update-interval=100"]).unwrap();
     ping(&nodes);
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = std::time::Instant::now() + TIMEOUT;
     while tunnelled(&machine) == 0 {
         assert!(std::time::Instant::now() < deadline, "nothing went through the tunnel");
     }
@@ -61,7 +61,7 @@ fn pods_ping_over_geneve_with_raft_and_mutual_tls() {
 }
 
 #[test]
-fn a_load_balancer_answers_from_every_backend_and_to_a_backend_itself() {
+fn a_load_balancer_uses_every_backend_including_the_client() {
     let (lab, nodes) = start("balancer", Family::V4, standalone());
     let vips = ["10.96.0.10", "fd96::10"];
     for (index, vip) in vips.iter().enumerate() {
@@ -74,7 +74,7 @@ fn a_load_balancer_answers_from_every_backend_and_to_a_backend_itself() {
         }
         lab.nbctl(&["--wait=hv", "sync"]).unwrap();
         let mut seen = std::collections::BTreeSet::new();
-        // Each connection picks a backend at random: after forty, missing one is a broken balancer, not bad luck.
+        // Each connection picks a backend at random: missing one in forty means a broken load balancer, not bad luck.
         for _ in 0..40 {
             seen.insert(ask(&nodes[0].pod, vip.parse().unwrap(), 80).split(' ').next().unwrap().to_owned());
         }
@@ -83,9 +83,9 @@ fn a_load_balancer_answers_from_every_backend_and_to_a_backend_itself() {
 }
 
 #[test]
-fn a_pod_reaches_the_outside_by_its_gateway_and_the_outside_a_node_port() {
+fn a_pod_reaches_the_outside_and_the_outside_a_node_port() {
     let (lab, nodes) = start("outside", Family::Dual, standalone());
-    for (index, far) in lab::underlay::BEYOND.iter().enumerate() {
+    for (index, far) in lab::EXTERNAL_ADDRESSES.iter().enumerate() {
         let own = nodes[0].gateway_addresses[index];
         assert_eq!(fetch(&nodes[0].pod, far.parse().unwrap()), format!("outside {own}"));
     }
@@ -96,18 +96,18 @@ fn a_pod_reaches_the_outside_by_its_gateway_and_the_outside_a_node_port() {
         let name = format!("np{index}");
         lab.nbctl(&["lb-add", &name, &vip.to_string(), &backend.to_string(), "tcp"]).unwrap();
         lab.nbctl(&["--wait=hv", "lr-lb-add", "gr1", &name]).unwrap();
-        let mut stream = outside.connect(vip, PATIENCE).unwrap();
+        let mut stream = outside.connect(vip, TIMEOUT).unwrap();
         let mut text = String::new();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream.read_to_string(&mut text).unwrap();
         assert!(text.starts_with("pod2 "), "{vip}: {text}");
     }
 }
 
-/// A web request to the outside's server.
+/// An HTTP request to the web server of machine `outside`.
 fn fetch(pod: &lab::Pod, address: IpAddr) -> String {
-    let mut stream = pod.connect(SocketAddr::new(address, lab::outside::WEB_PORT), PATIENCE).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut stream = pod.connect(SocketAddr::new(address, lab::WEB_PORT), TIMEOUT).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
@@ -115,18 +115,18 @@ fn fetch(pod: &lab::Pod, address: IpAddr) -> String {
 }
 
 #[test]
-fn labs_stand_side_by_side_with_the_same_addresses() {
+fn parallel_labs_use_the_same_addresses() {
     let one = Lab::start(LabSpec::for_test("side-a").unwrap().nodes(1)).unwrap();
     let two = Lab::start(LabSpec::for_test("side-b").unwrap().nodes(1)).unwrap();
     let addresses = |lab: &Lab| lab.record().machine("n1").unwrap().addresses.clone();
     assert_ne!(one.name(), two.name());
     assert_eq!(addresses(&one), addresses(&two));
-    // Each sees its own outside: a listener in one is not in the other.
+    // Each has its own outside: a listener in one lab is not in the other.
     let here = SocketAddr::new("10.99.0.254".parse().unwrap(), 9999);
     answer(
         one.machine("outside").unwrap().with_network(|| std::net::TcpListener::bind(here)).unwrap().unwrap(),
         "one".into(),
     );
-    one.node(1).unwrap().connect(here, PATIENCE).unwrap();
-    assert!(two.node(1).unwrap().connect(here, PATIENCE).is_err());
+    one.node(1).unwrap().connect(here, TIMEOUT).unwrap();
+    assert!(two.node(1).unwrap().connect(here, TIMEOUT).is_err());
 }

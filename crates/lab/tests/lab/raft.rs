@@ -1,4 +1,4 @@
-//! Three raft members: what they survive.
+//! Raft clusters: leader loss, partitions, TLS.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ fn machine_of(component: &str) -> String {
 }
 
 #[test]
-fn raft_loses_its_leader_and_goes_on() {
+fn raft_continues_after_leader_loss() {
     let lab = cluster("leader", false);
     lab.nbctl(&["ls-add", "before"]).unwrap();
     let leader = lab.raft_leader(Database::Northbound).unwrap();
@@ -23,14 +23,14 @@ fn raft_loses_its_leader_and_goes_on() {
     let now = lab.raft_leader(Database::Northbound).unwrap();
     assert_ne!(now, leader);
     lab.restart(&leader).unwrap();
-    // The member that came back has both rows: read from itself, not from the leader.
+    // The restarted member has both rows: read from it, not from the leader.
     await_switches(&lab, &leader, &["before", "after"]);
     // And northd follows: a change still reaches the southbound database.
     lab.nbctl(&["--wait=sb", "sync"]).unwrap();
 }
 
 #[test]
-fn a_leader_that_is_cut_off_is_replaced_and_catches_up() {
+fn a_partitioned_leader_is_replaced_and_catches_up() {
     let lab = cluster("cut-off", false);
     let leader = lab.raft_leader(Database::Northbound).unwrap();
     let alone = machine_of(&leader);
@@ -44,7 +44,7 @@ fn a_leader_that_is_cut_off_is_replaced_and_catches_up() {
     await_switches(&lab, &leader, &["meanwhile"]);
 }
 
-/// Waits until a member is back in its cluster and has these rows, as it sees them itself.
+/// Waits until a member has rejoined its cluster and has these rows itself.
 fn await_switches(lab: &Lab, member: &str, switches: &[&str]) {
     let machine = lab.machine(&machine_of(member)).unwrap();
     let socket = "unix:/run/ovn/ovnnb_db.sock";
@@ -53,15 +53,15 @@ fn await_switches(lab: &Lab, member: &str, switches: &[&str]) {
     for switch in switches {
         let connected = ["ovsdb-client", "--timeout=60", "wait", socket, "OVN_Northbound", "connected"];
         let present = ["ovn-nbctl", &own, "--no-leader-only", "--timeout=60", "wait-until", "Logical_Switch", switch];
-        // A member that loses its cluster or changes its role closes its connections, and ovn-nbctl does not connect
-        // again. Right after a partition it may do so several times.
+        // A member that loses its cluster or changes its role closes its connections, and ovn-nbctl does not reconnect.
+        // Right after a partition that may happen several times.
         while let Err(error) = machine.run(&connected).and_then(|_| machine.run(&present)) {
             assert!(Instant::now() < deadline, "{member} does not have {switch}: {error}");
         }
     }
 }
 
-/// Writes through a member that does not lead: it holds the write until there is a leader again.
+/// Writes through a follower: it holds the write until there is a leader again.
 fn through_another(lab: &Lab, leader: &str, switch: &str) {
     let other = (1..=3).map(|member| format!("db-{member}")).find(|name| *name != machine_of(leader)).unwrap();
     let machine = lab.machine(&other).unwrap();
@@ -70,11 +70,11 @@ fn through_another(lab: &Lab, leader: &str, switch: &str) {
 }
 
 fn lab_dir(lab: &Lab) -> std::path::PathBuf {
-    lab::place::Place::from_environment().unwrap().lab(lab.name())
+    lab::directories::Directories::from_environment().unwrap().lab(lab.name())
 }
 
 #[test]
-fn mutual_tls_refuses_a_client_without_a_certificate() {
+fn mutual_tls_rejects_clients_without_a_valid_certificate() {
     let lab = cluster("tls", true);
     let remote = lab.record().endpoints.northbound_remote.clone().unwrap();
     assert!(remote.starts_with("ssl:"), "{remote}");
@@ -85,22 +85,22 @@ fn mutual_tls_refuses_a_client_without_a_certificate() {
     let (key, certificate, authority) = (path("ovn.key"), path("ovn.crt"), path("ca.crt"));
     let with = ["ovn-nbctl", &db, "--timeout=30", "-p", &key, "-c", &certificate, "-C", &authority, "ls-add", "with"];
     control.run(&with).unwrap();
-    // A certificate of another authority does not pass either.
+    // A certificate of another CA is rejected.
     let stranger = lab::pki::Authority::create(&lab_dir(&lab).join("pki/stranger"), "stranger").unwrap();
     let identity = stranger.issue("stranger", "ovn", None, &[], &[]).unwrap();
     let (key, certificate) = (identity.key.display().to_string(), identity.certificate.display().to_string());
     let without =
         ["ovn-nbctl", &db, "--timeout=3", "-p", &key, "-c", &certificate, "-C", &authority, "ls-add", "without"];
     assert!(control.run(&without).is_err());
-    // And one without any is turned away: the alert comes with the first read.
+    // So is a client without one: the alert comes with the first read.
     let address = remote.split(',').next().unwrap().trim_start_matches("ssl:");
     let script = "openssl s_client -quiet -connect \"$1\" </dev/null 2>&1 || true";
-    let said = control.run(&["sh", "-c", script, "sh", address]).unwrap();
-    assert!(said.contains("alert"), "{said}");
-    // Members speak TLS among themselves, too.
+    let output = control.run(&["sh", "-c", script, "sh", address]).unwrap();
+    assert!(output.contains("alert"), "{output}");
+    // Raft connections use TLS, too.
     let raft = address.replace(":6641", ":6643");
-    let said = control.run(&["sh", "-c", script, "sh", &raft]).unwrap();
-    assert!(said.contains("alert"), "{said}");
+    let output = control.run(&["sh", "-c", script, "sh", &raft]).unwrap();
+    assert!(output.contains("alert"), "{output}");
     let switches = lab.nbctl(&["ls-list"]).unwrap();
     assert!(switches.contains("with") && !switches.contains("without"), "{switches}");
 }

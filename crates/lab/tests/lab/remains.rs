@@ -1,13 +1,13 @@
-//! What is left of a lab: nothing. Asked of the kernel, not of the lab.
+//! Checks that nothing is left of a lab, according to the kernel and not to the lab.
 
 use std::path::{Path, PathBuf};
 
 use lab::record::Record;
 
-/// Everything on this machine that still names the lab's folder or cgroups.
-pub(crate) fn of(record: &Record, folder: &Path) -> Vec<String> {
+/// Everything on this host that still refers to the lab's directory or cgroups.
+pub(crate) fn of(record: &Record, dir: &Path) -> Vec<String> {
     let mut left = Vec::new();
-    let text = folder.display().to_string();
+    let text = dir.display().to_string();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
         let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else {
             continue;
@@ -34,30 +34,30 @@ pub(crate) fn of(record: &Record, folder: &Path) -> Vec<String> {
             .map(|machine| format!("machine {}", machine.name)),
     );
     left.extend(cgroups_of(&record.name).iter().map(|cgroup| format!("cgroup {}", cgroup.display())));
-    if folder.exists() {
-        left.push(format!("folder {text}"));
+    if dir.exists() {
+        left.push(format!("directory {text}"));
     }
     left
 }
 
-/// Every cgroup that bears the lab's name, in whatever hierarchy, recorded or not.
+/// Every cgroup with the lab's name, in any hierarchy, recorded or not.
 pub(crate) fn cgroups_of(lab: &str) -> Vec<PathBuf> {
-    let folders = |path: &Path| -> Vec<PathBuf> {
+    let dirs = |path: &Path| -> Vec<PathBuf> {
         let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
         entries.map(|entry| entry.path()).filter(|path| path.is_dir() && !path.is_symlink()).collect()
     };
     let root = Path::new("/sys/fs/cgroup");
-    let mut all = folders(root);
-    all.extend(folders(root).iter().flat_map(|hierarchy| folders(hierarchy)));
+    let mut all = dirs(root);
+    all.extend(dirs(root).iter().flat_map(|hierarchy| dirs(hierarchy)));
     all.retain(|path| path.file_name().is_some_and(|name| name.to_string_lossy().contains(&format!(".{lab}."))));
     all
 }
 
-/// Waits until there is nothing left, for what ends by itself.
-pub(crate) fn await_none(record: &Record, folder: &Path) {
+/// Waits until nothing is left, for labs that are removed in the background.
+pub(crate) fn await_none(record: &Record, dir: &Path) {
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     loop {
-        let left = of(record, folder);
+        let left = of(record, dir);
         if left.is_empty() {
             return;
         }
@@ -65,6 +65,6 @@ pub(crate) fn await_none(record: &Record, folder: &Path) {
     }
 }
 
-pub(crate) fn folder(name: &str) -> PathBuf {
-    lab::place::Place::from_environment().unwrap().lab(name)
+pub(crate) fn dir(name: &str) -> PathBuf {
+    lab::directories::Directories::from_environment().unwrap().lab(name)
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use lab::conformance::{Options, Outcome, Selection, Supplies, Which, run};
-use lab::place::Place;
+use lab::conformance::{Artifacts, Options, Outcome, Selection, SpecSet, run};
+use lab::directories::Directories;
 use lab::progress::Progress;
 use lab::{Databases, Family, Gateway, Suite};
 
@@ -41,15 +41,15 @@ const SPECS: [&str; 26] = [
 
 #[test]
 fn selected_kubernetes_e2e_specs_pass() {
-    let place = Place::from_environment().unwrap();
-    let supplies = Supplies::ensure(&place, Suite::from_environment().unwrap(), &Progress::silent()).unwrap();
+    let place = Directories::from_environment().unwrap();
+    let artifacts = Artifacts::ensure(&place, Suite::from_environment().unwrap(), &Progress::silent()).unwrap();
     let lab = cluster_of(3, "specs", Family::V4, Gateway::Shared, Databases::Standalone);
     let output = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("conformance");
-    let selection = Selection { which: Which::All, focus: Some(Selection::exactly(&SPECS)) };
+    let selection = Selection { set: SpecSet::All, focus: Some(Selection::exact_names(&SPECS)) };
     let options = Options { selection, processes: 4, output };
-    let report = run(&place, &lab.record(), &supplies, &options, &Progress::silent()).unwrap();
+    let report = run(&place, &lab.record(), &artifacts, &options, &Progress::silent()).unwrap();
     println!("{}\n{}", report.table(false), report.summary());
-    assert!(report.is_good(), "\n{}", report.table(false));
+    assert!(report.is_success(), "\n{}", report.table(false));
     // A renamed or skipped spec proves nothing.
     let passed: BTreeSet<&str> = report.with(Outcome::Passed).map(|spec| spec.name.as_str()).collect();
     let missing: Vec<&&str> = SPECS.iter().filter(|name| !passed.contains(**name)).collect();

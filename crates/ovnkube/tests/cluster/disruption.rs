@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lab::disruption::{Form, Scenario, Testbed};
-use lab::probe::{self, Incident, Kind, Prober, Rounds, Workload};
+use lab::disruption::{RunLength, Scenario, Testbed};
+use lab::probe::{self, Incident, Prober, Rounds, WindowKind, Workload};
 use lab::progress::Progress;
 use lab::{Databases, Family, Gateway};
 
@@ -22,7 +22,7 @@ fn restarts_and_failovers_lose_no_packet() {
         let scenario = Scenario::named(name).unwrap();
         let rounds = Rounds { title: name.into(), rounds: 1, window: Duration::from_secs(10) };
         let (worse, report) =
-            probe::confirmed(&prober, &rounds, |marks| scenario.fault(&testbed, marks, Form::Short)).unwrap();
+            probe::run_confirmed(&prober, &rounds, |marks| scenario.fault(&testbed, marks, RunLength::Short)).unwrap();
         println!("{}", report.table(false));
         assert_eq!(worse, Vec::<String>::new(), "{name}:\n{}", report.table(false));
     }
@@ -42,7 +42,7 @@ fn restarts_and_failovers_lose_no_packet() {
     };
     let far = path("pod → pod, other node", "UDP");
     assert!(far.excess(Incident::Lost) > 0, "{}", lossy.table(false));
-    let lost: Vec<_> = far.happenings.iter().filter(|one| one.window == Kind::Fault).collect();
+    let lost: Vec<_> = far.incidents.iter().filter(|one| one.window == WindowKind::Fault).collect();
     assert!(lost.len() as u64 >= far.fault.lost && lossy.svg().contains("a tenth is lost"));
     // Retransmissions are counted as well.
     assert!(lossy.retransmitted.values().any(|[control, fault]| fault > control), "{:?}", lossy.retransmitted);

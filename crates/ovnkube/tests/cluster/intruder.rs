@@ -1,9 +1,9 @@
 //! A compromised pod against the databases: it reaches their ports, and TLS rejects it. And a node agent's token against
 //! other nodes' objects.
 
+use lab::directories::Directories;
 use lab::matrix::sandbox_network;
 use lab::pki::Authority;
-use lab::place::Place;
 use lab::{Database, Lab};
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ pub(crate) fn cannot_write_the_databases(lab: &Lab) {
     let network = sandbox_network(&node, pod["metadata"]["uid"].as_str().unwrap()).unwrap().unwrap();
     let network = format!("--net={network}");
 
-    let folder = Place::from_environment().unwrap().lab(lab.name()).join("pki");
+    let folder = Directories::from_environment().unwrap().lab(lab.name()).join("pki");
     let foreign = Authority::create(&folder.join("foreign"), "ovn-ca").unwrap();
     let foreign_leaf = foreign.issue("ovn", "ovn", None, &[], &[]).unwrap();
     let own = |file: &str| folder.join("ovn").join(file).display().to_string();

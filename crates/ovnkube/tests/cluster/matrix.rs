@@ -39,11 +39,11 @@ fn check_matrix(lab: Lab, families: &[&str]) {
     // A missing kind would prove nothing.
     for family in families {
         for kind in KINDS {
-            assert!(matrix.ways.iter().any(|way| way.family == *family && way.kind == kind), "{family} {kind}");
+            assert!(matrix.checks.iter().any(|way| way.family == *family && way.kind == kind), "{family} {kind}");
         }
     }
-    assert!(matrix.ways.iter().any(|way| way.kind == "pod → kubernetes.default"));
-    let denied = matrix.ways.iter().filter(|way| way.kind.contains("under the policy") && !way.expected);
+    assert!(matrix.checks.iter().any(|way| way.kind == "pod → kubernetes.default"));
+    let denied = matrix.checks.iter().filter(|way| way.kind.contains("under the policy") && !way.expected);
     assert!(denied.clone().count() >= 6 * families.len());
     // From a pod, by its own resolver.
     let connect = ["-n", "shop", "exec", "daemonset/client", "--", "/agnhost", "connect", "--timeout=20s", "web:80"];
@@ -59,7 +59,7 @@ fn check_matrix(lab: Lab, families: &[&str]) {
     // Removing the lab leaves no pods, mounts, network namespaces or cgroups.
     let record = lab.record();
     drop(lab);
-    remains::await_none(&record, &remains::folder(&record.name));
+    remains::await_none(&record, &remains::dir(&record.name));
 }
 
 /// `ovn-nbctl` and `ovn-sbctl` work without arguments in the containers, and seccomp is active.

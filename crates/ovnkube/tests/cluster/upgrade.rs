@@ -23,7 +23,7 @@ fn check_rollout(gateway: Gateway) {
     let workload = Workload::create(&lab.record()).unwrap();
     let prober = Prober::start(&workload.plan(RATE).unwrap()).unwrap();
     let rounds = Rounds { title: "all pods replaced".into(), rounds: 1, window: Duration::from_secs(20) };
-    let (worse, report) = probe::confirmed(&prober, &rounds, |marks| {
+    let (worse, report) = probe::run_confirmed(&prober, &rounds, |marks| {
         for set in ["ovnkube", "ovnkube-master"] {
             let before = pods(&lab);
             marks.mark(set);

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use lab::{Pod, Wiring};
+use lab::{Pod, PodInterface};
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, TIMEOUT, until};
@@ -163,10 +163,10 @@ fn a_new_pod_is_never_reachable_against_an_existing_policy() {
     for from in [&near, &far] {
         paths.extend(own.iter().map(|address| prober.send(from, *address)));
     }
-    let wiring = |uid: &str, work: &dyn Fn(&Wiring<'_>)| {
+    let wiring = |uid: &str, work: &dyn Fn(&PodInterface<'_>)| {
         let network = cluster.network_of("shop", "late");
         assert_eq!(network.addresses.iter().map(|own| own.address()).collect::<Vec<_>>(), own);
-        work(&Wiring {
+        work(&PodInterface {
             port: "shop_late",
             mac: network.mac,
             addresses: &network.addresses,

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use lab::{Family, Kubernetes, Lab, LabSpec, Ovn, Pod, Program, Suite, Wiring};
+use lab::{Family, Kubernetes, Lab, LabSpec, Ovn, Pod, PodInterface, Program, Suite};
 use netmodel::{InterfaceAddress, Mac};
 use serde_json::{Value, json};
 
@@ -210,7 +210,7 @@ impl Cluster {
     pub(crate) fn bind(&self, node: u32, namespace: &str, name: &str) -> Pod {
         let network = self.network_of(namespace, name);
         let port = format!("{namespace}_{name}");
-        let wiring = Wiring {
+        let wiring = PodInterface {
             port: &port,
             mac: network.mac,
             addresses: &network.addresses,

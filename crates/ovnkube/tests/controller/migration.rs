@@ -6,7 +6,7 @@ mod switching;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use lab::Over;
+use lab::SetOnDrop;
 use serde_json::{Map, Value, json};
 
 use crate::cluster::{Cluster, ClusterSpec, TIMEOUT, pod, until};
@@ -195,7 +195,7 @@ fn go_controller_rows_are_adopted_in_place() {
                 assert!(in_a_row < 3, "no packet passes: {answer:?}");
             }
         });
-        let end = Over(&adopted);
+        let end = SetOnDrop(&adopted);
         cluster.controller_with("c3", &["--adopt"]);
         cluster.wait_resynced("c3");
         cluster.lab.nbctl(&["--wait=hv", "sync"]).unwrap();

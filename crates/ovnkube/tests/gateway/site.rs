@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use lab::{Family, Kubernetes, Lab, LabSpec, Machine, Ovn, Pod, Program, Wiring};
+use lab::{Family, Kubernetes, Lab, LabSpec, Machine, Ovn, Pod, PodInterface, Program};
 use netmodel::InterfaceAddress;
 use serde_json::{Value, json};
 
@@ -193,7 +193,7 @@ impl Site {
         let addresses: Vec<InterfaceAddress> = list("ip_addresses").iter().map(|text| text.parse().unwrap()).collect();
         let gateways: Vec<IpAddr> = list("gateway_ips").iter().map(|text| text.parse().unwrap()).collect();
         let port = format!("default_{name}");
-        let wiring = Wiring {
+        let wiring = PodInterface {
             port: &port,
             mac: network["mac_address"].as_str().unwrap().parse().unwrap(),
             addresses: &addresses,

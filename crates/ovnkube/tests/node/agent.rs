@@ -140,7 +140,7 @@ fn paths(site: &Site, from: (&Sandbox, IpAddr), to: (&Sandbox, IpAddr)) -> Plan 
 /// Losses, resets, duplicates and wrong sources do not exceed those of a control window of the same length.
 fn check_no_loss(prober: &Prober, what: &str, work: impl Fn()) {
     let rounds = Rounds { title: what.to_owned(), rounds: 2, window: Duration::from_secs(5) };
-    let (worse, report) = probe::confirmed(prober, &rounds, |_| {
+    let (worse, report) = probe::run_confirmed(prober, &rounds, |_| {
         work();
         Ok(())
     })

@@ -84,7 +84,7 @@ fn southbound_by_host_name_uses_sni_and_renewed_certificates() {
     agent(&cluster, "agent-again", &format!("ssl:{name}:{PORT}"));
     until("ovn-controller is connected", || connected(&cluster).then_some(()));
 
-    let folder = lab::place::Place::from_environment().unwrap().lab(cluster.lab.name()).join("pki/ovn");
+    let folder = lab::directories::Directories::from_environment().unwrap().lab(cluster.lab.name()).join("pki/ovn");
     replace_certificates(&cluster.lab, &folder);
     until("ovn-controller is connected with its new certificate", || connected(&cluster).then_some(()));
 }

@@ -17,7 +17,7 @@ struct Secure {
 fn secure(purpose: &str) -> Secure {
     let ovn = Ovn { databases: Databases::Standalone, tls: true, ..Ovn::default() };
     let lab = Lab::start(LabSpec::for_test(purpose).unwrap().ovn(ovn)).unwrap();
-    let pki = lab::place::Place::from_environment().unwrap().lab(lab.name()).join("pki/ovn");
+    let pki = lab::directories::Directories::from_environment().unwrap().lab(lab.name()).join("pki/ovn");
     // A relay makes the lab's server reachable on this host's loopback.
     let remote = lab.record().endpoints.northbound_remote.unwrap();
     let target = remote.trim_start_matches("ssl:").parse().unwrap();

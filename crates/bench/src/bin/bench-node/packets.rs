@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use bench::{Contender, Figure, Goal, Sample, interleave};
-use lab::{Machine, Pod, Wiring};
+use lab::{Machine, Pod, PodInterface};
 
 use crate::world::{PATIENCE, Sandbox, World, until};
 
@@ -84,7 +84,7 @@ fn by_turns(pairs: [&Pair; 2], measure: fn(&Pair) -> Result<f64>) -> Result<[Sam
 fn by_hand(machine: &Machine, name: &str, bridge: &str, address: &str, mac: &str) -> Result<Pod> {
     let addresses = [address.parse()?];
     let wiring =
-        Wiring { port: name, mac: mac.parse()?, addresses: &addresses, gateways: &[], mtu: MTU, version: None };
+        PodInterface { port: name, mac: mac.parse()?, addresses: &addresses, gateways: &[], mtu: MTU, version: None };
     let pod = Pod::prepare(machine.clone(), name, &wiring)?;
     machine.run(&["ovs-vsctl", "--timeout=60", "add-port", bridge, name])?;
     Ok(pod)

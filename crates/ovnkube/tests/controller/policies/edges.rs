@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use lab::{Pod, Wiring};
+use lab::{Pod, PodInterface};
 use serde_json::{Value, json};
 use truth::random::Tuple;
 use truth::{Family, Place, Protocol, Service};
@@ -89,7 +89,7 @@ fn host(cluster: &Cluster) -> Pod {
     let own = own.split(' ').map(|text| text.parse::<IpAddr>().unwrap());
     let addresses: Vec<_> = own.map(|own| format!("{own}/{}", length(&own)).parse().unwrap()).collect();
     let gateways = cluster.network_of("shop", "web").gateways;
-    let wiring = Wiring {
+    let wiring = PodInterface {
         port: "k8s-n1",
         mac: mac.parse().unwrap(),
         addresses: &addresses,

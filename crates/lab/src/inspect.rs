@@ -1,4 +1,4 @@
-//! Looking at a lab: for its owner, and for anyone who reads the record of one that another process owns.
+//! Access to a lab through its record: for the owner and for any other process.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -10,13 +10,13 @@ use crate::record::Record;
 use crate::spec::Databases;
 use crate::underlay::database_name;
 
-/// A machine's folder on the host. Its `run` is the machine's `/run`.
+/// The directory of a machine on the host. Its `run` is the machine's `/run`.
 pub fn machine_dir(lab: &Path, machine: &str) -> PathBuf {
     lab.join("machines").join(machine)
 }
 
-/// A way into a machine, with an environment in which `ovn-nbctl`, `ovn-sbctl` and `kubectl` find the lab's own.
-pub fn machine(record: &Record, name: &str) -> Result<Machine> {
+/// A handle with an environment in which `ovn-nbctl`, `ovn-sbctl` and `kubectl` find the lab's servers.
+pub(crate) fn machine(record: &Record, name: &str) -> Result<Machine> {
     let found = record.machine(name)?;
     let mut environment = base_environment(record.kubernetes.as_deref());
     let mut set = |key: &str, value: Option<String>| environment.extend(value.map(|value| (key.to_owned(), value)));
@@ -26,17 +26,17 @@ pub fn machine(record: &Record, name: &str) -> Result<Machine> {
     Ok(Machine::new(found, environment))
 }
 
-/// The component that leads a database's raft now, as one of its members sees it.
-pub fn raft_leader(record: &Record, database: Database) -> Result<String> {
+/// The component that is the raft leader of a database, according to its members.
+pub(crate) fn raft_leader(record: &Record, database: Database) -> Result<String> {
     if record.spec.ovn.as_ref().is_none_or(|ovn| ovn.databases != Databases::Raft) {
         return Err(Error::Invalid("this lab's databases are not clustered".into()));
     }
     let deadline = Instant::now() + Duration::from_secs(30);
-    // During an election there is none for a moment.
+    // During an election there is none.
     for member in (1..=MEMBERS).cycle().take_while(|_| Instant::now() < deadline) {
         let machine = machine(record, &database_name(member))?;
-        let words = ["ovn-appctl", "-t", &database.control_socket(), "cluster/status", database.schema()];
-        let status = machine.output(&words)?;
+        let args = ["ovn-appctl", "-t", &database.control_socket(), "cluster/status", database.schema()];
+        let status = machine.output(&args)?;
         if status.status.success() && String::from_utf8_lossy(&status.stdout).contains("Role: leader") {
             return Ok(database.component(member));
         }
@@ -44,16 +44,15 @@ pub fn raft_leader(record: &Record, database: Database) -> Result<String> {
     Err(Error::Invalid(format!("{} has had no leader for 30 s", database.schema())))
 }
 
-/// The last lines of a log.
-pub fn tail(log: &Path, lines: usize) -> String {
+pub(crate) fn tail(log: &Path, lines: usize) -> String {
     let text = std::fs::read(log).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let all: Vec<&str> = text.lines().collect();
     all[all.len().saturating_sub(lines)..].join("\n")
 }
 
-/// The log of a component; its error lists the components there are.
-pub fn log(record: &Record, component: &str) -> Result<PathBuf> {
+/// The error lists the existing components.
+pub(crate) fn log(record: &Record, component: &str) -> Result<PathBuf> {
     let path = record.component(component)?.log.clone();
     if path.exists() { Ok(path) } else { Err(Error::Invalid(format!("the log {} is gone", path.display()))) }
 }

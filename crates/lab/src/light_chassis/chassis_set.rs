@@ -1,4 +1,4 @@
-//! What the light chassis have to do next, told by the tables and nothing else: no I/O here.
+//! Computes the next transaction of the light chassis from the tables alone: no I/O.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,7 +11,7 @@ use ovsdb::transaction::Transaction;
 use ovsdb::uuid::Uuid;
 
 use super::rows::{
-    CHASSIS, PORTS, Private, REQUESTED_CHASSIS, announce, binding, chassis_rows, echo, option, optional_uuid,
+    CHASSIS, PORTS, Private, REQUESTED_CHASSIS, acknowledge, announce, binding, chassis_rows, option, optional_uuid,
     private_rows,
 };
 use super::{ChassisSpec, check};
@@ -21,40 +21,39 @@ use crate::error::{Error, Result};
 struct Member {
     spec: ChassisSpec,
     paused: bool,
-    /// Whether its rows are ours: what was there before we came may have another address.
+    /// Whether this process wrote its rows: rows of an earlier run may have another address.
     announced: bool,
-    /// Its row, once it has one.
     row: Option<Uuid>,
 }
 
-/// All chassis, and what is known of their ports.
+/// All chassis, and the ports that they claimed.
 #[derive(Debug)]
-pub(super) struct Fleet {
+pub(super) struct ChassisSet {
     members: BTreeMap<String, Member>,
     hostnames: HashMap<String, String>,
     rows: HashMap<Uuid, String>,
-    /// Ports to look at.
+    /// Ports to check.
     changed: BTreeSet<Uuid>,
-    /// Look at every port: chassis came, went or woke up.
-    everything: bool,
-    /// Those whose rows are in the transaction that was made last.
+    /// Check every port: a chassis was added, removed or resumed.
+    rescan: bool,
+    /// Chassis whose rows are in the latest transaction.
     announcing: Vec<String>,
     claimed: HashSet<Uuid>,
 }
 
-impl Fleet {
+impl ChassisSet {
     pub(super) fn new(chassis: &[ChassisSpec]) -> Result<Self> {
-        let mut fleet = Self {
+        let mut chassis_set = Self {
             members: BTreeMap::new(),
             hostnames: HashMap::new(),
             rows: HashMap::new(),
             changed: BTreeSet::new(),
-            everything: true,
+            rescan: true,
             announcing: Vec::new(),
             claimed: HashSet::new(),
         };
-        fleet.add(chassis)?;
-        Ok(fleet)
+        chassis_set.add(chassis)?;
+        Ok(chassis_set)
     }
 
     pub(super) fn add(&mut self, chassis: &[ChassisSpec]) -> Result<()> {
@@ -64,25 +63,25 @@ impl Fleet {
             let member = Member { spec: spec.clone(), paused: false, announced: false, row: None };
             self.members.insert(spec.name.clone(), member);
         }
-        self.everything = true;
+        self.rescan = true;
         Ok(())
     }
 
     pub(super) fn set_paused(&mut self, name: &str, paused: bool) -> Result<()> {
         let member = self.members.get_mut(name).ok_or_else(|| unknown(name))?;
         member.paused = paused;
-        self.everything = true;
+        self.rescan = true;
         Ok(())
     }
 
-    pub(super) fn forget(&mut self, name: &str) -> Result<()> {
+    pub(super) fn remove(&mut self, name: &str) -> Result<()> {
         let member = self.members.remove(name).ok_or_else(|| unknown(name))?;
         self.hostnames.retain(|_, of| *of != member.spec.name);
-        self.everything = true;
+        self.rescan = true;
         Ok(())
     }
 
-    pub(super) fn forget_all(&mut self) -> Vec<String> {
+    pub(super) fn remove_all(&mut self) -> Vec<String> {
         self.hostnames.clear();
         std::mem::take(&mut self.members).into_keys().collect()
     }
@@ -91,19 +90,19 @@ impl Fleet {
         self.members.len()
     }
 
-    /// How many lack their rows and will make them.
+    /// How many are not registered yet (paused ones do not count).
     pub(super) fn missing(&self) -> usize {
         self.members.values().filter(|member| !(member.paused || member.announced && member.row.is_some())).count()
     }
 
-    /// How many ports are bound to one of ours and up.
+    /// How many ports are bound to one of these chassis and up.
     pub(super) fn claimed(&self) -> usize {
         self.claimed.len()
     }
 
-    /// The last transaction did not happen, or nobody knows: everything is looked at again.
-    pub(super) fn doubt(&mut self) {
-        self.everything = true;
+    /// The latest transaction failed or is in doubt: check everything again.
+    pub(super) fn retry_all(&mut self) {
+        self.rescan = true;
         for name in self.announcing.drain(..) {
             if let Some(member) = self.members.get_mut(&name) {
                 member.announced = false;
@@ -111,24 +110,24 @@ impl Fleet {
         }
     }
 
-    /// Remembers what has to be looked at.
-    pub(super) fn absorb(&mut self, changes: &Changes) {
+    /// Notes which ports to check.
+    pub(super) fn note_changes(&mut self, changes: &Changes) {
         for change in &changes.changes {
             match change.table {
                 PORTS => {
                     self.changed.insert(change.uuid);
                 }
-                CHASSIS => self.everything = true,
+                CHASSIS => self.rescan = true,
                 _ => {}
             }
         }
     }
 
-    /// The next transaction; an empty one if there is nothing to do. It is made of what the tables say, so that one
-    /// that failed, or whose answer was lost, is made again as far as it is still needed.
+    /// The next transaction; empty if there is nothing to do. Computed from the tables, so that after a failure or a
+    /// lost reply only what is still missing is sent again.
     pub(super) fn next(&mut self, snapshot: &Snapshot) -> Transaction {
         let mut transaction = Transaction::new();
-        // Before the first session there are no tables; what they lack then says nothing.
+        // Before the first session there are no tables.
         let Some(global) = snapshot.table(SbGlobal::TABLE).and_then(|table| table.iter().next()) else {
             return transaction;
         };
@@ -138,14 +137,14 @@ impl Fleet {
             return transaction;
         }
         self.bind(snapshot, &mut transaction);
-        // In the same transaction as the ports of this version, which the same snapshot shows: never before them.
+        // In the same transaction as the ports of this snapshot: never acknowledged before they are claimed.
         if let Some(nb_cfg) = global.integer(SbGlobal::nb_cfg.name()) {
-            self.echo(nb_cfg, &privates, &mut transaction);
+            self.acknowledge(nb_cfg, &privates, &mut transaction);
         }
         transaction
     }
 
-    /// Makes the rows of chassis that have none, all in one.
+    /// Registers all chassis that have no rows.
     fn register(&mut self, snapshot: &Snapshot, privates: &HashMap<String, Private>, transaction: &mut Transaction) {
         let rows = chassis_rows(snapshot);
         self.rows.clear();
@@ -176,20 +175,20 @@ impl Fleet {
         }
     }
 
-    /// Claims ports that are wanted here, and lets go of those that are not any more.
+    /// Claims requested ports, and releases those that are not requested any more.
     fn bind(&mut self, snapshot: &Snapshot, transaction: &mut Transaction) {
         let Some(ports) = snapshot.table(PortBinding::TABLE) else { return };
         let changed = std::mem::take(&mut self.changed);
-        if std::mem::take(&mut self.everything) {
+        if std::mem::take(&mut self.rescan) {
             self.claimed.clear();
             for port in ports.iter() {
-                self.consider(&port, transaction);
+                self.update_port(&port, transaction);
             }
             return;
         }
         for uuid in changed {
             match ports.get(uuid) {
-                Some(port) => self.consider(&port, transaction),
+                Some(port) => self.update_port(&port, transaction),
                 None => {
                     self.claimed.remove(&uuid);
                 }
@@ -197,7 +196,7 @@ impl Fleet {
         }
     }
 
-    fn consider(&mut self, port: &RowView<'_>, transaction: &mut Transaction) {
+    fn update_port(&mut self, port: &RowView<'_>, transaction: &mut Transaction) {
         let bound = optional_uuid(port, PortBinding::chassis.name());
         let holder = bound.and_then(|row| self.rows.get(&row));
         let up = port.boolean(PortBinding::up.name()) == Some(true);
@@ -210,7 +209,7 @@ impl Fleet {
         let wanted = match kind.as_str() {
             "" => self.requested(port),
             "l3gateway" => option(port, "l3gateway-chassis").and_then(|name| self.members.get(&name)),
-            // Those of others are bound by more than one row says, or by nobody.
+            // Other types are not bound by a single row, or not bound at all.
             _ => return,
         };
         let values = match wanted {
@@ -225,30 +224,30 @@ impl Fleet {
         transaction.update(PortBinding::TABLE, vec![Condition::uuid(port.uuid)], values);
     }
 
-    /// The member that a port is requested for: as northd resolved it, else by name or host name.
+    /// The chassis that a port is requested for: as resolved by northd, else by name or host name.
     fn requested(&self, port: &RowView<'_>) -> Option<&Member> {
         if let Some(row) = optional_uuid(port, REQUESTED_CHASSIS) {
             return self.members.get(self.rows.get(&row)?);
         }
         let option = option(port, "requested-chassis")?;
-        // Of several, during a migration, the first is the one that has it.
+        // During a live migration there are several; the first one has the port.
         let name = option.split(',').next().unwrap_or_default();
         self.members.get(name).or_else(|| self.members.get(self.hostnames.get(name)?))
     }
 
-    /// Tells that everything up to this version is done.
-    fn echo(&self, nb_cfg: i64, privates: &HashMap<String, Private>, transaction: &mut Transaction) {
+    /// Acknowledges nb_cfg.
+    fn acknowledge(&self, nb_cfg: i64, privates: &HashMap<String, Private>, transaction: &mut Transaction) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
         let now = i64::try_from(now).unwrap_or(i64::MAX);
         for member in self.members.values().filter(|member| !member.paused && member.row.is_some()) {
             let Some(private) = privates.get(&member.spec.name).filter(|private| private.nb_cfg != nb_cfg) else {
                 continue;
             };
-            transaction.update(ChassisPrivate::TABLE, vec![Condition::uuid(private.uuid)], echo(nb_cfg, now));
+            transaction.update(ChassisPrivate::TABLE, vec![Condition::uuid(private.uuid)], acknowledge(nb_cfg, now));
         }
     }
 
-    /// Deletes the rows of chassis by name. The ends of their tunnels go with them: nothing refers to those any more.
+    /// Deletes the rows of chassis by name. Their Encap rows are garbage-collected.
     pub(super) fn deletion(snapshot: &Snapshot, names: &[String]) -> Transaction {
         let (rows, privates) = (chassis_rows(snapshot), private_rows(snapshot));
         let mut transaction = Transaction::new();

@@ -1,4 +1,4 @@
-//! One question to a name service, as a pod's resolver asks it: over UDP, from the pod's own network.
+//! One DNS query over UDP, from a pod's network namespace, as the pod's resolver sends it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -6,34 +6,34 @@ use std::time::Duration;
 const TYPE_A: u16 = 1;
 const TYPE_AAAA: u16 = 28;
 const CLASS_INTERNET: u16 = 1;
-/// Nobody asks twice with one socket, so any number does.
-const QUESTION: u16 = 0x0b57;
+/// Any ID works: each query has its own socket.
+const QUERY_ID: u16 = 0x0b57;
 
-/// The addresses of a name, of the family of the asker's choice.
+/// The addresses of a name, of one family.
 pub(super) fn resolve(server: SocketAddr, name: &str, v6: bool, limit: Duration) -> Result<Vec<IpAddr>, String> {
     let any: IpAddr = if server.is_ipv6() { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
     let ask = || -> std::io::Result<Vec<u8>> {
         let socket = UdpSocket::bind((any, 0))?;
         socket.set_read_timeout(Some(limit))?;
         socket.connect(server)?;
-        socket.send(&question(name, v6))?;
+        socket.send(&query(name, v6))?;
         let mut answer = vec![0; 1500];
         let length = socket.recv(&mut answer)?;
         answer.truncate(length);
         Ok(answer)
     };
-    let answer = ask().map_err(|error| format!("{server} does not tell {name}: {error}"))?;
+    let answer = ask().map_err(|error| format!("DNS query for {name} to {server} failed: {error}"))?;
     match addresses(&answer) {
         Some(found) if !found.is_empty() => Ok(found),
-        Some(_) => Err(format!("{server} knows no such address of {name}")),
-        None => Err(format!("{server} gave an answer about {name} that cannot be read")),
+        Some(_) => Err(format!("{server} has no address of this family for {name}")),
+        None => Err(format!("cannot parse the answer of {server} for {name}")),
     }
 }
 
-fn question(name: &str, v6: bool) -> Vec<u8> {
+fn query(name: &str, v6: bool) -> Vec<u8> {
     let mut message = Vec::new();
-    // A number, "recursion desired", one question.
-    for word in [QUESTION, 0x0100, 1, 0, 0, 0] {
+    // ID, "recursion desired", one question.
+    for word in [QUERY_ID, 0x0100, 1, 0, 0, 0] {
         message.extend(word.to_be_bytes());
     }
     for label in name.split('.').filter(|label| !label.is_empty()) {
@@ -46,10 +46,10 @@ fn question(name: &str, v6: bool) -> Vec<u8> {
     message
 }
 
-/// The addresses in an answer; nothing if it is none to our question.
+/// The addresses in an answer; `None` if it is malformed or answers another query.
 fn addresses(message: &[u8]) -> Option<Vec<IpAddr>> {
     let word = |at: usize| Some(u16::from_be_bytes(message.get(at..at + 2)?.try_into().ok()?));
-    if word(0)? != QUESTION {
+    if word(0)? != QUERY_ID {
         return None;
     }
     let (questions, answers) = (word(4)?, word(6)?);
@@ -72,7 +72,7 @@ fn addresses(message: &[u8]) -> Option<Vec<IpAddr>> {
     Some(found)
 }
 
-/// Where a name ends: at an empty label, or at a pointer to the rest of it.
+/// The end of a name: an empty label, or a compression pointer.
 fn after_name(message: &[u8], mut at: usize) -> Option<usize> {
     loop {
         match *message.get(at)? {
@@ -88,8 +88,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_read_and_a_broken_one_is_not() {
-        let mut answer = question("web.shop", false);
+    fn answers_are_parsed_and_malformed_ones_rejected() {
+        let mut answer = query("web.shop", false);
         answer[7] = 1;
         answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 30, 0, 4, 10, 96, 1, 2]);
         assert_eq!(addresses(&answer), Some(vec!["10.96.1.2".parse().unwrap()]));
@@ -99,6 +99,6 @@ mod tests {
         let mut foreign = answer.clone();
         foreign[0] = 0;
         assert_eq!(addresses(&foreign), None);
-        assert_eq!(addresses(&question("web", true)), Some(Vec::new()));
+        assert_eq!(addresses(&query("web", true)), Some(Vec::new()));
     }
 }

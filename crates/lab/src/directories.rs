@@ -1,38 +1,41 @@
-//! Where the lab keeps things, and the environment variables that move them.
+//! The lab's cache and state directories, and the environment variables that set them.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
-/// Moves the cache: node images, Kubernetes binaries, container images.
-pub const CACHE_VARIABLE: &str = "OVNKUBE_LAB_CACHE";
-/// Moves the state of labs that run: databases, sockets, logs.
-pub const STATE_VARIABLE: &str = "OVNKUBE_LAB_STATE";
-/// Chooses the Debian suite of the node image (`trixie`, `sid`, `bookworm`).
+/// Sets the cache directory: node images, Kubernetes binaries, container images.
+pub(crate) const CACHE_VARIABLE: &str = "OVNKUBE_LAB_CACHE";
+/// Sets the state directory: databases, sockets and logs of running labs.
+pub(crate) const STATE_VARIABLE: &str = "OVNKUBE_LAB_STATE";
+/// Sets the Debian suite of the node image (`trixie`, `sid`, `bookworm`).
 pub const SUITE_VARIABLE: &str = "OVNKUBE_LAB_SUITE";
-/// Names a folder that holds Kubernetes binaries already.
-pub const KUBERNETES_VARIABLE: &str = "OVNKUBE_LAB_KUBERNETES";
+/// Names a directory with Kubernetes binaries, to use instead of building them.
+pub(crate) const KUBERNETES_VARIABLE: &str = "OVNKUBE_LAB_KUBERNETES";
 
-/// The folders of the lab.
+/// The cache and the state directory.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct Directories {
     cache: PathBuf,
     state: PathBuf,
 }
 
-impl Place {
-    /// The folders that the environment names, or the usual ones.
+impl Directories {
+    /// The directories that the environment names, or the defaults.
     pub fn from_environment() -> Result<Self> {
-        Self::new(folder(CACHE_VARIABLE, "/var/cache/ovnkube-lab")?, folder(STATE_VARIABLE, "/var/lib/ovnkube-lab")?)
+        Self::new(
+            dir_from_env(CACHE_VARIABLE, "/var/cache/ovnkube-lab")?,
+            dir_from_env(STATE_VARIABLE, "/var/lib/ovnkube-lab")?,
+        )
     }
 
-    /// Folders of one's own choice; both must be absolute.
+    /// Both must be absolute.
     pub fn new(cache: PathBuf, state: PathBuf) -> Result<Self> {
         for path in [&cache, &state] {
-            // The paths go into mount options, which split at these.
+            // The paths become part of mount options, where these characters are separators.
             if !path.is_absolute() || path.to_string_lossy().contains([':', ',', ' ']) {
                 return Err(Error::Invalid(format!(
-                    "{} cannot be used as a folder of the lab: it must be absolute and without ':', ',' or spaces; change {CACHE_VARIABLE} or {STATE_VARIABLE}",
+                    "invalid lab directory {}: it must be absolute and must not contain ':', ',' or spaces; change {CACHE_VARIABLE} or {STATE_VARIABLE}",
                     path.display()
                 )));
             }
@@ -40,22 +43,21 @@ impl Place {
         Ok(Self { cache, state })
     }
 
-    /// What is kept between labs.
+    /// Images and programs that all labs share.
     pub fn cache(&self) -> &Path {
         &self.cache
     }
 
-    /// The folder of all running labs.
+    /// The parent directory of all labs.
     pub fn labs(&self) -> PathBuf {
         self.state.join("labs")
     }
 
-    /// The folder of the locks of their names.
     pub(crate) fn locks(&self) -> PathBuf {
         self.state.join("locks")
     }
 
-    /// The folder of one lab.
+    /// The directory of one lab.
     pub fn lab(&self, name: &str) -> PathBuf {
         self.labs().join(name)
     }
@@ -66,7 +68,7 @@ impl Place {
     }
 }
 
-fn folder(variable: &str, usual: &str) -> Result<PathBuf> {
+fn dir_from_env(variable: &str, usual: &str) -> Result<PathBuf> {
     match std::env::var_os(variable) {
         None => Ok(PathBuf::from(usual)),
         Some(value) if value.is_empty() => {
@@ -76,9 +78,9 @@ fn folder(variable: &str, usual: &str) -> Result<PathBuf> {
     }
 }
 
-/// Refuses to start a long write on a file system that has no room for it.
+/// Fails early if the file system has too little space for a long write.
 pub(crate) fn require_space(path: &Path, what: &str, needed_mib: u64, variable: &'static str) -> Result<()> {
-    crate::error::make_dir(path)?;
+    crate::error::create_dir(path)?;
     let free_mib = free_mib(path)?;
     if free_mib < needed_mib {
         return Err(Error::DiskFull { path: path.to_owned(), what: what.to_owned(), needed_mib, free_mib, variable });
@@ -86,15 +88,15 @@ pub(crate) fn require_space(path: &Path, what: &str, needed_mib: u64, variable: 
     Ok(())
 }
 
-/// Free space of the file system that holds `path`.
+/// Free space of the file system of `path`.
 pub(crate) fn free_mib(path: &Path) -> Result<u64> {
     let stat = nix::sys::statvfs::statvfs(path)
-        .map_err(Error::errno(format!("cannot ask for the free space of {}", path.display())))?;
+        .map_err(Error::errno(format!("cannot read the free space of {}", path.display())))?;
     Ok(stat.blocks_available().saturating_mul(stat.fragment_size()) >> 20)
 }
 
-/// Refuses early, in one line, when this is not root.
-pub fn require_root(command: &str) -> Result<()> {
+/// Fails early if this process is not root.
+pub(crate) fn require_root(command: &str) -> Result<()> {
     if nix::unistd::Uid::effective().is_root() { Ok(()) } else { Err(Error::NotRoot { command: command.to_owned() }) }
 }
 
@@ -103,15 +105,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_relative_or_odd_folder_is_refused_with_the_variable_that_changes_it() {
+    fn an_invalid_directory_is_rejected_with_the_variable_that_sets_it() {
         for odd in ["cache", "/a:b", "/a,b", "/a b"] {
-            let message = Place::new(odd.into(), "/state".into()).unwrap_err().to_string();
+            let message = Directories::new(odd.into(), "/state".into()).unwrap_err().to_string();
             assert!(message.contains(odd) && message.contains(CACHE_VARIABLE), "{message}");
         }
     }
 
     #[test]
-    fn a_full_disk_is_said_before_the_work_starts() {
+    fn a_full_disk_is_reported_before_the_work_starts() {
         let message =
             require_space(&std::env::temp_dir(), "the node image", u64::MAX, CACHE_VARIABLE).unwrap_err().to_string();
         assert!(message.contains("no space left") && message.contains(CACHE_VARIABLE), "{message}");

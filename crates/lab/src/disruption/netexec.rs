@@ -1,5 +1,5 @@
-//! A Deployment behind a Service, of real servers (agnhost netexec) that come and go: paths to it show what removal of
-//! endpoints and rolling updates cost.
+//! A Deployment of agnhost netexec servers behind a Service: paths to it show packet loss caused by endpoint removal
+//! and rolling updates.
 
 use std::net::SocketAddr;
 
@@ -15,17 +15,17 @@ const TCP_PORT: u16 = 80;
 const UDP_PORT: u16 = 81;
 
 #[derive(Debug)]
-pub(super) struct Fleet;
+pub(super) struct NetexecDeployment;
 
-impl Fleet {
-    /// Creates it; returns when all of its pods are ready.
+impl NetexecDeployment {
+    /// Returns when all of its pods are ready.
     pub(super) fn create(testbed: &Testbed<'_>, size: u32) -> Result<Self> {
         testbed.apply(&manifest(size))?;
         testbed.kubectl(&["-n", NAMESPACE, "rollout", "status", "deployment/fleet", "--timeout=170s"])?;
         Ok(Self)
     }
 
-    /// New connections and datagrams to it. (A connection that stays ends with the pod it leads to, whatever the network does.)
+    /// New connections and datagrams. (An established connection ends with its pod, whatever the network does.)
     pub(super) fn paths(&self, testbed: &Testbed<'_>, workload: &Workload) -> Result<Vec<PathSpec>> {
         let service = testbed.get(&["-n", NAMESPACE, "service", "fleet"])?;
         let address = service["spec"]["clusterIP"].as_str().and_then(|ip| ip.parse().ok());
@@ -56,7 +56,7 @@ impl Fleet {
     }
 }
 
-/// A pod that is told to end answers for some seconds more, as graceful servers do: until nobody sends to it.
+/// A terminating pod keeps answering for some seconds, as graceful servers do, until no client sends to it any more.
 fn manifest(size: u32) -> String {
     format!(
         "apiVersion: apps/v1

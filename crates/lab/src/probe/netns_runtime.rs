@@ -1,4 +1,4 @@
-//! A thread inside a network namespace with a runtime of its own: sockets that its tasks open live in that network.
+//! A tokio runtime on a thread inside a network namespace: sockets that its tasks open belong to that namespace.
 
 use std::future::Future;
 use std::path::Path;
@@ -10,17 +10,17 @@ use tokio::sync::oneshot;
 use crate::error::{Error, Result};
 use crate::namespace::join_network;
 
-/// It ends with this value, and its tasks with it.
+/// Dropping it ends the thread and its tasks.
 #[derive(Debug)]
-pub(super) struct Station {
+pub(super) struct NetnsRuntime {
     handle: Handle,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Station {
-    /// Enters a network.
-    pub(super) fn enter(network: &Path) -> Result<Self> {
+impl NetnsRuntime {
+    /// Starts a thread and moves it into a network namespace.
+    pub(super) fn start(network: &Path) -> Result<Self> {
         let network = network.to_owned();
         let (stop, stopped) = oneshot::channel::<()>();
         let (answer, answered) = std::sync::mpsc::sync_channel(1);
@@ -32,7 +32,7 @@ impl Station {
             match entered {
                 Ok(runtime) => {
                     let _ = answer.send(Ok(runtime.handle().clone()));
-                    // An error says that the station was dropped, which is a stop as well.
+                    // An error means that the handle was dropped, which stops it as well.
                     let _ = runtime.block_on(stopped);
                 }
                 Err(error) => drop(answer.send(Err(error))),
@@ -48,19 +48,18 @@ impl Station {
         Ok(Self { handle, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Starts a task in the network.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.handle.spawn(task);
     }
 
-    /// Runs a task in the network and waits for its answer.
+    /// Runs a task and waits for its result.
     pub(super) fn run<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> Result<T> {
         let (answer, answered) = std::sync::mpsc::sync_channel(1);
         self.spawn(async move { drop(answer.send(task.await)) });
         answered.recv().map_err(|_| Error::Invalid("a thread of the prober ended before its work was done".into()))
     }
 
-    /// TCP segments that were sent again in this network since it exists.
+    /// TCP segments retransmitted in this network namespace since it was created.
     pub(super) fn retransmitted(&self) -> Result<u64> {
         let text = self.run(async { std::fs::read_to_string("/proc/thread-self/net/snmp") })?;
         let text = text.map_err(Error::io("cannot read /proc/thread-self/net/snmp"))?;
@@ -68,7 +67,7 @@ impl Station {
     }
 }
 
-impl Drop for Station {
+impl Drop for NetnsRuntime {
     fn drop(&mut self) {
         self.stop.take();
         if let Some(thread) = self.thread.take() {
@@ -89,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn retransmissions_are_found_by_name() {
+    fn retransmissions_are_parsed_by_column_name() {
         let snmp =
             "Ip: Forwarding\nIp: 1\nTcp: RtoMin OutSegs RetransSegs\nTcp: 200 1000 17\nUdp: InDatagrams\nUdp: 5\n";
         assert_eq!(retransmitted(snmp), Some(17));
@@ -97,10 +96,10 @@ mod tests {
     }
 
     #[test]
-    fn a_station_runs_in_the_network_it_entered() {
-        let own = Station::enter(Path::new("/proc/self/ns/net")).unwrap();
+    fn tasks_run_in_the_network_namespace() {
+        let own = NetnsRuntime::start(Path::new("/proc/self/ns/net")).unwrap();
         let seen = own.run(async { std::fs::read_link("/proc/thread-self/ns/net").unwrap() }).unwrap();
         assert_eq!(seen, std::fs::read_link("/proc/self/ns/net").unwrap());
-        assert!(Station::enter(Path::new("/proc/self/ns/nothing")).is_err());
+        assert!(NetnsRuntime::start(Path::new("/proc/self/ns/nothing")).is_err());
     }
 }
