@@ -106,7 +106,7 @@ pub(crate) fn watch_node(api: &Api, name: &str) -> cell::Receiver<Option<Arc<Own
                     tracing::warn!(node = name, error, "cannot read the Node object; keeping its last valid version");
                 }
                 Some(Observed::Failed(error)) => {
-                    tracing::warn!(node = name, error, "watch of the Node failed; retrying")
+                    tracing::warn!(node = name, error, "watch of the Node failed; retrying");
                 }
                 // The facts stay: pods continue, and a new Node object may get the same subnets.
                 Some(Observed::Deleted(_)) => {

@@ -259,10 +259,10 @@ impl BridgeSetup<'_> {
             if let Err(error) = left.move_to(netlink, device, own).await {
                 // Roll back: the host must not lose its network.
                 let _ = left.remove_from(netlink, own).await;
-                let rollback = left.add_to(netlink, device).await.err();
+                let rollback = left.add_to(netlink, device).await.err().map(Box::new);
                 let _ = self.remove(bridge).await;
                 let (device, bridge) = (made_of.clone(), bridge.name.clone());
-                return Err(GatewayError::Move { device, bridge, error, rollback });
+                return Err(GatewayError::Move { device, bridge, error: Box::new(error), rollback });
             }
             save(client, bridge, &left).await?;
             return Ok(true);

@@ -35,7 +35,7 @@ pub(crate) enum GatewayError {
         "cannot move the addresses of {device} to bridge {bridge}: {error}{}",
         rollback.as_ref().map(|error| format!("; rollback failed: {error}")).unwrap_or_default()
     )]
-    Move { device: String, bridge: String, error: KernelError, rollback: Option<KernelError> },
+    Move { device: String, bridge: String, error: Box<KernelError>, rollback: Option<Box<KernelError>> },
     /// A kernel setting cannot be written.
     #[error("cannot set {} to {value}: {error}", path.display())]
     Sysctl { path: PathBuf, value: String, error: io::Error },

@@ -337,7 +337,7 @@ fn limit_host_stack(host: &mut NetlinkSocket, name: &str) {
     {
         match std::fs::write(&file, value) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                tracing::debug!(file, %error, "cannot write a sysctl of the host end")
+                tracing::debug!(file, %error, "cannot write a sysctl of the host end");
             }
             _ => {}
         }

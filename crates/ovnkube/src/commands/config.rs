@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::agreement::{agree, exposed_databases};
 use crate::cli::{ConfigVerb, Output};
-use crate::config::{Config, DEFAULT_FILE, Effective, ConfigArgs, Source};
+use crate::config::{Config, ConfigArgs, DEFAULT_FILE, Effective, Source};
 use crate::settings;
 use console::table::{self, Cell};
 
@@ -19,7 +19,12 @@ pub(super) fn run(verb: &ConfigVerb, args: &ConfigArgs) -> anyhow::Result<ExitCo
             }
             let config = Config::load(&args)?;
             agree(&config)?;
-            for warning in config.warnings.iter().cloned().chain(exposed_databases(&config, &[&settings::NB_ADDRESS, &settings::SB_ADDRESS])) {
+            for warning in config
+                .warnings
+                .iter()
+                .cloned()
+                .chain(exposed_databases(&config, &[&settings::NB_ADDRESS, &settings::SB_ADDRESS]))
+            {
                 eprintln!("warning: {warning}");
             }
             check(&config)?;

@@ -20,7 +20,12 @@ pub(super) fn run(role: &Controller, args: &ConfigArgs) -> anyhow::Result<ExitCo
     telemetry.listen = parse_bind_address(config.value(&settings::METRICS_ADDRESS)?).map_err(|why| anyhow!(why))?;
     telemetry.listen_setting = "[metrics] bind-address".into();
     let telemetry = Telemetry::start(&telemetry)?;
-    for warning in config.warnings.iter().cloned().chain(exposed_databases(&config, &[&settings::NB_ADDRESS, &settings::SB_ADDRESS])) {
+    for warning in config
+        .warnings
+        .iter()
+        .cloned()
+        .chain(exposed_databases(&config, &[&settings::NB_ADDRESS, &settings::SB_ADDRESS]))
+    {
         tracing::warn!("{warning}");
     }
     // One thread: one writer needs no more, and memory use stays low.
@@ -64,8 +69,9 @@ fn identity(role: &Controller) -> anyhow::Result<String> {
         return Ok(identity.clone());
     }
     let pod = std::env::var("POD_NAME").ok().filter(|name| !name.is_empty());
-    let host =
-        || std::fs::read_to_string("/proc/sys/kernel/hostname").context("cannot read the host name; hint: give --identity");
+    let host = || {
+        std::fs::read_to_string("/proc/sys/kernel/hostname").context("cannot read the host name; hint: give --identity")
+    };
     let name = pod.map_or_else(host, Ok)?;
     Ok(format!("{}_{}", name.trim(), std::process::id()))
 }

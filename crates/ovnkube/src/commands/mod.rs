@@ -35,7 +35,9 @@ pub(crate) fn run(cli: &Cli) -> ExitCode {
         Verb::Controller(role) => (controller::run(role, &cli.config_args()), FAILED),
         Verb::Node(role) => (node::run(role, &cli.config_args()), FAILED),
         Verb::Config(verb) => (config::run(verb, &cli.config_args()), FAILED),
-        Verb::Health { probe, target, output } => (health::run(*probe, target, *output, &cli.config_args()), UNREACHABLE),
+        Verb::Health { probe, target, output } => {
+            (health::run(*probe, target, *output, &cli.config_args()), UNREACHABLE)
+        }
         Verb::LogLevel { level, target } => (log_level::run(level.as_deref(), target, &cli.config_args()), UNREACHABLE),
         Verb::Ovsdb(verb) => (ovsdb::run(verb, &cli.config_args()), FAILED),
         Verb::Plan(plan) => (plan::run(plan, &cli.config_args()), FAILED),

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::agreement::{cluster, exposed_databases, kubeconfig, path};
 use crate::cli::Node;
-use crate::config::{Config, Follower, ConfigArgs, Problems};
+use crate::config::{Config, ConfigArgs, Follower, Problems};
 use crate::settings::{self, list, node as own, parse_bind_address, parse_seconds};
 
 pub(super) fn run(role: &Node, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
@@ -53,7 +53,12 @@ pub(super) fn run(role: &Node, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
 
 /// Reads the file again when it changes. Only the pods' MTU is applied while the agent runs; other changed settings are
 /// logged as not applied.
-async fn follow_file(role: &Node, args: &ConfigArgs, started: &Config, live: watch::Sender<LiveSettings>) -> Infallible {
+async fn follow_file(
+    role: &Node,
+    args: &ConfigArgs,
+    started: &Config,
+    live: watch::Sender<LiveSettings>,
+) -> Infallible {
     let mut reported = Vec::new();
     let mut follower = match Follower::of(args) {
         Ok(Some(follower)) => follower,
@@ -148,6 +153,7 @@ fn name(role: &Node) -> anyhow::Result<String> {
     if let Some(name) = &role.node {
         return Ok(name.clone());
     }
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").context("cannot read the host name; hint: give --node")?;
+    let host =
+        std::fs::read_to_string("/proc/sys/kernel/hostname").context("cannot read the host name; hint: give --node")?;
     Ok(host.trim().to_lowercase())
 }

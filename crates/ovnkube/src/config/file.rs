@@ -68,7 +68,9 @@ fn why_unreadable(error: &io::Error) -> String {
             format!("no such file; set an existing one with --config or {FILE_VARIABLE}, or none")
         }
         io::ErrorKind::IsADirectory => "a directory, not a file; set the path of a file".to_owned(),
-        io::ErrorKind::PermissionDenied => "no permission to read it; change its mode, or run as another user".to_owned(),
+        io::ErrorKind::PermissionDenied => {
+            "no permission to read it; change its mode, or run as another user".to_owned()
+        }
         io::ErrorKind::FileTooLarge => "larger than 1 MiB; this is not a configuration file".to_owned(),
         _ => format!("cannot be read: {error}; check the path"),
     }
@@ -115,7 +117,8 @@ pub(super) fn check(path: &Path, document: &Document, problems: &mut Vec<String>
 /// The setting of an entry with a valid value.
 fn value_of(entry: &Entry) -> Result<&'static Setting, String> {
     let former = |entry: &Entry| {
-        let is_it = |former: &&settings::Deprecated| (former.setting.section, former.key) == (&*entry.section, &*entry.key);
+        let is_it =
+            |former: &&settings::Deprecated| (former.setting.section, former.key) == (&*entry.section, &*entry.key);
         DEPRECATED.iter().find(is_it).map(|former| former.setting)
     };
     let current = settings::in_section(&entry.section).find(|setting| setting.key == entry.key);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use tokio::net::unix::pipe;
 
-use super::{DEFAULT_FILE, ConfigArgs, file};
+use super::{ConfigArgs, DEFAULT_FILE, file};
 
 /// Watches the configuration file.
 #[derive(Debug)]

@@ -66,8 +66,7 @@ impl Store {
     pub fn host_port_claimants_on_any_node(&self, port: u16, protocol: Protocol) -> impl Iterator<Item = &Arc<PodKey>> {
         let first = HostPortKey { port, protocol, node: "".into() };
         let range = self.host_ports.0.range(first..);
-        let range =
-            range.take_while(move |(host_port, _)| host_port.port == port && host_port.protocol == protocol);
+        let range = range.take_while(move |(host_port, _)| host_port.port == port && host_port.protocol == protocol);
         range.flat_map(|(_, claimants)| claimants).map(|(_, key)| key)
     }
 }

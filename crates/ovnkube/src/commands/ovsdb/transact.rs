@@ -43,8 +43,8 @@ fn read(argument: &str) -> anyhow::Result<String> {
 
 fn operations(text: &str) -> Result<Vec<Value>, Misuse> {
     let hint = r#"write [{"op": "select", "table": "T", "where": []}, …]"#;
-    let value: Value =
-        serde_json::from_str(text).map_err(|error| Misuse(format!("OPERATIONS are not JSON: {error}; hint: {hint}")))?;
+    let value: Value = serde_json::from_str(text)
+        .map_err(|error| Misuse(format!("OPERATIONS are not JSON: {error}; hint: {hint}")))?;
     let Value::Array(operations) = value else {
         return Err(Misuse(format!("OPERATIONS are not a JSON array; hint: {hint}")));
     };

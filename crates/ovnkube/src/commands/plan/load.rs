@@ -103,7 +103,12 @@ impl Loaded {
             return;
         }
         if depth > DEEPEST {
-            return self.mistake(&name, None, None, "directories are nested too deeply; hint: check for a loop of links");
+            return self.mistake(
+                &name,
+                None,
+                None,
+                "directories are nested too deeply; hint: check for a loop of links",
+            );
         }
         let entries = match std::fs::read_dir(path) {
             Ok(entries) => entries,
@@ -153,7 +158,12 @@ impl Loaded {
                     // If the text is incomplete, the error is after the last line.
                     let within = error.location().map_or(1, |location| location.line()).max(1);
                     let line = line + within.min(document.lines().count() as u64) - 1;
-                    self.mistake(file, Some(line), None, format!("is not YAML: {}", without_location(&error.to_string())));
+                    self.mistake(
+                        file,
+                        Some(line),
+                        None,
+                        format!("is not YAML: {}", without_location(&error.to_string())),
+                    );
                 }
             }
         }
@@ -201,7 +211,9 @@ impl Loaded {
         if name.is_empty() {
             let metadata = &object["metadata"];
             let message = match (metadata["generateName"].as_str(), &metadata["name"]) {
-                (_, Value::Bool(_) | Value::Number(_)) => "metadata.name is not a string; hint: put it in quotes".to_owned(),
+                (_, Value::Bool(_) | Value::Number(_)) => {
+                    "metadata.name is not a string; hint: put it in quotes".to_owned()
+                }
                 (Some(begin), _) => format!("has only generateName {begin:?}; hint: give it a metadata.name"),
                 (None, _) => "has no metadata.name".to_owned(),
             };

@@ -20,7 +20,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use objects::ObjectKind;
-use reachability::preview::{Preview, ObjectEvent, differences};
+use reachability::preview::{ObjectEvent, Preview, differences};
 use serde_json::Value;
 use topology::ClusterSettings;
 
@@ -176,7 +176,8 @@ fn objects(
     let mut notes: Vec<String> = assume::namespaces(&mut objects, loaded.manifests.keys()).into_iter().collect();
     let has_nodes = objects.keys().any(|(kind, ..)| *kind == ObjectKind::Node);
     let is_manifest = |key: &Key| loaded.manifests.contains_key(key);
-    let assume::Nodes { schedulable, notes: of_nodes, mut hints } = assume::nodes(plan, &mut objects, is_manifest, cluster);
+    let assume::Nodes { schedulable, notes: of_nodes, mut hints } =
+        assume::nodes(plan, &mut objects, is_manifest, cluster);
     notes.extend(of_nodes);
     let left = admit::place_pods(&mut objects, &schedulable, is_manifest);
     if let Some(first) = left.first() {
@@ -228,7 +229,13 @@ fn workloads(loaded: &Loaded) -> Option<String> {
     Some(format!("the pods of {kinds} are created by Kubernetes: plan them as Pods (kubectl get pods -o yaml)"))
 }
 
-fn put(preview: &mut Preview, key: &Key, object: Value, location: Option<load::SourceLocation>, mistakes: &mut Vec<Mistake>) {
+fn put(
+    preview: &mut Preview,
+    key: &Key,
+    object: Value,
+    location: Option<load::SourceLocation>,
+    mistakes: &mut Vec<Mistake>,
+) {
     let (kind, namespace, name) = key;
     if let Err(why) = preview.put(*kind, object) {
         let location = location.unwrap_or(load::SourceLocation { file: "the cluster".into(), line: None });

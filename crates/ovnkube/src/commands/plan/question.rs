@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::anyhow;
 use console::table::{Cell, colour, render};
 use reachability::evaluator::{
-    Evaluation, Undetermined, Case, Destination, Evaluator, Party, Step, Verdict, parse_destination, parse_party,
+    Case, Destination, Evaluation, Evaluator, Party, Step, Undetermined, Verdict, parse_destination, parse_party,
 };
 use serde::Serialize;
 use topology::desired::Inputs;
@@ -81,7 +81,9 @@ pub(super) fn questions(words: &[String]) -> anyhow::Result<Vec<Question<'_>>> {
     let mut questions = Vec::new();
     for pair in words.chunks(2) {
         let Some((from, to)) = question(pair) else {
-            return Err(misuse("--can needs a source and a destination; hint: --can from=default/web to=default/db:5432"));
+            return Err(misuse(
+                "--can needs a source and a destination; hint: --can from=default/web to=default/db:5432",
+            ));
         };
         questions.push((&pair[from]["from=".len()..], &pair[to]["to=".len()..]));
     }
@@ -110,7 +112,8 @@ pub(super) fn can(
         return Err(Problems(wrong).into());
     }
     let evaluator = Evaluator::new(inputs);
-    let answers: Vec<Result<Evaluation, Undetermined>> = asked.iter().map(|(from, to)| evaluator.evaluate(from, to)).collect();
+    let answers: Vec<Result<Evaluation, Undetermined>> =
+        asked.iter().map(|(from, to)| evaluator.evaluate(from, to)).collect();
     // A single question without an answer fails the command.
     if let [Err(why)] = &answers[..] {
         return Err(why.clone().into());
@@ -118,7 +121,8 @@ pub(super) fn can(
     let all = || asked.iter().zip(&answers);
     match output {
         Output::Json => {
-            let mut results: Vec<AnswerOrError<'_>> = all().map(|((from, to), answer)| json_answer(from, to, answer)).collect();
+            let mut results: Vec<AnswerOrError<'_>> =
+                all().map(|((from, to), answer)| json_answer(from, to, answer)).collect();
             match results.pop() {
                 Some(AnswerOrError::Answer(answer)) if answers.len() == 1 => {
                     console::print_json(&OnlyAnswer { answer, notes })?;

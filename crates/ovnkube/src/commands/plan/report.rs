@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use reachability::preview::{Difference, RowChange, ObjectEvent};
+use reachability::preview::{Difference, ObjectEvent, RowChange};
 use serde::Serialize;
 use serde_json::Value;
 use topology::identity::Owner;

@@ -3,7 +3,7 @@
 use ovsdb::datum::Datum;
 use reachability::preview::{RowChange, label_columns};
 
-use super::report::{Report, Row, ObjectRemark};
+use super::report::{ObjectRemark, Report, Row};
 use crate::commands::ovsdb::{grid, value};
 
 /// Members shown of a set or map.
