@@ -47,7 +47,7 @@ fn the_file_is_a_list_of_figures() {
 fn names_that_leave_the_directory_are_rejected() {
     for name in ["", "..", "a/b", "a.json", "a b"] {
         let error = write_figures_in(&directory("names"), name, &[]).expect_err(name).to_string();
-        assert!(error.starts_with(&format!("{name:?} cannot name a file of figures")), "{error}");
+        assert!(error.starts_with(&format!("{name:?} is not a file name for figures")), "{error}");
     }
 }
 

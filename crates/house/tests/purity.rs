@@ -6,6 +6,8 @@ use support::Sandbox;
 
 const CNI: &str = "crates/cni/Cargo.toml";
 const GATEWAY: &str = "crates/gateway/Cargo.toml";
+const OBJECTS: &str = "crates/objects/Cargo.toml";
+const REACHABILITY: &str = "crates/reachability/Cargo.toml";
 const TOPOLOGY: &str = "crates/topology/Cargo.toml";
 const NETMODEL: &str = "crates/netmodel/Cargo.toml";
 
@@ -82,7 +84,7 @@ fn only_the_listed_features_must_be_pure() {
     sandbox.write(NETMODEL, &manifest);
     // The other pure crates use the pure features only.
     let pure_part = "netmodel = { path = \"../netmodel\", default-features = false }";
-    for user in [CNI, GATEWAY, TOPOLOGY] {
+    for user in [CNI, GATEWAY, OBJECTS, REACHABILITY, TOPOLOGY] {
         let manifest = sandbox.read(user);
         sandbox.write(user, &manifest.replacen("netmodel.workspace = true", pure_part, 1));
     }

@@ -268,7 +268,7 @@ mod tests {
             (r#"{"Port":{"x":{"delete":null}}}"#.to_owned(), "x"),
             (format!(r#"{{"Port":{{"{uuid}":{{"insert":{{"colour":1}}}}}}}}"#), "colour"),
             (format!(r#"{{"Port":{{"{uuid}":{{"insert":{{"name":1}}}}}}}}"#), "Port.name"),
-            (format!(r#"{{"Port":{{"{uuid}":{{}}}}}}"#), "nothing"),
+            (format!(r#"{{"Port":{{"{uuid}":{{}}}}}}"#), "the update of a row is empty"),
             (format!(r#"{{"Port":{{"{uuid}":{{"rename":{{}}}}}}}}"#), "rename"),
         ] {
             let message = read(&json).unwrap_err().to_string();

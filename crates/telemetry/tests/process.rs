@@ -146,7 +146,7 @@ fn a_hung_role_is_ended_after_its_grace_period() {
     let mut role = Role::start(&[(role::GRACE_MILLIS, "1")]);
     role.started();
     role.signal(Signal::SIGINT);
-    role.line_with("did not end within its grace period");
+    role.line_with("shutdown did not complete within the grace period; exiting");
     assert_eq!(role.exit_code(), Some(1));
 }
 
