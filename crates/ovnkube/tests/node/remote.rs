@@ -38,7 +38,7 @@ fn agent(cluster: &Cluster, name: &str, southbound: &str) {
     let program = Program::new(name, PathBuf::from(env!("CARGO_BIN_EXE_ovnkube")))
         .on("n1")
         .arguments(["node", "--node", "n1", "--sb-address", southbound, "--metrics-bind-address", "off"])
-        .ready_when_logged("the CNI server listens");
+        .ready_when_logged("CNI server listening");
     cluster.lab.run(&program).unwrap();
     let words = ["ovs-vsctl", "--timeout=30", "get", "Open_vSwitch", ".", "external_ids:ovn-remote"];
     until("ovn-remote is set", || {

@@ -96,7 +96,7 @@ impl Site {
             .arguments(["--cni-shim", "/opt/ovnkube/ovn-k8s-cni-overlay", "--cni-bin-dir", "/opt/cni/bin"])
             .arguments(networks(family))
             .arguments(more.iter().copied())
-            .ready_when_logged("the CNI server listens");
+            .ready_when_logged("CNI server listening");
         self.cluster.lab.run(&program).unwrap();
         until("the plugin is installed", || self.path(node, "/opt/cni/bin/ovn-k8s-cni-overlay").exists().then_some(()));
     }

@@ -110,7 +110,7 @@ impl World {
                 .arguments(["node", "--node", &node, "--metrics-bind-address", crate::agent::METRICS])
                 .arguments(["--sb-address", &southbound])
                 .arguments(NETWORKS)
-                .ready_when_logged("the CNI server listens");
+                .ready_when_logged("CNI server listening");
             self.lab.run(&agent)?;
         }
         Ok(Agent { pid: self.lab.record().component(&name)?.process.pid, machine: self.lab.machine(&node)? })
