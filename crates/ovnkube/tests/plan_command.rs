@@ -224,7 +224,10 @@ fn admin_policies_are_planned_in_their_tiers_or_refused() {
     }
     let refused = &plan["refused"][0];
     assert_eq!((&refused["kind"], &refused["name"]), (&json!("AdminNetworkPolicy"), &json!("out-of-range")));
-    assert!(refused["message"].as_str().unwrap().starts_with("invalid policy: spec.priority: 2000 is not a priority"), "{refused}");
+    assert!(
+        refused["message"].as_str().unwrap().starts_with("invalid policy: spec.priority: 2000 is not a priority"),
+        "{refused}"
+    );
 }
 
 #[test]

@@ -163,7 +163,7 @@ fn an_invalid_admin_policy_keeps_its_acls_and_reports_a_condition() {
         "{condition_found}"
     );
     let message = condition_found["message"].as_str().unwrap();
-    assert!(message.starts_with("spec.egress[0].to[0].networks[0]: "), "{message}");
+    assert!(message.starts_with("invalid policy: spec.egress[0].to[0].networks[0]: "), "{message}");
     assert!(message.ends_with("the last valid version stays in effect"), "{message}");
     assert_eq!(rules(&cluster), good);
     let all = cluster.get(&["anp", "p"])["status"]["conditions"].as_array().unwrap().clone();
