@@ -75,7 +75,10 @@ pub(crate) fn start(
         &format!("--hostname-override={name}"),
         &format!("--node-ip={node_ip}"),
         // Three zones, node by node: Services may then prefer what is near.
-        &format!("--node-labels=topology.kubernetes.io/region=lab,topology.kubernetes.io/zone=zone-{}", (index - 1) % 3 + 1),
+        &format!(
+            "--node-labels=topology.kubernetes.io/region=lab,topology.kubernetes.io/zone=zone-{}",
+            (index - 1) % 3 + 1
+        ),
         "--v=2",
     ];
     site.start(Component::new(format!("{name}-kubelet"), name, Ready::Notify, &words))?;
