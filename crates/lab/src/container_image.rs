@@ -21,6 +21,8 @@ const APPLETS: &[&str] =
 #[derive(Debug)]
 pub(crate) enum Entry {
     File(String, PathBuf),
+    /// A program that runs as its owner, root, whoever starts it.
+    Setuid(String, PathBuf),
     Link(String, &'static str),
     Text(&'static str, &'static str),
 }
@@ -34,7 +36,7 @@ impl Entry {
     /// The path in the image.
     pub(crate) fn name(&self) -> &str {
         match self {
-            Self::File(name, _) | Self::Link(name, _) => name,
+            Self::File(name, _) | Self::Setuid(name, _) | Self::Link(name, _) => name,
             Self::Text(name, _) => name,
         }
     }
@@ -90,7 +92,7 @@ pub(crate) fn inputs(reference: &str, entries: &[Entry]) -> Result<(String, u64)
     let mut text = format!("{entries:?}");
     let mut bytes = 0;
     for entry in entries {
-        if let Entry::File(_, path) = entry {
+        if let Entry::File(_, path) | Entry::Setuid(_, path) = entry {
             let meta = std::fs::metadata(path)
                 .map_err(Error::io(format!("cannot find {} for {reference}", path.display())))?;
             text.push_str(&format!("{} {} {:?}", path.display(), meta.len(), meta.modified().ok()));
@@ -166,6 +168,7 @@ pub(crate) fn layer(dirs: &[&str], entries: &[Entry]) -> std::io::Result<Vec<u8>
     for entry in entries {
         match entry {
             Entry::File(name, path) => append(&mut layer, name, &std::fs::read(path)?, 0o755)?,
+            Entry::Setuid(name, path) => append(&mut layer, name, &std::fs::read(path)?, 0o6755)?,
             Entry::Text(name, text) => append(&mut layer, name, text.as_bytes(), 0o644)?,
             Entry::Link(name, target) => {
                 layer.append_link(&mut header(tar::EntryType::Symlink, 0o777, 0), name, target)?;

@@ -135,6 +135,7 @@ impl ControlPlane {
             &[],
             &[],
         )?;
+        let to_aggregated = self.authority.issue("front-proxy-client", "front-proxy-client", None, &[], &[])?;
         let (signing_private, signing_public) = signing_key(&pki)?;
         let args = [
             API_SERVER.to_owned(),
@@ -158,6 +159,13 @@ impl ControlPlane {
             "--allow-privileged=true".into(),
             // This machine has no route to ClusterIPs, so webhooks and aggregated APIs are called at their endpoints.
             "--enable-aggregator-routing=true".into(),
+            format!("--requestheader-client-ca-file={}", self.authority.certificate.display()),
+            "--requestheader-allowed-names=front-proxy-client".into(),
+            "--requestheader-username-headers=X-Remote-User".into(),
+            "--requestheader-group-headers=X-Remote-Group".into(),
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-".into(),
+            format!("--proxy-client-cert-file={}", to_aggregated.certificate.display()),
+            format!("--proxy-client-key-file={}", to_aggregated.key.display()),
             "--max-requests-inflight=2000".into(),
             "--max-mutating-requests-inflight=1000".into(),
             "--event-ttl=1h".into(),

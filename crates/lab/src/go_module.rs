@@ -90,6 +90,8 @@ impl GoModule {
 
     fn recipe_hash(&self) -> String {
         let hash = self.files.iter().fold(Sha256::new(), |hash, (_, text)| hash.chain_update(text));
+        // A cache of before lacks a program that was added since.
+        let hash = self.programs.iter().fold(hash, |hash, program| hash.chain_update(program).chain_update([0]));
         hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
     }
 

@@ -41,11 +41,12 @@ const KUBERNETES_TESTS: GoModule = GoModule {
     ],
     targets: &[
         "github.com/onsi/ginkgo/v2/ginkgo",
+        "k8s.io/kubernetes/test/images/nonewprivs",
         "k8s.io/kubernetes/test/images/regression-issue-74839",
         "k8s.io/sample-apiserver",
     ],
     test_programs: &[("e2e.test", "k8s.io/kubernetes/test/e2e")],
-    programs: &["e2e.test", "ginkgo", "regression-issue-74839", "sample-apiserver"],
+    programs: &["e2e.test", "ginkgo", "nonewprivs", "regression-issue-74839", "sample-apiserver"],
     version_variables: kubernetes_variables,
     space_mib: 3000,
 };

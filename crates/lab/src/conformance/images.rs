@@ -55,6 +55,7 @@ const ETCD: usize = 7;
 const SAMPLE_APISERVER: usize = 8;
 const CONNTRACK_BUG: usize = 9;
 const AGNHOST_SCTP: usize = 10;
+const NONEWPRIVS: usize = 11;
 
 /// The tag of agnhost in the base manifests of network-policy-api's suite.
 const POLICY_API_AGNHOST: &str = "2.45";
@@ -123,7 +124,7 @@ fn entries(dir: &Path, node_image: &Path, programs: &Programs) -> Result<Vec<Vec
     let (kubernetes, tests) = (&programs.kubernetes, &programs.tests);
     let certificate = ensure_certificate(&dir.join("localhost"))?;
     let busybox = node_image.join("usr/bin/busybox");
-    let mut busybox_entries = container_image::shell(node_image);
+    let mut busybox_entries = bash_as_sh(container_image::shell(node_image), node_image);
     let known: Vec<String> = busybox_entries.iter().map(|entry| entry.name().to_owned()).collect();
     let applets = applets(&busybox)?.into_iter().map(|applet| format!("bin/{applet}"));
     busybox_entries
@@ -160,7 +161,22 @@ fn entries(dir: &Path, node_image: &Path, programs: &Programs) -> Result<Vec<Vec
         vec![Entry::file("sample-apiserver", tests.join("sample-apiserver"))],
         vec![Entry::file("regression-issue-74839", tests.join("regression-issue-74839"))],
         vec![Entry::file("agnhost", programs.policy_api.join("agnhost-sctp"))],
+        vec![Entry::Setuid("usr/local/bin/nnp".into(), tests.join("nonewprivs"))],
     ])
+}
+
+/// Busybox's own shell hides variables whose names have dashes or dots from the programs it starts, and specs look for those.
+fn bash_as_sh(mut entries: Vec<Entry>, node_image: &Path) -> Vec<Entry> {
+    let (dir, loader) = match std::env::consts::ARCH {
+        "aarch64" => ("lib/aarch64-linux-gnu", "lib/ld-linux-aarch64.so.1"),
+        _ => ("lib/x86_64-linux-gnu", "lib64/ld-linux-x86-64.so.2"),
+    };
+    entries.retain(|entry| entry.name() != "bin/sh");
+    entries.push(Entry::Link("bin/sh".into(), "bash"));
+    let libraries = ["libc.so.6", "libtinfo.so.6"].map(|library| format!("{dir}/{library}"));
+    let files = libraries.into_iter().chain(["bin/bash".to_owned(), loader.to_owned()]);
+    entries.extend(files.map(|file| Entry::file(file.clone(), node_image.join("usr").join(file))));
+    entries
 }
 
 /// The definition of an image; `None` for images that no spec here needs.
@@ -175,6 +191,7 @@ fn image(reference: &str) -> Option<Image> {
         "e2e-test-images/nginx" => (&[DEBIAN, NGINX], &[], &["nginx", "-g", "daemon off;"], ""),
         "e2e-test-images/nonroot" => (&[DEBIAN], &[], &["bash"], "1234"),
         "e2e-test-images/sample-apiserver" => (&[DEBIAN, SAMPLE_APISERVER], &["/sample-apiserver"], &[], ""),
+        "e2e-test-images/nonewprivs" => (&[NONEWPRIVS], &[], &["/usr/local/bin/nnp"], ""),
         "e2e-test-images/regression-issue-74839" => (&[CONNTRACK_BUG], &["/regression-issue-74839"], &[], ""),
         "e2e-test-images/glibc-dns-testing"
         | "e2e-test-images/perl"

@@ -39,6 +39,9 @@ const SPECS: [&str; 26] = [
     "[sig-cli] Kubectl client Kubectl expose should create services for rc [Conformance]",
 ];
 
+/// The precedence of AdminNetworkPolicy, NetworkPolicy and BaselineAdminNetworkPolicy, and plain rules of the latter.
+const POLICY_API: &str = "^(AdminNetworkPolicyIntegration|BaselineAdminNetworkPolicyGress)$";
+
 #[test]
 fn selected_kubernetes_e2e_specs_pass() {
     let place = Directories::from_environment().unwrap();
@@ -56,4 +59,14 @@ fn selected_kubernetes_e2e_specs_pass() {
     assert!(missing.is_empty(), "not run: {missing:#?}\n{}", report.table(false));
     let groups: BTreeSet<&str> = report.specs.iter().map(|spec| spec.group).collect();
     assert_eq!(groups.len(), 4, "{groups:?}");
+
+    let selection = Selection { set: SpecSet::PolicyApi, focus: Some(POLICY_API.into()) };
+    let options = Options { selection, ..options };
+    let report = run(&place, &lab.record(), &artifacts, &options, &Progress::silent()).unwrap();
+    println!("{}\n{}", report.table(false), report.summary());
+    assert!(report.is_success(), "\n{}", report.table(false));
+    let passed: Vec<&str> = report.with(Outcome::Passed).map(|spec| spec.name.as_str()).collect();
+    for kind in ["AdminNetworkPolicy", "BaselineAdminNetworkPolicy"] {
+        assert!(passed.iter().any(|name| name.starts_with(kind)), "no sub-test of {kind}: {passed:#?}");
+    }
 }
