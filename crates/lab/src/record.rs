@@ -98,6 +98,17 @@ pub struct Record {
 }
 
 impl Record {
+    /// An error if pods of this lab have no network: nothing can be probed or tested there.
+    pub(crate) fn require_pod_network(&self) -> Result<()> {
+        if self.spec.product.is_some() && self.spec.kubernetes.is_some() {
+            return Ok(());
+        }
+        let name = &self.name;
+        Err(Error::Invalid(format!(
+            "lab {name:?} has no pod network; `lab up --name {name} --network ovnkube --nodes 3` starts one that has"
+        )))
+    }
+
     /// Reads the record of a lab, whether it runs or crashed.
     pub fn load(place: &Place, name: &str) -> Result<Self> {
         let path = place.lab(name).join("lab.json");

@@ -76,11 +76,7 @@ pub(super) fn run(place: &Place, name: &str, options: &Options) -> Result<ExitCo
     let own;
     let testbed = if has_owner(place, name) {
         let record = Record::load(place, name)?;
-        if record.spec.product.is_none() {
-            return Err(Error::Invalid(format!(
-                "lab {name:?} has no pod network; `lab up --name {name} --network ovnkube --nodes {NODES}` starts one that has"
-            )));
-        }
+        record.require_pod_network()?;
         Testbed::kept(place, record)
     } else {
         own = Lab::start_in(place.clone(), options.own.spec(name, NODES)?, progress.clone())?;

@@ -62,7 +62,7 @@ pub(super) fn run(record: &Record, options: &Options) -> Result<ExitCode> {
         // What cannot be written is known before the measurement.
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if !folder.is_dir() {
-            let message = format!("cannot write {}: there is no folder {}", path.display(), folder.display());
+            let message = format!("cannot write {}: folder {} does not exist", path.display(), folder.display());
             return Err(Error::Invalid(message));
         }
     }

@@ -42,12 +42,7 @@ pub fn run(
     options: &Options,
     progress: &Progress,
 ) -> Result<Report> {
-    if record.spec.product.is_none() || record.spec.kubernetes.is_none() {
-        return Err(Error::Invalid(format!(
-            "lab {:?} has no network for pods; start it with `lab up --network ovnkube --nodes 3`",
-            record.name
-        )));
-    }
+    record.require_pod_network()?;
     let folder = place.lab(&record.name);
     progress.step("images on the nodes", || import(&folder, record, &supplies.images))?;
     let mut report = Report::default();

@@ -276,7 +276,7 @@ fn seconds(windows: &[Window], kind: Kind) -> f64 {
     windows.iter().filter(|window| window.kind == kind).map(|window| window.length().as_secs_f64()).sum()
 }
 
-/// A control that loses more than so many packets, and more than one in a hundred, is no measure for a fault.
+/// Packets that a control may lose by itself; above this and 1 % of a path, the result is unusable.
 const CONTROL_MAY_LOSE: u64 = 5;
 /// The share of its packets that a path must have sent under the fault, by the control's rate.
 const MUST_BE_SENT: f64 = 0.8;
@@ -316,8 +316,8 @@ impl PathReport {
             }));
         }
         let [fault, control] = [Kind::Fault, Kind::Control].map(|kind| self.alone(Incident::Late, kind));
-        let packets = Incident::ALL.iter().filter(|incident| **incident != Incident::Late);
-        self.ok = self.reference || fault <= control && packets.clone().all(|incident| self.excess(*incident) == 0);
+        let mut others = Incident::ALL.iter().filter(|incident| **incident != Incident::Late);
+        self.ok = self.reference || fault <= control && others.all(|incident| self.excess(*incident) == 0);
     }
 }
 

@@ -44,12 +44,7 @@ pub struct Workload {
 impl Workload {
     /// Creates it on the first two nodes that are ready; returns when its pods have their networks.
     pub fn create(record: &Record) -> Result<Self> {
-        if record.spec.product.is_none() {
-            let name = &record.name;
-            return Err(Error::Invalid(format!(
-                "lab {name:?} has no pod network to probe; `lab up --name {name} --network ovnkube` starts one that has"
-            )));
-        }
+        record.require_pod_network()?;
         let lock = lock(record)?;
         let control = view::machine(record, CONTROL)?;
         // A node may be on its way back; one that stays away is left out.
