@@ -99,6 +99,17 @@ pub struct Record {
 }
 
 impl Record {
+    /// An error if pods of this lab have no network: nothing can be probed or tested there.
+    pub(crate) fn require_pod_network(&self) -> Result<()> {
+        if self.spec.product.is_some() && self.spec.kubernetes.is_some() {
+            return Ok(());
+        }
+        let name = &self.name;
+        Err(Error::Invalid(format!(
+            "lab {name:?} has no pod network; `lab up --name {name} --network ovnkube --nodes 3` starts one that has"
+        )))
+    }
+
     /// Reads the record of a lab, running or crashed.
     pub fn load(directories: &Directories, name: &str) -> Result<Self> {
         let path = directories.lab(name).join("lab.json");

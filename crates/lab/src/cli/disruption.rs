@@ -76,11 +76,7 @@ pub(super) fn run(directories: &Directories, name: &str, options: &Options) -> R
     let own;
     let testbed = if has_owner(directories, name) {
         let record = Record::load(directories, name)?;
-        if record.spec.product.is_none() {
-            return Err(Error::Invalid(format!(
-                "lab {name:?} has no pod network; `lab up --name {name} --network ovnkube --nodes {NODES}` starts one"
-            )));
-        }
+        record.require_pod_network()?;
         Testbed::kept(directories, record)
     } else {
         own = Lab::start_in(directories.clone(), options.lab.spec(name, NODES)?, progress.clone())?;

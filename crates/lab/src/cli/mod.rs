@@ -121,13 +121,9 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     match run(cli) {
         Ok(status) => status,
-        Err(Error::Interrupted) => {
-            eprintln!("lab: {}", Error::Interrupted);
-            ExitCode::from(interrupt::EXIT_STATUS)
-        }
         Err(error) => {
             eprintln!("lab: {error}");
-            ExitCode::FAILURE
+            if matches!(error, Error::Interrupted) { interrupt::EXIT_STATUS.into() } else { ExitCode::FAILURE }
         }
     }
 }

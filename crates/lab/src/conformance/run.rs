@@ -42,12 +42,7 @@ pub fn run(
     options: &Options,
     progress: &Progress,
 ) -> Result<Report> {
-    if record.spec.product.is_none() || record.spec.kubernetes.is_none() {
-        return Err(Error::Invalid(format!(
-            "lab {:?} has no pod network; start it with `lab up --network ovnkube --nodes 3`",
-            record.name
-        )));
-    }
+    record.require_pod_network()?;
     let dir = directories.lab(&record.name);
     progress.step("images on the nodes", || import(&dir, record, &artifacts.images))?;
     let mut report = Report::default();

@@ -308,8 +308,8 @@ impl PathReport {
             }));
         }
         let [fault, control] = [WindowKind::Fault, WindowKind::Control].map(|kind| self.unshared(Incident::Late, kind));
-        let packets = Incident::ALL.iter().filter(|incident| **incident != Incident::Late);
-        self.ok = self.reference || fault <= control && packets.clone().all(|incident| self.excess(*incident) == 0);
+        let mut others = Incident::ALL.iter().filter(|incident| **incident != Incident::Late);
+        self.ok = self.reference || fault <= control && others.all(|incident| self.excess(*incident) == 0);
     }
 }
 

@@ -43,12 +43,7 @@ pub struct Workload {
 impl Workload {
     /// Creates it on the first two Ready nodes; returns when its pods have their networks.
     pub fn create(record: &Record) -> Result<Self> {
-        if record.spec.product.is_none() {
-            let name = &record.name;
-            return Err(Error::Invalid(format!(
-                "lab {name:?} has no pod network to probe; `lab up --name {name} --network ovnkube` starts one"
-            )));
-        }
+        record.require_pod_network()?;
         let lock = lock(record)?;
         let control = inspect::machine(record, CONTROL)?;
         // A node may be about to become Ready; otherwise it is not used.
