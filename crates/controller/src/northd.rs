@@ -1,19 +1,17 @@
 //! ovn-northd as a child process of the leader, if requested (`--run-northd`).
 
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use backoff::{Backoff, Retries};
-use ovsdb::client::{Client, TlsFiles, control_command};
+use daemon::{Control, Daemon};
+use ovsdb::client::{Client, TlsFiles};
 use ovsdb::datum::{Atom, Datum};
 use ovsdb::operation::{Mutation, Mutator};
 use ovsdb::transaction::Transaction;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::{Child, ChildStderr, Command};
 use tokio::task::AbortHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::options::{DatabaseAccess, Options};
 
@@ -21,8 +19,7 @@ use crate::options::{DatabaseAccess, Options};
 const RESTART_DELAY: Duration = Duration::from_secs(1);
 const MAX_RESTART_DELAY: Duration = Duration::from_secs(60);
 
-/// Interval of liveness checks, and how long it may be silent without using CPU.
-const PROBE_PERIOD: Duration = Duration::from_secs(5);
+/// How long it may be silent without using CPU.
 const HUNG_AFTER: Duration = Duration::from_secs(10);
 
 /// northd's inactivity probe of both databases, in milliseconds: it leaves a hung server after two of these. OVN's default
@@ -59,8 +56,9 @@ impl Northd {
     pub(crate) fn start(options: &Options) -> Option<Self> {
         let program = options.northd.clone()?;
         let arguments = arguments(&options.northbound, &options.southbound);
-        let task = supervise(program, arguments, options.northd_control.clone());
-        Some(Self(tokio::spawn(task).abort_handle()))
+        let control = Control::Default(options.northd_control.clone());
+        let daemon = Daemon { name: "ovn-northd", program, arguments, control, hung_after: HUNG_AFTER };
+        Some(Self(tokio::spawn(supervise(daemon)).abort_handle()))
     }
 }
 
@@ -121,24 +119,24 @@ impl StartFailures {
     }
 }
 
-async fn supervise(program: PathBuf, arguments: Vec<String>, run_directory: PathBuf) {
+async fn supervise(daemon: Daemon) {
     let mut failures = StartFailures::new();
+    let program = daemon.program.display();
     loop {
         let began = Instant::now();
-        let mut command = Command::new(&program);
-        match command.args(&arguments).stdin(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true).spawn() {
-            Ok(mut child) => {
-                tracing::info!(program = %program.display(), pid = child.id(), "ovn-northd started");
-                let ended = wait_for_exit(&mut child, &run_directory).await;
+        match daemon.spawn() {
+            Ok(mut northd) => {
+                tracing::info!(%program, pid = northd.process(), "ovn-northd started");
+                let exit = northd.wait().await;
                 failures.ran(began.elapsed());
-                tracing::error!(error = ended, "ovn-northd exited; restarting");
+                tracing::error!(error = %exit, "ovn-northd exited; restarting");
             }
             Err(error) => {
                 let error =
                     if error.kind() == ErrorKind::NotFound { "no such program".into() } else { error.to_string() };
                 if failures.is_new(error.clone()) {
                     tracing::error!(
-                        program = %program.display(),
+                        %program,
                         error,
                         "cannot start ovn-northd; changes do not reach the nodes; retrying; hint: install it, or set \
                          --run-northd=PROGRAM"
@@ -150,68 +148,10 @@ async fn supervise(program: PathBuf, arguments: Vec<String>, run_directory: Path
     }
 }
 
-/// Waits until it exits, and kills it if it hangs; copies its log to ours. Returns the exit status.
-async fn wait_for_exit(child: &mut Child, run_directory: &Path) -> String {
-    let log = child.stderr.take().map(|stderr| tokio::spawn(copy_log(stderr)));
-    let process = child.id().unwrap_or_default();
-    let socket = run_directory.join(format!("ovn-northd.{process}.ctl"));
-    let ended = tokio::select! {
-        ended = child.wait() => ended,
-        () = until_hung(process, &socket) => {
-            tracing::error!(process, "ovn-northd hangs: it does not reply and uses no CPU; killing it");
-            let _ = child.start_kill();
-            child.wait().await
-        }
-    };
-    // A killed process leaves its socket behind.
-    let _ = std::fs::remove_file(&socket);
-    if let Some(log) = log {
-        // Ends when the pipe is closed.
-        let _ = log.await;
-    }
-    ended.map_or_else(|error| error.to_string(), |status| status.to_string())
-}
-
-async fn copy_log(stderr: ChildStderr) {
-    let mut lines = BufReader::new(stderr).lines();
-    while let Ok(Some(line)) = lines.next_line().await {
-        tracing::warn!(target: "ovn_northd", "{line}");
-    }
-}
-
-/// Returns when it hangs. While it computes it does not reply either, for minutes in a large cluster, but uses CPU.
-async fn until_hung(process: u32, socket: &Path) {
-    let mut silent: Option<(Instant, String)> = None;
-    loop {
-        sleep(PROBE_PERIOD).await;
-        let answers =
-            timeout(PROBE_PERIOD, control_command(socket, "version", &[])).await.is_ok_and(|answer| answer.is_ok());
-        if answers || !socket.exists() {
-            silent = None;
-            continue;
-        }
-        let used = cpu_time(process);
-        match &silent {
-            Some((since, before)) if *before == used => {
-                if since.elapsed() >= HUNG_AFTER {
-                    return;
-                }
-            }
-            _ => silent = Some((Instant::now(), used)),
-        }
-    }
-}
-
-/// The user and system CPU time of a process, as text of `/proc`; empty if there is none.
-fn cpu_time(process: u32) -> String {
-    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // After the command name, which may contain anything: words 12 and 13.
-    let words = text.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().skip(11).take(2).collect::<Vec<_>>());
-    words.unwrap_or_default().join(" ")
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     fn access(remote: &str, files: Option<&str>) -> DatabaseAccess {
@@ -236,14 +176,6 @@ mod tests {
         assert_eq!(key(&access(unix, Some("nb")), &access(tls, Some("sb"))).as_deref(), Some("/sb/key"));
         assert_eq!(key(&access(tls, Some("nb")), &access(unix, Some("sb"))).as_deref(), Some("/nb/key"));
         assert_eq!(key(&access(unix, None), &access(tls, Some("sb"))).as_deref(), Some("/sb/key"));
-    }
-
-    #[test]
-    fn cpu_time_is_parsed() {
-        let own = cpu_time(std::process::id());
-        let numbers: Vec<u64> = own.split(' ').map(|word| word.parse().unwrap()).collect();
-        assert_eq!(numbers.len(), 2, "{own}");
-        assert_eq!(cpu_time(0), "");
     }
 
     #[test]

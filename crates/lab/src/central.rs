@@ -4,9 +4,9 @@ use crate::error::{Error, Result, create_dir};
 use crate::machine::Machine;
 use crate::pki::{Authority, Identity};
 use crate::ready::Ready;
-use crate::spec::{Databases, Ovn};
+use crate::spec::{Databases, LabSpec, Ovn};
 use crate::supervisor::{Component, MachineOptions, Supervisor, run_parallel};
-use crate::underlay::{CONTROL, bracketed, database_name};
+use crate::underlay::{CONTROL, bracketed, database_name, node_name};
 
 pub(crate) const MEMBERS: u32 = 3;
 
@@ -74,13 +74,15 @@ fn machine_of(databases: Databases, member: u32) -> String {
     match databases {
         Databases::Standalone => CONTROL.to_owned(),
         Databases::Raft => database_name(member),
+        Databases::Pods => node_name(member),
     }
 }
 
-fn members(databases: Databases) -> Vec<u32> {
+fn members(spec: &LabSpec, databases: Databases) -> Vec<u32> {
     match databases {
         Databases::Standalone => vec![0],
         Databases::Raft => (1..=MEMBERS).collect(),
+        Databases::Pods => (1..=spec.control_planes).collect(),
     }
 }
 
@@ -91,7 +93,7 @@ pub(crate) fn certificates(supervisor: &Supervisor, ovn: &Ovn) -> Result<Option<
     }
     let authority = Authority::create(&supervisor.dir().join("pki/ovn"), "ovn-ca")?;
     let mut addresses = Vec::new();
-    for member in members(ovn.databases) {
+    for member in members(&supervisor.spec, ovn.databases) {
         addresses.extend(
             supervisor.plan.addresses(&machine_of(ovn.databases, member)).iter().map(|address| address.address()),
         );
@@ -112,6 +114,9 @@ pub(crate) fn start(supervisor: &Supervisor, ovn: &Ovn) -> Result<()> {
         }
     }
     central.publish()?;
+    if ovn.databases == Databases::Pods {
+        return Ok(());
+    }
     supervisor.progress.step("OVN databases", || {
         run_parallel(
             DATABASES
@@ -133,7 +138,7 @@ pub(crate) fn start(supervisor: &Supervisor, ovn: &Ovn) -> Result<()> {
 /// Deletes all files of a database and recreates it, empty, at the same addresses; returns when it serves again.
 pub(crate) fn recreate(supervisor: &Supervisor, ovn: &Ovn, database: Database) -> Result<()> {
     let central = Central { supervisor, ovn, options: Vec::new() };
-    let members = members(ovn.databases);
+    let members = members(&supervisor.spec, ovn.databases);
     for member in &members {
         crate::fault::kill(&supervisor.record_file.read(), &database.component(*member))?;
         let file = database_file(database);
@@ -185,7 +190,11 @@ impl Central<'_> {
     }
 
     fn join(&self, remote: impl Fn(u32) -> Result<String>) -> Result<String> {
-        Ok(members(self.ovn.databases).into_iter().map(remote).collect::<Result<Vec<_>>>()?.join(","))
+        Ok(members(&self.supervisor.spec, self.ovn.databases)
+            .into_iter()
+            .map(remote)
+            .collect::<Result<Vec<_>>>()?
+            .join(","))
     }
 
     /// The unix socket of a server: the path is valid on the host and on every machine.
@@ -197,6 +206,7 @@ impl Central<'_> {
     fn start_database(&self, database: Database) -> Result<()> {
         match self.ovn.databases {
             Databases::Standalone => self.start_server(database, 0),
+            Databases::Pods => Ok(()),
             Databases::Raft => {
                 self.start_server(database, 1)?;
                 run_parallel(

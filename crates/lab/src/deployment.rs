@@ -11,7 +11,7 @@ use crate::error::{Error, Result, create_dir, read_file};
 use crate::machine::Machine;
 use crate::pod_routes;
 use crate::product_image;
-use crate::spec::{Family, Product};
+use crate::spec::{Databases, Family, Product};
 use crate::supervisor::Supervisor;
 use crate::underlay::{CONTROL, bracketed, node_name};
 use crate::{container_image, kubelet};
@@ -28,6 +28,8 @@ const MANIFESTS: [&str; 4] = [
     include_str!("../../../deploy/ovnkube/admission.yaml"),
     include_str!("../../../deploy/ovnkube/daemonsets.yaml"),
 ];
+/// Databases in pods; labs with databases of their own do without.
+const DATABASES: &str = include_str!("../../../deploy/ovnkube/databases.yaml");
 const CLUSTER_DNS: &str = include_str!("../../../lab/coredns/coredns.yaml");
 const APPLICATION: &str = include_str!("../../../deploy/examples/shop.yaml");
 /// The NetworkPolicy of the example application.
@@ -58,11 +60,18 @@ pub(crate) fn start(supervisor: &Supervisor, product: &Product) -> Result<()> {
     let control = supervisor.machine(CONTROL)?;
     supervisor.progress.step("ovnkube from deploy/", || {
         // By the administrator: kubelets may not set this label.
-        control.run(&["kubectl", "label", "node", &node_name(1), "node-role.kubernetes.io/control-plane="])?;
+        for number in 1..=supervisor.spec.control_planes {
+            control.run(&["kubectl", "label", "node", &node_name(number), "node-role.kubernetes.io/control-plane="])?;
+        }
         apply(&control, NAMESPACE_MANIFEST)?;
         apply(&control, &CRDS.join("---\n"))?;
         apply(&control, &configuration(supervisor, product)?)?;
         apply(&control, &MANIFESTS.join("---\n"))?;
+        let in_pods = supervisor.spec.ovn.as_ref().is_some_and(|ovn| ovn.databases == Databases::Pods);
+        if in_pods {
+            apply(&control, DATABASES)?;
+            rollout(&control, NAMESPACE, "daemonset/ovnkube-db")?;
+        }
         for daemonset in ["ovnkube-master", "ovnkube"] {
             rollout(&control, NAMESPACE, &format!("daemonset/{daemonset}"))?;
         }

@@ -24,10 +24,15 @@ const TOOLS: &[&str] = &[
     "usr/bin/ovs-ofctl",
     "usr/bin/ovs-vsctl",
     "usr/bin/ovsdb-client",
+    "usr/bin/ovsdb-tool",
+    "usr/sbin/ovsdb-server",
     "usr/bin/ip",
     "usr/sbin/conntrack",
     "usr/sbin/nft",
 ];
+
+/// Files that the tools read.
+const DATA: &[&str] = &["usr/share/ovn/ovn-nb.ovsschema", "usr/share/ovn/ovn-sb.ovsschema"];
 
 /// Packs the image into a directory. Not cached: the binaries change with each build.
 pub(crate) fn pack(dir: &Path, node_image: &Path, product: &Product) -> Result<PathBuf> {
@@ -39,7 +44,7 @@ pub(crate) fn pack(dir: &Path, node_image: &Path, product: &Product) -> Result<P
     ];
     // busybox's `ip` would hide iproute2's.
     entries.extend(container_image::shell(node_image).into_iter().filter(|entry| entry.name() != "bin/ip"));
-    let files = TOOLS.iter().map(|tool| (*tool).to_owned()).chain(libraries(node_image)?);
+    let files = TOOLS.iter().chain(DATA).map(|file| (*file).to_owned()).chain(libraries(node_image)?);
     entries.extend(files.map(|file| {
         let source = node_image.join(&file);
         Entry::File(file, source)

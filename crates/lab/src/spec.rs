@@ -80,6 +80,8 @@ pub enum Databases {
     /// Three raft members each, every member on a separate machine so that it can be partitioned.
     #[default]
     Raft,
+    /// In pods on the control-plane nodes, deployed from `deploy/` with ovnkube.
+    Pods,
 }
 
 /// OVN central: databases and northd.
@@ -187,6 +189,13 @@ pub struct LabSpec {
     pub product: Option<Product>,
     /// Number of nodes.
     pub nodes: u32,
+    /// How many of them, from the first, are control-plane nodes.
+    #[serde(default = "one")]
+    pub control_planes: u32,
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// Rejects names that are not valid. A lab's name becomes part of paths that root removes.
@@ -214,6 +223,7 @@ impl LabSpec {
             kubernetes: None,
             product: None,
             nodes: 0,
+            control_planes: 1,
         }
     }
 
@@ -231,6 +241,13 @@ impl LabSpec {
     #[must_use]
     pub fn nodes(mut self, nodes: u32) -> Self {
         self.nodes = nodes;
+        self
+    }
+
+    /// Sets the number of control-plane nodes.
+    #[must_use]
+    pub fn control_planes(mut self, control_planes: u32) -> Self {
+        self.control_planes = control_planes;
         self
     }
 
@@ -274,6 +291,12 @@ impl LabSpec {
                 self.nodes
             )));
         }
+        let in_pods = self.ovn.as_ref().is_some_and(|ovn| ovn.databases == Databases::Pods);
+        if in_pods && self.product.is_none() {
+            return Err(Error::Invalid(
+                "databases in pods are part of ovnkube: --databases pods needs --network ovnkube".into(),
+            ));
+        }
         self.product.as_ref().map_or(Ok(()), |product| self.check_product(product))
     }
 
@@ -285,6 +308,12 @@ impl LabSpec {
                  northd of the lab's, because its controller runs one"
                     .into(),
             ));
+        }
+        if self.control_planes == 0 || self.control_planes > self.nodes {
+            return Err(Error::Invalid(format!(
+                "{} of {} nodes cannot be control-plane nodes; choose at least 1 and at most all",
+                self.control_planes, self.nodes
+            )));
         }
         for file in [product.ovnkube(), product.shim()] {
             if !file.is_file() {

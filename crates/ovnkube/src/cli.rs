@@ -1,6 +1,7 @@
 //! The command line and its help.
 
 mod controller;
+mod db;
 mod node;
 mod ovsdb;
 mod plan;
@@ -17,6 +18,7 @@ use crate::config::ConfigArgs;
 use crate::settings::{DEPRECATED, SETTINGS};
 
 pub(crate) use controller::Controller;
+pub(crate) use db::{DbVerb, Serve, Status};
 pub(crate) use node::Node;
 pub(crate) use ovsdb::{Dump, OvsdbVerb, Server, Transact, Watch};
 pub(crate) use plan::Plan;
@@ -29,6 +31,7 @@ pub(crate) use release::Release;
 Examples:
   ovnkube controller                        the controller, with the settings of the file
   ovnkube node                              the agent of a node
+  ovnkube db status                         members and health of OVN's databases
   ovnkube config example > ovn_k8s.conf     a file to start with
   ovnkube config check ovn_k8s.conf         all problems of a file
   ovnkube config show                       value and source of each setting
@@ -70,6 +73,10 @@ pub(crate) enum Verb {
     /// Run the node agent: connect the pods of this node, and configure its gateway
     #[command(after_help = node::EXAMPLES)]
     Node(Node),
+
+    /// Run a member of OVN's databases, or show their state
+    #[command(subcommand, after_help = db::EXAMPLES)]
+    Db(DbVerb),
 
     /// Check or show the configuration, or print an example
     #[command(subcommand)]

@@ -69,7 +69,7 @@ fn bare_rate(databases: Databases) -> Result<f64> {
     let record = lab.record();
     let remotes = record.endpoints.northbound.context("the lab has no northbound database")?;
     let remote = match databases {
-        Databases::Standalone => remotes,
+        Databases::Standalone | Databases::Pods => remotes,
         Databases::Raft => {
             let leader = lab.raft_leader(Database::Northbound)?.replace("nb-", "/db-");
             let found = remotes.split(',').find(|remote| remote.contains(&leader));

@@ -43,9 +43,12 @@ pub(super) struct Options {
     /// Start no OVN
     #[arg(long, conflicts_with_all = ["databases", "tls", "plaintext", "northds"])]
     no_ovn: bool,
-    /// How the northbound and southbound databases run
-    #[arg(long, value_enum, default_value = "raft")]
-    databases: Databases,
+    /// How the northbound and southbound databases run [default: pods with --network ovnkube, otherwise raft]
+    #[arg(long, value_enum)]
+    databases: Option<Databases>,
+    /// How many nodes are control-plane nodes, with a controller and (--databases pods) a member of each database
+    #[arg(long, default_value_t = 1)]
+    control_planes: u32,
     /// Plain TCP instead of mutual TLS for the databases: every pod can then read and rewrite them
     #[arg(long)]
     plaintext: bool,
@@ -93,11 +96,15 @@ impl Options {
             (_, true) => Family::Dual,
             _ => self.family,
         };
-        let mut spec = LabSpec::new(name).nodes(self.nodes).family(family);
+        let by_network = match self.network {
+            Network::Ovnkube => Databases::Pods,
+            Network::None => Databases::Raft,
+        };
+        let mut spec = LabSpec::new(name).nodes(self.nodes).control_planes(self.control_planes).family(family);
         spec.suite = self.lab.suite();
         if !self.no_ovn {
             spec = spec.ovn(Ovn {
-                databases: self.databases,
+                databases: self.databases.unwrap_or(by_network),
                 tls: !self.plaintext,
                 northds: self.northds,
                 ..Ovn::default()

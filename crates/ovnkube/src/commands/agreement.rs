@@ -47,9 +47,8 @@ impl Pace {
 pub(super) fn agree(config: &Config) -> Result<Agreement, Problems> {
     let mut problems = Vec::new();
     let cluster = keep(cluster(config), &mut problems);
-    let southbound = [&settings::SB_ADDRESS, &settings::SB_KEY, &settings::SB_CERTIFICATE, &settings::SB_AUTHORITIES];
     let north = keep(northbound(config), &mut problems);
-    let southbound = keep(access(config, southbound), &mut problems);
+    let southbound = keep(database_access(config, database::Kind::Southbound), &mut problems);
     let kubeconfig = keep(kubeconfig(config), &mut problems);
     let pace = keep(pace(config), &mut problems);
     match (cluster, north, southbound, kubeconfig, pace) {
@@ -129,7 +128,7 @@ pub(super) fn check_kubeconfig(file: &Path) -> anyhow::Result<()> {
 
 /// Access to the northbound database.
 pub(super) fn northbound(config: &Config) -> anyhow::Result<DatabaseAccess> {
-    access(config, [&settings::NB_ADDRESS, &settings::NB_KEY, &settings::NB_CERTIFICATE, &settings::NB_AUTHORITIES])
+    database_access(config, database::Kind::Northbound)
 }
 
 /// A warning per remote with plain TCP to another host.
@@ -150,23 +149,47 @@ pub(super) fn exposed_databases(config: &Config, addresses: &[&Setting]) -> Vec<
     addresses.iter().filter_map(exposed).collect()
 }
 
+/// Access to a database as a client.
+pub(super) fn database_access(config: &Config, kind: database::Kind) -> anyhow::Result<DatabaseAccess> {
+    access(config, database_settings(kind))
+}
+
+/// The certificate files of a database, which its servers use as well as its clients.
+pub(super) fn database_tls(config: &Config, kind: database::Kind) -> anyhow::Result<Option<TlsFiles>> {
+    let [_, key, certificate, authorities] = database_settings(kind);
+    tls(config, [key, certificate, authorities])
+}
+
+fn database_settings(kind: database::Kind) -> [&'static Setting; 4] {
+    match kind {
+        database::Kind::Northbound => {
+            [&settings::NB_ADDRESS, &settings::NB_KEY, &settings::NB_CERTIFICATE, &settings::NB_AUTHORITIES]
+        }
+        database::Kind::Southbound => {
+            [&settings::SB_ADDRESS, &settings::SB_KEY, &settings::SB_CERTIFICATE, &settings::SB_AUTHORITIES]
+        }
+    }
+}
+
+fn tls(config: &Config, [key, certificate, authorities]: [&Setting; 3]) -> anyhow::Result<Option<TlsFiles>> {
+    let section = key.section;
+    match [path(config, key)?, path(config, certificate)?, path(config, authorities)?] {
+        [Some(private_key), Some(certificate), Some(authorities)] => {
+            let tls = TlsFiles { certificate, private_key, authorities, verify_host_name: false };
+            tls.check().map_err(|error| anyhow!("[{section}] {error}"))?;
+            Ok(Some(tls))
+        }
+        [None, None, None] => Ok(None),
+        _ => bail!("[{section}] has some of client-privkey, client-cert and client-cacert: give all three"),
+    }
+}
+
 fn access(config: &Config, [address, key, certificate, authorities]: [&Setting; 4]) -> anyhow::Result<DatabaseAccess> {
     let section = address.section;
     let remotes = Remote::parse_list(config.value(address)?)?;
-    let files = [path(config, key)?, path(config, certificate)?, path(config, authorities)?];
-    let tls = match files {
-        [Some(private_key), Some(certificate), Some(authorities)] => {
-            Some(TlsFiles { certificate, private_key, authorities, verify_host_name: false })
-        }
-        [None, None, None] => None,
-        _ => bail!("[{section}] has some of client-privkey, client-cert and client-cacert: give all three"),
-    };
-    let access = DatabaseAccess { remotes, tls };
+    let access = DatabaseAccess { remotes, tls: tls(config, [key, certificate, authorities])? };
     if access.tls.is_none() && access.uses_tls() {
         bail!("[{section}] address has ssl: remotes: give client-privkey, client-cert and client-cacert");
-    }
-    if let Some(tls) = &access.tls {
-        tls.check().map_err(|error| anyhow!("[{section}] {error}"))?;
     }
     Ok(access)
 }

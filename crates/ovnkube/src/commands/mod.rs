@@ -3,6 +3,7 @@
 mod agreement;
 mod config;
 mod controller;
+mod db;
 mod health;
 mod log_level;
 mod node;
@@ -34,6 +35,7 @@ pub(crate) fn run(cli: &Cli) -> ExitCode {
     let (result, failure) = match &cli.command {
         Verb::Controller(role) => (controller::run(role, &cli.config_args()), FAILED),
         Verb::Node(role) => (node::run(role, &cli.config_args()), FAILED),
+        Verb::Db(verb) => (db::run(verb, &cli.config_args()), FAILED),
         Verb::Config(verb) => (config::run(verb, &cli.config_args()), FAILED),
         Verb::Health { probe, target, output } => {
             (health::run(*probe, target, *output, &cli.config_args()), UNREACHABLE)

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
 /// Longest accepted reply, in bytes; the commands that are used have short ones.
-const LONGEST: usize = 4096;
+const LONGEST: usize = 64 << 10;
 
 /// Runs one command of a daemon and returns its output. No time limit: a daemon whose main loop hangs never replies.
 pub async fn control_command(socket: &Path, command: &str, arguments: &[&str]) -> io::Result<String> {

@@ -1,0 +1,195 @@
+//! Daemons of OVN and Open vSwitch as child processes: ovsdb-server, ovn-northd.
+//!
+//! ```text
+//!   Daemon::spawn ──▶ Running ──wait──▶ Exit: the program ended, or hung and was killed
+//!                        │ stderr ──▶ our log, with the daemon's levels
+//!                        └ stop ──▶ `exit` by its control socket, then SIGKILL
+//! ```
+//!
+//! A daemon that does not reply at its control socket is not necessarily stuck: while it computes it uses CPU. Only one that
+//! does neither is killed.
+
+mod log;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use ovsdb::client::control_command;
+use tokio::process::{Child, Command};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+/// Interval of liveness checks.
+const PROBE_PERIOD: Duration = Duration::from_secs(5);
+
+/// A daemon to run.
+#[derive(Debug, Clone)]
+pub struct Daemon {
+    /// Name in log lines, e.g. `ovn-northd`.
+    pub name: &'static str,
+    /// The program: a path, or a name that is looked up in `PATH`.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// Its control socket.
+    pub control: Control,
+    /// How long it may neither reply nor use CPU before it is killed.
+    pub hung_after: Duration,
+}
+
+/// Where a daemon has its control socket.
+#[derive(Debug, Clone)]
+pub enum Control {
+    /// At a path that its arguments name.
+    Path(PathBuf),
+    /// At OVN's default, `<directory>/<name>.<pid>.ctl`.
+    Default(PathBuf),
+}
+
+/// How a daemon ended.
+#[derive(Debug)]
+pub enum Exit {
+    /// By itself, or by a signal of another process.
+    Ended(io::Result<ExitStatus>),
+    /// It hung, and was killed.
+    Hung,
+}
+
+impl std::fmt::Display for Exit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Ended(Ok(status)) => status.fmt(f),
+            Self::Ended(Err(error)) => error.fmt(f),
+            Self::Hung => f.write_str("it neither replied nor used CPU, and was killed"),
+        }
+    }
+}
+
+/// A running daemon; killed on drop.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    name: &'static str,
+    process: u32,
+    control: PathBuf,
+    hung_after: Duration,
+    log: Option<JoinHandle<()>>,
+}
+
+impl Daemon {
+    /// Starts it. Its log goes to ours.
+    pub fn spawn(&self) -> io::Result<Running> {
+        let mut command = Command::new(&self.program);
+        let mut child =
+            command.args(&self.arguments).stdin(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true).spawn()?;
+        let process = child.id().unwrap_or_default();
+        let control = match &self.control {
+            Control::Path(path) => path.clone(),
+            Control::Default(directory) => directory.join(format!("{}.{process}.ctl", self.name)),
+        };
+        let log = child.stderr.take().map(|stderr| tokio::spawn(log::copy(self.name, stderr)));
+        Ok(Running { child, name: self.name, process, control, hung_after: self.hung_after, log })
+    }
+}
+
+impl Running {
+    /// Its process ID.
+    pub fn process(&self) -> u32 {
+        self.process
+    }
+
+    /// Its control socket.
+    pub fn control(&self) -> &Path {
+        &self.control
+    }
+
+    /// Waits until it ends; kills it if it hangs. Can be called again if it was cancelled.
+    pub async fn wait(&mut self) -> Exit {
+        let exit = tokio::select! {
+            ended = self.child.wait() => Exit::Ended(ended),
+            () = until_hung(self.process, &self.control, self.hung_after) => {
+                tracing::error!(
+                    process = self.process, "{} hangs: it neither replies nor uses CPU; killing it", self.name
+                );
+                self.kill().await;
+                Exit::Hung
+            }
+        };
+        self.clean_up().await;
+        exit
+    }
+
+    /// Asks it to exit; kills it if it still runs after `limit`.
+    pub async fn stop(&mut self, limit: Duration) {
+        let asked = async {
+            control_command(&self.control, "exit", &[]).await?;
+            self.child.wait().await
+        };
+        if !timeout(limit, asked).await.is_ok_and(|ended| ended.is_ok()) {
+            tracing::warn!(process = self.process, "{} did not exit when asked to; killing it", self.name);
+            self.kill().await;
+        }
+        self.clean_up().await;
+    }
+
+    async fn kill(&mut self) {
+        // It may have ended by itself meanwhile.
+        let _ = self.child.start_kill();
+        let _ = self.child.wait().await;
+    }
+
+    async fn clean_up(&mut self) {
+        // A killed process leaves its socket behind.
+        let _ = std::fs::remove_file(&self.control);
+        if let Some(log) = self.log.take() {
+            // Ends when the pipe is closed.
+            let _ = log.await;
+        }
+    }
+}
+
+/// Returns when it hangs.
+async fn until_hung(process: u32, socket: &Path, hung_after: Duration) {
+    let mut silent: Option<(Instant, String)> = None;
+    loop {
+        sleep(PROBE_PERIOD).await;
+        let answers =
+            timeout(PROBE_PERIOD, control_command(socket, "version", &[])).await.is_ok_and(|answer| answer.is_ok());
+        if answers || !socket.exists() {
+            silent = None;
+            continue;
+        }
+        let used = cpu_time(process);
+        match &silent {
+            Some((since, before)) if *before == used => {
+                if since.elapsed() >= hung_after {
+                    return;
+                }
+            }
+            _ => silent = Some((Instant::now(), used)),
+        }
+    }
+}
+
+/// The user and system CPU time of a process, as text of `/proc`; empty if there is none.
+fn cpu_time(process: u32) -> String {
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // After the command name, which may contain anything: words 12 and 13.
+    let words = text.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().skip(11).take(2).collect::<Vec<_>>());
+    words.unwrap_or_default().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_time_is_parsed() {
+        let own = cpu_time(std::process::id());
+        let numbers: Vec<u64> = own.split(' ').map(|word| word.parse().unwrap()).collect();
+        assert_eq!(numbers.len(), 2, "{own}");
+        assert_eq!(cpu_time(0), "");
+    }
+}

@@ -1,0 +1,142 @@
+use super::*;
+
+fn uuid(number: u128) -> Uuid {
+    Uuid::from_bytes(number.to_be_bytes())
+}
+
+fn record(cluster: u128) -> Record {
+    Record {
+        cluster_id: uuid(cluster).to_string(),
+        initiator: "n1".into(),
+        created: String::new(),
+        replaced: Vec::new(),
+    }
+}
+
+fn header(cluster: u128, address: &str) -> Header {
+    Header {
+        name: "OVN_Northbound".into(),
+        cluster: Some(uuid(cluster)),
+        server: uuid(9),
+        address: address.into(),
+        joined: true,
+    }
+}
+
+const HERE: &str = "ssl:192.0.2.1:6643";
+
+fn decide(file: &FileState, staged: &FileState, record: Option<&Record>) -> Step {
+    next(&Situation { kind: Kind::Northbound, path: "/nb.db", file, staged, record, address: HERE, has_peers: true })
+}
+
+/// A model of the members' disks and of the API, to run decisions to their end.
+#[derive(Default)]
+struct World {
+    record: Option<Record>,
+    /// File and staging file of each member.
+    disks: Vec<(Option<u128>, Option<u128>)>,
+    /// Clusters whose server was started.
+    started: std::collections::BTreeSet<u128>,
+    next_cluster: u128,
+}
+
+impl World {
+    fn state(cluster: Option<u128>) -> FileState {
+        cluster.map_or(FileState::Missing, |cluster| FileState::Clustered(header(cluster, HERE)))
+    }
+
+    /// One step of a member; `api` is whether the API can be reached.
+    fn step(&mut self, member: usize, api: bool) {
+        if !api {
+            // Without the record nothing is decided.
+            return;
+        }
+        let (file, staged) = self.disks[member];
+        match decide(&Self::state(file), &Self::state(staged), self.record.as_ref()) {
+            Step::Stage => {
+                self.next_cluster += 1;
+                self.disks[member].1 = Some(self.next_cluster);
+            }
+            Step::Publish(cluster) => {
+                // The API refuses the second write.
+                if self.record.is_none() {
+                    let cluster = (1..=self.next_cluster).find(|number| uuid(*number) == cluster).unwrap();
+                    self.record = Some(record(cluster));
+                }
+            }
+            Step::Install => self.disks[member] = (staged, None),
+            Step::Discard => self.disks[member].1 = None,
+            Step::Join(cluster) => {
+                let cluster = (1..=self.next_cluster).find(|number| uuid(*number) == cluster).unwrap();
+                self.disks[member].0 = Some(cluster);
+            }
+            Step::Start => {
+                self.started.insert(file.unwrap());
+            }
+            step @ (Step::Rejoin(_) | Step::Refuse(_)) => panic!("{step:?}"),
+        }
+    }
+}
+
+/// Any interleaving of three members, with lost volumes and an unreachable API in between, starts one cluster.
+#[test]
+fn at_most_one_cluster_ever_starts() {
+    for seed in 0..20_000_u64 {
+        let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let mut draw = |below: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            (random >> 11) % below
+        };
+        let mut world = World { disks: vec![(None, None); 3], ..World::default() };
+        for _ in 0..40 {
+            let member = draw(3) as usize;
+            match draw(12) {
+                0 => world.disks[member] = (None, None),
+                event => world.step(member, event != 1),
+            }
+        }
+        assert!(world.started.len() <= 1, "seed {seed}: clusters {:?} started", world.started);
+        // Undisturbed, every member ends up in it.
+        for _ in 0..10 {
+            (0..3).for_each(|member| world.step(member, true));
+        }
+        assert_eq!(world.started.len(), 1, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_member_of_the_recorded_cluster_starts_and_any_other_file_is_refused() {
+    let own = FileState::Clustered(header(1, HERE));
+    let missing = FileState::Missing;
+    assert_eq!(decide(&own, &missing, Some(&record(1))), Step::Start);
+    assert_eq!(decide(&own, &missing, None), Step::Publish(uuid(1)));
+    let refusal = |file: &FileState, record: Option<&Record>| match decide(file, &missing, record) {
+        Step::Refuse(problem) => problem.to_string(),
+        step => panic!("{step:?}"),
+    };
+    assert!(refusal(&own, Some(&record(2))).contains("belongs to cluster"));
+    assert!(refusal(&FileState::Damaged("empty".into()), None).contains("is damaged (empty)"));
+    assert!(refusal(&FileState::Standalone("OVN_Northbound".into()), None).contains("standalone"));
+    let southbound = FileState::Clustered(Header { name: "OVN_Southbound".into(), ..header(1, HERE) });
+    assert!(refusal(&southbound, None).contains("is database OVN_Southbound, not OVN_Northbound"));
+}
+
+#[test]
+fn an_address_change_needs_other_members() {
+    let file = FileState::Clustered(header(1, "ssl:192.0.2.7:6643"));
+    let staged = FileState::Missing;
+    let record = record(1);
+    let situation = |has_peers| Situation {
+        kind: Kind::Northbound,
+        path: "/nb.db",
+        file: &file,
+        staged: &staged,
+        record: Some(&record),
+        address: HERE,
+        has_peers,
+    };
+    assert!(matches!(next(&situation(true)), Step::Rejoin(_)));
+    assert_eq!(next(&situation(false)), Step::Start);
+}

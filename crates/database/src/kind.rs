@@ -1,0 +1,83 @@
+//! OVN's two central databases and the names that go with them.
+
+use std::path::{Path, PathBuf};
+
+/// One of OVN's two central databases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Logical networks, written by the controller.
+    Northbound,
+    /// Logical flows, port bindings and chassis, written by ovn-northd and the nodes.
+    Southbound,
+}
+
+impl Kind {
+    /// Both databases.
+    pub const BOTH: [Self; 2] = [Self::Northbound, Self::Southbound];
+
+    /// `nb` or `sb`, as in file names and on the command line.
+    pub fn short(self) -> &'static str {
+        match self {
+            Self::Northbound => "nb",
+            Self::Southbound => "sb",
+        }
+    }
+
+    /// The name of the schema, which is also the name that the server has for the database.
+    pub fn schema(self) -> &'static str {
+        match self {
+            Self::Northbound => "OVN_Northbound",
+            Self::Southbound => "OVN_Southbound",
+        }
+    }
+
+    /// The word in log lines and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Northbound => "northbound",
+            Self::Southbound => "southbound",
+        }
+    }
+
+    /// The database file in its data directory, by the name that OVN's own scripts give it.
+    pub fn file(self, directory: &Path) -> PathBuf {
+        directory.join(format!("ovn{}_db.db", self.short()))
+    }
+
+    /// The schema file of OVN's packages.
+    pub fn schema_file(self, directory: &Path) -> PathBuf {
+        directory.join(format!("ovn-{}.ovsschema", self.short()))
+    }
+
+    /// The control socket, where `ovn-appctl` users look for it.
+    pub fn control_socket(self, directory: &Path) -> PathBuf {
+        directory.join(format!("ovn{}_db.ctl", self.short()))
+    }
+
+    /// The socket for local clients.
+    pub fn socket(self, directory: &Path) -> PathBuf {
+        directory.join(format!("ovn{}_db.sock", self.short()))
+    }
+
+    /// The port for clients, unless configured.
+    pub fn port(self) -> u16 {
+        match self {
+            Self::Northbound => 6641,
+            Self::Southbound => 6642,
+        }
+    }
+
+    /// The port between raft members, unless configured.
+    pub fn raft_port(self) -> u16 {
+        match self {
+            Self::Northbound => 6643,
+            Self::Southbound => 6644,
+        }
+    }
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}

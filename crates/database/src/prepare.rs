@@ -1,0 +1,120 @@
+//! Prepares the data directory of a member, step by step, until its server can start.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::bootstrap::{Problem, Situation, Step, next};
+use crate::care::election_timer;
+use crate::directory::{DataDirectory, DirectoryError};
+use crate::options::{Options, Peers};
+use crate::record::Record;
+use crate::store::{RecordStore, StoreError};
+
+/// How long to wait before a failed step is retried.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// Why a step was not done.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PrepareError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    #[error(transparent)]
+    Refused(#[from] Problem),
+    #[error("cluster {cluster} exists, and no other member is known to join it by; waiting for one")]
+    NoPeers { cluster: String },
+}
+
+/// Repeats steps until the server can start. `report` gets each new reason for waiting.
+pub(crate) async fn prepare(options: &Options, store: &RecordStore, mut report: impl FnMut(&PrepareError)) {
+    let mut last = String::new();
+    loop {
+        match step(options, store).await {
+            Ok(true) => return,
+            Ok(false) => last.clear(),
+            Err(error) => {
+                let text = error.to_string();
+                if text != last {
+                    report(&error);
+                    last = text;
+                }
+                // The API answers again, an administrator moves a file, or another member starts: all of it is seen only
+                // by looking again.
+                sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+/// One step; true if the server can start.
+async fn step(options: &Options, store: &RecordStore) -> Result<bool, PrepareError> {
+    let directory = DataDirectory::new(options);
+    let record = store.read(options.kind).await?;
+    let (file, staged) = directory.read()?;
+    let peers = peers(options, store).await?;
+    let path = directory.path().display().to_string();
+    let address = options.address();
+    let situation = Situation {
+        kind: options.kind,
+        path: &path,
+        file: &file,
+        staged: &staged,
+        record: record.as_ref(),
+        address: &address,
+        has_peers: !peers.is_empty(),
+    };
+    let database = options.kind.name();
+    match next(&situation) {
+        Step::Stage => {
+            let nodes = store.count_nodes().await.unwrap_or(0);
+            directory.stage(options.election_timer.unwrap_or_else(|| election_timer(nodes))).await?;
+        }
+        Step::Publish(cluster) => {
+            let record = Record {
+                cluster_id: cluster.to_string(),
+                initiator: options.member.clone(),
+                created: kubernetes::timestamp(),
+                replaced: Vec::new(),
+            };
+            if store.create(options.kind, &record).await? {
+                tracing::info!(database, %cluster, "recorded the cluster in ConfigMap ovnkube-db");
+            }
+        }
+        Step::Install => {
+            directory.install()?;
+            tracing::info!(database, file = path, "created the database");
+        }
+        Step::Discard => directory.discard()?,
+        Step::Join(cluster) => {
+            if peers.is_empty() {
+                return Err(PrepareError::NoPeers { cluster: cluster.to_string() });
+            }
+            directory.join(cluster, &peers).await?;
+            tracing::info!(database, %cluster, peers = peers.join(","), "joining the cluster");
+        }
+        Step::Rejoin(header) => {
+            let aside = directory.set_aside(Some(&header))?;
+            tracing::warn!(
+                database,
+                before = header.address,
+                now = address,
+                kept = %aside.display(),
+                "the address of this member changed; joining again as a new server"
+            );
+        }
+        Step::Start => return Ok(true),
+        Step::Refuse(problem) => return Err(problem.into()),
+    }
+    Ok(false)
+}
+
+/// Raft addresses of the other members.
+async fn peers(options: &Options, store: &RecordStore) -> Result<Vec<String>, StoreError> {
+    let hosts = match &options.peers {
+        Peers::Hosts(hosts) => hosts.clone(),
+        Peers::Service(service) => store.endpoints(service).await?,
+    };
+    Ok(hosts.iter().filter(|host| **host != options.host).map(|host| options.raft_address(host)).collect())
+}

@@ -1,0 +1,122 @@
+//! `ovnkube db`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::Output;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  ovnkube db serve nb --host 192.0.2.1 --peers-service ovnkube-db    run and manage a member of the northbound database
+  ovnkube db status                                                  members of both databases, and what is wrong
+  ovnkube db status sb -o json";
+
+/// A database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DatabaseName {
+    /// Northbound
+    Nb,
+    /// Southbound
+    Sb,
+}
+
+impl DatabaseName {
+    pub(crate) fn kind(self) -> database::Kind {
+        match self {
+            Self::Nb => database::Kind::Northbound,
+            Self::Sb => database::Kind::Southbound,
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DbVerb {
+    /// Run a member of a database and manage it: bootstrap, join, care, stop
+    #[command(after_help = "\
+The first member creates the raft cluster and records its ID in ConfigMap ovnkube-db; every other member joins it. A member
+that lost its volume joins again. Files of another cluster and damaged files are refused, never overwritten.
+
+Exit status: 0 stopped on request; 1 cannot start; 2 wrong usage or invalid settings.")]
+    Serve(Serve),
+
+    /// Show the members of the databases, their roles and lag, and what is wrong
+    #[command(after_help = "\
+Members are the servers of [ovnnorth] and [ovnsouth] address. In a pod with a member, the table also has what its server
+tells locally: term, log, file size, clients.
+
+Exit status: 0 every member is connected to a leader; 1 a member is not; 2 wrong usage.")]
+    Status(Status),
+}
+
+/// Options of `db serve`.
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// Database to run
+    #[arg(value_enum)]
+    pub(crate) database: DatabaseName,
+
+    /// Host name or address by which the other members reach this one
+    #[arg(long, value_name = "HOST", env = "OVNKUBE_DB_HOST")]
+    pub(crate) host: String,
+
+    /// Name of this member in logs and in the record [default: POD_NAME or the host name]
+    #[arg(long, value_name = "NAME", env = "POD_NAME")]
+    pub(crate) member: Option<String>,
+
+    /// Service whose endpoints are the members
+    #[arg(long, value_name = "NAME", conflicts_with = "peers", required_unless_present = "peers")]
+    pub(crate) peers_service: Option<String>,
+
+    /// Host names or addresses of all members, separated by commas
+    #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
+    pub(crate) peers: Vec<String>,
+
+    /// Directory of the database file
+    #[arg(long, value_name = "DIRECTORY", default_value = "/etc/ovn")]
+    pub(crate) data_dir: PathBuf,
+
+    /// Directory of the sockets
+    #[arg(long, value_name = "DIRECTORY", default_value = "/run/ovn", env = "OVN_RUNDIR")]
+    pub(crate) run_dir: PathBuf,
+
+    /// Directory of OVN's schema files
+    #[arg(long, value_name = "DIRECTORY", default_value = "/usr/share/ovn", hide = true)]
+    pub(crate) schema_dir: PathBuf,
+
+    /// Address to listen on for clients
+    #[arg(long, value_name = "ADDRESS", default_value = "::")]
+    pub(crate) listen: String,
+
+    /// Port for clients [default: 6641 nb, 6642 sb]
+    #[arg(long)]
+    pub(crate) port: Option<u16>,
+
+    /// Port between members [default: 6643 nb, 6644 sb]
+    #[arg(long)]
+    pub(crate) raft_port: Option<u16>,
+
+    /// Raft election timer in milliseconds [default: by the number of nodes]
+    #[arg(long, value_name = "MILLISECONDS", value_parser = clap::value_parser!(u64).range(100..=600_000))]
+    pub(crate) election_timer: Option<u64>,
+
+    /// Namespace of ConfigMap ovnkube-db
+    #[arg(long, value_name = "NAMESPACE", default_value = "ovn-kubernetes", env = "POD_NAMESPACE")]
+    pub(crate) namespace: String,
+}
+
+/// Options of `db status`.
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// Database to show [default: both]
+    #[arg(value_enum)]
+    pub(crate) database: Option<DatabaseName>,
+
+    /// Directory of the sockets, for what only a local server tells
+    #[arg(long, value_name = "DIRECTORY", default_value = "/run/ovn", env = "OVN_RUNDIR")]
+    pub(crate) run_dir: PathBuf,
+
+    /// Output format
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub(crate) output: Output,
+}
