@@ -7,6 +7,7 @@
 //! | missing | another ID | join that cluster |
 //! | member of the recorded cluster | ID | start |
 //! | member of a cluster | none | record its ID, then start |
+//! | member of a cluster that an administrator replaced | ID | put the file aside, then join |
 //! | member of another cluster, standalone, damaged | any | refuse: nothing is overwritten |
 //!
 //! The staging file never ran before its ID is recorded, so at most one cluster ever runs: a member that lost its volume, or
@@ -31,12 +32,21 @@ pub enum Step {
     Discard,
     /// Create a file that joins this cluster.
     Join(Uuid),
-    /// The file keeps its old address: put it aside, and join as a new server with the current one.
-    Rejoin(Header),
+    /// Put the file aside, and join as a new server.
+    Rejoin(Header, RejoinReason),
     /// Start the server.
     Start,
     /// Nothing can be done without an administrator.
     Refuse(Problem),
+}
+
+/// Why a member joins again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RejoinReason {
+    /// Its file has an address that it no longer has.
+    AddressChanged,
+    /// An administrator replaced the cluster (`ovnkube db rebuild`, `restore`).
+    ClusterReplaced,
 }
 
 /// Why a member does not start, with the remedy.
@@ -128,11 +138,16 @@ fn member(situation: &Situation<'_>, header: &Header) -> Step {
         return other_database(situation, &header.name);
     }
     match (situation.record, header.cluster) {
+        (Some(record), Some(found)) if record.has_replaced(found) => {
+            Step::Rejoin(header.clone(), RejoinReason::ClusterReplaced)
+        }
         (Some(record), Some(found)) if record.cluster() != found => {
             Step::Refuse(Problem::ForeignCluster { file: situation.path.to_owned(), found, recorded: record.cluster() })
         }
         (None, Some(found)) if header.joined => Step::Publish(found),
-        _ if header.address != situation.address && situation.has_peers => Step::Rejoin(header.clone()),
+        _ if header.address != situation.address && situation.has_peers => {
+            Step::Rejoin(header.clone(), RejoinReason::AddressChanged)
+        }
         _ => Step::Start,
     }
 }

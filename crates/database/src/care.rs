@@ -130,11 +130,9 @@ pub fn findings(status: &ClusterStatus) -> Vec<Finding> {
     }
     let silence = silence_limit(status);
     let (members, quorum, alive) = (status.servers.len(), status.quorum(), status.alive(silence));
-    // A single member has no reserve by design.
-    if !status.is_leader() || members < 2 || alive > quorum || alive == members && members > 2 {
-        return Vec::new();
-    }
-    if alive == members {
+    // One that was replaced is about to be removed by the leader itself.
+    let replaced = status.servers.iter().any(|server| replaced(status, server).is_some());
+    if !status.is_leader() || alive == members || alive > quorum || replaced {
         return Vec::new();
     }
     let silent = |server: &&Server| !server.this && server.silent_ms.is_none_or(|ms| ms >= silence);

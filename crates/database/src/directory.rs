@@ -67,23 +67,30 @@ impl<'a> DataDirectory<'a> {
         Ok((state(self.path())?, state(self.staging_path())?))
     }
 
-    /// Creates a new cluster in the staging file.
-    pub async fn stage(&self, election_timer: u64) -> Result<(), DirectoryError> {
+    /// Creates a new cluster in the staging file, with the rows of a standalone database.
+    pub async fn stage_copy(&self, contents: &Path, election_timer: u64) -> Result<(), DirectoryError> {
         self.discard()?;
-        let schema = self.options.kind.schema_file(&self.options.schema_directory);
-        let (timer, path) = (format!("--election-timer={election_timer}"), self.staging_path());
-        tool("create-cluster", &[&timer], &[&display(&path), &display(&schema), &self.options.address()]).await
+        let timer = format!("--election-timer={election_timer}");
+        let staged = display(&self.staging_path());
+        tool("create-cluster", &[&timer], &[&staged, &display(contents), &self.options.address()]).await
+    }
+
+    /// Creates a new cluster in the staging file. It starts with the global row: ovn-controller crashes on a southbound
+    /// database without one.
+    pub async fn stage(&self, election_timer: u64) -> Result<(), DirectoryError> {
+        let kind = self.options.kind;
+        let initial = self.path().with_extension("initial");
+        remove(&initial)?;
+        tool("create", &[], &[&display(&initial), &display(&kind.schema_file(&self.options.schema_directory))]).await?;
+        let insert = serde_json::json!([kind.schema(), {"op": "insert", "table": kind.global_table(), "row": {}}]);
+        tool("transact", &[], &[&display(&initial), &insert.to_string()]).await?;
+        self.stage_copy(&initial, election_timer).await?;
+        remove(&initial)
     }
 
     /// Removes the staging file, which never ran.
     pub fn discard(&self) -> Result<(), DirectoryError> {
-        let path = self.staging_path();
-        // ovsdb-tool locks files by a file beside them.
-        let _ = std::fs::remove_file(lock_file(&path));
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failure("remove", &path)(error)),
-            _ => Ok(()),
-        }
+        remove(&self.staging_path())
     }
 
     /// Moves the staging file to the path of the database.
@@ -119,6 +126,15 @@ impl<'a> DataDirectory<'a> {
         std::fs::rename(&from, &to).map_err(failure("rename", &from))?;
         sync_directory(&self.options.data_directory).map_err(failure("sync", &self.options.data_directory))?;
         Ok(to)
+    }
+}
+
+/// Removes a file and its lock file, if they exist.
+fn remove(path: &Path) -> Result<(), DirectoryError> {
+    let _ = std::fs::remove_file(lock_file(path));
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failure("remove", path)(error)),
+        _ => Ok(()),
     }
 }
 

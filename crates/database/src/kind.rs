@@ -31,6 +31,14 @@ impl Kind {
         }
     }
 
+    /// The table with the one row of settings.
+    pub fn global_table(self) -> &'static str {
+        match self {
+            Self::Northbound => "NB_Global",
+            Self::Southbound => "SB_Global",
+        }
+    }
+
     /// The word in log lines and messages.
     pub fn name(self) -> &'static str {
         match self {

@@ -26,6 +26,7 @@ mod metrics;
 mod options;
 mod prepare;
 pub mod record;
+pub mod replace;
 pub mod status;
 pub mod store;
 

@@ -7,6 +7,7 @@ use backoff::{Backoff, Retries};
 use daemon::{Control, Daemon, Running};
 use kubernetes::{Api, Note, ObjectReference, Recorder, Severity};
 use ovsdb::client::{Client, Config, Remote, Status, control_command};
+use ovsdb::uuid::Uuid;
 use telemetry::{Condition, Shutdown, Telemetry};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
@@ -14,6 +15,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use crate::care::{self, Action, Finding};
 use crate::disk;
 use crate::error::DatabaseError;
+use crate::file::FileState;
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::prepare::{PrepareError, prepare};
@@ -77,6 +79,13 @@ pub async fn run(options: Options, telemetry: &Telemetry, pod: Option<ObjectRefe
             () = shutdown.wait() => return Ok(()),
         }
     }
+}
+
+/// What a look at the cluster leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    GoOn,
+    JoinAgain,
 }
 
 struct Manager {
@@ -148,7 +157,10 @@ impl Manager {
                     self.show_readiness(&connection);
                 }
                 _ = ticks.tick() => {
-                    self.look(server.control(), tick).await;
+                    if self.look(server.control(), tick).await == Next::JoinAgain {
+                        self.stop(&mut server).await;
+                        return false;
+                    }
                     tick = tick.wrapping_add(1);
                 }
             }
@@ -182,14 +194,14 @@ impl Manager {
     }
 
     /// Looks at the cluster, and every so often at the disk.
-    async fn look(&mut self, control: &Path, tick: u32) {
+    async fn look(&mut self, control: &Path, tick: u32) -> Next {
         let kind = self.options.kind;
         let status = match command(control, "cluster/status", &[kind.schema()]).await {
             Ok(text) => ClusterStatus::parse(&text),
             // Just started, or busy; the daemon's own check tells whether it hangs.
             Err(error) => {
                 tracing::debug!(database = kind.name(), error, "ovsdb-server does not reply");
-                return;
+                return Next::GoOn;
             }
         };
         self.metrics.set_status(&status);
@@ -205,10 +217,35 @@ impl Manager {
             // Still holds until the next look at the disk.
             findings.extend(self.found.iter().filter(|finding| finding.is_of_disk()).cloned());
         }
+        let in_quorum = !findings.iter().any(|finding| matches!(finding, Finding::NoQuorum { .. }));
         self.report(findings);
+        if (!in_quorum || tick.is_multiple_of(SLOW_PERIOD)) && self.is_replaced(&status).await {
+            tracing::warn!(database = kind.name(), "the cluster was replaced by an administrator; joining the new one");
+            return Next::JoinAgain;
+        }
         let wanted = self.wanted_timer.unwrap_or(status.election_timer);
         for action in care::actions(&status, wanted) {
             self.act(control, &action).await;
+        }
+        Next::GoOn
+    }
+
+    /// Whether the record says that this member's cluster was replaced.
+    async fn is_replaced(&self, status: &ClusterStatus) -> bool {
+        // A server that has not joined yet does not know its cluster, but its file does; it is still small.
+        let cluster = status.cluster.parse().ok().or_else(|| self.recorded_in_file());
+        let Some(cluster) = cluster else { return false };
+        match self.store.read(self.options.kind).await {
+            Ok(Some(record)) => record.has_replaced(cluster),
+            // Without the API nothing changes.
+            Ok(None) | Err(_) => false,
+        }
+    }
+
+    fn recorded_in_file(&self) -> Option<Uuid> {
+        match FileState::read(&self.options.kind.file(&self.options.data_directory)) {
+            Ok(FileState::Clustered(header)) => header.cluster,
+            _ => None,
         }
     }
 

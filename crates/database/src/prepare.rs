@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::bootstrap::{Problem, Situation, Step, next};
+use crate::bootstrap::{Problem, RejoinReason, Situation, Step, next};
 use crate::care::election_timer;
 use crate::directory::{DataDirectory, DirectoryError};
 use crate::options::{Options, Peers};
@@ -94,15 +94,13 @@ async fn step(options: &Options, store: &RecordStore) -> Result<bool, PrepareErr
             directory.join(cluster, &peers).await?;
             tracing::info!(database, %cluster, peers = peers.join(","), "joining the cluster");
         }
-        Step::Rejoin(header) => {
+        Step::Rejoin(header, reason) => {
             let aside = directory.set_aside(Some(&header))?;
-            tracing::warn!(
-                database,
-                before = header.address,
-                now = address,
-                kept = %aside.display(),
-                "the address of this member changed; joining again as a new server"
-            );
+            let why = match reason {
+                RejoinReason::AddressChanged => format!("its address changed from {} to {address}", header.address),
+                RejoinReason::ClusterReplaced => "its cluster was replaced by an administrator".to_owned(),
+            };
+            tracing::warn!(database, why, kept = %aside.display(), "this member joins again as a new server");
         }
         Step::Start => return Ok(true),
         Step::Refuse(problem) => return Err(problem.into()),

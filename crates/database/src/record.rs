@@ -49,6 +49,11 @@ impl Record {
         }
     }
 
+    /// Whether an administrator replaced this cluster by the recorded one.
+    pub fn has_replaced(&self, cluster: Uuid) -> bool {
+        self.cluster() != cluster && self.replaced.iter().any(|id| id.parse() == Ok(cluster))
+    }
+
     /// The cluster ID. [`Record::parse`] has checked it.
     pub fn cluster(&self) -> Uuid {
         self.cluster_id.parse().unwrap_or(Uuid::ZERO)

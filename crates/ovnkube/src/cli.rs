@@ -18,7 +18,7 @@ use crate::config::ConfigArgs;
 use crate::settings::{DEPRECATED, SETTINGS};
 
 pub(crate) use controller::Controller;
-pub(crate) use db::{DbVerb, Serve, Status};
+pub(crate) use db::{DbVerb, MemberArgs, Replace, Restore, Serve, Status};
 pub(crate) use node::Node;
 pub(crate) use ovsdb::{Dump, OvsdbVerb, Server, Transact, Watch};
 pub(crate) use plan::Plan;

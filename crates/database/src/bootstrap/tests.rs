@@ -73,7 +73,7 @@ impl World {
             Step::Start => {
                 self.started.insert(file.unwrap());
             }
-            step @ (Step::Rejoin(_) | Step::Refuse(_)) => panic!("{step:?}"),
+            step @ (Step::Rejoin(..) | Step::Refuse(_)) => panic!("{step:?}"),
         }
     }
 }
@@ -137,6 +137,19 @@ fn an_address_change_needs_other_members() {
         address: HERE,
         has_peers,
     };
-    assert!(matches!(next(&situation(true)), Step::Rejoin(_)));
+    assert!(matches!(next(&situation(true)), Step::Rejoin(_, RejoinReason::AddressChanged)));
     assert_eq!(next(&situation(false)), Step::Start);
+}
+
+#[test]
+fn members_of_a_replaced_cluster_join_the_new_one() {
+    let file = FileState::Clustered(header(1, HERE));
+    let mut record = record(2);
+    assert!(matches!(decide(&file, &FileState::Missing, Some(&record)), Step::Refuse(_)));
+    record.replaced = vec![uuid(1).to_string()];
+    let step = decide(&file, &FileState::Missing, Some(&record));
+    assert!(matches!(step, Step::Rejoin(_, RejoinReason::ClusterReplaced)), "{step:?}");
+    // The one that created it installs it.
+    let staged = FileState::Clustered(header(2, HERE));
+    assert_eq!(decide(&FileState::Missing, &staged, Some(&record)), Step::Install);
 }

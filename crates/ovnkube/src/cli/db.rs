@@ -10,7 +10,13 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   ovnkube db serve nb --host 192.0.2.1 --peers-service ovnkube-db    run and manage a member of the northbound database
   ovnkube db status                                                  members of both databases, and what is wrong
-  ovnkube db status sb -o json";
+  ovnkube db status sb -o json
+  ovnkube db backup nb /backup/nb.db                                 a copy of the database
+  ovnkube db restore nb /backup/nb.db                                a new cluster from it, if the old one is lost
+  ovnkube db replace-member sb                                       this member joins again; its file is put aside
+  ovnkube db rebuild nb                                              a new, empty cluster; controllers refill it
+
+All but `status` run where a member runs: kubectl -n ovn-kubernetes exec ds/ovnkube-db -c nbdb -- ovnkube db …";
 
 /// A database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -47,12 +53,42 @@ tells locally: term, log, file size, clients.
 
 Exit status: 0 every member is connected to a leader; 1 a member is not; 2 wrong usage.")]
     Status(Status),
+
+    /// Copy the database of this member to a file
+    #[command(after_help = "\
+The copy is a standalone database. FILE.json beside it names the database, the cluster and the time.
+
+Exit status: 0 written; 1 failure; 2 wrong usage.")]
+    Backup(Backup),
+
+    /// Replace a lost cluster by a new one with the rows of a backup
+    #[command(after_help = "\
+Refused while the database is alive, and for a backup of another database or cluster. The other members put their files
+aside and join the new cluster. See docs/runbooks/databases.md.
+
+Exit status: 0 restored; 1 refused or failed, and nothing was changed; 2 wrong usage.")]
+    Restore(Restore),
+
+    /// Put this member's file aside and join the cluster again with a new server ID
+    #[command(after_help = "\
+For a damaged file, or one of another cluster. The old file is kept beside the new one; the leader removes the old server.
+
+Exit status: 0 done; 1 refused or failed, and nothing was changed; 2 wrong usage.")]
+    ReplaceMember(Replace),
+
+    /// Replace a lost cluster by a new, empty one, which controllers and northd refill
+    #[command(after_help = "\
+Refused while the database is alive. Pods keep their addresses, and established connections continue: nodes keep their flows
+until the database is filled again. The other members put their files aside and join the new cluster.
+
+Exit status: 0 done; 1 refused or failed, and nothing was changed; 2 wrong usage.")]
+    Rebuild(Replace),
 }
 
-/// Options of `db serve`.
+/// Options about the member of this host.
 #[derive(Debug, Args)]
-pub(crate) struct Serve {
-    /// Database to run
+pub(crate) struct MemberArgs {
+    /// The database
     #[arg(value_enum)]
     pub(crate) database: DatabaseName,
 
@@ -63,14 +99,6 @@ pub(crate) struct Serve {
     /// Name of this member in logs and in the record [default: POD_NAME or the host name]
     #[arg(long, value_name = "NAME", env = "POD_NAME")]
     pub(crate) member: Option<String>,
-
-    /// Service whose endpoints are the members
-    #[arg(long, value_name = "NAME", conflicts_with = "peers", required_unless_present = "peers")]
-    pub(crate) peers_service: Option<String>,
-
-    /// Host names or addresses of all members, separated by commas
-    #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
-    pub(crate) peers: Vec<String>,
 
     /// Directory of the database file
     #[arg(long, value_name = "DIRECTORY", default_value = "/etc/ovn")]
@@ -84,14 +112,6 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "DIRECTORY", default_value = "/usr/share/ovn", hide = true)]
     pub(crate) schema_dir: PathBuf,
 
-    /// Address to listen on for clients
-    #[arg(long, value_name = "ADDRESS", default_value = "::")]
-    pub(crate) listen: String,
-
-    /// Port for clients [default: 6641 nb, 6642 sb]
-    #[arg(long)]
-    pub(crate) port: Option<u16>,
-
     /// Port between members [default: 6643 nb, 6644 sb]
     #[arg(long)]
     pub(crate) raft_port: Option<u16>,
@@ -103,6 +123,64 @@ pub(crate) struct Serve {
     /// Namespace of ConfigMap ovnkube-db
     #[arg(long, value_name = "NAMESPACE", default_value = "ovn-kubernetes", env = "POD_NAMESPACE")]
     pub(crate) namespace: String,
+}
+
+/// Options of `db serve`.
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    pub(crate) member: MemberArgs,
+
+    /// Service whose endpoints are the members
+    #[arg(long, value_name = "NAME", conflicts_with = "peers", required_unless_present = "peers")]
+    pub(crate) peers_service: Option<String>,
+
+    /// Host names or addresses of all members, separated by commas
+    #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
+    pub(crate) peers: Vec<String>,
+
+    /// Address to listen on for clients
+    #[arg(long, value_name = "ADDRESS", default_value = "::")]
+    pub(crate) listen: String,
+
+    /// Port for clients [default: 6641 nb, 6642 sb]
+    #[arg(long)]
+    pub(crate) port: Option<u16>,
+}
+
+/// Options of `db backup`.
+#[derive(Debug, Args)]
+pub(crate) struct Backup {
+    #[command(flatten)]
+    pub(crate) member: MemberArgs,
+
+    /// File to write; an existing one is replaced when the copy is complete
+    pub(crate) file: PathBuf,
+}
+
+/// Options of `db restore`.
+#[derive(Debug, Args)]
+pub(crate) struct Restore {
+    #[command(flatten)]
+    pub(crate) member: MemberArgs,
+
+    /// File of `db backup`
+    pub(crate) file: PathBuf,
+
+    /// Restore even if the database is alive, or the backup is of another cluster
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// Options of `db replace-member` and `db rebuild`.
+#[derive(Debug, Args)]
+pub(crate) struct Replace {
+    #[command(flatten)]
+    pub(crate) member: MemberArgs,
+
+    /// Do it even if the member or the database is alive
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 /// Options of `db status`.

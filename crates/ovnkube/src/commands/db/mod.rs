@@ -1,5 +1,6 @@
 //! `ovnkube db`: OVN's databases.
 
+mod member;
 mod serve;
 mod status;
 
@@ -12,5 +13,7 @@ pub(super) fn run(verb: &DbVerb, args: &ConfigArgs) -> anyhow::Result<ExitCode> 
     match verb {
         DbVerb::Serve(role) => serve::run(role, args),
         DbVerb::Status(status) => status::run(status, args),
+        DbVerb::Backup(backup) => member::backup(&backup.member, &backup.file, args),
+        DbVerb::Restore(_) | DbVerb::ReplaceMember(_) | DbVerb::Rebuild(_) => member::change(verb, args),
     }
 }

@@ -2,19 +2,19 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use database::{Options, Peers};
 use kubernetes::ObjectReference;
 use telemetry::Telemetry;
 
+use super::member;
 use crate::cli::Serve;
-use crate::commands::agreement;
 use crate::config::{Config, ConfigArgs, Problems};
 use crate::settings::{self, parse_bind_address};
 
 pub(super) fn run(role: &Serve, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
     let config = Config::load(args)?;
-    let options = options(role, &config).map_err(|error| Problems(vec![format!("{error:#}")]))?;
+    let options = serve_options(role, &config).map_err(|error| Problems(vec![format!("{error:#}")]))?;
     let mut telemetry = telemetry::Options::new("db", telemetry::build::VERSION, telemetry::build::COMMIT);
     telemetry.log = config.log_options()?;
     telemetry.listen = parse_bind_address(config.value(&settings::METRICS_ADDRESS)?).map_err(|why| anyhow!(why))?;
@@ -35,47 +35,23 @@ pub(super) fn run(role: &Serve, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
     ended.map(|()| ExitCode::SUCCESS).map_err(Into::into)
 }
 
-fn options(role: &Serve, config: &Config) -> anyhow::Result<Options> {
-    let kind = role.database.kind();
-    let member = match role.member.clone().filter(|name| !name.is_empty()) {
-        Some(member) => member,
-        None => std::fs::read_to_string("/proc/sys/kernel/hostname")
-            .context("cannot read the host name; hint: give --member")?
-            .trim()
-            .to_owned(),
-    };
-    anyhow::ensure!(
-        !role.host.is_empty(),
-        "--host is empty; hint: give the address of the node, or the pod's DNS name"
-    );
-    let peers = match &role.peers_service {
+fn serve_options(role: &Serve, config: &Config) -> anyhow::Result<Options> {
+    let mut options = member::options(&role.member, config)?;
+    options.peers = match &role.peers_service {
         Some(service) => Peers::Service(service.clone()),
         None => {
+            let host = &options.host;
             anyhow::ensure!(
-                role.peers.contains(&role.host),
-                "--peers {} does not contain --host {}; hint: list all members, this one included",
+                role.peers.contains(host),
+                "--peers {} does not contain --host {host}; hint: list all members, this one included",
                 role.peers.join(","),
-                role.host
             );
             Peers::Hosts(role.peers.clone())
         }
     };
-    Ok(Options {
-        kind,
-        member,
-        data_directory: role.data_dir.clone(),
-        run_directory: role.run_dir.clone(),
-        schema_directory: role.schema_dir.clone(),
-        host: role.host.clone(),
-        listen: role.listen.clone(),
-        port: role.port.unwrap_or(kind.port()),
-        raft_port: role.raft_port.unwrap_or(kind.raft_port()),
-        tls: agreement::database_tls(config, kind)?,
-        peers,
-        election_timer: role.election_timer,
-        namespace: role.namespace.clone(),
-        kubeconfig: agreement::kubeconfig(config)?,
-    })
+    options.listen = role.listen.clone();
+    options.port = role.port.unwrap_or(options.port);
+    Ok(options)
 }
 
 /// The pod of this member, for Events; none outside of a pod.
