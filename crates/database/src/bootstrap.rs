@@ -8,7 +8,8 @@
 //! | member of the recorded cluster | ID | start |
 //! | member of a cluster | none | record its ID, then start |
 //! | member of a cluster that an administrator replaced | ID | put the file aside, then join |
-//! | member of another cluster, standalone, damaged | any | refuse: nothing is overwritten |
+//! | standalone, damaged | ID of the staging file | put the file aside, then install the staging file |
+//! | member of another cluster, standalone, damaged | any other | refuse: nothing is overwritten |
 //!
 //! The staging file never ran before its ID is recorded, so at most one cluster ever runs: a member that lost its volume, or
 //! that is cut off from the others, finds the record and can only join.
@@ -34,6 +35,8 @@ pub enum Step {
     Join(Uuid),
     /// Put the file aside, and join as a new server.
     Rejoin(Header, RejoinReason),
+    /// Put a file aside that is no raft member: the staging file is the recorded cluster.
+    SetAside,
     /// Start the server.
     Start,
     /// Nothing can be done without an administrator.
@@ -65,12 +68,14 @@ pub enum Problem {
     },
     /// The file is a standalone database.
     #[error(
-        "{file} is a standalone database, not a raft member; `ovnkube db restore {file}` creates a cluster from it, or move \
-         it away to join the cluster"
+        "{file} is a standalone database, not a raft member; `ovnkube db restore {database} {file} --force` creates a cluster \
+         from it, or move it away to join the cluster"
     )]
     Standalone {
         /// Path of the file.
         file: String,
+        /// Short name of the database.
+        database: &'static str,
     },
     /// The file belongs to another database.
     #[error("{file} is database {found}, not {expected}; check which volume is mounted")]
@@ -112,7 +117,7 @@ pub struct Situation<'a> {
     pub record: Option<&'a Record>,
     /// The raft address that this member has now.
     pub address: &'a str,
-    /// Whether other members exist that it could join.
+    /// Whether a member with another address works, by which it could join again.
     pub has_peers: bool,
 }
 
@@ -120,11 +125,24 @@ pub struct Situation<'a> {
 pub fn next(situation: &Situation<'_>) -> Step {
     let file = || situation.path.to_owned();
     match situation.file {
+        FileState::Damaged(_) | FileState::Standalone(_) if is_recorded(situation.staged, situation.record) => {
+            Step::SetAside
+        }
         FileState::Damaged(why) => Step::Refuse(Problem::Damaged { file: file(), why: why.clone() }),
         FileState::Standalone(name) if name != situation.kind.schema() => other_database(situation, name),
-        FileState::Standalone(_) => Step::Refuse(Problem::Standalone { file: file() }),
+        FileState::Standalone(_) => {
+            Step::Refuse(Problem::Standalone { file: file(), database: situation.kind.short() })
+        }
         FileState::Clustered(header) => member(situation, header),
         FileState::Missing => empty(situation),
+    }
+}
+
+/// Whether a staging file is the cluster of the record.
+fn is_recorded(staged: &FileState, record: Option<&Record>) -> bool {
+    match (staged, record) {
+        (FileState::Clustered(header), Some(record)) => header.cluster == Some(record.cluster()),
+        _ => false,
     }
 }
 

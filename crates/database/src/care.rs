@@ -39,6 +39,12 @@ pub enum Finding {
         /// Addresses of the silent ones.
         missing: String,
     },
+    /// The server does not run.
+    #[error("the server does not run: {why}")]
+    NotRunning {
+        /// Why.
+        why: String,
+    },
     /// Nothing can be committed.
     #[error(
         "no quorum: this member has no leader ({status}); nothing can be written until a majority of the members runs; \
@@ -71,7 +77,7 @@ pub enum Finding {
 
 impl Finding {
     /// All names, for metrics.
-    pub const NAMES: [&str; 4] = ["QuorumAtRisk", "NoQuorum", "DiskAlmostFull", "SlowDisk"];
+    pub const NAMES: [&str; 5] = ["NotRunning", "QuorumAtRisk", "NoQuorum", "DiskAlmostFull", "SlowDisk"];
 
     /// Whether it is about the disk, which is looked at less often than the cluster.
     pub fn is_of_disk(&self) -> bool {
@@ -81,6 +87,7 @@ impl Finding {
     /// The reason of its Event, and its label in metrics.
     pub fn name(&self) -> &'static str {
         match self {
+            Self::NotRunning { .. } => "NotRunning",
             Self::QuorumAtRisk { .. } => "QuorumAtRisk",
             Self::NoQuorum { .. } => "NoQuorum",
             Self::DiskAlmostFull { .. } => "DiskAlmostFull",
@@ -92,13 +99,18 @@ impl Finding {
 /// A server is silent if no message arrived for this many election timers.
 const SILENT_TIMERS: u64 = 5;
 
-/// What the leader should do now. `wanted_timer` is the election timer for a cluster of this size.
-pub fn actions(status: &ClusterStatus, wanted_timer: u64) -> Vec<Action> {
+/// A server at an address that no member has any more is removed after this long, in milliseconds.
+const GONE_MS: u64 = 300_000;
+
+/// What the leader should do now. `wanted_timer` is the election timer for a cluster of this size; `addresses` are the raft
+/// addresses of all members, running or not, none if unknown.
+pub fn actions(status: &ClusterStatus, wanted_timer: u64, addresses: Option<&[String]>) -> Vec<Action> {
     if !status.is_leader() || !status.is_member() {
         return Vec::new();
     }
     // One change of the configuration at a time: raft accepts no other.
-    if let Some(kick) = status.servers.iter().find_map(|server| replaced(status, server)) {
+    let stale = |server: &Server| replaced(status, server).or_else(|| gone(status, server, addresses?));
+    if let Some(kick) = status.servers.iter().find_map(stale) {
         return vec![kick];
     }
     let timer = status.election_timer;
@@ -115,6 +127,18 @@ fn replaced(status: &ClusterStatus, server: &Server) -> Option<Action> {
     (!is_alive(server) && is_alive(successor)).then(|| Action::Kick {
         server: server.id.clone(),
         reason: format!("server {} replaced it at {}", successor.id, server.address),
+    })
+}
+
+/// A server whose node was removed, or has another address now. It is not removed if that would leave no quorum.
+fn gone(status: &ClusterStatus, server: &Server, addresses: &[String]) -> Option<Action> {
+    let silent = !server.this && server.silent_ms.is_none_or(|ms| ms >= GONE_MS);
+    let left = status.servers.len() - 1;
+    let enough = status.alive(silence_limit(status)) > left / 2;
+    let unknown = !addresses.contains(&server.address) && addresses.contains(&status.address);
+    (silent && enough && unknown).then(|| Action::Kick {
+        server: server.id.clone(),
+        reason: format!("no member has its address {}", server.address),
     })
 }
 
@@ -193,31 +217,44 @@ mod tests {
             server("bbbb", "tcp:2", Some(9000)),
             server("cccc", "tcp:2", Some(100)),
         ]);
-        let [Action::Kick { server: kicked, .. }] = &actions(&replaced, 1000)[..] else { panic!("no kick") };
+        let [Action::Kick { server: kicked, .. }] = &actions(&replaced, 1000, None)[..] else { panic!("no kick") };
         assert_eq!(kicked, "bbbb");
         let silent = leader(vec![server("aaaa", "tcp:1", None), server("bbbb", "tcp:2", Some(90_000_000))]);
-        assert_eq!(actions(&silent, 1000), []);
+        assert_eq!(actions(&silent, 1000, None), []);
         let both_silent = leader(vec![
             server("aaaa", "tcp:1", None),
             server("bbbb", "tcp:2", Some(9000)),
             server("cccc", "tcp:2", Some(9000)),
         ]);
-        assert_eq!(actions(&both_silent, 1000), []);
+        assert_eq!(actions(&both_silent, 1000, None), []);
+        let moved = leader(vec![
+            server("aaaa", "tcp:1", None),
+            server("bbbb", "tcp:2", Some(100)),
+            server("cccc", "tcp:3", Some(GONE_MS)),
+        ]);
+        let moved = ClusterStatus { address: "tcp:1".into(), ..moved };
+        let addresses = ["tcp:1", "tcp:2"].map(str::to_owned);
+        let [Action::Kick { server: kicked, .. }] = &actions(&moved, 1000, Some(&addresses))[..] else {
+            panic!("no kick")
+        };
+        assert_eq!(kicked, "cccc");
+        // A list without this member itself is not the list of all members.
+        assert_eq!(actions(&moved, 1000, Some(&addresses[1..])), []);
         let follower = ClusterStatus { role: "follower".into(), ..replaced };
-        assert_eq!(actions(&follower, 1000), []);
+        assert_eq!(actions(&follower, 1000, None), []);
     }
 
     #[test]
     fn the_election_timer_is_changed_in_steps_that_the_server_accepts() {
         let mut status = leader(vec![server("aaaa", "tcp:1", None)]);
-        assert_eq!(actions(&status, 1000), []);
+        assert_eq!(actions(&status, 1000, None), []);
         let mut steps = Vec::new();
-        while let [Action::SetElectionTimer(timer)] = actions(&status, 16_000)[..] {
+        while let [Action::SetElectionTimer(timer)] = actions(&status, 16_000, None)[..] {
             steps.push(timer);
             status.election_timer = timer;
         }
         assert_eq!(steps, [2000, 4000, 8000, 16_000]);
-        assert_eq!(actions(&status, 1000), [Action::SetElectionTimer(1000)]);
+        assert_eq!(actions(&status, 1000, None), [Action::SetElectionTimer(1000)]);
     }
 
     #[test]

@@ -61,30 +61,64 @@ impl<'a> DataDirectory<'a> {
         self.path().with_extension("staged")
     }
 
-    /// State of the file and of the staging file.
-    pub fn read(&self) -> Result<(FileState, FileState), DirectoryError> {
-        let state = |path: PathBuf| FileState::read(&path).map_err(failure("read", &path));
-        Ok((state(self.path())?, state(self.staging_path())?))
+    /// Path of a cluster that is about to replace the recorded one.
+    fn replacement_path(&self) -> PathBuf {
+        self.path().with_extension("replacement")
     }
 
-    /// Creates a new cluster in the staging file, with the rows of a standalone database.
-    pub async fn stage_copy(&self, contents: &Path, election_timer: u64) -> Result<(), DirectoryError> {
-        self.discard()?;
-        let timer = format!("--election-timer={election_timer}");
-        let staged = display(&self.staging_path());
-        tool("create-cluster", &[&timer], &[&staged, &display(contents), &self.options.address()]).await
+    /// State of the file.
+    pub fn read(&self) -> Result<FileState, DirectoryError> {
+        let path = self.path();
+        FileState::read(&path).map_err(failure("read", &path))
     }
 
-    /// Creates a new cluster in the staging file. It starts with the global row: ovn-controller crashes on a southbound
-    /// database without one.
+    /// State of the staging file; a replacement whose cluster is recorded becomes the staging file first.
+    pub fn read_staged(&self, recorded: Option<Uuid>) -> Result<FileState, DirectoryError> {
+        let replacement = self.replacement_path();
+        if let FileState::Clustered(header) = FileState::read(&replacement).map_err(failure("read", &replacement))?
+            && header.cluster.is_some()
+            && header.cluster == recorded
+        {
+            std::fs::rename(&replacement, self.staging_path()).map_err(failure("rename", &replacement))?;
+        }
+        let path = self.staging_path();
+        FileState::read(&path).map_err(failure("read", &path))
+    }
+
+    /// Creates a new cluster in the staging file.
     pub async fn stage(&self, election_timer: u64) -> Result<(), DirectoryError> {
+        self.create(&self.staging_path(), None, election_timer).await
+    }
+
+    /// Creates a cluster that is to replace the recorded one, with the rows of a backup or empty; returns its ID.
+    pub async fn stage_replacement(
+        &self,
+        backup: Option<&Path>,
+        election_timer: u64,
+    ) -> Result<Option<Uuid>, DirectoryError> {
+        let path = self.replacement_path();
+        self.create(&path, backup, election_timer).await?;
+        match FileState::read(&path).map_err(failure("read", &path))? {
+            FileState::Clustered(header) => Ok(header.cluster),
+            _ => Ok(None),
+        }
+    }
+
+    /// Without a backup it starts with the global row: ovn-controller crashes on a southbound database that has none.
+    async fn create(&self, target: &Path, backup: Option<&Path>, election_timer: u64) -> Result<(), DirectoryError> {
+        remove(target)?;
+        let timer = format!("--election-timer={election_timer}");
+        let address = self.options.address();
+        if let Some(backup) = backup {
+            return tool("create-cluster", &[&timer], &[&display(target), &display(backup), &address]).await;
+        }
         let kind = self.options.kind;
         let initial = self.path().with_extension("initial");
         remove(&initial)?;
         tool("create", &[], &[&display(&initial), &display(&kind.schema_file(&self.options.schema_directory))]).await?;
         let insert = serde_json::json!([kind.schema(), {"op": "insert", "table": kind.global_table(), "row": {}}]);
         tool("transact", &[], &[&display(&initial), &insert.to_string()]).await?;
-        self.stage_copy(&initial, election_timer).await?;
+        tool("create-cluster", &[&timer], &[&display(target), &display(&initial), &address]).await?;
         remove(&initial)
     }
 

@@ -60,13 +60,19 @@ impl DatabaseReport {
     }
 }
 
-/// Asks all servers of a database.
-pub async fn inspect(kind: Kind, remotes: &[Remote], tls: Option<&TlsFiles>, run_directory: &Path) -> DatabaseReport {
+/// Asks these servers for their state.
+pub async fn ask_all(kind: Kind, remotes: &[Remote], tls: Option<&TlsFiles>) -> Vec<Member> {
     let asked: Vec<_> = remotes.iter().map(|remote| tokio::spawn(ask(kind, remote.clone(), tls.cloned()))).collect();
     let mut members = Vec::new();
     for (task, remote) in asked.into_iter().zip(remotes) {
         members.push(task.await.unwrap_or_else(|error| unreachable(remote, error.to_string())));
     }
+    members
+}
+
+/// Asks all servers of a database, and the one of this host for what only it tells.
+pub async fn inspect(kind: Kind, remotes: &[Remote], tls: Option<&TlsFiles>, run_directory: &Path) -> DatabaseReport {
+    let members = ask_all(kind, remotes, tls).await;
     let control = kind.control_socket(run_directory);
     let local = timeout(LIMIT, control_command(&control, "cluster/status", &[kind.schema()])).await;
     let local = local.ok().and_then(Result::ok).map(|text| ClusterStatus::parse(&text));

@@ -17,8 +17,9 @@ use crate::disk;
 use crate::error::DatabaseError;
 use crate::file::FileState;
 use crate::metrics::Metrics;
-use crate::options::Options;
+use crate::options::{Options, Peers};
 use crate::prepare::{PrepareError, prepare};
+use crate::record::Record;
 use crate::status::ClusterStatus;
 use crate::store::RecordStore;
 
@@ -54,6 +55,7 @@ pub async fn run(options: Options, telemetry: &Telemetry, pod: Option<ObjectRefe
         found: Vec::new(),
         compacted: None,
         wanted_timer: None,
+        addresses: None,
         options,
     };
     let mut shutdown = telemetry.shutdown();
@@ -101,17 +103,23 @@ struct Manager {
     compacted: Option<Instant>,
     /// Election timer for the size of the cluster; none until known.
     wanted_timer: Option<u64>,
+    /// Raft addresses of all members; none until known.
+    addresses: Option<Vec<String>>,
 }
 
 impl Manager {
-    async fn prepare(&self) {
-        let report = |error: &PrepareError| {
-            let database = self.options.kind.name();
-            tracing::error!(database, "cannot start the database: {error}");
-            self.condition.not_ready(error.to_string());
-            self.event("DatabaseNotStarted", &format!("{database} database: {error}"));
-        };
-        prepare(&self.options, &self.store, report).await;
+    async fn prepare(&mut self) {
+        let (options, store) = (self.options.clone(), self.store.clone());
+        let report = |error: &PrepareError| self.show_down(error.to_string());
+        prepare(&options, &store, report).await;
+    }
+
+    /// Reports that no server runs.
+    fn show_down(&mut self, why: String) {
+        self.condition.not_ready(why.clone());
+        self.metrics.clear_status();
+        self.found.retain(|finding| !matches!(finding, Finding::NotRunning { .. }));
+        self.report(vec![Finding::NotRunning { why }]);
     }
 
     /// Runs the server until it ends (false) or shutdown is requested (true).
@@ -127,8 +135,9 @@ impl Manager {
         let mut server = match daemon.spawn() {
             Ok(server) => server,
             Err(error) => {
-                tracing::error!(database = kind.name(), %error, "cannot start ovsdb-server; retrying; hint: the image must contain it");
-                self.condition.not_ready(format!("cannot start ovsdb-server: {error}"));
+                self.show_down(format!(
+                    "cannot start ovsdb-server: {error}; retrying; hint: the image must contain it"
+                ));
                 return false;
             }
         };
@@ -142,8 +151,7 @@ impl Manager {
         loop {
             tokio::select! {
                 exit = server.wait() => {
-                    tracing::error!(database = kind.name(), "ovsdb-server exited: {exit}; restarting");
-                    self.condition.not_ready(format!("ovsdb-server exited: {exit}"));
+                    self.show_down(format!("ovsdb-server exited: {exit}; restarting"));
                     return false;
                 }
                 () = shutdown.wait() => {
@@ -213,6 +221,7 @@ impl Manager {
         if tick.is_multiple_of(SLOW_PERIOD) {
             findings.extend(self.look_at_disk(control).await);
             self.wanted_timer = self.wanted_timer().await.or(self.wanted_timer);
+            self.addresses = self.addresses().await;
         } else {
             // Still holds until the next look at the disk.
             findings.extend(self.found.iter().filter(|finding| finding.is_of_disk()).cloned());
@@ -224,7 +233,7 @@ impl Manager {
             return Next::JoinAgain;
         }
         let wanted = self.wanted_timer.unwrap_or(status.election_timer);
-        for action in care::actions(&status, wanted) {
+        for action in care::actions(&status, wanted, self.addresses.as_deref()) {
             self.act(control, &action).await;
         }
         Next::GoOn
@@ -237,9 +246,41 @@ impl Manager {
         let Some(cluster) = cluster else { return false };
         match self.store.read(self.options.kind).await {
             Ok(Some(record)) => record.has_replaced(cluster),
+            Ok(None) => {
+                self.restore_record(status).await;
+                false
+            }
             // Without the API nothing changes.
-            Ok(None) | Err(_) => false,
+            Err(_) => false,
         }
+    }
+
+    /// Writes the record again if somebody deleted it: without it, an empty member would create a second cluster.
+    async fn restore_record(&self, status: &ClusterStatus) {
+        if !status.is_member() {
+            return;
+        }
+        let record = Record {
+            cluster_id: status.cluster.clone(),
+            initiator: self.options.member.clone(),
+            created: kubernetes::timestamp(),
+            replaced: Vec::new(),
+        };
+        let database = self.options.kind.name();
+        match self.store.create(self.options.kind, &record).await {
+            Ok(true) => tracing::warn!(database, "ConfigMap ovnkube-db had no record of this database; wrote it again"),
+            Ok(false) => {}
+            Err(error) => tracing::warn!(database, %error, "cannot restore the record; retrying"),
+        }
+    }
+
+    /// Raft addresses of all members, running or not; none if the API does not tell.
+    async fn addresses(&self) -> Option<Vec<String>> {
+        let hosts = match &self.options.peers {
+            Peers::Hosts(hosts) => hosts.clone(),
+            Peers::Service(service) => self.store.endpoints(service).await.ok()?,
+        };
+        Some(hosts.iter().map(|host| self.options.raft_address(host)).collect())
     }
 
     fn recorded_in_file(&self) -> Option<Uuid> {

@@ -139,7 +139,19 @@ impl Metrics {
             );
             registry.register("ovn_db_server_restarts", "Restarts of ovsdb-server by its manager", m.restarts.clone());
         });
+        // `increase` needs a first value.
+        let _ = metrics.restarts.get_or_create(&metrics.database());
+        metrics.set_problems(&[]);
         metrics
+    }
+
+    /// Removes what only a running server tells: a dead leader must not be shown as one.
+    pub(crate) fn clear_status(&self) {
+        self.role.clear();
+        self.status.clear();
+        let families = [&self.term, &self.election_timer, &self.log_start, &self.log_next, &self.uncommitted];
+        let others = [&self.unapplied, &self.inbound, &self.outbound, &self.members];
+        families.into_iter().chain(others).for_each(Family::clear);
     }
 
     fn database(&self) -> DatabaseLabels {

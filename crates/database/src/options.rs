@@ -56,6 +56,13 @@ impl Options {
         format!("{scheme}:{host}:{}", self.raft_port)
     }
 
+    /// Where clients reach a host.
+    pub fn client_address(&self, host: &str) -> String {
+        let scheme = if self.tls.is_some() { "ssl" } else { "tcp" };
+        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        format!("{scheme}:{host}:{}", self.port)
+    }
+
     /// The raft address of this member.
     pub fn address(&self) -> String {
         self.raft_address(&self.host)

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use ovsdb::client::Remote;
 use tokio::time::sleep;
 
 use crate::bootstrap::{Problem, RejoinReason, Situation, Step, next};
 use crate::care::election_timer;
 use crate::directory::{DataDirectory, DirectoryError};
+use crate::file::FileState;
+use crate::inspect;
 use crate::options::{Options, Peers};
 use crate::record::Record;
 use crate::store::{RecordStore, StoreError};
@@ -23,7 +26,10 @@ pub(crate) enum PrepareError {
     Directory(#[from] DirectoryError),
     #[error(transparent)]
     Refused(#[from] Problem),
-    #[error("cluster {cluster} exists, and no other member is known to join it by; waiting for one")]
+    #[error(
+        "cluster {cluster} exists, and no other member is known to join it by; waiting for one; if there was none, or all \
+         volumes are lost: `ovnkube db restore` or `ovnkube db rebuild`"
+    )]
     NoPeers { cluster: String },
 }
 
@@ -51,11 +57,25 @@ pub(crate) async fn prepare(options: &Options, store: &RecordStore, mut report: 
 /// One step; true if the server can start.
 async fn step(options: &Options, store: &RecordStore) -> Result<bool, PrepareError> {
     let directory = DataDirectory::new(options);
-    let record = store.read(options.kind).await?;
-    let (file, staged) = directory.read()?;
-    let peers = peers(options, store).await?;
+    let file = directory.read()?;
     let path = directory.path().display().to_string();
     let address = options.address();
+    let member = match &file {
+        FileState::Clustered(header) if header.joined => Some(header),
+        _ => None,
+    };
+    let record = match store.read(options.kind).await {
+        // A member with its data can start no second cluster: it need not wait for the API.
+        Err(StoreError::Api(error)) if member.is_some_and(|header| header.address == address) => {
+            tracing::warn!(database = options.kind.name(), %error, "starting without the record in the API");
+            return Ok(true);
+        }
+        read => read?,
+    };
+    let staged = directory.read_staged(record.as_ref().map(Record::cluster))?;
+    let peers = peers(options, store).await?;
+    let moved = member.is_some_and(|header| header.address != address);
+    let has_peers = moved && any_works(options, &peers).await;
     let situation = Situation {
         kind: options.kind,
         path: &path,
@@ -63,7 +83,7 @@ async fn step(options: &Options, store: &RecordStore) -> Result<bool, PrepareErr
         staged: &staged,
         record: record.as_ref(),
         address: &address,
-        has_peers: !peers.is_empty(),
+        has_peers,
     };
     let database = options.kind.name();
     match next(&situation) {
@@ -91,7 +111,8 @@ async fn step(options: &Options, store: &RecordStore) -> Result<bool, PrepareErr
             if peers.is_empty() {
                 return Err(PrepareError::NoPeers { cluster: cluster.to_string() });
             }
-            directory.join(cluster, &peers).await?;
+            let addresses: Vec<String> = peers.iter().map(|host| options.raft_address(host)).collect();
+            directory.join(cluster, &addresses).await?;
             tracing::info!(database, %cluster, peers = peers.join(","), "joining the cluster");
         }
         Step::Rejoin(header, reason) => {
@@ -102,17 +123,28 @@ async fn step(options: &Options, store: &RecordStore) -> Result<bool, PrepareErr
             };
             tracing::warn!(database, why, kept = %aside.display(), "this member joins again as a new server");
         }
+        Step::SetAside => {
+            let aside = directory.set_aside(None)?;
+            tracing::warn!(database, kept = %aside.display(), "put the file aside: an administrator replaced the cluster");
+        }
         Step::Start => return Ok(true),
         Step::Refuse(problem) => return Err(problem.into()),
     }
     Ok(false)
 }
 
-/// Raft addresses of the other members.
+/// Whether one of these hosts has a working member.
+async fn any_works(options: &Options, hosts: &[String]) -> bool {
+    let remotes: Vec<Remote> = hosts.iter().filter_map(|host| options.client_address(host).parse().ok()).collect();
+    let members = inspect::ask_all(options.kind, &remotes, options.tls.as_ref()).await;
+    members.iter().any(|member| member.connected)
+}
+
+/// Hosts of the other members.
 async fn peers(options: &Options, store: &RecordStore) -> Result<Vec<String>, StoreError> {
     let hosts = match &options.peers {
         Peers::Hosts(hosts) => hosts.clone(),
         Peers::Service(service) => store.endpoints(service).await?,
     };
-    Ok(hosts.iter().filter(|host| **host != options.host).map(|host| options.raft_address(host)).collect())
+    Ok(hosts.into_iter().filter(|host| *host != options.host).collect())
 }

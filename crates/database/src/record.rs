@@ -22,8 +22,8 @@ pub struct Record {
     /// When it was created.
     #[serde(default)]
     pub created: String,
-    /// Clusters that `ovnkube db rebuild` or `restore` replaced by this one, oldest first. Controllers trust this cluster at
-    /// once after one of these.
+    /// Clusters that `ovnkube db rebuild` or `restore` replaced by this one, oldest first. Their members put their files
+    /// aside and join this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replaced: Vec<String>,
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ovsdb::client::control_command;
+use ovsdb::client::{Remote, control_command};
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 use tokio::time::timeout;
@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use crate::care::election_timer;
 use crate::directory::{DataDirectory, DirectoryError};
 use crate::file::FileState;
+use crate::inspect;
 use crate::kind::Kind;
 use crate::options::Options;
 use crate::record::Record;
@@ -114,7 +115,7 @@ pub async fn backup(options: &Options, target: &Path) -> Result<BackupInfo, Repl
 /// Puts this member's file aside, so that its manager joins again with a new server ID. Returns where the file is.
 pub async fn replace_member(options: &Options, store: &RecordStore, force: bool) -> Result<PathBuf, ReplaceError> {
     let directory = DataDirectory::new(options);
-    let (file, _) = directory.read()?;
+    let file = directory.read()?;
     if file == FileState::Missing {
         return Err(ReplaceError::Refused(format!(
             "{} does not exist: the member joins by itself",
@@ -149,22 +150,27 @@ fn set_aside(directory: &DataDirectory<'_>, file: &FileState) -> Result<PathBuf,
     }
 }
 
-/// Replaces the cluster by a new one: empty, or with the rows of a backup. The other members join it by themselves.
+/// Replaces the cluster by a new one: empty, or with the rows of a backup. This member's manager installs it, and the other
+/// members join it by themselves. `remotes` are the servers of all members.
 pub async fn replace_cluster(
     options: &Options,
     store: &RecordStore,
+    remotes: &[Remote],
     backup: Option<&Path>,
     force: bool,
 ) -> Result<Record, ReplaceError> {
     let directory = DataDirectory::new(options);
     let record = store.read(options.kind).await?;
-    if let Some(status) = local_status(options).await.filter(|status| is_alive(status) && !force) {
-        return Err(ReplaceError::Refused(format!(
-            "the database is alive (cluster {}, {} servers, leader {}): nothing was changed; --force replaces it anyway",
-            status.cluster,
-            status.servers.len(),
-            status.leader
-        )));
+    if !force {
+        let members = inspect::ask_all(options.kind, remotes, options.tls.as_ref()).await;
+        if let Some(member) = members.iter().find(|member| member.connected) {
+            return Err(ReplaceError::Refused(format!(
+                "the database is alive ({} is in contact with a quorum of cluster {}): nothing was changed; --force replaces it \
+                 anyway",
+                member.remote,
+                member.cluster.as_deref().unwrap_or("unknown")
+            )));
+        }
     }
     if let Some(backup) = backup {
         check_backup(options.kind, backup, record.as_ref(), force)?;
@@ -173,22 +179,11 @@ pub async fn replace_cluster(
         Some(timer) => timer,
         None => election_timer(store.count_nodes().await.unwrap_or(0)),
     };
-    match backup {
-        Some(backup) => directory.stage_copy(backup, timer).await?,
-        None => directory.stage(timer).await?,
-    }
-    let (file, staged) = directory.read()?;
-    let FileState::Clustered(header) = &staged else {
+    let Some(cluster) = directory.stage_replacement(backup, timer).await? else {
         return Err(ReplaceError::Refused("ovsdb-tool created no cluster".into()));
     };
-    let Some(cluster) = header.cluster else {
-        return Err(ReplaceError::Refused("the new cluster has no ID".into()));
-    };
-    // From here on it is the right one: if this process dies, the manager of this member completes it.
+    // From here on it is the right one, and the manager of this member completes the rest.
     let record = store.replace(options.kind, &cluster.to_string(), &options.member).await?;
-    if file != FileState::Missing {
-        set_aside(&directory, &file)?;
-    }
     stop_local(options).await;
     Ok(record)
 }

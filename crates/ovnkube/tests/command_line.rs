@@ -48,6 +48,12 @@ fn help_shows_examples_and_exit_statuses() {
         &["ovsdb", "watch", "--help"],
         &["ovsdb", "transact", "--help"],
         &["plan", "--help"],
+        &["db", "serve", "--help"],
+        &["db", "status", "--help"],
+        &["db", "backup", "--help"],
+        &["db", "restore", "--help"],
+        &["db", "replace-member", "--help"],
+        &["db", "rebuild", "--help"],
     ] {
         let help = run(arguments, &[]);
         assert_eq!(help.status, Some(0));

@@ -26,7 +26,7 @@ struct Role {
     fewest: usize,
 }
 
-const ROLES: [Role; 2] = [
+const ROLES: [Role; 3] = [
     Role {
         sources: &[page!("crates/controller/src/metrics.rs")],
         prefixes: &["ovnkube_controller_", "ovnkube_clustermanager_"],
@@ -45,12 +45,21 @@ const ROLES: [Role; 2] = [
         others: &[],
         fewest: 3,
     },
+    Role {
+        sources: &[page!("crates/database/src/metrics.rs")],
+        prefixes: &[],
+        page: page!("docs/databases.md"),
+        alerts: page!("deploy/monitoring/database-alerts.yaml"),
+        runbook: page!("docs/runbooks/databases.md"),
+        others: &[page!("docs/runbooks/databases.md")],
+        fewest: 16,
+    },
 ];
 
-/// The words of a text that start with `ovnkube_`.
+/// The words of a text that start with `ovnkube_` or `ovn_db_`.
 fn named(text: &str) -> Vec<&str> {
     let words = text.split(|sign: char| !(sign.is_ascii_alphanumeric() || sign == '_' || sign == ':'));
-    words.filter(|word| word.starts_with("ovnkube_")).collect()
+    words.filter(|word| word.starts_with("ovnkube_") || word.starts_with("ovn_db_")).collect()
 }
 
 /// The registered name: without the suffixes of histograms and counters.

@@ -73,7 +73,7 @@ impl World {
             Step::Start => {
                 self.started.insert(file.unwrap());
             }
-            step @ (Step::Rejoin(..) | Step::Refuse(_)) => panic!("{step:?}"),
+            step @ (Step::Rejoin(..) | Step::SetAside | Step::Refuse(_)) => panic!("{step:?}"),
         }
     }
 }
@@ -152,4 +152,7 @@ fn members_of_a_replaced_cluster_join_the_new_one() {
     // The one that created it installs it.
     let staged = FileState::Clustered(header(2, HERE));
     assert_eq!(decide(&FileState::Missing, &staged, Some(&record)), Step::Install);
+    let damaged = FileState::Damaged("empty".into());
+    assert_eq!(decide(&damaged, &staged, Some(&record)), Step::SetAside);
+    assert!(matches!(decide(&damaged, &FileState::Missing, Some(&record)), Step::Refuse(_)));
 }

@@ -40,6 +40,10 @@ impl DatabaseName {
 pub(crate) enum DbVerb {
     /// Run a member of a database and manage it: bootstrap, join, care, stop
     #[command(after_help = "\
+Examples:
+  ovnkube db serve nb --host 192.0.2.1 --peers-service ovnkube-db
+  ovnkube db serve sb --host db-0.db.ns.svc --peers db-0.db.ns.svc,db-1.db.ns.svc,db-2.db.ns.svc
+
 The first member creates the raft cluster and records its ID in ConfigMap ovnkube-db; every other member joins it. A member
 that lost its volume joins again. Files of another cluster and damaged files are refused, never overwritten.
 
@@ -48,14 +52,21 @@ Exit status: 0 stopped on request; 1 cannot start; 2 wrong usage or invalid sett
 
     /// Show the members of the databases, their roles and lag, and what is wrong
     #[command(after_help = "\
+Examples:
+  kubectl -n ovn-kubernetes exec ds/ovnkube-db -- ovnkube db status
+  ovnkube db status nb -o json
+
 Members are the servers of [ovnnorth] and [ovnsouth] address. In a pod with a member, the table also has what its server
-tells locally: term, log, file size, clients.
+tells locally: term, election timer, log.
 
 Exit status: 0 every member is connected to a leader; 1 a member is not; 2 wrong usage.")]
     Status(Status),
 
     /// Copy the database of this member to a file
     #[command(after_help = "\
+Examples:
+  kubectl -n ovn-kubernetes exec ds/ovnkube-db -c nbdb -- ovnkube db backup nb /etc/ovn/nb.backup
+
 The copy is a standalone database. FILE.json beside it names the database, the cluster and the time.
 
 Exit status: 0 written; 1 failure; 2 wrong usage.")]
@@ -63,6 +74,9 @@ Exit status: 0 written; 1 failure; 2 wrong usage.")]
 
     /// Replace a lost cluster by a new one with the rows of a backup
     #[command(after_help = "\
+Examples:
+  kubectl -n ovn-kubernetes exec ds/ovnkube-db -c nbdb -- ovnkube db restore nb /etc/ovn/nb.backup
+
 Refused while the database is alive, and for a backup of another database or cluster. The other members put their files
 aside and join the new cluster. See docs/runbooks/databases.md.
 
@@ -71,6 +85,9 @@ Exit status: 0 restored; 1 refused or failed, and nothing was changed; 2 wrong u
 
     /// Put this member's file aside and join the cluster again with a new server ID
     #[command(after_help = "\
+Examples:
+  kubectl -n ovn-kubernetes exec ovnkube-db-x8rq6 -c sbdb -- ovnkube db replace-member sb
+
 For a damaged file, or one of another cluster. The old file is kept beside the new one; the leader removes the old server.
 
 Exit status: 0 done; 1 refused or failed, and nothing was changed; 2 wrong usage.")]
@@ -78,6 +95,9 @@ Exit status: 0 done; 1 refused or failed, and nothing was changed; 2 wrong usage
 
     /// Replace a lost cluster by a new, empty one, which controllers and northd refill
     #[command(after_help = "\
+Examples:
+  kubectl -n ovn-kubernetes exec ds/ovnkube-db -c nbdb -- ovnkube db rebuild nb
+
 Refused while the database is alive. Pods keep their addresses, and established connections continue: nodes keep their flows
 until the database is filled again. The other members put their files aside and join the new cluster.
 

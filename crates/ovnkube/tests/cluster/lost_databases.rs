@@ -1,26 +1,17 @@
 //! All files of both databases are lost on all raft members. The controller restores rows and addresses from Kubernetes,
 //! and ovn-northd and the ovn-controllers connect to the new raft clusters.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use lab::matrix::Matrix;
 use lab::{Database, Databases, Family, Gateway, Lab};
 
-use crate::common::cluster_of;
+use crate::common::{cluster_of, scale_application};
 
-const LIMIT: Duration = Duration::from_secs(180);
-
-fn addresses(lab: &Lab) -> String {
+/// Names and addresses of the application's pods.
+pub(crate) fn addresses(lab: &Lab) -> String {
     let path = "jsonpath={range .items[*]}{.metadata.name} {.status.podIPs}{\"\\n\"}{end}";
     lab.kubectl(&["-n", "shop", "get", "pods", "--sort-by=.metadata.name", "-o", path]).unwrap()
-}
-
-/// Scales the example application; new pods are ready when their kubelet reaches them.
-fn scale(lab: &Lab, replicas: u32) {
-    let replicas = format!("--replicas={replicas}");
-    lab.kubectl(&["-n", "shop", "scale", "deployment/web", &replicas]).unwrap();
-    let status = ["kubectl", "-n", "shop", "rollout", "status", "deployment/web", "--timeout=170s"];
-    lab.machine("control").unwrap().run_within(LIMIT, &status).unwrap();
 }
 
 #[test]
@@ -30,7 +21,7 @@ fn lost_databases_are_rebuilt_without_help() {
     for (database, replicas) in [(Database::Northbound, 3), (Database::Southbound, 4)] {
         lab.recreate_database(database).unwrap();
         let began = Instant::now();
-        scale(&lab, replicas);
+        scale_application(&lab, replicas);
         println!("{database:?}: a new pod was ready {:?} after the new database", began.elapsed());
     }
     let after = addresses(&lab);

@@ -3,6 +3,7 @@
 
 mod common;
 mod conformance;
+mod databases;
 mod disruption;
 mod intruder;
 mod lost_databases;

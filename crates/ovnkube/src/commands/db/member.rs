@@ -62,6 +62,7 @@ pub(super) fn change(verb: &DbVerb, args: &ConfigArgs) -> anyhow::Result<ExitCod
         anyhow::bail!("not a change");
     };
     let options = load(member, args)?;
+    let remotes = agreement::database_access(&Config::load(args)?, options.kind)?.remotes;
     let said = block_on(async {
         let api = Api::from_kubeconfig(options.kubeconfig.as_deref(), None).await?;
         let store = RecordStore::new(api, options.namespace.clone());
@@ -77,11 +78,13 @@ pub(super) fn change(verb: &DbVerb, args: &ConfigArgs) -> anyhow::Result<ExitCod
                 format!("{database} database: this member joins again; its file is {}\n", aside.display())
             }
             DbVerb::Restore(restore) => new_cluster(
-                &replace::replace_cluster(&options, &store, Some(&restore.file), restore.force).await?.cluster_id,
+                &replace::replace_cluster(&options, &store, &remotes, Some(&restore.file), restore.force)
+                    .await?
+                    .cluster_id,
             ),
-            DbVerb::Rebuild(rebuild) => {
-                new_cluster(&replace::replace_cluster(&options, &store, None, rebuild.force).await?.cluster_id)
-            }
+            DbVerb::Rebuild(rebuild) => new_cluster(
+                &replace::replace_cluster(&options, &store, &remotes, None, rebuild.force).await?.cluster_id,
+            ),
             _ => String::new(),
         };
         Ok::<_, anyhow::Error>(said)

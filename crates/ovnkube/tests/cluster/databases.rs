@@ -1,0 +1,148 @@
+//! Databases in pods: three members bootstrap one cluster each, and survive lost servers, volumes and files.
+
+use std::time::{Duration, Instant};
+
+use lab::matrix::Matrix;
+use lab::{Databases, Family, Gateway, Lab, LabSpec, Ovn};
+use serde_json::Value;
+
+use crate::common::{product, scale_application};
+use crate::lost_databases::addresses;
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Words of `kubectl exec` into a member's container.
+fn exec<'a>(pod: &'a str, container: &'a str, command: &[&'a str]) -> Vec<&'a str> {
+    [&["-n", "ovn-kubernetes", "exec", pod, "-c", container, "--"], command].concat()
+}
+
+struct Members<'a> {
+    lab: &'a Lab,
+    /// The pod of each of n1, n2 and n3.
+    pods: Vec<String>,
+}
+
+impl<'a> Members<'a> {
+    fn of(lab: &'a Lab) -> Self {
+        let pod = |node: u32| {
+            let field = format!("--field-selector=spec.nodeName=n{node}");
+            lab.kubectl(&["-n", "ovn-kubernetes", "get", "pods", "-l", "app=ovnkube-db", &field, "-o", "name"])
+                .unwrap()
+                .trim()
+                .to_owned()
+        };
+        Self { lab, pods: (1..=3).map(pod).collect() }
+    }
+
+    fn run(&self, member: usize, command: &[&str]) -> Result<String, String> {
+        self.lab.kubectl(&exec(&self.pods[member], "nbdb", command)).map_err(|error| error.to_string())
+    }
+
+    /// Stops the northbound server of a member; its manager starts it again.
+    fn stop_server(&self, member: usize) {
+        self.run(member, &["ovn-appctl", "-t", "/run/ovn/ovnnb_db.ctl", "exit"]).unwrap();
+    }
+
+    fn on_node(&self, member: usize, command: &[&str]) {
+        self.lab.machine(&format!("n{}", member + 1)).unwrap().run(command).unwrap();
+    }
+
+    /// The report about the northbound database, healthy or not.
+    fn report(&self) -> Value {
+        // Exit status 1 with a report if something is wrong.
+        let script = "ovnkube db status nb -o json || true";
+        let text = self.run(0, &["sh", "-c", script]).unwrap();
+        serde_json::from_str::<Value>(&text).unwrap()[0].clone()
+    }
+
+    /// Waits until three members are connected and no other server is in the configuration; returns the cluster ID.
+    fn await_three(&self) -> String {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let report = self.report();
+            let members = report["members"].as_array().unwrap();
+            let servers = report["local"]["servers"].as_array().map_or(0, Vec::len);
+            if report["problems"].as_array().is_some_and(Vec::is_empty) && servers == 3 {
+                assert_eq!(members.len(), 3);
+                return members[0]["cluster"].as_str().unwrap().to_owned();
+            }
+            assert!(Instant::now() < deadline, "{report:#}");
+        }
+    }
+
+    /// Waits until a member's readiness gives this reason.
+    fn await_reason(&self, member: usize, reason: &str) {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let script = "ovnkube health --address 127.0.0.1:9104 || true";
+            let text = self.run(member, &["sh", "-c", script]).unwrap();
+            if text.contains(reason) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "no {reason:?} in {text}");
+        }
+    }
+}
+
+#[test]
+fn databases_in_pods_survive_lost_servers_volumes_and_files() {
+    let ovn = Ovn { databases: Databases::Pods, ..Ovn::default() };
+    let spec = LabSpec::for_test("databases").unwrap().nodes(3).control_planes(3).family(Family::V4).ovn(ovn);
+    let lab = Lab::start(spec.product(product(Gateway::Shared))).unwrap();
+    let members = Members::of(&lab);
+    let cluster = members.await_three();
+    let before = addresses(&lab);
+
+    // A server that dies is restarted, and is the same member again.
+    members.run(1, &["sh", "-c", "kill -9 $(cat /run/ovn/ovnnb_db.pid)"]).unwrap();
+    assert_eq!(members.await_three(), cluster);
+
+    // A lost volume: the member joins again with a new server ID, and the leader removes the old one.
+    members.on_node(2, &["rm", "/var/lib/ovn/ovnnb_db.db"]);
+    members.stop_server(2);
+    assert_eq!(members.await_three(), cluster);
+
+    // A damaged file is refused and not overwritten; replacing the member keeps it.
+    let zeros = "head -c 4096 /dev/zero > /var/lib/ovn/ovnnb_db.db";
+    members.on_node(1, &["sh", "-c", zeros]);
+    members.stop_server(1);
+    members.await_reason(1, "is damaged (filled with zeros)");
+    let said = members.run(1, &["ovnkube", "db", "replace-member", "nb"]).unwrap();
+    assert!(said.contains("ovnnb_db.db.damaged"), "{said}");
+    assert_eq!(members.await_three(), cluster);
+    let refused = members.run(1, &["ovnkube", "db", "replace-member", "nb"]).unwrap_err();
+    assert!(refused.contains("is a working member"), "{refused}");
+
+    // A backup; restoring it onto a live database is refused.
+    members.run(0, &["ovnkube", "db", "backup", "nb", "/etc/ovn/nb.backup"]).unwrap();
+    let refused = members.run(0, &["ovnkube", "db", "restore", "nb", "/etc/ovn/nb.backup"]).unwrap_err();
+    assert!(refused.contains("the database is alive"), "{refused}");
+
+    // All volumes are lost: no member starts a cluster of its own. An administrator has it rebuilt.
+    for member in 0..3 {
+        members.on_node(member, &["rm", "/var/lib/ovn/ovnnb_db.db"]);
+    }
+    (0..3).for_each(|member| members.stop_server(member));
+    members.await_reason(0, "not in contact with a quorum");
+    members.run(0, &["ovnkube", "db", "rebuild", "nb"]).unwrap();
+    let rebuilt = members.await_three();
+    assert_ne!(rebuilt, cluster);
+    scale_application(&lab, 3);
+
+    // The same from the backup, which is of the first cluster.
+    for member in 0..3 {
+        members.on_node(member, &["rm", "/var/lib/ovn/ovnnb_db.db"]);
+    }
+    (0..3).for_each(|member| members.stop_server(member));
+    members.await_reason(0, "not in contact with a quorum");
+    members.run(0, &["ovnkube", "db", "restore", "nb", "/etc/ovn/nb.backup"]).unwrap();
+    assert!(![cluster, rebuilt].contains(&members.await_three()));
+    scale_application(&lab, 4);
+
+    let after = addresses(&lab);
+    for line in before.lines() {
+        assert!(after.lines().any(|now| now == line), "{line} is gone from\n{after}");
+    }
+    let matrix = Matrix::measure(&lab.record()).unwrap();
+    assert!(matrix.wrong().is_empty(), "\n{}", matrix.table(false));
+}
