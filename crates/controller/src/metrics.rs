@@ -213,10 +213,10 @@ impl Metrics {
         self.backlog.set(i64::try_from(engine.backlog()).unwrap_or(i64::MAX));
         // A standby has no allocator: its gauges must not keep the values of an earlier term.
         let allocator = engine.allocator();
-        let subnets = |v6| allocator.map_or((0, 0), |allocator| allocator.subnet_counts(v6));
+        let subnets = |family| allocator.map_or((0, 0), |allocator| allocator.subnet_counts(family));
         let small = |number: u128| i64::try_from(number).unwrap_or(i64::MAX);
         self.quarantined.set(small(allocator.map_or(0, |allocator| allocator.quarantine().len() as u128)));
-        let ((v4, all_v4), (v6, all_v6)) = (subnets(false), subnets(true));
+        let [(v4, all_v4), (v6, all_v6)] = netmodel::Family::BOTH.map(subnets);
         self.allocated_v4.set(small(v4));
         self.allocated_v6.set(small(v6));
         self.available_v4.set(small(all_v4));

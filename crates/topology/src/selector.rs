@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use netmodel::Family;
 use objects::{ContainerPort, LabelSelector, Labels, Name, PodFacts, Protocol};
 
 use crate::identity::hashed_name;
@@ -130,8 +131,8 @@ pub fn group_name(words: &str) -> String {
 }
 
 /// The name of the address set of a family.
-pub fn set_name(words: &str, v6: bool) -> String {
-    hashed_name(&format!("{words} {}", if v6 { "v6" } else { "v4" }))
+pub fn set_name(words: &str, family: Family) -> String {
+    hashed_name(&format!("{words} {}", family.short()))
 }
 
 /// The names of port groups and address sets in a match.

@@ -8,6 +8,7 @@ use std::os::fd::AsRawFd as _;
 use std::path::Path;
 
 use cni::Route;
+use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::link::{
@@ -17,10 +18,10 @@ use netlink_packet_route::link::{
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use netmodel::{InterfaceAddress, Mac};
+use netmodel::{Family, InterfaceAddress, Mac};
 use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 
+use super::route::address_family;
 use super::netlink_socket::NetlinkSocket;
 use super::{namespace, offload, pod_filter};
 
@@ -233,7 +234,7 @@ impl PodLink {
                     let same_hop =
                         via.is_none_or(|via| message.attributes.contains(&RouteAttribute::Gateway(via.into())));
                     let same_length = message.header.destination_prefix_length == destination.length();
-                    let same_family = message.header.address_family == family(destination.network());
+                    let same_family = message.header.address_family == address_family(destination.family());
                     same_network && same_hop && same_length && same_family
                 }
                 _ => false,
@@ -390,13 +391,9 @@ fn is_up(link: &LinkMessage) -> bool {
     link.header.flags.contains(LinkFlags::Up)
 }
 
-fn family(address: IpAddr) -> AddressFamily {
-    if address.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet }
-}
-
 fn address_message(address: InterfaceAddress, index: u32) -> AddressMessage {
     let mut message = AddressMessage::default();
-    message.header.family = family(address.address());
+    message.header.family = address_family(Family::of(address.address()));
     message.header.prefix_len = address.length();
     message.header.index = index;
     message.attributes.push(AddressAttribute::Local(address.address()));
@@ -414,7 +411,7 @@ fn address_message(address: InterfaceAddress, index: u32) -> AddressMessage {
 
 fn route_message(Route { destination, via }: Route, index: u32) -> RouteMessage {
     let mut message = RouteMessage::default();
-    message.header.address_family = family(destination.network());
+    message.header.address_family = address_family(destination.family());
     message.header.destination_prefix_length = destination.length();
     message.header.table = RouteHeader::RT_TABLE_MAIN;
     message.header.protocol = RouteProtocol::Static;

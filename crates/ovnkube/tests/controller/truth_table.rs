@@ -136,7 +136,8 @@ impl Map<'_> {
         // Outside packets enter through a gateway router, which resolves neighbours; the trace starts behind it, at the
         // cluster router.
         let settings = self.0.inputs().settings;
-        let joins: Vec<IpAddr> = settings.families().filter_map(|v6| settings.router_join_address(v6)).collect();
+        let joins: Vec<IpAddr> =
+            settings.families().filter_map(|family| settings.router_join_address(family)).collect();
         Start {
             datapath: "ovn_cluster_router".to_owned(),
             inport: "rtoj-ovn_cluster_router".to_owned(),
