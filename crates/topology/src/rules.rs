@@ -155,7 +155,7 @@ pub(crate) struct Compiler<'a, N> {
 
 impl<'a, N: PortNumbers> Compiler<'a, N> {
     pub(crate) fn new(target: Selector, namespace: Option<Name>, numbers: &'a N) -> Self {
-        let words = target.words();
+        let words = target.canonical();
         let selectors = [(words.clone(), Arc::new(target.clone()))].into();
         let compiled = Compiled { target: words, clauses: Vec::new(), selectors, named: BTreeSet::new() };
         Self { target, namespace, numbers, compiled }
@@ -216,7 +216,7 @@ impl<'a, N: PortNumbers> Compiler<'a, N> {
     }
 
     fn add_selector(&mut self, selector: Selector) -> Name {
-        let words = selector.words();
+        let words = selector.canonical();
         self.compiled.selectors.entry(words.clone()).or_insert_with(|| Arc::new(selector));
         words
     }

@@ -56,7 +56,7 @@ impl Selector {
     }
 
     /// The canonical text that identifies it.
-    pub fn words(&self) -> Name {
+    pub fn canonical(&self) -> Name {
         self.to_string().into()
     }
 
@@ -158,7 +158,7 @@ mod tests {
             Selector::new(Role::Addresses, Scope::Namespaces(web.clone()), web.clone()).with_port(port),
             Selector::new(Role::Addresses, Scope::Nodes(web), LabelSelector::default()),
         ] {
-            assert_eq!(Selector::parse(&selector.words()), Some(selector));
+            assert_eq!(Selector::parse(&selector.canonical()), Some(selector));
         }
         assert_eq!(Selector::parse("other"), None);
     }

@@ -7,7 +7,7 @@ use netmodel::{Family, Prefix};
 use objects::{ObjectKind, Protocol};
 use reachability::evaluator::{Destination, Evaluation, Evaluator, Party, Verdict};
 use serde_json::{Value, json};
-use truth::Place;
+use truth::TrafficEnd;
 use truth::random::{Rng, tuples};
 
 use crate::world::{World, options, party, protocol, single};
@@ -202,7 +202,7 @@ fn check_seed(seed: u64, counts: &mut [usize; 4]) -> Result<(), String> {
             1 => (30080, Protocol::Tcp),
             _ => (tuple.port, protocol(tuple.protocol)),
         };
-        let to_network = matches!(tuple.from, Place::Pod { .. });
+        let to_network = matches!(tuple.from, TrafficEnd::Pod { .. });
         let ask = |prefix: Prefix| {
             let (from, to) = match to_network {
                 true => (party(&tuple.from), Party::Network(prefix)),
