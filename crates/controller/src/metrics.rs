@@ -136,7 +136,7 @@ impl Metrics {
             own.register("resting_addresses", "deprecated: use quarantined_addresses", m.quarantined);
             own.register(
                 "nb_cfg_lag_seconds",
-                "Time since northd or a ready node has not acknowledged nb_cfg; 0 if all have",
+                "How long northd or a ready node has not acknowledged nb_cfg; 0 if all have",
                 m.nb_cfg_lag.clone(),
             );
             own.register("nb_cfg_unanswered_seconds", "deprecated: use nb_cfg_lag_seconds", m.nb_cfg_lag);
@@ -147,7 +147,7 @@ impl Metrics {
             );
             own.register(
                 "northd_behind_seconds",
-                "Time since ovn-northd has not copied nb_cfg to the southbound database; 0 if it has",
+                "How long ovn-northd has not copied nb_cfg to the southbound database; 0 if it has",
                 m.northd_behind,
             );
             own.register("northd_resets", "Resets of ovn-northd's cluster state", m.northd_resets);

@@ -26,7 +26,7 @@ pub(crate) enum BridgeError {
     NotFound(String),
     /// Neither a bridge nor a device follows from the host.
     #[error(
-        "there is no bridge {EXTERNAL_BRIDGE} and no default route: create the bridge, or name a device (gateway-interface)"
+        "found neither a bridge {EXTERNAL_BRIDGE} nor a default route: create the bridge, or name a device (gateway-interface)"
     )]
     NoDefaultRoute,
     /// Several devices are equally good.
