@@ -14,7 +14,7 @@ use ovn_schema::northbound::{
 
 use super::{Inputs, blocked, ip_word, retransmit};
 use crate::contribution::{Contribution, Draft};
-use crate::identity::Owner;
+use crate::identity::{Owner, family_key};
 
 /// The router that connects all node switches.
 pub(crate) const ROUTER: &str = "ovn_cluster_router";
@@ -190,7 +190,7 @@ fn hairpins(draft: &mut Draft<'_>, inputs: Inputs<'_>) {
                 external_ids: draft.mark(&[]),
                 ..Default::default()
             };
-            draft.child(PortGroup::acls, group, &format!("hairpin {direction} {}", family.is_ipv6()), &acl);
+            draft.child(PortGroup::acls, group, &family_key(&format!("hairpin {direction}"), family), &acl);
         }
     }
 }
@@ -223,7 +223,7 @@ fn service_networks(draft: &mut Draft<'_>, inputs: Inputs<'_>) {
                 external_ids: draft.mark(&[]),
                 ..Default::default()
             };
-            draft.child(PortGroup::acls, group, &format!("unserved {key} {}", family.is_ipv6()), &acl);
+            draft.child(PortGroup::acls, group, &family_key(&format!("unserved {key}"), family), &acl);
         }
     }
 }

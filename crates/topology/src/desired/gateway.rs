@@ -16,6 +16,7 @@ use super::node::{HOST_POLICY_PRIORITY, reroute_to};
 use super::{Inputs, ip_word, retransmit};
 use crate::allocation::NodeAllocation;
 use crate::contribution::Draft;
+use crate::identity::family_key;
 
 const GATEWAY_ROUTER_KEY: &str = "gateway router";
 /// Source ports of SNAT. Host and router share an address: a pod that used the port of a host's server (10250) would receive
@@ -172,7 +173,7 @@ fn external_switch(draft: &mut Draft<'_>, node: &NodeFacts, gateway: &GatewayFac
                 mac: Mac::for_address(hop).to_string(),
                 override_dynamic_mac: true,
             };
-            draft.row(&format!("masquerade next hop {}", family.is_ipv6()), &binding);
+            draft.row(&family_key("masquerade next hop", family), &binding);
         }
     }
 }
@@ -207,7 +208,7 @@ fn routes(
         (settings.masquerade_of(family), settings.masquerade_address(Masquerade::NextHop, family))
     {
         let row = route(network.to_string(), hop, outside.clone(), false, draft);
-        draft.child(LogicalRouter::static_routes, router, &format!("masquerade {}", family.is_ipv6()), &row);
+        draft.child(LogicalRouter::static_routes, router, &family_key("masquerade", family), &row);
         // What its load balancers left is for no Service: it goes to the external switch, whose ACL rejects it, without ARP
         // for a next hop.
         for services in settings.services.iter().filter(|services| services.family() == family) {
@@ -222,7 +223,7 @@ fn routes(
     let cluster_router = draft.of_cluster::<LogicalRouter>(ROUTER_KEY);
     // Replies to connections that a load balancer translated to this address return to this gateway.
     let row = route(join.to_string(), join, None, false, draft);
-    draft.child(LogicalRouter::static_routes, cluster_router, &format!("join {}", family.is_ipv6()), &row);
+    draft.child(LogicalRouter::static_routes, cluster_router, &family_key("join", family), &row);
     for subnet in own.subnets().filter(|subnet| subnet.family() == family) {
         let hop = match gateway.mode {
             GatewayMode::Shared => Some(join),
@@ -230,7 +231,7 @@ fn routes(
         };
         let Some(hop) = hop else { continue };
         let row = route(subnet.to_string(), hop, None, true, draft);
-        draft.child(LogicalRouter::static_routes, cluster_router, &format!("pods out {}", family.is_ipv6()), &row);
+        draft.child(LogicalRouter::static_routes, cluster_router, &family_key("pods out", family), &row);
         if gateway.mode == GatewayMode::Local {
             replies_by_host(draft, node, hop, inputs);
         }

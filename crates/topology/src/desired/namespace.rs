@@ -10,7 +10,7 @@ use ovsdb::uuid::Uuid;
 use super::cluster::{MULTICAST_ALLOW, tier};
 use super::{Inputs, ip_word};
 use crate::contribution::{Contribution, Draft};
-use crate::identity::{Owner, hashed_name};
+use crate::identity::{Owner, family_key, hashed_name};
 
 /// The address set of a namespace and family.
 pub(super) fn address_set(draft: &Draft<'_>, namespace: &str, family: Family) -> Uuid {
@@ -85,7 +85,7 @@ fn multicast(draft: &mut Draft<'_>, name: &str, inputs: Inputs<'_>) {
                 external_ids: draft.mark(&[]),
                 ..Default::default()
             };
-            draft.child(PortGroup::acls, group, &format!("multicast {direction} {}", family.short()), &acl);
+            draft.child(PortGroup::acls, group, &family_key(&format!("multicast {direction}"), family), &acl);
         }
     }
 }

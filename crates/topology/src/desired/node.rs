@@ -18,7 +18,7 @@ use super::cluster::{
 use super::{Inputs, gateway, ip_word, template};
 use crate::allocation::NodeAllocation;
 use crate::contribution::{Contribution, Draft};
-use crate::identity::Owner;
+use crate::identity::{Owner, family_key};
 use crate::refusal::Refusal;
 use crate::store::Store;
 
@@ -231,7 +231,7 @@ fn management_port(draft: &mut Draft<'_>, node: &NodeFacts, own: &NodeAllocation
             external_ids: draft.mark(&[]),
             ..Default::default()
         };
-        draft.child(LogicalSwitch::acls, switch, &format!("management acl {}", family.is_ipv6()), &acl);
+        draft.child(LogicalSwitch::acls, switch, &family_key("management acl", family), &acl);
     }
     // Pods reach their own host over the management port, not through the gateway and back.
     let router = draft.of_cluster::<LogicalRouter>(ROUTER_KEY);

@@ -20,6 +20,7 @@ use ovsdb::uuid::Uuid;
 
 use super::Inputs;
 use crate::contribution::Draft;
+use crate::identity::family_key;
 
 /// Used by nothing else of ours, nor by OVN-Kubernetes (Go).
 const MARK: i64 = 1100;
@@ -64,7 +65,7 @@ pub(super) fn translate(draft: &mut Draft<'_>, router: Uuid, outside: IpAddr, in
         external_ids: draft.mark(&[]),
         ..Default::default()
     };
-    draft.child(LogicalRouter::nat, router, &format!("snat of what is sent again {}", family.is_ipv6()), &nat);
+    draft.child(LogicalRouter::nat, router, &family_key("snat of what is sent again", family), &nat);
 }
 
 /// Removes the mark on the join switch.
