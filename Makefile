@@ -54,7 +54,7 @@ check: prerequisites ## format, clippy, documentation, the rules of the house
 	$(CARGO) run --quiet --locked --package house
 
 # Integration tests that run as an ordinary user, without the lab and without Go.
-UNIT_TESTS := adoption bare_ovsdb check command_line configuration figures fuzz golden layout lessons metric_names \
+UNIT_TESTS := adoption bare_ovsdb check command_line configuration figures former_identities fuzz golden layout lessons metric_names \
   oracle plugin pod_options policies pools process properties purity random requests round_trip rows rules running_role \
   scenarios scripted services_agree shim simulation truth_table
 # Unit tests of the lab's prober, which enters network namespaces.

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Builds what the image of the network holds of ours: target/image/{ovnkube,ovn-k8s-cni-overlay}, both static.
-#   deploy/image/build.sh              as the lab wants it: the libraries that are built anyway, linked once more
-#   deploy/image/build.sh --release    as a registry wants it
+# Builds our static binaries for the image: target/image/{ovnkube,ovn-k8s-cni-overlay}.
+#   deploy/image/build.sh              debug build for the lab; reuses the libraries of other debug builds
+#   deploy/image/build.sh --release    release build for a registry
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cargo=${CARGO:-cargo}
@@ -13,14 +13,14 @@ if [ "${1:-}" = --release ]; then
   built=target/release
 fi
 mkdir -p "$folder"
-# Several may be building at once: each sees files of one build only.
+# Concurrent builds must not mix their files.
 exec 9>"$folder/.lock"
-flock --wait 900 9 || { echo "deploy/image/build.sh: another build holds $folder/.lock for 15 minutes" >&2; exit 1; }
-# Started by `cargo test`, this would inherit variables that build scripts depend on (ring's), and build them again each time.
+flock --wait 900 9 || { echo "deploy/image/build.sh: another build has held $folder/.lock for 15 minutes" >&2; exit 1; }
+# `cargo test` sets variables that build scripts (ring's) depend on; inheriting them would rebuild those crates each time.
 mapfile -t inherited < <(compgen -e | grep -E '^CARGO_(PKG|MANIFEST|BIN|CRATE|PRIMARY)' || true)
 if [ "${#inherited[@]}" -gt 0 ]; then unset "${inherited[@]}"; fi
-# Only the program itself is compiled for this: its libraries are the ones of every other build.
-# For minutes on a fresh checkout, so a terminal sees cargo's progress; a log sees only errors.
+# `cargo rustc` applies the flag to the binary only, so that libraries are shared with other builds. A fresh checkout takes
+# minutes, so show progress on a terminal, and only errors in a log.
 quiet=--quiet
 if [ -t 2 ]; then quiet=; fi
 "$cargo" rustc ${quiet:+"$quiet"} --locked --package ovnkube --bin ovnkube --profile "$profile" -- -C target-feature=+crt-static 9>&-

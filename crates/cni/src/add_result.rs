@@ -51,7 +51,7 @@ pub struct Dns {
     pub search: Vec<String>,
 }
 
-/// The result of ADD.
+/// What ADD returns to the runtime, which passes it on to CHECK and DEL.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AddResult {
     /// The host's end and the pod's.

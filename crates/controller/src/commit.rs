@@ -8,12 +8,11 @@ use tokio::time::Instant;
 
 use crate::databases;
 
-/// Timeout of one attempt.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
 /// A leader that cannot commit for this long releases the Lease.
 pub(crate) const COMMIT_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Outcome of a commit.
+/// What the control loop learns about a transaction that it sent.
 #[derive(Debug)]
 pub(crate) enum CommitOutcome {
     /// It took effect.

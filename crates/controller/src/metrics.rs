@@ -136,7 +136,7 @@ impl Metrics {
             own.register("resting_addresses", "deprecated: use quarantined_addresses", m.quarantined);
             own.register(
                 "nb_cfg_lag_seconds",
-                "Time since northd or a ready node has not acknowledged nb_cfg; 0 if all have",
+                "How long northd or a ready node has not acknowledged nb_cfg; 0 if all have",
                 m.nb_cfg_lag.clone(),
             );
             own.register("nb_cfg_unanswered_seconds", "deprecated: use nb_cfg_lag_seconds", m.nb_cfg_lag);
@@ -147,7 +147,7 @@ impl Metrics {
             );
             own.register(
                 "northd_behind_seconds",
-                "Time since ovn-northd has not copied nb_cfg to the southbound database; 0 if it has",
+                "How long ovn-northd has not copied nb_cfg to the southbound database; 0 if it has",
                 m.northd_behind,
             );
             own.register("northd_resets", "Resets of ovn-northd's cluster state", m.northd_resets);
@@ -213,10 +213,10 @@ impl Metrics {
         self.backlog.set(i64::try_from(engine.backlog()).unwrap_or(i64::MAX));
         // A standby has no allocator: its gauges must not keep the values of an earlier term.
         let allocator = engine.allocator();
-        let subnets = |v6| allocator.map_or((0, 0), |allocator| allocator.subnet_counts(v6));
+        let subnets = |family| allocator.map_or((0, 0), |allocator| allocator.subnet_counts(family));
         let small = |number: u128| i64::try_from(number).unwrap_or(i64::MAX);
         self.quarantined.set(small(allocator.map_or(0, |allocator| allocator.quarantine().len() as u128)));
-        let ((v4, all_v4), (v6, all_v6)) = (subnets(false), subnets(true));
+        let [(v4, all_v4), (v6, all_v6)] = netmodel::Family::BOTH.map(subnets);
         self.allocated_v4.set(small(v4));
         self.allocated_v6.set(small(v6));
         self.available_v4.set(small(all_v4));

@@ -11,9 +11,9 @@ use topology::ClusterSettings;
 pub struct Options {
     /// Cluster-wide network settings.
     pub cluster: ClusterSettings,
-    /// Access to the northbound database.
+    /// Where desired rows are written.
     pub northbound: DatabaseAccess,
-    /// Access to the southbound database.
+    /// Where acknowledgements of northd and of chassis are read, and orphaned chassis removed.
     pub southbound: DatabaseAccess,
     /// The kubeconfig; none for that of the environment, or for the in-cluster configuration.
     pub kubeconfig: Option<PathBuf>,

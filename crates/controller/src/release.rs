@@ -30,10 +30,10 @@ const NODES_TIMEOUT: Duration = Duration::from_secs(60);
 /// Open vSwitch keeps a cached flow for ten seconds after its last packet (`other_config:max-idle`), and checks twice a second.
 const FLOW_CACHE_TIME: Duration = Duration::from_secs(12);
 
-/// Options of a release.
+/// Arguments of `ovnkube release`.
 #[derive(Debug, Clone)]
 pub struct ReleaseOptions {
-    /// Access to the northbound database.
+    /// The database to hand over.
     pub northbound: DatabaseAccess,
     /// The kubeconfig of the cluster with the Lease; none as in [`crate::Options`].
     pub kubeconfig: Option<PathBuf>,

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use netmodel::{GatewayMode, InterfaceAddress, Mac, Masquerade, Prefix};
+use netmodel::{Family, GatewayMode, InterfaceAddress, Mac, Masquerade, Prefix};
 
 /// Everything that the desired state depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,9 +75,11 @@ impl Protocol {
     }
 
     /// Keyword of OpenFlow.
-    pub(crate) fn flow_keyword(self, v6: bool) -> String {
-        let six = if v6 { "6" } else { "" };
-        format!("{}{six}", self.keyword())
+    pub(crate) fn flow_keyword(self, family: Family) -> String {
+        match family {
+            Family::V4 => self.keyword().to_owned(),
+            Family::V6 => format!("{}6", self.keyword()),
+        }
     }
 }
 
@@ -85,20 +87,17 @@ impl Protocol {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ListenAddress {
     /// Every address of the node, of one family.
-    Node {
-        /// IPv6.
-        v6: bool,
-    },
+    Node(Family),
     /// One address.
     Address(IpAddr),
 }
 
 impl ListenAddress {
     /// Its family.
-    pub fn is_ipv6(self) -> bool {
+    pub fn family(self) -> Family {
         match self {
-            Self::Node { v6 } => v6,
-            Self::Address(address) => address.is_ipv6(),
+            Self::Node(family) => family,
+            Self::Address(address) => Family::of(address),
         }
     }
 
@@ -131,21 +130,21 @@ pub struct ExposedPort {
 
 impl Facts {
     /// Families of this node's pods, IPv4 first.
-    pub(crate) fn families(&self) -> impl Iterator<Item = bool> + '_ {
-        [false, true].into_iter().filter(|v6| self.subnet(*v6).is_some())
+    pub(crate) fn families(&self) -> impl Iterator<Item = Family> + '_ {
+        Family::BOTH.into_iter().filter(|family| self.subnet(*family).is_some())
     }
 
-    pub(crate) fn subnet(&self, v6: bool) -> Option<Prefix> {
-        self.network.subnets.iter().copied().find(|subnet| subnet.is_ipv6() == v6)
+    pub(crate) fn subnet(&self, family: Family) -> Option<Prefix> {
+        self.network.subnets.iter().copied().find(|subnet| subnet.family() == family)
     }
 
     /// The host's addresses of one family; the first is also the gateway router's.
-    pub(crate) fn addresses(&self, v6: bool) -> impl Iterator<Item = IpAddr> + '_ {
-        self.bridge.addresses.iter().map(|own| own.address()).filter(move |own| own.is_ipv6() == v6)
+    pub(crate) fn addresses(&self, family: Family) -> impl Iterator<Item = IpAddr> + '_ {
+        self.bridge.addresses.iter().map(|own| own.address()).filter(move |own| family.matches(*own))
     }
 
-    pub(crate) fn masquerade(&self, v6: bool) -> Option<MasqueradeAddresses> {
-        let network = self.network.masquerade.iter().copied().find(|network| network.is_ipv6() == v6)?;
+    pub(crate) fn masquerade(&self, family: Family) -> Option<MasqueradeAddresses> {
+        let network = self.network.masquerade.iter().copied().find(|network| network.family() == family)?;
         Some(MasqueradeAddresses {
             router: Masquerade::Router.address(network)?,
             host: Masquerade::Host.address(network)?,
@@ -165,7 +164,7 @@ impl Facts {
         if self.mode == GatewayMode::Local {
             return Some(exposed.endpoints.iter().collect());
         }
-        let own = |(address, _): &&(IpAddr, u16)| self.addresses(address.is_ipv6()).any(|host| host == *address);
+        let own = |(address, _): &&(IpAddr, u16)| self.addresses(Family::of(*address)).any(|host| host == *address);
         let own: Vec<_> = exposed.endpoints.iter().filter(own).collect();
         (!own.is_empty()).then_some(own)
     }
@@ -173,13 +172,13 @@ impl Facts {
     /// Whether a port listens on an IPv4 loopback address: packets from there must leave through the management port. The kernel
     /// has no such setting for IPv6.
     pub(crate) fn routes_loopback(&self) -> bool {
-        self.exposed.iter().any(|exposed| exposed.listen.is_loopback() && !exposed.listen.is_ipv6())
+        self.exposed.iter().any(|exposed| exposed.listen.is_loopback() && exposed.listen.family() == Family::V4)
     }
 
     /// Exposed ports of the pods' families, sorted and without duplicates: the result does not depend on the input order.
     pub(crate) fn sorted_ports(&self) -> Vec<&ExposedPort> {
         let mut sorted: Vec<&ExposedPort> =
-            self.exposed.iter().filter(|exposed| self.subnet(exposed.listen.is_ipv6()).is_some()).collect();
+            self.exposed.iter().filter(|exposed| self.subnet(exposed.listen.family()).is_some()).collect();
         sorted.sort_by_key(|exposed| (exposed.listen, exposed.protocol, exposed.port));
         sorted.dedup_by_key(|exposed| (exposed.listen, exposed.protocol, exposed.port));
         sorted

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use netmodel::GatewayMode;
+use netmodel::{Family, GatewayMode};
 
 use crate::facts::{ExposedPort, Facts, ListenAddress};
 use crate::fingerprint::fingerprint;
@@ -52,25 +52,25 @@ struct Keywords {
     protocol: &'static str,
 }
 
-fn keywords(v6: bool) -> Keywords {
-    if v6 {
-        Keywords { ip: "ip6", suffix: "v6", address: "ipv6_addr", loopback: "::1", protocol: "ipv6" }
-    } else {
-        Keywords { ip: "ip", suffix: "v4", address: "ipv4_addr", loopback: "127.0.0.0/8", protocol: "ipv4" }
+fn keywords(family: Family) -> Keywords {
+    let suffix = family.short();
+    match family {
+        Family::V4 => Keywords { ip: "ip", suffix, address: "ipv4_addr", loopback: "127.0.0.0/8", protocol: "ipv4" },
+        Family::V6 => Keywords { ip: "ip6", suffix, address: "ipv6_addr", loopback: "::1", protocol: "ipv6" },
     }
 }
 
 fn body(facts: &Facts) -> String {
     let mut text = String::new();
-    let families: Vec<bool> = facts.families().collect();
+    let families: Vec<Family> = facts.families().collect();
     let exposed = facts.sorted_ports();
-    for v6 in &families {
-        maps(&mut text, &exposed, *v6);
+    for family in &families {
+        maps(&mut text, &exposed, *family);
     }
-    if families.contains(&false) {
+    if families.contains(&Family::V4) {
         chain(&mut text, "loopback", "filter hook prerouting priority -300", drop_loopback(facts).into_iter());
     }
-    chain(&mut text, "output", "nat hook output priority -100", families.iter().flat_map(|v6| host_dnat(*v6)));
+    chain(&mut text, "output", "nat hook output priority -100", families.iter().flat_map(|family| host_dnat(*family)));
     let in_kernel = || exposed.iter().filter_map(|exposed| Some((*exposed, facts.kernel_endpoints(exposed)?)));
     let bridge = &facts.bridge.name;
     // Before DNAT, so that rules match the client's address and the address it connected to.
@@ -83,7 +83,7 @@ fn body(facts: &Facts) -> String {
     // connections have their endpoint's address at this hook and continue.
     let without_endpoint = |own: bool| {
         let none = in_kernel().filter(|(_, endpoints)| endpoints.is_empty()).map(|(exposed, _)| exposed);
-        let none = none.filter(move |exposed| matches!(exposed.listen, ListenAddress::Node { .. }) == own);
+        let none = none.filter(move |exposed| matches!(exposed.listen, ListenAddress::Node(_)) == own);
         none.map(move |exposed| format!("iifname \"{bridge}\" {} drop", client_match(exposed)))
     };
     chain(&mut text, "input", "filter hook input priority 0", without_endpoint(true));
@@ -106,15 +106,15 @@ fn chain(text: &mut String, name: &str, hook: &str, rules: impl Iterator<Item = 
 }
 
 /// Maps from what the host connects to, to its target.
-fn maps(text: &mut String, exposed: &[&ExposedPort], v6: bool) {
-    let Keywords { suffix, address, .. } = keywords(v6);
+fn maps(text: &mut String, exposed: &[&ExposedPort], family: Family) {
+    let Keywords { suffix, address, .. } = keywords(family);
     let (mut ports, mut addresses) = (BTreeMap::new(), BTreeMap::new());
-    for exposed in exposed.iter().filter(|exposed| exposed.listen.is_ipv6() == v6) {
+    for exposed in exposed.iter().filter(|exposed| exposed.listen.family() == family) {
         let Some((target, port)) = exposed.host_target else { continue };
         let key = format!("{} . {}", exposed.protocol.keyword(), exposed.port);
         let target = format!("{target} . {port}");
         match exposed.listen {
-            ListenAddress::Node { .. } => ports.insert(key, target),
+            ListenAddress::Node(_) => ports.insert(key, target),
             ListenAddress::Address(address) => addresses.insert(format!("{address} . {key}"), target),
         };
     }
@@ -131,10 +131,10 @@ fn maps(text: &mut String, exposed: &[&ExposedPort], v6: bool) {
     }
 }
 
-fn host_dnat(v6: bool) -> [String; 2] {
-    let Keywords { ip, suffix, loopback, .. } = keywords(v6);
+fn host_dnat(family: Family) -> [String; 2] {
+    let Keywords { ip, suffix, loopback, .. } = keywords(family);
     // The kernel has no route back to `::1` from a device: connections from there are refused rather than timing out.
-    let from = if v6 { "ip6 saddr != ::1 " } else { "" };
+    let from = if family.is_ipv6() { "ip6 saddr != ::1 " } else { "" };
     [
         format!(
             "{from}meta l4proto {{ tcp, udp, sctp }} dnat {ip} to {ip} daddr . meta l4proto . th dport map \
@@ -155,28 +155,28 @@ fn drop_to_tunnel_port(facts: &Facts) -> String {
 /// With `route_localnet` the kernel would accept packets to and from loopback addresses from the network: a pod could reach what
 /// listens there. Replies to the host's own connections are not translated back yet at this hook, and pass.
 fn drop_loopback(facts: &Facts) -> [String; 2] {
-    let (management, Keywords { ip, loopback, .. }) = (&facts.network.management, keywords(false));
+    let (management, Keywords { ip, loopback, .. }) = (&facts.network.management, keywords(Family::V4));
     ["daddr", "saddr"].map(|end| format!("iifname \"{management}\" {ip} {end} {loopback} drop"))
 }
 
 /// Matches packets from clients to an exposed port.
 fn client_match(exposed: &ExposedPort) -> String {
-    let Keywords { ip, protocol, .. } = keywords(exposed.listen.is_ipv6());
+    let Keywords { ip, protocol, .. } = keywords(exposed.listen.family());
     let address = match exposed.listen {
-        ListenAddress::Node { .. } => format!("meta nfproto {protocol} fib daddr type local"),
+        ListenAddress::Node(_) => format!("meta nfproto {protocol} fib daddr type local"),
         ListenAddress::Address(address) => format!("{ip} daddr {address}"),
     };
     format!("{address} {} dport {}", exposed.protocol.keyword(), exposed.port)
 }
 
 fn source_range_drop(bridge: &str, exposed: &ExposedPort) -> Option<String> {
-    let v6 = exposed.listen.is_ipv6();
-    let Keywords { ip, .. } = keywords(v6);
+    let family = exposed.listen.family();
+    let Keywords { ip, .. } = keywords(family);
     if exposed.source_ranges.is_empty() {
         return None;
     }
     let ranges: Vec<String> =
-        exposed.source_ranges.iter().filter(|range| range.is_ipv6() == v6).map(ToString::to_string).collect();
+        exposed.source_ranges.iter().filter(|range| range.family() == family).map(ToString::to_string).collect();
     let from = if ranges.is_empty() { String::new() } else { format!(" {ip} saddr != {{ {} }}", ranges.join(", ")) };
     Some(format!("iifname \"{bridge}\" {}{from} drop", client_match(exposed)))
 }
@@ -185,7 +185,7 @@ fn source_range_drop(bridge: &str, exposed: &ExposedPort) -> Option<String> {
 const SEED: &str = "0x6f766e6b";
 
 fn endpoint_dnat(bridge: &str, exposed: &ExposedPort, endpoints: &[&(IpAddr, u16)]) -> Option<String> {
-    let Keywords { ip, .. } = keywords(exposed.listen.is_ipv6());
+    let Keywords { ip, .. } = keywords(exposed.listen.family());
     let target = match endpoints {
         [] => return None,
         [(address, port)] => match address {
@@ -217,9 +217,9 @@ fn source_nat(facts: &Facts) -> Vec<String> {
     // The host's connections to host ports come from the management port's address, which policies always allow.
     let mut rules = vec![format!("oifname \"{management}\" fib saddr type local ct status dnat masquerade")];
     if facts.mode == GatewayMode::Local {
-        for v6 in facts.families() {
-            let Some(subnet) = facts.subnet(v6) else { continue };
-            let Keywords { ip, .. } = keywords(v6);
+        for family in facts.families() {
+            let Some(subnet) = facts.subnet(family) else { continue };
+            let Keywords { ip, .. } = keywords(family);
             let leaves = format!("{ip} saddr {subnet} oifname != \"{management}\"");
             // Ports on which nothing on the host listens: a pod must not receive packets for the host's servers.
             for protocol in ["tcp", "udp", "sctp"] {

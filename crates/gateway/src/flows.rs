@@ -14,6 +14,8 @@
 
 use std::net::IpAddr;
 
+use netmodel::Family;
+
 use crate::facts::{Bridge, ExposedPort, Facts, ListenAddress, MasqueradeAddresses, Protocol};
 use crate::flow::Flow;
 
@@ -56,8 +58,8 @@ const FALLBACK: u16 = 1;
 /// Desired flows of the external bridge, sorted.
 pub fn flows(facts: &Facts) -> Vec<Flow> {
     let mut builder = FlowBuilder { facts, bridge: &facts.bridge, flows: Vec::new() };
-    for v6 in facts.families() {
-        builder.family(v6);
+    for family in facts.families() {
+        builder.family(family);
     }
     builder.family_independent();
     for exposed in facts.sorted_ports() {
@@ -87,8 +89,8 @@ const KEYWORDS: [Keywords; 2] = [
     Keywords { ip: "ipv6", source: "ipv6_src", destination: "ipv6_dst", udp: "udp6", tracked: "ct_ipv6_dst" },
 ];
 
-fn keywords(v6: bool) -> &'static Keywords {
-    &KEYWORDS[usize::from(v6)]
+fn keywords(family: Family) -> &'static Keywords {
+    &KEYWORDS[family.index()]
 }
 
 impl FlowBuilder<'_> {
@@ -96,14 +98,14 @@ impl FlowBuilder<'_> {
         self.flows.push(Flow::new(table, priority, matching, actions));
     }
 
-    fn family(&mut self, v6: bool) {
-        let Some(own) = self.facts.addresses(v6).next() else { return };
+    fn family(&mut self, family: Family) {
+        let Some(own) = self.facts.addresses(family).next() else { return };
         let Bridge { mac, uplink, patch, .. } = self.bridge;
         let (mac, uplink, patch) = (mac.to_string(), *uplink, *patch);
-        let Keywords { ip, .. } = keywords(v6);
-        self.neighbours(v6);
-        if let Some(masquerade) = self.facts.masquerade(v6) {
-            self.services(v6, own, masquerade);
+        let Keywords { ip, .. } = keywords(family);
+        self.neighbours(family);
+        if let Some(masquerade) = self.facts.masquerade(family) {
+            self.services(family, own, masquerade);
         }
         let commit = format!("ct(commit,zone={ZONE},exec(set_field:{ROUTER_MARK}->ct_mark))");
         let out = format!("{commit},output:{uplink}");
@@ -118,7 +120,10 @@ impl FlowBuilder<'_> {
             self.add(TRACKED, DEFAULT, matching, format!("output:{patch}"));
         }
         // An ICMP error about an untracked packet goes to both: the sender of that packet recognizes it.
-        let errors: &[(&str, &[u8])] = if v6 { &[("icmp6", &[1, 2, 3, 4])] } else { &[("icmp", &[3, 11, 12])] };
+        let errors: &[(&str, &[u8])] = match family {
+            Family::V4 => &[("icmp", &[3, 11, 12])],
+            Family::V6 => &[("icmp6", &[1, 2, 3, 4])],
+        };
         for (word, kinds) in errors {
             for kind in *kinds {
                 let actions = format!("output:{patch},LOCAL");
@@ -128,10 +133,10 @@ impl FlowBuilder<'_> {
     }
 
     /// ARP and neighbour discovery: the host responds for the shared address; both get replies and announcements.
-    fn neighbours(&mut self, v6: bool) {
+    fn neighbours(&mut self, family: Family) {
         let Bridge { uplink, patch, .. } = *self.bridge;
-        let own: Vec<IpAddr> = self.facts.addresses(v6).collect();
-        if v6 {
+        let own: Vec<IpAddr> = self.facts.addresses(family).collect();
+        if family.is_ipv6() {
             // Router discovery, redirects and solicitations are for the host only.
             for kind in 133..=137 {
                 let to = if kind == 136 { format!("output:{patch},LOCAL") } else { "LOCAL".to_owned() };
@@ -154,11 +159,12 @@ impl FlowBuilder<'_> {
     }
 
     /// Between the host and its gateway router.
-    fn services(&mut self, v6: bool, own: IpAddr, masquerade: MasqueradeAddresses) {
+    fn services(&mut self, family: Family, own: IpAddr, masquerade: MasqueradeAddresses) {
         let MasqueradeAddresses { router, host, network, .. } = masquerade;
         let patch = self.bridge.patch;
-        let Keywords { ip, source, destination, .. } = keywords(v6);
-        let services: Vec<_> = self.facts.network.services.iter().filter(|net| net.is_ipv6() == v6).copied().collect();
+        let Keywords { ip, source, destination, .. } = keywords(family);
+        let services: Vec<_> =
+            self.facts.network.services.iter().filter(|net| net.family() == family).copied().collect();
         for services in services {
             self.add(
                 ENTRY,
@@ -228,21 +234,21 @@ impl FlowBuilder<'_> {
         if exposed.listen.is_loopback() || self.facts.kernel_endpoints(exposed).is_some() {
             return;
         }
-        let v6 = exposed.listen.is_ipv6();
+        let family = exposed.listen.family();
         let addresses: Vec<IpAddr> = match exposed.listen {
-            ListenAddress::Node { v6 } => self.facts.addresses(v6).collect(),
+            ListenAddress::Node(family) => self.facts.addresses(family).collect(),
             ListenAddress::Address(address) => vec![address],
         };
         let Bridge { uplink, patch, .. } = *self.bridge;
-        let (protocol, port) = (exposed.protocol.flow_keyword(v6), exposed.port);
-        let Keywords { source, destination, .. } = keywords(v6);
+        let (protocol, port) = (exposed.protocol.flow_keyword(family), exposed.port);
+        let Keywords { source, destination, .. } = keywords(family);
         for address in addresses {
             let incoming = format!("{protocol},in_port={uplink},{destination}={address},tp_dst={port}");
             self.add(ENTRY, EXPOSED, incoming, format!("output:{patch}"));
             let outgoing = format!("{protocol},in_port={patch},{source}={address},tp_src={port}");
             self.add(ENTRY, EXPOSED, outgoing, format!("output:{uplink}"));
             if exposed.protocol == Protocol::Udp {
-                let Keywords { ip, tracked, .. } = keywords(v6);
+                let Keywords { ip, tracked, .. } = keywords(family);
                 let whole = format!("{ip},ct_state=+trk+new,{tracked}={address},ct_nw_proto=17,ct_tp_dst={port}");
                 self.add(TRACKED, EXPOSED, whole, format!("output:{patch}"));
             }

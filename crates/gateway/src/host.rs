@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use netmodel::{GatewayMode, InterfaceAddress, Mac, Prefix};
+use netmodel::{Family, GatewayMode, InterfaceAddress, Mac, Prefix};
 
 use crate::facts::{Facts, MasqueradeAddresses};
 
@@ -46,8 +46,8 @@ pub struct Neighbour {
 pub struct Sysctl {
     /// Device that it applies to.
     pub device: Device,
-    /// Under `net.ipv6` rather than `net.ipv4`.
-    pub v6: bool,
+    /// Under `net.ipv4` or `net.ipv6`.
+    pub family: Family,
     /// Last part of the path.
     pub name: &'static str,
     /// As it is written.
@@ -73,16 +73,16 @@ pub struct HostPlan {
 pub fn host(facts: &Facts) -> HostPlan {
     let mut plan = HostPlan::default();
     let mut management = Vec::new();
-    for v6 in facts.families() {
-        if let Some(masquerade) = facts.masquerade(v6) {
-            services(&mut plan, facts, v6, masquerade);
+    for family in facts.families() {
+        if let Some(masquerade) = facts.masquerade(family) {
+            services(&mut plan, facts, family, masquerade);
         }
-        let Some(subnet) = facts.subnet(v6) else { continue };
+        let Some(subnet) = facts.subnet(family) else { continue };
         if let Some(own) = subnet.nth_interface(2) {
             management.push(own.address());
             plan.addresses.push((Device::Management, own));
         }
-        for network in facts.network.cluster.iter().copied().filter(|network| network.is_ipv6() == v6) {
+        for network in facts.network.cluster.iter().copied().filter(|network| network.family() == family) {
             plan.routes.push(Route {
                 destination: network,
                 via: subnet.nth(1),
@@ -91,44 +91,44 @@ pub fn host(facts: &Facts) -> HostPlan {
                 mtu: None,
             });
         }
-        settings(&mut plan, facts, v6);
+        settings(&mut plan, facts, family);
     }
     // Any pod of the node can send router advertisements to it, whatever the cluster's families and policies.
-    plan.sysctls.push(Sysctl { device: Device::Management, v6: true, name: "accept_ra", value: "0" });
+    plan.sysctls.push(Sysctl { device: Device::Management, family: Family::V6, name: "accept_ra", value: "0" });
     plan.management_mac = Mac::for_addresses(&management);
     plan
 }
 
-fn services(plan: &mut HostPlan, facts: &Facts, v6: bool, masquerade: MasqueradeAddresses) {
+fn services(plan: &mut HostPlan, facts: &Facts, family: Family, masquerade: MasqueradeAddresses) {
     let MasqueradeAddresses { router, host, next_hop, network } = masquerade;
     let device = Device::Bridge;
     plan.addresses.extend(InterfaceAddress::new(host, network.length()).map(|own| (device, own)));
     for address in [router, next_hop] {
         plan.neighbours.push(Neighbour { device, address, mac: Mac::for_address(address) });
     }
-    for destination in facts.network.services.iter().copied().filter(|network| network.is_ipv6() == v6) {
+    for destination in facts.network.services.iter().copied().filter(|network| network.family() == family) {
         let mtu = Some(facts.network.mtu);
         plan.routes.push(Route { destination, via: Some(next_hop), device, source: Some(host), mtu });
     }
     // Replies to the router have the address that the router used.
-    if let (Ok(destination), Some(own)) = (Prefix::new(router, if v6 { 128 } else { 32 }), facts.addresses(v6).next()) {
+    if let (Ok(destination), Some(own)) = (Prefix::new(router, family.bits()), facts.addresses(family).next()) {
         plan.routes.push(Route { destination, via: None, device, source: Some(own), mtu: None });
     }
 }
 
 /// Forwarding only in local gateway mode; loose reverse-path filtering, because paths may be asymmetric.
-fn settings(plan: &mut HostPlan, facts: &Facts, v6: bool) {
+fn settings(plan: &mut HostPlan, facts: &Facts, family: Family) {
     for device in [Device::Bridge, Device::Management] {
         if facts.mode == GatewayMode::Local {
-            plan.sysctls.push(Sysctl { device, v6, name: "forwarding", value: "1" });
+            plan.sysctls.push(Sysctl { device, family, name: "forwarding", value: "1" });
         }
-        if !v6 {
-            plan.sysctls.push(Sysctl { device, v6, name: "rp_filter", value: "2" });
+        if family.is_ipv4() {
+            plan.sysctls.push(Sysctl { device, family, name: "rp_filter", value: "2" });
         }
     }
-    if !v6 {
+    if family.is_ipv4() {
         // Lets packets from 127.0.0.1 reach pods and replies return; the packet filter drops all others.
         let value = if facts.routes_loopback() { "1" } else { "0" };
-        plan.sysctls.push(Sysctl { device: Device::Management, v6, name: "route_localnet", value });
+        plan.sysctls.push(Sysctl { device: Device::Management, family, name: "route_localnet", value });
     }
 }

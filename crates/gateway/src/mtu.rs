@@ -1,5 +1,7 @@
 //! Whether pods' packets, with the tunnel's overhead, fit the interface.
 
+use netmodel::Family;
+
 /// Overhead of Geneve with OVN's option, without the outer IP header: Ethernet, UDP, Geneve, one option.
 const TUNNEL: u32 = 14 + 8 + 8 + 8;
 /// Outer IP header of IPv4 and of IPv6.
@@ -40,12 +42,12 @@ pub fn check_mtu(
     pods_have_ipv6: bool,
     device: &str,
     device_mtu: u32,
-    outer_is_ipv6: bool,
+    outer: Family,
 ) -> Result<(), MtuError> {
     if pods_have_ipv6 && pods < MIN_IPV6_MTU {
         return Err(MtuError::TooSmall(pods));
     }
-    let overhead = TUNNEL + OUTER[usize::from(outer_is_ipv6)];
+    let overhead = TUNNEL + OUTER[outer.index()];
     let needed = pods.saturating_add(overhead);
     if needed <= device_mtu {
         return Ok(());
@@ -60,13 +62,13 @@ mod tests {
 
     #[test]
     fn a_refused_mtu_names_one_that_fits() {
-        assert_eq!(check_mtu(1442, false, "br-ex", 1500, false), Ok(()));
-        assert_eq!(check_mtu(1422, true, "br-ex", 1500, true), Ok(()));
-        let why = check_mtu(1443, false, "br-ex", 1500, false).unwrap_err().to_string();
+        assert_eq!(check_mtu(1442, false, "br-ex", 1500, Family::V4), Ok(()));
+        assert_eq!(check_mtu(1422, true, "br-ex", 1500, Family::V6), Ok(()));
+        let why = check_mtu(1443, false, "br-ex", 1500, Family::V4).unwrap_err().to_string();
         assert!(why.contains("at most 1442") && why.contains("to 1501"), "{why}");
-        let why = check_mtu(1400, false, "br-ex", 1280, false).unwrap_err().to_string();
+        let why = check_mtu(1400, false, "br-ex", 1280, Family::V4).unwrap_err().to_string();
         assert!(why.contains("at most 1222") && why.contains("58"), "{why}");
-        assert_eq!(check_mtu(1222, true, "br-ex", 1280, false), Err(MtuError::TooSmall(1222)));
-        assert_eq!(check_mtu(1222, false, "br-ex", 1280, false), Ok(()));
+        assert_eq!(check_mtu(1222, true, "br-ex", 1280, Family::V4), Err(MtuError::TooSmall(1222)));
+        assert_eq!(check_mtu(1222, false, "br-ex", 1280, Family::V4), Ok(()));
     }
 }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use gateway::{Bridge, ExposedPort, Facts, Flow, FlowChange, Installed, ListenAddress, Network, Protocol};
-use netmodel::GatewayMode;
+use netmodel::{Family, GatewayMode};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden.txt");
 
@@ -36,12 +36,12 @@ fn near(listen: ListenAddress, port: u16, endpoints: &[(&str, u16)]) -> ExposedP
     ExposedPort {
         preserves_source: true,
         endpoints,
-        ..exposed(listen, port, if listen.is_ipv6() { "fd02::8" } else { "172.30.0.8" })
+        ..exposed(listen, port, if listen.family().is_ipv6() { "fd02::8" } else { "172.30.0.8" })
     }
 }
 
 fn facts(mode: GatewayMode) -> Facts {
-    let (v4, v6) = (ListenAddress::Node { v6: false }, ListenAddress::Node { v6: true });
+    let [v4, v6] = Family::BOTH.map(ListenAddress::Node);
     let address = |text: &str| ListenAddress::Address(text.parse().unwrap());
     Facts {
         mode,
@@ -132,7 +132,7 @@ fn a_service_changes_only_its_own_flows() {
     let before = facts(GatewayMode::Shared);
     let installed = FlowChange::between(&Installed::default(), &gateway::flows(&before)).installed;
     let mut after = before.clone();
-    after.exposed.push(exposed(ListenAddress::Node { v6: false }, 30090, "172.30.0.9"));
+    after.exposed.push(exposed(ListenAddress::Node(Family::V4), 30090, "172.30.0.9"));
     let change = FlowChange::between(&installed, &gateway::flows(&after));
     // Both directions, for both addresses of the host.
     assert_eq!(change.lines.len(), 4, "{change:?}");

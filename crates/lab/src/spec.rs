@@ -69,6 +69,20 @@ impl Family {
     pub fn has_v6(self) -> bool {
         self != Self::V4
     }
+
+    /// The single families, IPv4 first.
+    pub fn families(self) -> Vec<netmodel::Family> {
+        match self {
+            Self::V4 => vec![netmodel::Family::V4],
+            Self::V6 => vec![netmodel::Family::V6],
+            Self::Dual => netmodel::Family::BOTH.to_vec(),
+        }
+    }
+
+    /// The first of [`Family::families`].
+    pub fn primary(self) -> netmodel::Family {
+        if self.has_v4() { netmodel::Family::V4 } else { netmodel::Family::V6 }
+    }
 }
 
 /// How the northbound and southbound databases run.

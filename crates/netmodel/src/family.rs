@@ -41,6 +41,14 @@ impl Family {
         }
     }
 
+    /// Position in [`Family::BOTH`], for arrays with one element per family.
+    pub fn index(self) -> usize {
+        match self {
+            Self::V4 => 0,
+            Self::V6 => 1,
+        }
+    }
+
     /// True for [`Family::V6`].
     pub fn is_ipv6(self) -> bool {
         self == Self::V6
@@ -131,6 +139,7 @@ mod tests {
     #[test]
     fn each_family_has_its_constants() {
         assert_eq!(Family::BOTH.map(Family::bits), [32, 128]);
+        assert_eq!(Family::BOTH.map(Family::index), [0, 1]);
         assert_eq!(Family::BOTH.map(Family::version), [4, 6]);
         assert_eq!(Family::BOTH.map(Family::short), ["v4", "v6"]);
         assert_eq!(Family::BOTH.map(|family| family.unspecified().to_string()), ["0.0.0.0", "::"]);

@@ -226,7 +226,7 @@ fn rule(value: &Value, path: &str, peers_field: &str, baseline: bool) -> Result<
         ("Allow", _) => Action::Allow,
         ("Deny", _) => Action::Deny,
         ("Pass", false) => Action::Pass,
-        (other, false) => return Err(format!("{path}.action: {} is none of Allow, Deny, Pass", shortened(other))),
+        (other, false) => return Err(format!("{path}.action: {} is not one of Allow, Deny, Pass", shortened(other))),
         (other, true) => return Err(format!("{path}.action: {} is neither Allow nor Deny", shortened(other))),
     };
     let mut peers = Vec::new();

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
+use netmodel::Family;
 use serde::Deserialize;
 
 use super::Protocol;
@@ -66,10 +67,7 @@ pub enum HostAddress {
     /// All addresses.
     All,
     /// All addresses of one family.
-    Family {
-        /// Whether the family is IPv6.
-        v6: bool,
-    },
+    Family(Family),
     /// One address.
     One(IpAddr),
 }
@@ -82,7 +80,7 @@ impl HostPort {
         }
         match self.address.parse::<IpAddr>() {
             Err(_) => Err(format!("{:?} is not an IP address", self.address)),
-            Ok(any) if any.is_unspecified() => Ok(HostAddress::Family { v6: any.is_ipv6() }),
+            Ok(any) if any.is_unspecified() => Ok(HostAddress::Family(Family::of(any))),
             Ok(address) => Ok(HostAddress::One(address)),
         }
     }

@@ -150,7 +150,7 @@ impl LabelSelector {
                 "Exists" => Operator::Exists,
                 "DoesNotExist" => Operator::DoesNotExist,
                 other => {
-                    return Err(format!("{path}.operator: {other:?} is none of In, NotIn, Exists, DoesNotExist"));
+                    return Err(format!("{path}.operator: {other:?} is not one of In, NotIn, Exists, DoesNotExist"));
                 }
             };
             let mut values: Vec<Name> = Vec::new();

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use netmodel::{InterfaceAddress, Mac, Prefix};
+use netmodel::{Family, InterfaceAddress, Mac, Prefix};
 use serde::Deserialize;
 
 use super::annotation::default_network;
@@ -120,7 +120,7 @@ impl Route {
             "" => None,
             text => Some(text.parse().map_err(|_| format!("routes: nextHop {text:?} is not an IP address"))?),
         };
-        if via.is_some_and(|via| via.is_ipv6() != destination.is_ipv6()) {
+        if via.is_some_and(|via| !destination.family().matches(via)) {
             return Err(format!("routes: {dest} and its nextHop {next_hop} are of different families"));
         }
         Ok(PodRoute { destination, via })
@@ -147,7 +147,7 @@ impl PodInterface {
 
     /// The gateway of the address's family.
     pub fn gateway_of(&self, address: InterfaceAddress) -> Option<IpAddr> {
-        self.gateways.iter().copied().find(|gateway| gateway.is_ipv6() == address.address().is_ipv6())
+        self.gateways.iter().copied().find(|gateway| Family::of(*gateway) == Family::of(address.address()))
     }
 
     /// The default routes, then the others.

@@ -24,7 +24,7 @@ pub struct AclLogging {
     pub allow: Option<&'static str>,
 }
 
-/// A Namespace.
+/// The fields of a Namespace that the network depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamespaceFacts {
     /// Unique among namespaces at one time.
@@ -96,7 +96,7 @@ fn read_logging(text: &str) -> Result<AclLogging, String> {
             .into_iter()
             .find(|known| *known == word)
             .map(Some)
-            .ok_or_else(|| format!("{} is none of alert, warning, notice, info, debug", shortened(word))),
+            .ok_or_else(|| format!("{} is not one of alert, warning, notice, info, debug", shortened(word))),
     };
     Ok(AclLogging { deny: severity(&words.deny)?, allow: severity(&words.allow)? })
 }

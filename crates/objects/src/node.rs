@@ -33,7 +33,7 @@ pub const NETWORK_READY: &str = "k8s.ovn.org/NodeNetworkReady";
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// A Node.
+/// The fields of a Node that the network depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeFacts {
     /// Unique among nodes at one time.
@@ -50,7 +50,7 @@ pub struct NodeFacts {
     pub gateway: Annotated<Option<GatewayFacts>>,
     /// The `system-id` of its Open vSwitch.
     pub chassis: Option<Box<str>>,
-    /// All addresses of the host.
+    /// All addresses of the host, from `host-cidrs`, else `node-primary-ifaddr`, else the older `host-addresses`.
     pub host_addresses: Annotated<Box<[IpAddr]>>,
     /// Absent if the default, derived MAC is used.
     pub management_mac: Annotated<Mac>,
@@ -237,7 +237,7 @@ fn read_gateway(text: &str) -> Result<Option<GatewayFacts>, String> {
         "" | "disabled" => return Ok(None),
         text => text
             .parse::<GatewayMode>()
-            .map_err(|_| format!("mode: {} is none of shared, local, disabled", shortened(text)))?,
+            .map_err(|_| format!("mode: {} is not one of shared, local, disabled", shortened(text)))?,
     };
     let either =
         |many: Vec<String>, one: Option<String>| if many.is_empty() { one.into_iter().collect() } else { many };

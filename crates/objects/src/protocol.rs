@@ -43,6 +43,6 @@ impl Protocol {
     /// Parses a field; TCP if it is missing.
     pub(super) fn read(field: &str, text: Option<&str>) -> Result<Self, String> {
         let text = text.unwrap_or("TCP");
-        Self::parse(text).ok_or_else(|| format!("{field}: {} is none of TCP, UDP, SCTP", shortened(text)))
+        Self::parse(text).ok_or_else(|| format!("{field}: {} is not one of TCP, UDP, SCTP", shortened(text)))
     }
 }

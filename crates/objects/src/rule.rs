@@ -81,7 +81,7 @@ pub(super) fn protocol(value: &Value, path: &str) -> Result<Protocol, String> {
     let Some(name) = field::get(value, "protocol") else { return Ok(Protocol::Tcp) };
     let path = format!("{path}.protocol");
     let name = field::text(name, &path)?;
-    Protocol::parse(name).ok_or_else(|| format!("{path}: {} is none of TCP, UDP, SCTP", shortened(name)))
+    Protocol::parse(name).ok_or_else(|| format!("{path}: {} is not one of TCP, UDP, SCTP", shortened(name)))
 }
 
 /// Parses a network; host bits may be set.

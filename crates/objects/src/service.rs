@@ -24,7 +24,7 @@ const MOST_EXTERNAL: usize = 4096;
 /// The longest affinity timeout that the API allows, in seconds.
 const LONGEST_AFFINITY: i64 = 86_400;
 
-/// A Service.
+/// The fields of a Service that load balancers depend on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceFacts {
     /// Unique among objects of its kind at one time.
@@ -42,7 +42,7 @@ pub struct ServiceFacts {
 /// The fields of a Service that affect the network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceSpec {
-    /// `type`.
+    /// `spec.type`.
     pub kind: ServiceType,
     /// One of each family at most.
     pub cluster_ips: Box<[IpAddr]>,

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use netmodel::Family;
 use serde::Deserialize;
 
 use super::Metadata;
@@ -165,13 +166,13 @@ impl SliceFacts {
 
 impl Object<'_> {
     fn read(&self) -> Result<SliceSpec, String> {
-        let v6 = match self.address_type.as_ref().map(|kind| &*kind.0) {
-            Some("IPv4") => false,
-            Some("IPv6") => true,
+        let family = match self.address_type.as_ref().map(|kind| &*kind.0) {
+            Some("IPv4") => Family::V4,
+            Some("IPv6") => Family::V6,
             Some("FQDN") => return Ok(SliceSpec::default()),
             other => {
                 let other = shortened(other.unwrap_or_default());
-                return Err(format!("addressType: {other} is none of IPv4, IPv6, FQDN"));
+                return Err(format!("addressType: {other} is not one of IPv4, IPv6, FQDN"));
             }
         };
         let mut ports: Vec<SlicePort> = Vec::new();
@@ -190,17 +191,17 @@ impl Object<'_> {
             });
         }
         let endpoints = self.endpoints.iter().flatten().enumerate();
-        let endpoints = endpoints.map(|(index, endpoint)| endpoint.read(index, v6)).collect::<Result<_, _>>()?;
+        let endpoints = endpoints.map(|(index, endpoint)| endpoint.read(index, family)).collect::<Result<_, _>>()?;
         Ok(SliceSpec { ports: ports.into(), endpoints })
     }
 }
 
 impl Raw<'_> {
-    fn read(&self, index: usize, v6: bool) -> Result<Endpoint, String> {
+    fn read(&self, index: usize, family: Family) -> Result<Endpoint, String> {
         let field = format_args!("endpoints[{index}].addresses");
         let text = self.addresses.first().map_or("", |address| &*address.0);
         let address = address(field, text)?;
-        if address.is_ipv6() != v6 {
+        if !family.matches(address) {
             return Err(format!("{field}: {address} is not of the slice's addressType"));
         }
         let conditions = self.conditions.as_ref();

@@ -44,7 +44,7 @@ pub trait TableRow: Clone + fmt::Debug + Default + Eq + Hash + Send + Sync + 'st
 pub struct ReadError {
     /// Name of the table.
     pub table: &'static str,
-    /// Uuid of the row.
+    /// Where it was found.
     pub row: Uuid,
     /// Name of the column.
     pub column: &'static str,
@@ -75,10 +75,10 @@ fn shortened(datum: &Datum) -> String {
     }
 }
 
-/// Declaration of a table.
+/// A table of `tables!`, to be checked against the server's schema.
 #[derive(Debug, Clone, Copy)]
 pub struct TableDeclaration {
-    /// Its name.
+    /// As in the schema, such as `Logical_Switch`.
     pub name: &'static str,
     /// The feature that is off if the server lacks it.
     pub feature: Feature,
@@ -103,10 +103,10 @@ pub(crate) fn rewrite<R: TableRow>(uuid: Uuid, values: &RowValues) -> Result<Rew
     Ok(Rewritten { full: row.to_row(), sparse: row.to_sparse_row() })
 }
 
-/// Declaration of a column.
+/// A column of `tables!`, to be checked against the server's schema.
 #[derive(Debug, Clone, Copy)]
 pub struct ColumnDeclaration {
-    /// Its name.
+    /// As in the schema, such as `external_ids`.
     pub name: &'static str,
     /// Required type.
     pub shape: Shape,

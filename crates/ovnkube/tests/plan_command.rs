@@ -180,7 +180,7 @@ fn errors_name_file_line_and_object_and_the_rest_is_planned() {
     let lines: Vec<&str> = outcome.stderr.lines().filter(|line| line.starts_with("error: ")).collect();
     for part in [
         format!("error: {bad}:9: is not YAML: "),
-        format!("error: {bad}:11: Pdo web: there is no kind \"Pdo\" in v1; hint: did you mean Pod?"),
+        format!("error: {bad}:11: Pdo web: unknown kind \"Pdo\" in v1; hint: did you mean Pod?"),
         format!("error: {bad}:16: Pod: has no metadata.name"),
         format!("error: {bad}:21: Namespace shop: already defined in {bad}:1"),
         format!("error: {bad}:26: Pod default/odd: invalid: "),
@@ -385,7 +385,7 @@ fn networks_are_read_from_the_clusters_config_map() {
     assert_eq!(plan["notes"][1], note, "{plan}");
     let nowhere = run(&["plan", "--kubeconfig", &kubeconfig, "--config-namespace", "elsewhere"], &[]);
     assert_eq!(nowhere.status, Some(1), "{nowhere:?}");
-    assert!(nowhere.stderr.contains("there is no ConfigMap elsewhere/ovn-config"), "{nowhere:?}");
+    assert!(nowhere.stderr.contains("ConfigMap elsewhere/ovn-config not found"), "{nowhere:?}");
 
     let broken = api(cluster_with_other_networks(CONFIG_MAP, &json!({"net_cidr": "everything"})));
     let outcome = run(&["plan", "--kubeconfig", &broken], &[]);
@@ -397,7 +397,7 @@ fn networks_are_read_from_the_clusters_config_map() {
 fn default_networks_are_noted_as_assumed() {
     let kubeconfig = api(cluster());
     let (plan, _) = planned(&["--kubeconfig", &kubeconfig]);
-    let note = "there is no ConfigMap ovn-config in any namespace: assuming the default cluster-subnets=10.128.0.0/14/23 \
+    let note = "no namespace has a ConfigMap ovn-config: assuming the default cluster-subnets=10.128.0.0/14/23 \
         service-cidrs=172.30.0.0/16; give --cluster-subnets and --k8s-service-cidrs if the cluster has others";
     assert_eq!(plan["notes"], json!([note]), "{plan}");
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::datum::{Atom, AtomicType, Datum};
 use crate::read;
 
-/// Schema of a database.
+/// Schema of a database, as `get_schema` returns it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DatabaseSchema {
     /// Such as `OVN_Northbound`.
@@ -19,10 +19,10 @@ pub struct DatabaseSchema {
     pub tables: BTreeMap<String, TableSchema>,
 }
 
-/// Schema of a table.
+/// Columns and constraints of a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TableSchema {
-    /// Its name.
+    /// Such as `Logical_Switch`.
     pub name: String,
     /// Sorted by name; rows refer to columns by their index here.
     pub columns: Vec<ColumnSchema>,
@@ -34,10 +34,10 @@ pub struct TableSchema {
     pub max_rows: Option<u64>,
 }
 
-/// Schema of a column.
+/// Type and behaviour of a column.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ColumnSchema {
-    /// Its name.
+    /// Such as `external_ids`.
     pub name: String,
     /// Type and constraints of its values.
     pub kind: ColumnType,

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use netmodel::{InterfaceAddress, Prefix};
+use netmodel::{Family, InterfaceAddress, Prefix};
 use objects::PodKey;
 use ovn_schema::TableRow;
 use ovn_schema::northbound::{
@@ -52,8 +52,8 @@ pub enum Exit {
 }
 
 /// The path of a packet between pods; None if it does not arrive.
-pub fn reach(inputs: Inputs<'_>, from: &PodKey, to: &PodKey, v6: bool) -> Option<Path> {
-    Network::of(inputs).reach(inputs, from, to, v6)
+pub fn reach(inputs: Inputs<'_>, from: &PodKey, to: &PodKey, family: Family) -> Option<Path> {
+    Network::of(inputs).reach(inputs, from, to, family)
 }
 
 /// How a packet of a pod to an outside address egress the cluster; None if it does not.
@@ -102,11 +102,11 @@ impl Network {
     }
 
     /// See [`reach`].
-    pub(crate) fn reach(&mut self, inputs: Inputs<'_>, from: &PodKey, to: &PodKey, v6: bool) -> Option<Path> {
+    pub(crate) fn reach(&mut self, inputs: Inputs<'_>, from: &PodKey, to: &PodKey, family: Family) -> Option<Path> {
         self.add_pod(from, inputs);
         self.add_pod(to, inputs);
-        let (source, start) = self.pod(inputs, from, v6)?;
-        let (destination, end) = self.pod(inputs, to, v6)?;
+        let (source, start) = self.pod(inputs, from, family)?;
+        let (destination, end) = self.pod(inputs, to, family)?;
         if start == end {
             return Some(Path { port: to.port_name(), routed: false });
         }
@@ -119,7 +119,7 @@ impl Network {
     /// See [`egress`].
     pub(crate) fn egress(&mut self, inputs: Inputs<'_>, from: &PodKey, outside: IpAddr) -> Option<Exit> {
         self.add_pod(from, inputs);
-        let (source, start) = self.pod(inputs, from, outside.is_ipv6())?;
+        let (source, start) = self.pod(inputs, from, Family::of(outside))?;
         let hop = self.routes(self.router_behind(start)?, source, outside).first()?.hop?;
         let Some((gateway, name)) = self.router_with(hop) else {
             return self.port_with(hop).map(|port| Exit::Host { port });
@@ -149,9 +149,9 @@ impl Network {
     }
 
     /// A pod's address and switch; None without a port that has the address.
-    fn pod(&self, inputs: Inputs<'_>, key: &PodKey, v6: bool) -> Option<(IpAddr, Uuid)> {
+    fn pod(&self, inputs: Inputs<'_>, key: &PodKey, family: Family) -> Option<(IpAddr, Uuid)> {
         let own = inputs.allocator.pod(key)?;
-        let address = own.addresses().find(|address| address.is_ipv6() == v6)?;
+        let address = own.addresses().find(|address| family.matches(*address))?;
         let port = inputs.aliases.resolve(row_uuid(LogicalSwitchPort::TABLE, "Pod", &own.uid, PORT_KEY));
         let values = self.rows.get(&(LogicalSwitchPort::TABLE, port))?;
         holds(values, address).then_some(())?;
@@ -244,11 +244,7 @@ fn networks(port: &RowValues) -> impl Iterator<Item = InterfaceAddress> {
 }
 
 fn prefix(text: &str) -> Option<Prefix> {
-    let single = || {
-        text.parse()
-            .ok()
-            .and_then(|address: IpAddr| Prefix::new(address, if address.is_ipv6() { 128 } else { 32 }).ok())
-    };
+    let single = || text.parse().ok().and_then(|address: IpAddr| Prefix::new(address, Family::of(address).bits()).ok());
     text.parse().ok().or_else(single)
 }
 
@@ -294,8 +290,8 @@ mod tests {
             self.0.engine().inputs().unwrap()
         }
 
-        fn reach(&self, from: &str, to: &str, v6: bool) -> Option<Path> {
-            reach(self.inputs(), &PodKey::new("ns", from), &PodKey::new("ns", to), v6)
+        fn reach(&self, from: &str, to: &str, family: Family) -> Option<Path> {
+            reach(self.inputs(), &PodKey::new("ns", from), &PodKey::new("ns", to), family)
         }
 
         fn egress(&self, from: &str, outside: &str) -> Option<Exit> {
@@ -326,15 +322,15 @@ mod tests {
     #[test]
     fn pods_of_one_node_share_a_switch_and_others_are_routed() {
         let world = World::new(&DUAL, &[("shared", None), ("local", None)]);
-        for v6 in [false, true] {
+        for family in Family::BOTH {
             let path = |port: &str, routed| Some(Path { port: port.into(), routed });
-            assert_eq!(world.reach("a0", "b0", v6), path("ns_b0", false));
-            assert_eq!(world.reach("a0", "a1", v6), path("ns_a1", true));
-            assert_eq!(world.reach("b1", "b0", v6), path("ns_b0", true));
+            assert_eq!(world.reach("a0", "b0", family), path("ns_b0", false));
+            assert_eq!(world.reach("a0", "a1", family), path("ns_a1", true));
+            assert_eq!(world.reach("b1", "b0", family), path("ns_b0", true));
         }
-        assert_eq!(world.reach("a0", "absent", false), None);
+        assert_eq!(world.reach("a0", "absent", Family::V4), None);
         assert_eq!(
-            World::new(&DUAL[..1], &[("shared", None)]).reach("a0", "b0", true),
+            World::new(&DUAL[..1], &[("shared", None)]).reach("a0", "b0", Family::V6),
             None,
             "the cluster has no IPv6"
         );
@@ -369,7 +365,7 @@ mod tests {
     fn node_subnets_of_two_lengths_make_the_larger_unreachable_from_the_smaller() {
         let cluster = ["10.128.0.0/16/23", "10.200.0.0/16/24"];
         let world = World::new(&cluster, &[("shared", Some("10.128.0.0/23")), ("shared", Some("10.200.0.0/24"))]);
-        assert!(world.reach("a0", "a1", false).is_some());
-        assert_eq!(world.reach("a1", "a0", false), None);
+        assert!(world.reach("a0", "a1", Family::V4).is_some());
+        assert_eq!(world.reach("a1", "a0", Family::V4), None);
     }
 }

@@ -18,7 +18,7 @@ pub(crate) fn pod_annotation(allocation: &PodAllocation, node: &NodeAllocation, 
         families += 1;
         push(&mut addresses, format_args!("\"{address}/{}\"", subnet.length()));
         push(&mut gateways, format_args!("\"{gateway}\""));
-        for dest in settings.pod_routes(subnet.is_ipv6()) {
+        for dest in settings.pod_routes(subnet.family()) {
             push(&mut routes, format_args!("{{\"dest\":\"{dest}\",\"nextHop\":\"{gateway}\"}}"));
         }
     }

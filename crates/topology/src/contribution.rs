@@ -44,27 +44,36 @@ pub struct Contribution {
     pub refusal: Option<Refusal>,
 }
 
-/// Adopted rows: from the UUID that we compute to the one that the row has. Empty in all but migrated databases.
+/// Rows with another UUID than the computed one: adopted rows, and rows of an earlier version. Empty in all but migrated
+/// databases.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Aliases(BTreeMap<Uuid, Uuid>);
+pub struct Aliases {
+    /// From the identity of an adopted row to its UUID.
+    adopted: BTreeMap<Uuid, Uuid>,
+    /// From the computed identity to the one that an earlier version computed.
+    former: BTreeMap<Uuid, Uuid>,
+}
 
 impl Aliases {
     /// The UUID that the row has.
     pub fn resolve(&self, computed: Uuid) -> Uuid {
-        if self.0.is_empty() {
-            return computed;
-        }
-        self.0.get(&computed).copied().unwrap_or(computed)
+        let identity = self.identity(computed);
+        self.adopted.get(&identity).copied().unwrap_or(identity)
+    }
+
+    /// The identity of a row: the computed one, or the former one if the database has the row under it.
+    pub fn identity(&self, computed: Uuid) -> Uuid {
+        self.former.get(&computed).copied().unwrap_or(computed)
     }
 
     /// Adds an adopted row.
-    pub fn insert(&mut self, computed: Uuid, actual: Uuid) {
-        self.0.insert(computed, actual);
+    pub fn insert(&mut self, identity: Uuid, actual: Uuid) {
+        self.adopted.insert(identity, actual);
     }
 
-    /// Whether no row was adopted.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// Adds a row that keeps the identity of an earlier version.
+    pub fn insert_former(&mut self, computed: Uuid, former: Uuid) {
+        self.former.insert(computed, former);
     }
 }
 
@@ -111,14 +120,14 @@ impl<'a> Draft<'a> {
 
     /// Adds a row with another identity than the owner's: one that outlives the object.
     pub fn row_as<R: TableRow>(&mut self, identity: &str, key: &str, row: &R) -> Uuid {
-        let computed = row_uuid(R::TABLE, self.owner.kind(), identity, key);
-        let uuid = self.aliases.resolve(computed);
+        let identity = self.aliases.identity(row_uuid(R::TABLE, self.owner.kind(), identity, key));
+        let uuid = self.aliases.resolve(identity);
         let mut values = row.to_sparse_row().0;
-        if uuid != computed
+        if uuid != identity
             && let Some(marks) = values.get_mut("external_ids")
         {
             let pairs = marks.pairs().iter().cloned();
-            let stands_for = (crate::identity::STANDS_FOR.to_owned().to_atom(), computed.to_string().to_atom());
+            let stands_for = (crate::identity::STANDS_FOR.to_owned().to_atom(), identity.to_string().to_atom());
             *marks = Datum::map(pairs.chain([stands_for]));
         }
         self.contribution.rows.push(DesiredRow { id: RowId { table: R::TABLE, uuid }, values });

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use netmodel::Family;
 use objects::{Name, ObjectKey, PodKey};
 use ovn_schema::StringMap;
 use ovsdb::uuid::Uuid;
@@ -154,6 +155,11 @@ pub fn row_uuid(table: &str, kind: &str, owner: &str, key: &str) -> Uuid {
     bytes[6] = bytes[6] & 0x0f | 0x80;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     Uuid::from_bytes(bytes)
+}
+
+/// The key of a row that its owner has once per family.
+pub fn family_key(key: &str, family: Family) -> String {
+    format!("{key} {}", family.short())
 }
 
 /// Whether a UUID looks like one of [`row_uuid`]: for tables without a column for marks.

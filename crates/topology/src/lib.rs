@@ -24,6 +24,7 @@ mod annotations;
 pub mod contribution;
 pub mod desired;
 pub mod engine;
+mod former;
 pub mod identity;
 pub mod ledger;
 mod levels;

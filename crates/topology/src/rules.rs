@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use netmodel::Prefix;
+use netmodel::{Family, Prefix};
 use objects::{
     Action, AdminPolicyFacts, AdminPolicySpec, ContainerPort, LabelSelector, Name, Peer, PolicyFacts, Ports, Protocol,
     Rule,
@@ -155,7 +155,7 @@ pub(crate) struct Compiler<'a, N> {
 
 impl<'a, N: PortNumbers> Compiler<'a, N> {
     pub(crate) fn new(target: Selector, namespace: Option<Name>, numbers: &'a N) -> Self {
-        let words = target.words();
+        let words = target.canonical();
         let selectors = [(words.clone(), Arc::new(target.clone()))].into();
         let compiled = Compiled { target: words, clauses: Vec::new(), selectors, named: BTreeSet::new() };
         Self { target, namespace, numbers, compiled }
@@ -216,7 +216,7 @@ impl<'a, N: PortNumbers> Compiler<'a, N> {
     }
 
     fn add_selector(&mut self, selector: Selector) -> Name {
-        let words = selector.words();
+        let words = selector.canonical();
         self.compiled.selectors.entry(words.clone()).or_insert_with(|| Arc::new(selector));
         words
     }
@@ -271,7 +271,7 @@ impl<'a, N: PortNumbers> Compiler<'a, N> {
 
 impl Clause {
     /// The match expression for a family, or for both without addresses; None if no peer is of the family.
-    pub fn matching(&self, v6: bool) -> Option<String> {
+    pub fn matching(&self, family: Family) -> Option<String> {
         let mut parts = vec![format!("{} == @{}", self.direction.port_field(), group_name(&self.target))];
         match &self.peers {
             PeerMatch::Any => {
@@ -279,10 +279,10 @@ impl Clause {
                     parts.push("ip".to_owned());
                 }
             }
-            PeerMatch::AnyOf { sets, blocks } => parts.push(self.addresses(sets, blocks, v6)?),
+            PeerMatch::AnyOf { sets, blocks } => parts.push(self.addresses(sets, blocks, family)?),
             PeerMatch::SetInBlocks { set, blocks } => {
-                let blocks = self.addresses(&[], blocks, v6)?;
-                parts.extend(self.addresses(std::slice::from_ref(set), &[], v6));
+                let blocks = self.addresses(&[], blocks, family)?;
+                parts.extend(self.addresses(std::slice::from_ref(set), &[], family));
                 parts.push(blocks);
             }
         }
@@ -292,14 +292,14 @@ impl Clause {
         Some(parts.join(" && "))
     }
 
-    fn addresses(&self, sets: &[Name], blocks: &[(Prefix, Box<[Prefix]>)], v6: bool) -> Option<String> {
-        let ip = if v6 { "ip6" } else { "ip4" };
+    fn addresses(&self, sets: &[Name], blocks: &[(Prefix, Box<[Prefix]>)], family: Family) -> Option<String> {
+        let ip = format!("ip{}", family.version());
         let end = match self.direction {
             Direction::Ingress => format!("{ip}.src"),
             Direction::Egress => format!("{ip}.dst"),
         };
-        let blocks = || blocks.iter().filter(|(cidr, _)| cidr.is_ipv6() == v6);
-        let names = sets.iter().map(|words| format!("${}", set_name(words, v6)));
+        let blocks = || blocks.iter().filter(|(cidr, _)| cidr.family() == family);
+        let names = sets.iter().map(|words| format!("${}", set_name(words, family)));
         let whole = blocks().filter(|(_, except)| except.is_empty()).map(|(cidr, _)| cidr.to_string());
         let mut alternatives: Vec<String> = braced(&end, "==", names.chain(whole)).into_iter().collect();
         for (cidr, except) in blocks().filter(|(_, except)| !except.is_empty()) {

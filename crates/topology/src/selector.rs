@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use netmodel::Family;
 use objects::{ContainerPort, LabelSelector, Labels, Name, PodFacts, Protocol};
 
 use crate::identity::hashed_name;
@@ -55,7 +56,7 @@ impl Selector {
     }
 
     /// The canonical text that identifies it.
-    pub fn words(&self) -> Name {
+    pub fn canonical(&self) -> Name {
         self.to_string().into()
     }
 
@@ -130,8 +131,8 @@ pub fn group_name(words: &str) -> String {
 }
 
 /// The name of the address set of a family.
-pub fn set_name(words: &str, v6: bool) -> String {
-    hashed_name(&format!("{words} {}", if v6 { "v6" } else { "v4" }))
+pub fn set_name(words: &str, family: Family) -> String {
+    hashed_name(&format!("{words} {}", family.short()))
 }
 
 /// The names of port groups and address sets in a match.
@@ -157,7 +158,7 @@ mod tests {
             Selector::new(Role::Addresses, Scope::Namespaces(web.clone()), web.clone()).with_port(port),
             Selector::new(Role::Addresses, Scope::Nodes(web), LabelSelector::default()),
         ] {
-            assert_eq!(Selector::parse(&selector.words()), Some(selector));
+            assert_eq!(Selector::parse(&selector.canonical()), Some(selector));
         }
         assert_eq!(Selector::parse("other"), None);
     }

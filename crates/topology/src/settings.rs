@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use netmodel::{ClusterCidr, Masquerade, OverlapError, Prefix, check_disjoint};
+use netmodel::{ClusterCidr, Family, Masquerade, OverlapError, Prefix, check_disjoint};
 use ovn_schema::Features;
 
 /// Settings of the whole cluster.
@@ -42,8 +42,8 @@ pub enum SettingsError {
     NoNetwork {
         /// Its name.
         setting: &'static str,
-        /// `IPv4` or `IPv6`.
-        family: &'static str,
+        /// Of pods, without such a network.
+        family: Family,
     },
     /// Networks of one family with node subnets of different lengths.
     #[error(
@@ -98,26 +98,25 @@ impl ClusterSettings {
         }
         let mut named: Vec<(&str, Prefix)> = self.cluster.iter().map(|cidr| ("cluster-subnets", cidr.cidr)).collect();
         named.extend(self.services.iter().map(|prefix| ("service-cidrs", *prefix)));
-        named.extend(self.join.iter().map(|prefix| (JOIN[usize::from(prefix.is_ipv6())], *prefix)));
-        named.extend(self.masquerade.iter().map(|prefix| (MASQUERADE[usize::from(prefix.is_ipv6())], *prefix)));
+        named.extend(self.join.iter().map(|prefix| (JOIN[prefix.family().index()], *prefix)));
+        named.extend(self.masquerade.iter().map(|prefix| (MASQUERADE[prefix.family().index()], *prefix)));
         check_disjoint(&named)?;
         for (index, one) in self.cluster.iter().enumerate() {
             let mixed =
-                |two: &&ClusterCidr| two.cidr.is_ipv6() == one.cidr.is_ipv6() && two.node_length != one.node_length;
+                |two: &&ClusterCidr| two.cidr.family() == one.cidr.family() && two.node_length != one.node_length;
             if let Some(two) = self.cluster[index + 1..].iter().find(mixed) {
                 return Err(SettingsError::MixedLengths { one: *one, two: *two });
             }
         }
-        for (v6, family) in [(false, "IPv4"), (true, "IPv6")] {
-            if !self.has_family(v6) {
+        for family in Family::BOTH {
+            if !self.has_family(family) {
                 continue;
             }
-            let family_index = usize::from(v6);
             for (setting, networks, needed) in [
-                (JOIN[family_index], &self.join, 4),
-                (MASQUERADE[family_index], &self.masquerade, Masquerade::NETWORK_SIZE),
+                (JOIN[family.index()], &self.join, 4),
+                (MASQUERADE[family.index()], &self.masquerade, Masquerade::NETWORK_SIZE),
             ] {
-                let network = networks.iter().find(|network| network.is_ipv6() == v6);
+                let network = networks.iter().find(|network| network.family() == family);
                 let prefix = *network.ok_or(SettingsError::NoNetwork { setting, family })?;
                 if prefix.size() < needed {
                     return Err(SettingsError::TooSmall { setting, prefix, needed });
@@ -128,57 +127,57 @@ impl ClusterSettings {
     }
 
     /// Whether pods have addresses of a family.
-    pub fn has_family(&self, v6: bool) -> bool {
-        self.cluster.iter().any(|cidr| cidr.cidr.is_ipv6() == v6)
+    pub fn has_family(&self, family: Family) -> bool {
+        self.cluster.iter().any(|cidr| cidr.cidr.family() == family)
     }
 
     /// The families of pods, IPv4 first.
-    pub fn families(&self) -> impl Iterator<Item = bool> + '_ {
-        [false, true].into_iter().filter(|v6| self.has_family(*v6))
+    pub fn families(&self) -> impl Iterator<Item = Family> + '_ {
+        Family::BOTH.into_iter().filter(|family| self.has_family(*family))
     }
 
     /// The pod networks of a family.
-    pub fn cluster_of(&self, v6: bool) -> impl Iterator<Item = Prefix> + '_ {
-        self.cluster.iter().map(|cidr| cidr.cidr).filter(move |cidr| cidr.is_ipv6() == v6)
+    pub fn cluster_of(&self, family: Family) -> impl Iterator<Item = Prefix> + '_ {
+        self.cluster.iter().map(|cidr| cidr.cidr).filter(move |cidr| cidr.family() == family)
     }
 
     /// The join network of a family.
-    pub fn join_of(&self, v6: bool) -> Option<Prefix> {
-        self.join.iter().copied().find(|prefix| prefix.is_ipv6() == v6)
+    pub fn join_of(&self, family: Family) -> Option<Prefix> {
+        self.join.iter().copied().find(|prefix| prefix.family() == family)
     }
 
     /// The join address of `ovn_cluster_router`.
-    pub fn router_join_address(&self, v6: bool) -> Option<IpAddr> {
-        self.join_of(v6)?.nth(1)
+    pub fn router_join_address(&self, family: Family) -> Option<IpAddr> {
+        self.join_of(family)?.nth(1)
     }
 
     /// The join address of a node's gateway router.
-    pub fn join_address(&self, node_id: u32, v6: bool) -> Option<IpAddr> {
-        self.join_of(v6)?.nth(u128::from(node_id))
+    pub fn join_address(&self, node_id: u32, family: Family) -> Option<IpAddr> {
+        self.join_of(family)?.nth(u128::from(node_id))
     }
 
     /// The largest node ID: each needs a join address of each family.
     pub fn last_node_id(&self) -> u32 {
-        let sizes = self.families().filter_map(|v6| self.join_of(v6)).map(|join| join.size().saturating_sub(2));
+        let sizes = self.families().filter_map(|family| self.join_of(family)).map(|join| join.size().saturating_sub(2));
         u32::try_from(sizes.min().unwrap_or(0)).unwrap_or(u32::MAX)
     }
 
     /// The masquerade network of a family.
-    pub fn masquerade_of(&self, v6: bool) -> Option<Prefix> {
-        self.masquerade.iter().copied().find(|prefix| prefix.is_ipv6() == v6)
+    pub fn masquerade_of(&self, family: Family) -> Option<Prefix> {
+        self.masquerade.iter().copied().find(|prefix| prefix.family() == family)
     }
 
     /// The address of a role in the masquerade network.
-    pub fn masquerade_address(&self, role: Masquerade, v6: bool) -> Option<IpAddr> {
-        role.address(self.masquerade_of(v6)?)
+    pub fn masquerade_address(&self, role: Masquerade, family: Family) -> Option<IpAddr> {
+        role.address(self.masquerade_of(family)?)
     }
 
     /// Networks that pods reach through their node's router, even if another network has the default route.
-    pub fn pod_routes(&self, v6: bool) -> impl Iterator<Item = Prefix> + '_ {
-        let services = self.services.iter().copied().filter(move |prefix| prefix.is_ipv6() == v6);
-        let hairpin = self.masquerade_address(Masquerade::Hairpin, v6);
-        let hairpin = hairpin.and_then(|address| Prefix::containing(address, if v6 { 128 } else { 32 }).ok());
-        self.cluster_of(v6).chain(services).chain(self.join_of(v6)).chain(hairpin)
+    pub fn pod_routes(&self, family: Family) -> impl Iterator<Item = Prefix> + '_ {
+        let services = self.services.iter().copied().filter(move |prefix| prefix.family() == family);
+        let hairpin = self.masquerade_address(Masquerade::Hairpin, family);
+        let hairpin = hairpin.and_then(|address| Prefix::containing(address, family.bits()).ok());
+        self.cluster_of(family).chain(services).chain(self.join_of(family)).chain(hairpin)
     }
 }
 
@@ -202,16 +201,16 @@ mod tests {
         let overlap = settings(&["10.128.0.0/14/23"], &["10.130.0.0/16"]).check().unwrap_err().to_string();
         assert!(overlap.contains("cluster-subnets") && overlap.contains("service-cidrs"), "{overlap}");
         let mut no_join = settings(&["fd01::/48/64"], &[]);
-        no_join.join.retain(|prefix| !prefix.is_ipv6());
+        no_join.join.retain(|prefix| prefix.family() == Family::V4);
         assert!(no_join.check().unwrap_err().to_string().contains("v6-join-subnet has no IPv6 network"));
     }
 
     #[test]
     fn pod_routes_are_of_one_family() {
         let settings = settings(&["10.128.0.0/14/23", "fd01::/48/64"], &["172.30.0.0/16", "fd02::/112"]);
-        let routes: Vec<String> = settings.pod_routes(false).map(|route| route.to_string()).collect();
+        let routes: Vec<String> = settings.pod_routes(Family::V4).map(|route| route.to_string()).collect();
         assert_eq!(routes, ["10.128.0.0/14", "172.30.0.0/16", "100.64.0.0/16", "169.254.169.5/32"]);
-        assert_eq!(settings.pod_routes(true).count(), 4);
+        assert_eq!(settings.pod_routes(Family::V6).count(), 4);
         assert_eq!(settings.last_node_id(), 65534);
     }
 }

@@ -31,9 +31,9 @@ pub struct Applied<'a> {
 /// Something to write on a Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
-    /// The condition says `True`, but its heartbeat has expired: it becomes `Unknown`.
+    /// The condition is `True`, but its heartbeat has expired.
     Silent {
-        /// The node.
+        /// Its condition becomes `Unknown`.
         node: ObjectRef,
         /// The heartbeat that was seen last.
         heartbeat: Box<str>,
@@ -42,9 +42,9 @@ pub enum Finding {
     },
     /// The node's agent must check that its chassis has applied this `nb_cfg`.
     Expect {
-        /// The node.
+        /// It gets the annotation `k8s.ovn.org/expected-nb-cfg`.
         node: ObjectRef,
-        /// The `nb_cfg`.
+        /// The value of the annotation.
         number: i64,
         /// The `nb_cfg` that the chassis has applied.
         applied: i64,

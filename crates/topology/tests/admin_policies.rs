@@ -5,6 +5,7 @@ mod support;
 
 use std::collections::BTreeMap;
 
+use netmodel::Family;
 use objects::{Action, AdminPolicyFacts, Name, ObjectKind, Protocol};
 use serde_json::{Value, json};
 use topology::ClusterSettings;
@@ -174,9 +175,9 @@ fn rules_are_written_to_their_tiers() {
     put(&mut world, "first", &spec);
     let group = group_name("ports in namespaces team=blue; pods *");
     let with_port = group_name("ports in namespaces team=blue; pods *; port http/TCP=8080");
-    let red = set_name("addresses in namespaces team=red; pods *", false);
-    let all = set_name("addresses in namespaces *; pods *", false);
-    let nodes = set_name("addresses in nodes role=edge; pods *", false);
+    let red = set_name("addresses in namespaces team=red; pods *", Family::V4);
+    let all = set_name("addresses in namespaces *; pods *", Family::V4);
+    let nodes = set_name("addresses in nodes role=edge; pods *", Family::V4);
     let expected = [
         (
             "spec.egress[0]",

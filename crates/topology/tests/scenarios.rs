@@ -5,6 +5,7 @@ mod support;
 
 use std::time::Duration;
 
+use netmodel::Family;
 use objects::ObjectKind;
 use ovsdb::replica::Snapshot;
 use serde_json::json;
@@ -405,7 +406,7 @@ fn a_restart_over_many_nodes_writes_only_its_sequence_value() {
     }
     world.settle();
     assert_eq!(world.controller.engine.parked().count(), 0);
-    assert_eq!(world.controller.engine.allocator().unwrap().subnet_counts(false).0, 450);
+    assert_eq!(world.controller.engine.allocator().unwrap().subnet_counts(Family::V4).0, 450);
     assert_eq!(
         world.nb.rows().keys().filter(|(table, _)| table == "Logical_Switch_Port").count(),
         1 + 1 + 450 * 5 + 500

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use netmodel::Masquerade;
+use netmodel::{Family, Masquerade};
 use objects::{NodeFacts, ObjectKey, ObjectKind, Protocol, ServiceFacts, SliceFacts};
 use ovsdb::datum::Atom;
 use serde_json::{Value, json};
@@ -201,7 +201,7 @@ fn of_controller(store: &Store, settings: &ClusterSettings, node: &NodeFacts) ->
                 }
                 let backends = resolved_list(&backends.to_string(), &variables);
                 let nowhere = |one: &&SocketAddr| {
-                    settings.masquerade_address(Masquerade::Blackhole, one.is_ipv6()) != Some(one.ip())
+                    settings.masquerade_address(Masquerade::Blackhole, Family::of(one.ip())) != Some(one.ip())
                 };
                 let local = keeps.then(|| backends.iter().filter(nowhere).copied().collect());
                 let entry = Entry { service: (*service.key).clone(), local };
@@ -220,9 +220,9 @@ fn on_routers(made: &Contribution, balancer: ovsdb::uuid::Uuid) -> bool {
     made.members.iter().any(|member| joins(&member.atom) && groups.contains(&member.column.row.uuid))
 }
 
-fn host_addresses(node: &NodeFacts, v6: bool) -> Vec<IpAddr> {
+fn host_addresses(node: &NodeFacts, family: Family) -> Vec<IpAddr> {
     let said = node.host_addresses.valid().map(AsRef::as_ref).unwrap_or_default();
-    let mut own: Vec<IpAddr> = said.iter().copied().filter(|address: &IpAddr| address.is_ipv6() == v6).collect();
+    let mut own: Vec<IpAddr> = said.iter().copied().filter(|address: &IpAddr| family.matches(*address)).collect();
     own.sort_unstable();
     own.dedup();
     own
@@ -241,12 +241,12 @@ fn variables(
         (name.to_string(), value.to_string())
     });
     let mut variables: BTreeMap<String, String> = own.collect();
-    for v6 in settings.families() {
-        let own = host_addresses(node, v6);
-        let most = store.nodes().map(|node| host_addresses(node, v6).len()).max().unwrap_or_default();
+    for family in settings.families() {
+        let own = host_addresses(node, family);
+        let most = store.nodes().map(|node| host_addresses(node, family).len()).max().unwrap_or_default();
         for n in 0..most {
-            let (family, unused) = if v6 { ("IPv6", "::") } else { ("IPv4", "0.0.0.0") };
-            let address = own.get(n).map_or_else(|| unused.to_owned(), ToString::to_string);
+            let unused = family.unspecified().to_string();
+            let address = own.get(n).map_or_else(|| unused.clone(), ToString::to_string);
             variables.insert(format!("NODEIP_{family}_{n}"), address);
         }
     }
@@ -286,15 +286,15 @@ fn compare(store: &Store, settings: &ClusterSettings, agent: &NodeServices, node
     let mut found = BTreeMap::new();
     for exposure in agent.exposures(settings) {
         let addresses = match exposure.listen {
-            ListenAddress::Node { v6 } => host_addresses(node, v6),
+            ListenAddress::Node(family) => host_addresses(node, family),
             ListenAddress::Address(address) => vec![address],
         };
         for address in addresses {
             let key = (SocketAddr::new(address, exposure.port), exposure.protocol);
             // A gateway router reaches its own host by the masquerade address.
-            let stands = |own: IpAddr| settings.masquerade_address(Masquerade::Host, own.is_ipv6()).unwrap();
+            let stands = |own: IpAddr| settings.masquerade_address(Masquerade::Host, Family::of(own)).unwrap();
             let targets = exposure.endpoints.iter().map(|(address, port)| {
-                let own = host_addresses(node, address.is_ipv6()).contains(address);
+                let own = host_addresses(node, Family::of(*address)).contains(address);
                 SocketAddr::new(if own { stands(*address) } else { *address }, *port)
             });
             let local = exposure.preserves_source.then(|| targets.collect::<BTreeSet<_>>());

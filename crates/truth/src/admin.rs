@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use crate::address::Cidr;
 use crate::cluster::Cluster;
-use crate::end::{End, Who};
+use crate::end::{AddressOwner, End};
 use crate::objects::{Meta, Pod, Protocol};
 use crate::selector::Selector;
 use crate::verdict::{Direction, Traffic};
@@ -205,7 +205,7 @@ impl EgressPeer {
             }
             Self::Pods(pods) => other.pod().is_some_and(|pod| pods.has(cluster, pod)),
             Self::Nodes(selector) => {
-                matches!(other.who, Who::Node(node) if selector.matches(&node.metadata.labels))
+                matches!(other.owner, AddressOwner::Node(node) if selector.matches(&node.metadata.labels))
             }
             // Any owner of the address, pods included.
             Self::Networks(blocks) => blocks.iter().any(|block| block.contains(other.address)),

@@ -9,7 +9,7 @@ use crate::objects::{Node, Pod};
 
 /// A source or destination of a query.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Place {
+pub enum TrafficEnd {
     /// A pod. A host-network pod counts as its node.
     Pod {
         /// Of the pod.
@@ -23,7 +23,7 @@ pub enum Place {
     External(IpAddr),
 }
 
-impl Place {
+impl TrafficEnd {
     /// A pod by namespace and name.
     pub fn pod(namespace: &str, name: &str) -> Self {
         Self::Pod { namespace: namespace.to_owned(), name: name.to_owned() }
@@ -35,7 +35,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for TrafficEnd {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pod { namespace, name } => write!(formatter, "pod {namespace}/{name}"),
@@ -48,83 +48,83 @@ impl fmt::Display for Place {
 /// A source or destination as policies see it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct End<'a> {
-    pub(crate) who: Who<'a>,
+    pub(crate) owner: AddressOwner<'a>,
     pub(crate) address: IpAddr,
 }
 
 /// The owner of an address.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Who<'a> {
+pub(crate) enum AddressOwner<'a> {
     /// A pod on the cluster network.
     Pod(&'a Pod),
     /// A node, or a host-network pod on it.
     Node(&'a Node),
     /// Outside the cluster.
-    Stranger,
+    External,
 }
 
 impl<'a> End<'a> {
     /// The pod, if it is on the cluster network.
     pub(crate) fn pod(&self) -> Option<&'a Pod> {
-        match self.who {
-            Who::Pod(pod) => Some(pod),
-            Who::Node(_) | Who::Stranger => None,
+        match self.owner {
+            AddressOwner::Pod(pod) => Some(pod),
+            AddressOwner::Node(_) | AddressOwner::External => None,
         }
     }
 }
 
 impl fmt::Display for End<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.who {
-            Who::Pod(pod) => write!(formatter, "pod {pod}"),
-            Who::Node(node) => write!(formatter, "node {}", node.metadata.name),
-            Who::Stranger => write!(formatter, "address {}", self.address),
+        match self.owner {
+            AddressOwner::Pod(pod) => write!(formatter, "pod {pod}"),
+            AddressOwner::Node(node) => write!(formatter, "node {}", node.metadata.name),
+            AddressOwner::External => write!(formatter, "address {}", self.address),
         }
     }
 }
 
 impl Cluster {
     /// Resolves a place; an error says why there is no traffic of this family.
-    pub(crate) fn end(&self, place: &Place, family: Family) -> Result<End<'_>, String> {
+    pub(crate) fn end(&self, place: &TrafficEnd, family: Family) -> Result<End<'_>, String> {
         let lacks = || format!("{place} has no {family} address");
         match place {
-            Place::Pod { namespace, name } => {
-                let pod = self.pod(namespace, name).ok_or_else(|| format!("there is no {place}"))?;
+            TrafficEnd::Pod { namespace, name } => {
+                let pod = self.pod(namespace, name).ok_or_else(|| format!("{place} does not exist"))?;
                 let address = pod.address(family).ok_or_else(lacks)?;
                 if pod.on_network() {
-                    return Ok(End { who: Who::Pod(pod), address });
+                    return Ok(End { owner: AddressOwner::Pod(pod), address });
                 }
                 // The node's address, or that of a completed pod, which may have another owner.
-                Ok(End { who: self.who_has(address), address })
+                Ok(End { owner: self.owner_of(address), address })
             }
-            Place::Node(name) => {
+            TrafficEnd::Node(name) => {
                 let node = self.nodes.iter().find(|node| node.metadata.name == *name);
-                let node = node.ok_or_else(|| format!("there is no {place}"))?;
+                let node = node.ok_or_else(|| format!("{place} does not exist"))?;
                 let address = node.addresses().find(|address| Family::of(*address) == family).ok_or_else(lacks)?;
-                Ok(End { who: Who::Node(node), address })
+                Ok(End { owner: AddressOwner::Node(node), address })
             }
-            Place::External(address) if Family::of(*address) == family => {
-                Ok(End { who: self.who_has(*address), address: *address })
+            TrafficEnd::External(address) if Family::of(*address) == family => {
+                Ok(End { owner: self.owner_of(*address), address: *address })
             }
-            Place::External(_) => Err(lacks()),
+            TrafficEnd::External(_) => Err(lacks()),
         }
     }
 
     /// The end as a sender: with the source address that arrives.
     pub(crate) fn speaking<'a>(&self, end: End<'a>) -> End<'a> {
-        let Who::Node(node) = end.who else { return end };
+        let AddressOwner::Node(node) = end.owner else { return end };
         let own = self.speaking.get(&node.metadata.name).into_iter().flatten();
         let address = own.copied().find(|address| Family::of(*address) == Family::of(end.address));
         End { address: address.unwrap_or(end.address), ..end }
     }
 
     /// The owner of an address.
-    pub(crate) fn who_has(&self, address: IpAddr) -> Who<'_> {
+    pub(crate) fn owner_of(&self, address: IpAddr) -> AddressOwner<'_> {
         let mut pods = self.pods.iter().filter(|pod| pod.on_network());
         if let Some(pod) = pods.find(|pod| pod.addresses().any(|own| own == address)) {
-            return Who::Pod(pod);
+            return AddressOwner::Pod(pod);
         }
         let node = self.nodes.iter().find(|node| node.addresses().any(|own| own == address));
-        node.map_or(Who::Stranger, Who::Node)
+        node.map_or(AddressOwner::External, AddressOwner::Node)
     }
 }

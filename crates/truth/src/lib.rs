@@ -31,7 +31,7 @@ mod verdict;
 
 pub use address::Family;
 pub use cluster::Cluster;
-pub use end::Place;
+pub use end::TrafficEnd;
 pub use error::Error;
 pub use objects::Protocol;
 pub use service::{Endpoint, Service};

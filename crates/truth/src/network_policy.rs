@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use crate::address::Cidr;
 use crate::cluster::Cluster;
-use crate::end::{End, Who};
+use crate::end::{AddressOwner, End};
 use crate::objects::{Meta, Pod, Protocol};
 use crate::selector::Selector;
 use crate::verdict::{Direction, Traffic};
@@ -97,7 +97,7 @@ pub(crate) fn decide(
     if policies.is_empty() {
         return None;
     }
-    if let Who::Node(node) = traffic.peer(direction).who {
+    if let AddressOwner::Node(node) = traffic.peer(direction).owner {
         let exempt = direction == Direction::Ingress || !cluster.egress_to_own_node_is_filtered;
         if exempt && node.metadata.name == pod.spec.node_name {
             why.push(format!("{direction} of {pod}: NetworkPolicies never block its own node"));

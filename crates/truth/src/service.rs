@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::address::Family;
 use crate::cluster::Cluster;
-use crate::end::{Place, Who};
+use crate::end::{AddressOwner, TrafficEnd};
 use crate::objects::{EndpointSlice, Protocol, ServiceObject, ServicePort, SliceEndpoint};
 
 /// The outcome of the first packet to a Service's cluster IP.
@@ -28,14 +28,14 @@ pub struct Endpoint {
     /// The target port.
     pub port: u16,
     /// The owner of the address.
-    pub place: Place,
+    pub place: TrafficEnd,
 }
 
 impl Cluster {
     /// The endpoints that may be selected for traffic to a Service's `clusterIPs`.
     pub fn service(
         &self,
-        from: &Place,
+        from: &TrafficEnd,
         (namespace, name): (&str, &str),
         protocol: Protocol,
         port: u16,
@@ -104,19 +104,19 @@ impl Cluster {
     }
 
     /// The node of a place.
-    fn node_of(&self, place: &Place) -> Option<String> {
+    fn node_of(&self, place: &TrafficEnd) -> Option<String> {
         match place {
-            Place::Pod { namespace, name } => self.pod(namespace, name).map(|pod| pod.spec.node_name.clone()),
-            Place::Node(name) => Some(name.clone()),
-            Place::External(_) => None,
+            TrafficEnd::Pod { namespace, name } => self.pod(namespace, name).map(|pod| pod.spec.node_name.clone()),
+            TrafficEnd::Node(name) => Some(name.clone()),
+            TrafficEnd::External(_) => None,
         }
     }
 
-    fn place(&self, address: IpAddr) -> Place {
-        match self.who_has(address) {
-            Who::Pod(pod) => Place::pod(&pod.metadata.namespace, &pod.metadata.name),
-            Who::Node(node) => Place::node(&node.metadata.name),
-            Who::Stranger => Place::External(address),
+    fn place(&self, address: IpAddr) -> TrafficEnd {
+        match self.owner_of(address) {
+            AddressOwner::Pod(pod) => TrafficEnd::pod(&pod.metadata.namespace, &pod.metadata.name),
+            AddressOwner::Node(node) => TrafficEnd::node(&node.metadata.name),
+            AddressOwner::External => TrafficEnd::External(address),
         }
     }
 }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use crate::address::Family;
 use crate::admin::{self, Action};
 use crate::cluster::Cluster;
-use crate::end::{End, Place};
+use crate::end::{End, TrafficEnd};
 use crate::network_policy;
 use crate::objects::Protocol;
 
@@ -66,7 +66,14 @@ impl<'a> Traffic<'a> {
 impl Cluster {
     /// Whether the first packet of a connection may pass. For Services query [`Cluster::service`] first: policies see the
     /// selected endpoint and its port.
-    pub fn verdict(&self, from: &Place, to: &Place, protocol: Protocol, port: u16, family: Family) -> Verdict {
+    pub fn verdict(
+        &self,
+        from: &TrafficEnd,
+        to: &TrafficEnd,
+        protocol: Protocol,
+        port: u16,
+        family: Family,
+    ) -> Verdict {
         let (from, to) = match (self.end(from, family), self.end(to, family)) {
             (Ok(from), Ok(to)) => (from, to),
             (Err(problem), _) | (_, Err(problem)) => return Verdict { allowed: false, why: vec![problem] },

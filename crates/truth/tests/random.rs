@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use truth::random::{Options, Rng, Tuple, objects, service_tuples, tuples};
-use truth::{Cluster, Place, Service};
+use truth::{Cluster, Service, TrafficEnd};
 
 const CLUSTERS: u64 = 500;
 
@@ -170,8 +170,8 @@ fn a_deny_all_admin_policy_blocks_all_pods() {
             "ingress": [{"action": "Deny", "from": [{"namespaces": {}}]}]});
         objects.push(json!({"kind": "AdminNetworkPolicy", "metadata": {"name": "deny-all"}, "spec": spec}));
         let cluster = Cluster::from_objects(&objects).unwrap();
-        let on_network = |place: &Place| {
-            let Place::Pod { namespace, name } = place else { return false };
+        let on_network = |place: &TrafficEnd| {
+            let TrafficEnd::Pod { namespace, name } = place else { return false };
             let same =
                 |object: &&Value| object["metadata"]["namespace"] == *namespace && object["metadata"]["name"] == *name;
             let pod = objects.iter().filter(|object| object["kind"] == "Pod").find(same).unwrap();

@@ -14,29 +14,29 @@ use crate::record::Record;
 pub(super) enum Fault {
     /// Kill a component with SIGKILL
     Kill {
-        /// The component
+        /// Name of the component, as in `lab status`
         component: String,
     },
-    /// Stop a component with SIGSTOP: it keeps its sockets and answers nothing
+    /// Stop a component with SIGSTOP: it keeps its sockets and does not respond
     Pause {
-        /// The component
+        /// Name of the component, as in `lab status`
         component: String,
     },
     /// Continue a stopped component with SIGCONT
     Resume {
-        /// The component
+        /// Name of the component, as in `lab status`
         component: String,
     },
     /// Drop all packets between two machines
     Partition {
-        /// First machine
+        /// Name of one machine
         one: String,
-        /// Second machine
+        /// Name of the other machine
         other: String,
     },
     /// Drop packets from and to a machine at random
     Lose {
-        /// The machine
+        /// Name of the machine, as in `lab status`
         machine: String,
         /// Percentage of packets, 1 to 100
         percent: u8,
@@ -45,11 +45,11 @@ pub(super) enum Fault {
     Heal,
     /// Mount a small file system at a path of a machine and fill it
     FillDisk {
-        /// The machine
+        /// Name of the machine, as in `lab status`
         machine: String,
-        /// The directory
+        /// Directory where it is mounted
         path: String,
-        /// Size of the file system
+        /// Size of the file system in MiB
         #[arg(long, default_value_t = 16)]
         mib: u32,
     },

@@ -96,7 +96,7 @@ enum Command {
     Conformance(conformance::Options),
     /// Restart a component
     Restart {
-        /// The component
+        /// Name of the component, as in `lab status`
         component: String,
     },
     /// Simulate hundreds of chassis, until Ctrl-C
@@ -105,7 +105,7 @@ enum Command {
     Prepare(up::PrepareOptions),
     /// Print a completion script for a shell
     Completions {
-        /// The shell
+        /// Shell to print it for
         shell: clap_complete::Shell,
     },
     /// The process behind `lab up`: owns the lab until it gets SIGTERM

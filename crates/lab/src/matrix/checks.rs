@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use netmodel::Family;
+
 use super::Check;
 use super::cluster::{Cluster, Endpoint};
 use super::connection::{Connection, Target};
@@ -20,18 +22,18 @@ const KUBELET_PORT: u16 = 10250;
 
 /// All connections of all address families of the cluster.
 pub(super) fn plan(cluster: &Cluster) -> Vec<Check> {
-    [false, true].into_iter().flat_map(|v6| Plan { cluster, v6, checks: Vec::new() }.all()).collect()
+    Family::BOTH.into_iter().flat_map(|family| Plan { cluster, family, checks: Vec::new() }.all()).collect()
 }
 
 struct Plan<'a> {
     cluster: &'a Cluster,
-    v6: bool,
+    family: Family,
     checks: Vec<Check>,
 }
 
 impl Plan<'_> {
     fn all(mut self) -> Vec<Check> {
-        if self.cluster.pods.iter().all(|pod| pod.address(self.v6).is_none()) {
+        if self.cluster.pods.iter().all(|pod| pod.address(self.family).is_none()) {
             return Vec::new();
         }
         self.checks_from_pods();
@@ -44,7 +46,7 @@ impl Plan<'_> {
         let connection = Connection { network: from.network.clone(), target };
         let check = Check {
             kind,
-            v6: self.v6,
+            family: self.family,
             from: from.name.clone(),
             to: to.into(),
             connection,
@@ -68,23 +70,23 @@ impl Plan<'_> {
     }
 
     fn checks_from_pods(&mut self) {
-        let (cluster, v6) = (self.cluster, self.v6);
+        let (cluster, family) = (self.cluster, self.family);
         for pod in cluster.app("client") {
             for web in cluster.app("web") {
                 let kind = if web.node == pod.node { "pod → pod, same node" } else { "pod → pod, other node" };
-                self.add_address(kind, pod, &web.name, web.address(v6), POD_PORT);
+                self.add_address(kind, pod, &web.name, web.address(family), POD_PORT);
             }
-            self.add_address("pod → service", pod, "web", cluster.service("shop/web", v6), SERVICE_PORT);
+            self.add_address("pod → service", pod, "web", cluster.service("shop/web", family), SERVICE_PORT);
             self.add_name("pod → DNS name", pod, "web.shop", SERVICE_PORT);
             self.add_name("pod → kubernetes.default", pod, "kubernetes.default", API_SERVICE_PORT);
             let beyond = EXTERNAL_ADDRESSES
                 .iter()
                 .filter_map(|address| address.parse().ok())
-                .find(|it: &IpAddr| it.is_ipv6() == v6);
-            self.add_address("pod → outside", pod, EXTERNAL_ADDRESSES[usize::from(v6)], beyond, WEB_PORT);
+                .find(|it: &IpAddr| family.matches(*it));
+            self.add_address("pod → outside", pod, EXTERNAL_ADDRESSES[family.index()], beyond, WEB_PORT);
             for node in &cluster.nodes {
                 let kind = if node.name == pod.node { "pod → own node" } else { "pod → other node" };
-                self.add_address(kind, pod, &node.name, node.address(v6), KUBELET_PORT);
+                self.add_address(kind, pod, &node.name, node.address(family), KUBELET_PORT);
             }
         }
     }
@@ -92,37 +94,37 @@ impl Plan<'_> {
     /// By DNS name, if the Service has an address of this family.
     fn add_name(&mut self, kind: &'static str, from: &Endpoint, name: &str, port: u16) {
         let (namespace, service) = name.split_once('.').map_or(("", ""), |(service, namespace)| (namespace, service));
-        let has = self.cluster.service(&format!("{namespace}/{service}"), self.v6).is_some();
-        let server = self.cluster.service("kube-system/kube-dns", self.v6);
+        let has = self.cluster.service(&format!("{namespace}/{service}"), self.family).is_some();
+        let server = self.cluster.service("kube-system/kube-dns", self.family);
         if let (true, Some(server)) = (has, server) {
             let service = SocketAddr::new(server, 53);
             let full = format!("{name}.svc.{CLUSTER_DOMAIN}");
-            self.add(kind, from, &full, Target::Name { service, name: full.clone(), port, v6: self.v6 });
+            self.add(kind, from, &full, Target::Name { service, name: full.clone(), port, family: self.family });
         }
     }
 
     fn checks_from_hosts(&mut self) {
-        let (cluster, v6, port) = (self.cluster, self.v6, self.cluster.node_port);
-        let service = cluster.service("shop/web", v6);
+        let (cluster, family, port) = (self.cluster, self.family, self.cluster.node_port);
+        let service = cluster.service("shop/web", family);
         for (index, node) in cluster.nodes.iter().enumerate() {
-            self.add_address("outside → NodePort", &cluster.outside, &node.name, node.address(v6), port);
+            self.add_address("outside → NodePort", &cluster.outside, &node.name, node.address(family), port);
             self.add_address("host → ClusterIP", node, "web", service, SERVICE_PORT);
-            self.add_address("host → own NodePort", node, &node.name, node.address(v6), port);
+            self.add_address("host → own NodePort", node, &node.name, node.address(family), port);
             // One other node is enough: all pairs would be the square of the nodes.
             if let Some(other) = cluster.nodes.get((index + 1) % cluster.nodes.len()).filter(|it| it.name != node.name)
             {
-                self.add_address("host → other node's NodePort", node, &other.name, other.address(v6), port);
+                self.add_address("host → other node's NodePort", node, &other.name, other.address(family), port);
             }
             for web in cluster.app("web") {
                 let kind = if web.node == node.name { "host → own pod" } else { "host → other node's pod" };
-                self.add_address(kind, node, &web.name, web.address(v6), POD_PORT);
+                self.add_address(kind, node, &web.name, web.address(family), POD_PORT);
             }
         }
     }
 
     /// What the NetworkPolicy affects: `client` pods pass, `stranger` pods do not.
     fn checks_under_policy(&mut self) {
-        let (cluster, v6) = (self.cluster, self.v6);
+        let (cluster, family) = (self.cluster, self.family);
         let before = self.checks.len();
         for (app, to_pod, to_service) in [
             ("client", "client → guarded pod", "client → guarded service"),
@@ -130,9 +132,9 @@ impl Plan<'_> {
         ] {
             for pod in cluster.app(app) {
                 for store in cluster.app("store") {
-                    self.add_address(to_pod, pod, &store.name, store.address(v6), POD_PORT);
+                    self.add_address(to_pod, pod, &store.name, store.address(family), POD_PORT);
                 }
-                self.add_address(to_service, pod, "store", cluster.service("shop/store", v6), SERVICE_PORT);
+                self.add_address(to_service, pod, "store", cluster.service("shop/store", family), SERVICE_PORT);
             }
         }
         for check in self.checks.iter_mut().skip(before) {

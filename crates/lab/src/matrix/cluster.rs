@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use netmodel::Family;
 use serde_json::Value;
 
 use crate::error::{Error, Result};
@@ -27,8 +28,8 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    pub(super) fn address(&self, v6: bool) -> Option<IpAddr> {
-        self.addresses.iter().copied().find(|address| address.is_ipv6() == v6)
+    pub(super) fn address(&self, family: Family) -> Option<IpAddr> {
+        self.addresses.iter().copied().find(|address| family.matches(*address))
     }
 }
 
@@ -84,8 +85,8 @@ impl Cluster {
         self.pods.iter().filter(move |pod| pod.app == app)
     }
 
-    pub(super) fn service(&self, name: &str, v6: bool) -> Option<IpAddr> {
-        self.services.get(name)?.iter().copied().find(|address| address.is_ipv6() == v6)
+    pub(super) fn service(&self, name: &str, family: Family) -> Option<IpAddr> {
+        self.services.get(name)?.iter().copied().find(|address| family.matches(*address))
     }
 }
 

@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use netmodel::Family;
+
 use super::dns;
 use crate::namespace::enter_network;
 
@@ -27,7 +29,7 @@ pub(super) enum Target {
         service: SocketAddr,
         name: String,
         port: u16,
-        v6: bool,
+        family: Family,
     },
 }
 
@@ -63,8 +65,8 @@ impl Connection {
         enter_network(&self.network, || {
             let target = match &self.target {
                 Target::Address(target) => *target,
-                Target::Name { service, name, port, v6 } => {
-                    let found = dns::resolve(*service, name, *v6, timeout)?;
+                Target::Name { service, name, port, family } => {
+                    let found = dns::resolve(*service, name, *family, timeout)?;
                     let address: IpAddr = *found.first().ok_or("the name has no address")?;
                     SocketAddr::new(address, *port)
                 }

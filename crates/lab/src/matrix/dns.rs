@@ -1,7 +1,9 @@
 //! One DNS query over UDP, from a pod's network namespace, as the pod's resolver sends it.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
+
+use netmodel::Family;
 
 const TYPE_A: u16 = 1;
 const TYPE_AAAA: u16 = 28;
@@ -10,13 +12,13 @@ const CLASS_INTERNET: u16 = 1;
 const QUERY_ID: u16 = 0x0b57;
 
 /// The addresses of a name, of one family.
-pub(super) fn resolve(server: SocketAddr, name: &str, v6: bool, limit: Duration) -> Result<Vec<IpAddr>, String> {
-    let any: IpAddr = if server.is_ipv6() { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+pub(super) fn resolve(server: SocketAddr, name: &str, family: Family, limit: Duration) -> Result<Vec<IpAddr>, String> {
+    let any = Family::of(server.ip()).unspecified();
     let ask = || -> std::io::Result<Vec<u8>> {
         let socket = UdpSocket::bind((any, 0))?;
         socket.set_read_timeout(Some(limit))?;
         socket.connect(server)?;
-        socket.send(&query(name, v6))?;
+        socket.send(&query(name, family))?;
         let mut answer = vec![0; 1500];
         let length = socket.recv(&mut answer)?;
         answer.truncate(length);
@@ -30,7 +32,7 @@ pub(super) fn resolve(server: SocketAddr, name: &str, v6: bool, limit: Duration)
     }
 }
 
-fn query(name: &str, v6: bool) -> Vec<u8> {
+fn query(name: &str, family: Family) -> Vec<u8> {
     let mut message = Vec::new();
     // ID, "recursion desired", one question.
     for word in [QUERY_ID, 0x0100, 1, 0, 0, 0] {
@@ -41,7 +43,11 @@ fn query(name: &str, v6: bool) -> Vec<u8> {
         message.extend(label.as_bytes());
     }
     message.push(0);
-    message.extend(if v6 { TYPE_AAAA } else { TYPE_A }.to_be_bytes());
+    let kind = match family {
+        Family::V4 => TYPE_A,
+        Family::V6 => TYPE_AAAA,
+    };
+    message.extend(kind.to_be_bytes());
     message.extend(CLASS_INTERNET.to_be_bytes());
     message
 }
@@ -89,7 +95,7 @@ mod tests {
 
     #[test]
     fn answers_are_parsed_and_malformed_ones_rejected() {
-        let mut answer = query("web.shop", false);
+        let mut answer = query("web.shop", Family::V4);
         answer[7] = 1;
         answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 30, 0, 4, 10, 96, 1, 2]);
         assert_eq!(addresses(&answer), Some(vec!["10.96.1.2".parse().unwrap()]));
@@ -99,6 +105,6 @@ mod tests {
         let mut foreign = answer.clone();
         foreign[0] = 0;
         assert_eq!(addresses(&foreign), None);
-        assert_eq!(addresses(&query("web", true)), Some(Vec::new()));
+        assert_eq!(addresses(&query("web", Family::V6)), Some(Vec::new()));
     }
 }

@@ -11,6 +11,7 @@ mod show;
 
 use std::time::{Duration, Instant};
 
+use netmodel::Family;
 use serde::Serialize;
 
 use crate::deployment::POLICY;
@@ -32,8 +33,8 @@ const PARALLEL: usize = 8;
 pub struct CheckResult {
     /// `pod → service`, `host → own pod`, …
     pub kind: String,
-    /// `IPv4` or `IPv6`.
-    pub family: &'static str,
+    /// Of the addresses.
+    pub family: Family,
     /// The client.
     pub from: String,
     /// The server.
@@ -101,7 +102,7 @@ impl Matrix {
 #[derive(Debug, Clone)]
 struct Check {
     kind: &'static str,
-    v6: bool,
+    family: Family,
     from: String,
     to: String,
     connection: Connection,
@@ -118,7 +119,7 @@ impl Check {
         let passed = answer.is_ok();
         CheckResult {
             kind: format!("{}{phase}", self.kind),
-            family: if self.v6 { "IPv6" } else { "IPv4" },
+            family: self.family,
             from: self.from.clone(),
             to: self.to.clone(),
             expected,

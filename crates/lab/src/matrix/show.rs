@@ -1,10 +1,9 @@
 //! The matrix as a table: one line for each kind of connection, and below it each unexpected result.
 
 use console::table::{self, Cell, Tone};
+use netmodel::Family;
 
 use super::{CheckResult, Matrix};
-
-const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
 
 impl Matrix {
     /// The table, and below it the unexpected results.
@@ -16,7 +15,7 @@ impl Matrix {
             }
         }
         let rows = kinds.iter().map(|kind| {
-            let [v4, v6] = FAMILIES.map(|family| self.cell(kind, family));
+            let [v4, v6] = Family::BOTH.map(|family| self.cell(kind, family));
             let expected = self.checks.iter().any(|check| check.kind == *kind && check.expected);
             [Cell::plain(kind), Cell::plain(if expected { "pass" } else { "denied" }), v4, v6]
         });
@@ -32,7 +31,7 @@ impl Matrix {
         text
     }
 
-    fn cell(&self, kind: &str, family: &str) -> Cell {
+    fn cell(&self, kind: &str, family: Family) -> Cell {
         let checks: Vec<&CheckResult> =
             self.checks.iter().filter(|check| check.kind == kind && check.family == family).collect();
         let right = checks.iter().filter(|check| check.is_as_expected()).count();
@@ -52,7 +51,7 @@ mod tests {
     fn unexpected_results_are_listed() {
         let check = |expected, passed| CheckResult {
             kind: "pod → service".into(),
-            family: "IPv4",
+            family: Family::V4,
             from: "client on n1".into(),
             to: "web".into(),
             expected,

@@ -1,11 +1,12 @@
 //! Clients: one task per path sends its numbered packets on schedule; other tasks log the replies.
 
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use netmodel::Family;
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -208,15 +209,17 @@ async fn datagrams(client: Arc<Client>) {
 
 /// Unconnected, so that replies from another address are received, too.
 async fn open_socket(spec: &PathSpec) -> std::io::Result<UdpSocket> {
-    let v6 = spec.to.is_ipv6();
+    let family = Family::of(spec.to.ip());
     if spec.protocol == Protocol::Udp {
-        let any: IpAddr = if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+        let any = family.unspecified();
         return UdpSocket::bind((any, 0)).await;
     }
     // Per network namespace: by default nobody may open ping sockets.
     std::fs::write("/proc/sys/net/ipv4/ping_group_range", "0 2147483647")?;
-    let (family, protocol) =
-        if v6 { (AddressFamily::Inet6, SockProtocol::IcmpV6) } else { (AddressFamily::Inet, SockProtocol::Icmp) };
+    let (family, protocol) = match family {
+        Family::V4 => (AddressFamily::Inet, SockProtocol::Icmp),
+        Family::V6 => (AddressFamily::Inet6, SockProtocol::IcmpV6),
+    };
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let socket = socket(family, SockType::Datagram, flags, protocol)?;
     UdpSocket::from_std(socket.into())
@@ -236,7 +239,7 @@ async fn receive(client: Arc<Client>, socket: Arc<UdpSocket>) {
 
 fn frame(spec: &PathSpec, request: Request) -> Vec<u8> {
     match (spec.protocol, spec.server) {
-        (Protocol::Icmp, _) => echo_request(request, spec.to.is_ipv6()),
+        (Protocol::Icmp, _) => echo_request(request, Family::of(spec.to.ip())),
         (_, Server::Netexec) => format!("echo {}.{}", request.path, request.number).into_bytes(),
         (_, Server::Echo) => request.encode().to_vec(),
     }
@@ -246,7 +249,7 @@ fn frame(spec: &PathSpec, request: Request) -> Vec<u8> {
 fn parse(spec: &PathSpec, path: u16, bytes: &[u8]) -> Option<(u64, Option<IpAddr>)> {
     match (spec.protocol, spec.server) {
         (Protocol::Icmp, _) => {
-            let request = echo_reply(bytes, spec.to.is_ipv6()).filter(|request| request.path == path)?;
+            let request = echo_reply(bytes, Family::of(spec.to.ip())).filter(|request| request.path == path)?;
             Some((request.number, None))
         }
         (_, Server::Netexec) => {

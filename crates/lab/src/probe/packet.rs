@@ -3,6 +3,8 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
+use netmodel::Family;
+
 /// Identifies the prober's packets.
 const MAGIC: u32 = 0x6f76_6e70;
 /// In bytes.
@@ -78,8 +80,11 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 const ICMP_HEADER: usize = 8;
 
 /// An ICMP echo request with `request` as payload. The kernel sets identifier and checksum (ping sockets).
-pub(super) fn echo_request(request: Request, v6: bool) -> Vec<u8> {
-    let kind = if v6 { 128 } else { 8 };
+pub(super) fn echo_request(request: Request, family: Family) -> Vec<u8> {
+    let kind = match family {
+        Family::V4 => 8,
+        Family::V6 => 128,
+    };
     let sequence = u16::try_from(request.number & 0xffff).unwrap_or_default().to_be_bytes();
     let mut bytes = vec![kind, 0, 0, 0, 0, 0, sequence[0], sequence[1]];
     bytes.extend(request.encode());
@@ -87,8 +92,11 @@ pub(super) fn echo_request(request: Request, v6: bool) -> Vec<u8> {
 }
 
 /// The request in the payload of an ICMP echo reply.
-pub(super) fn echo_reply(bytes: &[u8], v6: bool) -> Option<Request> {
-    let kind = if v6 { 129 } else { 0 };
+pub(super) fn echo_reply(bytes: &[u8], family: Family) -> Option<Request> {
+    let kind = match family {
+        Family::V4 => 0,
+        Family::V6 => 129,
+    };
     if *bytes.first()? != kind {
         return None;
     }
@@ -119,10 +127,10 @@ mod tests {
 
     #[test]
     fn only_echo_replies_are_accepted() {
-        let mut frame = echo_request(REQUEST_7, false);
-        assert_eq!(echo_reply(&frame, false), None, "a request is not a reply");
+        let mut frame = echo_request(REQUEST_7, Family::V4);
+        assert_eq!(echo_reply(&frame, Family::V4), None, "a request is not a reply");
         frame[0] = 0;
-        assert_eq!(echo_reply(&frame, false), Some(REQUEST_7));
-        assert_eq!(echo_reply(&frame, true), None);
+        assert_eq!(echo_reply(&frame, Family::V4), Some(REQUEST_7));
+        assert_eq!(echo_reply(&frame, Family::V6), None);
     }
 }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use netmodel::Prefix;
+use netmodel::{Family, Prefix};
 use serde_json::Value;
 
 use super::plan::{Network, PathSpec, Plan, Protocol, Server};
@@ -78,9 +78,9 @@ impl Workload {
     /// All paths, at this many packets per second.
     pub fn plan(&self, rate: u32) -> Result<Plan> {
         use Protocol::{Icmp, TcpEstablished, TcpNew, Udp};
-        let v6 = self.client_address.is_ipv6();
+        let family = Family::of(self.client_address);
         let beyond: IpAddr =
-            EXTERNAL_ADDRESSES[usize::from(v6)].parse().map_err(|_| Error::Invalid("no outside address".into()))?;
+            EXTERNAL_ADDRESSES[family.index()].parse().map_err(|_| Error::Invalid("no outside address".into()))?;
         let outside = machine_network(&self.record, OUTSIDE)?;
         let host = machine_network(&self.record, &self.nodes[0])?;
         let mut servers: Vec<(Network, SocketAddr)> = self
@@ -109,17 +109,17 @@ impl Workload {
         }
         let service = SocketAddr::new(self.service, PORT);
         add("pod → Service", &self.client, service, &own, &[TcpEstablished, TcpNew, Udp]);
-        let node = [host_prefix(self.address(&self.nodes[0], v6)?)?];
+        let node = [host_prefix(self.address(&self.nodes[0], family)?)?];
         add("pod → outside", &self.client, SocketAddr::new(beyond, PORT), &node, &[TcpEstablished, TcpNew, Udp, Icmp]);
-        let non_pod_sources = self.non_pod_sources(v6)?;
+        let non_pod_sources = self.non_pod_sources(family)?;
         for name in &self.nodes {
-            let to = SocketAddr::new(self.address(name, v6)?, self.node_port);
+            let to = SocketAddr::new(self.address(name, family)?, self.node_port);
             let route = format!("outside → NodePort of {name}");
             add(&route, &outside, to, &non_pod_sources, &[TcpEstablished, TcpNew, Udp]);
         }
         add("host → Service", &host, service, &non_pod_sources, &[TcpEstablished, TcpNew, Udp]);
         if let [_, second] = self.nodes.as_slice() {
-            let to = SocketAddr::new(self.address(second, v6)?, PORT);
+            let to = SocketAddr::new(self.address(second, family)?, PORT);
             servers.push((machine_network(&self.record, second)?, to));
             add(REFERENCE, &host, to, &node, &[Udp, Icmp]);
         }
@@ -128,10 +128,14 @@ impl Workload {
 
     /// The client addresses that a Service's endpoint sees of clients outside the pod network (externalTrafficPolicy
     /// Cluster): the join address of a gateway router, or a node's own address (on br-ex or on its management port).
-    fn non_pod_sources(&self, v6: bool) -> Result<Vec<Prefix>> {
-        let mut sources = vec![if v6 { "fd98::/64" } else { "100.64.0.0/16" }.parse().map_err(plan_error)?];
+    fn non_pod_sources(&self, family: Family) -> Result<Vec<Prefix>> {
+        let join = match family {
+            Family::V4 => "100.64.0.0/16",
+            Family::V6 => "fd98::/64",
+        };
+        let mut sources = vec![join.parse().map_err(plan_error)?];
         for name in &self.nodes {
-            sources.push(host_prefix(self.address(name, v6)?)?);
+            sources.push(host_prefix(self.address(name, family)?)?);
             let node = get(&self.control, &["node", name])?;
             let subnets = node["metadata"]["annotations"]["k8s.ovn.org/node-subnets"].as_str().unwrap_or("{}");
             let subnets: Value = serde_json::from_str(subnets).unwrap_or_default();
@@ -141,7 +145,7 @@ impl Workload {
                 _ => Vec::new(),
             };
             for subnet in listed.iter().filter_map(|subnet| subnet.parse::<Prefix>().ok()) {
-                if let Some(management) = subnet.nth(2).filter(|address| address.is_ipv6() == v6) {
+                if let Some(management) = subnet.nth(2).filter(|address| family.matches(*address)) {
                     sources.push(host_prefix(management)?);
                 }
             }
@@ -149,18 +153,18 @@ impl Workload {
         Ok(sources)
     }
 
-    fn address(&self, machine: &str, v6: bool) -> Result<IpAddr> {
+    fn address(&self, machine: &str, family: Family) -> Result<IpAddr> {
         let record = self.record.machine(machine)?;
         let addresses = record.addresses.iter().filter_map(|text| text.split('/').next()?.parse::<IpAddr>().ok());
         addresses
             .into_iter()
-            .find(|address| address.is_ipv6() == v6)
+            .find(|address| family.matches(*address))
             .ok_or_else(|| Error::Invalid(format!("machine {machine} has no address of the pods' family")))
     }
 
     /// A node's address of the pods' family.
     pub(crate) fn node_address(&self, node: &str) -> Result<IpAddr> {
-        self.address(node, self.client_address.is_ipv6())
+        self.address(node, Family::of(self.client_address))
     }
 
     /// The network of the client pod.
@@ -202,7 +206,7 @@ fn plan_error(error: impl std::fmt::Display) -> Error {
 }
 
 fn host_prefix(address: IpAddr) -> Result<Prefix> {
-    Prefix::new(address, if address.is_ipv6() { 128 } else { 32 }).map_err(plan_error)
+    Prefix::new(address, Family::of(address).bits()).map_err(plan_error)
 }
 
 fn get(control: &Machine, args: &[&str]) -> Result<Value> {

@@ -178,9 +178,9 @@ impl Inner {
 
 /// The CNI error for an interface that cannot be created.
 pub(super) fn link_failure(error: &LinkError) -> Failure {
-    if error.namespace {
-        let message = format!("cannot enter {}", error.what);
-        return Failure::new(Code::UnknownContainer, message).with_details(error.error.to_string());
-    }
-    Failure::new(Code::Io, format!("cannot configure {}", error.what)).with_details(error.error.to_string())
+    let (code, source) = match error {
+        LinkError::Namespace { source, .. } => (Code::UnknownContainer, source),
+        LinkError::Object { source, .. } => (Code::Io, source),
+    };
+    Failure::new(code, error.to_string()).with_details(source.to_string())
 }

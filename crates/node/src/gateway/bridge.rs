@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use netmodel::{InterfaceAddress, Mac, Prefix};
+use netmodel::{Family, InterfaceAddress, Mac, Prefix};
 use serde_json::json;
 
 use super::bridge_setup::{MADE_OF, name_for};
@@ -26,7 +26,7 @@ pub(crate) enum BridgeError {
     NotFound(String),
     /// Neither a bridge nor a device follows from the host.
     #[error(
-        "there is no bridge {EXTERNAL_BRIDGE} and no default route: create the bridge, or name a device (gateway-interface)"
+        "found neither a bridge {EXTERNAL_BRIDGE} nor a default route: create the bridge, or name a device (gateway-interface)"
     )]
     NoDefaultRoute,
     /// Several devices are equally good.
@@ -70,7 +70,7 @@ pub(crate) enum BridgeError {
     DeviceWithoutAddress(String),
     /// A family of the pods is missing.
     #[error("bridge {bridge} has no {family} address, but pods have: give it one")]
-    NoAddress { bridge: String, family: &'static str },
+    NoAddress { bridge: String, family: Family },
     /// No default route, and no setting.
     #[error("no default route leads through bridge {0}: add one, or name the next hop (gateway-nexthop)")]
     NoNextHop(String),
@@ -129,7 +129,7 @@ pub(super) fn choose(
     if let Some(created) = bridges.values().find(|bridge| bridge.external_ids.contains_key(MADE_OF)) {
         return Ok(BridgeChoice::Bridge(created.name.clone()));
     }
-    let defaults: Vec<_> = [false, true].iter().flat_map(|v6| host.default_routes(*v6, None)).collect();
+    let defaults: Vec<_> = Family::BOTH.into_iter().flat_map(|family| host.default_routes(family, None)).collect();
     let mut names: Vec<&str> = defaults
         .iter()
         .filter_map(|route| host.devices.iter().find(|device| device.index == route.index))
@@ -220,19 +220,18 @@ impl ExternalBridge {
         let mac = device.mac.ok_or_else(|| BridgeError::NoMac(name.clone()))?;
         let cluster = &options.cluster;
         let mut addresses = host.own_addresses(device, own_networks);
-        addresses.retain(|address| cluster.has_family(address.address().is_ipv6()));
-        for v6 in cluster.families() {
-            if !addresses.iter().any(|address| address.address().is_ipv6() == v6) {
-                let family = if v6 { "IPv6" } else { "IPv4" };
+        addresses.retain(|address| cluster.has_family(Family::of(address.address())));
+        for family in cluster.families() {
+            if !addresses.iter().any(|address| family.matches(address.address())) {
                 return Err(BridgeError::NoAddress { bridge: name.clone(), family });
             }
         }
         let mut next_hops = Vec::new();
-        for v6 in cluster.families() {
-            let configured = options.gateway.next_hops.iter().copied().find(|hop| hop.is_ipv6() == v6);
+        for family in cluster.families() {
+            let configured = options.gateway.next_hops.iter().copied().find(|hop| family.matches(*hop));
             next_hops.extend(match configured {
                 Some(hop) => Some(check_next_hop(hop, name, &addresses)?),
-                None => host.next_hop(v6, device)?,
+                None => host.next_hop(family, device)?,
             });
         }
         if next_hops.is_empty() {
@@ -261,8 +260,8 @@ impl ExternalBridge {
 
     /// Checks that tunnelled packets of pods fit the bridge.
     pub(super) fn check_mtu(&self, options: &Options, pods: u32) -> Result<(), gateway::MtuError> {
-        let outer_is_ipv6 = self.encapsulation(options).is_some_and(|address| address.is_ipv6());
-        gateway::check_mtu(pods, options.cluster.has_family(true), &self.name, self.mtu, outer_is_ipv6)
+        let outer = self.encapsulation(options).map_or(Family::V4, Family::of);
+        gateway::check_mtu(pods, options.cluster.has_family(Family::V6), &self.name, self.mtu, outer)
     }
 
     /// Annotations of the Node from which the controller configures the gateway router.
@@ -272,7 +271,7 @@ impl ExternalBridge {
         let firsts: Vec<InterfaceAddress> = options
             .cluster
             .families()
-            .filter_map(|v6| self.addresses.iter().copied().find(|address| address.address().is_ipv6() == v6))
+            .filter_map(|family| self.addresses.iter().copied().find(|address| family.matches(address.address())))
             .collect();
         let (addresses, hops) = (texts(&firsts), self.next_hops.iter().map(ToString::to_string).collect::<Vec<_>>());
         let gateway = json!({"default": {
@@ -287,11 +286,11 @@ impl ExternalBridge {
             "node-port-enable": "true",
             "vlan-id": "0",
         }});
-        let family =
-            |v6: bool| firsts.iter().find(|address| address.address().is_ipv6() == v6).map(ToString::to_string);
+        let first =
+            |family: Family| firsts.iter().find(|address| family.matches(address.address())).map(ToString::to_string);
         let mut primary = serde_json::Map::new();
-        for (key, v6) in [("ipv4", false), ("ipv6", true)] {
-            primary.extend(family(v6).map(|address| (key.to_owned(), json!(address))));
+        for (key, family) in [("ipv4", Family::V4), ("ipv6", Family::V6)] {
+            primary.extend(first(family).map(|address| (key.to_owned(), json!(address))));
         }
         [
             ("k8s.ovn.org/l3-gateway-config", gateway.to_string()),

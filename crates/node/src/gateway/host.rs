@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use gateway::Facts;
-use netmodel::{InterfaceAddress, Mac, Prefix};
+use netmodel::{Family, InterfaceAddress, Mac, Prefix};
 
 use super::bridge::BridgeError;
 use crate::kernel::address::HostAddress;
@@ -58,11 +58,11 @@ impl HostView {
     }
 
     /// Default routes of a family with the smallest metric, optionally through one device.
-    pub(super) fn default_routes(&self, v6: bool, through: Option<&Device>) -> Vec<&HostRoute> {
+    pub(super) fn default_routes(&self, family: Family, through: Option<&Device>) -> Vec<&HostRoute> {
         let all = || {
             self.routes.iter().filter(|route| {
                 route.destination.length() == 0
-                    && route.destination.is_ipv6() == v6
+                    && route.destination.family() == family
                     && route.protocol != ROUTE_PROTOCOL
                     && through.is_none_or(|device| device.index == route.index)
             })
@@ -72,9 +72,9 @@ impl HostView {
     }
 
     /// Next hop of the default route through a device, if there is one.
-    pub(super) fn next_hop(&self, v6: bool, device: &Device) -> Result<Option<IpAddr>, BridgeError> {
+    pub(super) fn next_hop(&self, family: Family, device: &Device) -> Result<Option<IpAddr>, BridgeError> {
         let mut hops: Vec<IpAddr> =
-            self.default_routes(v6, Some(device)).iter().filter_map(|route| route.via).collect();
+            self.default_routes(family, Some(device)).iter().filter_map(|route| route.via).collect();
         hops.sort();
         hops.dedup();
         match hops.as_slice() {

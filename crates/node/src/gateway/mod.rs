@@ -34,6 +34,7 @@ use std::time::Duration;
 use backoff::{Backoff, Retries};
 use gateway::{ExposedPort, ListenAddress};
 use kubernetes::{Api, Recorder};
+use netmodel::Family;
 use objects::{HostAddress, HostPort};
 use telemetry::Shutdown;
 use tokio::sync::watch;
@@ -70,11 +71,11 @@ fn exposed(addresses: &[IpAddr], port: &HostPort) -> impl Iterator<Item = Expose
     // An invalid hostIP exposes nothing; the controller reports it on the pod.
     let opened = port.listen_address().ok();
     let listen = move |pod: &IpAddr| {
-        let v6 = pod.is_ipv6();
+        let family = Family::of(*pod);
         match opened? {
-            HostAddress::All => Some(ListenAddress::Node { v6 }),
-            HostAddress::Family { v6: own } => (own == v6).then_some(ListenAddress::Node { v6 }),
-            HostAddress::One(own) => (own.is_ipv6() == v6).then_some(ListenAddress::Address(own)),
+            HostAddress::All => Some(ListenAddress::Node(family)),
+            HostAddress::Family(own) => (own == family).then_some(ListenAddress::Node(family)),
+            HostAddress::One(own) => family.matches(own).then_some(ListenAddress::Address(own)),
         }
     };
     addresses.iter().filter_map(move |pod| Some((pod, listen(pod)?))).map(move |(pod, listen)| ExposedPort {

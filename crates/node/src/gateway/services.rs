@@ -112,7 +112,7 @@ impl Services {
 fn exposed(exposure: Exposure) -> ExposedPort {
     ExposedPort {
         listen: match exposure.listen {
-            topology::services::ListenAddress::Node { v6 } => ListenAddress::Node { v6 },
+            topology::services::ListenAddress::Node(family) => ListenAddress::Node(family),
             topology::services::ListenAddress::Address(address) => ListenAddress::Address(address),
         },
         protocol: protocol(exposure.protocol),

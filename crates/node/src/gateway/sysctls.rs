@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use gateway::{Device, Facts};
+use netmodel::Family;
 use ovsdb::client::Client;
 use ovsdb::operation::{Condition, Mutation, Mutator};
 use ovsdb::transaction::Transaction;
@@ -18,8 +19,8 @@ use crate::switch::rows::keys;
 pub(super) const SAVED_SYSCTLS: &str = "ovnkube-before";
 const ROOT: &str = "/proc/sys/net";
 
-fn conf(v6: bool, device: &str, name: &str) -> PathBuf {
-    let family = if v6 { "ipv6" } else { "ipv4" };
+fn conf(family: Family, device: &str, name: &str) -> PathBuf {
+    let family = family.to_string().to_lowercase();
     Path::new(ROOT).join(family).join("conf").join(device).join(name)
 }
 
@@ -41,10 +42,10 @@ pub(super) async fn apply(client: &Client, bridge: &BridgeView, facts: &Facts) -
             Device::Bridge => &facts.bridge.name,
             Device::Management => &facts.network.management,
         };
-        let mut path = conf(setting.v6, device, setting.name);
-        if setting.v6 && setting.name == "forwarding" {
+        let mut path = conf(setting.family, device, setting.name);
+        if setting.family.is_ipv6() && setting.name == "forwarding" {
             // Newer kernels can forward on one device only, and stay a host on all others.
-            let one_device = conf(true, device, "force_forwarding");
+            let one_device = conf(Family::V6, device, "force_forwarding");
             if one_device.exists() {
                 path = one_device;
             } else {
@@ -68,8 +69,8 @@ pub(super) async fn apply(client: &Client, bridge: &BridgeView, facts: &Facts) -
 
 /// Older kernels forward IPv6 on all devices or on none. Forwarding disables router advertisements unless `accept_ra` is 2.
 fn forward_ipv6(desired: &mut Vec<(PathBuf, &'static str)>, device: &str) {
-    desired.push((conf(true, "all", "forwarding"), "1"));
-    let accept_ra = conf(true, device, "accept_ra");
+    desired.push((conf(Family::V6, "all", "forwarding"), "1"));
+    let accept_ra = conf(Family::V6, device, "accept_ra");
     if read(&accept_ra).as_deref() == Some("1") {
         desired.push((accept_ra, "2"));
     }

@@ -2,7 +2,7 @@
 
 use futures_util::TryStreamExt;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope, CacheInfo};
-use netmodel::InterfaceAddress;
+use netmodel::{Family, InterfaceAddress};
 
 use super::device::Device;
 use super::error::unless_absent;
@@ -75,7 +75,7 @@ impl Netlink {
         let mut message = AddressMessage::default();
         message.header.index = device.index;
         message.header.prefix_len = address.length();
-        message.header.family = super::route::family(address.address().is_ipv6());
+        message.header.family = super::route::address_family(Family::of(address.address()));
         message.attributes.push(AddressAttribute::Local(address.address()));
         let action = format!("remove address {address} from {}", device.name);
         let removed = self.handle().address().del(message).execute().await;

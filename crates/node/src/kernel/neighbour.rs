@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use futures_util::TryStreamExt;
 use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
-use netmodel::Mac;
+use netmodel::{Family, Mac};
 
 use super::device::Device;
 use super::error::unless_absent;
@@ -51,7 +51,7 @@ impl Netlink {
     pub(crate) async fn remove_neighbour(&self, device: &Device, address: IpAddr) -> Result<(), KernelError> {
         let mut message = NeighbourMessage::default();
         message.header.ifindex = device.index;
-        message.header.family = super::route::family(address.is_ipv6());
+        message.header.family = super::route::address_family(Family::of(address));
         message.attributes.push(NeighbourAttribute::Destination(match address {
             IpAddr::V4(v4) => NeighbourAddress::Inet(v4),
             IpAddr::V6(v6) => NeighbourAddress::Inet6(v6),

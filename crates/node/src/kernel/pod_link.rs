@@ -1,14 +1,14 @@
 //! A pod's interface: a veth pair, of which one end is a port of br-int and the other is in the pod.
 
-use std::fmt;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::os::fd::AsRawFd as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cni::Route;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::link::{
     AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo,
@@ -17,11 +17,11 @@ use netlink_packet_route::link::{
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use netmodel::{InterfaceAddress, Mac};
+use netmodel::{Family, InterfaceAddress, Mac};
 use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 
 use super::netlink_socket::NetlinkSocket;
+use super::route::address_family;
 use super::{namespace, offload, pod_filter};
 
 /// Index of the loopback device in every network namespace.
@@ -49,34 +49,35 @@ pub struct PodLink {
     pub userspace: bool,
 }
 
-/// A step of the configuration that failed.
-#[derive(Debug)]
-pub struct LinkError {
-    /// Object that could not be configured or read.
-    pub what: String,
-    /// Error of the system.
-    pub error: io::Error,
-    /// The network namespace is gone, or is not one.
-    pub namespace: bool,
+/// Why the interfaces of a pod could not be configured or read.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// The file is gone, or is not a network namespace.
+    #[error("cannot enter the network namespace {}", path.display())]
+    Namespace {
+        /// As the runtime named it.
+        path: PathBuf,
+        /// From the system call.
+        source: io::Error,
+    },
+    /// A netlink request, an nftables command or a sysctl failed.
+    #[error("cannot configure {object}")]
+    Object {
+        /// An interface, address, route or setting.
+        object: String,
+        /// From the kernel, or from nftables.
+        source: io::Error,
+    },
 }
-
-impl fmt::Display for LinkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.what, self.error)
-    }
-}
-
-impl std::error::Error for LinkError {}
 
 /// Adds the object to an error of the system.
-fn failed(what: impl Into<String>) -> impl FnOnce(io::Error) -> LinkError {
-    let what = what.into();
-    move |error| LinkError { what, error, namespace: false }
+fn failed(object: impl Into<String>) -> impl FnOnce(io::Error) -> LinkError {
+    let object = object.into();
+    move |source| LinkError::Object { object, source }
 }
 
 fn namespace_error(path: &Path) -> impl Fn(io::Error) -> LinkError {
-    let what = format!("the network namespace {}", path.display());
-    move |error| LinkError { what: what.clone(), error, namespace: true }
+    move |source| LinkError::Namespace { path: path.to_owned(), source }
 }
 
 impl PodLink {
@@ -94,7 +95,7 @@ impl PodLink {
             }
             other => other,
         }
-        .map_err(failed(format!("a pair of interfaces {} and {}", self.host, self.inside)))?;
+        .map_err(failed(format!("the interface pair {} and {}", self.host, self.inside)))?;
         let made = self.configure_host_end(&mut host).and_then(|()| {
             namespace::within(namespace, || self.configure_pod_end()).map_err(namespace_error(namespace))?
         });
@@ -179,7 +180,7 @@ impl PodLink {
             Some(_) => {}
         }
         if self.userspace {
-            let chains = pod_filter::chains().map_err(failed("the chains of nftables"))?;
+            let chains = pod_filter::chains().map_err(failed("the nftables chains of pods"))?;
             if !chains.iter().any(|chain| chain.name == self.host && chain.intact) {
                 let table = pod_filter::TABLE;
                 damage.push(format!(
@@ -233,7 +234,7 @@ impl PodLink {
                     let same_hop =
                         via.is_none_or(|via| message.attributes.contains(&RouteAttribute::Gateway(via.into())));
                     let same_length = message.header.destination_prefix_length == destination.length();
-                    let same_family = message.header.address_family == family(destination.network());
+                    let same_family = message.header.address_family == address_family(destination.family());
                     same_network && same_hop && same_length && same_family
                 }
                 _ => false,
@@ -390,13 +391,9 @@ fn is_up(link: &LinkMessage) -> bool {
     link.header.flags.contains(LinkFlags::Up)
 }
 
-fn family(address: IpAddr) -> AddressFamily {
-    if address.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet }
-}
-
 fn address_message(address: InterfaceAddress, index: u32) -> AddressMessage {
     let mut message = AddressMessage::default();
-    message.header.family = family(address.address());
+    message.header.family = address_family(Family::of(address.address()));
     message.header.prefix_len = address.length();
     message.header.index = index;
     message.attributes.push(AddressAttribute::Local(address.address()));
@@ -414,7 +411,7 @@ fn address_message(address: InterfaceAddress, index: u32) -> AddressMessage {
 
 fn route_message(Route { destination, via }: Route, index: u32) -> RouteMessage {
     let mut message = RouteMessage::default();
-    message.header.address_family = family(destination.network());
+    message.header.address_family = address_family(destination.family());
     message.header.destination_prefix_length = destination.length();
     message.header.table = RouteHeader::RT_TABLE_MAIN;
     message.header.protocol = RouteProtocol::Static;

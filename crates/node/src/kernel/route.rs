@@ -7,7 +7,7 @@ use netlink_packet_route::AddressFamily;
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
-use netmodel::Prefix;
+use netmodel::{Family, Prefix};
 
 use super::error::unless_absent;
 use super::{KernelError, Netlink};
@@ -35,8 +35,12 @@ pub(crate) struct HostRoute {
     pub(crate) on_link: bool,
 }
 
-pub(super) fn family(v6: bool) -> AddressFamily {
-    if v6 { AddressFamily::Inet6 } else { AddressFamily::Inet }
+/// The kernel's name of a family.
+pub(super) fn address_family(family: Family) -> AddressFamily {
+    match family {
+        Family::V4 => AddressFamily::Inet,
+        Family::V6 => AddressFamily::Inet6,
+    }
 }
 
 fn address(address: &RouteAddress) -> Option<IpAddr> {
@@ -58,14 +62,10 @@ impl HostRoute {
     /// Unicast routes of the main table; one with several next hops becomes several.
     fn read(message: &RouteMessage) -> Vec<Self> {
         let header = &message.header;
-        let v6 = header.address_family == AddressFamily::Inet6;
-        let everything = if v6 { IpAddr::from([0u8; 16]) } else { IpAddr::from([0u8; 4]) };
-        let (mut table, mut destination) = (u32::from(header.table), everything);
+        let family = if header.address_family == AddressFamily::Inet6 { Family::V6 } else { Family::V4 };
+        let (mut table, mut destination) = (u32::from(header.table), family.unspecified());
         let mut route = Self {
-            destination: match Prefix::new(everything, 0) {
-                Ok(prefix) => prefix,
-                Err(_) => return Vec::new(),
-            },
+            destination: family.everything(),
             via: None,
             index: 0,
             source: None,
@@ -78,7 +78,7 @@ impl HostRoute {
         for attribute in &message.attributes {
             match attribute {
                 RouteAttribute::Table(found) => table = *found,
-                RouteAttribute::Destination(found) => destination = address(found).unwrap_or(everything),
+                RouteAttribute::Destination(found) => destination = address(found).unwrap_or(family.unspecified()),
                 RouteAttribute::Gateway(found) => route.via = address(found),
                 RouteAttribute::Oif(found) => route.index = *found,
                 RouteAttribute::PrefSource(found) => route.source = address(found),
@@ -113,13 +113,13 @@ impl HostRoute {
     }
 
     fn write(&self) -> RouteMessage {
-        let v6 = self.destination.is_ipv6();
+        let family = self.destination.family();
         let mut message = RouteMessage::default();
         let header = &mut message.header;
-        header.address_family = family(v6);
+        header.address_family = address_family(family);
         header.table = RouteHeader::RT_TABLE_MAIN;
         header.protocol = RouteProtocol::from(self.protocol);
-        header.scope = if self.via.is_none() && !v6 { RouteScope::Link } else { RouteScope::Universe };
+        header.scope = if self.via.is_none() && family.is_ipv4() { RouteScope::Link } else { RouteScope::Universe };
         header.kind = RouteType::Unicast;
         header.destination_prefix_length = self.destination.length();
         if self.on_link {
@@ -149,9 +149,9 @@ impl Netlink {
     /// Unicast routes of the main table, of both families.
     pub(crate) async fn routes(&self) -> Result<Vec<HostRoute>, KernelError> {
         let mut routes = Vec::new();
-        for v6 in [false, true] {
+        for family in Family::BOTH {
             let mut filter = RouteMessage::default();
-            filter.header.address_family = family(v6);
+            filter.header.address_family = address_family(family);
             let messages: Vec<RouteMessage> = self
                 .handle()
                 .route()

@@ -94,9 +94,9 @@ pub(crate) struct Dump {
 pub(crate) struct Watch {
     #[command(flatten)]
     pub(crate) server: Server,
-    /// The database
+    /// Name of the database, such as OVN_Northbound
     pub(crate) database: String,
-    /// The tables
+    /// Names of the tables to follow
     #[arg(value_name = "TABLE", required = true)]
     pub(crate) tables: Vec<String>,
     /// Only these columns, separated by commas
@@ -120,7 +120,7 @@ pub(crate) struct Watch {
 pub(crate) struct Transact {
     #[command(flatten)]
     pub(crate) server: Server,
-    /// The database
+    /// Name of the database, such as OVN_Northbound
     pub(crate) database: String,
     /// A JSON array of operations; - reads stdin, @FILE a file
     pub(crate) operations: String,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use controller::DatabaseAccess;
 use kubernetes::LeaseSettings;
+use netmodel::Family;
 use ovsdb::client::{Remote, TlsFiles};
 use topology::ClusterSettings;
 use topology::allocation::Allocator;
@@ -71,14 +72,14 @@ pub(super) fn cluster(config: &Config) -> anyhow::Result<ClusterSettings> {
     let cidrs = list(config.value(&settings::CLUSTER_SUBNETS)?).map_err(lists)?;
     let services = list(config.value(&settings::SERVICE_CIDRS)?).map_err(lists)?;
     let mut cluster = ClusterSettings::new(cidrs, services);
-    let network = |setting: &Setting, v6: bool| -> anyhow::Result<netmodel::Prefix> {
+    let network = |setting: &Setting, family: Family| -> anyhow::Result<netmodel::Prefix> {
         let prefix: netmodel::Prefix = parsed(config, setting)?;
-        let family = if v6 { "IPv6" } else { "IPv4" };
-        anyhow::ensure!(prefix.is_ipv6() == v6, "{}: {prefix} is not an {family} network", setting.key);
+        anyhow::ensure!(prefix.family() == family, "{}: {prefix} is not an {family} network", setting.key);
         Ok(prefix)
     };
-    cluster.join = vec![network(&settings::V4_JOIN, false)?, network(&settings::V6_JOIN, true)?];
-    cluster.masquerade = vec![network(&settings::V4_MASQUERADE, false)?, network(&settings::V6_MASQUERADE, true)?];
+    cluster.join = vec![network(&settings::V4_JOIN, Family::V4)?, network(&settings::V6_JOIN, Family::V6)?];
+    cluster.masquerade =
+        vec![network(&settings::V4_MASQUERADE, Family::V4)?, network(&settings::V6_MASQUERADE, Family::V6)?];
     cluster.multicast = parsed(config, &settings::MULTICAST)?;
     cluster.snat_per_pod = parsed(config, &settings::SNAT_PER_POD)?;
     cluster.gateway_mtu = parsed(config, &settings::MTU)?;
@@ -89,8 +90,11 @@ pub(super) fn cluster(config: &Config) -> anyhow::Result<ClusterSettings> {
         .filter_map(|remote| remote.endpoint()?.host.parse().ok())
         .collect();
     cluster.check()?;
-    let (v6, mtu) = (cluster.has_family(true), cluster.gateway_mtu);
-    anyhow::ensure!(!v6 || mtu >= 1280, "mtu: {mtu} is too small for IPv6 pods, which need at least 1280");
+    let mtu = cluster.gateway_mtu;
+    anyhow::ensure!(
+        !cluster.has_family(Family::V6) || mtu >= 1280,
+        "mtu: {mtu} is too small for IPv6 pods, which need at least 1280"
+    );
     Allocator::new(&cluster)?;
     Ok(cluster)
 }

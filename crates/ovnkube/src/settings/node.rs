@@ -41,7 +41,7 @@ pub(crate) const INACTIVITY_PROBE: Setting = Setting {
     default: "",
     placeholder: "MILLISECONDS",
     allowed: "a number of milliseconds; 0 disables it; empty: by the number of nodes (2 s to 10 s)",
-    help: "ovn-controller's southbound inactivity probe: an unresponsive server is left after two of these",
+    help: "ovn-controller's southbound inactivity probe: it leaves a server that does not reply to two probes in a row",
     check: |value| if value.is_empty() { Ok(()) } else { milliseconds(value) },
 };
 
@@ -144,7 +144,7 @@ pub(crate) const CNI_VERSION: Setting = Setting {
     placeholder: "VERSION",
     allowed: "0.3.1, 0.4.0, 1.0.0, 1.1.0",
     help: "CNI version in the installed configuration; with 1.1.0 (containerd 2, CRI-O 1.31) the runtime uses STATUS and GC",
-    check: |value| cni::Version::parse(value).map(drop).ok_or_else(|| "not a version that is spoken".to_owned()),
+    check: |value| cni::Version::parse(value).map(drop).ok_or_else(|| "not a supported CNI version".to_owned()),
 };
 pub(crate) const CNI_ADD_TIMEOUT: Setting = Setting {
     section: "cni",

@@ -235,7 +235,12 @@ fn invalid_node_annotations_park_the_node() {
         ("too-small", ID, "1".to_owned(), ["NodeIdRefused", "1"]),
         ("too-large", ID, "70000".to_owned(), ["NodeIdRefused", "70000"]),
         ("gateway", GATEWAY, "shared".to_owned(), ["NodeAnnotationRefused", "is not JSON"]),
-        ("mode", GATEWAY, gateway("upward", "0a:58:00:00:00:01"), ["NodeAnnotationRefused", "none of shared, local"]),
+        (
+            "mode",
+            GATEWAY,
+            gateway("upward", "0a:58:00:00:00:01"),
+            ["NodeAnnotationRefused", "not one of shared, local"],
+        ),
         ("mac", GATEWAY, gateway("shared", "0a:58"), ["NodeAnnotationRefused", "mac-address"]),
         (
             "chassis",

@@ -36,7 +36,7 @@ fn plan_predicts_what_the_controller_writes() {
         let (planned, _) = plan(&cluster, &[]);
         assert!(planned["notes"][0].as_str().is_some_and(|note| note.contains(what)), "{planned}");
     };
-    notes("there is no ConfigMap ovn-config in any namespace: assuming the default cluster-subnets=10.128.0.0/14/23");
+    notes("no namespace has a ConfigMap ovn-config: assuming the default cluster-subnets=10.128.0.0/14/23");
     cluster.apply(
         &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ovn-config", "namespace": "default"},
         "data": {"net_cidr": "10.128.0.0/14/23", "svc_cidr": "172.30.0.0/16"}}),

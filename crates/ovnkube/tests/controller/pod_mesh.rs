@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use lab::Pod;
 use serde_json::{Value, json};
 use truth::random::Tuple;
-use truth::{Family, Place, Protocol};
+use truth::{Family, Protocol, TrafficEnd};
 
 use crate::cluster::{Cluster, ClusterSpec, Network, until};
 
@@ -36,8 +36,8 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    pub(crate) fn place(&self) -> Place {
-        Place::pod(&self.namespace, &self.name)
+    pub(crate) fn place(&self) -> TrafficEnd {
+        TrafficEnd::pod(&self.namespace, &self.name)
     }
 
     pub(crate) fn address(&self, family: Family) -> Option<IpAddr> {
@@ -156,7 +156,7 @@ impl PodMesh {
         all
     }
 
-    fn at(&self, place: &Place) -> &Member {
+    fn at(&self, place: &TrafficEnd) -> &Member {
         self.members.iter().find(|member| member.place() == *place).unwrap()
     }
 

@@ -66,7 +66,7 @@ fn check_target(outside: &Machine, endpoint: &Pod, server: &UdpSocket, to: Socke
 }
 
 fn check_retransmission(family: Family, local: bool) {
-    let v6 = family == Family::V6;
+    let primary = family.primary();
     let (cluster, _one, two, _listener) = two_pods(family);
     if local {
         for number in 1..=2 {
@@ -78,8 +78,8 @@ fn check_retransmission(family: Family, local: bool) {
         });
     }
     cluster.apply(&mixed(json!({})));
-    cluster.apply(&slice_of(ready(&cluster, &[2], v6), v6));
-    let server = bind(|| two.with_network(|| UdpSocket::bind(if v6 { "[::]:8080" } else { "0.0.0.0:8080" })).unwrap());
+    cluster.apply(&slice_of(ready(&cluster, &[2], primary), primary));
+    let server = bind(|| two.with_network(|| UdpSocket::bind((primary.unspecified(), 8080))).unwrap());
     let outside = cluster.lab.machine("outside").unwrap();
     for to in Targets::of(family).nodes {
         check_target(&outside, &two, &server, to);

@@ -19,20 +19,19 @@ use crate::tracer::Tracer;
 const MANY: usize = 40;
 
 /// An endpoint of the pod `web-<n>` on node `n<n>`.
-fn endpoint(cluster: &Cluster, number: usize, v6: bool, conditions: Value) -> Value {
+fn endpoint(cluster: &Cluster, number: usize, family: netmodel::Family, conditions: Value) -> Value {
     let network = cluster.network_of("default", &format!("web-{number}"));
-    let own = network.addresses.iter().map(|own| own.address()).find(|own| own.is_ipv6() == v6).unwrap();
+    let own = network.addresses.iter().map(|own| own.address()).find(|own| family.matches(*own)).unwrap();
     json!({"addresses": [own], "nodeName": format!("n{number}"), "conditions": conditions})
 }
 
-pub(crate) fn ready(cluster: &Cluster, numbers: &[usize], v6: bool) -> Value {
-    numbers.iter().map(|number| endpoint(cluster, *number, v6, json!({"ready": true}))).collect()
+pub(crate) fn ready(cluster: &Cluster, numbers: &[usize], family: netmodel::Family) -> Value {
+    numbers.iter().map(|number| endpoint(cluster, *number, family, json!({"ready": true}))).collect()
 }
 
-pub(crate) fn slice_of(endpoints: Value, v6: bool) -> Value {
-    let family = if v6 { "IPv6" } else { "IPv4" };
+pub(crate) fn slice_of(endpoints: Value, family: netmodel::Family) -> Value {
     json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": family,
-        "metadata": {"name": format!("web-{}", family.to_lowercase()), "namespace": "default",
+        "metadata": {"name": format!("web-{}", family.to_string().to_lowercase()), "namespace": "default",
             "labels": {"kubernetes.io/service-name": "web"}},
         "ports": [{"name": "tcp", "port": 8080, "protocol": "TCP"}, {"name": "udp", "port": 8080, "protocol": "UDP"},
             {"name": "sctp", "port": 8080, "protocol": "SCTP"}],
@@ -86,14 +85,14 @@ fn load_balancing_affinity_and_endpoint_conditions_v6() {
 }
 
 fn check_endpoint_selection(family: Family) {
-    let v6 = family == Family::V6;
+    let primary = family.primary();
     let (cluster, one, _two, second) = two_pods(family);
     let first = one.listen(8080).unwrap();
     cluster.apply(&pod("default", "client", "n1"));
     let client = cluster.bind(1, "default", "client");
     let listeners = [&first, &second];
     cluster.apply(&mixed(json!({})));
-    cluster.apply(&slice_of(ready(&cluster, &[1, 2], v6), v6));
+    cluster.apply(&slice_of(ready(&cluster, &[1, 2], primary), primary));
     let own = SocketAddr::new(cluster_ip(&cluster), 80);
     wait_outcome(&client, own, &Outcome::Connected);
     let many = || spread(&client, own, &listeners);
@@ -114,8 +113,8 @@ fn check_endpoint_selection(family: Family) {
     // Terminating endpoints are a fallback; unready ones count with publishNotReadyAddresses.
     let terminating = json!({"ready": false, "serving": true, "terminating": true});
     let conditions = |one: Value, two: Value| {
-        let endpoints = json!([endpoint(&cluster, 1, v6, one), endpoint(&cluster, 2, v6, two)]);
-        cluster.apply(&slice_of(endpoints, v6));
+        let endpoints = json!([endpoint(&cluster, 1, primary, one), endpoint(&cluster, 2, primary, two)]);
+        cluster.apply(&slice_of(endpoints, primary));
     };
     let only = |which: usize| {
         until(&format!("all connections go to endpoint {which}"), || (many()?[which] == MANY).then_some(()));
@@ -133,20 +132,20 @@ fn check_endpoint_selection(family: Family) {
     // Topology hints.
     cluster.lab.kubectl(&["label", "node", "n1", "topology.kubernetes.io/zone=a"]).unwrap();
     cluster.lab.kubectl(&["label", "node", "n2", "topology.kubernetes.io/zone=b"]).unwrap();
-    let mut near = ready(&cluster, &[1, 2], v6);
+    let mut near = ready(&cluster, &[1, 2], primary);
     near[0]["hints"] = json!({"forZones": [{"name": "b"}]});
     near[1]["hints"] = json!({"forZones": [{"name": "a"}]});
-    cluster.apply(&slice_of(near, v6));
+    cluster.apply(&slice_of(near, primary));
     only(1);
 
-    if !v6 {
+    if primary.is_ipv4() {
         sctp_is_balanced(&cluster, own.ip());
     }
 }
 
 /// By trace: the lab's datapath does not track SCTP.
 fn sctp_is_balanced(cluster: &Cluster, to: IpAddr) {
-    cluster.apply(&slice_of(ready(cluster, &[2], false), false));
+    cluster.apply(&slice_of(ready(cluster, &[2], netmodel::Family::V4), netmodel::Family::V4));
     let network = cluster.network_of("default", "client");
     let IpAddr::V4(gateway) = network.gateways[0] else { panic!("{:?}", network.gateways) };
     let packet = format!(
@@ -223,21 +222,21 @@ fn wait_no_flows_to(cluster: &Cluster, address: &str) {
 }
 
 fn check_udp_flows_move(family: Family) {
-    let v6 = family == Family::V6;
+    let primary = family.primary();
     let (cluster, one, two, _listener) = two_pods(family);
     cluster.apply(&pod("default", "client", "n1"));
     let client = cluster.bind(1, "default", "client");
     let outside = cluster.lab.machine("outside").unwrap();
     let _echoes = [Echo::start(&one, 1), Echo::start(&two, 2)];
     cluster.apply(&mixed(json!({})));
-    cluster.apply(&slice_of(ready(&cluster, &[1, 2], v6), v6));
-    let any = if v6 { "[::]:0" } else { "0.0.0.0:0" };
+    cluster.apply(&slice_of(ready(&cluster, &[1, 2], primary), primary));
+    let any = (primary.unspecified(), 0);
     let inner = || client.with_network(|| UdpSocket::bind(any)).unwrap().unwrap();
     let outer = || outside.with_network(|| UdpSocket::bind(any)).unwrap().unwrap();
     let own = SocketAddr::new(cluster_ip(&cluster), 80);
     let node = Targets::of(family).nodes[0];
     for (socket, to) in [(&inner as &dyn Fn() -> UdpSocket, own), (&outer, node)] {
-        cluster.apply(&slice_of(ready(&cluster, &[1, 2], v6), v6));
+        cluster.apply(&slice_of(ready(&cluster, &[1, 2], primary), primary));
         // A flow that lost its first packet during neighbour discovery never works in this datapath: both paths must have
         // carried other flows before the measured one starts.
         let mut seen = [false; 2];
@@ -258,11 +257,11 @@ fn check_udp_flows_move(family: Family) {
         }
         // The endpoint is removed, though it would still answer: the flow moves to the other.
         let other = 3 - first;
-        cluster.apply(&slice_of(ready(&cluster, &[usize::from(other)], v6), v6));
+        cluster.apply(&slice_of(ready(&cluster, &[usize::from(other)], primary), primary));
         wait_no_flows_to(&cluster, &cluster.network_of("default", &format!("web-{first}")).address().to_string());
         until(&format!("the flow to {to} moves"), || (answering_endpoint(socket, to) == Some(other)).then_some(()));
         // It stays there when the first is added again.
-        cluster.apply(&slice_of(ready(&cluster, &[1, 2], v6), v6));
+        cluster.apply(&slice_of(ready(&cluster, &[1, 2], primary), primary));
         cluster.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
         assert_eq!(answer(), other);
     }

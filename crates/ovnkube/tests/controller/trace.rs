@@ -97,7 +97,7 @@ fn ovn_trace_agrees_with_the_core_on_pod_pairs_and_egress() {
         let own = cluster.network_of("default", from);
         let from_key = PodKey::new("default", from);
         for to in names.into_iter().filter(|to| *to != from) {
-            let path = reach(given, &from_key, &PodKey::new("default", to), false).unwrap();
+            let path = reach(given, &from_key, &PodKey::new("default", to), netmodel::Family::V4).unwrap();
             assert_eq!(path.routed, from[1..] != to[1..], "{from} to {to}");
             let target = cluster.network_of("default", to);
             let next = if path.routed { router_of(own.address()) } else { target.mac };

@@ -12,7 +12,7 @@ use netmodel::Mac;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use truth::random::Tuple;
-use truth::{Family, Place, Protocol};
+use truth::{Family, Protocol, TrafficEnd};
 
 use crate::cluster::{Cluster, ClusterSpec, Network, TIMEOUT, pod};
 
@@ -224,8 +224,8 @@ fn traces_agree_with_the_api_documentation() {
             for protocol in [Protocol::Tcp, Protocol::Udp, Protocol::Sctp] {
                 let (sender, receiver) = (pods.pods[from].0, pods.pods[to].0);
                 let question = Tuple {
-                    from: Place::pod("default", sender),
-                    to: Place::pod("default", receiver),
+                    from: TrafficEnd::pod("default", sender),
+                    to: TrafficEnd::pod("default", receiver),
                     protocol,
                     port: 80,
                     family: Family::V4,

@@ -19,7 +19,7 @@ use reachability::evaluator::{Evaluator, Verdict};
 use serde_json::Value;
 use topology::plan::TABLES;
 use truth::random::{Rng, ServiceTuple, Tuple, service_tuples, tuples};
-use truth::{Family, Place, Service};
+use truth::{Family, Service, TrafficEnd};
 
 use self::world::{World, destination, options, party};
 use crate::cluster::{Cluster, TIMEOUT};
@@ -95,20 +95,20 @@ impl Map<'_> {
     }
 
     /// The pod, if it is on the cluster network; host-network pods count as their node.
-    fn pod(&self, place: &Place) -> Option<(ObjectKey, String)> {
-        let Place::Pod { namespace, name } = place else { return None };
+    fn pod(&self, place: &TrafficEnd) -> Option<(ObjectKey, String)> {
+        let TrafficEnd::Pod { namespace, name } = place else { return None };
         let key = ObjectKey::new(namespace, name);
         let own = self.0.inputs().allocator.pod(&key)?;
         Some((key, own.node.to_string()))
     }
 
-    fn node(&self, place: &Place) -> Option<String> {
+    fn node(&self, place: &TrafficEnd) -> Option<String> {
         match place {
-            Place::Pod { namespace, name } => {
+            TrafficEnd::Pod { namespace, name } => {
                 Some(self.object("Pod", namespace, name)["spec"]["nodeName"].as_str().unwrap().to_owned())
             }
-            Place::Node(name) => Some(name.clone()),
-            Place::External(_) => None,
+            TrafficEnd::Node(name) => Some(name.clone()),
+            TrafficEnd::External(_) => None,
         }
     }
 
@@ -117,7 +117,7 @@ impl Map<'_> {
         self.0.inputs().allocator.node(node).unwrap().subnets().filter_map(|subnet| subnet.nth(n)).collect()
     }
 
-    fn start(&self, from: &Place, family: Family) -> Start {
+    fn start(&self, from: &TrafficEnd, family: Family) -> Start {
         let of_family =
             |addresses: Vec<IpAddr>| addresses.into_iter().find(|address| Family::of(*address) == family).unwrap();
         if let Some((key, node)) = self.pod(from) {
@@ -136,7 +136,8 @@ impl Map<'_> {
         // Outside packets enter through a gateway router, which resolves neighbours; the trace starts behind it, at the
         // cluster router.
         let settings = self.0.inputs().settings;
-        let joins: Vec<IpAddr> = settings.families().filter_map(|v6| settings.router_join_address(v6)).collect();
+        let joins: Vec<IpAddr> =
+            settings.families().filter_map(|family| settings.router_join_address(family)).collect();
         Start {
             datapath: "ovn_cluster_router".to_owned(),
             inport: "rtoj-ovn_cluster_router".to_owned(),
@@ -149,7 +150,7 @@ impl Map<'_> {
     }
 
     /// The port at which the packet must be delivered.
-    fn end(&self, start: &Start, to: &Place) -> String {
+    fn end(&self, start: &Start, to: &TrafficEnd) -> String {
         if let Some((key, _)) = self.pod(to) {
             return key.port_name();
         }
@@ -160,7 +161,7 @@ impl Map<'_> {
     }
 
     /// The destination MAC.
-    fn next(&self, start: &Start, to: &Place) -> Mac {
+    fn next(&self, start: &Start, to: &TrafficEnd) -> Mac {
         match self.pod(to) {
             Some((key, node)) if node == start.node => self.0.inputs().allocator.pod(&key).unwrap().mac,
             _ => start.router,
@@ -210,8 +211,8 @@ fn check_service(
     let documented = &world.documented;
     let said = documented.service(from, (namespace, name), *protocol, *port, *family);
     let Service::Endpoints(endpoints) = &said else { return Ok(false) };
-    let places: Vec<&Place> = endpoints.iter().map(|endpoint| &endpoint.place).collect();
-    let on_hosts = places.iter().any(|place| matches!(place, Place::Node(_)));
+    let places: Vec<&TrafficEnd> = endpoints.iter().map(|endpoint| &endpoint.place).collect();
+    let on_hosts = places.iter().any(|place| matches!(place, TrafficEnd::Node(_)));
     // Hairpin traffic is not visible in a trace.
     if local || on_hosts || places.contains(&from) {
         return Ok(false);

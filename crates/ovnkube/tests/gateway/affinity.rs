@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use lab::{Family, Machine};
+use netmodel::Family::V4;
 use serde_json::json;
 
 use crate::site::{Client, Site, underlay, until};
@@ -14,9 +15,9 @@ const CLIENTS: u8 = 24;
 
 /// The endpoint of each client, by the last octet of its address.
 fn endpoints_of_clients(outside: &Machine, device: &str) -> BTreeMap<u8, String> {
-    let node = underlay(11, false);
+    let node = underlay(11, V4);
     let ask = |client: u8| {
-        let source = underlay(client, false).to_string();
+        let source = underlay(client, V4).to_string();
         outside.run(&["ip", "route", "replace", &node.to_string(), "dev", device, "src", &source]).unwrap();
         let answer = Client::Machine(outside).reaches(SocketAddr::new(node, NODE_PORT));
         assert_eq!(answer.client.to_string(), source);
@@ -29,10 +30,10 @@ fn check_affinity(purpose: &str, mode: &'static str) {
     let site = Site::start(purpose, Family::V4, mode);
     let pods: Vec<_> = (1..=4).map(|number| site.pod(1, &format!("web-{number}"), &json!({}))).collect();
     let outside = site.lab.machine("outside").unwrap();
-    let route = outside.run(&["ip", "route", "get", &underlay(11, false).to_string()]).unwrap();
+    let route = outside.run(&["ip", "route", "get", &underlay(11, V4).to_string()]).unwrap();
     let device = route.split_whitespace().skip_while(|word| *word != "dev").nth(1).unwrap().to_owned();
     for client in 100..100 + CLIENTS {
-        let address = format!("{}/24", underlay(client, false));
+        let address = format!("{}/24", underlay(client, V4));
         outside.run(&["ip", "address", "add", &address, "dev", &device]).unwrap();
     }
     let serve = |which: &[usize]| {
@@ -43,9 +44,7 @@ fn check_affinity(purpose: &str, mode: &'static str) {
         site.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
     };
     serve(&[0, 1, 2, 3]);
-    until("the node port is open", || {
-        Client::Machine(&outside).ask(SocketAddr::new(underlay(11, false), NODE_PORT)).ok()
-    });
+    until("the node port is open", || Client::Machine(&outside).ask(SocketAddr::new(underlay(11, V4), NODE_PORT)).ok());
     let all = endpoints_of_clients(&outside, &device);
     assert_eq!(endpoints_of_clients(&outside, &device), all, "a client moved for no reason");
     for number in 1..=4 {

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use lab::{Family, Machine};
+use netmodel::Family::V4;
 
 use crate::host::plain_host;
 use crate::site::{Client, Site, underlay, until};
@@ -40,7 +41,7 @@ fn flows_follow_the_external_bridge() {
     site.run_agent(2);
     site.wait_ready(2);
     site.web_behind_a_node_port();
-    let node_port = SocketAddr::new(underlay(12, false), 30080);
+    let node_port = SocketAddr::new(underlay(12, V4), 30080);
     assert_eq!(Client::Machine(&outside).reaches(node_port).name, "web-2");
     let whole = flows(&n2, "breth0");
     assert!(whole > 20, "{whole} flows");

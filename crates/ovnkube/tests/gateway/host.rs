@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use lab::{Family, Machine, Program};
+use netmodel::Family::V4;
 use serde_json::json;
 
 use crate::site::{Client, Site, TIMEOUT, agent, underlay, until};
@@ -71,7 +72,7 @@ fn check_cleanup(purpose: &str, mode: &'static str) {
         &endpoints,
     );
     let outside = site.lab.machine("outside").unwrap();
-    Client::Machine(&outside).reaches(SocketAddr::new(underlay(11, false), 30081));
+    Client::Machine(&outside).reaches(SocketAddr::new(underlay(11, V4), 30081));
     assert_ne!(inventory(&n1), before);
     pod.remove().unwrap();
     clean_up(&site, 1, &[]);
@@ -151,8 +152,8 @@ fn bridge_setup_survives_a_restart_without_the_api() {
     site.wait_ready(2);
     site.serve_on(&n2, 9090);
     let (pod, _) = site.web_behind_a_node_port();
-    let host = SocketAddr::new(underlay(12, false), 9090);
-    let node_port = SocketAddr::new(underlay(12, false), 30080);
+    let host = SocketAddr::new(underlay(12, V4), 9090);
+    let node_port = SocketAddr::new(underlay(12, V4), 30080);
     assert_eq!(Client::Machine(&outside).reaches(host).name, "n2");
     assert_eq!(Client::Machine(&outside).reaches(node_port).name, "web-2");
     assert_eq!(Client::Machine(&n1).reaches(node_port).name, "web-2");

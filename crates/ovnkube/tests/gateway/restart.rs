@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use lab::Family;
+use netmodel::Family::V4;
 use serde_json::json;
 
 use crate::site::{Client, Site, TIMEOUT, agent, underlay, until};
@@ -60,7 +61,7 @@ fn an_agent_restart_changes_nothing_on_the_host() {
         json!({"type": "NodePort", "ports": [{"port": 81, "nodePort": 30090}]}),
         &[(addresses[0], 1, 8081)],
     );
-    let node_port = SocketAddr::new(underlay(11, false), 30090);
+    let node_port = SocketAddr::new(underlay(11, V4), 30090);
     let connect = |client: Client<'_>, target: SocketAddr| -> TcpStream {
         until(&format!("{target} answers"), || client.connect(target).ok())
     };
@@ -68,8 +69,8 @@ fn an_agent_restart_changes_nothing_on_the_host() {
         connect(Client::Machine(&outside), node_port),
         connect(Client::Machine(&n1), node_port),
         connect(Client::Machine(&n1), SocketAddr::new(cluster[0], 81)),
-        connect(Client::Machine(&outside), SocketAddr::new(underlay(11, false), 7071)),
-        connect(Client::Machine(&n1), SocketAddr::new(underlay(11, false), 7071)),
+        connect(Client::Machine(&outside), SocketAddr::new(underlay(11, V4), 7071)),
+        connect(Client::Machine(&n1), SocketAddr::new(underlay(11, V4), 7071)),
     ];
     streams.iter_mut().for_each(check_echo);
     let (flows, before) = (ages(&site, 1).len(), site.lab.log(&agent(1)).unwrap().len());
@@ -101,7 +102,7 @@ fn flows_are_restored_after_a_vswitchd_restart() {
     let site = Site::start("gw-switch", Family::V4, "shared");
     let (n1, outside) = (site.lab.node(1).unwrap(), site.lab.machine("outside").unwrap());
     let (_, addresses) = site.web_behind_a_node_port();
-    let node_port = SocketAddr::new(underlay(11, false), 30080);
+    let node_port = SocketAddr::new(underlay(11, V4), 30080);
     assert_eq!(Client::Machine(&outside).reaches(node_port).name, "web-2");
     let flows = ages(&site, 1).len();
 
@@ -123,7 +124,7 @@ fn deleted_filter_tables_and_flows_are_restored() {
     let site = Site::start("gw-taken", Family::V4, "local");
     let (n1, outside) = (site.lab.node(1).unwrap(), site.lab.machine("outside").unwrap());
     site.web_behind_a_node_port();
-    let node_port = SocketAddr::new(underlay(11, false), 30080);
+    let node_port = SocketAddr::new(underlay(11, V4), 30080);
     assert_eq!(Client::Machine(&outside).reaches(node_port).name, "web-2");
     let table = || n1.run(&["nft", "--stateless", "list", "table", "inet", "ovnkube"]).ok();
     let (whole, flows) = (until("the table exists", table), ages(&site, 1).len());
@@ -159,7 +160,7 @@ fn health_check_node_ports_report_local_endpoints() {
         &[(addresses[0], 1, 8080)],
     );
     let ask = |node: u8| -> Option<String> {
-        let target = SocketAddr::new(underlay(10 + node, false), 32000);
+        let target = SocketAddr::new(underlay(10 + node, V4), 32000);
         let mut stream = Client::Machine(&outside).connect(target).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
         stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: n\r\nConnection: close\r\n\r\n").ok()?;

@@ -213,9 +213,9 @@ impl Site {
         serve(&machine.name, machine.with_network(|| TcpListener::bind(any)).unwrap().unwrap());
     }
 
-    /// Whether each family of the cluster is IPv6.
-    pub(crate) fn families(&self) -> Vec<bool> {
-        [false, true].into_iter().filter(|v6| if *v6 { self.family.has_v6() } else { self.family.has_v4() }).collect()
+    /// The families of the cluster, IPv4 first.
+    pub(crate) fn families(&self) -> Vec<netmodel::Family> {
+        self.family.families()
     }
 
     /// The pod web-2 on n2, behind port 30080 of all nodes.
@@ -241,10 +241,9 @@ impl Site {
         let mut items =
             vec![json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"},
             "spec": spec})];
-        for v6 in self.families() {
-            let own: Vec<_> = endpoints.iter().filter(|(address, ..)| address.is_ipv6() == v6).collect();
+        for family in self.families() {
+            let own: Vec<_> = endpoints.iter().filter(|(address, ..)| family.matches(*address)).collect();
             let Some((_, _, port)) = own.first() else { continue };
-            let family = if v6 { "IPv6" } else { "IPv4" };
             let endpoints: Vec<Value> = own
                 .iter()
                 .map(|(address, node, _)| {
@@ -252,7 +251,7 @@ impl Site {
                 })
                 .collect();
             items.push(json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": family,
-                "metadata": {"name": format!("{name}-{}", family.to_lowercase()), "namespace": "default",
+                "metadata": {"name": format!("{name}-{}", family.to_string().to_lowercase()), "namespace": "default",
                     "labels": {"kubernetes.io/service-name": name}},
                 "ports": [{"port": port, "protocol": protocol, "name": ""}], "endpoints": endpoints}));
         }
@@ -268,6 +267,9 @@ pub(crate) fn agent(node: u32) -> String {
 }
 
 /// The address of a node, or of the outside, on the underlay.
-pub(crate) fn underlay(number: u8, v6: bool) -> IpAddr {
-    if v6 { format!("fd99::{number:x}").parse().unwrap() } else { IpAddr::from([10, 99, 0, number]) }
+pub(crate) fn underlay(number: u8, family: netmodel::Family) -> IpAddr {
+    match family {
+        netmodel::Family::V4 => IpAddr::from([10, 99, 0, number]),
+        netmodel::Family::V6 => format!("fd99::{number:x}").parse().unwrap(),
+    }
 }

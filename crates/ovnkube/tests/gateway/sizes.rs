@@ -84,19 +84,19 @@ fn check_datagram_sizes(purpose: &str, mode: &'static str) {
     let ports = json!([{"port": 53, "nodePort": 30055, "protocol": "UDP"}]);
     site.datagram_service("far", json!({"type": "NodePort", "ports": ports}), &far_only);
     site.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
-    for v6 in [false, true] {
-        let of = |addresses: &[IpAddr]| *addresses.iter().find(|address| address.is_ipv6() == v6).unwrap();
+    for family in netmodel::Family::BOTH {
+        let of = |addresses: &[IpAddr]| *addresses.iter().find(|address| family.matches(**address)).unwrap();
         for node_port in [30053, 30054, 30055] {
             // OVN 25.03 on the userspace datapath reports an IPv6 MTU of 1136 instead of 1400, below IPv6's minimum of 1280,
             // so senders ignore it. The host's kernel reports the right one.
             let by_kernel = mode == "local" && node_port == 30054;
-            let largest = if v6 && !by_kernel { LARGEST_V6 } else { usize::MAX };
-            check_sizes(&on(&outside), SocketAddr::new(underlay(11, v6), node_port), largest);
+            let largest = if family.is_ipv6() && !by_kernel { LARGEST_V6 } else { usize::MAX };
+            check_sizes(&on(&outside), SocketAddr::new(underlay(11, family), node_port), largest);
         }
         check_sizes(&on(&n1), SocketAddr::new(of(&cluster), 53), usize::MAX);
         check_sizes(&on(&n1), SocketAddr::new(of(&near_addresses), 5353), usize::MAX);
-        let largest = if v6 && mode == "shared" { LARGEST_V6 } else { usize::MAX };
-        check_sizes(&near.with_network(bind).unwrap(), SocketAddr::new(underlay(254, v6), 5353), largest);
+        let largest = if family.is_ipv6() && mode == "shared" { LARGEST_V6 } else { usize::MAX };
+        check_sizes(&near.with_network(bind).unwrap(), SocketAddr::new(underlay(254, family), 5353), largest);
     }
 }
 

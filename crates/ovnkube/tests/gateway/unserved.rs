@@ -68,8 +68,11 @@ pub(crate) fn assert_no_leaks(outside: &Machine) {
 }
 
 /// An address in a service range that no Service has.
-pub(crate) fn unallocated(v6: bool) -> IpAddr {
-    if v6 { "fd96::fff0".parse().unwrap() } else { IpAddr::from([10, 96, 255, 240]) }
+pub(crate) fn unallocated(family: netmodel::Family) -> IpAddr {
+    match family {
+        netmodel::Family::V4 => IpAddr::from([10, 96, 255, 240]),
+        netmodel::Family::V6 => "fd96::fff0".parse().unwrap(),
+    }
 }
 
 /// TCP and UDP to an unserved address and port are rejected at once.
@@ -96,8 +99,8 @@ pub(crate) fn assert_refused_without_router(site: &Site, node: &Machine, outside
     outside.run(&["ip", "link", "set", "dev", "eth0", "down"]).unwrap();
     site.lab.sbctl(&["--all", "destroy", "MAC_Binding"]).unwrap();
     site.lab.nbctl(&["--wait=hv", "sync"]).unwrap();
-    for v6 in site.families() {
-        assert_refused("a host without a router", Client::Machine(node), SocketAddr::new(unallocated(v6), 80));
+    for family in site.families() {
+        assert_refused("a host without a router", Client::Machine(node), SocketAddr::new(unallocated(family), 80));
     }
 }
 

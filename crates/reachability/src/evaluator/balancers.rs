@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use netmodel::Masquerade;
+use netmodel::{Family, Masquerade};
 use objects::{NodeFacts, ObjectKey, Protocol};
 use ovn_schema::TableRow;
 use ovn_schema::northbound::{ChassisTemplateVar, LoadBalancer, LoadBalancerGroup};
@@ -103,7 +103,7 @@ impl<'a> Balancers<'a> {
                     continue;
                 }
                 let backends = resolve(backends).unwrap_or_default();
-                let blackhole = self.inputs.settings.masquerade_address(Masquerade::Blackhole, vip.is_ipv6());
+                let blackhole = self.inputs.settings.masquerade_address(Masquerade::Blackhole, Family::of(vip.ip()));
                 let backends = backends.split(',').filter_map(|text| text.parse().ok());
                 let backends = backends.filter(|backend: &SocketAddr| Some(backend.ip()) != blackhole).collect();
                 return Some(Entry { backends, keeps_source: balancer.keeps_source });

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
-use netmodel::Prefix;
+use netmodel::{Family, Prefix};
 use topology::rules::PeerMatch;
 
 /// The clauses of a tier for a pod and direction, in evaluation order.
@@ -66,7 +66,7 @@ impl Rules {
 struct Blocks {
     by_prefix: HashMap<Prefix, Vec<Hit>>,
     /// Whether IPv6, and the prefix length.
-    lengths: BTreeSet<(bool, u8)>,
+    lengths: BTreeSet<(Family, u8)>,
 }
 
 /// The block that a prefix is of.
@@ -83,7 +83,7 @@ impl Blocks {
         for (block, (cidr, excepts)) in blocks.iter().enumerate() {
             let excepts = excepts.iter().map(|except| (*except, true));
             for (prefix, except) in std::iter::once((*cidr, false)).chain(excepts) {
-                self.lengths.insert((prefix.is_ipv6(), prefix.length()));
+                self.lengths.insert((prefix.family(), prefix.length()));
                 self.by_prefix.entry(prefix).or_default().push(Hit { clause, block, except });
             }
         }
@@ -91,8 +91,8 @@ impl Blocks {
 
     /// Clauses with a block that contains an address, each with the first such block.
     fn at(&self, address: IpAddr) -> BTreeMap<usize, usize> {
-        let v6 = address.is_ipv6();
-        let lengths = self.lengths.range((v6, 0)..=(v6, 128)).map(|(_, length)| *length);
+        let family = Family::of(address);
+        let lengths = self.lengths.range((family, 0)..=(family, 128)).map(|(_, length)| *length);
         let prefixes = lengths.filter_map(|length| Prefix::containing(address, length).ok());
         let hits: Vec<Hit> = prefixes.filter_map(|prefix| self.by_prefix.get(&prefix)).flatten().copied().collect();
         let out: HashSet<(usize, usize)> =

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use netmodel::Family;
 use objects::{NodeFacts, PodFacts, Protocol};
 use topology::desired::{Inputs, host_addresses};
 
@@ -36,9 +37,9 @@ pub(super) struct Packet<'a> {
 }
 
 /// The address of the management port: the source of packets from a host to pods.
-pub(super) fn management_address(node: &str, v6: bool, inputs: Inputs<'_>) -> Option<IpAddr> {
+pub(super) fn management_address(node: &str, family: Family, inputs: Inputs<'_>) -> Option<IpAddr> {
     let own = inputs.allocator.node(node)?;
-    own.subnets().find(|subnet| subnet.is_ipv6() == v6)?.nth(2)
+    own.subnets().find(|subnet| subnet.family() == family)?.nth(2)
 }
 
 /// Objects by address.
@@ -48,10 +49,10 @@ impl<'a> AddressIndex<'a> {
     pub(super) fn of(inputs: Inputs<'a>) -> Self {
         let mut holders = BTreeMap::new();
         for node in inputs.store.nodes() {
-            for v6 in inputs.settings.families() {
-                let management = management_address(&node.name, v6, inputs);
+            for family in inputs.settings.families() {
+                let management = management_address(&node.name, family, inputs);
                 holders.extend(
-                    host_addresses(node, v6).into_iter().chain(management).map(|own| (own, Holder::Node(node))),
+                    host_addresses(node, family).into_iter().chain(management).map(|own| (own, Holder::Node(node))),
                 );
             }
         }
@@ -104,7 +105,7 @@ impl<'a> Evaluator<'a> {
                     // Packets of a host to pods have the management port's address.
                     Holder::Node(node) if side == Side::Source => {
                         let mut ends = self.node_ends(&node.name, side)?;
-                        ends.retain(|own| own.address.is_ipv6() == end.address.is_ipv6());
+                        ends.retain(|own| Family::of(own.address) == Family::of(end.address));
                         Ok(Some(ends))
                     }
                     Holder::Node(_) | Holder::Outside => Ok(Some(vec![end])),
@@ -152,8 +153,8 @@ impl<'a> Evaluator<'a> {
         };
         let families = inputs.settings.families();
         let addresses: Vec<IpAddr> = match side {
-            Side::Source => families.filter_map(|v6| management_address(name, v6, inputs)).collect(),
-            Side::Destination => families.filter_map(|v6| host_addresses(node, v6).first().copied()).collect(),
+            Side::Source => families.filter_map(|family| management_address(name, family, inputs)).collect(),
+            Side::Destination => families.filter_map(|family| host_addresses(node, family).first().copied()).collect(),
         };
         if addresses.is_empty() {
             let reason = match side {

@@ -2,13 +2,14 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use netmodel::Family;
 use objects::{NodeFacts, PodFacts};
 use topology::desired::{host_addresses, host_port_target};
 use topology::store::HostPortKey;
 
 use super::cases::{ADDRESS, FAMILY, Labels, PortRange, TARGET};
 use super::ends::{End, management_address};
-use super::{Destination, Evaluator, Holder, Packet, PacketPath, Party, Step, family, is_single, step};
+use super::{Destination, Evaluator, Holder, Packet, PacketPath, Party, Step, is_single, step};
 use crate::trace::Exit;
 
 const FIELD: &str = "spec.containers.ports.hostPort";
@@ -37,7 +38,7 @@ impl<'a> Evaluator<'a> {
         }
         let mut paths = Vec::new();
         for host_port in host_port {
-            for source in sources.iter().filter(|source| source.address.is_ipv6() == host_port.own.is_ipv6()) {
+            for source in sources.iter().filter(|source| Family::of(source.address) == Family::of(host_port.own.ip())) {
                 paths.push(self.path_to_host_port(source, host_port, to, prior));
             }
         }
@@ -51,7 +52,7 @@ impl<'a> Evaluator<'a> {
             Party::Node(name) => {
                 let node = self.inputs.store.node(name);
                 let families = self.inputs.settings.families();
-                families.filter_map(|v6| host_addresses(node?, v6).first().copied()).collect()
+                families.filter_map(|family| host_addresses(node?, family).first().copied()).collect()
             }
             Party::Pod(_) | Party::Service(_) | Party::Network(_) => Vec::new(),
         }
@@ -77,7 +78,7 @@ impl<'a> Evaluator<'a> {
     ) -> PacketPath<'a> {
         let HostPortTarget { node, own, pod, target } = host_port;
         let mut labels = Labels::default();
-        labels[FAMILY] = Some(family(own.is_ipv6()));
+        labels[FAMILY] = Some(Family::of(own.ip()).to_string());
         labels[ADDRESS] = Some(format!("by {own}"));
         labels[TARGET] = Some(format!("Pod {}", pod.key));
         let mut chain = prior.to_vec();
@@ -87,7 +88,7 @@ impl<'a> Evaluator<'a> {
         let end = End { holder: Holder::Pod(pod), address: target.ip() };
         let packet = |from| Packet { from, to: end, protocol: to.protocol, port: target.port() };
         let outside = |address| End { holder: Holder::Outside, address };
-        let first = |node: &NodeFacts| host_addresses(node, own.is_ipv6()).first().copied();
+        let first = |node: &NodeFacts| host_addresses(node, Family::of(own.ip())).first().copied();
         let (mut has_route, mut leaves) = (true, None);
         let from = match source.holder {
             // Load-balanced by the switch of the node.
@@ -110,7 +111,7 @@ impl<'a> Evaluator<'a> {
                 }
             }
             Holder::Node(host) if host.name == node.name => {
-                let address = management_address(&node.name, own.is_ipv6(), self.inputs);
+                let address = management_address(&node.name, Family::of(own.ip()), self.inputs);
                 End { holder: source.holder, address: address.unwrap_or(source.address) }
             }
             Holder::Node(host) => outside(first(host).unwrap_or(source.address)),

@@ -285,11 +285,7 @@ impl<'a> Evaluator<'a> {
 }
 
 fn is_single(prefix: Prefix) -> bool {
-    prefix.length() == if prefix.is_ipv6() { 128 } else { 32 }
-}
-
-fn family(v6: bool) -> String {
-    if v6 { "IPv6".to_owned() } else { "IPv4".to_owned() }
+    prefix.length() == prefix.family().bits()
 }
 
 fn step(object: String, field: &str, says: impl Into<String>) -> Step {

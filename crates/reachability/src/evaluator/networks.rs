@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use netmodel::{Masquerade, Prefix};
+use netmodel::{Family, Masquerade, Prefix};
 
 use super::{Evaluator, Party, Step, is_single, step};
 
@@ -65,7 +65,7 @@ impl Evaluator<'_> {
             return (vec![Part { party: party.clone(), ranges: None }], Vec::new());
         }
         // A question about the Internet is not about the cluster's own networks, where most addresses are unused.
-        let own = self.own_networks(network.is_ipv6());
+        let own = self.own_networks(network.family());
         let left_out: Vec<(&str, Prefix)> = match own.iter().any(|(_, own)| own.contains_prefix(*network)) {
             true => Vec::new(),
             false => own.into_iter().filter(|(_, own)| network.contains_prefix(*own)).collect(),
@@ -80,17 +80,21 @@ impl Evaluator<'_> {
     }
 
     /// The networks of the cluster, with the names of their settings.
-    fn own_networks(&self, v6: bool) -> Vec<(&'static str, Prefix)> {
+    fn own_networks(&self, family: Family) -> Vec<(&'static str, Prefix)> {
         let settings = self.inputs.settings;
         let named = |field, networks: &[Prefix]| {
-            let of_family = networks.iter().copied().filter(|network| network.is_ipv6() == v6);
+            let of_family = networks.iter().copied().filter(|network| network.family() == family);
             of_family.map(|network| (field, network)).collect::<Vec<_>>()
         };
-        let pods: Vec<Prefix> = settings.cluster_of(v6).collect();
+        let pods: Vec<Prefix> = settings.cluster_of(family).collect();
         let mut own = named("cluster-subnets", &pods);
         own.extend(named("service-cidrs", &settings.services));
-        own.extend(named(if v6 { "v6-join-subnet" } else { "v4-join-subnet" }, &settings.join));
-        own.extend(named(if v6 { "v6-masquerade-subnet" } else { "v4-masquerade-subnet" }, &settings.masquerade));
+        let (join, masquerade) = match family {
+            Family::V4 => ("v4-join-subnet", "v4-masquerade-subnet"),
+            Family::V6 => ("v6-join-subnet", "v6-masquerade-subnet"),
+        };
+        own.extend(named(join, &settings.join));
+        own.extend(named(masquerade, &settings.masquerade));
         own
     }
 
@@ -100,10 +104,12 @@ impl Evaluator<'_> {
         found.prefixes.extend(self.policies.blocks());
         found.prefixes.extend(self.network.borrow().prefixes());
         found.singles.extend(self.addresses.addresses());
-        for v6 in [false, true] {
-            found.prefixes.extend(self.own_networks(v6).into_iter().map(|(_, own)| own));
+        for family in Family::BOTH {
+            found.prefixes.extend(self.own_networks(family).into_iter().map(|(_, own)| own));
             let special = [Masquerade::Host, Masquerade::HostLocal, Masquerade::NextHop, Masquerade::Hairpin];
-            found.singles.extend(special.into_iter().filter_map(|what| inputs.settings.masquerade_address(what, v6)));
+            found
+                .singles
+                .extend(special.into_iter().filter_map(|what| inputs.settings.masquerade_address(what, family)));
         }
         for spec in inputs.store.services().filter_map(|service| service.spec.as_deref()) {
             found.prefixes.extend(spec.source_ranges.iter().copied());
@@ -167,7 +173,7 @@ impl Boundaries {
         }
         let part = |(index, list): (usize, Vec<(IpAddr, IpAddr)>)| {
             let address = list.first()?.0;
-            let single = Prefix::new(address, if address.is_ipv6() { 128 } else { 32 }).ok()?;
+            let single = Prefix::new(address, Family::of(address).bits()).ok()?;
             let ranges = Some(Rc::new(Ranges { number: index + 1, list }));
             Some(Part { party: Party::Network(single), ranges })
         };

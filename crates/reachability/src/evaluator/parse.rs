@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use netmodel::Prefix;
+use netmodel::{Family, Prefix};
 use objects::{ObjectKey, Protocol};
 use topology::store::Store;
 
@@ -59,7 +59,7 @@ pub fn parse_party(store: &Store, text: &str) -> Result<Party, String> {
 }
 
 fn network(text: &str) -> Option<Prefix> {
-    let single = |address: IpAddr| Prefix::new(address, if address.is_ipv6() { 128 } else { 32 }).ok();
+    let single = |address: IpAddr| Prefix::new(address, Family::of(address).bits()).ok();
     text.parse().ok().or_else(|| text.parse().ok().and_then(single))
 }
 

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use netmodel::{Masquerade, Prefix};
+use netmodel::{Family, Masquerade, Prefix};
 use objects::{Action, AdminPolicyFacts, Name, PodFacts, PodKey, PolicyFacts, Protocol};
 use ovn_schema::Feature;
 use topology::desired::Inputs;
@@ -224,13 +224,13 @@ impl<'a> Policies<'a> {
 
     /// What the node's and the cluster's own ACLs allow despite NetworkPolicies.
     fn never_denied(&self, direction: Direction, pod: &PodFacts, other: IpAddr) -> Option<Step> {
-        let v6 = other.is_ipv6();
+        let family = Family::of(other);
         let node = pod.node.as_ref()?;
-        if direction == Direction::Ingress && management_address(node, v6, self.inputs) == Some(other) {
+        if direction == Direction::Ingress && management_address(node, family, self.inputs) == Some(other) {
             let says = format!("{other} is the pod's own host, which NetworkPolicies do not block");
             return Some(step(format!("Node {node}"), "k8s.ovn.org/node-subnets", says));
         }
-        let hairpin = self.inputs.settings.masquerade_address(Masquerade::Hairpin, v6) == Some(other);
+        let hairpin = self.inputs.settings.masquerade_address(Masquerade::Hairpin, family) == Some(other);
         hairpin.then(|| step(format!("Pod {}", pod.key), "status.podIPs", "it reaches itself through the Service"))
     }
 

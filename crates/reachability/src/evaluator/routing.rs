@@ -2,11 +2,12 @@
 
 use std::net::IpAddr;
 
+use netmodel::Family;
 use objects::{NodeFacts, PodFacts, PodKey};
 
 use super::cases::{FAMILY, Labels};
 use super::ends::End;
-use super::{Destination, Evaluator, Holder, Packet, PacketPath, Step, Undetermined, family, step};
+use super::{Destination, Evaluator, Holder, Packet, PacketPath, Step, Undetermined, step};
 use crate::trace::Exit;
 
 const UNSERVED: &str = "no Service has this address and port: connections are refused";
@@ -22,11 +23,11 @@ impl<'a> Evaluator<'a> {
     ) -> Result<Vec<PacketPath<'a>>, Undetermined> {
         let mut paths = Vec::new();
         for source in sources {
-            for target in targets.iter().filter(|target| target.address.is_ipv6() == source.address.is_ipv6()) {
+            for target in targets.iter().filter(|target| Family::of(target.address) == Family::of(source.address)) {
                 let mut chain = prior.to_vec();
                 let has_route = self.route(source, target, &mut chain)?;
                 let mut labels = Labels::default();
-                labels[FAMILY] = Some(family(target.address.is_ipv6()));
+                labels[FAMILY] = Some(Family::of(target.address).to_string());
                 for ports in self.port_ranges(to).iter().copied() {
                     let packet = Packet { from: *source, to: *target, protocol: ports.protocol, port: ports.first };
                     // Packets of a pod to itself do not leave it: no policy applies.
@@ -73,7 +74,7 @@ impl<'a> Evaluator<'a> {
 
     fn pod_to_pod(&self, from: &PodFacts, pod: &PodFacts, address: IpAddr, chain: &mut Vec<Step>) -> bool {
         let to = &pod.key;
-        let path = self.network.borrow_mut().reach(self.inputs, &from.key, to, address.is_ipv6());
+        let path = self.network.borrow_mut().reach(self.inputs, &from.key, to, Family::of(address));
         let Some(path) = path else {
             let says = format!("no route to {address}");
             chain.push(step(format!("Pod {to}"), "k8s.ovn.org/pod-networks", says));
@@ -93,7 +94,7 @@ impl<'a> Evaluator<'a> {
 
     fn pod_to_node(&self, from: &PodFacts, to: &NodeFacts, address: IpAddr, chain: &mut Vec<Step>) -> bool {
         let object = format!("Node {}", to.name);
-        let inside = self.inputs.settings.cluster_of(address.is_ipv6()).any(|own| own.contains(address));
+        let inside = self.inputs.settings.cluster_of(Family::of(address)).any(|own| own.contains(address));
         if inside {
             let says = format!("{address} is the host itself, behind port k8s-{}", to.name);
             chain.push(step(object, "k8s.ovn.org/node-subnets", says));
@@ -115,7 +116,7 @@ impl<'a> Evaluator<'a> {
 
     fn pod_to_outside(&self, from: &PodFacts, to: IpAddr, chain: &mut Vec<Step>) -> bool {
         let settings = self.inputs.settings;
-        let unreachable = if settings.cluster_of(to.is_ipv6()).any(|own| own.contains(to)) {
+        let unreachable = if settings.cluster_of(Family::of(to)).any(|own| own.contains(to)) {
             Some(("cluster-subnets", "no pod has this address"))
         } else if self.is_unserved(to) {
             Some(("service-cidrs", UNSERVED))
@@ -148,8 +149,9 @@ impl<'a> Evaluator<'a> {
     fn outside_to_pod(&self, to: &PodFacts, address: IpAddr, chain: &mut Vec<Step>) -> bool {
         let node = to.node.clone().unwrap_or_else(|| "".into());
         let gateway = self.inputs.store.node(&node).and_then(|node| node.gateway.valid()?.as_ref());
-        let has = gateway
-            .is_some_and(|gateway| gateway.addresses.iter().any(|own| own.address().is_ipv6() == address.is_ipv6()));
+        let has = gateway.is_some_and(|gateway| {
+            gateway.addresses.iter().any(|own| Family::of(own.address()) == Family::of(address))
+        });
         let says = if has {
             format!("GR_{node} forwards packets to {address} and keeps their source")
         } else {

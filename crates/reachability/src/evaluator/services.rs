@@ -8,7 +8,7 @@
 
 use std::net::SocketAddr;
 
-use netmodel::Masquerade;
+use netmodel::{Family, Masquerade};
 use objects::NodeFacts;
 use topology::desired::host_addresses;
 
@@ -16,7 +16,7 @@ use super::balancers::{Balancing, Entry};
 use super::cases::{ADDRESS, ENTRY_NODE, FAMILY, Labels, PortRange, TARGET};
 use super::ends::{End, management_address};
 use super::vips::{INGRESS, ServiceMatch, Vip};
-use super::{Destination, Evaluator, Holder, Packet, PacketPath, Step, Undetermined, family, step};
+use super::{Destination, Evaluator, Holder, Packet, PacketPath, Step, Undetermined, step};
 use crate::trace::Exit;
 
 /// Endpoints that a step lists by address.
@@ -45,7 +45,7 @@ impl<'a> Evaluator<'a> {
                 return Err(Undetermined(format!("{}: {why}", vip.object())));
             }
             for source in sources {
-                if source.address.is_ipv6() == vip.socket.is_ipv6() {
+                if Family::of(source.address) == Family::of(vip.socket.ip()) {
                     self.send(source, vip, prior, &mut paths);
                 }
             }
@@ -56,7 +56,7 @@ impl<'a> Evaluator<'a> {
     /// Adds the paths of packets to an address of a Service.
     fn send(&self, source: &End<'a>, vip: Vip<'a>, prior: &[Step], paths: &mut Vec<PacketPath<'a>>) {
         let mut labels = Labels::default();
-        labels[FAMILY] = Some(family(vip.socket.is_ipv6()));
+        labels[FAMILY] = Some(Family::of(vip.socket.ip()).to_string());
         labels[ADDRESS] = Some(format!("by {}", vip.socket));
         let mut leg = Leg { vip, labels, chain: prior.to_vec(), source: *source, leaves: None };
         if !self.is_in_ranges(&mut leg) {
@@ -83,8 +83,8 @@ impl<'a> Evaluator<'a> {
                                 leg.source = End { holder: Holder::Outside, address: source }
                             }
                             Some(Exit::Host { .. }) => {
-                                let host =
-                                    own.and_then(|own| host_addresses(own, vip.socket.is_ipv6()).first().copied());
+                                let host = own
+                                    .and_then(|own| host_addresses(own, Family::of(vip.socket.ip())).first().copied());
                                 let address = host.unwrap_or(source.address);
                                 leg.source = End { holder: Holder::Outside, address };
                             }
@@ -97,17 +97,17 @@ impl<'a> Evaluator<'a> {
             }
             Holder::Node(own) => match vip.node {
                 Some(node) if node.name != own.name => {
-                    let address = host_addresses(own, vip.socket.is_ipv6()).first().copied();
+                    let address = host_addresses(own, Family::of(vip.socket.ip())).first().copied();
                     leg.source = End { holder: Holder::Outside, address: address.unwrap_or(source.address) };
                     self.enter(leg, node, paths);
                 }
                 _ => self.enter(leg, own, paths),
             },
             Holder::Outside => {
-                let v6 = vip.socket.is_ipv6();
+                let family = Family::of(vip.socket.ip());
                 let has_gateway = |node: &&NodeFacts| {
                     let gateway = node.gateway.valid().and_then(Option::as_ref);
-                    gateway.is_some_and(|gateway| gateway.addresses.iter().any(|own| own.address().is_ipv6() == v6))
+                    gateway.is_some_and(|gateway| gateway.addresses.iter().any(|own| family.matches(own.address())))
                 };
                 let nodes: Vec<&NodeFacts> = match vip.node {
                     Some(node) => vec![node],
@@ -137,7 +137,7 @@ impl<'a> Evaluator<'a> {
             Holder::Pod(_) | Holder::Outside => leg.source.address,
             // Packets of a host to its gateway router have this source.
             Holder::Node(_) => {
-                let host = self.inputs.settings.masquerade_address(Masquerade::Host, vip.socket.is_ipv6());
+                let host = self.inputs.settings.masquerade_address(Masquerade::Host, Family::of(vip.socket.ip()));
                 host.unwrap_or(leg.source.address)
             }
         };
@@ -157,16 +157,16 @@ impl<'a> Evaluator<'a> {
         let Some(entry) = self.balancers.entry(key, Balancing::Router, node, vip.socket, vip.protocol) else {
             return paths.push(self.without_entry(leg));
         };
-        let v6 = vip.socket.is_ipv6();
+        let family = Family::of(vip.socket.ip());
         let join = || {
             let own = self.inputs.allocator.node(&node.name)?;
-            self.inputs.settings.join_address(own.id, v6)
+            self.inputs.settings.join_address(own.id, family)
         };
         if !entry.keeps_source {
             let address = join().unwrap_or(leg.source.address);
             leg.source = End { holder: Holder::Outside, address };
         } else if let (Holder::Node(_), Some(address)) =
-            (leg.source.holder, management_address(&node.name, v6, self.inputs))
+            (leg.source.holder, management_address(&node.name, family, self.inputs))
         {
             leg.source.address = address;
         }
@@ -232,7 +232,7 @@ impl<'a> Evaluator<'a> {
         backend: SocketAddr,
         balancing: Balancing,
     ) -> PacketPath<'a> {
-        let host = self.inputs.settings.masquerade_address(Masquerade::Host, backend.is_ipv6());
+        let host = self.inputs.settings.masquerade_address(Masquerade::Host, Family::of(backend.ip()));
         let to = match host == Some(backend.ip()) {
             true => End { holder: Holder::Node(node), address: backend.ip() },
             false => self.addresses.end(backend.ip()),
@@ -245,7 +245,7 @@ impl<'a> Evaluator<'a> {
         leg.labels[TARGET] = Some(format!("endpoint {backend}{whose}"));
         leg.chain.extend(self.slice_step(&leg.vip, backend, &whose));
         let lost = matches!(to.holder, Holder::Outside)
-            && self.inputs.settings.cluster_of(backend.is_ipv6()).any(|own| own.contains(backend.ip()));
+            && self.inputs.settings.cluster_of(Family::of(backend.ip())).any(|own| own.contains(backend.ip()));
         if lost {
             let says = "no pod has this address";
             leg.chain.push(step(backend.ip().to_string(), "cluster-subnets", says));

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use netmodel::Family;
 use objects::{NodeFacts, ObjectKey, Protocol, ServiceFacts, ServicePort, ServiceSpec};
 use topology::desired::host_addresses;
 use topology::services::{Claim, ServiceInputs, decide};
@@ -64,7 +65,7 @@ impl<'a> Evaluator<'a> {
             Party::Node(name) => {
                 let node = self.inputs.store.node(name);
                 let addresses = node.into_iter().flat_map(|node| {
-                    self.inputs.settings.families().filter_map(|v6| host_addresses(node, v6).first().copied())
+                    self.inputs.settings.families().filter_map(|family| host_addresses(node, family).first().copied())
                 });
                 let mut vips = Vec::new();
                 for address in addresses {
@@ -142,8 +143,8 @@ impl<'a> Evaluator<'a> {
         node: &'a NodeFacts,
     ) -> Vec<Vip<'a>> {
         let families =
-            self.inputs.settings.families().filter(|v6| spec.cluster_ips.iter().any(|ip| ip.is_ipv6() == *v6));
-        let addresses = families.filter_map(|v6| host_addresses(node, v6).first().copied());
+            self.inputs.settings.families().filter(|family| spec.cluster_ips.iter().any(|ip| family.matches(*ip)));
+        let addresses = families.filter_map(|family| host_addresses(node, family).first().copied());
         let vip = |address: IpAddr| {
             Some(Vip {
                 service,
@@ -190,8 +191,8 @@ impl<'a> Evaluator<'a> {
             let service = store.claimants(claim).next().and_then(|key| store.service(key));
             if let Some((service, spec)) = service.and_then(|service| Some((service, service.spec.as_deref()?))) {
                 let serves = |port: &&ServicePort| port.node_port == Some(number) && port.protocol == to.protocol;
-                let family = spec.cluster_ips.iter().any(|ip| ip.is_ipv6() == address.is_ipv6());
-                let own = host_addresses(node, address.is_ipv6()).contains(&address);
+                let family = spec.cluster_ips.iter().any(|ip| Family::of(*ip) == Family::of(address));
+                let own = host_addresses(node, Family::of(address)).contains(&address);
                 if let Some(port) = spec.ports.iter().find(serves).filter(|_| family && own) {
                     let socket = SocketAddr::new(address, number);
                     let (protocol, port) = (port.protocol, port.port);

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use netmodel::Prefix;
+use netmodel::{Family, Prefix};
 use objects::{ObjectKind, Protocol};
 use reachability::evaluator::{Destination, Evaluation, Evaluator, Party, Verdict};
 use serde_json::{Value, json};
-use truth::Place;
+use truth::TrafficEnd;
 use truth::random::{Rng, tuples};
 
 use crate::world::{World, options, party, protocol, single};
@@ -21,10 +21,10 @@ fn add_service(world: &mut World, rng: &mut Rng) {
         world.objects.iter().find(|object| object["kind"] == "Pod" && !object["status"]["podIPs"].is_null()).unwrap();
     let (namespace, node) = (pod["metadata"]["namespace"].clone(), pod["spec"]["nodeName"].clone());
     let endpoint = pod["status"]["podIPs"][0]["ip"].as_str().unwrap().to_owned();
-    let v6 = endpoint.contains(':');
-    let [own, external, ingress, range] = match v6 {
-        false => ["10.96.200.99", "203.0.113.90", "203.0.113.91", "198.51.100.0/25"],
-        true => ["fd96::c899", "2001:db8:3::90", "2001:db8:3::91", "2001:db8:1::/65"],
+    let family = if endpoint.contains(':') { Family::V6 } else { Family::V4 };
+    let [own, external, ingress, range] = match family {
+        Family::V4 => ["10.96.200.99", "203.0.113.90", "203.0.113.91", "198.51.100.0/25"],
+        Family::V6 => ["fd96::c899", "2001:db8:3::90", "2001:db8:3::91", "2001:db8:1::/65"],
     };
     let mut service = json!({"metadata": {"namespace": namespace, "name": "edge", "uid": "edge"},
         "spec": {"type": "LoadBalancer", "clusterIP": own, "clusterIPs": [own], "externalIPs": [external],
@@ -38,7 +38,7 @@ fn add_service(world: &mut World, rng: &mut Rng) {
     }
     let slice = json!({"metadata": {"namespace": namespace, "name": "edge-1", "uid": "edge-1",
             "labels": {"kubernetes.io/service-name": "edge"}},
-        "addressType": if v6 { "IPv6" } else { "IPv4" },
+        "addressType": family,
         "endpoints": [{"addresses": [endpoint], "nodeName": node}], "ports": [{"name": "", "protocol": "TCP", "port": 8080}]});
     for (kind, object) in [(ObjectKind::Service, service), (ObjectKind::EndpointSlice, slice)] {
         world.preview.put(kind, object.clone()).unwrap();
@@ -64,7 +64,7 @@ fn networks_in(value: &Value, found: &mut BTreeSet<Prefix>) {
 }
 
 fn prefix_of(address: IpAddr) -> Prefix {
-    Prefix::new(address, if address.is_ipv6() { 128 } else { 32 }).unwrap()
+    Prefix::new(address, Family::of(address).bits()).unwrap()
 }
 
 /// All networks that affect this cluster.
@@ -78,18 +78,18 @@ fn relevant(world: &World) -> BTreeSet<Prefix> {
         found.extend(own.subnets().filter_map(|subnet| subnet.nth(2)).map(prefix_of));
         let node = inputs.allocator.node(name).unwrap();
         found.extend(
-            [false, true].into_iter().filter_map(|v6| inputs.settings.join_address(node.id, v6)).map(prefix_of),
+            Family::BOTH.into_iter().filter_map(|family| inputs.settings.join_address(node.id, family)).map(prefix_of),
         );
     }
     for masquerade in &inputs.settings.masquerade {
         found.extend((0..8).filter_map(|place| masquerade.nth(place)).map(prefix_of));
     }
-    let families: Vec<bool> = inputs.settings.families().collect();
+    let families: Vec<Family> = inputs.settings.families().collect();
     // The nodes' link.
     for text in ["172.18.0.0/24", "fd18::/64"] {
         found.insert(text.parse().unwrap());
     }
-    found.retain(|prefix| families.contains(&prefix.is_ipv6()));
+    found.retain(|prefix| families.contains(&prefix.family()));
     found
 }
 
@@ -202,7 +202,7 @@ fn check_seed(seed: u64, counts: &mut [usize; 4]) -> Result<(), String> {
             1 => (30080, Protocol::Tcp),
             _ => (tuple.port, protocol(tuple.protocol)),
         };
-        let to_network = matches!(tuple.from, Place::Pod { .. });
+        let to_network = matches!(tuple.from, TrafficEnd::Pod { .. });
         let ask = |prefix: Prefix| {
             let (from, to) = match to_network {
                 true => (party(&tuple.from), Party::Network(prefix)),

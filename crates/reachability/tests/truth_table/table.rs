@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use reachability::evaluator::{Destination, Evaluation, Evaluator, Step, Verdict};
 use truth::random::{Rng, ServiceTuple, Tuple, service_tuples, tuples};
-use truth::{Family, Place, Service};
+use truth::{Family, Service, TrafficEnd};
 
 use crate::world::{World, destination, options, party, protocol};
 
@@ -100,7 +100,7 @@ fn check_service(
     if let Service::Endpoints(endpoints) = &said {
         for endpoint in endpoints {
             // An unallocated cluster address is unreachable, whatever policies allow.
-            let nobody = matches!(endpoint.place, Place::External(_));
+            let nobody = matches!(endpoint.place, TrafficEnd::External(_));
             let verdict = documented.verdict(from, &endpoint.place, tuple.protocol, endpoint.port, *family);
             expected.insert(SocketAddr::new(endpoint.address, endpoint.port), verdict.allowed && !nobody);
         }
@@ -115,7 +115,7 @@ fn check_service(
         if let Service::Endpoints(endpoints) = &said {
             places.extend(endpoints.iter().map(|endpoint| &endpoint.place));
         }
-        let own = Place::pod(namespace, "");
+        let own = TrafficEnd::pod(namespace, "");
         places.push(&own);
         let objects = world.related_objects(&places);
         format!("{tuple:?}\n  documentation: {said:?}, {expected:?}\n  can: {found}\n{objects}")
@@ -204,7 +204,7 @@ fn a_pod_name_is_evaluated_for_both_families() {
         let world = World::new(&mut rng, options(seed));
         let evaluator = Evaluator::new(world.inputs());
         for tuple in tuples(&world.documented, &mut rng, 50) {
-            let (Place::Pod { .. }, Place::Pod { .. }) = (&tuple.from, &tuple.to) else { continue };
+            let (TrafficEnd::Pod { .. }, TrafficEnd::Pod { .. }) = (&tuple.from, &tuple.to) else { continue };
             let of = |family| Tuple { family, ..tuple.clone() }.verdict(&world.documented).allowed;
             let expected = match (of(Family::V4), of(Family::V6)) {
                 (true, true) => Verdict::Yes,

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use topology::ClusterSettings;
 use topology::desired::Inputs;
 use truth::random::{Options, Rng, pods, policies, services};
-use truth::{Cluster, Family, Place};
+use truth::{Cluster, Family, TrafficEnd};
 
 pub(crate) struct World {
     pub(crate) objects: Vec<Value>,
@@ -84,15 +84,17 @@ impl World {
     }
 
     /// A place's address of a family.
-    pub(crate) fn address(&self, place: &Place, family: Family) -> Option<IpAddr> {
+    pub(crate) fn address(&self, place: &TrafficEnd, family: Family) -> Option<IpAddr> {
         let listed = |list: &Value, field: &str| -> Vec<IpAddr> {
             let entries = list.as_array().into_iter().flatten();
             entries.filter_map(|entry| entry[field].as_str()?.parse().ok()).collect()
         };
         let own = match place {
-            Place::Pod { namespace, name } => listed(&self.object("Pod", namespace, name)?["status"]["podIPs"], "ip"),
-            Place::Node(name) => listed(&self.object("Node", "", name)?["status"]["addresses"], "address"),
-            Place::External(address) => vec![*address],
+            TrafficEnd::Pod { namespace, name } => {
+                listed(&self.object("Pod", namespace, name)?["status"]["podIPs"], "ip")
+            }
+            TrafficEnd::Node(name) => listed(&self.object("Node", "", name)?["status"]["addresses"], "address"),
+            TrafficEnd::External(address) => vec![*address],
         };
         own.into_iter().find(|address| Family::of(*address) == family)
     }
@@ -104,12 +106,12 @@ impl World {
     }
 
     /// The objects that may affect a query about these places, as text.
-    pub(crate) fn related_objects(&self, places: &[&Place]) -> String {
+    pub(crate) fn related_objects(&self, places: &[&TrafficEnd]) -> String {
         let namespaces: Vec<&str> = places
             .iter()
             .filter_map(|place| match place {
-                Place::Pod { namespace, .. } => Some(namespace.as_str()),
-                Place::Node(_) | Place::External(_) => None,
+                TrafficEnd::Pod { namespace, .. } => Some(namespace.as_str()),
+                TrafficEnd::Node(_) | TrafficEnd::External(_) => None,
             })
             .collect();
         let concerned = |object: &&Value| {
@@ -117,8 +119,8 @@ impl World {
             let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
             match object["kind"].as_str().unwrap_or_default() {
                 "Namespace" => namespaces.contains(&name),
-                "Node" => places.iter().any(|place| matches!(place, Place::Node(node) if node == name)),
-                "Pod" => places.contains(&&Place::pod(namespace, name)),
+                "Node" => places.iter().any(|place| matches!(place, TrafficEnd::Node(node) if node == name)),
+                "Pod" => places.contains(&&TrafficEnd::pod(namespace, name)),
                 "NetworkPolicy" | "Service" | "EndpointSlice" => namespaces.contains(&namespace),
                 _ => true,
             }
@@ -167,11 +169,11 @@ fn annotate(node: &mut Value) {
 }
 
 /// A place as a query of the core.
-pub(crate) fn party(place: &Place) -> Party {
+pub(crate) fn party(place: &TrafficEnd) -> Party {
     match place {
-        Place::Pod { namespace, name } => Party::Pod(ObjectKey::new(namespace, name).into()),
-        Place::Node(name) => Party::Node(name.as_str().into()),
-        Place::External(address) => single(*address),
+        TrafficEnd::Pod { namespace, name } => Party::Pod(ObjectKey::new(namespace, name).into()),
+        TrafficEnd::Node(name) => Party::Node(name.as_str().into()),
+        TrafficEnd::External(address) => single(*address),
     }
 }
 

@@ -115,10 +115,11 @@ impl Finder<'_> {
     fn named(&mut self, owner: &Owner, wanted: &Contribution) {
         for row in &wanted.rows {
             let Some(table) = self.snapshot.table(row.id.table) else { continue };
-            if let Some(view) = table.get(row.id.uuid) {
+            let identity = self.aliases.identity(row.id.uuid);
+            if let Some(view) = table.get(identity) {
                 // Ours, released to the other controller before.
                 if self.is_free(row.id.table, view) {
-                    self.take(owner, row.id.table, row.id.uuid, row.id.uuid);
+                    self.take(owner, row.id.table, identity, identity);
                 }
                 continue;
             }

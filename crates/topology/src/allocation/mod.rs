@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use netmodel::{AddressPool, IdPool, Mac, Prefix, SubnetPool, SubnetPoolError};
+use netmodel::{AddressPool, Family, IdPool, Mac, Prefix, SubnetPool, SubnetPoolError};
 use objects::{Name, PodKey, PodNetwork};
 
 pub use node::KnownNode;
@@ -80,7 +80,7 @@ impl PodAllocation {
     /// Whether a recorded network equals the allocation.
     pub fn is(&self, network: &PodNetwork) -> bool {
         let mut said: Vec<IpAddr> = network.addresses.iter().map(|address| address.address()).collect();
-        said.sort_by_key(IpAddr::is_ipv6);
+        said.sort_by_key(|address| Family::of(*address));
         network.mac == self.mac && said.into_iter().eq(self.addresses())
     }
 }
@@ -101,12 +101,12 @@ pub struct Allocator {
 impl Allocator {
     /// Without any allocation; an error if the cluster networks cannot be divided into subnets.
     pub fn new(settings: &ClusterSettings) -> Result<Self, SubnetPoolError> {
-        let pool = |v6: bool| {
-            let cidrs: Vec<_> = settings.cluster.iter().copied().filter(|cidr| cidr.cidr.is_ipv6() == v6).collect();
+        let pool = |family: Family| {
+            let cidrs: Vec<_> = settings.cluster.iter().copied().filter(|cidr| cidr.cidr.family() == family).collect();
             (!cidrs.is_empty()).then(|| SubnetPool::new(&cidrs)).transpose()
         };
         Ok(Self {
-            subnets: [pool(false)?, pool(true)?],
+            subnets: [pool(Family::V4)?, pool(Family::V6)?],
             ids: IdPool::new(FIRST_NODE_ID..=settings.last_node_id()),
             nodes: BTreeMap::new(),
             pods: BTreeMap::new(),
@@ -151,8 +151,8 @@ impl Allocator {
     }
 
     /// Number of allocated subnets of a family, and of all subnets.
-    pub fn subnet_counts(&self, v6: bool) -> (u128, u128) {
-        self.subnets[usize::from(v6)].as_ref().map_or((0, 0), |pool| (pool.taken(), pool.capacity()))
+    pub fn subnet_counts(&self, family: Family) -> (u128, u128) {
+        self.subnets[family.index()].as_ref().map_or((0, 0), |pool| (pool.taken(), pool.capacity()))
     }
 
     /// Restores a quarantined item that the database lists.
@@ -160,7 +160,7 @@ impl Allocator {
         self.quarantine.restore(item, owner.into(), node.into());
         match item {
             Allocatable::Subnet(subnet) => {
-                if let Some(pool) = &mut self.subnets[usize::from(subnet.is_ipv6())] {
+                if let Some(pool) = &mut self.subnets[subnet.family().index()] {
                     pool.quarantine(subnet);
                 }
             }
@@ -178,7 +178,7 @@ impl Allocator {
     pub(crate) fn quarantine_former(&mut self, item: Allocatable, former: &str, with: &Owner) {
         let node = match item {
             Allocatable::Subnet(subnet) => {
-                let pool = self.subnets[usize::from(subnet.is_ipv6())].as_mut();
+                let pool = self.subnets[subnet.family().index()].as_mut();
                 if !pool.is_some_and(|pool| !pool.is_taken(subnet) && pool.quarantine(subnet)) {
                     return;
                 }
@@ -216,7 +216,7 @@ impl Allocator {
             nodes.push(node);
             match item {
                 Allocatable::Subnet(subnet) => {
-                    if let Some(pool) = &mut self.subnets[usize::from(subnet.is_ipv6())] {
+                    if let Some(pool) = &mut self.subnets[subnet.family().index()] {
                         pool.lift(subnet);
                     }
                 }

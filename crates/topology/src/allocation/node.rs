@@ -1,6 +1,6 @@
 //! Allocation for nodes: a subnet of each family, and a node ID.
 
-use netmodel::{AddressPool, Prefix, SubnetClaimError};
+use netmodel::{AddressPool, Family, Prefix, SubnetClaimError};
 use objects::{Annotated, Name, NodeFacts};
 
 use super::{Allocatable, Allocator, NodeAllocation};
@@ -67,8 +67,8 @@ impl Allocator {
     /// A subnet of each family and a node ID, if rows and annotations together have all of them.
     pub(crate) fn recorded(&self, node: &NodeFacts, known: &KnownNode) -> Option<(Vec<Prefix>, u32)> {
         let annotated = node.subnets.valid().map(Vec::as_slice).unwrap_or_default();
-        let families = [false, true].into_iter().filter(|v6| self.subnets[usize::from(*v6)].is_some());
-        let subnet = |v6| known.subnets.iter().chain(annotated).copied().find(|subnet| subnet.is_ipv6() == v6);
+        let families = Family::BOTH.into_iter().filter(|family| self.subnets[family.index()].is_some());
+        let subnet = |family| known.subnets.iter().chain(annotated).copied().find(|subnet| subnet.family() == family);
         Some((families.map(subnet).collect::<Option<_>>()?, known.id.or(node.id.valid().copied())?))
     }
 
@@ -128,7 +128,7 @@ impl Allocator {
     }
 
     fn subnet_pool(&mut self, subnet: Prefix) -> Option<&mut netmodel::SubnetPool> {
-        self.subnets[usize::from(subnet.is_ipv6())].as_mut()
+        self.subnets[subnet.family().index()].as_mut()
     }
 
     /// An error if a node's annotations contradict its allocation.
@@ -161,7 +161,7 @@ impl Allocator {
         };
         let mut chosen: Vec<Prefix> = Vec::new();
         for subnet in annotated.into_iter().flatten() {
-            let claimed = if chosen.iter().any(|other| other.is_ipv6() == subnet.is_ipv6()) {
+            let claimed = if chosen.iter().any(|other| other.family() == subnet.family()) {
                 Err("it is a second subnet of one address family".to_owned())
             } else {
                 self.claim_subnet(&node.name, *subnet)
@@ -179,17 +179,16 @@ impl Allocator {
             }
             chosen.push(*subnet);
         }
-        for v6 in [false, true] {
-            if self.subnets[usize::from(v6)].is_none() || chosen.iter().any(|subnet| subnet.is_ipv6() == v6) {
+        for family in Family::BOTH {
+            if self.subnets[family.index()].is_none() || chosen.iter().any(|subnet| subnet.family() == family) {
                 continue;
             }
-            let was = known.subnets.iter().copied().find(|subnet| subnet.is_ipv6() == v6);
+            let was = known.subnets.iter().copied().find(|subnet| subnet.family() == family);
             let known = was.filter(|subnet| self.claim_subnet(&node.name, *subnet).is_ok());
-            let subnet = known.or_else(|| self.quarantined_subnet(&node.name, v6));
-            let subnet = subnet.or_else(|| self.subnets[usize::from(v6)].as_mut()?.allocate());
+            let subnet = known.or_else(|| self.quarantined_subnet(&node.name, family));
+            let subnet = subnet.or_else(|| self.subnets[family.index()].as_mut()?.allocate());
             let Some(subnet) = subnet else {
                 self.return_subnets(&chosen);
-                let family = if v6 { "IPv6" } else { "IPv4" };
                 return Err(Refusal::new(
                     "NodeSubnetsExhausted",
                     format!("no {family} subnet is left in cluster-subnets: add a network there, or remove nodes"),
@@ -197,7 +196,7 @@ impl Allocator {
             };
             chosen.push(subnet);
         }
-        chosen.sort_by_key(|subnet| subnet.is_ipv6());
+        chosen.sort_by_key(|subnet| subnet.family());
         Ok(chosen)
     }
 
@@ -217,7 +216,7 @@ impl Allocator {
             return Err("it is too small for the addresses of the node's router and of its host".to_owned());
         }
         let entry = self.quarantine.get(Allocatable::Subnet(subnet)).map(|entry| &*entry.owner == node);
-        let pool = self.subnets[usize::from(subnet.is_ipv6())].as_mut();
+        let pool = self.subnets[subnet.family().index()].as_mut();
         let pool = pool.ok_or_else(|| "cluster-subnets has no network of that address family".to_owned())?;
         if entry == Some(true) && pool.reclaim(subnet) {
             return Ok(());
@@ -235,8 +234,8 @@ impl Allocator {
     }
 
     /// Reclaims the quarantined subnet of a node of the same name: its pods may still exist.
-    fn quarantined_subnet(&mut self, node: &str, v6: bool) -> Option<Prefix> {
-        let subnet = self.quarantine.subnet_of(node, v6)?;
+    fn quarantined_subnet(&mut self, node: &str, family: Family) -> Option<Prefix> {
+        let subnet = self.quarantine.subnet_of(node, family)?;
         self.claim_subnet(node, subnet).ok()?;
         Some(subnet)
     }
@@ -256,7 +255,7 @@ impl Allocator {
         was.or_else(|| self.ids.allocate()).ok_or_else(|| {
             Refusal::new(
                 "NodeIdsExhausted",
-                "no node ID is left: v4-join-subnet or v6-join-subnet is too small for so many nodes: remove nodes",
+                "no node ID is free: v4-join-subnet or v6-join-subnet is too small for the number of nodes: remove nodes",
             )
         })
     }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use netmodel::{ClaimError, Mac};
+use netmodel::{ClaimError, Family, Mac};
 use objects::{Annotated, NETWORK_ALLOCATED, Name, PodFacts, PodKey};
 
 use super::{Allocatable, Allocator, NodeAllocation, PodAllocation};
@@ -145,7 +145,7 @@ impl Allocator {
         let mut assigned: [Option<IpAddr>; 2] = [None, None];
         let mut failure = None;
         for address in wanted {
-            let family = usize::from(address.is_ipv6());
+            let family = Family::of(*address).index();
             if assigned[family].is_some() {
                 failure = Some(ClaimFailure::refused(format!("{address} is a second address of one family")));
             } else if let Err(why) = self.claim_address(pod, node, *address) {
@@ -158,7 +158,7 @@ impl Allocator {
         }
         if choose_rest && failure.is_none() {
             for pool in self.nodes.get_mut(node).into_iter().flat_map(|node| &mut node.pools) {
-                let family = usize::from(pool.subnet().is_ipv6());
+                let family = pool.subnet().family().index();
                 if assigned[family].is_none() {
                     // An address that it had before, on a node that was away, is its own.
                     let had = self.quarantine.address_of(&pod.uid, pool.subnet());

@@ -12,7 +12,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use netmodel::Prefix;
+use netmodel::{Family, Prefix};
 use objects::Name;
 
 use crate::identity::Owner;
@@ -190,9 +190,9 @@ impl Quarantine {
     }
 
     /// The quarantined subnet of a family that this owner had.
-    pub(super) fn subnet_of(&self, owner: &str, v6: bool) -> Option<Prefix> {
+    pub(super) fn subnet_of(&self, owner: &str, family: Family) -> Option<Prefix> {
         self.items.iter().find_map(|(item, entry)| match item {
-            Allocatable::Subnet(subnet) if subnet.is_ipv6() == v6 && &*entry.owner == owner => Some(*subnet),
+            Allocatable::Subnet(subnet) if subnet.family() == family && &*entry.owner == owner => Some(*subnet),
             _ => None,
         })
     }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use netmodel::Masquerade;
+use netmodel::{Family, Masquerade};
 use objects::Protocol;
 use ovn_schema::StringMap;
 
@@ -15,7 +15,8 @@ pub(super) fn socket(address: IpAddr, port: u16) -> String {
 
 /// The options of a load balancer; `keeps_source` keeps the client's address.
 pub(super) fn options(settings: &ClusterSettings, protocol: Protocol, keeps_source: bool) -> StringMap {
-    let hairpin = [false, true].into_iter().filter_map(|v6| settings.masquerade_address(Masquerade::Hairpin, v6));
+    let hairpin =
+        Family::BOTH.into_iter().filter_map(|family| settings.masquerade_address(Masquerade::Hairpin, family));
     let hairpin: Vec<String> = hairpin.map(|address| address.to_string()).collect();
     let options = [
         Some(("reject", "true".to_owned())),

@@ -14,7 +14,7 @@ use ovn_schema::northbound::{
 
 use super::{Inputs, blocked, ip_word, retransmit};
 use crate::contribution::{Contribution, Draft};
-use crate::identity::Owner;
+use crate::identity::{Owner, family_key};
 
 /// The router that connects all node switches.
 pub(crate) const ROUTER: &str = "ovn_cluster_router";
@@ -81,7 +81,7 @@ pub(super) fn desired(inputs: Inputs<'_>) -> Contribution {
         draft.row(JOIN_KEY, &LogicalSwitch { name: JOIN.into(), external_ids: draft.mark(&[]), ..Default::default() });
     retransmit::unmark(&mut draft, join, inputs);
     let networks: Vec<InterfaceAddress> =
-        inputs.settings.families().filter_map(|v6| inputs.settings.join_of(v6)?.nth_interface(1)).collect();
+        inputs.settings.families().filter_map(|family| inputs.settings.join_of(family)?.nth_interface(1)).collect();
     let addresses: Vec<_> = networks.iter().map(|network| network.address()).collect();
     let port = format!("rtoj-{ROUTER}");
     draft.child(
@@ -177,20 +177,20 @@ fn hairpins(draft: &mut Draft<'_>, inputs: Inputs<'_>) {
     let group =
         draft.row(MANAGEMENT_PORTS_KEY, &PortGroup { name, external_ids: draft.mark(&[]), ..Default::default() });
     blocked::pass_to_policies(draft, group, inputs);
-    for v6 in inputs.settings.families() {
-        let Some(hairpin) = inputs.settings.masquerade_address(Masquerade::Hairpin, v6) else { continue };
+    for family in inputs.settings.families() {
+        let Some(hairpin) = inputs.settings.masquerade_address(Masquerade::Hairpin, family) else { continue };
         for direction in ["to-lport", "from-lport"] {
             let acl = Acl {
                 direction: direction.into(),
                 priority: 1001,
-                matching: format!("{}.src == {hairpin}", ip_word(v6)),
+                matching: format!("{}.src == {hairpin}", ip_word(family)),
                 action: "allow-related".into(),
                 tier: tier(inputs),
                 options: after_load_balancing(direction),
                 external_ids: draft.mark(&[]),
                 ..Default::default()
             };
-            draft.child(PortGroup::acls, group, &format!("hairpin {direction} {v6}"), &acl);
+            draft.child(PortGroup::acls, group, &family_key(&format!("hairpin {direction}"), family), &acl);
         }
     }
 }
@@ -201,13 +201,13 @@ fn hairpins(draft: &mut Draft<'_>, inputs: Inputs<'_>) {
 /// router's load balancers; it routes the rest back to the external switch, where the ACL for packets from the router
 /// rejects them. So two ACLs per family cover the cluster, regardless of the number of Services.
 fn service_networks(draft: &mut Draft<'_>, inputs: Inputs<'_>) {
-    for v6 in inputs.settings.families() {
-        let networks = inputs.settings.services.iter().filter(|network| network.is_ipv6() == v6);
+    for family in inputs.settings.families() {
+        let networks = inputs.settings.services.iter().filter(|network| network.family() == family);
         let networks: Vec<String> = networks.map(ToString::to_string).collect();
         if networks.is_empty() {
             continue;
         }
-        let to = format!("{}.dst == {{{}}}", ip_word(v6), networks.join(", "));
+        let to = format!("{}.dst == {{{}}}", ip_word(family), networks.join(", "));
         let from_router = format!("inport == @{SERVICE_PORTS_GROUP} && {to}");
         for (group, key, matching, options) in [
             (MANAGEMENT_PORTS_KEY, "pods", to, after_load_balancing("from-lport")),
@@ -223,7 +223,7 @@ fn service_networks(draft: &mut Draft<'_>, inputs: Inputs<'_>) {
                 external_ids: draft.mark(&[]),
                 ..Default::default()
             };
-            draft.child(PortGroup::acls, group, &format!("unserved {key} {v6}"), &acl);
+            draft.child(PortGroup::acls, group, &family_key(&format!("unserved {key}"), family), &acl);
         }
     }
 }

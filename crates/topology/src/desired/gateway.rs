@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use netmodel::{GatewayMode, InterfaceAddress, Mac, Masquerade};
+use netmodel::{Family, GatewayMode, InterfaceAddress, Mac, Masquerade};
 use objects::{GatewayFacts, NodeFacts};
 use ovn_schema::Feature;
 use ovn_schema::northbound::{
@@ -13,9 +13,10 @@ use ovsdb::uuid::Uuid;
 
 use super::cluster::{CLUSTER_GROUP, COPP_KEY, JOIN_KEY, ROUTER_GROUP, ROUTER_KEY, SERVICE_PORTS_KEY};
 use super::node::{HOST_POLICY_PRIORITY, reroute_to};
-use super::{Inputs, everything, ip_word, retransmit};
+use super::{Inputs, ip_word, retransmit};
 use crate::allocation::NodeAllocation;
 use crate::contribution::Draft;
+use crate::identity::family_key;
 
 const GATEWAY_ROUTER_KEY: &str = "gateway router";
 /// Source ports of SNAT. Host and router share an address: a pod that used the port of a host's server (10250) would receive
@@ -51,8 +52,8 @@ pub(super) fn add(
     retransmit::mark(draft, router, inputs);
     let joins = join_port(draft, node, own, router, inputs);
     external_switch(draft, node, gateway, router, inputs);
-    for v6 in inputs.settings.families() {
-        let Some(join) = joins.iter().copied().find(|join| join.is_ipv6() == v6) else { continue };
+    for family in inputs.settings.families() {
+        let Some(join) = joins.iter().copied().find(|join| family.matches(*join)) else { continue };
         routes(draft, node, own, gateway, router, join, inputs);
         translations(draft, gateway, router, join, inputs);
     }
@@ -102,7 +103,7 @@ fn join_port(
     let networks: Vec<InterfaceAddress> = inputs
         .settings
         .families()
-        .filter_map(|v6| inputs.settings.join_of(v6)?.nth_interface(u128::from(own.id)))
+        .filter_map(|family| inputs.settings.join_of(family)?.nth_interface(u128::from(own.id)))
         .collect();
     let addresses: Vec<IpAddr> = networks.iter().map(|network| network.address()).collect();
     let name = format!("rtoj-GR_{}", node.name);
@@ -164,15 +165,15 @@ fn external_switch(draft: &mut Draft<'_>, node: &NodeFacts, gateway: &GatewayFac
     };
     draft.child(LogicalSwitch::ports, switch, "localnet", &localnet);
     if inputs.settings.features.has(Feature::StaticMacBindings) {
-        for v6 in inputs.settings.families() {
-            let Some(hop) = inputs.settings.masquerade_address(Masquerade::NextHop, v6) else { continue };
+        for family in inputs.settings.families() {
+            let Some(hop) = inputs.settings.masquerade_address(Masquerade::NextHop, family) else { continue };
             let binding = StaticMacBinding {
                 logical_port: name.clone(),
                 ip: hop.to_string(),
                 mac: Mac::for_address(hop).to_string(),
                 override_dynamic_mac: true,
             };
-            draft.row(&format!("masquerade next hop {v6}"), &binding);
+            draft.row(&family_key("masquerade next hop", family), &binding);
         }
     }
 }
@@ -186,7 +187,7 @@ fn routes(
     join: IpAddr,
     inputs: Inputs<'_>,
 ) {
-    let (v6, settings) = (join.is_ipv6(), inputs.settings);
+    let (family, settings) = (Family::of(join), inputs.settings);
     let outside = Some(format!("rtoe-GR_{}", node.name));
     let route =
         |prefix: String, hop: IpAddr, port: Option<String>, source: bool, draft: &Draft<'_>| LogicalRouterStaticRoute {
@@ -197,40 +198,40 @@ fn routes(
             external_ids: draft.mark(&[]),
             ..Default::default()
         };
-    if let Some(hop) = settings.router_join_address(v6) {
-        for cluster in settings.cluster_of(v6) {
+    if let Some(hop) = settings.router_join_address(family) {
+        for cluster in settings.cluster_of(family) {
             let row = route(cluster.to_string(), hop, None, false, draft);
             draft.child(LogicalRouter::static_routes, router, &format!("cluster {cluster}"), &row);
         }
     }
     if let (Some(network), Some(hop)) =
-        (settings.masquerade_of(v6), settings.masquerade_address(Masquerade::NextHop, v6))
+        (settings.masquerade_of(family), settings.masquerade_address(Masquerade::NextHop, family))
     {
         let row = route(network.to_string(), hop, outside.clone(), false, draft);
-        draft.child(LogicalRouter::static_routes, router, &format!("masquerade {v6}"), &row);
+        draft.child(LogicalRouter::static_routes, router, &family_key("masquerade", family), &row);
         // What its load balancers left is for no Service: it goes to the external switch, whose ACL rejects it, without ARP
         // for a next hop.
-        for services in settings.services.iter().filter(|services| services.is_ipv6() == v6) {
+        for services in settings.services.iter().filter(|services| services.family() == family) {
             let row = route(services.to_string(), hop, outside.clone(), false, draft);
             draft.child(LogicalRouter::static_routes, router, &format!("services {services}"), &row);
         }
     }
-    for hop in gateway.next_hops.iter().copied().filter(|hop| hop.is_ipv6() == v6) {
-        let row = route(everything(v6).to_owned(), hop, outside.clone(), false, draft);
+    for hop in gateway.next_hops.iter().copied().filter(|hop| family.matches(*hop)) {
+        let row = route(family.everything().to_string(), hop, outside.clone(), false, draft);
         draft.child(LogicalRouter::static_routes, router, &format!("default {hop}"), &row);
     }
     let cluster_router = draft.of_cluster::<LogicalRouter>(ROUTER_KEY);
     // Replies to connections that a load balancer translated to this address return to this gateway.
     let row = route(join.to_string(), join, None, false, draft);
-    draft.child(LogicalRouter::static_routes, cluster_router, &format!("join {v6}"), &row);
-    for subnet in own.subnets().filter(|subnet| subnet.is_ipv6() == v6) {
+    draft.child(LogicalRouter::static_routes, cluster_router, &family_key("join", family), &row);
+    for subnet in own.subnets().filter(|subnet| subnet.family() == family) {
         let hop = match gateway.mode {
             GatewayMode::Shared => Some(join),
             GatewayMode::Local => subnet.nth(2),
         };
         let Some(hop) = hop else { continue };
         let row = route(subnet.to_string(), hop, None, true, draft);
-        draft.child(LogicalRouter::static_routes, cluster_router, &format!("pods out {v6}"), &row);
+        draft.child(LogicalRouter::static_routes, cluster_router, &family_key("pods out", family), &row);
         if gateway.mode == GatewayMode::Local {
             replies_by_host(draft, node, hop, inputs);
         }
@@ -241,8 +242,8 @@ fn routes(
 /// destination. The switch restores that address as source of replies before they are routed: it is no pod's, so a policy
 /// routes them back to the host.
 fn replies_by_host(draft: &mut Draft<'_>, node: &NodeFacts, hop: IpAddr, inputs: Inputs<'_>) {
-    let Some(own) = inputs.settings.masquerade_address(Masquerade::HostLocal, hop.is_ipv6()) else { return };
-    let ip = ip_word(hop.is_ipv6());
+    let Some(own) = inputs.settings.masquerade_address(Masquerade::HostLocal, Family::of(hop)) else { return };
+    let ip = ip_word(Family::of(hop));
     let policy = LogicalRouterPolicy {
         priority: HOST_POLICY_PRIORITY,
         matching: format!("inport == \"rtos-{}\" && {ip}.src == {own} /* {} */", node.name, node.name),
@@ -255,13 +256,13 @@ fn replies_by_host(draft: &mut Draft<'_>, node: &NodeFacts, hop: IpAddr, inputs:
 }
 
 fn translations(draft: &mut Draft<'_>, gateway: &GatewayFacts, router: Uuid, join: IpAddr, inputs: Inputs<'_>) {
-    let v6 = join.is_ipv6();
-    let Some(outside) = gateway.addresses.iter().map(|own| own.address()).find(|own| own.is_ipv6() == v6) else {
+    let family = Family::of(join);
+    let Some(outside) = gateway.addresses.iter().map(|own| own.address()).find(|own| family.matches(*own)) else {
         return;
     };
     let mut inside = vec![join.to_string()];
     if !inputs.settings.snat_per_pod {
-        inside.extend(inputs.settings.cluster_of(v6).map(|cluster| cluster.to_string()));
+        inside.extend(inputs.settings.cluster_of(family).map(|cluster| cluster.to_string()));
     }
     for logical in inside {
         let nat = Nat {

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
+use netmodel::Family;
 use objects::{HostAddress, HostPort, NodeFacts, PodFacts, PodKey, Protocol};
 use ovn_schema::northbound::{LoadBalancer, LogicalRouter, LogicalSwitch};
 
@@ -40,7 +41,9 @@ fn forwarding(
             Vec::new()
         });
         for address in addresses {
-            let Some(inside) = own.addresses().find(|inside| inside.is_ipv6() == address.is_ipv6()) else { continue };
+            let Some(inside) = own.addresses().find(|inside| Family::of(*inside) == Family::of(address)) else {
+                continue;
+            };
             if let Some(holder) = holder(pod, port, address, node, inputs) {
                 refuse(taken(port, address, holder));
                 continue;
@@ -75,7 +78,7 @@ pub(super) fn add(draft: &mut Draft<'_>, pod: &PodFacts, own: &PodAllocation, no
 /// The node's addresses that a host port applies to.
 fn meant(port: &HostPort, node: &NodeFacts, inputs: Inputs<'_>) -> Result<Vec<IpAddr>, Refusal> {
     let families = inputs.settings.families();
-    let all: Vec<IpAddr> = families.flat_map(|v6| host_addresses(node, v6)).collect();
+    let all: Vec<IpAddr> = families.flat_map(|family| host_addresses(node, family)).collect();
     let refused = |why: String| {
         let message = format!(
             "spec.containers.ports.hostIP: {why}: port {}/{} of the node is not forwarded; the pod works \
@@ -88,7 +91,7 @@ fn meant(port: &HostPort, node: &NodeFacts, inputs: Inputs<'_>) -> Result<Vec<Ip
     match port.listen_address() {
         Err(why) => refused(why),
         Ok(HostAddress::All) => Ok(all),
-        Ok(HostAddress::Family { v6 }) => Ok(all.into_iter().filter(|own| own.is_ipv6() == v6).collect()),
+        Ok(HostAddress::Family(family)) => Ok(all.into_iter().filter(|own| family.matches(*own)).collect()),
         // For the host alone: forwarded by the node agent, not by OVN.
         Ok(HostAddress::One(address)) if address.is_loopback() => Ok(Vec::new()),
         // The node's addresses may not be known yet.

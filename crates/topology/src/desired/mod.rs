@@ -21,6 +21,7 @@ pub(crate) use admin_policy::{LEVELS_MARK, PRIORITY_MARK, SHARED, UID_MARK};
 pub use cluster::{CLUSTER_GROUP, ROUTER_GROUP, SWITCH_GROUP};
 pub(crate) use cluster::{LOAD_BALANCER_GROUPS, LOGGING_METER, ROUTER};
 pub use host_port::target as host_port_target;
+use netmodel::Family;
 pub(crate) use node::{NODE_ID_MARK, SUBNET, SUBNET_V6, SWITCH_KEY, check as check_node, holder_of_chassis};
 pub use pod::PORT_KEY;
 pub(crate) use policy::denials;
@@ -65,11 +66,9 @@ pub fn desired(owner: &Owner, inputs: Inputs<'_>) -> Result<Contribution, Refusa
 }
 
 /// The protocol name of a family in a match.
-fn ip_word(v6: bool) -> &'static str {
-    if v6 { "ip6" } else { "ip4" }
-}
-
-/// The default route's prefix of a family.
-fn everything(v6: bool) -> &'static str {
-    if v6 { "::/0" } else { "0.0.0.0/0" }
+fn ip_word(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "ip4",
+        Family::V6 => "ip6",
+    }
 }

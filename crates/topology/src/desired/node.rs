@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use netmodel::{InterfaceAddress, Mac, Prefix};
+use netmodel::{Family, InterfaceAddress, Mac, Prefix};
 use objects::{MANAGEMENT_MACS, NodeFacts};
 use ovn_schema::Feature;
 use ovn_schema::StringMap;
@@ -18,7 +18,7 @@ use super::cluster::{
 use super::{Inputs, gateway, ip_word, template};
 use crate::allocation::NodeAllocation;
 use crate::contribution::{Contribution, Draft};
-use crate::identity::Owner;
+use crate::identity::{Owner, family_key};
 use crate::refusal::Refusal;
 use crate::store::Store;
 
@@ -102,7 +102,10 @@ pub(super) fn desired(name: &str, inputs: Inputs<'_>) -> Result<Contribution, Re
 fn switch(draft: &mut Draft<'_>, node: &NodeFacts, own: &NodeAllocation, inputs: Inputs<'_>) -> Uuid {
     let mut config = StringMap::new();
     for subnet in own.subnets() {
-        let key = if subnet.is_ipv6() { SUBNET_V6 } else { SUBNET };
+        let key = match subnet.family() {
+            Family::V4 => SUBNET,
+            Family::V6 => SUBNET_V6,
+        };
         config.insert(key.into(), subnet.to_string());
         if inputs.settings.multicast {
             let router = nth(subnet, 1).map(InterfaceAddress::address);
@@ -217,25 +220,26 @@ fn management_port(draft: &mut Draft<'_>, node: &NodeFacts, own: &NodeAllocation
     let group = draft.of_cluster::<PortGroup>(MANAGEMENT_PORTS_KEY);
     draft.member(PortGroup::ports, group, &port);
     for address in &addresses {
-        let (address, v6) = (address.address(), address.address().is_ipv6());
+        let address = address.address();
+        let family = Family::of(address);
         let acl = Acl {
             direction: "to-lport".into(),
             priority: MANAGEMENT_PRIORITY,
-            matching: format!("{}.src == {address}", ip_word(v6)),
+            matching: format!("{}.src == {address}", ip_word(family)),
             action: "allow-related".into(),
             tier: tier(inputs),
             external_ids: draft.mark(&[]),
             ..Default::default()
         };
-        draft.child(LogicalSwitch::acls, switch, &format!("management acl {v6}"), &acl);
+        draft.child(LogicalSwitch::acls, switch, &family_key("management acl", family), &acl);
     }
     // Pods reach their own host over the management port, not through the gateway and back.
     let router = draft.of_cluster::<LogicalRouter>(ROUTER_KEY);
     let hosts = node.host_addresses.valid().map(AsRef::as_ref).unwrap_or_default();
     for host in hosts {
-        let hop = addresses.iter().map(|address| address.address()).find(|hop| hop.is_ipv6() == host.is_ipv6());
+        let hop = addresses.iter().map(|address| address.address()).find(|hop| Family::of(*hop) == Family::of(*host));
         let Some(hop) = hop else { continue };
-        let ip = ip_word(host.is_ipv6());
+        let ip = ip_word(Family::of(*host));
         let policy = LogicalRouterPolicy {
             priority: HOST_POLICY_PRIORITY,
             matching: format!("inport == \"rtos-{}\" && {ip}.dst == {host} /* {} */", node.name, node.name),

@@ -1,6 +1,7 @@
 //! Pod: one logical switch port, and memberships in the sets of its namespace and of selectors; QoS rules and host ports
 //! if requested.
 
+use netmodel::Family;
 use objects::PodKey;
 use ovn_schema::northbound::{AddressSet, LogicalRouter, LogicalSwitch, LogicalSwitchPort, Nat, PortGroup};
 
@@ -39,7 +40,7 @@ pub(super) fn desired(key: &PodKey, inputs: Inputs<'_>) -> Contribution {
     let switch = node::switch_of(&draft, node_facts);
     let uuid = draft.child(LogicalSwitch::ports, switch, PORT_KEY, &port);
     for (address, text) in own.addresses().zip(&addresses) {
-        let set = namespace::address_set(&draft, &key.namespace, address.is_ipv6());
+        let set = namespace::address_set(&draft, &key.namespace, Family::of(address));
         draft.member(AddressSet::addresses, set, text);
     }
     for (words, selector) in inputs.store.selectors_of(pod) {
@@ -62,7 +63,7 @@ pub(super) fn desired(key: &PodKey, inputs: Inputs<'_>) -> Contribution {
     {
         let router = gateway::router_of(&draft, node_facts);
         for (address, text) in own.addresses().zip(&addresses) {
-            let outside = gateway.addresses.iter().find(|outside| outside.address().is_ipv6() == address.is_ipv6());
+            let outside = gateway.addresses.iter().find(|outside| Family::of(outside.address()) == Family::of(address));
             let Some(outside) = outside else { continue };
             let nat = Nat {
                 kind: "snat".into(),

@@ -3,6 +3,7 @@
 //! All ACLs of a policy are its own rows and come in one transaction: a pod is never isolated without its allow rules, and
 //! never open in between. Equal ACLs of other policies create no second flow.
 
+use netmodel::Family;
 use ovn_schema::northbound::{Acl, PortGroup};
 use ovsdb::uuid::Uuid;
 
@@ -96,15 +97,15 @@ fn logged(key: &ObjectKey, direction: Direction, severity: Option<&'static str>)
 
 /// Adds the ACLs of a clause to a group, one per family that it applies to; other columns are copied from `like`.
 pub(super) fn add(draft: &mut Draft<'_>, group: Uuid, clause: &Clause, like: &Acl, inputs: Inputs<'_>) {
-    let families: &[(bool, &str)] = match clause.peers {
-        PeerMatch::Any => &[(false, "")],
-        PeerMatch::AnyOf { .. } | PeerMatch::SetInBlocks { .. } => &[(false, " v4"), (true, " v6")],
-    };
-    for (v6, family) in families {
-        if !family.is_empty() && !inputs.settings.has_family(*v6) {
-            continue;
+    let families: Vec<(Family, String)> = match clause.peers {
+        // Matches no address, so one row serves both families.
+        PeerMatch::Any => vec![(Family::V4, String::new())],
+        PeerMatch::AnyOf { .. } | PeerMatch::SetInBlocks { .. } => {
+            inputs.settings.families().map(|family| (family, format!(" {}", family.short()))).collect()
         }
-        let Some(matching) = clause.matching(*v6) else { continue };
+    };
+    for (family, suffix) in families {
+        let Some(matching) = clause.matching(family) else { continue };
         let direction = clause.direction.acl_direction();
         let action = match clause.action {
             Action::Allow => "allow-related",
@@ -121,6 +122,6 @@ pub(super) fn add(draft: &mut Draft<'_>, group: Uuid, clause: &Clause, like: &Ac
             external_ids,
             ..like.clone()
         };
-        draft.child(PortGroup::acls, group, &format!("{}{family}", clause.key), &acl);
+        draft.child(PortGroup::acls, group, &format!("{}{suffix}", clause.key), &acl);
     }
 }

@@ -13,12 +13,14 @@
 
 use std::net::IpAddr;
 
+use netmodel::Family;
 use ovn_schema::Feature;
 use ovn_schema::northbound::{LogicalRouter, LogicalRouterPolicy, LogicalSwitch, Nat, Qos};
 use ovsdb::uuid::Uuid;
 
-use super::{Inputs, everything};
+use super::Inputs;
 use crate::contribution::Draft;
+use crate::identity::family_key;
 
 /// Used by nothing else of ours, nor by OVN-Kubernetes (Go).
 const MARK: i64 = 1100;
@@ -54,15 +56,16 @@ pub(super) fn translate(draft: &mut Draft<'_>, router: Uuid, outside: IpAddr, in
     if !possible(inputs) {
         return;
     }
+    let family = Family::of(outside);
     let nat = Nat {
         kind: "snat".into(),
         external_ip: outside.to_string(),
-        logical_ip: everything(outside.is_ipv6()).into(),
+        logical_ip: family.everything().to_string(),
         matching: format!("pkt.mark == {MARK}"),
         external_ids: draft.mark(&[]),
         ..Default::default()
     };
-    draft.child(LogicalRouter::nat, router, &format!("snat of what is sent again {}", outside.is_ipv6()), &nat);
+    draft.child(LogicalRouter::nat, router, &family_key("snat of what is sent again", family), &nat);
 }
 
 /// Removes the mark on the join switch.

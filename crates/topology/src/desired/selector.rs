@@ -2,6 +2,7 @@
 //!
 //! The rows are the selector's; each pod adds its own members, in the transaction that creates its port.
 
+use netmodel::Family;
 use ovn_schema::TableRow;
 use ovn_schema::northbound::{AddressSet, PortGroup};
 use ovsdb::uuid::Uuid;
@@ -14,8 +15,11 @@ use crate::selector::{Role, Scope, Selector, group_name, set_name};
 
 const PORTS_KEY: &str = "ports";
 
-fn set_key(v6: bool) -> &'static str {
-    if v6 { "addresses v6" } else { "addresses v4" }
+fn set_key(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "addresses v4",
+        Family::V6 => "addresses v6",
+    }
 }
 
 /// The port group of a selector.
@@ -24,16 +28,16 @@ pub(crate) fn group(words: &str, aliases: &Aliases) -> Uuid {
 }
 
 /// The address set of a selector and family.
-fn set(words: &str, v6: bool, aliases: &Aliases) -> Uuid {
-    aliases.resolve(row_uuid(AddressSet::TABLE, "Selector", words, set_key(v6)))
+fn set(words: &str, family: Family, aliases: &Aliases) -> Uuid {
+    aliases.resolve(row_uuid(AddressSet::TABLE, "Selector", words, set_key(family)))
 }
 
 /// All rows that a selector can have, whichever its role; the port group is first.
 pub(crate) fn rows(words: &str, aliases: &Aliases) -> [RowId; 3] {
     [
         RowId { table: PortGroup::TABLE, uuid: group(words, aliases) },
-        RowId { table: AddressSet::TABLE, uuid: set(words, false, aliases) },
-        RowId { table: AddressSet::TABLE, uuid: set(words, true, aliases) },
+        RowId { table: AddressSet::TABLE, uuid: set(words, Family::V4, aliases) },
+        RowId { table: AddressSet::TABLE, uuid: set(words, Family::V6, aliases) },
     ]
 }
 
@@ -50,7 +54,7 @@ pub(crate) fn join(
         Role::Ports => draft.member(PortGroup::ports, group(words, aliases), &port),
         Role::Addresses => {
             for address in own.addresses() {
-                draft.member(AddressSet::addresses, set(words, address.is_ipv6(), aliases), &address.to_string());
+                draft.member(AddressSet::addresses, set(words, Family::of(address), aliases), &address.to_string());
             }
         }
     }
@@ -66,12 +70,11 @@ pub(super) fn desired(words: &str, inputs: Inputs<'_>) -> Contribution {
             draft.row(PORTS_KEY, &PortGroup { name, external_ids: draft.mark(&[]), ..Default::default() });
         }
         Role::Addresses => {
-            for v6 in inputs.settings.families() {
-                let family = if v6 { "v6" } else { "v4" };
-                let name = set_name(words, v6);
-                let external_ids = draft.mark(&[("ip-family", family)]);
-                let uuid = draft.row(set_key(v6), &AddressSet { name, external_ids, ..Default::default() });
-                for address in addresses_of_nodes(selector, v6, inputs) {
+            for family in inputs.settings.families() {
+                let name = set_name(words, family);
+                let external_ids = draft.mark(&[("ip-family", family.short())]);
+                let uuid = draft.row(set_key(family), &AddressSet { name, external_ids, ..Default::default() });
+                for address in addresses_of_nodes(selector, family, inputs) {
                     draft.member(AddressSet::addresses, uuid, &address);
                 }
             }
@@ -81,9 +84,9 @@ pub(super) fn desired(words: &str, inputs: Inputs<'_>) -> Contribution {
 }
 
 /// The addresses of the nodes that a selector of nodes selects.
-fn addresses_of_nodes(selector: &Selector, v6: bool, inputs: Inputs<'_>) -> Vec<String> {
+fn addresses_of_nodes(selector: &Selector, family: Family, inputs: Inputs<'_>) -> Vec<String> {
     let Scope::Nodes(labels) = &selector.scope else { return Vec::new() };
     let nodes = inputs.store.nodes().filter(|node| labels.matches(&node.labels));
     let addresses = nodes.flat_map(|node| node.host_addresses.valid().into_iter().flat_map(|all| all.iter()));
-    addresses.filter(|address| address.is_ipv6() == v6).map(ToString::to_string).collect()
+    addresses.filter(|address| family.matches(**address)).map(ToString::to_string).collect()
 }

@@ -26,9 +26,9 @@ pub enum Effect {
     Annotate {
         /// To be passed to `patched`.
         owner: Owner,
-        /// The object.
+        /// A node or pod; the write is conditional on its UID.
         object: ObjectRef,
-        /// Keys and values.
+        /// Keys and values; other annotations stay.
         annotations: Vec<(&'static str, String)>,
     },
     /// Write a node's condition `NetworkUnavailable`; [`crate::Engine::node_network_written`] takes the outcome.
@@ -53,7 +53,7 @@ pub enum Effect {
     },
     /// Log a warning about an object, and create an Event.
     Warn {
-        /// The object.
+        /// The object that the Event regards.
         object: ObjectRef,
         /// The Event's `reason`.
         reason: &'static str,
@@ -68,14 +68,14 @@ pub enum Effect {
         owner: Owner,
         /// The owner's object, if it has one.
         object: Option<ObjectRef>,
-        /// The rows.
+        /// In the order in which they were restored.
         rows: Vec<RestoredRow>,
     },
     /// Log that the problem of an earlier [`Effect::Warn`] is gone.
     Resolved {
-        /// The object.
+        /// As in the warning.
         object: ObjectRef,
-        /// The reason of the warning.
+        /// As in the warning.
         reason: &'static str,
     },
     /// Log that rows of another controller are kept: owners that replace them are parked or waiting.
@@ -87,7 +87,7 @@ pub enum Effect {
     },
     /// Remove a chassis without a node from the southbound database; [`crate::Engine::chassis_removed`] takes the outcome.
     RemoveChassis {
-        /// Its name.
+        /// `Chassis.name`: the system ID of the host.
         name: Box<str>,
     },
     /// Read a namespace; [`crate::Engine::namespace_checked`] takes the reply.
@@ -104,7 +104,7 @@ pub enum Effect {
 /// A row that another client had changed, and that was restored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestoredRow {
-    /// The table.
+    /// As the schema of `OVN_Northbound` names it.
     pub table: &'static str,
     /// The row's name, or its UUID if it has none.
     pub name: String,
@@ -137,7 +137,7 @@ pub enum Stage {
 pub enum Measure {
     /// From the first event of a pod to its annotation.
     PodCreation(Duration),
-    /// Duration of a stage.
+    /// Time that one change spent in a stage.
     Propagation(Stage, Duration),
     /// From the takeover to the end of the resync.
     Sync(Duration),

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use netmodel::Family;
 use objects::{PodFacts, PodKey};
 
 use super::Engine;
@@ -51,7 +52,7 @@ impl Engine {
         for Claim { address, port, protocol } in claimed {
             for key in self.store.host_port_claimants_on_any_node(*port, *protocol) {
                 let node = self.store.pod(key).and_then(|pod| pod.node.as_ref()).and_then(|node| self.store.node(node));
-                let has = |own: IpAddr| node.is_some_and(|node| host_addresses(node, own.is_ipv6()).contains(&own));
+                let has = |own: IpAddr| node.is_some_and(|node| host_addresses(node, Family::of(own)).contains(&own));
                 if address.is_none_or(has) {
                     leading.queue.push(Owner::Pod(key.clone()), now);
                 }

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use netmodel::Family;
 use objects::{Name, NodeFacts, ObjectKey, ServiceFacts, SliceFacts};
 
 use super::Engine;
@@ -41,13 +42,13 @@ pub(super) struct NodePorts([usize; 2]);
 
 impl NodePorts {
     pub(super) fn of(store: &Store) -> Self {
-        Self([store.max_addresses(false), store.max_addresses(true)])
+        Self(Family::BOTH.map(|family| store.max_addresses(family)))
     }
 }
 
 /// The facts of a node that Services depend on: UID, chassis, zone, addresses.
 pub(super) fn for_services(node: &NodeFacts) -> (Name, Option<Box<str>>, Option<Name>, Vec<IpAddr>) {
-    let addresses = host_addresses(node, false).into_iter().chain(host_addresses(node, true)).collect();
+    let addresses = Family::BOTH.into_iter().flat_map(|family| host_addresses(node, family)).collect();
     (node.uid.clone(), node.chassis.clone(), node.zone.clone(), addresses)
 }
 

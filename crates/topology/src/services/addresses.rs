@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use netmodel::Family;
 use objects::ObjectKey;
 
 use super::ServiceInputs;
@@ -19,14 +20,14 @@ pub(crate) fn is_api_server(service: &ObjectKey) -> bool {
 /// Service's endpoints instead.
 pub(super) fn refused(field: &str, address: IpAddr, cluster_ip: bool, inputs: ServiceInputs<'_>) -> Option<Refusal> {
     let ServiceInputs { settings, store } = inputs;
-    let v6 = address.is_ipv6();
+    let family = Family::of(address);
     let refuse = |what: String| {
         let message = format!("{field}: {address} is {what}: use another address");
         Some(Refusal::new("AddressRefused", message))
     };
-    let pods = settings.cluster_of(v6).map(|network| (network, "the pods' network (cluster-subnets)"));
-    let join = settings.join_of(v6).map(|network| (network, "the routers' network (join-subnet)"));
-    let masquerade = settings.masquerade_of(v6).map(|network| (network, "the hosts' network (masquerade-subnet)"));
+    let pods = settings.cluster_of(family).map(|network| (network, "the pods' network (cluster-subnets)"));
+    let join = settings.join_of(family).map(|network| (network, "the routers' network (join-subnet)"));
+    let masquerade = settings.masquerade_of(family).map(|network| (network, "the hosts' network (masquerade-subnet)"));
     // The API server allocates these: an external IP would take one from the Service that gets it next.
     let services = settings.services.iter().filter(|_| !cluster_ip);
     let services = services.map(|network| (*network, "the Services' network (service-cidrs)"));
@@ -54,7 +55,7 @@ pub(super) fn refused(field: &str, address: IpAddr, cluster_ip: bool, inputs: Se
 
 /// Warns of a cluster IP outside `service-cidrs`: pods with another default route have no route to it.
 pub(super) fn unknown(field: &str, address: IpAddr, inputs: ServiceInputs<'_>) -> Option<Refusal> {
-    let networks = inputs.settings.services.iter().filter(|network| network.is_ipv6() == address.is_ipv6());
+    let networks = inputs.settings.services.iter().filter(|network| network.family().matches(address));
     let networks: Vec<_> = networks.collect();
     if networks.is_empty() || networks.iter().any(|network| network.contains(address)) {
         return None;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use netmodel::Family;
 use objects::{Hints, Name, NodeFacts, ObjectKey, ServicePort};
 
 use super::ServiceInputs;
@@ -46,7 +47,7 @@ impl<'a> Endpoints<'a> {
     pub(super) fn of(
         service: &ObjectKey,
         port: &ServicePort,
-        v6: bool,
+        family: Family,
         publish_not_ready: bool,
         inputs: ServiceInputs<'a>,
     ) -> Self {
@@ -54,7 +55,7 @@ impl<'a> Endpoints<'a> {
         for slice in inputs.store.slices_of(service) {
             let ports = slice.spec.ports.iter();
             for target in ports.filter(|target| target.name == port.name && target.protocol == port.protocol) {
-                for endpoint in slice.spec.endpoints.iter().filter(|endpoint| endpoint.address.is_ipv6() == v6) {
+                for endpoint in slice.spec.endpoints.iter().filter(|endpoint| family.matches(endpoint.address)) {
                     let key = ((endpoint.address, target.port), endpoint.node.as_ref());
                     // If slices disagree, the better state counts.
                     states.entry(key).or_default().join(State {
@@ -65,13 +66,13 @@ impl<'a> Endpoints<'a> {
                 }
             }
         }
-        let pods: Vec<_> = inputs.settings.cluster_of(v6).collect();
+        let pods: Vec<_> = inputs.settings.cluster_of(family).collect();
         let outside = |address: &IpAddr| !pods.iter().any(|pods| pods.contains(*address));
         let not_pods: Vec<IpAddr> = states.keys().map(|((address, _), _)| *address).filter(outside).collect();
         let hosts = match not_pods.is_empty() {
             true => Vec::new(),
             false => {
-                let on = |node: &&NodeFacts| host_addresses(node, v6).iter().any(|own| not_pods.contains(own));
+                let on = |node: &&NodeFacts| host_addresses(node, family).iter().any(|own| not_pods.contains(own));
                 inputs.store.nodes().filter(on).collect()
             }
         };

@@ -18,6 +18,7 @@ mod node;
 
 use std::net::{IpAddr, SocketAddr};
 
+use netmodel::Family;
 use objects::{ServiceFacts, ServicePort, ServiceSpec};
 
 pub(crate) use self::addresses::is_api_server;
@@ -48,19 +49,19 @@ pub enum Vip {
     External(IpAddr),
     /// A port of every node, at its addresses of one family.
     NodePort {
-        /// Whether the family is IPv6.
-        v6: bool,
+        /// Of these addresses.
+        family: Family,
         /// The node port.
         port: u16,
     },
 }
 
 impl Vip {
-    /// Whether it is of IPv6.
-    pub fn is_ipv6(self) -> bool {
+    /// The family of its addresses.
+    pub fn family(self) -> Family {
         match self {
-            Self::Cluster(address) | Self::External(address) => address.is_ipv6(),
-            Self::NodePort { v6, .. } => v6,
+            Self::Cluster(address) | Self::External(address) => Family::of(address),
+            Self::NodePort { family, .. } => family,
         }
     }
 
@@ -94,8 +95,8 @@ pub struct ServedVip {
 pub struct ServedPort<'a> {
     /// Of the Service's spec.
     pub port: &'a ServicePort,
-    /// Whether the family is IPv6.
-    pub v6: bool,
+    /// Of its addresses and endpoints.
+    pub family: Family,
     /// Of this family.
     pub endpoints: Endpoints<'a>,
     /// Without refused ones.
@@ -117,12 +118,12 @@ pub fn decide<'a>(service: &'a ServiceFacts, inputs: ServiceInputs<'a>) -> Decis
     let mut warnings = Vec::new();
     let Some(spec) = service.spec.as_deref() else { return decision };
     for port in &spec.ports {
-        for v6 in inputs.settings.families() {
-            let requested = requested(spec, port, v6);
+        for family in inputs.settings.families() {
+            let requested = requested(spec, port, family);
             if requested.is_empty() {
                 continue;
             }
-            let endpoints = Endpoints::of(&service.key, port, v6, spec.publish_not_ready, inputs);
+            let endpoints = Endpoints::of(&service.key, port, family, spec.publish_not_ready, inputs);
             let (hinted, none) = (endpoints.are_hinted(), endpoints.is_empty());
             let mut vips: Vec<ServedVip> = Vec::new();
             for (field, vip) in requested {
@@ -148,7 +149,7 @@ pub fn decide<'a>(service: &'a ServiceFacts, inputs: ServiceInputs<'a>) -> Decis
                 let preserves_source = for_others == EndpointSelection::Local && !matches!(vip, Vip::Cluster(_));
                 vips.push(ServedVip { vip, for_pods, for_others, preserves_source, source_ranges_apply });
             }
-            decision.ports.push(ServedPort { port, v6, endpoints, vips });
+            decision.ports.push(ServedPort { port, family, endpoints, vips });
         }
     }
     decision.refusals.extend(warnings);
@@ -156,15 +157,15 @@ pub fn decide<'a>(service: &'a ServiceFacts, inputs: ServiceInputs<'a>) -> Decis
 }
 
 /// The VIPs of a family that a port requests, each once, with the field.
-fn requested(spec: &ServiceSpec, port: &ServicePort, v6: bool) -> Vec<(&'static str, Vip)> {
+fn requested(spec: &ServiceSpec, port: &ServicePort, family: Family) -> Vec<(&'static str, Vip)> {
     let cluster = spec.cluster_ips.iter().map(|ip| ("spec.clusterIPs", Vip::Cluster(*ip)));
     let external = spec.external_ips.iter().map(|ip| ("spec.externalIPs", Vip::External(*ip)));
     let ingress = spec.ingress_ips.iter().map(|ip| ("status.loadBalancer.ingress.ip", Vip::External(*ip)));
-    let node = port.node_port.map(|port| ("spec.ports.nodePort", Vip::NodePort { v6, port }));
+    let node = port.node_port.map(|port| ("spec.ports.nodePort", Vip::NodePort { family, port }));
     // Node ports exist for the families of the cluster IPs.
-    let node = node.filter(|_| spec.cluster_ips.iter().any(|ip| ip.is_ipv6() == v6));
+    let node = node.filter(|_| spec.cluster_ips.iter().any(|ip| family.matches(*ip)));
     let mut requested: Vec<(&'static str, Vip)> = Vec::new();
-    for (field, vip) in cluster.chain(external).chain(ingress).chain(node).filter(|(_, vip)| vip.is_ipv6() == v6) {
+    for (field, vip) in cluster.chain(external).chain(ingress).chain(node).filter(|(_, vip)| vip.family() == family) {
         if vip.address().is_none() || !requested.iter().any(|(_, known)| known.address() == vip.address()) {
             requested.push((field, vip));
         }

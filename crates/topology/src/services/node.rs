@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use netmodel::Prefix;
+use netmodel::{Family, Prefix};
 use objects::{
     Annotated, Endpoint, Labels, Name, NodeFacts, ObjectKey, ObjectKind, Protocol, ServiceFacts, SliceFacts,
 };
@@ -20,10 +20,7 @@ use crate::store::Store;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ListenAddress {
     /// At all addresses of the node of a family.
-    Node {
-        /// Whether the family is IPv6.
-        v6: bool,
-    },
+    Node(Family),
     /// At one address.
     Address(IpAddr),
 }
@@ -186,7 +183,7 @@ impl NodeServices {
                     let (listen, port) = match one.vip {
                         Vip::Cluster(_) => continue,
                         Vip::External(address) => (ListenAddress::Address(address), served.port.port),
-                        Vip::NodePort { v6, port } => (ListenAddress::Node { v6 }, port),
+                        Vip::NodePort { family, port } => (ListenAddress::Node(family), port),
                     };
                     let local = one.preserves_source && one.for_others == EndpointSelection::Local;
                     let endpoints = if local { served.endpoints.local(&self.node) } else { Vec::new() };

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use netmodel::Family;
 use objects::NodeFacts;
 
 use super::Store;
@@ -31,17 +32,17 @@ fn subtract<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
 
 impl Hosts {
     pub(super) fn add(&mut self, node: &NodeFacts) {
-        for v6 in [false, true] {
-            let own = host_addresses(node, v6);
-            add(&mut self.counts[usize::from(v6)], own.len());
+        for family in Family::BOTH {
+            let own = host_addresses(node, family);
+            add(&mut self.counts[family.index()], own.len());
             own.into_iter().for_each(|address| add(&mut self.addresses, address));
         }
     }
 
     pub(super) fn remove(&mut self, node: &NodeFacts) {
-        for v6 in [false, true] {
-            let own = host_addresses(node, v6);
-            subtract(&mut self.counts[usize::from(v6)], &own.len());
+        for family in Family::BOTH {
+            let own = host_addresses(node, family);
+            subtract(&mut self.counts[family.index()], &own.len());
             own.iter().for_each(|address| subtract(&mut self.addresses, address));
         }
     }
@@ -54,7 +55,7 @@ impl Store {
     }
 
     /// The largest number of addresses of a family that a node has.
-    pub(crate) fn max_addresses(&self, v6: bool) -> usize {
-        self.hosts.counts[usize::from(v6)].last_key_value().map_or(0, |(count, _)| *count)
+    pub(crate) fn max_addresses(&self, family: Family) -> usize {
+        self.hosts.counts[family.index()].last_key_value().map_or(0, |(count, _)| *count)
     }
 }

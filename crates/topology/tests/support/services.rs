@@ -1,5 +1,6 @@
 //! Services and EndpointSlices from numbers: each bit selects a property.
 
+use netmodel::Family;
 use objects::ObjectKind;
 use serde_json::{Value, json};
 
@@ -65,18 +66,18 @@ pub(crate) fn put_service(api: &mut Api, namespace: &str, service: u8, like: u16
 
 /// Creates or changes a slice; slices may overlap, and move between Services.
 pub(crate) fn put_slice(api: &mut Api, namespace: &str, slice: u8, service: u8, endpoints: u16) {
-    let v6 = bit(endpoints, 0);
+    let family = if bit(endpoints, 0) { Family::V6 } else { Family::V4 };
     let hints = bit(endpoints, 1) && bit(endpoints, 2);
     let mut list: Vec<Value> = Vec::new();
     for n in 0..4 {
         if !bit(endpoints, 3 + n) {
             continue;
         }
-        let address = match (v6, n) {
+        let address = match (family, n) {
             // A host's own address.
-            (false, 3) => "192.0.2.10".to_owned(),
-            (false, _) => format!("10.128.0.{}", 40 + n),
-            (true, _) => format!("fd01::{}", 40 + n),
+            (Family::V4, 3) => "192.0.2.10".to_owned(),
+            (Family::V4, _) => format!("10.128.0.{}", 40 + n),
+            (Family::V6, _) => format!("fd01::{}", 40 + n),
         };
         let mut endpoint = json!({"addresses": [address], "nodeName": format!("n{}", n % 3)});
         endpoint["conditions"] = match (bit(endpoints, 7 + n), bit(endpoints, 11)) {
@@ -95,7 +96,6 @@ pub(crate) fn put_slice(api: &mut Api, namespace: &str, slice: u8, service: u8, 
     let labels = json!({"kubernetes.io/service-name": format!("s{service}")});
     let ports = json!([{"name": "a", "port": 8080 + u32::from(bit(endpoints, 13))},
         {"name": "b", "port": 53, "protocol": "UDP"}]);
-    let family = if v6 { "IPv6" } else { "IPv4" };
     let object = json!({"metadata": {"labels": labels}, "addressType": family, "ports": ports, "endpoints": list});
     put(api, &slice_key(namespace, slice), &object);
 }

@@ -4,7 +4,7 @@ use super::rng::Rng;
 use super::vocabulary::{PORTS, STRANGERS, UNSERVED};
 use crate::address::Family;
 use crate::cluster::Cluster;
-use crate::end::Place;
+use crate::end::TrafficEnd;
 use crate::objects::{Pod, Protocol};
 use crate::verdict::Verdict;
 
@@ -12,9 +12,9 @@ use crate::verdict::Verdict;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tuple {
     /// The source.
-    pub from: Place,
+    pub from: TrafficEnd,
     /// The destination.
-    pub to: Place,
+    pub to: TrafficEnd,
     /// Transport protocol.
     pub protocol: Protocol,
     /// The destination's port.
@@ -34,7 +34,7 @@ impl Tuple {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceTuple {
     /// The source.
-    pub from: Place,
+    pub from: TrafficEnd,
     /// Namespace and name of the Service.
     pub service: (String, String),
     /// Transport protocol.
@@ -85,15 +85,15 @@ pub fn service_tuples(cluster: &Cluster, rng: &mut Rng, count: usize) -> Vec<Ser
     (0..count).map(|_| one(rng)).collect()
 }
 
-fn place(pod: &Pod) -> Place {
-    Place::pod(&pod.metadata.namespace, &pod.metadata.name)
+fn place(pod: &Pod) -> TrafficEnd {
+    TrafficEnd::pod(&pod.metadata.namespace, &pod.metadata.name)
 }
 
 /// Mostly another pod; else a node, a host-network pod, an unserved service address, or an address outside.
-fn other_end(cluster: &Cluster, rng: &mut Rng, pods: &[&Pod], family: Family) -> Place {
+fn other_end(cluster: &Cluster, rng: &mut Rng, pods: &[&Pod], family: Family) -> TrafficEnd {
     let hosts: Vec<&Pod> = cluster.pods.iter().filter(|pod| !pod.on_network() && !pod.completed()).collect();
     match rng.below(100) {
-        0..6 if !cluster.nodes.is_empty() => Place::node(&rng.pick(&cluster.nodes).metadata.name),
+        0..6 if !cluster.nodes.is_empty() => TrafficEnd::node(&rng.pick(&cluster.nodes).metadata.name),
         6..10 if !hosts.is_empty() => place(rng.pick::<&Pod>(&hosts)),
         10..13 => {
             // An unallocated address of a service range.
@@ -101,27 +101,27 @@ fn other_end(cluster: &Cluster, rng: &mut Rng, pods: &[&Pod], family: Family) ->
             let mut unserved = unserved.filter(|address| Family::of(*address) == family);
             unserved
                 .find(|address| cluster.is_service_address(*address))
-                .map_or_else(|| place(rng.pick::<&Pod>(pods)), Place::External)
+                .map_or_else(|| place(rng.pick::<&Pod>(pods)), TrafficEnd::External)
         }
         13..25 => {
             let strangers = STRANGERS.iter().filter_map(|text| text.parse().ok());
             let strangers: Vec<_> = strangers.filter(|address| Family::of(*address) == family).collect();
-            Place::External(*rng.pick(&strangers))
+            TrafficEnd::External(*rng.pick(&strangers))
         }
         _ => place(rng.pick::<&Pod>(pods)),
     }
 }
 
 /// In half of the cases a port of the destination, else a random one.
-fn port(cluster: &Cluster, rng: &mut Rng, to: &Place, protocol: Protocol) -> u16 {
+fn port(cluster: &Cluster, rng: &mut Rng, to: &TrafficEnd, protocol: Protocol) -> u16 {
     let own: Vec<u16> = match to {
-        Place::Pod { namespace, name } => cluster
+        TrafficEnd::Pod { namespace, name } => cluster
             .pod(namespace, name)
             .into_iter()
             .flat_map(Pod::ports)
             .filter_map(|(offered, number)| (offered == protocol).then_some(number))
             .collect(),
-        Place::Node(_) | Place::External(_) => Vec::new(),
+        TrafficEnd::Node(_) | TrafficEnd::External(_) => Vec::new(),
     };
     if !own.is_empty() && rng.percent(50) { *rng.pick(&own) } else { *rng.pick(PORTS) }
 }

@@ -1,7 +1,7 @@
 //! The cluster of all cases.
 
 use serde_json::{Value, json};
-use truth::{Cluster, Family, Place, Protocol};
+use truth::{Cluster, Family, Protocol, TrafficEnd};
 
 /// Three namespaces, two nodes, and pods of every kind.
 ///
@@ -78,11 +78,11 @@ pub(crate) fn policy(namespace: &str, spec: &Value) -> Value {
 }
 
 /// `a/web`, `n1` or `198.51.100.7`.
-pub(crate) fn place(text: &str) -> Place {
+pub(crate) fn place(text: &str) -> TrafficEnd {
     match (text.split_once('/'), text.parse()) {
-        (Some((namespace, name)), _) => Place::pod(namespace, name),
-        (None, Ok(address)) => Place::External(address),
-        (None, Err(_)) => Place::node(text),
+        (Some((namespace, name)), _) => TrafficEnd::pod(namespace, name),
+        (None, Ok(address)) => TrafficEnd::External(address),
+        (None, Err(_)) => TrafficEnd::node(text),
     }
 }
 

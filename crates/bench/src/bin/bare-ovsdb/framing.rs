@@ -14,7 +14,7 @@ pub(crate) struct Framer {
 }
 
 impl Framer {
-    /// Takes bytes up to the end of the message. `Ok(Some(n))`: the first `n` of them end it; `Ok(None)`: it goes on.
+    /// Takes bytes up to the end of the message. `Ok(Some(n))`: the first `n` of them end it; `Ok(None)`: it is incomplete.
     /// The error is a byte that can start no message.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<Option<usize>, u8> {
         for (index, &byte) in bytes.iter().enumerate() {

@@ -67,7 +67,7 @@ pub(crate) struct ReadOptions {
     pub(crate) method: Method,
 }
 
-/// A table, and the columns of it; none means all.
+/// A table and its columns; an empty list means all columns.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TableColumns {
     pub(crate) table: String,
@@ -112,7 +112,7 @@ pub(crate) fn parse(arguments: &[String]) -> Result<Action, String> {
         "write" => &["--rows", "--batch", "--switch", "--delete"],
         "read" => &["--tables", "--method"],
         _ => {
-            return Err(format!("{mode:?} is no mode: say write or read first, or --help"));
+            return Err(format!("unknown mode {mode:?}; the first argument must be write, read or --help"));
         }
     };
     let options = collect(mode, own, given)?;
@@ -199,7 +199,7 @@ impl Remote {
                 Err(format!("--remote {text:?} has no port: write tcp:HOST:PORT, as in tcp:127.0.0.1:6641"))
             }
             Some(("ssl", _)) => Err(format!("--remote {text:?} is ssl, which is not spoken here: use unix: or tcp:")),
-            _ => Err(format!("--remote {text:?} is not understood: write unix:PATH or tcp:HOST:PORT")),
+            _ => Err(format!("invalid --remote {text:?}; expected unix:PATH or tcp:HOST:PORT")),
         }
     }
 }
@@ -251,7 +251,7 @@ mod tests {
     fn mistakes_are_named_with_a_remedy() {
         for (line, part) in [
             ("", "no mode"),
-            ("scribble", "\"scribble\" is no mode"),
+            ("scribble", "unknown mode \"scribble\""),
             ("read", "no --remote"),
             ("read --remote tcp:host", "has no port"),
             ("read --remote ssl:host:1", "ssl"),

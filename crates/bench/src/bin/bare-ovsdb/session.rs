@@ -30,7 +30,7 @@ pub(crate) struct Message {
     pub(crate) kept: Vec<u8>,
     /// All its bytes.
     pub(crate) bytes: u64,
-    /// What counted its brackets: at some depth they are the rows of a monitor reply.
+    /// The framer that counted its brackets; at a certain depth they are the rows of a monitor reply.
     pub(crate) framer: Framer,
 }
 
@@ -109,7 +109,10 @@ impl Session {
     fn broken(&self, error: &io::Error) -> String {
         match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                format!("{} does not answer: is it an OVSDB server? If it is only slow, raise --timeout", self.remote)
+                format!(
+                    "no response from {}: check that it is an OVSDB server, or raise --timeout if it is slow",
+                    self.remote
+                )
             }
             _ => format!("the connection to {} broke: {error}: look into the server's log", self.remote),
         }

@@ -4,8 +4,8 @@ use anyhow::Result;
 use bench::{Figure, Goal};
 
 use crate::controller::Controller;
+use crate::object_watch::ObjectWatch;
 use crate::objects::Pods;
-use crate::sight::Sight;
 use crate::world::World;
 
 /// Stops the leader, creates the backlog and starts another controller.
@@ -18,9 +18,9 @@ pub(crate) fn figures(world: &World, leader: Controller, count: usize) -> Result
         pods.create(&api).await
     })?;
     let controller = world.inside(async |api| {
-        let mut sight = Sight::of(&api, "pods", &pods.purpose).await?;
+        let mut objects = ObjectWatch::of(&api, "pods", &pods.purpose).await?;
         let controller = Controller::start(world, "backlog")?;
-        sight.annotated(count).await?;
+        objects.annotated(count).await?;
         Ok(controller)
     })?;
     let cpu = controller.cpu()?;
@@ -28,7 +28,7 @@ pub(crate) fn figures(world: &World, leader: Controller, count: usize) -> Result
     world.settle(&[&controller])?;
     let (_, commits) = world.sequence()?;
     eprintln!("  {commits} commits, {seconds:.2} s, {cpu:.2} s CPU, {:.1} MB", controller.peak()?);
-    let named = |what: &str| format!("{what}, a backlog of {count} pods found at start, {}", world.words());
+    let named = |what: &str| format!("{what}, a backlog of {count} pods found at start, {}", world.label());
     let figures = vec![
         Figure::new(named("northbound transactions"), commits as f64, "").with_goal(Goal::AtMost(200.0)),
         Figure::new(named("start of the process to the last annotation"), seconds, "s"),

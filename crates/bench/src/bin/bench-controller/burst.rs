@@ -15,10 +15,10 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::controller::Controller;
+use crate::object_watch::ObjectWatch;
 use crate::objects::{Pods, WIDTH, parallel};
 use crate::quantile::Quantiles;
 use crate::rows::Writer;
-use crate::sight::Sight;
 use crate::steady::patch;
 use crate::world::World;
 
@@ -80,10 +80,10 @@ fn find(world: &World, pods: &Pods, round: usize) -> Result<(Controller, f64)> {
     })?;
     world.await_northd()?;
     let (controller, times) = world.inside(async |api| {
-        let mut sight = Sight::of(&api, "pods", &pods.purpose).await?;
+        let mut objects = ObjectWatch::of(&api, "pods", &pods.purpose).await?;
         let controller = Controller::start(world, &format!("burst-{round}"))?;
-        sight.annotated(pods.count).await?;
-        Ok((controller, sight.times))
+        objects.annotated(pods.count).await?;
+        Ok((controller, objects.times))
     })?;
     let mut annotated: Vec<Instant> = times.values().filter_map(|times| times.annotated).collect();
     annotated.sort_unstable();
@@ -100,15 +100,15 @@ fn bare(world: &World, pods: &Pods, commits: usize, creates: bool) -> Result<f64
         pods.more().prepare(&api).await?;
         pods.create(&api).await?;
         let uids = uids(&api, pods).await?;
-        let mut sight = Sight::of(&api, "pods", &pods.purpose).await?;
-        sight.there(pods.count).await?;
+        let mut objects = ObjectWatch::of(&api, "pods", &pods.purpose).await?;
+        objects.there(pods.count).await?;
         let writer = Writer::new(&world.northbound, &pods.purpose).await?;
         world.await_northd()?;
         let (done, patched) = watch::channel(0);
-        let watching = if creates { Some(Sight::of_all(&api, "pods").await?) } else { None };
+        let watching = if creates { Some(ObjectWatch::of_all(&api, "pods").await?) } else { None };
         let watching = tokio::spawn(async move {
-            if let Some(mut sight) = watching {
-                while sight.step().await.is_ok() {}
+            if let Some(mut objects) = watching {
+                while objects.step().await.is_ok() {}
             }
         });
         let start = Instant::now();
@@ -136,7 +136,7 @@ fn bare(world: &World, pods: &Pods, commits: usize, creates: bool) -> Result<f64
             replay(&writer, &replayed, commits, nodes, patched).await?;
             anyhow::Ok(writer)
         });
-        let end = sight.annotated(pods.count).await?;
+        let end = objects.annotated(pods.count).await?;
         patching.await??;
         let end = end.max(creating.await??);
         watching.abort();

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use lab::Program;
 use serde_json::Value;
 
-use crate::sight::PATIENCE;
+use crate::object_watch::TIMEOUT;
 use crate::world::World;
 
 /// Metrics address of a controller, on its machine.
@@ -19,7 +19,7 @@ pub(crate) struct Controller {
     started: f64,
 }
 
-/// Now, in seconds since 1970, as logs tell time.
+/// Now, in seconds since 1970.
 pub(crate) fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
@@ -40,12 +40,12 @@ impl Controller {
     fn start_with(world: &World, name: &str, metrics: &str) -> Result<Self> {
         let program = std::env::current_exe()?.with_file_name("ovnkube");
         if !program.exists() {
-            bail!("{} is not there: run `make bench-controller`, which builds it", program.display());
+            bail!("{} not found: run `make bench-controller`, which builds it", program.display());
         }
         let program = Program::new(name, program)
             .arguments(["controller", "--identity", name, "--metrics-bind-address", metrics])
             .arguments(["--nb-address", &world.northbound, "--sb-address", &world.southbound])
-            // Where the lab's API server takes them from.
+            // The Service network of the lab's API server.
             .arguments(["--k8s-service-cidrs", "10.96.0.0/16"]);
         world.lab.run(&program)?;
         let pid = world.lab.record().component(name)?.process.pid;
@@ -60,7 +60,7 @@ impl Controller {
     }
 
     /// Starts a controller and waits for its initial resync.
-    pub(crate) fn review(world: &World, name: &str) -> Result<Self> {
+    pub(crate) fn resynced(world: &World, name: &str) -> Result<Self> {
         let controller = Self::start(world, name)?;
         controller.logged(world, "resync complete")?;
         Ok(controller)
@@ -73,7 +73,7 @@ impl Controller {
 
     /// Stops it gracefully, which releases the Lease.
     pub(crate) fn end(self, world: &World) -> Result<()> {
-        let status = world.lab.terminate(&self.name, PATIENCE)?;
+        let status = world.lab.terminate(&self.name, TIMEOUT)?;
         if !status.success() {
             bail!("{} ended with {status}", self.name);
         }
@@ -89,34 +89,34 @@ impl Controller {
     pub(crate) fn peak(&self) -> Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).context("is it alive?")?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix("kB"));
-        Ok(line.context("the kernel does not tell VmHWM")?.trim().parse::<f64>()? * 1024.0 / 1e6)
+        Ok(line.context("/proc has no VmHWM of it")?.trim().parse::<f64>()? * 1024.0 / 1e6)
     }
 
     /// Time of the first log line with this text, in seconds since 1970; waits for it.
-    pub(crate) fn logged(&self, world: &World, words: &str) -> Result<f64> {
-        let deadline = Instant::now() + PATIENCE;
+    pub(crate) fn logged(&self, world: &World, text: &str) -> Result<f64> {
+        let deadline = Instant::now() + TIMEOUT;
         while Instant::now() < deadline {
             let log = world.lab.log(&self.name)?;
             // The last line may be half written.
             let whole = log.rsplit_once('\n').map_or("", |(whole, _)| whole);
-            if let Some(line) = whole.lines().find(|line| line.contains(words)) {
+            if let Some(line) = whole.lines().find(|line| line.contains(text)) {
                 return time_of(line);
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        bail!("{} did not say {words:?} within {PATIENCE:?}", self.name)
+        bail!("{} did not log {text:?} within {TIMEOUT:?}", self.name)
     }
 
     /// Seconds from the start of its process to this log text.
-    pub(crate) fn until(&self, world: &World, words: &str) -> Result<f64> {
-        Ok(self.logged(world, words)? - self.started)
+    pub(crate) fn until(&self, world: &World, text: &str) -> Result<f64> {
+        Ok(self.logged(world, text)? - self.started)
     }
 }
 
 /// The time of a line of a log in JSON.
 fn time_of(line: &str) -> Result<f64> {
-    let value: Value = serde_json::from_str(line).with_context(|| format!("{line:?} is no JSON"))?;
-    let text = value["timestamp"].as_str().with_context(|| format!("{line:?} has no timestamp"))?;
+    let value: Value = serde_json::from_str(line).with_context(|| format!("log line {line:?} is not JSON"))?;
+    let text = value["timestamp"].as_str().with_context(|| format!("log line {line:?} has no timestamp"))?;
     let time: jiff::Timestamp = text.parse()?;
     Ok(time.as_nanosecond() as f64 / 1e9)
 }
@@ -135,9 +135,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_has_a_start_and_a_line_its_time() {
+    fn start_of_a_process_and_time_of_a_log_line() {
         let age = now() - started(std::process::id()).expect("we are alive");
-        // The kernel tells starts to a hundredth of a second.
+        // The kernel reports start times in hundredths of a second.
         assert!((-0.02..3600.0).contains(&age), "{age}");
         let time = time_of(r#"{"timestamp":"1970-01-01T00:00:01.500000Z","level":"INFO"}"#).expect("a time");
         assert!((time - 1.5).abs() < 1e-9);

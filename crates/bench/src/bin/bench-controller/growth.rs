@@ -7,7 +7,7 @@ use crate::controller::Controller;
 use crate::objects::Pods;
 use crate::world::World;
 
-/// What is measured, by its size.
+/// Measurements at one size.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size {
     pub(crate) pods: usize,
@@ -42,7 +42,7 @@ pub(crate) fn grow(
     figures: Option<&mut Vec<Figure>>,
 ) -> Result<Cost> {
     let Size { pods, nodes, peak } = size;
-    let words = world.words();
+    let words = world.label();
     let before = controller.cpu()?;
     let commits = world.sequence()?.1;
     let grown = world.grow(&Pods::new("grow", pods, nodes))?;

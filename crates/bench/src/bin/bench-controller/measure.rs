@@ -50,7 +50,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     failure.map_or(Ok(()), Err)
 }
 
-/// What is measured in one lab: figures, and costs to compare.
+/// Results of one lab: figures, and costs to compare.
 type Measure = fn(&Options, &mut Vec<Figure>, &mut Vec<Cost>) -> Result<()>;
 
 /// The size, or that of `--pods`.

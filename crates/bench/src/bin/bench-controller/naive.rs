@@ -52,7 +52,7 @@ pub(crate) fn figures(size: Size, services: Services, policies: usize) -> Result
     let ours = counts(&world)?.less(bare);
     eprintln!("  naive: {} rows and {} flows; ours: {} and {}", naive.rows, naive.flows, ours.rows, ours.flows);
     let named = |what: &str| {
-        format!("{what}, {} Services and {} policies on {}", services.count, policies.count, world.words())
+        format!("{what}, {} Services and {} policies on {}", services.count, policies.count, world.label())
     };
     let ratio = |ours: usize, naive: usize| ours as f64 / naive as f64;
     Ok(vec![
@@ -120,7 +120,8 @@ impl Writer {
     async fn flush(&mut self) -> Result<()> {
         let outcome = self.client.transact(&std::mem::take(&mut self.transaction)).await?;
         for (table, place) in self.places.drain(..) {
-            self.made.push((table, outcome.inserted(place).context("the server did not tell what it made")?));
+            self.made
+                .push((table, outcome.inserted(place).context("the server did not return the UUID of the new row")?));
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 /// Concurrent requests, as many as the controller has in flight.
 pub(crate) const WIDTH: usize = 32;
-/// Pods in a namespace, where nobody wants it otherwise.
+/// Default number of pods in a namespace.
 const NAMESPACE: usize = 100;
 
 /// A name and a chassis for each node.

@@ -13,7 +13,7 @@ pub(crate) struct Options {
     only: BTreeSet<String>,
     /// Instead of 1,000, 5,000 and 25,000.
     pub(crate) pods: Option<usize>,
-    /// With `pods`: on so many nodes, instead of one for each 50.
+    /// With `pods`: the number of nodes, instead of one for each 50 pods.
     pub(crate) nodes: Option<usize>,
 }
 
@@ -25,16 +25,16 @@ impl Options {
             let mut value = || words.next().with_context(|| format!("{word} needs a value"));
             match word.as_str() {
                 "--only" => options.only.extend(value()?.split(',').map(str::to_owned)),
-                "--pods" => options.pods = Some(value()?.parse().context("--pods takes a number")?),
-                "--nodes" => options.nodes = Some(value()?.parse().context("--nodes takes a number")?),
-                _ => bail!("{word:?} is not understood: it takes --only {}, --pods N and --nodes N", PARTS.join(",")),
+                "--pods" => options.pods = Some(value()?.parse().context("--pods must be a number")?),
+                "--nodes" => options.nodes = Some(value()?.parse().context("--nodes must be a number")?),
+                _ => bail!("unknown argument {word:?}; expected --only {}, --pods N or --nodes N", PARTS.join(",")),
             }
         }
         if let Some(unknown) = options.only.iter().find(|part| !PARTS.contains(&part.as_str())) {
-            bail!("{unknown:?} is no part of this benchmark: choose from {}", PARTS.join(","));
+            bail!("unknown part {unknown:?}; choose from {}", PARTS.join(","));
         }
         if options.pods.is_some_and(|pods| pods < 100) {
-            bail!("--pods takes 100 or more: with fewer there is nothing to measure");
+            bail!("--pods must be at least 100: fewer cannot be measured");
         }
         Ok(options)
     }

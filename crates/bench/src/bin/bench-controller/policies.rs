@@ -26,7 +26,7 @@ pub(crate) fn figures(size: Size) -> Result<Vec<Figure>> {
     world.settle(&[&controller])?;
     let commits = world.sequence()?.1 - commits;
     eprintln!("  {cpu:.2} s CPU for them, {:.1} MB, {commits} commits", controller.peak()?);
-    let named = |what: &str| format!("{what}, {pods} pods with {POLICIES} policies on {}", world.words());
+    let named = |what: &str| format!("{what}, {pods} pods with {POLICIES} policies on {}", world.label());
     let figure = Figure::new(named("CPU from before the first policy to the last annotation"), cpu, "s");
     Ok(vec![
         if pods == 1000 { figure.with_goal(Goal::AtMost(0.35)) } else { figure },

@@ -30,7 +30,7 @@ pub(crate) fn figures(world: &World, leader: Controller) -> Result<(Controller, 
         })?;
         pods = listed;
         bare.push(lists + dump);
-        controller = Controller::review(world, &format!("restart-{round}"))?;
+        controller = Controller::resynced(world, &format!("restart-{round}"))?;
         let seconds = controller.until(world, "resync complete")?;
         ours.push(seconds);
         leading.push(controller.until(world, "\"leading\"")?);
@@ -51,7 +51,7 @@ pub(crate) fn figures(world: &World, leader: Controller) -> Result<(Controller, 
     }
     let median = |values: Vec<f64>| Quantiles::of(values).median();
     let (ours, bare, cpu) = (median(ours), median(bare), median(cpus));
-    let named = |what: &str| format!("{what}, restart over {pods} unchanged pods on {}", world.words());
+    let named = |what: &str| format!("{what}, restart over {pods} unchanged pods on {}", world.label());
     let figures = vec![
         Figure::new(named("northbound transactions, the epoch included"), writes as f64, "")
             .with_goal(Goal::AtMost(1.0)),

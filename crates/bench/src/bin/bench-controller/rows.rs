@@ -12,8 +12,8 @@ use ovsdb::replica::Changes;
 use ovsdb::transaction::{Row, Transaction};
 use ovsdb::uuid::Uuid;
 
+use crate::object_watch::TIMEOUT;
 use crate::objects::node_name;
-use crate::sight::PATIENCE;
 
 pub(crate) const NORTHBOUND: &str = "OVN_Northbound";
 pub(crate) const SOUTHBOUND: &str = "OVN_Southbound";
@@ -56,7 +56,7 @@ impl Writer {
         transaction.insert("Logical_Switch", Row::new().text("name", name));
         transaction.insert("Address_Set", Row::new().text("name", &name.replace('-', "_")));
         let outcome = client.transact(&transaction).await?;
-        let made = |place| outcome.inserted(place).context("the server did not tell what it made");
+        let made = |place| outcome.inserted(place).context("the server did not return the UUID of the new row");
         Ok(Self { switch: made(0)?, set: made(1)?, client })
     }
 
@@ -120,14 +120,14 @@ impl Monitor {
         let config = Config::new(Remote::parse_list(remote)?, NORTHBOUND);
         let client = connected(config.monitor(TableMonitor::new(PORTS).columns(&["name"]))).await?;
         let mut changes = client.subscribe();
-        // What is there already is not seen now.
+        // Rows of the initial dump do not count.
         let _ = changes.take();
         Ok(Self { _client: client, changes, seen: HashMap::new() })
     }
 
     /// Waits for news and returns the names of new ports.
     pub(crate) async fn step(&mut self) -> Result<Vec<String>> {
-        let changes = tokio::time::timeout(PATIENCE, self.changes.next()).await.context("no port is seen any more")?;
+        let changes = tokio::time::timeout(TIMEOUT, self.changes.next()).await.context("no port is seen any more")?;
         let now = Instant::now();
         let new = new_ports(&changes);
         for name in &new {

@@ -21,7 +21,7 @@ pub(crate) fn figures(nodes: usize, services: Services) -> Result<Vec<Figure>> {
     world.join_nodes()?;
     world.settle(&[&controller])?;
     let before = controller.peak()?;
-    eprintln!("{count} Services with {endpoints} endpoints on {}", world.words());
+    eprintln!("{count} Services with {endpoints} endpoints on {}", world.label());
     let (started, busy) = (std::time::Instant::now(), controller.cpu()?);
     world.inside(async |api| services.create(&api).await)?;
     world.settle(&[&controller])?;
@@ -31,7 +31,7 @@ pub(crate) fn figures(nodes: usize, services: Services) -> Result<Vec<Figure>> {
         started.elapsed().as_secs_f64()
     );
     let rows = world.count_rows(&["Load_Balancer", "Chassis_Template_Var"])?;
-    let named = |what: &str| format!("{what}, {count} Services with {endpoints} endpoints on {}", world.words());
+    let named = |what: &str| format!("{what}, {count} Services with {endpoints} endpoints on {}", world.label());
     let mut figures = vec![
         Figure::new(named("peak RSS more than without"), peak - before, "MB").with_goal(Goal::AtMost(60.0)),
         Figure::new(named("CPU to make them"), cpu, "s"),
@@ -49,12 +49,12 @@ pub(crate) fn figures(nodes: usize, services: Services) -> Result<Vec<Figure>> {
     world.inside(async |api| policies.create(&api).await)?;
     world.settle(&[&controller])?;
     controller.end(&world)?;
-    let again = Controller::review(&world, "services-again")?;
+    let again = Controller::resynced(&world, "services-again")?;
     let seconds = again.until(&world, "resync complete")?;
     world.settle(&[&again])?;
     let (_, writes) = world.sequence()?;
     let named =
-        |what: &str| format!("{what}, restart over {count} Services and {POLICIES} policies, {}", world.words());
+        |what: &str| format!("{what}, restart over {count} Services and {POLICIES} policies, {}", world.label());
     figures.push(
         Figure::new(named("northbound writes beyond the epoch"), (writes - 1) as f64, "").with_goal(Goal::AtMost(0.0)),
     );

@@ -6,9 +6,9 @@
 //!               +30 bare: create a pod of no node, patch it as the controller would; beside the patch one port, one transaction
 //! ```
 //!
-//! Events and annotations are seen by a bare watcher, port rows by a bare monitor; both are threads of this program. So
-//! "event to commit" is from the watcher's sight of the event to the monitor's sight of the row, and "bare commit" from
-//! the sending of the transaction to the same monitor's sight of its row: the way to the eye is in both.
+//! A bare watch records events and annotations, a bare monitor port rows; both are threads of this program. "Event to commit"
+//! lasts from the watch event to the monitor's notification of the row, "bare commit" from sending the transaction to the same
+//! monitor's notification: the delay of the notification is in both.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::mpsc;
@@ -22,10 +22,10 @@ use serde_json::{Value, json};
 use tokio::time::{sleep_until, timeout};
 
 use crate::controller::Controller;
+use crate::object_watch::{ObjectWatch, TIMEOUT, Times, within};
 use crate::objects::Pods;
 use crate::quantile::Quantiles;
 use crate::rows::{Monitor, Writer};
-use crate::sight::{PATIENCE, Sight, Times, within};
 use crate::world::World;
 
 const PACE: Duration = Duration::from_millis(50);
@@ -48,10 +48,10 @@ pub(crate) fn figures(world: &World, controller: &Controller) -> Result<Vec<Figu
         let (watched, monitored) = (&pods, &ported);
         let watcher = scope.spawn(move || {
             world.inside(async move |api| {
-                let mut sight = Sight::of(&api, "pods", &watched.purpose).await?;
+                let mut objects = ObjectWatch::of(&api, "pods", &watched.purpose).await?;
                 let _ = tell.send(());
-                sight.annotated(COUNT).await?;
-                Ok(sight.times)
+                objects.annotated(COUNT).await?;
+                Ok(objects.times)
             })
         });
         let monitor = scope.spawn(move || {
@@ -72,7 +72,7 @@ pub(crate) fn figures(world: &World, controller: &Controller) -> Result<Vec<Figu
             })
         });
         for _ in 0..2 {
-            begun.recv_timeout(PATIENCE).context("an observer did not begin")?;
+            begun.recv_timeout(TIMEOUT).context("an observer did not begin")?;
         }
         let sent = world.inside(async |api| send(world, &api, &pods, &others).await)?;
         let joined = |_| anyhow::anyhow!("an observer panicked");
@@ -86,7 +86,7 @@ fn bare_port(number: usize) -> String {
     format!("bare-steady-{}_port-{number}", number / 100)
 }
 
-/// What this side did, for each number.
+/// Times that this side recorded, by pod number.
 #[derive(Default)]
 struct Sent {
     created: HashMap<usize, Instant>,
@@ -111,7 +111,7 @@ async fn send(world: &World, api: &Api, pods: &Pods, others: &Pods) -> Result<Se
         anyhow::Ok(created)
     });
     let (others, call, nodes) = (others.clone(), api.clone(), world.nodes);
-    // What the databases and northd do for a port takes its share of the machine while a pod is patched, here as there.
+    // The databases and northd use CPU for each port while a pod is patched; the comparison must include that.
     let beside = Writer::new(&world.northbound, "bench-beside").await?;
     let bare = tokio::spawn(async move {
         let mut took = Vec::new();
@@ -135,7 +135,7 @@ async fn send(world: &World, api: &Api, pods: &Pods, others: &Pods) -> Result<Se
     for number in 0..COUNT {
         sleep_until(start + PACE * u32::try_from(number)? + Duration::from_millis(15)).await;
         sent.committed.insert(number, Instant::now());
-        timeout(PATIENCE, writer.write(&[bare_port(number)], number, world.nodes)).await??;
+        timeout(TIMEOUT, writer.write(&[bare_port(number)], number, world.nodes)).await??;
     }
     sent.created = creator.await??;
     sent.bare = bare.await??;
@@ -143,7 +143,7 @@ async fn send(world: &World, api: &Api, pods: &Pods, others: &Pods) -> Result<Se
     Ok(sent)
 }
 
-/// The patch that the controller sends, with the same words.
+/// The same patch as the controller sends.
 pub(crate) async fn patch(api: &Api, pods: &Pods, number: usize, uid: &str) -> Result<()> {
     let [.., c, d] = number.to_be_bytes();
     let network = json!({"default": {"ip_addresses": [format!("10.128.{c}.{d}/23")],

@@ -4,13 +4,13 @@ use anyhow::{Context, Result};
 use bench::{Figure, Goal};
 
 use crate::controller::{Controller, now};
+use crate::object_watch::within;
 use crate::objects::Pods;
 use crate::quantile::Quantiles;
 use crate::rows::Monitor;
-use crate::sight::within;
 use crate::world::World;
 
-/// Pods that are created while nobody leads.
+/// Pods that are created while there is no leader.
 const WAITING: usize = 20;
 
 /// Kills the leader repeatedly; the standby of one round leads in the next.
@@ -45,7 +45,7 @@ pub(crate) fn figures(world: &World, leader: Controller, rounds: usize) -> Resul
         leader = standby;
     }
     let pods = world.inside(async |api| count(&api).await)?;
-    let named = |what: &str| format!("{what}, take-over by a warm standby, {pods} pods on {}", world.words());
+    let named = |what: &str| format!("{what}, take-over by a warm standby, {pods} pods on {}", world.label());
     Ok(vec![
         Figure::new(named("lease acquired to first commit"), Quantiles::of(commits).median(), "ms")
             .with_goal(Goal::AtMost(100.0)),

@@ -8,7 +8,7 @@ use crate::objects::{WIDTH, created, parallel};
 
 /// Where Services and their slices are.
 pub(crate) const NAMESPACE: &str = "shops";
-/// One of so many Services has a node port.
+/// One in this many Services has a node port.
 const NODE_PORTS: usize = 5;
 
 /// Services in one namespace, each with one slice of endpoints that no pod has.
@@ -71,15 +71,14 @@ impl Services {
 /// Policies, ten in each namespace.
 #[derive(Debug, Clone)]
 pub(crate) struct Policies {
-    /// What the namespaces are called, before their numbers.
+    /// Prefix of the namespaces' names.
     pub(crate) purpose: String,
     pub(crate) count: usize,
-    /// In so many namespaces.
+    /// Number of namespaces.
     pub(crate) namespaces: usize,
 }
 
-/// What policies say: whom they are about, who may reach them or whom they may reach, over which ports. The naive form
-/// is made from the same table.
+/// A policy: which pods it selects, its peers and ports. The naive form is made from the same table.
 pub(crate) struct Shape {
     pub(crate) target: &'static str,
     pub(crate) ingress: bool,
@@ -87,7 +86,7 @@ pub(crate) struct Shape {
     pub(crate) ports: &'static [(&'static str, u16)],
 }
 
-/// What is usual: everything closed, then what an application needs.
+/// A typical set: default deny, then rules for each application.
 pub(crate) const SHAPES: [Shape; 10] = [
     Shape { target: "", ingress: true, peers: &[], ports: &[] },
     Shape { target: "", ingress: false, peers: &[], ports: &[] },

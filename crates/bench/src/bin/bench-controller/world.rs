@@ -9,9 +9,9 @@ use lab::{ChassisSpec, Databases, Kubernetes, Lab, LabSpec, LightChassis, Ovn};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::controller::{Controller, METRICS};
+use crate::object_watch::{ObjectWatch, TIMEOUT};
 use crate::objects::{Pods, create_nodes};
 use crate::rows::{NORTHBOUND, count};
-use crate::sight::{PATIENCE, Sight};
 
 /// How long the servers must be idle before a measurement.
 const QUIET: Duration = Duration::from_millis(500);
@@ -67,8 +67,8 @@ impl World {
         })
     }
 
-    /// Its nodes, for the names of figures.
-    pub(crate) fn words(&self) -> String {
+    /// The number of nodes, for the names of figures.
+    pub(crate) fn label(&self) -> String {
         let without = if self.chassis.is_some() { "" } else { " (without northd and chassis)" };
         format!("{} nodes{without}", self.nodes)
     }
@@ -94,9 +94,9 @@ impl World {
     pub(crate) fn join_nodes(&self) -> Result<()> {
         let count = self.nodes;
         self.inside(async |api| {
-            let mut sight = Sight::of(&api, "nodes", "node").await?;
+            let mut objects = ObjectWatch::of(&api, "nodes", "node").await?;
             create_nodes(&api, count).await?;
-            sight.annotated(count).await.map(drop)
+            objects.annotated(count).await.map(drop)
         })
     }
 
@@ -104,11 +104,11 @@ impl World {
     pub(crate) fn grow(&self, pods: &Pods) -> Result<Grown> {
         let grown = self.inside(async |api| {
             pods.prepare(&api).await?;
-            let mut sight = Sight::of(&api, "pods", &pods.purpose).await?;
+            let mut objects = ObjectWatch::of(&api, "pods", &pods.purpose).await?;
             let start = Instant::now();
             let (creator, call) = (pods.clone(), api.clone());
             let creating = tokio::spawn(async move { creator.create(&call).await.map(|()| start.elapsed()) });
-            let end = sight.annotated(pods.count).await?;
+            let end = objects.annotated(pods.count).await?;
             let creating = creating.await.context("creating panicked")??;
             Ok(Grown { seconds: (end - start).as_secs_f64(), creating: creating.as_secs_f64() })
         })?;
@@ -133,8 +133,8 @@ impl World {
             let mut stream = tokio::net::TcpStream::connect(METRICS).await.context("no metrics")?;
             stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await?;
             let mut text = String::new();
-            let read = tokio::time::timeout(PATIENCE, stream.read_to_string(&mut text));
-            read.await.context("the controller does not tell its metrics to their end")??;
+            let read = tokio::time::timeout(TIMEOUT, stream.read_to_string(&mut text));
+            read.await.context("the controller did not send all of its metrics")??;
             Ok(text)
         })
     }
@@ -143,7 +143,8 @@ impl World {
     pub(crate) fn sequence(&self) -> Result<(String, u64)> {
         let words = ["--if-exists", "get", "NB_Global", ".", "external_ids:k8s.ovn.org/controller-sequence"];
         let text = self.lab.nbctl(&words)?;
-        let (writer, number) = text.trim().trim_matches('"').rsplit_once(':').context("nobody has committed yet")?;
+        let (writer, number) =
+            text.trim().trim_matches('"').rsplit_once(':').context("no controller has committed yet")?;
         Ok((writer.to_owned(), number.parse()?))
     }
 
@@ -154,18 +155,18 @@ impl World {
             let used: Vec<f64> = controllers.iter().map(|controller| controller.cpu()).collect::<Result<_>>()?;
             Ok((self.sequence().ok(), used))
         };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let mut before = look()?;
         while Instant::now() < deadline {
             std::thread::sleep(QUIET);
             let after = look()?;
-            // A renewal of the lease and a look around are a tick or two.
+            // Renewing the Lease and periodic checks use a tick or two.
             let idle = before.1.iter().zip(&after.1).all(|(before, after)| after - before < 0.03);
             if idle && before.0 == after.0 {
                 return Ok(());
             }
             before = after;
         }
-        bail!("the controllers did not come to rest within {PATIENCE:?}")
+        bail!("the controllers were not idle within {TIMEOUT:?}")
     }
 }

@@ -6,14 +6,14 @@ use anyhow::Result;
 use bench::{Figure, Goal};
 
 use crate::bare;
-use crate::sight::Sight;
+use crate::port_monitor::PortMonitor;
 use crate::world::World;
 
 const PODS: usize = 100;
 
 pub(crate) fn measure(world: &World) -> Result<Vec<Figure>> {
     let (agent, machine) = (world.agent(1)?, world.node(1)?);
-    let sight = Sight::of(&machine)?;
+    let monitor = PortMonitor::of(&machine)?;
     let sandboxes = world.sandboxes(1, 2 * PODS)?;
     let (mut whole, mut behind, mut least) = (Vec::new(), Vec::new(), Vec::new());
     for pair in sandboxes.chunks(2) {
@@ -21,11 +21,11 @@ pub(crate) fn measure(world: &World) -> Result<Vec<Figure>> {
         let start = Instant::now();
         agent.add(ours)?;
         let answered = Instant::now();
-        let installed = sight.installed(&ours.port())?;
+        let installed = monitor.installed(&ours.port())?;
         whole.push((answered - start).as_secs_f64() * 1e3);
         // Both heard it from the same server; the answer may even be first.
         behind.push(answered.saturating_duration_since(installed).as_secs_f64() * 1e3);
-        least.push(bare::wire(&machine, &sight, other)? * 1e3);
+        least.push(bare::wire(&machine, &monitor, other)? * 1e3);
     }
     for pair in sandboxes.chunks(2) {
         let [ours, other] = pair else { continue };

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use lab::Machine;
 
-use crate::world::{NAMESPACE, PATIENCE, Sandbox, until};
+use crate::world::{NAMESPACE, Sandbox, TIMEOUT, until};
 
 /// Metrics address of an agent, on its node.
 pub(crate) const METRICS: &str = "127.0.0.1:9102";
@@ -27,11 +27,11 @@ impl Agent {
         format!("/proc/{}/root{path}", self.machine.init().pid).into()
     }
 
-    /// What a plugin would print for a command.
+    /// Sends a command; returns what the plugin would print.
     fn ask(&self, command: &str, more: &[(&str, String)]) -> Result<String> {
         let words = [("CNI_COMMAND", command.to_owned()), ("CNI_PATH", "/opt/cni/bin".to_owned())];
         let words = words.iter().chain(more).map(|(key, value)| (OsString::from(key), OsString::from(value)));
-        let outcome = cni_shim::run(words, CONFIGURATION.as_bytes(), &self.socket(), PATIENCE);
+        let outcome = cni_shim::run(words, CONFIGURATION.as_bytes(), &self.socket(), TIMEOUT);
         if !outcome.success {
             bail!("{command}: {}", outcome.output);
         }
@@ -76,7 +76,7 @@ impl Agent {
         Ok(bench::process_cpu_seconds(self.pid)?)
     }
 
-    /// What is resident now and was at most, in MB (of 1,000,000 bytes).
+    /// Current and peak resident memory, in MB (of 1,000,000 bytes).
     pub(crate) fn memory(&self) -> Result<(f64, f64)> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).context("is the agent alive?")?;
         let of = |key: &str| -> Result<f64> {
@@ -90,13 +90,13 @@ impl Agent {
     pub(crate) fn counter(&self, name: &str) -> Result<f64> {
         let text = self.machine.with_network(|| -> Result<String> {
             let mut stream = TcpStream::connect(METRICS).context("the agent tells no metrics")?;
-            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_read_timeout(Some(TIMEOUT))?;
             stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
             let mut text = String::new();
             stream.read_to_string(&mut text)?;
             Ok(text)
         })??;
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        Ok(line.with_context(|| format!("there is no metric {name}"))?.trim().parse()?)
+        Ok(line.with_context(|| format!("the agent has no metric {name}"))?.trim().parse()?)
     }
 }

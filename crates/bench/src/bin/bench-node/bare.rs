@@ -9,11 +9,11 @@ use lab::Machine;
 use node::kernel::pod_link::PodLink;
 use serde_json::json;
 
-use crate::sight::Sight;
+use crate::port_monitor::PortMonitor;
 use crate::world::Sandbox;
 
 /// Connects a pod; returns the seconds.
-pub(crate) fn wire(machine: &Machine, sight: &Sight, sandbox: &Sandbox) -> Result<f64> {
+pub(crate) fn wire(machine: &Machine, monitor: &PortMonitor, sandbox: &Sandbox) -> Result<f64> {
     let text = |key: &str| sandbox.network[key].as_str().with_context(|| format!("no {key} in the annotation"));
     let gateway = text("gateway_ip")?;
     let link = PodLink {
@@ -38,8 +38,8 @@ pub(crate) fn wire(machine: &Machine, sight: &Sight, sandbox: &Sandbox) -> Resul
     ];
     let start = Instant::now();
     machine.with_network(|| link.create(&namespace))??;
-    sight.transact(&operations)?;
-    let installed = sight.installed(&sandbox.port())?;
+    monitor.transact(&operations)?;
+    let installed = monitor.installed(&sandbox.port())?;
     Ok((installed - start).as_secs_f64())
 }
 

@@ -10,7 +10,7 @@ use crate::world::{Sandbox, World};
 
 const STANDING: usize = 250;
 const AT_ONCE: usize = 300;
-/// So many at a time, where it is not about how they come.
+/// Concurrent requests where concurrency is not what is measured.
 const WIDTH: usize = 16;
 const TRANSACTIONS: &str = "ovnkube_node_port_transactions_total";
 
@@ -46,7 +46,7 @@ pub(crate) fn measure(world: &World) -> Result<Vec<Figure>> {
     ])
 }
 
-/// The same for many at the same time; what became of each.
+/// Runs a request for all sandboxes at once; returns each result.
 fn together(agent: &Agent, sandboxes: &[Sandbox], what: fn(&Agent, &Sandbox) -> Result<()>) -> Vec<Result<()>> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = sandboxes.iter().map(|sandbox| scope.spawn(move || what(agent, sandbox))).collect();

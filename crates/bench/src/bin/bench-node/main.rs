@@ -19,8 +19,8 @@ mod crowd;
 mod idle;
 mod measure;
 mod packets;
+mod port_monitor;
 mod shim;
-mod sight;
 mod world;
 
 use anyhow::Result;

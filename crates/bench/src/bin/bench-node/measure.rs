@@ -21,11 +21,11 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     let only: Vec<&str> = match words {
         [] => Vec::new(),
         [flag, parts] if flag == "--only" => parts.split(',').collect(),
-        _ => bail!("{words:?} is not understood: it takes --only and parts of it, such as --only shim,add"),
+        _ => bail!("unknown arguments {words:?}; expected --only and parts, such as --only shim,add"),
     };
     let known = PARTS.map(|(name, _)| name);
     if let Some(unknown) = only.iter().find(|part| !known.contains(part)) {
-        bail!("{unknown:?} is no part of this benchmark: choose from {}", known.join(","));
+        bail!("unknown part {unknown:?}; choose from {}", known.join(","));
     }
     let world = World::start()?;
     let mut figures = vec![bench::calibration()?];

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use bench::{Contender, Figure, Goal, Sample, interleave};
 use lab::{Machine, Pod, PodInterface};
 
-use crate::world::{PATIENCE, Sandbox, World, until};
+use crate::world::{Sandbox, TIMEOUT, World, until};
 
 const MTU: u16 = 1400;
 const SPAN: Duration = Duration::from_secs(1);
@@ -135,8 +135,8 @@ fn throughput(pair: &Pair) -> Result<f64> {
         Err(error) => Err(error.into()),
     })?;
     // A way that breaks under the stream ends both.
-    stream.set_write_timeout(Some(PATIENCE))?;
-    other.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    other.set_read_timeout(Some(TIMEOUT))?;
     let reader = std::thread::spawn(move || -> Result<(u64, f64)> {
         let (start, mut bytes, mut part) = (Instant::now(), 0, vec![0; 1 << 16]);
         loop {
@@ -177,7 +177,7 @@ fn latency(pair: &Pair) -> Result<f64> {
     for _ in 0..ROUNDS {
         let start = Instant::now();
         socket.send(&[7; 64])?;
-        // One that is lost is none of these.
+        // Lost datagrams are not counted.
         if socket.recv(&mut word).is_ok() {
             trips.push(start.elapsed().as_secs_f64() * 1e6);
         }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::agent::Agent;
 
 /// Limit of any wait.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 pub(crate) const NAMESPACE: &str = "bench";
 /// A thousand pods on a node.
 const NETWORKS: [&str; 4] = ["--cluster-subnets", "10.128.0.0/14/22", "--k8s-service-cidrs", "10.96.0.0/16"];
@@ -48,21 +48,21 @@ impl Sandbox {
 fn ovnkube() -> Result<PathBuf> {
     let program = std::env::current_exe()?.with_file_name("ovnkube");
     if !program.exists() {
-        bail!("{} is not there: run `make bench-node`, which builds it", program.display());
+        bail!("{} not found: run `make bench-node`, which builds it", program.display());
     }
     Ok(program)
 }
 
 /// Polls until there is a value.
 pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while Instant::now() < deadline {
         if let Some(found) = look()? {
             return Ok(found);
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    bail!("{what}: not within {PATIENCE:?}")
+    bail!("{what}: not within {TIMEOUT:?}")
 }
 
 impl World {
@@ -120,7 +120,7 @@ impl World {
         Ok(self.lab.node(number)?)
     }
 
-    /// So many pods on a node, each with its annotation and its flows on the way, and an empty namespace.
+    /// Creates pods on a node, each with an empty network namespace; returns once they are annotated.
     pub(crate) fn sandboxes(&self, node: u32, count: usize) -> Result<Vec<Sandbox>> {
         let first = self.pods.fetch_add(count, Ordering::Relaxed);
         let names: Vec<String> = (first..first + count).map(|number| format!("p{number}")).collect();

@@ -30,7 +30,7 @@ fn timed(command: &str) -> [String; 3] {
     ["bash".to_owned(), "-c".to_owned(), script]
 }
 
-/// Runs a shell command on this machine; what it printed, and its CPU seconds.
+/// Runs a shell command on this machine; returns its output and CPU seconds.
 pub(crate) fn cpu_here(command: &str) -> Result<(String, f64)> {
     let [shell, flag, script] = timed(command);
     read(command, &Command::new(shell).args([flag, script]).output()?)

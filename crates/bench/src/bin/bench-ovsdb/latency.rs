@@ -20,7 +20,7 @@ type Arrivals = Receiver<Instant>;
 type Reader = (Arrivals, JoinHandle<Result<()>>);
 
 pub(crate) fn figures(remote: &str, requests: &Value) -> Result<Vec<Figure>> {
-    // The server tells its clients one after the other, so each reader is the first to connect in one of the rounds.
+    // The server notifies its clients one after the other, so the readers take turns in connecting first.
     let mut late = round(remote, requests, true)?;
     late.extend(round(remote, requests, false)?);
     late.sort_by(f64::total_cmp);
@@ -63,10 +63,10 @@ fn round(remote: &str, requests: &Value, bare_first: bool) -> Result<Vec<f64>> {
         let after =
             ours.saturating_duration_since(bare).as_secs_f64() - bare.saturating_duration_since(ours).as_secs_f64();
         late.push(after * 1e3);
-        // Not in step with any clock of the server's.
+        // Not in step with the server's timers.
         thread::sleep(Duration::from_micros(500 + (change as u64 * 37) % 1000));
     }
-    // Dropping what they tell into ends the readers, at one last change.
+    // The readers end at the next change once their channels are dropped.
     let handles: Vec<_> = readers.into_iter().map(|(_, handle)| handle).collect();
     write(&mut writer, &port, CHANGES + 1, bare_first)?;
     for handle in handles {
@@ -79,7 +79,7 @@ fn round(remote: &str, requests: &Value, bare_first: bool) -> Result<Vec<f64>> {
 fn a_port(writer: &mut Socket) -> Result<Value> {
     let answer = transact(writer, &json!({"op": "select", "table": TABLES[1], "where": [], "columns": ["_uuid"]}))?;
     let rows = answer["rows"].as_array().and_then(|rows| rows.get(rows.len() / 2));
-    Ok(rows.context("there is no port")?["_uuid"].clone())
+    Ok(rows.context("the switch has no port")?["_uuid"].clone())
 }
 
 fn write(writer: &mut Socket, port: &Value, change: usize, bare_first: bool) -> Result<()> {

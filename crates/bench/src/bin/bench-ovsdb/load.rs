@@ -44,9 +44,9 @@ fn kib(status: &str, key: &str) -> Result<f64> {
     Ok(number.with_context(|| format!("{key} is not in {status:?}"))? * 1024.0)
 }
 
-/// What the daemon of `ovn-nbctl` has resident once it has loaded the whole database, in bytes.
+/// Resident memory of the `ovn-nbctl` daemon with the whole database loaded, in bytes.
 pub(crate) fn nbctl_daemon(lab: &Lab, remote: &str) -> Result<f64> {
-    // A command that prints little: what a longer one leaves in the daemon's heap is not the database.
+    // A command with little output, so that its output does not grow the daemon's heap.
     let script = format!(
         "set -e; f=/tmp/bench-nbctl.pid; s=$(ovn-nbctl --db={remote} --detach --pidfile=$f)
          OVN_NB_DAEMON=$s ovn-nbctl --timeout=60 ls-list >/dev/null; cat /proc/$(cat $f)/status; ovs-appctl -t $s exit"
@@ -110,7 +110,7 @@ fn by_turns(one: Run<'_>, two: Run<'_>) -> Result<(bench::Sample, bench::Sample)
     Ok((one, two))
 }
 
-/// Our load in a process of its own: what it says, and its CPU seconds as the shell counts them.
+/// Our load in a process of its own: its output, and its CPU seconds as the shell counts them.
 fn our_load(remote: &str) -> Result<(Value, f64)> {
     let (said, cpu) = cpu_here(&format!("'{}' load {remote}", std::env::current_exe()?.display()))?;
     Ok((serde_json::from_str(&said)?, cpu))

@@ -22,6 +22,6 @@ fn main() -> Result<()> {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [] => measure::run(),
         ["load", remote] => load::load(remote),
-        words => bail!("{:?} is not understood: bench-ovsdb takes no arguments", words.join(" ")),
+        unknown => bail!("unknown arguments {:?}; bench-ovsdb takes none", unknown.join(" ")),
     }
 }

@@ -17,7 +17,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// What is measured on one server with a large database.
+/// Measurements on one server with a large database.
 fn large() -> Result<Vec<Figure>> {
     let ovn = Ovn { databases: Databases::Standalone, ..Ovn::default() };
     let lab = Lab::start(LabSpec::for_test("bench-ovsdb")?.ovn(ovn))?;

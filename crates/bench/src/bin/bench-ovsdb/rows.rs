@@ -37,7 +37,7 @@ pub(crate) async fn connect(config: Config) -> Result<Client> {
     Ok(client)
 }
 
-/// Ports of a switch, and the switch told of them: what the bare client writes, by the same names.
+/// Adds ports to a switch: the same rows, with the same names, as the bare client writes.
 pub(crate) fn ports(switch: &str, uuid: Uuid, namespace: impl Fn(usize) -> String, numbers: &[usize]) -> Transaction {
     let mut transaction = Transaction::new();
     for number in numbers {

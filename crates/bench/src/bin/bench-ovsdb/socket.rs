@@ -24,7 +24,7 @@ impl Socket {
         Ok(self.stream.write_all(text.as_bytes())?)
     }
 
-    /// The next message that is none of the server's echoes, and when its last byte had come.
+    /// The next message other than an echo, and the time of its last byte.
     pub(crate) fn receive(&mut self) -> Result<(Vec<u8>, Instant)> {
         loop {
             let (message, at) = self.message()?;

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use netmodel::Family;
 use objects::ObjectKind;
 use serde_json::{Value, json};
 use topology::ClusterSettings;
@@ -84,9 +85,9 @@ pub(super) fn nodes(
         assumed.notes.push(format!("{nodes} {names} {are} not among the objects: assumed, with sample addresses"));
     }
     let taken = addresses_of_nodes(objects);
-    let families: Vec<bool> = cluster.families().collect();
+    let families: Vec<Family> = cluster.families().collect();
     let mut numbers =
-        (1u32..).filter(|number| families.iter().all(|v6| !taken.contains(&Sample(*number).address(*v6))));
+        (1u32..).filter(|number| families.iter().all(|family| !taken.contains(&Sample(*number).address(*family))));
     if assumed.schedulable.is_empty() {
         assumed.schedulable.clone_from(&samples);
     }
@@ -144,22 +145,26 @@ impl Sample {
         }
     }
 
-    fn address(self, v6: bool) -> IpAddr {
+    fn address(self, family: Family) -> IpAddr {
         let [a, b, c] = self.octets();
         // A host part is at most 253.
         let host = u8::try_from(self.parts().1).unwrap_or_default();
-        match v6 {
-            false => IpAddr::from([a, b, c, host]),
-            true => IpAddr::from(((0x2001_0db8_u128 << 96) | u128::from(self.0)).to_be_bytes()),
+        match family {
+            Family::V4 => IpAddr::from([a, b, c, host]),
+            Family::V6 => IpAddr::from(((0x2001_0db8_u128 << 96) | u128::from(self.0)).to_be_bytes()),
         }
     }
 
-    fn node(self, name: &str, families: &[bool]) -> Value {
+    fn node(self, name: &str, families: &[Family]) -> Value {
         let [a, b, c] = self.octets();
-        let addresses: Vec<String> =
-            families.iter().map(|v6| format!("{}/{}", self.address(*v6), if *v6 { 64 } else { 24 })).collect();
-        let hop = |v6: &bool| if *v6 { "2001:db8::ffff:ffff".to_owned() } else { format!("{a}.{b}.{c}.254") };
-        let hops: Vec<String> = families.iter().map(hop).collect();
+        let own = |family: &Family| {
+            let (length, hop) = match family {
+                Family::V4 => (24, format!("{a}.{b}.{c}.254")),
+                Family::V6 => (64, "2001:db8::ffff:ffff".to_owned()),
+            };
+            (format!("{}/{length}", self.address(*family)), hop)
+        };
+        let (addresses, hops): (Vec<String>, Vec<String>) = families.iter().map(own).unzip();
         let mac = format!("0a:58:{a:02x}:{b:02x}:{c:02x}:{:02x}", self.parts().1);
         let gateway = json!({"default": {"mode": "shared", "interface-id": format!("br-ex_{name}"),
             "mac-address": mac, "next-hops": hops, "ip-addresses": addresses}});
@@ -177,10 +182,10 @@ mod tests {
     #[test]
     fn sample_nodes_have_different_addresses() {
         let all: BTreeSet<IpAddr> =
-            (1..=1000).flat_map(|number| [false, true].map(|v6| Sample(number).address(v6))).collect();
+            (1..=1000).flat_map(|number| Family::BOTH.map(|family| Sample(number).address(family))).collect();
         assert_eq!(all.len(), 2000);
-        assert_eq!(Sample(1).address(false).to_string(), "192.0.2.1");
-        assert_eq!(Sample(254).address(false).to_string(), "198.18.0.1");
-        assert_eq!(Sample(17).address(true).to_string(), "2001:db8::11");
+        assert_eq!(Sample(1).address(Family::V4).to_string(), "192.0.2.1");
+        assert_eq!(Sample(254).address(Family::V4).to_string(), "198.18.0.1");
+        assert_eq!(Sample(17).address(Family::V6).to_string(), "2001:db8::11");
     }
 }

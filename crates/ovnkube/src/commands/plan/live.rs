@@ -68,18 +68,18 @@ impl Cluster {
         match self.get(&format!("/api/v1/namespaces/{usual}/configmaps/{name}")).await {
             Ok(object) => return Ok(config_map(&object)),
             Err(Failure::Api(ApiError::NotFound(_))) if namespace.is_none() => {}
-            Err(Failure::Api(ApiError::NotFound(_))) => return Err(format!("there is no ConfigMap {usual}/{name}")),
+            Err(Failure::Api(ApiError::NotFound(_))) => return Err(format!("ConfigMap {usual}/{name} not found")),
             Err(error) => return Err(format!("cannot read ConfigMap {usual}/{name}: {error}")),
         }
         let query = format!("/api/v1/configmaps?fieldSelector=metadata.name%3D{name}");
         let list = self.get(&query).await.map_err(|error| {
-            format!("there is no ConfigMap {usual}/{name}, and ConfigMaps of all namespaces cannot be listed: {error}")
+            format!("ConfigMap {usual}/{name} not found, and cannot list ConfigMaps of all namespaces: {error}")
         })?;
         let all: Vec<ConfigMap> = list["items"].as_array().into_iter().flatten().map(config_map).collect();
         let names: Vec<String> = all.iter().map(|map| map.name.clone()).collect();
         match <[ConfigMap; 1]>::try_from(all) {
             Ok([only]) => Ok(only),
-            Err(_) if names.is_empty() => Err(format!("there is no ConfigMap {name} in any namespace")),
+            Err(_) if names.is_empty() => Err(format!("no namespace has a ConfigMap {name}")),
             Err(_) => {
                 Err(format!("there are several ConfigMaps ({}): --config-namespace chooses one", names.join(", ")))
             }

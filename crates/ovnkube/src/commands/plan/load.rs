@@ -121,7 +121,7 @@ impl Loaded {
         };
         paths.retain(|path| path.is_dir() || is_manifest(path));
         if paths.is_empty() && depth == 0 {
-            self.mistake(&name, None, None, "there are no manifests in it; hint: files end with .yaml, .yml or .json");
+            self.mistake(&name, None, None, "no manifests found; hint: their names must end with .yaml, .yml or .json");
         }
         for path in paths {
             self.path(&path, depth + 1);
@@ -201,7 +201,7 @@ impl Loaded {
             Known::Network(of) => self.known(file, line, of, &name, object),
             Known::Other => *self.ignored.entry(kind).or_default() += 1,
             Known::Nothing(hint) => {
-                let message = format!("there is no kind {kind:?} in {version}; hint: {hint}");
+                let message = format!("unknown kind {kind:?} in {version}; hint: {hint}");
                 self.mistake(file, line, Some(format!("{kind} {name}").trim().to_owned()), message);
             }
         }
@@ -335,7 +335,7 @@ mod tests {
             ("apiVersion: v1\nkind: Pod\nmetadata: {name: [\n", "a.yaml:"),
             (
                 "apiVersion: v1\nkind: Podd\nmetadata: {name: a}\n",
-                "a.yaml:5: Podd a: there is no kind \"Podd\" in v1; hint: did you mean Pod",
+                "a.yaml:5: Podd a: unknown kind \"Podd\" in v1; hint: did you mean Pod",
             ),
             (
                 "apiVersion: v1\nkind: NetworkPolicy\nmetadata: {name: a}\n",

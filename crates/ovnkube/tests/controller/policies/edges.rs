@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use lab::{Pod, PodInterface};
 use serde_json::{Value, json};
 use truth::random::Tuple;
-use truth::{Family, Place, Protocol, Service};
+use truth::{Family, Protocol, Service, TrafficEnd};
 
 use crate::cluster::{Cluster, until};
 use crate::guarded::{GuardedNamespace, remove, wait_flows, wait_policy};
@@ -193,7 +193,7 @@ fn trace_sctp(mesh: &PodMesh, tracer: &mut Tracer) -> usize {
     for question in mesh.tuples().into_iter().filter(|question| question.protocol == Protocol::Tcp) {
         let question =
             Tuple { protocol: Protocol::Sctp, port: if question.port == 8080 { 7 } else { question.port }, ..question };
-        let at = |place: &Place| mesh.members.iter().find(|member| member.place() == *place).unwrap();
+        let at = |place: &TrafficEnd| mesh.members.iter().find(|member| member.place() == *place).unwrap();
         let (from, to) = (at(&question.from), at(&question.to));
         let port = |member: &crate::pod_mesh::Member| format!("{}_{}", member.namespace, member.name);
         let router = netmodel::Mac::for_address(from.network.gateways[0]);

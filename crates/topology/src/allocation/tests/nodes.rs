@@ -1,5 +1,7 @@
 //! Nodes: a subnet of each family, and a node ID.
 
+use netmodel::Family;
+
 use super::*;
 
 #[test]
@@ -9,7 +11,7 @@ fn nodes_get_a_subnet_of_each_family_and_a_node_id() {
     allocate(&mut allocator, "n2", &[]).unwrap();
     assert_eq!(of_node(&allocator, "n1"), ["10.128.0.0/23", "fd01::/64", "2"]);
     assert_eq!(of_node(&allocator, "n2"), ["10.128.2.0/23", "fd01:0:0:1::/64", "3"]);
-    assert_eq!(allocator.subnet_counts(false), (2, 512));
+    assert_eq!(allocator.subnet_counts(Family::V4), (2, 512));
 }
 
 #[test]
@@ -47,7 +49,7 @@ fn impossible_annotations_of_a_node_are_refused_with_the_holder() {
     refused(allocate(&mut allocator, "n2", &[(ID, "1")]), "NodeIdRefused", &[ID, "number 1 is outside the range 2 to"]);
     refused(allocate(&mut allocator, "n2", &[(ID, "one")]), "NodeIdRefused", &[ID, "\"one\"", remedy]);
     // The claims of a refused node are free for others.
-    assert_eq!(allocator.subnet_counts(false).0, 1);
+    assert_eq!(allocator.subnet_counts(Family::V4).0, 1);
 }
 
 #[test]
@@ -180,7 +182,7 @@ fn node_ids_run_out_with_the_join_network() {
     let mut allocator = Allocator::new(&settings).unwrap();
     allocate(&mut allocator, "n1", &[]).unwrap();
     refused(allocate(&mut allocator, "n2", &[]), "NodeIdsExhausted", &["v4-join-subnet", "too small"]);
-    assert_eq!(allocator.subnet_counts(false).0, 1, "the subnet that it could not use is free");
+    assert_eq!(allocator.subnet_counts(Family::V4).0, 1, "the subnet that it could not use is free");
 }
 
 #[test]

@@ -21,7 +21,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use netmodel::Masquerade;
+use netmodel::{Family, Masquerade};
 use objects::{NodeFacts, ObjectKey, Protocol, ServiceFacts, ServicePort, ServiceSpec};
 use ovn_schema::Feature;
 use ovn_schema::StringMap;
@@ -31,7 +31,7 @@ use self::ranges::Guarded;
 use super::Inputs;
 use super::balancer::{self, socket};
 use super::cluster::{CLUSTER_GROUP, ROUTER_GROUP, SWITCH_GROUP};
-use super::template::{self, address_variable, family, host_addresses, host_local_variable, unused};
+use super::template::{self, address_variable, host_addresses, host_local_variable};
 use crate::contribution::{Contribution, Draft};
 use crate::identity::{Owner, hashed_name};
 use crate::refusal::Refusal;
@@ -56,7 +56,7 @@ pub(crate) fn needs(key: &ObjectKey, inputs: Inputs<'_>) -> Needs {
     let Some(spec) = inputs.store.service(key).and_then(|service| service.spec.as_ref()) else {
         return Needs { each_node: false, node_ports: false };
     };
-    let inside = |address: IpAddr| inputs.settings.cluster_of(address.is_ipv6()).any(|pods| pods.contains(address));
+    let inside = |address: IpAddr| inputs.settings.cluster_of(Family::of(address)).any(|pods| pods.contains(address));
     let mut endpoints = inputs.store.slices_of(key).flat_map(|slice| slice.spec.endpoints.iter());
     let differ = endpoints.any(|endpoint| endpoint.hints.is_some() || !inside(endpoint.address));
     Needs {
@@ -89,7 +89,7 @@ struct Kind {
     protocol: Protocol,
     place: Placement,
     /// The family if it uses variables: such a load balancer has only one.
-    template: Option<bool>,
+    template: Option<Family>,
     /// Keeps the client's address: all endpoints are on the node.
     preserves_source: bool,
 }
@@ -104,7 +104,7 @@ impl Kind {
             (Placement::Routers, _) => "node_router",
         };
         let local = if self.preserves_source { "_local" } else { "" };
-        let template = self.template.map(|v6| format!("_template_{}", family(v6))).unwrap_or_default();
+        let template = self.template.map(|family| format!("_template_{family}")).unwrap_or_default();
         format!("{}_{place}{local}{template}", self.protocol.name())
     }
 }
@@ -176,18 +176,18 @@ impl Builder<'_> {
             add(Placement::Switches, for_pods, false, false);
             add(Placement::Routers, for_others, true, preserves_source);
         }
-        if let Vip::NodePort { v6, port: number } = vip
+        if let Vip::NodePort { family, port: number } = vip
             && preserves_source
         {
-            self.host_local(port, number, v6, endpoints);
+            self.host_local(port, number, family, endpoints);
         }
     }
 
     fn entry(&mut self, entry: Entry<'_>, endpoints: &Endpoints<'_>) {
         let Entry { vip, port, place, choice, router, preserves_source } = entry;
-        let v6 = vip.is_ipv6();
+        let family = vip.family();
         let plain = choice == EndpointSelection::All && !router;
-        let template = (!plain || matches!(vip, Vip::NodePort { .. })).then_some(v6);
+        let template = (!plain || matches!(vip, Vip::NodePort { .. })).then_some(family);
         let kind = Kind { protocol: port.protocol, place, template, preserves_source };
         if template.is_some() && !self.has_templates(vip) {
             return;
@@ -195,12 +195,12 @@ impl Builder<'_> {
         let backends = if plain {
             written(&self.placed(endpoints.all()))
         } else {
-            format!("^{}", self.variable(port, v6, choice, router))
+            format!("^{}", self.variable(port, family, choice, router))
         };
         match vip {
-            Vip::NodePort { v6, port: number } => {
-                for n in 0..self.inputs.store.max_addresses(v6) {
-                    self.put(kind, format!("^{}:{number}", address_variable(n, v6)), &backends);
+            Vip::NodePort { family, port: number } => {
+                for n in 0..self.inputs.store.max_addresses(family) {
+                    self.put(kind, format!("^{}:{number}", address_variable(n, family)), &backends);
                 }
             }
             Vip::Cluster(address) | Vip::External(address) if plain => {
@@ -208,7 +208,7 @@ impl Builder<'_> {
             }
             Vip::Cluster(address) | Vip::External(address) => {
                 let name = address_word(address);
-                let words = format!("{}_{}_{}", self.prefix, self.suffix(port, v6, choice, router), name);
+                let words = format!("{}_{}_{}", self.prefix, self.suffix(port, family, choice, router), name);
                 self.put(kind, format!("^{words}:{}", port.port), &backends);
                 let refuses = choice == EndpointSelection::Local && !preserves_source;
                 if refuses {
@@ -216,7 +216,8 @@ impl Builder<'_> {
                 }
                 for node in self.inputs.store.nodes() {
                     let some = !refuses || !endpoints.of_node(choice, node).is_empty();
-                    let (own, none) = if some { (address, unused(v6)) } else { (unused(v6), address) };
+                    let (own, none) =
+                        if some { (address, family.unspecified()) } else { (family.unspecified(), address) };
                     self.set(node, &words, &own.to_string());
                     if refuses {
                         self.set(node, &format!("{words}_NONE"), &none.to_string());
@@ -225,20 +226,24 @@ impl Builder<'_> {
             }
         }
         if !plain {
-            self.fill(port, v6, choice, router, endpoints);
+            self.fill(port, family, choice, router, endpoints);
         }
     }
 
     /// The host reaches its own endpoints through its switch, at a masquerade address.
-    fn host_local(&mut self, port: &ServicePort, number: u16, v6: bool, endpoints: &Endpoints<'_>) {
-        if self.inputs.settings.masquerade_address(Masquerade::HostLocal, v6).is_none() || !self.templates() {
+    fn host_local(&mut self, port: &ServicePort, number: u16, family: Family, endpoints: &Endpoints<'_>) {
+        if self.inputs.settings.masquerade_address(Masquerade::HostLocal, family).is_none() || !self.templates() {
             return;
         }
-        let kind =
-            Kind { protocol: port.protocol, place: Placement::Switches, template: Some(v6), preserves_source: false };
-        let backends = format!("^{}", self.variable(port, v6, EndpointSelection::Local, false));
-        self.put(kind, format!("^{}:{number}", host_local_variable(v6)), &backends);
-        self.fill(port, v6, EndpointSelection::Local, false, endpoints);
+        let kind = Kind {
+            protocol: port.protocol,
+            place: Placement::Switches,
+            template: Some(family),
+            preserves_source: false,
+        };
+        let backends = format!("^{}", self.variable(port, family, EndpointSelection::Local, false));
+        self.put(kind, format!("^{}:{number}", host_local_variable(family)), &backends);
+        self.fill(port, family, EndpointSelection::Local, false, endpoints);
     }
 
     fn templates(&self) -> bool {
@@ -266,32 +271,32 @@ impl Builder<'_> {
         self.balancers.entry(kind).or_default().insert(vip, backends.to_owned());
     }
 
-    fn suffix(&self, port: &ServicePort, v6: bool, choice: EndpointSelection, router: bool) -> String {
+    fn suffix(&self, port: &ServicePort, family: Family, choice: EndpointSelection, router: bool) -> String {
         let choice = match choice {
             EndpointSelection::All => "ALL",
             EndpointSelection::Hinted => "NEAR",
             EndpointSelection::Local => "LOCAL",
         };
         let router = if router { "_ROUTER" } else { "" };
-        format!("{}_{}_{}_{choice}{router}", port.protocol.name(), port.port, family(v6))
+        format!("{}_{}_{family}_{choice}{router}", port.protocol.name(), port.port)
     }
 
     /// The variable with the endpoints.
-    fn variable(&self, port: &ServicePort, v6: bool, choice: EndpointSelection, router: bool) -> String {
-        format!("{}_{}", self.prefix, self.suffix(port, v6, choice, router))
+    fn variable(&self, port: &ServicePort, family: Family, choice: EndpointSelection, router: bool) -> String {
+        format!("{}_{}", self.prefix, self.suffix(port, family, choice, router))
     }
 
     /// Sets the variable of every node.
     fn fill(
         &mut self,
         port: &ServicePort,
-        v6: bool,
+        family: Family,
         choice: EndpointSelection,
         router: bool,
         endpoints: &Endpoints<'_>,
     ) {
-        let variable = self.variable(port, v6, choice, router);
-        let nowhere = self.inputs.settings.masquerade_address(Masquerade::Blackhole, v6);
+        let variable = self.variable(port, family, choice, router);
+        let nowhere = self.inputs.settings.masquerade_address(Masquerade::Blackhole, family);
         let nowhere = nowhere.map(|nowhere| socket(nowhere, port.port)).unwrap_or_default();
         for node in self.inputs.store.nodes() {
             let backends = self.of_node(choice, node, router, endpoints);
@@ -304,9 +309,9 @@ impl Builder<'_> {
         let mut chosen = self.placed(endpoints.of_node(choice, node));
         if router && endpoints.is_host(node) {
             for (address, _) in &mut chosen {
-                let v6 = address.is_ipv6();
-                if host_addresses(node, v6).contains(address) {
-                    *address = self.inputs.settings.masquerade_address(Masquerade::Host, v6).unwrap_or(*address);
+                let family = Family::of(*address);
+                if host_addresses(node, family).contains(address) {
+                    *address = self.inputs.settings.masquerade_address(Masquerade::Host, family).unwrap_or(*address);
                 }
             }
         }
@@ -359,9 +364,9 @@ impl Builder<'_> {
 
     fn options(&self, kind: Kind) -> StringMap {
         let mut options = balancer::options(self.inputs.settings, kind.protocol, kind.preserves_source);
-        if let Some(v6) = kind.template {
+        if let Some(family) = kind.template {
             options.insert("template".into(), "true".into());
-            options.insert("address-family".into(), family(v6).to_lowercase());
+            options.insert("address-family".into(), family.to_string().to_lowercase());
         }
         options
     }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use netmodel::Prefix;
+use netmodel::{Family, Prefix};
 use objects::Protocol;
 use ovn_schema::northbound::{Acl, PortGroup};
 
@@ -29,8 +29,8 @@ pub(super) fn guard(draft: &mut Draft<'_>, guarded: &Guarded, ranges: &[Prefix])
     }
     let group = draft.of_cluster::<PortGroup>(SERVICE_PORTS_KEY);
     for ((address, protocol), ports) in guarded {
-        let (ip, word) = (ip_word(address.is_ipv6()), protocol.ovn_name());
-        let own = || ranges.iter().filter(|range| range.is_ipv6() == address.is_ipv6());
+        let (ip, word) = (ip_word(Family::of(*address)), protocol.ovn_name());
+        let own = || ranges.iter().filter(|range| range.family().matches(*address));
         if own().any(|range| range.length() == 0) {
             continue;
         }

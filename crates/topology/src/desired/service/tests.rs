@@ -69,9 +69,9 @@ impl World {
             }
             endpoint
         };
-        let v6 = endpoints.first().is_some_and(|first| first.contains("::"));
+        let is_v6 = endpoints.first().is_some_and(|first| first.contains("::"));
         let object = json!({"metadata": {"name": name, "namespace": "d", "uid": name,
-            "labels": {"kubernetes.io/service-name": service}}, "addressType": if v6 { "IPv6" } else { "IPv4" },
+            "labels": {"kubernetes.io/service-name": service}}, "addressType": if is_v6 { "IPv6" } else { "IPv4" },
             "ports": [{"name": "", "port": 8080}, {"name": "dns", "port": 53, "protocol": "UDP"}],
             "endpoints": endpoints.iter().map(read).collect::<Vec<_>>()});
         self.store.put_slice(SliceFacts::parse(&object.to_string()).unwrap());

@@ -10,19 +10,19 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 /// Limit of a wait; exceeded only by a failure.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// For all that something waits for, however many events come meanwhile.
+/// Limit of a wait for many events.
 const LIMIT: Duration = Duration::from_mins(30);
 
-/// Waits for something that takes many events.
+/// Applies [`LIMIT`] to a wait.
 pub(crate) async fn within<T>(what: &str, wait: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::time::timeout(LIMIT, wait).await.with_context(|| format!("{what}: not within {LIMIT:?}"))?
+    tokio::time::timeout(LIMIT, wait).await.with_context(|| format!("timed out after {LIMIT:?} waiting for {what}"))?
 }
 
-/// What is read of an object.
+/// The fields of an object that are read.
 #[derive(Debug)]
-pub(crate) struct Glimpse {
+pub(crate) struct Summary {
     /// `namespace/name`.
     key: String,
     annotated: bool,
@@ -44,32 +44,32 @@ struct Metadata<'a> {
     annotations: HashMap<Cow<'a, str>, IgnoredAny>,
 }
 
-fn read(json: &str) -> Result<Glimpse, String> {
+fn read(json: &str) -> Result<Summary, String> {
     let Object { metadata } = serde_json::from_str(json).map_err(|error| error.to_string())?;
     let ours = ["k8s.ovn.org/pod-networks", "k8s.ovn.org/node-subnets"];
-    Ok(Glimpse {
+    Ok(Summary {
         key: format!("{}/{}", metadata.namespace, metadata.name),
         annotated: ours.iter().any(|key| metadata.annotations.contains_key(*key)),
     })
 }
 
-/// When something was seen first.
+/// When an object, and its annotation, was first seen.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Times {
     pub(crate) came: Option<Instant>,
     pub(crate) annotated: Option<Instant>,
 }
 
-/// A watch of the objects of one purpose.
+/// A watch of the objects with one `bench` label.
 #[derive(Debug)]
-pub(crate) struct Sight {
-    watch: Watch<Glimpse>,
+pub(crate) struct ObjectWatch {
+    watch: Watch<Summary>,
     pub(crate) times: HashMap<String, Times>,
     annotated: usize,
     last: Instant,
 }
 
-impl Sight {
+impl ObjectWatch {
     /// Starts a watch; returns after the initial list.
     pub(crate) async fn of(api: &Api, plural: &str, purpose: &str) -> Result<Self> {
         Self::begin(api, Resource::all("/api/v1", plural).labels(&format!("bench={purpose}"))).await
@@ -82,13 +82,13 @@ impl Sight {
 
     async fn begin(api: &Api, resource: Resource) -> Result<Self> {
         let watch = watch(api, resource, read);
-        let mut sight = Self { watch, times: HashMap::new(), annotated: 0, last: Instant::now() };
-        within("the list of what is there", async {
-            while !sight.step().await? {}
+        let mut objects = Self { watch, times: HashMap::new(), annotated: 0, last: Instant::now() };
+        within("the initial list", async {
+            while !objects.step().await? {}
             Ok(())
         })
         .await?;
-        Ok(sight)
+        Ok(objects)
     }
 
     /// Waits until this many have the annotation; returns the time of the last.
@@ -116,10 +116,12 @@ impl Sight {
 
     /// The next event; true if it ends a list.
     pub(crate) async fn step(&mut self) -> Result<bool> {
-        let event = tokio::time::timeout(PATIENCE, self.watch.next()).await.context("nothing is seen any more")?;
+        let event = tokio::time::timeout(TIMEOUT, self.watch.next())
+            .await
+            .with_context(|| format!("no watch event within {TIMEOUT:?}"))?;
         let now = Instant::now();
         match event.context("the watch ended")? {
-            Observed::Upsert(Glimpse { key, annotated }) => {
+            Observed::Upsert(Summary { key, annotated }) => {
                 let times = self.times.entry(key).or_default();
                 times.came.get_or_insert(now);
                 if annotated && times.annotated.is_none() {
@@ -129,8 +131,8 @@ impl Sight {
                 }
             }
             Observed::Listed => return Ok(true),
-            Observed::Malformed { object, error } => bail!("{object} cannot be read: {error}"),
-            Observed::Failed(why) => eprintln!("  the bare watch: {why}"),
+            Observed::Malformed { object, error } => bail!("cannot parse {object}: {error}"),
+            Observed::Failed(why) => eprintln!("  bare watch failed; retrying: {why}"),
             _ => {}
         }
         Ok(false)

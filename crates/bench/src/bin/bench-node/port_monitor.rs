@@ -1,4 +1,4 @@
-//! A view of a node's Open vSwitch: when each logical port was reported as installed.
+//! A monitor of a node's Open vSwitch database: when each logical port was reported as installed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -11,49 +11,52 @@ use ovsdb::replica::Snapshot;
 use serde_json::Value;
 use tokio::runtime::Handle;
 
-use crate::world::PATIENCE;
+use crate::world::TIMEOUT;
 
 #[derive(Default)]
 struct Seen {
     installed: Mutex<HashMap<String, Instant>>,
-    news: Condvar,
+    changed: Condvar,
 }
 
-/// It follows the database in a thread of its own, until this program ends.
-pub(crate) struct Sight {
+/// Runs in its own thread until this program ends.
+pub(crate) struct PortMonitor {
     seen: Arc<Seen>,
     client: Client,
     runtime: Handle,
 }
 
-impl Sight {
+impl PortMonitor {
     pub(crate) fn of(machine: &Machine) -> Result<Self> {
         let remote = format!("unix:/proc/{}/root/run/openvswitch/db.sock", machine.init().pid);
         let config = Config::new(vec![remote.parse()?], "Open_vSwitch")
             .monitor(TableMonitor::new("Interface").columns(&["name", "external_ids"]));
         let seen = Arc::new(Seen::default());
-        let (tell, told) = std::sync::mpsc::channel();
+        let (ready, started) = std::sync::mpsc::channel();
         let watching = seen.clone();
         std::thread::spawn(move || {
             let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
             runtime.block_on(async {
                 let client = Client::start(config);
-                let connected = client.connected(PATIENCE).await;
-                let _ = tell.send(connected.map(|()| (client.clone(), Handle::current())));
+                let connected = client.connected(TIMEOUT).await;
+                let _ = ready.send(connected.map(|()| (client.clone(), Handle::current())));
                 let mut changes = client.subscribe();
                 loop {
                     changes.next().await;
-                    watching.look(&client.snapshot());
+                    watching.update(&client.snapshot());
                 }
             });
         });
-        let (client, runtime) = told.recv().context("the view ended")?.context("no database of Open vSwitch")?;
+        let (client, runtime) = started
+            .recv()
+            .context("the monitor thread ended")?
+            .context("cannot connect to the Open vSwitch database")?;
         Ok(Self { seen, client, runtime })
     }
 
     /// When a logical port was seen to be installed; waits for it.
     pub(crate) fn installed(&self, port: &str) -> Result<Instant> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let mut installed = self.seen.installed.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if let Some(when) = installed.get(port) {
@@ -61,9 +64,9 @@ impl Sight {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                bail!("port {port} was not installed within {PATIENCE:?}");
+                bail!("port {port} was not installed within {TIMEOUT:?}");
             }
-            let woken = self.seen.news.wait_timeout(installed, left).unwrap_or_else(PoisonError::into_inner);
+            let woken = self.seen.changed.wait_timeout(installed, left).unwrap_or_else(PoisonError::into_inner);
             installed = woken.0;
         }
     }
@@ -75,7 +78,7 @@ impl Sight {
 }
 
 impl Seen {
-    fn look(&self, snapshot: &Snapshot) {
+    fn update(&self, snapshot: &Snapshot) {
         let now = Instant::now();
         let Some(interfaces) = snapshot.table("Interface") else { return };
         let mut installed = self.installed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,6 +89,6 @@ impl Seen {
             }
         }
         drop(installed);
-        self.news.notify_all();
+        self.changed.notify_all();
     }
 }
