@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use ovsdb::client::control_command;
 use tokio::process::{Child, Command};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -76,6 +77,7 @@ pub struct Running {
     control: PathBuf,
     hung_after: Duration,
     log: Option<JoinHandle<()>>,
+    complaint: watch::Receiver<String>,
 }
 
 impl Daemon {
@@ -89,8 +91,9 @@ impl Daemon {
             Control::Path(path) => path.clone(),
             Control::Default(directory) => directory.join(format!("{}.{process}.ctl", self.name)),
         };
-        let log = child.stderr.take().map(|stderr| tokio::spawn(log::copy(self.name, stderr)));
-        Ok(Running { child, name: self.name, process, control, hung_after: self.hung_after, log })
+        let (sender, complaint) = watch::channel(String::new());
+        let log = child.stderr.take().map(|stderr| tokio::spawn(log::copy(self.name, stderr, sender)));
+        Ok(Running { child, name: self.name, process, control, hung_after: self.hung_after, log, complaint })
     }
 }
 
@@ -103,6 +106,11 @@ impl Running {
     /// Its control socket.
     pub fn control(&self) -> &Path {
         &self.control
+    }
+
+    /// The last warning or error in its log; empty without one.
+    pub fn last_complaint(&self) -> String {
+        self.complaint.borrow().clone()
     }
 
     /// Waits until it ends; kills it if it hangs. Can be called again if it was cancelled.

@@ -151,7 +151,9 @@ impl Manager {
         loop {
             tokio::select! {
                 exit = server.wait() => {
-                    self.show_down(format!("ovsdb-server exited: {exit}; restarting"));
+                    let complaint = server.last_complaint();
+                    let complaint = if complaint.is_empty() { String::new() } else { format!(" ({complaint})") };
+                    self.show_down(format!("ovsdb-server exited: {exit}{complaint}; restarting"));
                     return false;
                 }
                 () = shutdown.wait() => {
