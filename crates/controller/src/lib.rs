@@ -20,6 +20,7 @@ mod effect_runner;
 mod error;
 mod leader_election;
 mod leader_lock;
+mod leader_proxy;
 pub mod messages;
 mod metrics;
 mod node_watch;

@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 
 use backoff::{Backoff, Retries};
 use daemon::{Control, Daemon};
-use ovsdb::client::{Client, TlsFiles};
+use ovn_schema::{northbound, southbound};
+use ovsdb::client::{Client, Remote, TlsFiles};
 use ovsdb::datum::{Atom, Datum};
 use ovsdb::operation::{Mutation, Mutator};
 use ovsdb::transaction::Transaction;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
+use crate::leader_proxy::LeaderProxy;
 use crate::options::{DatabaseAccess, Options};
 
 /// First and longest delay before northd is restarted; doubled each time that it exits soon or cannot be started.
@@ -42,12 +44,16 @@ pub(crate) fn set_probe_interval(northbound: &Client) {
 
 /// A supervised northd; killed on drop.
 #[derive(Debug)]
-pub(crate) struct Northd(AbortHandle);
+pub(crate) struct Northd {
+    task: AbortHandle,
+    /// Its ways to the leaders of both databases; none for a database with one server.
+    _proxies: [Option<LeaderProxy>; 2],
+}
 
 impl Drop for Northd {
     fn drop(&mut self) {
         // The child is killed with its task; the database releases its lock with its connection.
-        self.0.abort();
+        self.task.abort();
     }
 }
 
@@ -55,11 +61,32 @@ impl Northd {
     /// Starts it, if requested.
     pub(crate) fn start(options: &Options) -> Option<Self> {
         let program = options.northd.clone()?;
-        let arguments = arguments(&options.northbound, &options.southbound);
+        let north = proxy(&options.northd_control, &options.northbound, northbound::DATABASE.name, "northd-nb.sock");
+        let south = proxy(&options.northd_control, &options.southbound, southbound::DATABASE.name, "northd-sb.sock");
+        let through = |proxy: &Option<LeaderProxy>, access: &DatabaseAccess| match proxy {
+            Some(proxy) => {
+                DatabaseAccess { remotes: vec![Remote::Unix(proxy.path().to_owned())], tls: access.tls.clone() }
+            }
+            None => access.clone(),
+        };
+        let arguments = arguments(&through(&north, &options.northbound), &through(&south, &options.southbound));
         let control = Control::Default(options.northd_control.clone());
         let daemon = Daemon { name: "ovn-northd", program, arguments, control, hung_after: HUNG_AFTER };
-        Some(Self(tokio::spawn(supervise(daemon)).abort_handle()))
+        Some(Self { task: tokio::spawn(supervise(daemon)).abort_handle(), _proxies: [north, south] })
     }
+}
+
+/// A way to the leader of a database with several servers. Without one, northd looks for the leader itself, and needs longer.
+fn proxy(directory: &Path, access: &DatabaseAccess, database: &str, socket: &str) -> Option<LeaderProxy> {
+    if access.remotes.len() < 2 {
+        return None;
+    }
+    LeaderProxy::start(directory.join(socket), access, database)
+        .inspect_err(|error| {
+            let directory = directory.display();
+            tracing::warn!(%error, %directory, "cannot listen for ovn-northd; it finds the database leader by itself, but slower");
+        })
+        .ok()
 }
 
 fn arguments(northbound: &DatabaseAccess, southbound: &DatabaseAccess) -> Vec<String> {

@@ -32,6 +32,6 @@ pub use plan::Missing;
 pub use remote::{Endpoint, Remote, RemoteError};
 pub use store::{Status, Subscription};
 pub use tls::{TlsError, TlsFiles};
-pub use wire::WireError;
+pub use wire::{ByteStream, Stream, WireError, open_stream};
 
 pub use crate::sequence::SequenceCell;

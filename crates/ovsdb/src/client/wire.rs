@@ -13,7 +13,8 @@ use crate::client::remote::{Endpoint, Remote};
 use crate::client::tls::{self, TlsError, TlsFiles};
 use crate::frame::{FrameError, Framer, Limits};
 
-trait Stream: AsyncRead + AsyncWrite + Send {}
+/// Bytes in both directions.
+pub trait Stream: AsyncRead + AsyncWrite + Send {}
 impl<T: AsyncRead + AsyncWrite + Send> Stream for T {}
 
 /// Why a connection could not be opened, or was closed.
@@ -42,10 +43,31 @@ pub enum WireError {
     Closed(bool),
 }
 
+/// A stream over a unix socket, TCP or TLS.
+pub type ByteStream = Pin<Box<dyn Stream>>;
+
+/// Opens a stream to a server within `limit`; resolves the name and tries all its addresses.
+pub async fn open_stream(remote: &Remote, tls: Option<&TlsFiles>, limit: Duration) -> Result<ByteStream, WireError> {
+    let connecting = async {
+        let stream: ByteStream = match remote {
+            Remote::Unix(path) => Box::pin(UnixStream::connect(path).await?),
+            Remote::Tcp(endpoint) => Box::pin(tcp(endpoint, limit).await?),
+            Remote::Ssl(endpoint) => {
+                let config = tls.ok_or(WireError::NoTlsFiles)?.load()?;
+                let name = tls::server_name(&endpoint.host)?;
+                let stream = tcp(endpoint, limit).await?;
+                Box::pin(tokio_rustls::TlsConnector::from(config).connect(name, stream).await?)
+            }
+        };
+        Ok::<_, WireError>(stream)
+    };
+    timeout(limit, connecting).await.map_err(|_| WireError::Timeout(limit))?
+}
+
 /// An open connection.
 pub(crate) struct Wire {
-    reader: ReadHalf<Pin<Box<dyn Stream>>>,
-    writer: WriteHalf<Pin<Box<dyn Stream>>>,
+    reader: ReadHalf<ByteStream>,
+    writer: WriteHalf<ByteStream>,
     framer: Framer,
     last_received: Instant,
 }
@@ -56,27 +78,14 @@ impl Wire {
         self.last_received
     }
 
-    /// Connects within `limit`; resolves the name and tries all its addresses.
+    /// Connects within `limit`.
     pub(crate) async fn connect(
         remote: &Remote,
         tls: Option<&TlsFiles>,
         limits: Limits,
         limit: Duration,
     ) -> Result<Self, WireError> {
-        let connecting = async {
-            let stream: Pin<Box<dyn Stream>> = match remote {
-                Remote::Unix(path) => Box::pin(UnixStream::connect(path).await?),
-                Remote::Tcp(endpoint) => Box::pin(tcp(endpoint, limit).await?),
-                Remote::Ssl(endpoint) => {
-                    let config = tls.ok_or(WireError::NoTlsFiles)?.load()?;
-                    let name = tls::server_name(&endpoint.host)?;
-                    let stream = tcp(endpoint, limit).await?;
-                    Box::pin(tokio_rustls::TlsConnector::from(config).connect(name, stream).await?)
-                }
-            };
-            Ok::<_, WireError>(stream)
-        };
-        let stream = timeout(limit, connecting).await.map_err(|_| WireError::Timeout(limit))??;
+        let stream = open_stream(remote, tls, limit).await?;
         let (reader, writer) = tokio::io::split(stream);
         Ok(Self { reader, writer, framer: Framer::new(limits), last_received: Instant::now() })
     }

@@ -1,0 +1,97 @@
+//! A socket that always leads to the raft leader of a database, for ovn-northd.
+//!
+//! ```text
+//!   ovn-northd ──unix socket──▶ LeaderProxy ──TLS──▶ the leader
+//!                                   ▲ status: which server leads
+//!                                 Client (monitors no table)
+//! ```
+//!
+//! ovn-northd tries the members one after the other and doubles its backoff each time that it finds a follower or none: it
+//! takes up to 15 s until it works with a new leader. Here it finds one address: the connection is closed when the leader
+//! changes, and a new one waits until a leader is known, which northd takes for a slow server.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use backoff::Backoff;
+use ovsdb::client::{Client, Config, Remote, Status, open_stream};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::timeout;
+
+use crate::options::DatabaseAccess;
+
+/// A server that is silent for this long is given up.
+const INACTIVITY_LIMIT: Duration = Duration::from_secs(4);
+const CONNECT_LIMIT: Duration = Duration::from_secs(3);
+/// How long northd's connection waits for a leader. Then it is closed, so that none is left waiting for ever.
+const LEADER_LIMIT: Duration = Duration::from_secs(30);
+
+/// A listening socket; removed on drop, with its connections.
+#[derive(Debug)]
+pub(crate) struct LeaderProxy {
+    path: PathBuf,
+    task: AbortHandle,
+}
+
+impl Drop for LeaderProxy {
+    fn drop(&mut self) {
+        self.task.abort();
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl LeaderProxy {
+    /// Listens at a path.
+    pub(crate) fn start(path: PathBuf, access: &DatabaseAccess, database: &str) -> io::Result<Self> {
+        // Of an earlier process of this pod.
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path)?;
+        let mut config = Config::new(access.remotes.clone(), database);
+        config.tls = access.tls.clone();
+        config.probe_interval = INACTIVITY_LIMIT;
+        config.backoff = Backoff::new(Duration::from_millis(50), Duration::from_millis(500));
+        let task = tokio::spawn(serve(listener, Client::start(config), access.clone())).abort_handle();
+        Ok(Self { path, task })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+async fn serve(listener: UnixListener, leader: Client, access: DatabaseAccess) {
+    // Aborted with this task.
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            Ok((stream, _)) = listener.accept() => {
+                connections.spawn(forward(stream, leader.status(), access.clone()));
+            }
+            Some(_) = connections.join_next() => {}
+            else => return,
+        }
+    }
+}
+
+/// Forwards one connection to the leader, until either side closes it or another server leads.
+async fn forward(mut northd: UnixStream, mut status: watch::Receiver<Status>, access: DatabaseAccess) {
+    let found = timeout(LEADER_LIMIT, status.wait_for(|status| status.connected)).await;
+    let Ok(Ok(Some(leader))) = found.map(|status| status.map(|status| status.remote.clone())) else { return };
+    let Ok(remote) = leader.parse::<Remote>() else { return };
+    let mut server = match open_stream(&remote, access.tls.as_ref(), CONNECT_LIMIT).await {
+        Ok(server) => server,
+        Err(error) => {
+            tracing::debug!(%error, leader, "cannot connect ovn-northd to the leader; it tries again");
+            return;
+        }
+    };
+    tracing::debug!(leader, "connected ovn-northd to the leader");
+    let replaced = status.wait_for(|status| !status.connected || status.remote.as_deref() != Some(leader.as_str()));
+    tokio::select! {
+        _ = tokio::io::copy_bidirectional(&mut northd, &mut server) => {}
+        _ = replaced => {}
+    }
+}
