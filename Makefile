@@ -58,10 +58,11 @@ UNIT_TESTS := adoption bare_ovsdb check command_line configuration figures forme
   oracle plugin pod_options policies pools process properties purity random requests round_trip rows rules running_role \
   scenarios scripted services_agree shim simulation truth_table
 # Unit tests of the lab's prober, which enters network namespaces.
-NEED_ROOT := probe::tests:: probe::station::
+NEED_ROOT := probe::tests:: probe::station:: probe::netns_runtime::
 # Crates with documentation examples.
 DOCUMENTED := backoff cni netmodel ovn-schema ovsdb
 .PHONY: unit
+unit: export SIMULATION_SEEDS ?= 500
 unit: ## the fast tests: unit tests, documentation examples, and integration tests that need no root, no lab and no Go
 	$(CARGO) test --workspace --locked --lib --bins $(UNIT_TESTS:%=--test %) --config "target.'cfg(unix)'.runner = $(TEST_LIMIT)" \
 	  -- $(NEED_ROOT:%=--skip %)
