@@ -19,7 +19,7 @@ use ovsdb::client::{Client, Config, Remote, Status, open_stream};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::options::DatabaseAccess;
 
@@ -67,11 +67,17 @@ async fn serve(listener: UnixListener, leader: Client, access: DatabaseAccess) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            Ok((stream, _)) = listener.accept() => {
-                connections.spawn(forward(stream, leader.status(), access.clone()));
-            }
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(forward(stream, leader.status(), access.clone()));
+                }
+                // Out of file descriptors: northd tries again.
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection of ovn-northd; retrying");
+                    sleep(Duration::from_secs(1)).await;
+                }
+            },
             Some(_) = connections.join_next() => {}
-            else => return,
         }
     }
 }

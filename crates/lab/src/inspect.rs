@@ -28,7 +28,15 @@ pub(crate) fn machine(record: &Record, name: &str) -> Result<Machine> {
 
 /// The component that is the raft leader of a database, according to its members.
 pub(crate) fn raft_leader(record: &Record, database: Database) -> Result<String> {
-    if record.spec.ovn.as_ref().is_none_or(|ovn| ovn.databases != Databases::Raft) {
+    let databases = record.spec.ovn.as_ref().map(|ovn| ovn.databases);
+    if databases == Some(Databases::Pods) {
+        return Err(Error::Invalid(
+            "this lab's databases run in pods: `lab kubectl -n ovn-kubernetes exec ds/ovnkube-db -- ovnkube db status` shows their \
+             leaders"
+                .into(),
+        ));
+    }
+    if databases != Some(Databases::Raft) {
         return Err(Error::Invalid("this lab's databases are not clustered".into()));
     }
     let deadline = Instant::now() + Duration::from_secs(30);

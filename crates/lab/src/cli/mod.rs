@@ -30,15 +30,16 @@ const DEFAULT_NAME: &str = "default";
     version = telemetry::build::VERSION_AND_COMMIT,
     about = "A complete cluster of real components on this host: Kubernetes, OVN, Open vSwitch",
     after_help = "Examples:\n  \
-        lab up --network ovnkube           two nodes, OVN on three raft members, ovnkube, an application\n  \
-        lab up --kubelets                  the same without a pod network\n  \
+        lab up --network ovnkube           two nodes with ovnkube and its databases, an application\n  \
+        lab up --kubelets                  Kubernetes and OVN on three raft members, no pod network\n  \
         lab matrix                         measure reachability\n  \
-        lab probe --fault 'lab restart nb-1'   measure packet loss caused by a fault\n  \
+        lab probe --fault 'lab kubectl -n ovn-kubernetes rollout restart daemonset/ovnkube-master'\n  \
+                                           measure packet loss caused by a fault\n  \
         lab status                         show machines and components\n  \
         lab exec n1 ovs-vsctl show         run a command on node n1\n  \
         lab kubectl get nodes              run kubectl as administrator\n  \
         lab logs kube-apiserver -f         follow a component's log\n  \
-        lab fault kill nb-1                kill a raft member; `lab restart nb-1` restarts it\n  \
+        lab fault kill nb-1                kill a raft member (--databases raft); `lab restart nb-1` restarts it\n  \
         lab down                           remove everything\n\n\
         Directories: OVNKUBE_LAB_CACHE (images, binaries; /var/cache/ovnkube-lab),\n\
         OVNKUBE_LAB_STATE (running labs; /var/lib/ovnkube-lab)."

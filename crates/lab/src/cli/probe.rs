@@ -28,7 +28,7 @@ use crate::record::Record;
     that takes longer than the window extends it, and the control is extended by as much.\n\
     Ctrl-C lets a running fault finish, deletes the pods and exits with status 130.\n\n\
     Examples:\n  \
-    lab up --network ovnkube\n  \
+    lab up --network ovnkube --databases raft\n  \
     lab probe --duration 20s\n  \
     lab probe --fault 'lab restart nb-1' --rounds 3 --svg nb-1.svg\n  \
     lab probe --fault 'lab fault kill nb-1' --fault 'sleep 5' --fault 'lab restart nb-1' -o json > nb-1.json\n  \
