@@ -90,7 +90,7 @@ async fn forward(mut northd: UnixStream, mut status: watch::Receiver<Status>, ac
     let mut server = match open_stream(&remote, access.tls.as_ref(), CONNECT_LIMIT).await {
         Ok(server) => server,
         Err(error) => {
-            tracing::debug!(%error, leader, "cannot connect ovn-northd to the leader; it tries again");
+            tracing::debug!(%error, leader, "cannot connect ovn-northd to the leader; ovn-northd retries");
             return;
         }
     };

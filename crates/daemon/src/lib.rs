@@ -63,7 +63,7 @@ impl std::fmt::Display for Exit {
         match self {
             Self::Ended(Ok(status)) => status.fmt(f),
             Self::Ended(Err(error)) => error.fmt(f),
-            Self::Hung => f.write_str("it neither replied nor used CPU, and was killed"),
+            Self::Hung => f.write_str("hung (no reply, no CPU use) and was killed"),
         }
     }
 }
@@ -75,9 +75,16 @@ pub struct Running {
     name: &'static str,
     process: u32,
     control: PathBuf,
-    hung_after: Duration,
     log: Option<JoinHandle<()>>,
     complaint: watch::Receiver<String>,
+    /// Ends when it hangs.
+    hang: JoinHandle<()>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.hang.abort();
+    }
 }
 
 impl Daemon {
@@ -93,7 +100,9 @@ impl Daemon {
         };
         let (sender, complaint) = watch::channel(String::new());
         let log = child.stderr.take().map(|stderr| tokio::spawn(log::copy(self.name, stderr, sender)));
-        Ok(Running { child, name: self.name, process, control, hung_after: self.hung_after, log, complaint })
+        // A task of its own: a caller may cancel `wait` as often as it likes.
+        let hang = tokio::spawn(until_hung(process, control.clone(), self.hung_after));
+        Ok(Running { child, name: self.name, process, control, log, complaint, hang })
     }
 }
 
@@ -117,7 +126,7 @@ impl Running {
     pub async fn wait(&mut self) -> Exit {
         let exit = tokio::select! {
             ended = self.child.wait() => Exit::Ended(ended),
-            () = until_hung(self.process, &self.control, self.hung_after) => {
+            _ = &mut self.hang => {
                 tracing::error!(
                     process = self.process, "{} hangs: it neither replies nor uses CPU; killing it", self.name
                 );
@@ -159,12 +168,12 @@ impl Running {
 }
 
 /// Returns when it hangs.
-async fn until_hung(process: u32, socket: &Path, hung_after: Duration) {
+async fn until_hung(process: u32, socket: PathBuf, hung_after: Duration) {
     let mut silent: Option<(Instant, String)> = None;
     loop {
         sleep(PROBE_PERIOD).await;
         let answers =
-            timeout(PROBE_PERIOD, control_command(socket, "version", &[])).await.is_ok_and(|answer| answer.is_ok());
+            timeout(PROBE_PERIOD, control_command(&socket, "version", &[])).await.is_ok_and(|answer| answer.is_ok());
         if answers || !socket.exists() {
             silent = None;
             continue;

@@ -178,7 +178,7 @@ fn empty(situation: &Situation<'_>) -> Step {
     match (situation.record, staged) {
         (None, None) => Step::Stage,
         (None, Some(cluster)) => Step::Publish(cluster),
-        (Some(record), Some(cluster)) if record.cluster() == cluster => Step::Install,
+        (Some(_), _) if is_recorded(situation.staged, situation.record) => Step::Install,
         (Some(_), _) if *situation.staged != FileState::Missing => Step::Discard,
         (Some(record), _) => Step::Join(record.cluster()),
     }

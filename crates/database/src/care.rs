@@ -1,7 +1,7 @@
 //! Decides what a healthy leader does for its cluster, and what is reported about a member. Pure.
 //!
-//! Only the leader changes the configuration of the cluster: it removes members that were replaced, and raises the election
-//! timer. Every other decision is about the member itself.
+//! Only the leader changes the configuration of the cluster: it removes members that were replaced or are gone, and adapts
+//! the election timer. Every other decision is about the member itself.
 
 use std::time::Duration;
 
@@ -132,7 +132,8 @@ fn replaced(status: &ClusterStatus, server: &Server) -> Option<Action> {
 
 /// A server whose node was removed, or has another address now. It is not removed if that would leave no quorum.
 fn gone(status: &ClusterStatus, server: &Server, addresses: &[String]) -> Option<Action> {
-    let silent = !server.this && server.silent_ms.is_none_or(|ms| ms >= GONE_MS);
+    // Without a message since this leader was elected, its silence is not known yet.
+    let silent = !server.this && server.silent_ms.is_some_and(|ms| ms >= GONE_MS);
     let left = status.servers.len() - 1;
     let enough = status.alive(silence_limit(status)) > left / 2;
     let unknown = !addresses.contains(&server.address) && addresses.contains(&status.address);

@@ -97,7 +97,7 @@ fn judge(kind: Kind, mut members: Vec<Member>, local: Option<ClusterStatus>) -> 
     }
     if !members.iter().any(|member| member.leader) {
         problems.push(
-            "no member leads: nothing can be written; start a majority of the members, or `ovnkube db rebuild`".into(),
+            "no member leads: nothing can be written; start a majority of the members, or, if their volumes are lost, `ovnkube db restore` or `rebuild`".into(),
         );
     }
     for member in members.iter().filter(|member| !member.connected) {

@@ -118,8 +118,10 @@ impl Manager {
     fn show_down(&mut self, why: String) {
         self.condition.not_ready(why.clone());
         self.metrics.clear_status();
-        self.found.retain(|finding| !matches!(finding, Finding::NotRunning { .. }));
-        self.report(vec![Finding::NotRunning { why }]);
+        // A full disk may be the reason, and it is not looked at while no server runs.
+        let disk: Vec<Finding> = self.found.iter().filter(|finding| finding.is_of_disk()).cloned().collect();
+        self.found.retain(Finding::is_of_disk);
+        self.report([vec![Finding::NotRunning { why }], disk].concat());
     }
 
     /// Runs the server until it ends (false) or shutdown is requested (true).
@@ -257,7 +259,7 @@ impl Manager {
         }
     }
 
-    /// Writes the record again if somebody deleted it: without it, an empty member would create a second cluster.
+    /// Writes the record again if another client deleted it: without it, an empty member would create a second cluster.
     async fn restore_record(&self, status: &ClusterStatus) {
         if !status.is_member() {
             return;
@@ -350,7 +352,7 @@ impl Manager {
             self.event(finding.name(), &format!("{database} database: {finding}"));
         }
         for finding in self.found.iter().filter(|finding| !has(&findings, finding)) {
-            tracing::info!(database, problem = finding.name(), "resolved");
+            tracing::info!(database, problem = finding.name(), "problem resolved");
         }
         self.metrics.set_problems(&findings);
         self.found = findings;

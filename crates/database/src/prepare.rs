@@ -73,8 +73,9 @@ async fn step(options: &Options, store: &RecordStore) -> Result<bool, PrepareErr
         read => read?,
     };
     let staged = directory.read_staged(record.as_ref().map(Record::cluster))?;
-    let peers = peers(options, store).await?;
     let moved = member.is_some_and(|header| header.address != address);
+    // A member with its data and address needs none.
+    let peers = if moved || file == FileState::Missing { peers(options, store).await? } else { Vec::new() };
     let has_peers = moved && any_works(options, &peers).await;
     let situation = Situation {
         kind: options.kind,
@@ -127,7 +128,11 @@ async fn step(options: &Options, store: &RecordStore) -> Result<bool, PrepareErr
             let aside = directory.set_aside(None)?;
             tracing::warn!(database, kept = %aside.display(), "put the file aside: an administrator replaced the cluster");
         }
-        Step::Start => return Ok(true),
+        Step::Start => {
+            // One that is left from a crash must never be installed later: its log is old.
+            directory.discard()?;
+            return Ok(true);
+        }
         Step::Refuse(problem) => return Err(problem.into()),
     }
     Ok(false)

@@ -1,6 +1,6 @@
 //! Which cluster a database is: kept in the Kubernetes API, so that no second one can ever start.
 //!
-//! A ConfigMap `ovnkube-db` has one key per database. Whoever writes a key first, by the API's optimistic concurrency, has
+//! A ConfigMap `ovnkube-db` has one key per database. The member that writes a key first, by the API's optimistic concurrency, has
 //! created the cluster; everybody else joins it.
 
 use ovsdb::uuid::Uuid;

@@ -86,9 +86,19 @@ pub async fn backup(options: &Options, target: &Path) -> Result<BackupInfo, Repl
         let path = path.to_owned();
         move |error| ReplaceError::File { path, error }
     };
+    if matches!(FileState::read(target).map_err(failure(target))?, FileState::Clustered(_)) {
+        let path = target.display();
+        return Err(ReplaceError::Refused(format!("{path} is the file of a raft member; give another name")));
+    }
     let socket = options.kind.socket(&options.run_directory);
     let output = Command::new("ovsdb-client")
-        .args(["--timeout=120", "backup", &format!("unix:{}", socket.display()), options.kind.schema()])
+        .args([
+            "--timeout=120",
+            "--no-leader-only",
+            "backup",
+            &format!("unix:{}", socket.display()),
+            options.kind.schema(),
+        ])
         .kill_on_drop(true)
         .output()
         .await
@@ -99,17 +109,30 @@ pub async fn backup(options: &Options, target: &Path) -> Result<BackupInfo, Repl
     }
     let cluster_id = local_status(options).await.map(|status| status.cluster).filter(|id| !id.is_empty());
     let info = BackupInfo { database: options.kind.schema().to_owned(), cluster_id, created: kubernetes::timestamp() };
-    let partial = target.with_extension("partial");
-    std::fs::write(&partial, &output.stdout).map_err(failure(&partial))?;
+    let mut partial = target.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    write_synced(&partial, &output.stdout).map_err(failure(&partial))?;
     if !matches!(FileState::read(&partial).map_err(failure(&partial))?, FileState::Standalone(_)) {
         return Err(ReplaceError::Refused(format!("the copy in {} is not a database", partial.display())));
     }
-    let text = serde_json::to_string_pretty(&info).unwrap_or_default();
+    // A file with the final name is complete; its description comes last, so that it never belongs to another copy.
     let beside = BackupInfo::path(target);
-    std::fs::write(&beside, text).map_err(failure(&beside))?;
-    // Last: a file with the final name is complete.
+    if let Err(error) = std::fs::remove_file(&beside)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        return Err(failure(&beside)(error));
+    }
     std::fs::rename(&partial, target).map_err(failure(target))?;
+    let text = serde_json::to_string_pretty(&info).unwrap_or_default();
+    write_synced(&beside, text.as_bytes()).map_err(failure(&beside))?;
     Ok(info)
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file = std::fs::File::create(path)?;
+    std::io::Write::write_all(&mut file, bytes)?;
+    file.sync_all()
 }
 
 /// Puts this member's file aside, so that its manager joins again with a new server ID. Returns where the file is.
@@ -169,6 +192,15 @@ pub async fn replace_cluster(
                  anyway",
                 member.remote,
                 member.cluster.as_deref().unwrap_or("unknown")
+            )));
+        }
+        let silent: Vec<&str> =
+            members.iter().filter(|member| !member.reachable).map(|member| member.remote.as_str()).collect();
+        if !silent.is_empty() {
+            return Err(ReplaceError::Refused(format!(
+                "{} did not answer and may be part of a working cluster that this member does not reach: nothing was changed; \
+                 make sure that their servers are down or without a quorum, then --force replaces the cluster",
+                silent.join(", ")
             )));
         }
     }

@@ -19,7 +19,7 @@ pub struct RecordStore {
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The API cannot be reached, or refuses.
-    #[error("cannot access ConfigMap {CONFIG_MAP}: {0}")]
+    #[error("cannot access ConfigMap {CONFIG_MAP} or the members' EndpointSlices: {0}")]
     Api(#[from] ApiError),
     /// The ConfigMap has an invalid value.
     #[error(transparent)]
@@ -59,13 +59,7 @@ impl RecordStore {
     pub async fn create(&self, kind: Kind, record: &Record) -> Result<bool, StoreError> {
         let data = json!({ kind.short(): serde_json::to_string(record)? });
         let written = match self.map().await? {
-            None => {
-                let body = json!({
-                    "apiVersion": "v1", "kind": "ConfigMap",
-                    "metadata": { "name": CONFIG_MAP, "namespace": self.namespace }, "data": data,
-                });
-                self.api.post(&self.collection(), body.to_string().into_bytes()).await
-            }
+            None => self.post(&data).await,
             Some(map) if map.data.contains_key(kind.short()) => return Ok(false),
             Some(map) => self.patch(&map.metadata.resource_version, &data).await,
         };
@@ -79,10 +73,9 @@ impl RecordStore {
 
     /// Replaces the record of a database, whose cluster was replaced on an administrator's request.
     pub async fn replace(&self, kind: Kind, cluster_id: &str, initiator: &str) -> Result<Record, StoreError> {
-        let Some(map) = self.map().await? else {
-            return Err(ApiError::NotFound(format!("configmaps {CONFIG_MAP:?}")).into());
-        };
-        let before = map.data.get(kind.short()).map(|text| Record::parse(kind, text)).transpose()?;
+        let map = self.map().await?;
+        let text = map.as_ref().and_then(|map| map.data.get(kind.short()));
+        let before = text.map(|text| Record::parse(kind, text)).transpose()?;
         let mut replaced = before.as_ref().map(|record| record.replaced.clone()).unwrap_or_default();
         replaced.extend(before.map(|record| record.cluster_id));
         let record = Record {
@@ -92,7 +85,10 @@ impl RecordStore {
             replaced,
         };
         let data = json!({ kind.short(): serde_json::to_string(&record)? });
-        self.patch(&map.metadata.resource_version, &data).await?;
+        match map {
+            Some(map) => self.patch(&map.metadata.resource_version, &data).await?,
+            None => self.post(&data).await?,
+        };
         Ok(record)
     }
 
@@ -131,6 +127,14 @@ impl RecordStore {
             Err(ApiError::NotFound(_)) => Ok(None),
             Err(error) => Err(error.into()),
         }
+    }
+
+    async fn post(&self, data: &Value) -> Result<Vec<u8>, ApiError> {
+        let body = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "name": CONFIG_MAP, "namespace": self.namespace }, "data": data,
+        });
+        self.api.post(&self.collection(), body.to_string().into_bytes()).await
     }
 
     /// Fails with a conflict if the ConfigMap changed since it was read.

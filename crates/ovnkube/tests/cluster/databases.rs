@@ -43,6 +43,11 @@ impl<'a> Members<'a> {
         self.run(member, &["ovn-appctl", "-t", "/run/ovn/ovnnb_db.ctl", "exit"]).unwrap();
     }
 
+    /// The process ID of the northbound server of a member.
+    fn server(&self, member: usize) -> String {
+        self.run(member, &["cat", "/run/ovn/ovnnb_db.pid"]).unwrap().trim().to_owned()
+    }
+
     fn on_node(&self, member: usize, command: &[&str]) {
         self.lab.machine(&format!("n{}", member + 1)).unwrap().run(command).unwrap();
     }
@@ -95,6 +100,15 @@ fn databases_in_pods_survive_lost_servers_volumes_and_files() {
 
     // A server that dies is restarted, and is the same member again.
     members.run(1, &["sh", "-c", "kill -9 $(cat /run/ovn/ovnnb_db.pid)"]).unwrap();
+    assert_eq!(members.await_three(), cluster);
+
+    // A server that hangs is killed and restarted by its manager.
+    let before_hang = members.server(2);
+    members.run(2, &["sh", "-c", "kill -STOP $(cat /run/ovn/ovnnb_db.pid)"]).unwrap();
+    let deadline = Instant::now() + LIMIT;
+    while members.server(2) == before_hang {
+        assert!(Instant::now() < deadline, "the stopped server {before_hang} was not replaced");
+    }
     assert_eq!(members.await_three(), cluster);
 
     // A lost volume: the member joins again with a new server ID, and the leader removes the old one.
