@@ -77,13 +77,14 @@ pub struct Running {
     control: PathBuf,
     log: Option<JoinHandle<()>>,
     complaint: watch::Receiver<String>,
-    /// Ends when it hangs.
-    hang: JoinHandle<()>,
+    /// Whether it hangs.
+    hung: watch::Receiver<bool>,
+    probe: JoinHandle<()>,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.hang.abort();
+        self.probe.abort();
     }
 }
 
@@ -101,8 +102,13 @@ impl Daemon {
         let (sender, complaint) = watch::channel(String::new());
         let log = child.stderr.take().map(|stderr| tokio::spawn(log::copy(self.name, stderr, sender)));
         // A task of its own: a caller may cancel `wait` as often as it likes.
-        let hang = tokio::spawn(until_hung(process, control.clone(), self.hung_after));
-        Ok(Running { child, name: self.name, process, control, log, complaint, hang })
+        let (hung_sender, hung) = watch::channel(false);
+        let (socket, hung_after) = (control.clone(), self.hung_after);
+        let probe = tokio::spawn(async move {
+            until_hung(process, socket, hung_after).await;
+            hung_sender.send_replace(true);
+        });
+        Ok(Running { child, name: self.name, process, control, log, complaint, hung, probe })
     }
 }
 
@@ -124,11 +130,17 @@ impl Running {
 
     /// Waits until it ends; kills it if it hangs. Can be called again if it was cancelled.
     pub async fn wait(&mut self) -> Exit {
-        let exit = tokio::select! {
-            ended = self.child.wait() => Exit::Ended(ended),
-            _ = &mut self.hang => {
+        let ended = tokio::select! {
+            ended = self.child.wait() => Some(ended),
+            Ok(true) = async { self.hung.wait_for(|hung| *hung).await.map(|hung| *hung) } => None,
+        };
+        let exit = match ended {
+            Some(ended) => Exit::Ended(ended),
+            None => {
                 tracing::error!(
-                    process = self.process, "{} hangs: it neither replies nor uses CPU; killing it", self.name
+                    process = self.process,
+                    "{} hangs: it neither replies nor uses CPU; killing it",
+                    self.name
                 );
                 self.kill().await;
                 Exit::Hung
