@@ -35,7 +35,7 @@ pub enum Step {
     Join(Uuid),
     /// Put the file aside, and join as a new server.
     Rejoin(Header, RejoinReason),
-    /// Put a file aside that is no raft member: the staging file is the recorded cluster.
+    /// Put aside a file that is not a raft member: the staging file is the recorded cluster.
     SetAside,
     /// Start the server.
     Start,
@@ -55,7 +55,7 @@ pub enum RejoinReason {
 /// Why a member does not start, with the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// The file is no database.
+    /// The file is not a usable database.
     #[error(
         "{file} is damaged ({why}); the other members keep their copies: `ovnkube db replace-member` puts it aside and \
          joins again; without other members, `ovnkube db restore` or `ovnkube db rebuild`"

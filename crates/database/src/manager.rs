@@ -25,7 +25,7 @@ use crate::store::RecordStore;
 
 /// Interval of looks at the cluster.
 const STATUS_PERIOD: Duration = Duration::from_secs(5);
-/// Looks at the disk and at the number of nodes: every so many looks at the cluster.
+/// The disk and the number of nodes are checked once in this many polls of the cluster.
 const SLOW_PERIOD: u32 = 6;
 /// A server that is busy with a large transaction replies late.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(4);

@@ -22,7 +22,7 @@ pub(super) fn run(role: &Serve, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
     let telemetry = Telemetry::start(&telemetry)?;
     if options.tls.is_none() {
         tracing::warn!(
-            "INSECURE: no certificate is configured: whoever reaches the port, pods included, can read and rewrite the database"
+            "INSECURE: no certificate is configured: any client that reaches the port, including pods, can read and rewrite the database"
         );
     }
     let pod = pod(&options);
