@@ -149,7 +149,7 @@ fn silence_limit(status: &ClusterStatus) -> u64 {
 
 /// What is wrong with the cluster, as this member sees it.
 pub fn findings(status: &ClusterStatus) -> Vec<Finding> {
-    if !status.is_member() || status.leader == "unknown" || status.leader.is_empty() {
+    if !status.is_member() || !status.has_leader() {
         let status = if status.status.is_empty() { "not a member" } else { &status.status };
         return vec![Finding::NoQuorum { status: status.to_owned() }];
     }

@@ -17,7 +17,7 @@ use crate::disk;
 use crate::error::DatabaseError;
 use crate::file::FileState;
 use crate::metrics::Metrics;
-use crate::options::{Options, Peers};
+use crate::options::Options;
 use crate::prepare::{PrepareError, prepare};
 use crate::record::Record;
 use crate::status::ClusterStatus;
@@ -264,12 +264,7 @@ impl Manager {
         if !status.is_member() {
             return;
         }
-        let record = Record {
-            cluster_id: status.cluster.clone(),
-            initiator: self.options.member.clone(),
-            created: kubernetes::timestamp(),
-            replaced: Vec::new(),
-        };
+        let record = Record::new(status.cluster.clone(), &self.options.member);
         let database = self.options.kind.name();
         match self.store.create(self.options.kind, &record).await {
             Ok(true) => tracing::warn!(database, "ConfigMap ovnkube-db had no record of this database; wrote it again"),
@@ -280,10 +275,7 @@ impl Manager {
 
     /// Raft addresses of all members, running or not; none if the API does not tell.
     async fn addresses(&self) -> Option<Vec<String>> {
-        let hosts = match &self.options.peers {
-            Peers::Hosts(hosts) => hosts.clone(),
-            Peers::Service(service) => self.store.endpoints(service).await.ok()?,
-        };
+        let hosts = self.store.hosts(&self.options.peers).await.ok()?;
         Some(hosts.iter().map(|host| self.options.raft_address(host)).collect())
     }
 

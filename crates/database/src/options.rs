@@ -51,16 +51,17 @@ pub enum Peers {
 impl Options {
     /// The raft address of a host: `ssl:192.0.2.1:6643`, `tcp:[2001:db8::1]:6643`.
     pub fn raft_address(&self, host: &str) -> String {
-        let scheme = if self.tls.is_some() { "ssl" } else { "tcp" };
-        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-        format!("{scheme}:{host}:{}", self.raft_port)
+        self.remote(host, self.raft_port)
     }
 
     /// Where clients reach a host.
     pub fn client_address(&self, host: &str) -> String {
+        self.remote(host, self.port)
+    }
+
+    fn remote(&self, host: &str, port: u16) -> String {
         let scheme = if self.tls.is_some() { "ssl" } else { "tcp" };
-        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-        format!("{scheme}:{host}:{}", self.port)
+        format!("{scheme}:{}:{port}", bracketed(host))
     }
 
     /// The raft address of this member.
@@ -82,7 +83,7 @@ impl Options {
     pub fn server_arguments(&self) -> Vec<String> {
         let (kind, run) = (self.kind, &self.run_directory);
         let passive = if self.tls.is_some() { "pssl" } else { "ptcp" };
-        let listen = if self.listen.contains(':') { format!("[{}]", self.listen) } else { self.listen.clone() };
+        let listen = bracketed(&self.listen);
         let mut arguments = vec![
             "-vconsole:info".to_owned(),
             "-vsyslog:off".into(),
@@ -96,6 +97,11 @@ impl Options {
         arguments.push(kind.file(&self.data_directory).display().to_string());
         arguments
     }
+}
+
+/// An IPv6 address in brackets, as in remotes; any other host as it is.
+fn bracketed(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::care::election_timer;
 use crate::directory::{DataDirectory, DirectoryError};
 use crate::file::FileState;
 use crate::inspect;
-use crate::options::{Options, Peers};
+use crate::options::Options;
 use crate::record::Record;
 use crate::store::{RecordStore, StoreError};
 
@@ -93,12 +93,7 @@ async fn step(options: &Options, store: &RecordStore) -> Result<bool, PrepareErr
             directory.stage(options.election_timer.unwrap_or_else(|| election_timer(nodes))).await?;
         }
         Step::Publish(cluster) => {
-            let record = Record {
-                cluster_id: cluster.to_string(),
-                initiator: options.member.clone(),
-                created: kubernetes::timestamp(),
-                replaced: Vec::new(),
-            };
+            let record = Record::new(cluster.to_string(), &options.member);
             if store.create(options.kind, &record).await? {
                 tracing::info!(database, %cluster, "recorded the cluster in ConfigMap ovnkube-db");
             }
@@ -147,9 +142,6 @@ async fn any_works(options: &Options, hosts: &[String]) -> bool {
 
 /// Hosts of the other members.
 async fn peers(options: &Options, store: &RecordStore) -> Result<Vec<String>, StoreError> {
-    let hosts = match &options.peers {
-        Peers::Hosts(hosts) => hosts.clone(),
-        Peers::Service(service) => store.endpoints(service).await?,
-    };
+    let hosts = store.hosts(&options.peers).await?;
     Ok(hosts.into_iter().filter(|host| *host != options.host).collect())
 }

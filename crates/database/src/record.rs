@@ -49,6 +49,11 @@ impl Record {
         }
     }
 
+    /// The record of a cluster that this member creates, or finds without one.
+    pub fn new(cluster_id: String, initiator: &str) -> Self {
+        Self { cluster_id, initiator: initiator.to_owned(), created: kubernetes::timestamp(), replaced: Vec::new() }
+    }
+
     /// Whether an administrator replaced this cluster by the recorded one.
     pub fn has_replaced(&self, cluster: Uuid) -> bool {
         self.cluster() != cluster && self.replaced.iter().any(|id| id.parse() == Ok(cluster))

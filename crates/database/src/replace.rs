@@ -71,7 +71,7 @@ async fn local_status(options: &Options) -> Option<ClusterStatus> {
 
 /// Whether a server is part of a working cluster.
 fn is_alive(status: &ClusterStatus) -> bool {
-    status.is_member() && !matches!(status.leader.as_str(), "" | "unknown")
+    status.is_member() && status.has_leader()
 }
 
 async fn stop_local(options: &Options) {

@@ -101,6 +101,11 @@ impl ClusterStatus {
         self.status == "cluster member"
     }
 
+    /// Whether it knows a leader: it is in contact with a quorum.
+    pub fn has_leader(&self) -> bool {
+        !matches!(self.leader.as_str(), "" | "unknown")
+    }
+
     /// Whether it is the leader.
     pub fn is_leader(&self) -> bool {
         self.role == "leader"

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 use crate::kind::Kind;
+use crate::options::Peers;
 use crate::record::{CONFIG_MAP, Record, RecordError};
 
 /// Access to the records of one namespace.
@@ -78,12 +79,7 @@ impl RecordStore {
         let before = text.map(|text| Record::parse(kind, text)).transpose()?;
         let mut replaced = before.as_ref().map(|record| record.replaced.clone()).unwrap_or_default();
         replaced.extend(before.map(|record| record.cluster_id));
-        let record = Record {
-            cluster_id: cluster_id.to_owned(),
-            initiator: initiator.to_owned(),
-            created: kubernetes::timestamp(),
-            replaced,
-        };
+        let record = Record { replaced, ..Record::new(cluster_id.to_owned(), initiator) };
         let data = json!({ kind.short(): serde_json::to_string(&record)? });
         match map {
             Some(map) => self.patch(&map.metadata.resource_version, &data).await?,
@@ -101,8 +97,16 @@ impl RecordStore {
         Ok(here + usize::try_from(remaining).unwrap_or(usize::MAX))
     }
 
+    /// Hosts of all members, running or not.
+    pub(crate) async fn hosts(&self, peers: &Peers) -> Result<Vec<String>, StoreError> {
+        match peers {
+            Peers::Hosts(hosts) => Ok(hosts.clone()),
+            Peers::Service(service) => self.endpoints(service).await,
+        }
+    }
+
     /// Addresses of a Service's endpoints, ready or not.
-    pub async fn endpoints(&self, service: &str) -> Result<Vec<String>, StoreError> {
+    async fn endpoints(&self, service: &str) -> Result<Vec<String>, StoreError> {
         let path = format!(
             "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3D{service}",
             self.namespace
