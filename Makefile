@@ -11,11 +11,16 @@ LAB := target/debug/lab
 
 .PHONY: help
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: prerequisites
 prerequisites: ## install missing Debian packages, Rust and Go; report what cannot be installed
 	@lab/prerequisites.sh
+
+# What compiling needs, for targets that need neither root nor the lab.
+.PHONY: compiler
+compiler:
+	@lab/prerequisites.sh --compiler
 
 .PHONY: build
 build: prerequisites ## build everything
@@ -47,33 +52,40 @@ status: prerequisites ## what runs where
 	@$(LAB) status
 
 .PHONY: check
-check: prerequisites ## format, clippy, documentation, the rules of the house
+check: compiler ## format, clippy, documentation, the repository's rules (house)
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items --locked --quiet
 	$(CARGO) run --quiet --locked --package house
 
 # Integration tests that run as an ordinary user, without the lab and without Go.
-UNIT_TESTS := adoption bare_ovsdb check command_line configuration figures former_identities fuzz golden layout lessons metric_names \
-  oracle plugin pod_options policies pools process properties purity random requests round_trip rows rules running_role \
-  scenarios scripted services_agree shim simulation truth_table
+UNIT_TESTS := admin_policies adoption bare_ovsdb check command_line configuration figures former_identities fuzz golden layout \
+  lessons metric_names oracle plugin pod_options policies pools process properties purity random requests round_trip rows \
+  rules running_role scenarios scripted services_agree shim simulation truth_table
+# Integration tests that need root, the lab or Go: `make test` runs them. `house` requires every test program in one of the lists.
+LAB_TESTS := alerts attack cluster controller db gateway installed lab memory_against_real node ovsdb plan_command real real_server relay \
+  rename server_schemas torture
 # Unit tests of the lab's prober, which enters network namespaces.
 NEED_ROOT := probe::tests:: probe::station:: probe::netns_runtime::
 # Crates with documentation examples.
 DOCUMENTED := backoff cni netmodel ovn-schema ovsdb
 .PHONY: unit
 unit: export SIMULATION_SEEDS ?= 500
-unit: ## the fast tests: unit tests, documentation examples, and integration tests that need no root, no lab and no Go
-	$(CARGO) test --workspace --locked --lib --bins $(UNIT_TESTS:%=--test %) --config "target.'cfg(unix)'.runner = $(TEST_LIMIT)" \
+unit: compiler ## the fast tests: unit tests, documentation examples, and integration tests that need no root, no lab and no Go
+	$(CARGO) test --workspace --locked --lib --bins $(UNIT_TESTS:%=--test %) $(RUNNER) \
 	  -- $(NEED_ROOT:%=--skip %)
 	$(CARGO) test --locked --doc $(DOCUMENTED:%=--package %)
 
-# A hanging test program is killed, so that its output can be read. The longest one needs about a third of this time.
-TEST_LIMIT := ['timeout', '--foreground', '--verbose', '1800']
+RUNNER := --config "target.'cfg(unix)'.runner = ['$(CURDIR)/lab/test-program.sh']"
+# The two longest test programs run beside all others.
+LONG_TESTS := cluster controller
 .PHONY: test
 test: check supplies ## everything: the checks, all tests, real components in the lab; prints the ten slowest tests
 	@$(CARGO) build --locked --quiet --package house
-	$(CARGO) test --workspace --locked --config "target.'cfg(unix)'.runner = $(TEST_LIMIT)" 2>&1 | target/debug/test-times
+	$(CARGO) test --workspace --locked --no-run
+	target/debug/run-tests \
+	  $(CARGO) test --workspace --locked --no-fail-fast $(LONG_TESTS:%=--test %) $(RUNNER) \
+	  --and env SKIP_TESTS="$(LONG_TESTS)" $(CARGO) test --workspace --locked --no-fail-fast $(RUNNER)
 
 .PHONY: deny
 deny: ## licences, sources and duplicates of dependencies (deny.toml), by cargo-deny, which is installed if it is missing
@@ -116,10 +128,34 @@ soak: supplies ## the randomized tests with new seeds and for longer: SOAK=10 ro
 	SIMULATION_SEEDS=$$((10000 * $(SOAK))) $(CARGO) test --locked --package topology --test simulation
 	TRUTH_CLUSTERS=$$((1000 * $(SOAK))) $(CARGO) test --locked --package reachability --test truth_table
 
+# TORTURE_SEED replays an order of faults. The short form is part of `make test`.
+TORTURE_SUITES ?= trixie sid
+TORTURE_FAULTS ?= 120
+TORTURE_SECONDS ?= 1800
+TORTURE_SEED ?=
+.PHONY: torture
+torture: prerequisites ## writes to the databases while their members suffer faults, on OVS 3.5 and the newest: docs/torture.md; TORTURE_SEED= TORTURE_FAULTS= TORTURE_SECONDS= TORTURE_SUITES=
+	@seed=$(TORTURE_SEED); seed=$${seed:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \
+	for suite in $(TORTURE_SUITES); do \
+	  echo "== node image $$suite: TORTURE_SEED=$$seed"; \
+	  OVNKUBE_LAB_SUITE=$$suite TORTURE_SEED=$$seed TORTURE_FAULTS=$(TORTURE_FAULTS) TORTURE_SECONDS=$(TORTURE_SECONDS) \
+	    $(CARGO) test --locked --package ovnkube --test torture -- --nocapture; \
+	done
+
 .PHONY: supplies
 supplies: prerequisites
 	@$(CARGO) build --locked --quiet --package lab
 	@$(LAB) prepare
+
+# Real faults; `make test` has the rule tests of all alerts.
+.PHONY: test-alerts
+test-alerts: supplies ## every alert that the lab can cause, with real faults and a real Prometheus (about a quarter of an hour)
+	$(CARGO) test --locked --package ovnkube --test alerts -- --include-ignored --test-threads 1
+
+# Takes hostPID and each host directory away from the agent's pod; `make test` does so with its capabilities.
+.PHONY: test-permissions
+test-permissions: supplies ## each access of the agent's pod to its host: what fails without it (some minutes)
+	$(CARGO) test --locked --package ovnkube --test cluster each_access -- --include-ignored --nocapture
 
 # The lab's own tests on the other node images: Debian 12 (OVN 23.03) and unstable (OVN 26.03).
 .PHONY: test-suites
@@ -137,6 +173,8 @@ bench: prerequisites ## all benchmark figures, into target/bench/*.json
 	@$(MAKE) --no-print-directory bench-controller
 	@$(MAKE) --no-print-directory bench-node
 	@$(MAKE) --no-print-directory bench-plan
+	@$(MAKE) --no-print-directory bench-database
+	@$(MAKE) --no-print-directory bench-failover
 
 .PHONY: bench-ovsdb
 bench-ovsdb: prerequisites ## the figures of the OVSDB client alone, into target/bench/ovsdb.json
@@ -155,10 +193,23 @@ bench-node: prerequisites shim ## the figures of the CNI plugin and the node age
 	$(CARGO) build --release --locked --package bench --package ovnkube
 	target/release/bench-node $(BENCH_ARGS)
 
+# BENCH_ARGS="--only small,relay --divide 5" for a quick look at parts of it.
+.PHONY: bench-database
+bench-database: prerequisites ## the figures of the databases, relays and the whole control plane, into target/bench/database.json
+	$(CARGO) build --release --locked --package bench --package ovnkube
+	target/release/bench-database $(BENCH_ARGS)
+
 .PHONY: bench-plan
 bench-plan: prerequisites ## how `plan --can` grows with policies' blocks, into target/bench/plan.json
 	$(CARGO) build --release --locked --package bench --bin bench-plan
 	target/release/bench-plan
+
+# BENCH_ARGS="--kills 100" is the full form; "--only nb-leader,node" for parts of it.
+.PHONY: bench-failover
+bench-failover: prerequisites ## a pod's wait for its network after a database leader, a controller or a control-plane node failed, into target/bench/failover.json
+	$(CARGO) build --release --locked --package bench --bin bench-failover
+	@deploy/image/build.sh --release
+	target/release/bench-failover $(BENCH_ARGS)
 
 .PHONY: clean
 clean: ## remove build results (the lab's cache stays, in OVNKUBE_LAB_CACHE)

@@ -1,10 +1,15 @@
 #!/bin/sh
 # Installs the packages that the project needs on this machine, and reports what it cannot install. Everything else is in
 # the lab's node image.
+#   lab/prerequisites.sh               everything, for the lab
+#   lab/prerequisites.sh --compiler    only what `make check` and `make unit` need: no Go, no image builder
 set -eu
 
 wanted_rust=1.95.0 # as in rust-toolchain.toml
 wanted_go=1.21 # from here on Go fetches the newer one that Kubernetes needs by itself
+
+scope=everything
+if [ "${1:-}" = --compiler ]; then scope=compiler; fi
 
 say() { printf 'prerequisites: %s\n' "$*" >&2; }
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -19,9 +24,11 @@ need() { # need PROGRAM PACKAGE
 
 need cc build-essential
 need git git
-need mmdebstrap mmdebstrap
-need go golang-go
-[ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || packages="$packages debian-archive-keyring"
+if [ "$scope" = everything ]; then
+  need mmdebstrap mmdebstrap
+  need go golang-go
+  [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || packages="$packages debian-archive-keyring"
+fi
 [ -e /etc/ssl/certs/ca-certificates.crt ] || packages="$packages ca-certificates"
 
 if [ -n "$packages" ]; then
@@ -38,10 +45,21 @@ if [ -n "$packages" ]; then
   # shellcheck disable=SC2086 # one word for each package
   if ! { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends $packages; } >"$log" 2>&1; then
     grep -E '^(E|Err)' "$log" >&2 || tail -n 3 "$log" >&2
-    say "cannot install:$packages; check the network and apt's sources, then run it again (all of apt's words: $log)"
+    say "cannot install:$packages; check the network and apt's sources, then run it again (apt's log: $log)"
     exit 1
   fi
   rm -f "$log"
+fi
+
+# Each kubelet, container runtime and cluster component takes some; the kernel's 128 are enough for two clusters.
+instances=/proc/sys/fs/inotify/max_user_instances
+wanted_instances=1024
+if [ "$scope" = everything ] && [ "$(cat $instances)" -lt "$wanted_instances" ]; then
+  if (echo "$wanted_instances" >$instances) 2>/dev/null; then
+    say "raised fs.inotify.max_user_instances to $wanted_instances until the next boot"
+  else
+    say "fs.inotify.max_user_instances is $(cat $instances); several labs at once need $wanted_instances: raise it as root"
+  fi
 fi
 
 if ! have cargo || ! cargo --version >/dev/null 2>&1; then
@@ -59,15 +77,15 @@ fi
 
 rust=$(cargo --version | awk '{print $2}')
 if ! at_least "$rust" "$wanted_rust"; then
-  say "cargo is $rust, but $wanted_rust is needed; run: rustup update stable"
+  say "cargo is $rust, but $wanted_rust is needed; run: rustup toolchain install $wanted_rust"
   exit 1
 fi
 
-if [ -z "${OVNKUBE_LAB_KUBERNETES:-}" ]; then
+if [ "$scope" = everything ] && [ -z "${OVNKUBE_LAB_KUBERNETES:-}" ]; then
   go=$(go env GOVERSION | sed 's/^go//')
   if ! at_least "$go" "$wanted_go"; then
     say "go is $go, but $wanted_go is needed to build Kubernetes; install a newer one (Debian: golang-go from backports)," \
-      "or set OVNKUBE_LAB_KUBERNETES to a folder with Kubernetes' binaries"
+      "or set OVNKUBE_LAB_KUBERNETES to a directory with Kubernetes' binaries"
     exit 1
   fi
 fi

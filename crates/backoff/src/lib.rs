@@ -58,7 +58,7 @@ impl Retries {
         Self { backoff, attempt: 0, jitter: Some(Jitter::new()) }
     }
 
-    /// Full delays: for work that nobody else competes for.
+    /// Full delays: for work that no other client competes for.
     pub fn without_jitter(backoff: Backoff) -> Self {
         Self { backoff, attempt: 0, jitter: None }
     }

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_document_is_the_one_that_it_always_was() {
+    fn the_calibration_document_has_not_changed() {
         assert_eq!(fingerprint(&document().expect("JSON")), DOCUMENT);
     }
 
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_time_is_told_in_units_of_the_calibration() {
+    fn cpu_time_is_converted_to_calibration_units() {
         let unit = calibration().expect("a calibration");
         assert!(unit.ok() && unit.value() > 0.0, "{unit:?}");
         let twice = per_calibration(unit.value() * 2.0).expect("a calibration");

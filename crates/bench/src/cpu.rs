@@ -1,4 +1,4 @@
-//! CPU time from /proc: of this thread, and of another process.
+//! CPU time from /proc, of this thread and of another process, and memory of another process.
 
 use std::fs;
 
@@ -18,6 +18,16 @@ pub fn thread_cpu_seconds() -> Result<f64, BenchError> {
 /// are not counted.
 pub fn process_cpu_seconds(pid: u32) -> Result<f64, BenchError> {
     read(&format!("/proc/{pid}/stat"), stat_seconds)
+}
+
+/// Peak resident memory of a process, in MB (of 1,000,000 bytes).
+pub fn process_peak_megabytes(pid: u32) -> Result<f64, BenchError> {
+    read(&format!("/proc/{pid}/status"), peak_megabytes)
+}
+
+fn peak_megabytes(text: &str) -> Option<f64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix("kB"))?;
+    Some(line.trim().parse::<f64>().ok()? * 1024.0 / 1e6)
 }
 
 /// CPU seconds, user and system, of all children of this process that were waited for.
@@ -57,12 +67,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stat_is_read_past_an_odd_name() {
+    fn stat_is_read_past_a_name_with_blanks_and_brackets() {
         let text = "966 (a ) b) R 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 1";
         assert_eq!(stat_seconds(text), Some(3.0));
         assert_eq!(stat_seconds_from("966 (c) R 1 2 3 4 5 6 7 8 9 10 250 50 100 25 20", 13), Some(1.25));
         assert_eq!(stat_seconds("966 (cut) R 1 2"), None);
         assert_eq!(stat_seconds(""), None);
+    }
+
+    #[test]
+    fn peak_memory_is_read() {
+        assert_eq!(peak_megabytes("VmPeak:\t 9 kB\nVmHWM:\t    1000 kB\nVmRSS:\t 1 kB\n"), Some(1.024));
+        assert!(process_peak_megabytes(std::process::id()).expect("this process runs") > 0.0);
     }
 
     #[test]
@@ -73,15 +89,15 @@ mod tests {
 
     #[test]
     fn this_process_has_a_cpu_time() {
-        assert!(process_cpu_seconds(std::process::id()).expect("we are alive") >= 0.0);
-        let before = thread_cpu_seconds().expect("we are running");
+        assert!(process_cpu_seconds(std::process::id()).expect("this process runs") >= 0.0);
+        let before = thread_cpu_seconds().expect("this thread runs");
         let sum = (0..200_000u64).fold(0, |sum, n| std::hint::black_box(sum ^ n));
         std::hint::black_box(sum);
-        assert!(thread_cpu_seconds().expect("we are running") >= before);
+        assert!(thread_cpu_seconds().expect("this thread runs") >= before);
     }
 
     #[test]
-    fn a_process_that_is_not_there_is_named() {
+    fn an_error_names_the_missing_process() {
         let error = process_cpu_seconds(u32::MAX).expect_err("no such process").to_string();
         assert!(error.contains(&format!("/proc/{}/stat", u32::MAX)), "{error}");
     }

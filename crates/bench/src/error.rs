@@ -25,8 +25,8 @@ pub enum BenchError {
         /// Cause.
         source: io::Error,
     },
-    /// A CPU time could not be read.
-    #[error("cannot read the CPU time from {path}: {problem}: is the process alive, and /proc mounted?")]
+    /// CPU time or memory could not be read.
+    #[error("cannot read CPU time or memory from {path}: {problem}; the process has exited, or /proc is not mounted")]
     Cpu {
         /// Path below /proc.
         path: String,

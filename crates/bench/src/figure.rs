@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_never_ok() {
+    fn nan_is_never_ok() {
         for value in [f64::NAN, f64::INFINITY] {
             assert!(!Figure::new("x", value, "ms").ok());
             assert!(!Figure::new("x", value, "ms").with_goal(Goal::AtLeast(1.0)).ok());
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_goal_reads_as_people_write_it() {
+    fn a_goal_is_displayed_with_its_comparison() {
         assert_eq!(Goal::AtMost(10.0).to_string(), "<= 10");
         assert_eq!(Goal::AtLeast(0.95).to_string(), ">= 0.95");
     }

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_to_nothing_is_not_ok() {
+    fn a_ratio_to_zero_is_not_ok() {
         assert!(!ratio("x", &sample(&[1.0]), &sample(&[0.0]), None).ok());
     }
 

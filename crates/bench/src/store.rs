@@ -12,7 +12,7 @@ pub fn figures_directory() -> Result<PathBuf, BenchError> {
     // Set by `cargo run`; without it, search from the current directory.
     let start = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from).or_else(|| env::current_dir().ok());
     let workspace = start.as_deref().and_then(workspace_of);
-    folder(env::var_os("CARGO_TARGET_DIR").map(PathBuf::from), workspace)
+    target_directory(env::var_os("CARGO_TARGET_DIR").map(PathBuf::from), workspace)
 }
 
 /// Writes the figures to `<figures_directory>/<file>.json` and returns that path.
@@ -20,17 +20,18 @@ pub fn write_figures(file: &str, figures: &[Figure]) -> Result<PathBuf, BenchErr
     write_figures_in(&figures_directory()?, file, figures)
 }
 
-/// Writes the figures to `<folder>/<file>.json`, atomically.
-pub fn write_figures_in(folder: &Path, file: &str, figures: &[Figure]) -> Result<PathBuf, BenchError> {
+/// Writes the figures to `<directory>/<file>.json`, atomically.
+pub fn write_figures_in(directory: &Path, file: &str, figures: &[Figure]) -> Result<PathBuf, BenchError> {
     let plain = |sign: char| sign.is_ascii_alphanumeric() || sign == '-' || sign == '_';
     if file.is_empty() || !file.chars().all(plain) {
         return Err(BenchError::FileName { name: file.to_owned() });
     }
-    let path = folder.join(format!("{file}.json"));
+    let path = directory.join(format!("{file}.json"));
     // In the same directory: a rename is atomic only within one file system.
-    let draft = folder.join(format!(".{file}.json.{}", std::process::id()));
-    let written =
-        fs::create_dir_all(folder).and_then(|()| write_whole(&draft, figures)).and_then(|()| fs::rename(&draft, &path));
+    let draft = directory.join(format!(".{file}.json.{}", std::process::id()));
+    let written = fs::create_dir_all(directory)
+        .and_then(|()| write_whole(&draft, figures))
+        .and_then(|()| fs::rename(&draft, &path));
     match written {
         Ok(()) => Ok(path),
         Err(source) => {
@@ -49,7 +50,7 @@ fn write_whole(path: &Path, figures: &[Figure]) -> std::io::Result<()> {
     file.sync_all()
 }
 
-fn folder(target: Option<PathBuf>, workspace: Option<PathBuf>) -> Result<PathBuf, BenchError> {
+fn target_directory(target: Option<PathBuf>, workspace: Option<PathBuf>) -> Result<PathBuf, BenchError> {
     let target = match (target, workspace) {
         (Some(target), _) if target.is_absolute() => target,
         // A benchmark runs in its package's directory; a relative target directory is relative to the workspace.
@@ -62,7 +63,7 @@ fn folder(target: Option<PathBuf>, workspace: Option<PathBuf>) -> Result<PathBuf
 
 /// The nearest directory with a lock file, from `start` upwards: the root of the workspace.
 fn workspace_of(start: &Path) -> Option<PathBuf> {
-    start.ancestors().find(|folder| folder.join("Cargo.lock").is_file()).map(Path::to_owned)
+    start.ancestors().find(|directory| directory.join("Cargo.lock").is_file()).map(Path::to_owned)
 }
 
 #[cfg(test)]
@@ -70,14 +71,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_target_folder_is_cargos() {
+    fn figures_are_in_cargos_target_directory() {
         let path = |text: &str| Some(PathBuf::from(text));
-        let of = |target, workspace| folder(target, workspace).ok();
+        let of = |target, workspace| target_directory(target, workspace).ok();
         assert_eq!(of(None, path("/ws")), path("/ws/target/bench"));
         assert_eq!(of(path("/big/disk"), path("/ws")), path("/big/disk/bench"));
         assert_eq!(of(path("out"), path("/ws")), path("/ws/out/bench"));
         assert_eq!(of(path("out"), None), path("out/bench"));
-        assert!(folder(None, None).is_err());
+        assert!(target_directory(None, None).is_err());
     }
 
     #[test]

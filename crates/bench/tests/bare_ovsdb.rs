@@ -169,8 +169,8 @@ fn a_rejected_monitor_and_a_closed_connection_are_reported() {
 /// A reference client must not use the code that it is compared with.
 #[test]
 fn the_bare_client_uses_only_the_standard_library() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bin/bare-ovsdb");
-    for entry in fs::read_dir(folder).expect("the sources") {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bin/bare-ovsdb");
+    for entry in fs::read_dir(directory).expect("the sources") {
         let path = entry.expect("a file").path();
         let source = fs::read_to_string(&path).expect("text");
         for line in source.lines().map(str::trim).filter(|line| line.starts_with("use ")) {

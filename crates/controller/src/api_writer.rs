@@ -30,13 +30,13 @@ const FIELD_MANAGER: &str = "ovnkube";
 /// The result of a call, for the engine.
 #[derive(Debug)]
 pub(crate) enum ApiResult {
-    /// Of annotations, or of a policy's condition.
+    /// Result of a patch of annotations, or of a policy's condition.
     Patched { owner: Owner, uid: String, outcome: PatchOutcome },
-    /// Of a node's condition `NetworkUnavailable`.
+    /// Result of a patch of a node's condition `NetworkUnavailable`.
     NodeNetwork { name: Box<str>, uid: String, outcome: PatchOutcome },
-    /// Of the removal of a chassis.
+    /// Result of the removal of a chassis.
     Chassis { name: Box<str>, removed: bool },
-    /// Of a namespace check; `found` is none if the namespace does not exist.
+    /// Result of a namespace check; `found` is none if the namespace does not exist.
     Namespace { name: Name, check: u64, found: Option<NamespaceFacts> },
 }
 

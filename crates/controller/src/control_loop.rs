@@ -7,6 +7,7 @@ use kubernetes::{Api, Elector, LossReason, Recorder};
 use ovsdb::client::{Client, Committer, Subscription};
 use ovsdb::replica::{Changes, Snapshot};
 use ovsdb::transaction::Transaction;
+use remotes::Servers;
 use telemetry::{Condition, Heartbeat, Telemetry};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
@@ -15,6 +16,7 @@ use topology::{Engine, Observed};
 
 use crate::api_writer::{ApiResult, ApiWriter};
 use crate::authorship::Authorship;
+use crate::binding_watch::{BindingWatch, has_progress};
 use crate::commit::{COMMIT_DEADLINE, CommitOutcome, commit, take_over};
 use crate::connection_state::ConnectionState;
 use crate::databases;
@@ -28,6 +30,7 @@ use crate::node_watch::NodeWatch;
 use crate::northd::{self, Northd};
 use crate::northd_watch::NorthdWatch;
 use crate::options::Options;
+use crate::recorded_cluster;
 use crate::repairs::Repairs;
 use crate::role::{Advance, Role, advance};
 use crate::watches::{self, WatchEvent};
@@ -50,7 +53,9 @@ pub async fn run(options: Options, telemetry: &Telemetry) -> Result<(), Controll
         None => api.clone(),
     };
     let elector = Elector::new(&election, options.election.lease.clone())?;
+    let namespace = options.election.lease.namespace.clone();
     let mut control_loop = ControlLoop::new(options, &api, elector, telemetry);
+    recorded_cluster::follow(&election, &namespace, &control_loop.nb, &control_loop.sb);
     let ended = control_loop.run(&telemetry.shutdown()).await;
     if ended.is_err() {
         control_loop.election.resign.notify_one();
@@ -72,11 +77,13 @@ struct ControlLoop {
     nb_changes: Subscription,
     sb: Client,
     sb_changes: Subscription,
+    servers: Servers,
     watches: mpsc::Receiver<WatchEvent>,
     election: LeaderElection,
     api_results: mpsc::UnboundedReceiver<ApiResult>,
     effects: EffectRunner,
     node_watch: NodeWatch,
+    binding_watch: BindingWatch,
     metrics: Metrics,
     northd: Option<Northd>,
     northd_watch: NorthdWatch,
@@ -98,8 +105,9 @@ struct Conditions {
 
 impl ControlLoop {
     fn new(options: Options, api: &Api, elector: Elector, telemetry: &Telemetry) -> Self {
-        let nb = databases::northbound(&options.northbound);
-        let sb = databases::southbound(&options.southbound);
+        let servers = Servers::follow(api, &options.northbound, &options.southbound);
+        let nb = databases::northbound(&options.northbound, &servers.northbound);
+        let sb = databases::southbound(&options.southbound, &servers.southbound);
         let (lock, leader_gone) = LeaderLock::start(nb.clone());
         let (api_writer, api_results) = ApiWriter::new(api);
         let metrics = Metrics::register(telemetry, api);
@@ -127,11 +135,13 @@ impl ControlLoop {
             sb_changes: sb.subscribe(),
             nb,
             sb,
+            servers,
             watches: watches::start(api),
             election: LeaderElection::start(elector, leader_gone, telemetry.shutdown()),
             api_results,
             effects,
             node_watch,
+            binding_watch: BindingWatch::default(),
             metrics,
             northd: None,
             northd_watch: NorthdWatch::new(options.northd_control.clone()),
@@ -170,12 +180,19 @@ impl ControlLoop {
                     result.deliver(&mut self.engine, &self.metrics, self.began.elapsed());
                 },
                 changes = self.sb_changes.next() => {
-                    self.progress(&changes.snapshot);
+                    self.binding_watch.changed(&changes, &self.engine, self.began.elapsed());
+                    if has_progress(&changes) {
+                        self.progress(&changes.snapshot);
+                    }
                 }
                 changed = status.changed() => if changed.is_ok() { self.check_northbound()? },
                 changed = southbound.changed() => if changed.is_ok() {
                     self.conditions.southbound.update(&southbound.borrow_and_update());
                 },
+                () = self.servers.changed() => {
+                    let addresses = self.servers.addresses();
+                    self.engine.set_databases(addresses, self.began.elapsed());
+                }
                 () = std::future::ready(()), if more => {}
                 () = sleep_until(wake) => {
                     if Instant::now() >= next_check {
@@ -244,7 +261,7 @@ impl ControlLoop {
                 self.engine.promote(snapshot, self.options.adopt, now)?;
                 self.progress(&self.sb.snapshot());
                 northd::set_probe_interval(&self.nb);
-                self.northd = Northd::start(&self.options);
+                self.northd = Northd::start(&self.options, &self.servers);
                 self.metrics.leader.set(1);
                 tracing::info!(sequence = committer.sequence(), "leading");
                 self.role = Role::Leading(committer);
@@ -426,7 +443,7 @@ impl ControlLoop {
             && status.connected
             && let Some(features) = databases::features(&self.nb)?
         {
-            let mut settings = self.options.cluster.clone();
+            let mut settings = self.engine.settings().clone();
             settings.features = features;
             self.engine.set_settings(settings);
             self.features_known = true;
@@ -468,6 +485,7 @@ impl ControlLoop {
         let renewed = *self.election.renewals.borrow();
         self.metrics.lease_unrenewed.set(renewed.map_or(0.0, |renewed| renewed.elapsed().as_secs_f64()));
         self.node_watch.check(&self.engine, &self.effects, now);
+        self.binding_watch.check(&self.engine, &self.effects, now);
         self.metrics.update(&self.engine, now);
         Ok(())
     }

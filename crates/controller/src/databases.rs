@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ovn_schema::{Features, northbound, southbound};
-use ovsdb::client::{CallError, Client, Config, SequenceCell, TableMonitor};
+use ovsdb::client::{CallError, Client, SequenceCell, TableMonitor};
 use ovsdb::operation::Condition;
 use ovsdb::replica::{Changes, RowView, Snapshot};
 use ovsdb::transaction::{Row, Transaction};
+use remotes::{DatabaseAccess, RemoteUpdates};
 use topology::plan::TABLES;
 
 use crate::error::ControllerError;
-use crate::options::DatabaseAccess;
 
 /// The key of `NB_Global.external_ids` with the sequence value. northd does not read that column, so a new value causes no
 /// recomputation.
@@ -22,9 +22,8 @@ const INACTIVITY_LIMIT: Duration = Duration::from_secs(5);
 
 /// A client of the northbound database with a replica of the tables that we write, without the columns that OVN writes:
 /// a port that comes up causes no change.
-pub(crate) fn northbound(access: &DatabaseAccess) -> Client {
-    let mut config = Config::new(access.remotes.clone(), northbound::DATABASE.name);
-    config.tls = access.tls.clone();
+pub(crate) fn northbound(access: &DatabaseAccess, servers: &RemoteUpdates) -> Client {
+    let mut config = access.client_config(servers, northbound::DATABASE.name);
     config.probe_interval = INACTIVITY_LIMIT;
     for table in northbound::DATABASE.tables().filter(|table| TABLES.contains(&table.name)) {
         let columns: Vec<&str> = match table.name {
@@ -36,15 +35,18 @@ pub(crate) fn northbound(access: &DatabaseAccess) -> Client {
     Client::start(config)
 }
 
-/// A client of the southbound database with `nb_cfg` of northd and of each chassis.
-pub(crate) fn southbound(access: &DatabaseAccess) -> Client {
-    let mut config = Config::new(access.remotes.clone(), southbound::DATABASE.name);
-    config.tls = access.tls.clone();
+/// A client of the southbound database with `nb_cfg` of northd and of each chassis, and the claims of ports.
+pub(crate) fn southbound(access: &DatabaseAccess, servers: &RemoteUpdates) -> Client {
+    let mut config = access.client_config(servers, southbound::DATABASE.name);
     config.probe_interval = INACTIVITY_LIMIT;
-    // Any cluster member: it is only read.
+    // Any cluster member: it is mostly read.
     config.leader_only = false;
     config = config.monitor(TableMonitor::new("SB_Global").columns(&["nb_cfg"]));
     config = config.monitor(TableMonitor::new("Chassis_Private").columns(&["name", "nb_cfg"]));
+    config = config.monitor(TableMonitor::new("Chassis").columns(&["name"]));
+    // `requested_chassis`: northd changes it when a pod moved to another node, and the claims are compared again.
+    let claims = ["logical_port", "chassis", "additional_chassis", "requested_chassis"];
+    config = config.monitor(TableMonitor::new("Port_Binding").columns(&claims));
     Client::start(config)
 }
 

@@ -76,7 +76,7 @@ async fn run(client: Client, mut wanted: watch::Receiver<Want>, leader_gone: wat
             tracing::info!("leader has no session with the northbound database; watching its Lease");
         }
         let settled = want == requested && (want != Want::Hold || held);
-        // Two instances that both believe to lead must not steal it from each other in a tight loop.
+        // Two instances that both believe they lead must not steal it from each other in a tight loop.
         let stolen = want == Want::Hold && requested == Want::Hold && !held;
         if connected && stolen {
             sleep(RETRY).await;

@@ -15,15 +15,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use backoff::Backoff;
-use ovsdb::client::{Client, Config, Remote, Status, open_stream};
+use ovsdb::client::{Client, Remote, Status, TlsFiles, open_stream};
+use remotes::{DatabaseAccess, RemoteUpdates};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
-use crate::options::DatabaseAccess;
+use crate::steal_lock::StealLock;
 
-/// A server that is silent for this long is given up.
+/// A server that is silent for this long is given up, even if no other one leads. One that was succeeded is left at once.
 const INACTIVITY_LIMIT: Duration = Duration::from_secs(4);
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 /// How long northd's connection waits for a leader. Then it is closed, so that none is left waiting for ever.
@@ -45,15 +47,19 @@ impl Drop for LeaderProxy {
 
 impl LeaderProxy {
     /// Listens at a path.
-    pub(crate) fn start(path: PathBuf, access: &DatabaseAccess, database: &str) -> io::Result<Self> {
+    pub(crate) fn start(
+        path: PathBuf,
+        access: &DatabaseAccess,
+        servers: &RemoteUpdates,
+        database: &str,
+    ) -> io::Result<Self> {
         // Of an earlier process of this pod.
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
-        let mut config = Config::new(access.remotes.clone(), database);
-        config.tls = access.tls.clone();
+        let mut config = access.client_config(servers, database);
         config.probe_interval = INACTIVITY_LIMIT;
         config.backoff = Backoff::new(Duration::from_millis(50), Duration::from_millis(500));
-        let task = tokio::spawn(serve(listener, Client::start(config), access.clone())).abort_handle();
+        let task = tokio::spawn(serve(listener, Client::start(config), access.tls.clone())).abort_handle();
         Ok(Self { path, task })
     }
 
@@ -62,14 +68,14 @@ impl LeaderProxy {
     }
 }
 
-async fn serve(listener: UnixListener, leader: Client, access: DatabaseAccess) {
+async fn serve(listener: UnixListener, leader: Client, tls: Option<TlsFiles>) {
     // Aborted with this task.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(forward(stream, leader.status(), access.clone()));
+                    connections.spawn(forward(stream, leader.status(), tls.clone()));
                 }
                 // Out of file descriptors: northd tries again.
                 Err(error) => {
@@ -83,11 +89,11 @@ async fn serve(listener: UnixListener, leader: Client, access: DatabaseAccess) {
 }
 
 /// Forwards one connection to the leader, until either side closes it or another server leads.
-async fn forward(mut northd: UnixStream, mut status: watch::Receiver<Status>, access: DatabaseAccess) {
+async fn forward(mut northd: UnixStream, mut status: watch::Receiver<Status>, tls: Option<TlsFiles>) {
     let found = timeout(LEADER_LIMIT, status.wait_for(|status| status.connected)).await;
     let Ok(Ok(Some(leader))) = found.map(|status| status.map(|status| status.remote.clone())) else { return };
     let Ok(remote) = leader.parse::<Remote>() else { return };
-    let mut server = match open_stream(&remote, access.tls.as_ref(), CONNECT_LIMIT).await {
+    let mut server = match open_stream(&remote, tls.as_ref(), CONNECT_LIMIT).await {
         Ok(server) => server,
         Err(error) => {
             tracing::debug!(%error, leader, "cannot connect ovn-northd to the leader; ovn-northd retries");
@@ -96,8 +102,25 @@ async fn forward(mut northd: UnixStream, mut status: watch::Receiver<Status>, ac
     };
     tracing::debug!(leader, "connected ovn-northd to the leader");
     let replaced = status.wait_for(|status| !status.connected || status.remote.as_deref() != Some(leader.as_str()));
+    let (mut from_northd, mut to_northd) = northd.split();
+    let (mut from_server, mut to_server) = tokio::io::split(&mut server);
     tokio::select! {
-        _ = tokio::io::copy_bidirectional(&mut northd, &mut server) => {}
+        _ = copy_requests(&mut from_northd, &mut to_server) => {}
+        _ = tokio::io::copy(&mut from_server, &mut to_northd) => {}
         _ = replaced => {}
     }
+}
+
+async fn copy_requests(from: &mut (impl AsyncRead + Unpin), to: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+    let (mut steal, mut buffer) = (StealLock::default(), vec![0; 64 << 10]);
+    while !steal.is_done() {
+        let length = from.read(&mut buffer).await?;
+        if length == 0 {
+            return Ok(());
+        }
+        to.write_all(&steal.rewrite(&buffer[..length])).await?;
+        to.flush().await?;
+    }
+    // Large transactions follow: they are not searched and not copied once more.
+    tokio::io::copy(from, to).await.map(drop)
 }

@@ -12,6 +12,7 @@
 
 mod api_writer;
 mod authorship;
+mod binding_watch;
 mod commit;
 mod connection_state;
 mod control_loop;
@@ -27,12 +28,14 @@ mod node_watch;
 mod northd;
 mod northd_watch;
 mod options;
+mod recorded_cluster;
 mod release;
 mod repairs;
 mod role;
+mod steal_lock;
 mod watches;
 
 pub use control_loop::run;
 pub use error::ControllerError;
-pub use options::{DatabaseAccess, ElectionOptions, Options};
+pub use options::{ElectionOptions, Options};
 pub use release::{ReleaseError, ReleaseOptions, release_database};

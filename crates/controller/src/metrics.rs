@@ -66,6 +66,7 @@ pub(crate) struct Metrics {
     pub(crate) lease_unrenewed: Gauge<f64, AtomicU64>,
     northd_behind: Gauge<f64, AtomicU64>,
     pub(crate) northd_resets: Counter,
+    pub(crate) port_binding_conflicts: Counter,
     restored: Family<TableLabel, Counter>,
     allocated_v4: Gauge,
     allocated_v6: Gauge,
@@ -99,6 +100,7 @@ impl Metrics {
             lease_unrenewed: Gauge::default(),
             northd_behind: Gauge::default(),
             northd_resets: Counter::default(),
+            port_binding_conflicts: Counter::default(),
             restored: Family::default(),
             allocated_v4: Gauge::default(),
             allocated_v6: Gauge::default(),
@@ -151,6 +153,11 @@ impl Metrics {
                 m.northd_behind,
             );
             own.register("northd_resets", "Resets of ovn-northd's cluster state", m.northd_resets);
+            own.register(
+                "port_binding_conflicts",
+                "Logical ports that a chassis claimed although they belong to another node, and that were released",
+                m.port_binding_conflicts,
+            );
             own.register(
                 "nb_rows_restored",
                 "Northbound rows that another client changed or deleted and that were restored, by table",

@@ -7,7 +7,7 @@ use objects::{EXPECTED_NB_CFG, NETWORK_READY};
 use serde_json::{Value, json};
 use topology::Engine;
 use topology::engine::ObjectRef;
-use topology::watchdog::{Applied, Finding, Watchdog};
+use topology::watchdog::{Applied, LaggingNode, Watchdog};
 
 use crate::databases;
 use crate::effect_runner::EffectRunner;
@@ -34,27 +34,32 @@ impl NodeWatch {
         let progress = connected.then(|| effects.southbound.snapshot()).as_ref().and_then(databases::progress);
         let applied = progress.as_ref().map(|(chassis, southbound)| Applied { southbound: *southbound, chassis });
         let nodes: Vec<_> = engine.store().nodes().collect();
-        for finding in self.watchdog.check(&nodes, applied, now) {
-            self.report(finding, effects);
+        for lagging in self.watchdog.check(&nodes, applied, now) {
+            self.report(lagging, effects);
         }
     }
 
-    fn report(&self, finding: Finding, effects: &EffectRunner) {
-        match finding {
-            Finding::Silent { node, heartbeat, silent } => {
+    fn report(&self, lagging: LaggingNode, effects: &EffectRunner) {
+        match lagging {
+            LaggingNode::Silent { node, heartbeat, silent } => {
                 let message = format!(
                     "the node agent has not renewed this condition since {heartbeat}: whether pods can be connected is \
                      unknown; check the container ovnkube-node of the node's ovnkube pod"
                 );
                 let seconds = silent.as_secs();
-                tracing::warn!(node = &*node.name, heartbeat = &*heartbeat, seconds, "node agent is silent");
+                tracing::warn!(
+                    node = &*node.name,
+                    heartbeat = &*heartbeat,
+                    seconds,
+                    "node agent is silent; setting its condition to Unknown"
+                );
                 effects.record(node.clone(), "NodeAgentSilent", message.clone());
                 // Without the heartbeat, which only the agent writes.
                 let condition = json!({"type": NETWORK_READY, "status": "Unknown", "reason": "NodeAgentSilent",
                     "message": message, "lastTransitionTime": kubernetes::timestamp()});
                 self.patch(&node, json!({"metadata": {"uid": &*node.uid}, "status": {"conditions": [condition]}}));
             }
-            Finding::Expect { node, number, applied } => {
+            LaggingNode::Expect { node, number, applied } => {
                 tracing::warn!(
                     node = &*node.name,
                     nb_cfg = number,
@@ -67,7 +72,7 @@ impl NodeWatch {
         }
     }
 
-    /// Writes once: the watchdog repeats a finding that is still true.
+    /// Writes once: the watchdog reports a node again that still lags.
     fn patch(&self, node: &ObjectRef, body: Value) {
         let (api, name) = (self.api.clone(), node.name.clone());
         tokio::spawn(async move {

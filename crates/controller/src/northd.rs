@@ -1,7 +1,7 @@
 //! ovn-northd as a child process of the leader, if requested (`--run-northd`).
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use backoff::{Backoff, Retries};
@@ -11,11 +11,12 @@ use ovsdb::client::{Client, Remote, TlsFiles};
 use ovsdb::datum::{Atom, Datum};
 use ovsdb::operation::{Mutation, Mutator};
 use ovsdb::transaction::Transaction;
+use remotes::{DatabaseAccess, RemoteUpdates, Servers};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
 use crate::leader_proxy::LeaderProxy;
-use crate::options::{DatabaseAccess, Options};
+use crate::options::Options;
 
 /// First and longest delay before northd is restarted; doubled each time that it exits soon or cannot be started.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
@@ -27,6 +28,11 @@ const HUNG_AFTER: Duration = Duration::from_secs(10);
 /// northd's inactivity probe of both databases, in milliseconds: it leaves a hung server after two of these. OVN's default
 /// is 5 s. There is one active northd, regardless of the size of the cluster.
 const PROBE_MS: &str = "2000";
+
+/// How often northd is given the address of a [`LeaderProxy`]. Over its lifetime it reconnects without a delay as often as it
+/// has addresses, and from then on after a second. The proxy keeps a connection waiting until there is a leader, so northd
+/// does not reconnect in a tight loop.
+const RECONNECTS_AT_ONCE: usize = 16;
 
 /// Sets northd's inactivity probe unless it is set already: inserting an existing key changes nothing.
 pub(crate) fn set_probe_interval(northbound: &Client) {
@@ -46,7 +52,7 @@ pub(crate) fn set_probe_interval(northbound: &Client) {
 #[derive(Debug)]
 pub(crate) struct Northd {
     task: AbortHandle,
-    /// Its ways to the leaders of both databases; none for a database with one server.
+    /// Its ways to the leaders of both databases; none for a database that has always one server.
     _proxies: [Option<LeaderProxy>; 2],
 }
 
@@ -59,32 +65,46 @@ impl Drop for Northd {
 
 impl Northd {
     /// Starts it, if requested.
-    pub(crate) fn start(options: &Options) -> Option<Self> {
+    pub(crate) fn start(options: &Options, servers: &Servers) -> Option<Self> {
         let program = options.northd.clone()?;
-        let north = proxy(&options.northd_control, &options.northbound, northbound::DATABASE.name, "northd-nb.sock");
-        let south = proxy(&options.northd_control, &options.southbound, southbound::DATABASE.name, "northd-sb.sock");
+        let (directory, control) = control(&options.northd_control);
+        let socket = |kind: &str| directory.join(format!("northd-{kind}.sock"));
+        let north = proxy(&socket("nb"), &options.northbound, &servers.northbound, northbound::DATABASE.name);
+        let south = proxy(&socket("sb"), &options.southbound, &servers.southbound, southbound::DATABASE.name);
         let through = |proxy: &Option<LeaderProxy>, access: &DatabaseAccess| match proxy {
             Some(proxy) => {
-                DatabaseAccess { remotes: vec![Remote::Unix(proxy.path().to_owned())], tls: access.tls.clone() }
+                let remotes = vec![Remote::Unix(proxy.path().to_owned()); RECONNECTS_AT_ONCE];
+                DatabaseAccess { remotes, ..access.clone() }
             }
             None => access.clone(),
         };
-        let arguments = arguments(&through(&north, &options.northbound), &through(&south, &options.southbound));
-        let control = Control::Default(options.northd_control.clone());
+        let mut arguments = arguments(&through(&north, &options.northbound), &through(&south, &options.southbound));
+        if let Control::Path(socket) = &control {
+            arguments.push(format!("--unixctl={}", socket.display()));
+        }
         let daemon = Daemon { name: "ovn-northd", program, arguments, control, hung_after: HUNG_AFTER };
         Some(Self { task: tokio::spawn(supervise(daemon)).abort_handle(), _proxies: [north, south] })
     }
 }
 
+/// The directory of northd's sockets and its control socket, given either. A path that does not exist is a socket if its name
+/// has an extension, as `ovn-northd.ctl` has.
+fn control(given: &Path) -> (PathBuf, Control) {
+    if given.is_dir() || !given.exists() && given.extension().is_none() {
+        return (given.to_owned(), Control::Default(given.to_owned()));
+    }
+    (given.parent().unwrap_or(Path::new("/")).to_owned(), Control::Path(given.to_owned()))
+}
+
 /// A way to the leader of a database with several servers. Without one, northd looks for the leader itself, and needs longer.
-fn proxy(directory: &Path, access: &DatabaseAccess, database: &str, socket: &str) -> Option<LeaderProxy> {
-    if access.remotes.len() < 2 {
+fn proxy(socket: &Path, access: &DatabaseAccess, servers: &RemoteUpdates, database: &str) -> Option<LeaderProxy> {
+    if access.remotes.len() < 2 && access.service.is_none() {
         return None;
     }
-    LeaderProxy::start(directory.join(socket), access, database)
+    LeaderProxy::start(socket.to_owned(), access, servers, database)
         .inspect_err(|error| {
-            let directory = directory.display();
-            tracing::warn!(%error, %directory, "cannot listen for ovn-northd; it finds the database leader by itself, but slower");
+            let socket = socket.display();
+            tracing::warn!(%error, %socket, "cannot listen for ovn-northd; it finds the database leader by itself, but slower");
         })
         .ok()
 }
@@ -177,8 +197,6 @@ async fn supervise(daemon: Daemon) {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
 
     fn access(remote: &str, files: Option<&str>) -> DatabaseAccess {
@@ -189,7 +207,27 @@ mod tests {
             authorities: path("ca"),
             verify_host_name: false,
         });
-        DatabaseAccess { remotes: ovsdb::client::Remote::parse_list(remote).unwrap(), tls }
+        DatabaseAccess { remotes: ovsdb::client::Remote::parse_list(remote).unwrap(), tls, service: None }
+    }
+
+    #[test]
+    fn the_control_socket_or_its_directory_can_be_given() {
+        let directory = std::env::temp_dir().join(format!("northd-control-{}", std::process::id()));
+        std::fs::create_dir_all(directory.join("run.d")).unwrap();
+        std::fs::write(directory.join("northd"), "").unwrap();
+        let is_socket = |name: &str| {
+            let (parent, control) = control(&directory.join(name));
+            match control {
+                Control::Path(path) => path == directory.join(name) && parent == directory,
+                Control::Default(path) => {
+                    assert!(path == directory.join(name) && parent == path);
+                    false
+                }
+            }
+        };
+        assert!(is_socket("northd") && is_socket("ovn-northd.ctl"));
+        assert!(!is_socket("run.d") && !is_socket("later"));
+        std::fs::remove_dir_all(directory).unwrap();
     }
 
     #[test]

@@ -89,8 +89,9 @@ async fn reset(control: PathBuf, behind: Duration) {
     let sockets = sockets(&control);
     let seconds = behind.as_secs();
     if sockets.is_empty() {
+        let error = format!("no control socket in {}", control.display());
         let hint = "run `ovn-appctl -t ovn-northd nb-cluster-state-reset` where ovn-northd runs, or restart it";
-        tracing::warn!(seconds, control = %control.display(), hint, "ovn-northd may be stuck; no control socket of it found");
+        tracing::warn!(seconds, error, hint, "ovn-northd may be stuck, and cannot be reset; checking again");
     }
     for socket in sockets {
         for command in RESETS {

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use kubernetes::LeaseSettings;
-use ovsdb::client::{Remote, TlsFiles};
+use remotes::DatabaseAccess;
 use topology::ClusterSettings;
 
-/// Options of the controller.
+/// Options of the role `ovnkube controller`, checked by its command.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Cluster-wide network settings.
+    /// Network settings that all instances must share: they determine allocations and rows.
     pub cluster: ClusterSettings,
     /// Where desired rows are written.
     pub northbound: DatabaseAccess,
@@ -17,9 +17,9 @@ pub struct Options {
     pub southbound: DatabaseAccess,
     /// The kubeconfig; none for that of the environment, or for the in-cluster configuration.
     pub kubeconfig: Option<PathBuf>,
-    /// Leader election.
+    /// The Lease, which may be in another cluster.
     pub election: ElectionOptions,
-    /// Adopt the rows of another controller.
+    /// Take over the rows of OVN-Kubernetes (Go); without it, the controller refuses a database that has them.
     pub adopt: bool,
     /// The program to run as ovn-northd while leading; none if northd runs elsewhere.
     pub northd: Option<PathBuf>,
@@ -27,27 +27,11 @@ pub struct Options {
     pub northd_control: PathBuf,
 }
 
-/// Servers and credentials of a database.
-#[derive(Debug, Clone)]
-pub struct DatabaseAccess {
-    /// All servers of the cluster.
-    pub remotes: Vec<Remote>,
-    /// The files for `ssl:` remotes.
-    pub tls: Option<TlsFiles>,
-}
-
-impl DatabaseAccess {
-    /// Whether any remote is `ssl:`.
-    pub fn uses_tls(&self) -> bool {
-        self.remotes.iter().any(|remote| matches!(remote, Remote::Ssl(_)))
-    }
-}
-
-/// Leader election.
+/// Where the Lease of the leader is.
 #[derive(Debug, Clone)]
 pub struct ElectionOptions {
     /// The kubeconfig of the cluster with the Lease, if it is another one.
     pub kubeconfig: Option<PathBuf>,
-    /// The Lease, and this instance's identity.
+    /// Name and timing of the Lease, and this instance's identity, which must be unique.
     pub lease: LeaseSettings,
 }

@@ -13,9 +13,9 @@ use ovsdb::datum::{Atom, Datum};
 use ovsdb::operation::{Condition, Function, Mutation, Mutator};
 use ovsdb::replica::Snapshot;
 use ovsdb::transaction::Transaction;
+use remotes::DatabaseAccess;
 use topology::release::{Release, release};
 
-use crate::options::DatabaseAccess;
 use crate::{databases, leader_lock};
 
 /// Timeout of a database request.
@@ -93,7 +93,9 @@ pub async fn release_database(
     options: &ReleaseOptions,
     progress: impl Fn(&str),
 ) -> Result<(Release, Option<ReleaseError>), ReleaseError> {
-    let client = databases::northbound(&options.northbound);
+    let remotes = remotes::resolve(&options.northbound, options.kubeconfig.as_deref()).await;
+    let access = DatabaseAccess { remotes, ..options.northbound.clone() };
+    let client = databases::northbound(&access, &tokio::sync::watch::channel(None).1);
     connected(&client).await?;
     let leader = if options.force { Ok(()) } else { check_leader(options, &client).await };
     let conflict = match leader {

@@ -10,6 +10,7 @@
 //! does neither is killed.
 
 mod log;
+mod warnings;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,19 +23,21 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+pub use crate::warnings::Warnings;
+
 /// Interval of liveness checks.
 const PROBE_PERIOD: Duration = Duration::from_secs(5);
 
-/// A daemon to run.
+/// A daemon of Open vSwitch or OVN with a control socket, to run as a child process.
 #[derive(Debug, Clone)]
 pub struct Daemon {
     /// Name in log lines, e.g. `ovn-northd`.
     pub name: &'static str,
     /// The program: a path, or a name that is looked up in `PATH`.
     pub program: PathBuf,
-    /// Its arguments.
+    /// They must keep it in the foreground, logging to standard error.
     pub arguments: Vec<String>,
-    /// Its control socket.
+    /// Where the daemon is asked for replies, and to exit.
     pub control: Control,
     /// How long it may neither reply nor use CPU before it is killed.
     pub hung_after: Duration,
@@ -76,8 +79,7 @@ pub struct Running {
     process: u32,
     control: PathBuf,
     log: Option<JoinHandle<()>>,
-    complaint: watch::Receiver<String>,
-    /// Whether it hangs.
+    warnings: Warnings,
     hung: watch::Receiver<bool>,
     probe: JoinHandle<()>,
 }
@@ -99,8 +101,8 @@ impl Daemon {
             Control::Path(path) => path.clone(),
             Control::Default(directory) => directory.join(format!("{}.{process}.ctl", self.name)),
         };
-        let (sender, complaint) = watch::channel(String::new());
-        let log = child.stderr.take().map(|stderr| tokio::spawn(log::copy(self.name, stderr, sender)));
+        let warnings = Warnings::default();
+        let log = child.stderr.take().map(|stderr| tokio::spawn(log::copy(self.name, stderr, warnings.clone())));
         // A task of its own: a caller may cancel `wait` as often as it likes.
         let (hung_sender, hung) = watch::channel(false);
         let (socket, hung_after) = (control.clone(), self.hung_after);
@@ -108,24 +110,24 @@ impl Daemon {
             until_hung(process, socket, hung_after).await;
             hung_sender.send_replace(true);
         });
-        Ok(Running { child, name: self.name, process, control, log, complaint, hung, probe })
+        Ok(Running { child, name: self.name, process, control, log, warnings, hung, probe })
     }
 }
 
 impl Running {
-    /// Its process ID.
+    /// Process ID; valid until [`Running::wait`] returns.
     pub fn process(&self) -> u32 {
         self.process
     }
 
-    /// Its control socket.
+    /// Path of its control socket; the daemon creates it a moment after the start.
     pub fn control(&self) -> &Path {
         &self.control
     }
 
-    /// The last warning or error in its log; empty without one.
-    pub fn last_complaint(&self) -> String {
-        self.complaint.borrow().clone()
+    /// Warnings and errors in its log.
+    pub fn warnings(&self) -> Warnings {
+        self.warnings.clone()
     }
 
     /// Waits until it ends; kills it if it hangs. Can be called again if it was cancelled.
@@ -137,11 +139,8 @@ impl Running {
         let exit = match ended {
             Some(ended) => Exit::Ended(ended),
             None => {
-                tracing::error!(
-                    process = self.process,
-                    "{} hangs: it neither replies nor uses CPU; killing it",
-                    self.name
-                );
+                let error = "it neither replies nor uses CPU";
+                tracing::error!(program = self.name, process = self.process, error, "daemon hangs; killing it");
                 self.kill().await;
                 Exit::Hung
             }
@@ -156,10 +155,26 @@ impl Running {
             control_command(&self.control, "exit", &[]).await?;
             self.child.wait().await
         };
-        if !timeout(limit, asked).await.is_ok_and(|ended| ended.is_ok()) {
-            tracing::warn!(process = self.process, "{} did not exit when asked to; killing it", self.name);
+        let failure = match timeout(limit, asked).await {
+            Ok(Ok(_)) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some(format!("it still runs after {} s", limit.as_secs())),
+        };
+        if let Some(error) = failure {
+            tracing::warn!(
+                program = self.name,
+                process = self.process,
+                error,
+                "daemon did not exit on request; killing it"
+            );
             self.kill().await;
         }
+        self.clean_up().await;
+    }
+
+    /// Kills it: it must not do anything any more.
+    pub async fn kill_now(&mut self) {
+        self.kill().await;
         self.clean_up().await;
     }
 
@@ -179,9 +194,9 @@ impl Running {
     }
 }
 
-/// Returns when it hangs.
+/// Returns when the daemon has neither replied nor used CPU for `hung_after`.
 async fn until_hung(process: u32, socket: PathBuf, hung_after: Duration) {
-    let mut silent: Option<(Instant, String)> = None;
+    let mut silent: Option<(Instant, Option<Duration>)> = None;
     loop {
         sleep(PROBE_PERIOD).await;
         let answers =
@@ -202,12 +217,15 @@ async fn until_hung(process: u32, socket: PathBuf, hung_after: Duration) {
     }
 }
 
-/// The user and system CPU time of a process, as text of `/proc`; empty if there is none.
-fn cpu_time(process: u32) -> String {
-    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+/// The user and system CPU time of a process; none if there is none.
+pub fn cpu_time(process: u32) -> Option<Duration> {
+    /// Linux reports times to programs in hundredths of a second, whatever its own clock.
+    const TICKS: u64 = 100;
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // After the command name, which may contain anything: words 12 and 13.
-    let words = text.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().skip(11).take(2).collect::<Vec<_>>());
-    words.unwrap_or_default().join(" ")
+    let (_, rest) = text.rsplit_once(')')?;
+    let ticks: Vec<u64> = rest.split_whitespace().skip(11).take(2).filter_map(|word| word.parse().ok()).collect();
+    (ticks.len() == 2).then(|| Duration::from_millis(ticks.iter().sum::<u64>() * 1000 / TICKS))
 }
 
 #[cfg(test)]
@@ -216,9 +234,7 @@ mod tests {
 
     #[test]
     fn cpu_time_is_parsed() {
-        let own = cpu_time(std::process::id());
-        let numbers: Vec<u64> = own.split(' ').map(|word| word.parse().unwrap()).collect();
-        assert_eq!(numbers.len(), 2, "{own}");
-        assert_eq!(cpu_time(0), "");
+        assert!(cpu_time(std::process::id()).is_some_and(|used| used < Duration::from_secs(3600)));
+        assert_eq!(cpu_time(0), None);
     }
 }

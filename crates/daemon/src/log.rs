@@ -2,17 +2,18 @@
 
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::ChildStderr;
-use tokio::sync::watch;
 use tracing::Level;
 
-/// Copies lines until the daemon closes its stderr; `last` gets each warning and error.
-pub(crate) async fn copy(name: &'static str, stderr: ChildStderr, last: watch::Sender<String>) {
+use crate::warnings::Warnings;
+
+/// Copies lines until the daemon closes its stderr; `warnings` gets each warning and error.
+pub(crate) async fn copy(name: &'static str, stderr: ChildStderr, warnings: Warnings) {
     let mut lines = BufReader::new(stderr).split(b'\n');
     while let Ok(Some(line)) = lines.next_segment().await {
         let line = String::from_utf8_lossy(&line);
         let (level, text) = parse(&line);
         if level <= Level::WARN {
-            last.send_replace(text.clone());
+            warnings.push(text.clone());
         }
         match level {
             Level::ERROR => tracing::error!(daemon = name, "{text}"),

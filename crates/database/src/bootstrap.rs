@@ -7,7 +7,9 @@
 //! | missing | another ID | join that cluster |
 //! | member of the recorded cluster | ID | start |
 //! | member of a cluster | none | record its ID, then start |
-//! | member of a cluster that an administrator replaced | ID | put the file aside, then join |
+//! | member of a cluster that an administrator replaced | ID | put the file aside, then join, if a member works; else wait |
+//! | server that the leader removed from the recorded cluster | ID | put the file aside, then join, if a member works |
+//! | not joined yet, by members of which none works any more | ID | put the file aside, then join by one that works |
 //! | standalone, damaged | ID of the staging file | put the file aside, then install the staging file |
 //! | member of another cluster, standalone, damaged | any other | refuse: nothing is overwritten |
 //!
@@ -19,6 +21,7 @@ use ovsdb::uuid::Uuid;
 use crate::file::{FileState, Header};
 use crate::kind::Kind;
 use crate::record::Record;
+use crate::status::host_and_port;
 
 /// What to do next. After each step but [`Step::Start`] and [`Step::Refuse`], everything is read and decided again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +40,7 @@ pub enum Step {
     Rejoin(Header, RejoinReason),
     /// Put aside a file that is not a raft member: the staging file is the recorded cluster.
     SetAside,
-    /// Start the server.
+    /// Start the server with the file as it is.
     Start,
     /// Nothing can be done without an administrator.
     Refuse(Problem),
@@ -46,10 +49,14 @@ pub enum Step {
 /// Why a member joins again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RejoinReason {
-    /// Its file has an address that it no longer has.
+    /// Its file has a host or port that it no longer has.
     AddressChanged,
     /// An administrator replaced the cluster (`ovnkube db rebuild`, `restore`).
     ClusterReplaced,
+    /// The leader removed it while its node was away.
+    Removed,
+    /// It has not joined yet, and none of the members by which it tries to works.
+    PeersChanged,
 }
 
 /// Why a member does not start, with the remedy.
@@ -61,31 +68,44 @@ pub enum Problem {
          joins again; without other members, `ovnkube db restore` or `ovnkube db rebuild`"
     )]
     Damaged {
-        /// Path of the file.
+        /// Its path below the data directory, for the message.
         file: String,
-        /// What is wrong with it.
+        /// The first damage, in words of [`FileState::Damaged`].
         why: String,
     },
     /// The file is a standalone database.
     #[error(
-        "{file} is a standalone database, not a raft member; `ovnkube db restore {database} {file} --force` creates a cluster \
-         from it, or move it away to join the cluster"
+        "{file} is a standalone database, not a raft member; `ovnkube db replace-member {database}` puts it aside and joins the \
+         cluster again; if no cluster works and this file is to become the database: `ovnkube db restore {database} {file}`"
     )]
     Standalone {
-        /// Path of the file.
+        /// Its path below the data directory, for the message.
         file: String,
-        /// Short name of the database.
+        /// `nb` or `sb`, for the command in the message.
         database: &'static str,
     },
     /// The file belongs to another database.
     #[error("{file} is database {found}, not {expected}; check which volume is mounted")]
     OtherDatabase {
-        /// Path of the file.
+        /// Its path below the data directory, for the message.
         file: String,
-        /// The name in the file.
+        /// Schema name in the file, e.g. `OVN_Southbound`.
         found: String,
-        /// The name that belongs there.
+        /// Schema name of this member's database.
         expected: &'static str,
+    },
+    /// The cluster of the file was replaced, and the new one does not work.
+    #[error(
+        "{file} belongs to cluster {found}, which cluster {recorded} replaced according to ConfigMap ovnkube-db, and no member of \
+         that works; waiting for one; if it does not exist, correct the record, or `ovnkube db rebuild` on a member"
+    )]
+    Replaced {
+        /// Its path below the data directory, for the message.
+        file: String,
+        /// Cluster ID in the file's header.
+        found: Uuid,
+        /// Cluster ID in ConfigMap `ovnkube-db`.
+        recorded: Uuid,
     },
     /// The file is a member of another cluster.
     #[error(
@@ -93,48 +113,56 @@ pub enum Problem {
          which volume is mounted; if it is to be given up, `ovnkube db replace-member` puts it aside and joins again"
     )]
     ForeignCluster {
-        /// Path of the file.
+        /// Its path below the data directory, for the message.
         file: String,
-        /// The cluster in the file.
+        /// Cluster ID in the file's header.
         found: Uuid,
-        /// The cluster in the API.
+        /// Cluster ID in ConfigMap `ovnkube-db`.
         recorded: Uuid,
     },
 }
 
 /// What the decision depends on.
 #[derive(Debug)]
-pub struct Situation<'a> {
-    /// The database.
+pub struct BootstrapInputs<'a> {
+    /// Which database the member is of: its schema is compared with the file's.
     pub kind: Kind,
-    /// The path of the file, for messages.
+    /// For messages only; nothing is read.
     pub path: &'a str,
-    /// The file.
+    /// State of the database file, damage found by its checksums included.
     pub file: &'a FileState,
-    /// The staging file.
+    /// State of the staging file: a cluster of this member that never ran.
     pub staged: &'a FileState,
-    /// The record in the API.
+    /// The record as it was read just now; none if no cluster was ever recorded.
     pub record: Option<&'a Record>,
     /// The raft address that this member has now.
     pub address: &'a str,
-    /// Whether a member with another address works, by which it could join again.
-    pub has_peers: bool,
+    /// Raft addresses of other members of the recorded cluster that work, by which this one could join.
+    pub working: &'a [String],
 }
 
-/// Decides the next step.
-pub fn next(situation: &Situation<'_>) -> Step {
-    let file = || situation.path.to_owned();
-    match situation.file {
-        FileState::Damaged(_) | FileState::Standalone(_) if is_recorded(situation.staged, situation.record) => {
-            Step::SetAside
-        }
+impl BootstrapInputs<'_> {
+    fn can_join(&self) -> bool {
+        !self.working.is_empty()
+    }
+}
+
+/// Whether a member that has not joined yet should join by others: some work, and none of those by which it tries to.
+pub(crate) fn joins_in_vain(header: &Header, working: &[String]) -> bool {
+    let works = |address: &String| working.iter().any(|it| host_and_port(it) == host_and_port(address));
+    !header.joined && !working.is_empty() && !header.joins_by.iter().any(works)
+}
+
+/// The next step. Only these inputs count, so a crash between two steps loses nothing.
+pub fn next(inputs: &BootstrapInputs<'_>) -> Step {
+    let file = || inputs.path.to_owned();
+    match inputs.file {
+        FileState::Damaged(_) | FileState::Standalone(_) if is_recorded(inputs.staged, inputs.record) => Step::SetAside,
         FileState::Damaged(why) => Step::Refuse(Problem::Damaged { file: file(), why: why.clone() }),
-        FileState::Standalone(name) if name != situation.kind.schema() => other_database(situation, name),
-        FileState::Standalone(_) => {
-            Step::Refuse(Problem::Standalone { file: file(), database: situation.kind.short() })
-        }
-        FileState::Clustered(header) => member(situation, header),
-        FileState::Missing => empty(situation),
+        FileState::Standalone(name) if name != inputs.kind.schema() => other_database(inputs, name),
+        FileState::Standalone(_) => Step::Refuse(Problem::Standalone { file: file(), database: inputs.kind.short() }),
+        FileState::Clustered(header) => member(inputs, header),
+        FileState::Missing => empty(inputs),
     }
 }
 
@@ -146,40 +174,50 @@ fn is_recorded(staged: &FileState, record: Option<&Record>) -> bool {
     }
 }
 
-fn other_database(situation: &Situation<'_>, found: &str) -> Step {
-    let expected = situation.kind.schema();
-    Step::Refuse(Problem::OtherDatabase { file: situation.path.to_owned(), found: found.to_owned(), expected })
+fn other_database(inputs: &BootstrapInputs<'_>, found: &str) -> Step {
+    let expected = inputs.kind.schema();
+    Step::Refuse(Problem::OtherDatabase { file: inputs.path.to_owned(), found: found.to_owned(), expected })
 }
 
-fn member(situation: &Situation<'_>, header: &Header) -> Step {
-    if header.name != situation.kind.schema() {
-        return other_database(situation, &header.name);
+fn member(inputs: &BootstrapInputs<'_>, header: &Header) -> Step {
+    if header.name != inputs.kind.schema() {
+        return other_database(inputs, &header.name);
     }
-    match (situation.record, header.cluster) {
+    match (inputs.record, header.cluster) {
         (Some(record), Some(found)) if record.has_replaced(found) => {
-            Step::Rejoin(header.clone(), RejoinReason::ClusterReplaced)
+            if inputs.can_join() || is_recorded(inputs.staged, inputs.record) {
+                Step::Rejoin(header.clone(), RejoinReason::ClusterReplaced)
+            } else {
+                Step::Refuse(Problem::Replaced { file: inputs.path.to_owned(), found, recorded: record.cluster() })
+            }
         }
         (Some(record), Some(found)) if record.cluster() != found => {
-            Step::Refuse(Problem::ForeignCluster { file: situation.path.to_owned(), found, recorded: record.cluster() })
+            Step::Refuse(Problem::ForeignCluster { file: inputs.path.to_owned(), found, recorded: record.cluster() })
         }
         (None, Some(found)) if header.joined => Step::Publish(found),
-        _ if header.address != situation.address && situation.has_peers => {
+        // Without it the cluster has a quorum, and by its old file it would never be part of that again.
+        (Some(record), Some(_)) if record.has_removed(header.server, &header.address) && inputs.can_join() => {
+            Step::Rejoin(header.clone(), RejoinReason::Removed)
+        }
+        // Another scheme alone is no other address: peers that still use the old one could not be joined.
+        _ if host_and_port(&header.address) != host_and_port(inputs.address) && inputs.can_join() => {
             Step::Rejoin(header.clone(), RejoinReason::AddressChanged)
         }
+        _ if joins_in_vain(header, inputs.working) => Step::Rejoin(header.clone(), RejoinReason::PeersChanged),
         _ => Step::Start,
     }
 }
 
-fn empty(situation: &Situation<'_>) -> Step {
-    let staged = match situation.staged {
-        FileState::Clustered(header) if header.joined && header.address == situation.address => header.cluster,
+fn empty(inputs: &BootstrapInputs<'_>) -> Step {
+    let staged = match inputs.staged {
+        FileState::Clustered(header) if header.joined && header.address == inputs.address => header.cluster,
         _ => None,
     };
-    match (situation.record, staged) {
+    match (inputs.record, staged) {
         (None, None) => Step::Stage,
         (None, Some(cluster)) => Step::Publish(cluster),
-        (Some(_), _) if is_recorded(situation.staged, situation.record) => Step::Install,
-        (Some(_), _) if *situation.staged != FileState::Missing => Step::Discard,
+        (Some(_), _) if is_recorded(inputs.staged, inputs.record) => Step::Install,
+        (Some(_), _) if *inputs.staged != FileState::Missing => Step::Discard,
         (Some(record), _) => Step::Join(record.cluster()),
     }
 }

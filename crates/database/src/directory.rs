@@ -1,5 +1,5 @@
-//! The data directory of a member: runs `ovsdb-tool`, and moves files. Nothing is ever deleted but a staging file that
-//! never ran.
+//! The data directory of a member: runs `ovsdb-tool`, and moves files. Nothing is ever deleted but files that never
+//! ran.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,21 +17,29 @@ pub enum DirectoryError {
     /// A system call failed.
     #[error("cannot {what} {}: {error}", path.display())]
     Io {
-        /// The step.
+        /// The verb of the message: `read`, `rename`, `remove`, …
         what: &'static str,
-        /// The file.
+        /// The file that the call was about.
         path: PathBuf,
-        /// The cause.
+        /// As the kernel reported it; [`crate::assess::failure`] classifies its words.
         error: io::Error,
     },
-    /// `ovsdb-tool` failed.
-    #[error("ovsdb-tool {command} failed: {output}")]
+    /// `ovsdb-tool` or `ovsdb-client` failed.
+    #[error("{program} {command} failed: {output}")]
     Tool {
-        /// Its sub-command.
+        /// `ovsdb-tool` or `ovsdb-client`.
+        program: &'static str,
+        /// For example `create-cluster`.
         command: &'static str,
-        /// What it printed.
+        /// Its standard error, in one line.
         output: String,
     },
+}
+
+impl DirectoryError {
+    pub(crate) fn read(path: &Path, error: io::Error) -> Self {
+        failure("read", path)(error)
+    }
 }
 
 fn failure(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DirectoryError {
@@ -46,17 +54,17 @@ pub struct DataDirectory<'a> {
 }
 
 impl<'a> DataDirectory<'a> {
-    /// The data directory of these options.
+    /// Reads and creates nothing.
     pub fn new(options: &'a Options) -> Self {
         Self { options }
     }
 
-    /// Path of the database.
+    /// Path of the database file, whether it exists or not.
     pub fn path(&self) -> PathBuf {
         self.options.kind.file(&self.options.data_directory)
     }
 
-    /// Path of a cluster that is not recorded yet.
+    /// A cluster that is not recorded yet; it never runs under this name.
     fn staging_path(&self) -> PathBuf {
         self.path().with_extension("staged")
     }
@@ -66,7 +74,7 @@ impl<'a> DataDirectory<'a> {
         self.path().with_extension("replacement")
     }
 
-    /// State of the file.
+    /// State of the database file by its first record; later records are not checked.
     pub fn read(&self) -> Result<FileState, DirectoryError> {
         let path = self.path();
         FileState::read(&path).map_err(failure("read", &path))
@@ -85,7 +93,7 @@ impl<'a> DataDirectory<'a> {
         FileState::read(&path).map_err(failure("read", &path))
     }
 
-    /// Creates a new cluster in the staging file.
+    /// Creates a cluster of one server in the staging file; the election timer is in milliseconds.
     pub async fn stage(&self, election_timer: u64) -> Result<(), DirectoryError> {
         self.create(&self.staging_path(), None, election_timer).await
     }
@@ -112,14 +120,37 @@ impl<'a> DataDirectory<'a> {
         if let Some(backup) = backup {
             return tool("create-cluster", &[&timer], &[&display(target), &display(backup), &address]).await;
         }
+        let initial = self.create_initial(true).await?;
+        tool("create-cluster", &[&timer], &[&display(target), &display(&initial), &address]).await?;
+        remove(&initial)
+    }
+
+    /// Creates a standalone database beside the real one, with its global row or without any; returns its path.
+    async fn create_initial(&self, with_global_row: bool) -> Result<PathBuf, DirectoryError> {
         let kind = self.options.kind;
         let initial = self.path().with_extension("initial");
         remove(&initial)?;
         tool("create", &[], &[&display(&initial), &display(&kind.schema_file(&self.options.schema_directory))]).await?;
-        let insert = serde_json::json!([kind.schema(), {"op": "insert", "table": kind.global_table(), "row": {}}]);
-        tool("transact", &[], &[&display(&initial), &insert.to_string()]).await?;
-        tool("create-cluster", &[&timer], &[&display(target), &display(&initial), &address]).await?;
-        remove(&initial)
+        if with_global_row {
+            let insert = serde_json::json!([kind.schema(), {"op": "insert", "table": kind.global_table(), "row": {}}]);
+            tool("transact", &[], &[&display(&initial), &insert.to_string()]).await?;
+        }
+        Ok(initial)
+    }
+
+    /// Creates a standalone database, with its global row or without any.
+    pub(crate) async fn create_standalone(&self, with_global_row: bool) -> Result<(), DirectoryError> {
+        let initial = self.create_initial(with_global_row).await?;
+        self.move_into_place(&initial)
+    }
+
+    /// Moves a complete file to the path of the database.
+    fn move_into_place(&self, from: &Path) -> Result<(), DirectoryError> {
+        let to = self.path();
+        // Another file must never be replaced, whatever was read before.
+        std::fs::hard_link(from, &to).map_err(failure("create", &to))?;
+        sync_directory(&self.options.data_directory).map_err(failure("sync", &self.options.data_directory))?;
+        remove(from)
     }
 
     /// Removes the staging file, which never ran.
@@ -129,30 +160,43 @@ impl<'a> DataDirectory<'a> {
 
     /// Moves the staging file to the path of the database.
     pub fn install(&self) -> Result<(), DirectoryError> {
-        let (from, to) = (self.staging_path(), self.path());
-        // Another file must never be replaced, whatever was read before.
-        std::fs::hard_link(&from, &to).map_err(failure("create", &to))?;
-        sync_directory(&self.options.data_directory).map_err(failure("sync", &self.options.data_directory))?;
-        self.discard()
+        self.move_into_place(&self.staging_path())
     }
 
-    /// Creates a file that joins a cluster by these members.
+    /// Creates a file that joins a cluster by these members. Beside the path at first: `ovsdb-tool` leaves an incomplete file if
+    /// the disk is full or it is killed, which would then count as damaged.
     pub async fn join(&self, cluster: Uuid, peers: &[String]) -> Result<(), DirectoryError> {
-        let (cid, path) = (format!("--cid={cluster}"), self.path());
-        let path = display(&path);
+        let (cid, joining) = (format!("--cid={cluster}"), self.path().with_extension("joining"));
+        remove(&joining)?;
+        let path = display(&joining);
         let mut arguments = vec![path.as_str(), self.options.kind.schema()];
         let address = self.options.address();
         arguments.push(&address);
         arguments.extend(peers.iter().map(String::as_str));
-        tool("join-cluster", &[&cid], &arguments).await
+        tool("join-cluster", &[&cid], &arguments).await?;
+        self.move_into_place(&joining)
+    }
+
+    /// Converts the running database to the schema of this image. The local server must lead.
+    pub async fn convert(&self) -> Result<(), DirectoryError> {
+        let kind = self.options.kind;
+        let socket = format!("unix:{}", kind.socket(&self.options.run_directory).display());
+        let schema = display(&kind.schema_file(&self.options.schema_directory));
+        run("ovsdb-client", "convert", &["--timeout=90"], &[&socket, &schema]).await?;
+        tracing::info!(database = kind.name(), schema, "converted the database to the schema of the image");
+        Ok(())
     }
 
     /// Puts the file aside under a name with its server ID; returns the new path.
     pub fn set_aside(&self, header: Option<&Header>) -> Result<PathBuf, DirectoryError> {
+        self.set_aside_as(&header.map_or_else(|| "damaged".to_owned(), |header| header.server.to_string()))
+    }
+
+    /// Puts the file aside under a name with this label; returns the new path.
+    pub(crate) fn set_aside_as(&self, label: &str) -> Result<PathBuf, DirectoryError> {
         let from = self.path();
-        let label = header.map_or_else(|| "damaged".to_owned(), |header| header.server.to_string());
         let free = |number: u32| {
-            let suffix = if number == 0 { label.clone() } else { format!("{label}.{number}") };
+            let suffix = if number == 0 { label.to_owned() } else { format!("{label}.{number}") };
             let path = from.with_extension(format!("db.{suffix}"));
             (!path.exists()).then_some(path)
         };
@@ -182,12 +226,21 @@ fn lock_file(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{name}.~lock~"))
 }
 
-fn sync_directory(directory: &Path) -> io::Result<()> {
+pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {
     std::fs::File::open(directory)?.sync_all()
 }
 
 async fn tool(command: &'static str, options: &[&str], arguments: &[&str]) -> Result<(), DirectoryError> {
-    let output = Command::new("ovsdb-tool")
+    run("ovsdb-tool", command, options, arguments).await
+}
+
+async fn run(
+    program: &'static str,
+    command: &'static str,
+    options: &[&str],
+    arguments: &[&str],
+) -> Result<(), DirectoryError> {
+    let output = Command::new(program)
         .args(["-vconsole:err", "-vsyslog:off"])
         .args(options)
         .arg(command)
@@ -196,10 +249,10 @@ async fn tool(command: &'static str, options: &[&str], arguments: &[&str]) -> Re
         .kill_on_drop(true)
         .output()
         .await
-        .map_err(failure("run", Path::new("ovsdb-tool")))?;
+        .map_err(failure("run", Path::new(program)))?;
     if output.status.success() {
         return Ok(());
     }
     let text = String::from_utf8_lossy(&output.stderr);
-    Err(DirectoryError::Tool { command, output: text.trim().replace('\n', "; ") })
+    Err(DirectoryError::Tool { program, command, output: text.trim().replace('\n', "; ") })
 }

@@ -10,6 +10,19 @@ pub enum DatabaseError {
     #[error(transparent)]
     Kubernetes(#[from] kubernetes::ConfigError),
     /// A directory cannot be created.
-    #[error("cannot create directory {}: {}", .0.display(), .1)]
+    #[error("cannot create directory {}: {}; check the volume mounted there and its owner, or give another --run-dir", .0.display(), .1)]
     Directory(PathBuf, io::Error),
+    /// The lock of a manager cannot be used.
+    #[error("cannot lock {}: {}; check that its directory is writable and on a local file system", .0.display(), .1)]
+    Lock(PathBuf, io::Error),
+    /// Another process manages this server.
+    #[error("another manager of this server runs and holds {}; stop it first, or give this one another volume and other sockets \
+             (--data-dir, --run-dir)", .0.display())]
+    AlreadyManaged(PathBuf),
+    /// The Lease of the active server cannot be used.
+    #[error(transparent)]
+    Lease(kubernetes::LeaseSettingsError),
+    /// Clients cannot reach this member by its host.
+    #[error("invalid --host: {0}")]
+    Address(ovsdb::client::RemoteError),
 }

@@ -14,7 +14,6 @@ use std::path::Path;
 
 use ovsdb::uuid::Uuid;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 /// A first record that is longer is damaged: a snapshot of the largest clusters has some hundred megabytes.
 const LONGEST_RECORD: u64 = 4 << 30;
@@ -24,7 +23,7 @@ const LONGEST_LINE: u64 = 256;
 /// What is at the path of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileState {
-    /// Nothing.
+    /// No file.
     Missing,
     /// A raft member.
     Clustered(Header),
@@ -41,12 +40,14 @@ pub struct Header {
     pub name: String,
     /// The cluster; none for a member that was created without one and has not joined yet.
     pub cluster: Option<Uuid>,
-    /// The server ID.
+    /// Server ID: a member that joins again gets another one.
     pub server: Uuid,
     /// The raft address by which others reach it.
     pub address: String,
     /// Whether it has joined: it contains a snapshot of the cluster.
     pub joined: bool,
+    /// The raft addresses of the members by which it joins; empty once it has.
+    pub joins_by: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -55,7 +56,7 @@ struct RawHeader {
     cluster_id: Option<String>,
     server_id: String,
     local_address: String,
-    remote_addresses: Option<IgnoredAny>,
+    remote_addresses: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]
@@ -140,6 +141,7 @@ fn header(raw: RawHeader) -> Result<Header, String> {
         name: raw.name,
         address: raw.local_address,
         joined: raw.remote_addresses.is_none(),
+        joins_by: raw.remote_addresses.unwrap_or_default(),
     })
 }
 

@@ -62,9 +62,22 @@ impl Kind {
         directory.join(format!("ovn{}_db.ctl", self.short()))
     }
 
-    /// The socket for local clients.
+    /// The socket for clients on the same host, e.g. `ovn-nbctl`.
     pub fn socket(self, directory: &Path) -> PathBuf {
         directory.join(format!("ovn{}_db.sock", self.short()))
+    }
+
+    /// The file of [`crate::manager_status::ManagerStatus`].
+    pub fn manager_status(self, directory: &Path) -> PathBuf {
+        directory.join(format!("ovn{}_db.manager.json", self.short()))
+    }
+
+    /// Southbound for northbound, and the reverse.
+    pub fn other(self) -> Self {
+        match self {
+            Self::Northbound => Self::Southbound,
+            Self::Southbound => Self::Northbound,
+        }
     }
 
     /// The port for clients, unless configured.
@@ -72,6 +85,14 @@ impl Kind {
         match self {
             Self::Northbound => 6641,
             Self::Southbound => 6642,
+        }
+    }
+
+    /// The name of that port in a Service: `north` or `south`.
+    pub fn port_name(self) -> &'static str {
+        match self {
+            Self::Northbound => "north",
+            Self::Southbound => "south",
         }
     }
 

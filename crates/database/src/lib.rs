@@ -1,11 +1,12 @@
-//! OVN's northbound and southbound databases as raft clusters that stay alive.
+//! OVN's northbound and southbound databases as raft clusters that stay alive. [`active_backup`] is the other form: one server
+//! of several is active.
 //!
 //! ```text
 //!   file, staging file ─┐
 //!   record in the API ──┼─▶ bootstrap::next (pure) ──▶ ovsdb-tool ──▶ ovsdb-server
 //!   address, peers ─────┘                                              │ cluster/status
-//!                         care::{actions, findings} (pure) ◀───────────┘
-//!                            │ kick, election timer      └──▶ log, Events, metrics, readiness
+//!                      maintenance::actions, assess (pure) ◀──────────┘
+//!                            │ kick, election timer      └──▶ findings: log, Events, metrics, `db status`
 //!                            └──▶ control socket
 //! ```
 //!
@@ -13,24 +14,48 @@
 //! right one is recorded in the Kubernetes API ([`record`]), and what concerns the whole cluster is done by the manager of
 //! the raft leader.
 
+pub mod active_backup;
+pub mod assess;
+pub mod backup;
 pub mod bootstrap;
-pub mod care;
+mod checks;
+mod clock;
+mod control;
 pub mod directory;
 mod disk;
 mod error;
 pub mod file;
+pub mod finding;
+mod former;
+mod identity_checks;
+mod image;
 pub mod inspect;
 pub mod kind;
+mod leadership;
+mod live_file;
+pub mod maintenance;
 mod manager;
+mod manager_lock;
+pub mod manager_status;
 mod metrics;
+pub mod names;
 mod options;
 mod prepare;
+mod process;
+mod raft_log;
 pub mod record;
+pub mod relay;
+pub mod rename;
 pub mod replace;
+mod server_config;
 pub mod status;
 pub mod store;
+mod verify;
+pub mod version;
 
 pub use error::DatabaseError;
 pub use kind::Kind;
 pub use manager::run;
 pub use options::{Options, Peers};
+pub use raft_log::LogError;
+pub use relay::{RelayOptions, UpstreamService, run_relay};

@@ -1,63 +1,90 @@
-//! Runs and cares for one raft member: prepares its file, runs ovsdb-server, watches the cluster, and stops in order.
+//! Runs one raft member: prepares its file, runs ovsdb-server, and stops in order. What is checked meanwhile: [`crate::checks`].
 
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
 
 use backoff::{Backoff, Retries};
-use daemon::{Control, Daemon, Running};
-use kubernetes::{Api, Note, ObjectReference, Recorder, Severity};
-use ovsdb::client::{Client, Config, Remote, Status, control_command};
-use ovsdb::uuid::Uuid;
-use telemetry::{Condition, Shutdown, Telemetry};
+use daemon::{Control, Daemon, Exit, Running, Warnings};
+use kubernetes::{Api, Note, ObjectReference, Recorder};
+use ovsdb::client::{Client, Config, Remote, Status};
+use telemetry::{Condition, Heartbeat, Shutdown, Telemetry};
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use crate::care::{self, Action, Finding};
-use crate::disk;
+use crate::assess;
+use crate::clock::ClockWatch;
+use crate::disk::DiskProbe;
 use crate::error::DatabaseError;
-use crate::file::FileState;
+use crate::finding::{Finding, FindingKind, Findings, Severity, Source};
+use crate::image::Image;
+use crate::leadership::Handover;
+use crate::maintenance::{Debounced, MemberList, inactivity_probe};
+use crate::manager_lock::ManagerLock;
+use crate::manager_status::{ManagerStatus, ReportedFinding};
 use crate::metrics::Metrics;
 use crate::options::Options;
-use crate::prepare::{PrepareError, prepare};
-use crate::record::Record;
-use crate::status::ClusterStatus;
+use crate::prepare::{self, PrepareError};
+use crate::process::ProcessWatch;
+use crate::server_config;
 use crate::store::RecordStore;
+use crate::verify::Verified;
+use crate::version::{MemberVersion, raft_bugs};
 
-/// Interval of looks at the cluster.
+/// Interval of checks of the cluster.
 const STATUS_PERIOD: Duration = Duration::from_secs(5);
-/// The disk and the number of nodes are checked once in this many polls of the cluster.
-const SLOW_PERIOD: u32 = 6;
-/// A server that is busy with a large transaction replies late.
-const COMMAND_TIMEOUT: Duration = Duration::from_secs(4);
+/// How long to wait before a failed step is retried.
+const PREPARE_RETRY: Duration = Duration::from_secs(2);
 /// A leader hands over and writes its last entries.
 const STOP_LIMIT: Duration = Duration::from_secs(15);
 /// ovsdb-server that neither replies nor uses CPU for this long is killed.
 const HUNG_AFTER: Duration = Duration::from_secs(15);
+/// Limit of one call of the API: checks wait for several, and a stop waits for the checks.
+const API_LIMIT: Duration = Duration::from_secs(3);
 /// Delay between restarts of the server.
 const RESTART: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
-/// A server that ran for this long restarts without delay.
-const STABLE_AFTER: Duration = Duration::from_secs(60);
-/// A file that is smaller is not worth a compaction.
-const WORTH_COMPACTING: u64 = 16 << 20;
+/// A server that ran for this long did not fail to start: it restarts without delay.
+const STABLE_AFTER: Duration = Duration::from_secs(10);
+/// A manager that completes no round of checks within this time hangs. A conversion of the schema may take a minute.
+const ROUND_LIMIT: Duration = Duration::from_secs(180);
+/// The size of the cluster must be the same in so many checks, 30 s apart, before election timer and probes follow it.
+const DEBOUNCE_CHECKS: u32 = 4;
 
 /// Runs the member until shutdown is requested.
 pub async fn run(options: Options, telemetry: &Telemetry, pod: Option<ObjectReference>) -> Result<(), DatabaseError> {
     let api = Api::from_kubeconfig(options.kubeconfig.as_deref(), None).await?;
-    std::fs::create_dir_all(&options.run_directory)
-        .map_err(|error| DatabaseError::Directory(options.run_directory.clone(), error))?;
+    let _lock = ManagerLock::take(&options.run_directory, &format!("ovn{}_db", options.kind.short()))?;
     let recorder = Recorder::new(&api, "ovnkube-db", &options.member);
     let mut manager = Manager {
-        store: RecordStore::new(api, options.namespace.clone()),
+        store: RecordStore::new(api.with_timeout(API_LIMIT), options.namespace.clone()),
         condition: telemetry.health().condition(options.kind.name()),
+        heartbeat: telemetry.health().heartbeat("checks", ROUND_LIMIT),
         metrics: Metrics::new(options.kind, telemetry),
         recorder,
         pod,
-        found: Vec::new(),
+        findings: Findings::default(),
+        verified: Verified::default(),
+        data_lock: None,
+        image: Image::read(&options).await,
+        clock: ClockWatch::new(Instant::now(), SystemTime::now()),
+        disk: DiskProbe::default(),
         compacted: None,
-        wanted_timer: None,
-        addresses: None,
+        nodes: Debounced::new(DEBOUNCE_CHECKS),
+        probe: inactivity_probe(0),
+        members: MemberList::default(),
+        absent_checks: 0,
+        versions: BTreeMap::new(),
+        convertible_checks: 0,
+        handover: Handover::new(options.kind),
+        status: ManagerStatus {
+            member: options.member.clone(),
+            raft_address: options.address(),
+            raft_port: options.raft_port,
+            ..ManagerStatus::default()
+        },
         options,
     };
+    manager.set_image();
     let mut shutdown = telemetry.shutdown();
     let mut retries = Retries::without_jitter(RESTART);
     loop {
@@ -83,45 +110,120 @@ pub async fn run(options: Options, telemetry: &Telemetry, pod: Option<ObjectRefe
     }
 }
 
-/// What a look at the cluster leads to.
+/// What a check of the cluster leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Next {
+pub(crate) enum Next {
     GoOn,
-    JoinAgain,
+    Restart,
 }
 
-struct Manager {
-    options: Options,
-    store: RecordStore,
+/// What the checks of a running server need.
+pub(crate) struct Server {
+    /// Its process ID.
+    pub(crate) id: u32,
+    pub(crate) control: PathBuf,
+    pub(crate) warnings: Warnings,
+    pub(crate) client: Client,
+    pub(crate) process: ProcessWatch,
+    /// Number of checks so far.
+    pub(crate) checks: u32,
+    /// When it last replied at its control socket.
+    pub(crate) replied: Instant,
+    /// Whether it returns freed memory to the host.
+    pub(crate) trims_memory: bool,
+}
+
+/// What ended a round of checks.
+enum Round {
+    Done(Next),
+    Exited(Exit),
+    Shutdown,
+}
+
+pub(crate) struct Manager {
+    pub(crate) options: Options,
+    pub(crate) store: RecordStore,
     condition: Condition,
-    metrics: Metrics,
+    heartbeat: Heartbeat,
+    pub(crate) metrics: Metrics,
     recorder: Recorder,
     /// The object of Events.
     pod: Option<ObjectReference>,
-    /// What was reported and still holds.
-    found: Vec<Finding>,
-    compacted: Option<Instant>,
-    /// Election timer for the size of the cluster; none until known.
-    wanted_timer: Option<u64>,
-    /// Raft addresses of all members; none until known.
-    addresses: Option<Vec<String>>,
+    pub(crate) findings: Findings,
+    /// The checksums of the file.
+    verified: Verified,
+    /// Held while this manager uses the data directory; none until it could be taken.
+    data_lock: Option<ManagerLock>,
+    pub(crate) image: Image,
+    pub(crate) clock: ClockWatch,
+    pub(crate) disk: DiskProbe,
+    pub(crate) compacted: Option<Instant>,
+    /// Number of nodes, as classes of equal settings: the smallest number of its class.
+    pub(crate) nodes: Debounced<usize>,
+    /// The server's inactivity probe of its clients, in milliseconds.
+    pub(crate) probe: u64,
+    /// Raft addresses of all members; empty until known.
+    pub(crate) members: MemberList,
+    /// Checks in a row in which the list lacked this member.
+    pub(crate) absent_checks: u32,
+    /// What the members recorded about their images.
+    pub(crate) versions: BTreeMap<String, MemberVersion>,
+    /// Checks in a row in which the schema could be converted.
+    pub(crate) convertible_checks: u32,
+    pub(crate) handover: Handover,
+    pub(crate) status: ManagerStatus,
 }
 
 impl Manager {
-    async fn prepare(&mut self) {
-        let (options, store) = (self.options.clone(), self.store.clone());
-        let report = |error: &PrepareError| self.show_down(error.to_string());
-        prepare(&options, &store, report).await;
+    fn set_image(&mut self) {
+        self.status.server_version = self.image.server.map(|version| version.to_string());
+        self.status.image_schema = self.image.schema.map(|version| version.to_string());
+        self.findings.set(Source::Version, self.image.server.and_then(raft_bugs).into_iter().collect());
     }
 
-    /// Reports that no server runs.
-    fn show_down(&mut self, why: String) {
-        self.condition.not_ready(why.clone());
+    /// Repeats steps until the server can start.
+    async fn prepare(&mut self) {
+        let mut last = String::new();
+        loop {
+            self.heartbeat.beat();
+            match self.prepare_step().await {
+                Ok(true) => return,
+                Ok(false) => last.clear(),
+                Err(error) => {
+                    let text = error.to_string();
+                    if text != last {
+                        self.show_down(&text, error.finding());
+                        self.check_disk(None).await;
+                        last = text;
+                    }
+                    self.check_clock();
+                    self.publish();
+                    // The API answers again, an administrator moves a file, or another member starts: all of it is seen only
+                    // by trying again.
+                    sleep(PREPARE_RETRY).await;
+                }
+            }
+        }
+    }
+
+    async fn prepare_step(&mut self) -> Result<bool, PrepareError> {
+        if self.data_lock.is_none() {
+            // Two pods may have the same volume, and run directories of their own.
+            let server = format!(".ovn{}_db", self.options.kind.short());
+            self.data_lock = Some(ManagerLock::take(&self.options.data_directory, &server)?);
+        }
+        prepare::step(&self.options, &self.store, &mut self.verified).await
+    }
+
+    /// Reports that no server runs, and why.
+    fn show_down(&mut self, why: &str, cause: Option<Finding>) {
+        self.condition.not_ready(why);
         self.metrics.clear_status();
-        // A full disk may be the reason, and it is not looked at while no server runs.
-        let disk: Vec<Finding> = self.found.iter().filter(|finding| finding.is_of_disk()).cloned().collect();
-        self.found.retain(Finding::is_of_disk);
-        self.report([vec![Finding::NotRunning { why }], disk].concat());
+        self.status.process = None;
+        self.findings.server_ended();
+        let not_running = Finding::new(FindingKind::NotRunning, format!("the server does not run: {why}"));
+        self.findings.set(Source::Start, std::iter::once(not_running).chain(cause).collect());
+        self.publish();
     }
 
     /// Runs the server until it ends (false) or shutdown is requested (true).
@@ -130,36 +232,39 @@ impl Manager {
         let daemon = Daemon {
             name: "ovsdb-server",
             program: "ovsdb-server".into(),
-            arguments: self.options.server_arguments(),
+            arguments: self.options.server_arguments(self.write_server_config().as_deref()),
             control: Control::Path(kind.control_socket(&self.options.run_directory)),
             hung_after: HUNG_AFTER,
         };
-        let mut server = match daemon.spawn() {
-            Ok(server) => server,
+        let mut running = match daemon.spawn() {
+            Ok(running) => running,
             Err(error) => {
-                self.show_down(format!(
-                    "cannot start ovsdb-server: {error}; retrying; hint: the image must contain it"
-                ));
+                let why = format!("cannot start ovsdb-server: {error}; retrying; hint: the image must contain it");
+                self.show_down(&why, None);
                 return false;
             }
         };
-        tracing::info!(database = kind.name(), process = server.process(), "ovsdb-server started");
-        let client = self.local_client();
-        let mut connection = client.status();
+        tracing::info!(database = kind.name(), process = running.process(), "ovsdb-server started");
+        self.status.process = Some(running.process());
+        let mut server = Server {
+            id: running.process(),
+            control: running.control().to_owned(),
+            warnings: running.warnings(),
+            client: self.local_client(),
+            process: ProcessWatch::new(running.process()),
+            checks: 0,
+            replied: Instant::now(),
+            trims_memory: false,
+        };
+        let mut connection = server.client.status();
         let mut ticks = interval(STATUS_PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut tick = 0_u32;
         self.condition.not_ready("ovsdb-server is starting");
         loop {
             tokio::select! {
-                exit = server.wait() => {
-                    let complaint = server.last_complaint();
-                    let complaint = if complaint.is_empty() { String::new() } else { format!(" ({complaint})") };
-                    self.show_down(format!("ovsdb-server exited: {exit}{complaint}; restarting"));
-                    return false;
-                }
+                exit = running.wait() => return self.exited(&exit, &server.warnings).await,
                 () = shutdown.wait() => {
-                    self.stop(&mut server).await;
+                    self.stop(&mut running).await;
                     return true;
                 }
                 changed = connection.changed() => {
@@ -169,12 +274,67 @@ impl Manager {
                     self.show_readiness(&connection);
                 }
                 _ = ticks.tick() => {
-                    if self.look(server.control(), tick).await == Next::JoinAgain {
-                        self.stop(&mut server).await;
+                    let next = match self.watched_check(&mut server, &mut running, &mut connection, shutdown).await {
+                        Round::Done(next) => next,
+                        Round::Exited(exit) => return self.exited(&exit, &server.warnings).await,
+                        Round::Shutdown => continue,
+                    };
+                    self.heartbeat.beat();
+                    self.publish();
+                    self.show_readiness(&connection);
+                    if next == Next::Restart {
+                        self.stop(&mut running).await;
                         return false;
                     }
-                    tick = tick.wrapping_add(1);
                 }
+            }
+        }
+    }
+
+    /// One round of checks. It may wait for a slow API or name server; an exit of the server, its loss of the quorum and a stop
+    /// must not. What a check does can be repeated.
+    async fn watched_check(
+        &mut self,
+        server: &mut Server,
+        running: &mut Running,
+        connection: &mut watch::Receiver<Status>,
+        shutdown: &mut Shutdown,
+    ) -> Round {
+        let condition = self.condition.clone();
+        let mut check = std::pin::pin!(self.check(server));
+        loop {
+            tokio::select! {
+                next = &mut check => return Round::Done(next),
+                exit = running.wait() => return Round::Exited(exit),
+                () = shutdown.wait() => return Round::Shutdown,
+                Ok(()) = connection.changed() => {
+                    let status = connection.borrow_and_update();
+                    if !status.connected {
+                        condition.not_ready(without_quorum(&status));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reports that the server exited; false: it is to be restarted.
+    async fn exited(&mut self, exit: &Exit, warnings: &Warnings) -> bool {
+        let (why, cause) = assess::exit(&exit.to_string(), &warnings.recent());
+        self.show_down(&format!("{why}; restarting"), cause);
+        self.check_disk(None).await;
+        self.publish();
+        false
+    }
+
+    /// Writes the configuration file of the server; none if the server reads none, or it cannot be written.
+    pub(crate) fn write_server_config(&self) -> Option<PathBuf> {
+        let path = server_config::path(&self.options, &self.image)?;
+        match server_config::write(&path, &self.options, self.probe) {
+            Ok(()) => Some(path),
+            Err(error) => {
+                let database = self.options.kind.name();
+                tracing::warn!(database, %error, "cannot write {}; starting the server without it", path.display());
+                None
             }
         }
     }
@@ -191,11 +351,14 @@ impl Manager {
 
     fn show_readiness(&self, connection: &watch::Receiver<Status>) {
         let status = connection.borrow();
-        if status.connected {
-            self.condition.ready();
+        // Others cannot use a server that listens nowhere, and must not rely on one without a file.
+        let unusable = |finding: &&Finding| matches!(finding.kind, FindingKind::PortInUse | FindingKind::DamagedFile);
+        if !status.connected {
+            self.condition.not_ready(without_quorum(&status));
+        } else if let Some(finding) = self.findings.all().find(unusable) {
+            self.condition.not_ready(&finding.message);
         } else {
-            let why = status.last_error.clone().unwrap_or_else(|| "connecting".into());
-            self.condition.not_ready(format!("the server is not in contact with a quorum: {why}"));
+            self.condition.ready();
         }
     }
 
@@ -205,166 +368,51 @@ impl Manager {
         server.stop(STOP_LIMIT).await;
     }
 
-    /// Looks at the cluster, and every so often at the disk.
-    async fn look(&mut self, control: &Path, tick: u32) -> Next {
-        let kind = self.options.kind;
-        let status = match command(control, "cluster/status", &[kind.schema()]).await {
-            Ok(text) => ClusterStatus::parse(&text),
-            // Just started, or busy; the daemon's own check tells whether it hangs.
-            Err(error) => {
-                tracing::debug!(database = kind.name(), error, "ovsdb-server does not reply");
-                return Next::GoOn;
-            }
-        };
-        self.metrics.set_status(&status);
-        if tick == 0 {
-            // Freed memory is returned to the host after each compaction.
-            let _ = command(control, "ovsdb-server/memory-trim-on-compaction", &["on"]).await;
-        }
-        let mut findings = care::findings(&status);
-        if tick.is_multiple_of(SLOW_PERIOD) {
-            findings.extend(self.look_at_disk(control).await);
-            self.wanted_timer = self.wanted_timer().await.or(self.wanted_timer);
-            self.addresses = self.addresses().await;
-        } else {
-            // Still holds until the next look at the disk.
-            findings.extend(self.found.iter().filter(|finding| finding.is_of_disk()).cloned());
-        }
-        let in_quorum = !findings.iter().any(|finding| matches!(finding, Finding::NoQuorum { .. }));
-        self.report(findings);
-        if (!in_quorum || tick.is_multiple_of(SLOW_PERIOD)) && self.is_replaced(&status).await {
-            tracing::warn!(database = kind.name(), "the cluster was replaced by an administrator; joining the new one");
-            return Next::JoinAgain;
-        }
-        let wanted = self.wanted_timer.unwrap_or(status.election_timer);
-        for action in care::actions(&status, wanted, self.addresses.as_deref()) {
-            self.act(control, &action).await;
-        }
-        Next::GoOn
-    }
-
-    /// Whether the record says that this member's cluster was replaced.
-    async fn is_replaced(&self, status: &ClusterStatus) -> bool {
-        // A server that has not joined yet does not know its cluster, but its file does; it is still small.
-        let cluster = status.cluster.parse().ok().or_else(|| self.recorded_in_file());
-        let Some(cluster) = cluster else { return false };
-        match self.store.read(self.options.kind).await {
-            Ok(Some(record)) => record.has_replaced(cluster),
-            Ok(None) => {
-                self.restore_record(status).await;
-                false
-            }
-            // Without the API nothing changes.
-            Err(_) => false,
-        }
-    }
-
-    /// Writes the record again if another client deleted it: without it, an empty member would create a second cluster.
-    async fn restore_record(&self, status: &ClusterStatus) {
-        if !status.is_member() {
-            return;
-        }
-        let record = Record::new(status.cluster.clone(), &self.options.member);
+    /// Logs and records what is new and what is over, and writes all of it for `ovnkube db status`.
+    pub(crate) fn publish(&mut self) {
         let database = self.options.kind.name();
-        match self.store.create(self.options.kind, &record).await {
-            Ok(true) => tracing::warn!(database, "ConfigMap ovnkube-db had no record of this database; wrote it again"),
-            Ok(false) => {}
-            Err(error) => tracing::warn!(database, %error, "cannot restore the record; retrying"),
-        }
-    }
-
-    /// Raft addresses of all members, running or not; none if the API does not tell.
-    async fn addresses(&self) -> Option<Vec<String>> {
-        let hosts = self.store.hosts(&self.options.peers).await.ok()?;
-        Some(hosts.iter().map(|host| self.options.raft_address(host)).collect())
-    }
-
-    fn recorded_in_file(&self) -> Option<Uuid> {
-        match FileState::read(&self.options.kind.file(&self.options.data_directory)) {
-            Ok(FileState::Clustered(header)) => header.cluster,
-            _ => None,
-        }
-    }
-
-    async fn wanted_timer(&self) -> Option<u64> {
-        if self.options.election_timer.is_some() {
-            return self.options.election_timer;
-        }
-        self.store.count_nodes().await.ok().map(care::election_timer)
-    }
-
-    async fn look_at_disk(&mut self, control: &Path) -> Vec<Finding> {
-        let kind = self.options.kind;
-        let directory = self.options.data_directory.clone();
-        let looked = tokio::task::spawn_blocking(move || disk::look(&directory, &kind.file(&directory))).await;
-        let disk = match looked {
-            Ok(Ok(disk)) => disk,
-            Ok(Err(error)) => {
-                tracing::error!(database = kind.name(), %error, "cannot write to the data directory");
-                return vec![Finding::DiskAlmostFull { free_mb: 0, needed_mb: 1 }];
+        let changes = self.findings.changes(&kubernetes::timestamp());
+        for finding in &changes.new {
+            let (name, message) = (finding.kind.name(), &finding.message);
+            match finding.kind.severity() {
+                Severity::Error => tracing::error!(database, finding = name, "{message}"),
+                Severity::Warning | Severity::Advice => tracing::warn!(database, finding = name, "{message}"),
             }
-            Err(_) => return Vec::new(),
+            self.event(finding);
+        }
+        for kind in changes.resolved {
+            tracing::info!(database, finding = kind.name(), "warning resolved");
+        }
+        self.metrics.set_findings(&self.findings);
+        self.status.findings = self.reported();
+        if let Err(error) = self.status.write(self.options.kind, &self.options.run_directory) {
+            tracing::debug!(database, %error, "cannot write the status of this manager");
+        }
+    }
+
+    fn reported(&self) -> Vec<ReportedFinding> {
+        let report = |finding: &Finding| ReportedFinding {
+            name: finding.kind,
+            severity: finding.kind.severity(),
+            message: finding.message.clone(),
+            since: self.findings.since(finding.kind).unwrap_or_default().to_owned(),
         };
-        self.metrics.set_disk(disk.size, disk.free, disk.sync);
-        let findings = care::disk_findings(disk.free, disk.size, disk.sync);
-        let full = findings.iter().any(|finding| matches!(finding, Finding::DiskAlmostFull { .. }));
-        let lately = self.compacted.is_some_and(|at| at.elapsed() < Duration::from_secs(600));
-        if full && !lately && disk.size > WORTH_COMPACTING && disk.free > disk.size {
-            self.compacted = Some(Instant::now());
-            match command(control, "ovsdb-server/compact", &[kind.schema()]).await {
-                Ok(_) => tracing::warn!(database = kind.name(), "compacted the database: the disk is almost full"),
-                Err(error) => tracing::error!(database = kind.name(), error, "cannot compact the database"),
-            }
-        }
-        findings
+        self.findings.all().map(report).collect()
     }
 
-    async fn act(&self, control: &Path, action: &Action) {
-        let (database, schema) = (self.options.kind.name(), self.options.kind.schema());
-        match action {
-            Action::Kick { server, reason } => match command(control, "cluster/kick", &[schema, server]).await {
-                Ok(_) => tracing::warn!(database, server, reason, "removed a stale server from the cluster"),
-                Err(error) => tracing::warn!(database, server, error, "cannot remove a stale server; retrying"),
-            },
-            Action::SetElectionTimer(timer) => {
-                match command(control, "cluster/change-election-timer", &[schema, &timer.to_string()]).await {
-                    Ok(_) => tracing::info!(database, timer, "changed the election timer"),
-                    Err(error) => tracing::warn!(database, timer, error, "cannot change the election timer; retrying"),
-                }
-            }
-        }
-    }
-
-    /// Logs and records what is new, and logs what is over.
-    fn report(&mut self, findings: Vec<Finding>) {
-        let database = self.options.kind.name();
-        let has = |list: &[Finding], finding: &Finding| list.iter().any(|other| other.name() == finding.name());
-        for finding in findings.iter().filter(|finding| !has(&self.found, finding)) {
-            tracing::error!(database, problem = finding.name(), "{finding}");
-            self.event(finding.name(), &format!("{database} database: {finding}"));
-        }
-        for finding in self.found.iter().filter(|finding| !has(&findings, finding)) {
-            tracing::info!(database, problem = finding.name(), "problem resolved");
-        }
-        self.metrics.set_problems(&findings);
-        self.found = findings;
-    }
-
-    fn event(&self, reason: &str, message: &str) {
+    fn event(&self, finding: &Finding) {
         let Some(object) = self.pod.clone() else { return };
-        self.recorder.record(Note {
-            object,
-            severity: Severity::Warning,
-            reason: reason.to_owned(),
-            message: message.to_owned(),
-        });
+        let severity = match finding.kind.severity() {
+            Severity::Error | Severity::Warning => kubernetes::Severity::Warning,
+            Severity::Advice => kubernetes::Severity::Normal,
+        };
+        let message = format!("{} database: {}", self.options.kind.name(), finding.message);
+        self.recorder.record(Note { object, severity, reason: finding.kind.name().to_owned(), message });
     }
 }
 
-async fn command(control: &Path, command: &str, arguments: &[&str]) -> Result<String, String> {
-    match timeout(COMMAND_TIMEOUT, control_command(control, command, arguments)).await {
-        Ok(Ok(text)) => Ok(text),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("no reply in time".into()),
-    }
+/// Why a server is not ready although it runs.
+fn without_quorum(status: &Status) -> String {
+    let why = status.last_error.as_deref().unwrap_or("connecting");
+    format!("the server is not in contact with a quorum: {why}")
 }

@@ -6,9 +6,11 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Metric, Registry};
 use telemetry::Telemetry;
 
-use crate::care::Finding;
+use crate::assess::Usage;
+use crate::finding::{FindingKind, Findings};
 use crate::kind::Kind;
 use crate::status::ClusterStatus;
 
@@ -37,7 +39,7 @@ struct StatusLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ProblemLabels {
+struct FindingLabels {
     db_name: &'static str,
     problem: &'static str,
 }
@@ -48,6 +50,7 @@ struct DatabaseLabels {
 }
 
 type MemberGauge = Family<MemberLabels, Gauge>;
+type FractionGauge = Family<DatabaseLabels, Gauge<f64, AtomicU64>>;
 
 /// Handles of all metrics; clones share their values.
 #[derive(Debug, Clone)]
@@ -64,85 +67,62 @@ pub(crate) struct Metrics {
     inbound: MemberGauge,
     outbound: MemberGauge,
     members: MemberGauge,
-    problems: Family<ProblemLabels, Gauge>,
+    findings: Family<FindingLabels, Gauge>,
     size: Family<DatabaseLabels, Gauge>,
     free: Family<DatabaseLabels, Gauge>,
-    sync: Family<DatabaseLabels, Gauge<f64, AtomicU64>>,
+    sync: FractionGauge,
+    resident: Family<DatabaseLabels, Gauge>,
+    cpu: FractionGauge,
+    longest_step: FractionGauge,
     restarts: Family<DatabaseLabels, Counter>,
+}
+
+/// Creates metrics and registers them.
+pub(crate) struct Registrar<'a>(pub(crate) &'a mut Registry);
+
+impl Registrar<'_> {
+    pub(crate) fn register<M: Metric + Default + Clone>(&mut self, name: &str, help: &str) -> M {
+        let metric = M::default();
+        // In this form, a test that looks for registrations finds names only.
+        Registry::register(self.0, name, help, metric.clone());
+        metric
+    }
 }
 
 impl Metrics {
     pub(crate) fn new(kind: Kind, telemetry: &Telemetry) -> Self {
-        let metrics = Self {
-            kind,
-            role: Family::default(),
-            status: Family::default(),
-            term: Family::default(),
-            election_timer: Family::default(),
-            log_start: Family::default(),
-            log_next: Family::default(),
-            uncommitted: Family::default(),
-            unapplied: Family::default(),
-            inbound: Family::default(),
-            outbound: Family::default(),
-            members: Family::default(),
-            problems: Family::default(),
-            size: Family::default(),
-            free: Family::default(),
-            sync: Family::default(),
-            restarts: Family::default(),
-        };
-        telemetry.registry(|registry| {
-            let m = &metrics;
-            registry.register("ovn_db_cluster_server_role", "1 for the raft role of this server", m.role.clone());
-            registry.register("ovn_db_cluster_server_status", "1 for the status of this server", m.status.clone());
-            registry.register("ovn_db_cluster_term", "Raft term", m.term.clone());
-            registry.register(
-                "ovn_db_cluster_election_timer",
-                "Election timer in milliseconds",
-                m.election_timer.clone(),
-            );
-            registry.register("ovn_db_cluster_log_index_start", "First index of the raft log", m.log_start.clone());
-            registry.register("ovn_db_cluster_log_index_next", "Next index of the raft log", m.log_next.clone());
-            registry.register(
-                "ovn_db_cluster_log_not_committed",
-                "Entries of the raft log that are not committed",
-                m.uncommitted.clone(),
-            );
-            registry.register(
-                "ovn_db_cluster_log_not_applied",
-                "Entries of the raft log that are not applied",
-                m.unapplied.clone(),
-            );
-            registry.register(
-                "ovn_db_cluster_inbound_connections",
-                "Connections from other servers of the cluster",
-                m.inbound.clone(),
-            );
-            registry.register(
-                "ovn_db_cluster_outbound_connections",
-                "Connections to other servers of the cluster",
-                m.outbound.clone(),
-            );
-            registry.register(
-                "ovn_db_cluster_servers",
-                "Servers in the configuration of the cluster",
-                m.members.clone(),
-            );
-            registry.register("ovn_db_problem", "1 while a problem of the database is detected", m.problems.clone());
-            registry.register("ovn_db_db_size_bytes", "Size of the database file", m.size.clone());
-            registry.register("ovn_db_disk_free_bytes", "Free space for the database file", m.free.clone());
-            registry.register(
-                "ovn_db_disk_sync_seconds",
-                "Duration of the last write and sync in the data directory",
-                m.sync.clone(),
-            );
-            registry.register("ovn_db_server_restarts", "Restarts of ovsdb-server by its manager", m.restarts.clone());
-        });
+        let metrics = telemetry.registry(|registry| Self::registered(kind, Registrar(registry)));
         // `increase` needs a first value.
         let _ = metrics.restarts.get_or_create(&metrics.database());
-        metrics.set_problems(&[]);
+        metrics.set_findings(&Findings::default());
         metrics
+    }
+
+    fn registered(kind: Kind, mut m: Registrar<'_>) -> Self {
+        Self {
+            kind,
+            role: m.register("ovn_db_cluster_server_role", "1 for the raft role of this server"),
+            status: m.register("ovn_db_cluster_server_status", "1 for the status of this server"),
+            term: m.register("ovn_db_cluster_term", "Raft term"),
+            election_timer: m.register("ovn_db_cluster_election_timer", "Election timer in milliseconds"),
+            log_start: m.register("ovn_db_cluster_log_index_start", "First index of the raft log"),
+            log_next: m.register("ovn_db_cluster_log_index_next", "Next index of the raft log"),
+            uncommitted: m
+                .register("ovn_db_cluster_log_not_committed", "Entries of the raft log that are not committed"),
+            unapplied: m.register("ovn_db_cluster_log_not_applied", "Entries of the raft log that are not applied"),
+            inbound: m.register("ovn_db_cluster_inbound_connections", "Connections from other servers of the cluster"),
+            outbound: m.register("ovn_db_cluster_outbound_connections", "Connections to other servers of the cluster"),
+            members: m.register("ovn_db_cluster_servers", "Servers in the configuration of the cluster"),
+            findings: m.register("ovn_db_problem", "1 while a problem of the database is detected"),
+            size: m.register("ovn_db_db_size_bytes", "Size of the database file"),
+            free: m.register("ovn_db_disk_free_bytes", "Free space for the database file"),
+            sync: m.register("ovn_db_disk_sync_seconds", "Duration of the last write and sync in the data directory"),
+            resident: m.register("ovn_db_server_resident_memory_bytes", "Resident memory of ovsdb-server"),
+            cpu: m.register("ovn_db_server_cpu_ratio", "Share of one CPU that ovsdb-server used in the last interval"),
+            longest_step: m
+                .register("ovn_db_server_longest_step_seconds", "Longest step of ovsdb-server in the last interval"),
+            restarts: m.register("ovn_db_server_restarts", "Restarts of ovsdb-server by its manager"),
+        }
     }
 
     /// Removes what only a running server tells: a dead leader must not be shown as one.
@@ -152,6 +132,8 @@ impl Metrics {
         let families = [&self.term, &self.election_timer, &self.log_start, &self.log_next, &self.uncommitted];
         let others = [&self.unapplied, &self.inbound, &self.outbound, &self.members];
         families.into_iter().chain(others).for_each(Family::clear);
+        self.resident.clear();
+        [&self.cpu, &self.longest_step].into_iter().for_each(Family::clear);
     }
 
     fn database(&self) -> DatabaseLabels {
@@ -169,11 +151,17 @@ impl Metrics {
         self.sync.get_or_create(&labels).set(sync.as_secs_f64());
     }
 
-    pub(crate) fn set_problems(&self, findings: &[Finding]) {
-        for problem in Finding::NAMES {
-            let labels = ProblemLabels { db_name: self.kind.schema(), problem };
-            let found = findings.iter().any(|finding| finding.name() == problem);
-            self.problems.get_or_create(&labels).set(found.into());
+    pub(crate) fn set_usage(&self, usage: &Usage) {
+        let labels = self.database();
+        self.resident.get_or_create(&labels).set(usage.resident.try_into().unwrap_or(i64::MAX));
+        self.cpu.get_or_create(&labels).set(usage.cpu);
+        self.longest_step.get_or_create(&labels).set(usage.longest_step.as_secs_f64());
+    }
+
+    pub(crate) fn set_findings(&self, findings: &Findings) {
+        for kind in FindingKind::ALL {
+            let labels = FindingLabels { db_name: self.kind.schema(), problem: kind.name() };
+            self.findings.get_or_create(&labels).set(findings.has(*kind).into());
         }
     }
 

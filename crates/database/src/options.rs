@@ -1,6 +1,6 @@
 //! Options of one raft member.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ovsdb::client::TlsFiles;
 
@@ -9,42 +9,42 @@ use crate::kind::Kind;
 /// Options of the process that manages one member of one database.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The database.
+    /// Which of the two databases; each has its own manager.
     pub kind: Kind,
     /// Name of this member: its node or its pod.
     pub member: String,
     /// Where the database file is; survives restarts.
     pub data_directory: PathBuf,
-    /// Where the sockets are.
+    /// Sockets, manager status and server configuration; may be lost at a restart of the host.
     pub run_directory: PathBuf,
-    /// Where OVN's schema files are.
+    /// Directory of OVN's `*.ovsschema` files, in the image.
     pub schema_directory: PathBuf,
     /// Host name or address of this member, without brackets.
     pub host: String,
     /// The address to listen on for clients, e.g. `0.0.0.0` or `::`.
     pub listen: String,
-    /// Port for clients.
+    /// TCP port for clients, 6641 or 6642 by default.
     pub port: u16,
-    /// Port between members.
+    /// TCP port between members, 6643 or 6644 by default.
     pub raft_port: u16,
     /// The files of mutual TLS; none for plain TCP.
     pub tls: Option<TlsFiles>,
-    /// Where the other members are.
+    /// How the members are known; this one is among them.
     pub peers: Peers,
     /// Election timer in milliseconds; none to choose it by the number of nodes.
     pub election_timer: Option<u64>,
-    /// The namespace of the record.
+    /// Namespace of ConfigMap `ovnkube-db` and of the Service of [`Peers::Service`].
     pub namespace: String,
     /// The kubeconfig; none for that of the environment, or for the in-cluster configuration.
     pub kubeconfig: Option<PathBuf>,
 }
 
-/// Where the other members are.
+/// How the hosts of all members are known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Peers {
     /// The endpoints of a Service, whose pods are the members.
     Service(String),
-    /// These host names or addresses.
+    /// A fixed list of host names or addresses, this member included.
     Hosts(Vec<String>),
 }
 
@@ -54,7 +54,7 @@ impl Options {
         self.remote(host, self.raft_port)
     }
 
-    /// Where clients reach a host.
+    /// The remote of a host for clients, e.g. `ssl:192.0.2.1:6641`.
     pub fn client_address(&self, host: &str) -> String {
         self.remote(host, self.port)
     }
@@ -64,43 +64,72 @@ impl Options {
         format!("{scheme}:{}:{port}", bracketed(host))
     }
 
-    /// The raft address of this member.
+    /// The raft address that this member has now; its file may have another one.
     pub fn address(&self) -> String {
         self.raft_address(&self.host)
     }
 
-    /// Command-line options of OVS's programs for TLS.
+    /// `--private-key`, `--certificate` and `--ca-cert` for OVS's programs; empty for plain TCP.
     pub fn tls_arguments(&self) -> Vec<String> {
-        let Some(tls) = &self.tls else { return Vec::new() };
-        vec![
-            format!("--private-key={}", tls.private_key.display()),
-            format!("--certificate={}", tls.certificate.display()),
-            format!("--ca-cert={}", tls.authorities.display()),
+        tls_arguments(self.tls.as_ref())
+    }
+
+    /// What the server listens on: a socket for local clients, and the port for others.
+    pub(crate) fn server_remotes(&self) -> [String; 2] {
+        let passive = if self.tls.is_some() { "pssl" } else { "ptcp" };
+        let listen = bracketed(&self.listen);
+        [
+            format!("punix:{}", self.kind.socket(&self.run_directory).display()),
+            format!("{passive}:{}:{listen}", self.port),
         ]
     }
 
-    /// The arguments of ovsdb-server.
-    pub fn server_arguments(&self) -> Vec<String> {
+    /// The arguments of ovsdb-server as a raft member. Remotes and database are in the configuration file, if there is one.
+    pub fn server_arguments(&self, configuration: Option<&Path>) -> Vec<String> {
+        let mut arguments = self.common_arguments();
+        if let Some(file) = configuration {
+            arguments.push(format!("--config-file={}", file.display()));
+        } else {
+            arguments.extend(self.server_remotes().map(|remote| format!("--remote={remote}")));
+            arguments.push(self.kind.file(&self.data_directory).display().to_string());
+        }
+        arguments
+    }
+
+    /// The arguments of ovsdb-server as a backup: read-only, and without a port for other hosts.
+    pub(crate) fn backup_arguments(&self, sync_from: &str) -> Vec<String> {
+        let [local, _] = self.server_remotes();
+        let mut arguments = self.common_arguments();
+        arguments.extend([format!("--remote={local}"), format!("--sync-from={sync_from}")]);
+        arguments.push(self.kind.file(&self.data_directory).display().to_string());
+        arguments
+    }
+
+    fn common_arguments(&self) -> Vec<String> {
         let (kind, run) = (self.kind, &self.run_directory);
-        let passive = if self.tls.is_some() { "pssl" } else { "ptcp" };
-        let listen = bracketed(&self.listen);
         let mut arguments = vec![
             "-vconsole:info".to_owned(),
             "-vsyslog:off".into(),
             "-vfile:off".into(),
             format!("--pidfile={}", run.join(format!("ovn{}_db.pid", kind.short())).display()),
             format!("--unixctl={}", kind.control_socket(run).display()),
-            format!("--remote=punix:{}", kind.socket(run).display()),
-            format!("--remote={passive}:{}:{listen}", self.port),
         ];
         arguments.extend(self.tls_arguments());
-        arguments.push(kind.file(&self.data_directory).display().to_string());
         arguments
     }
 }
 
+pub(crate) fn tls_arguments(tls: Option<&TlsFiles>) -> Vec<String> {
+    let Some(tls) = tls else { return Vec::new() };
+    vec![
+        format!("--private-key={}", tls.private_key.display()),
+        format!("--certificate={}", tls.certificate.display()),
+        format!("--ca-cert={}", tls.authorities.display()),
+    ]
+}
+
 /// An IPv6 address in brackets, as in remotes; any other host as it is.
-fn bracketed(host: &str) -> String {
+pub(crate) fn bracketed(host: &str) -> String {
     if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }
 
@@ -132,7 +161,7 @@ pub(crate) mod tests {
         let options = options();
         assert_eq!(options.address(), "tcp:[2001:db8::1]:6644");
         assert_eq!(options.raft_address("db-1.db.ns.svc"), "tcp:db-1.db.ns.svc:6644");
-        let arguments = options.server_arguments();
+        let arguments = options.server_arguments(None);
         assert!(arguments.contains(&"--remote=ptcp:6642:[::]".to_owned()), "{arguments:?}");
         assert_eq!(arguments.last().map(String::as_str), Some("/data/ovnsb_db.db"));
     }

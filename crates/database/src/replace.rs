@@ -3,16 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ovsdb::client::{Remote, control_command};
-use serde::{Deserialize, Serialize};
-use tokio::process::Command;
-use tokio::time::timeout;
+use ovsdb::client::Remote;
 
-use crate::care::election_timer;
+use crate::backup;
+use crate::control::command;
 use crate::directory::{DataDirectory, DirectoryError};
 use crate::file::FileState;
 use crate::inspect;
-use crate::kind::Kind;
+use crate::maintenance::election_timer;
+use crate::names;
 use crate::options::Options;
 use crate::record::Record;
 use crate::status::ClusterStatus;
@@ -23,50 +22,30 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Why a request was refused or failed; nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplaceError {
-    /// The API failed.
+    /// The record of the database cannot be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The data directory failed.
+    /// A file of the database cannot be created or moved.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
     /// A file cannot be read or written.
     #[error("cannot access {}: {error}", path.display())]
     File {
-        /// The file.
+        /// The backup, or its description.
         path: PathBuf,
-        /// The cause.
+        /// As the kernel reported it.
         error: std::io::Error,
     },
-    /// The request does not fit what is there.
+    /// The request does not fit the state of the member or its cluster; the message has the remedy.
     #[error("{0}")]
     Refused(String),
 }
 
-/// Describes a backup; beside it as `FILE.json`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct BackupInfo {
-    /// Name of the schema.
-    pub database: String,
-    /// The cluster that it was taken of; none for a standalone server.
-    pub cluster_id: Option<String>,
-    /// When it was taken.
-    pub created: String,
-}
-
-impl BackupInfo {
-    fn path(backup: &Path) -> PathBuf {
-        let mut name = backup.as_os_str().to_owned();
-        name.push(".json");
-        name.into()
-    }
-}
-
 /// State of the local server; none if it does not reply.
-async fn local_status(options: &Options) -> Option<ClusterStatus> {
+pub(crate) async fn local_status(options: &Options) -> Option<ClusterStatus> {
     let control = options.kind.control_socket(&options.run_directory);
-    let reply = timeout(LIMIT, control_command(&control, "cluster/status", &[options.kind.schema()])).await;
-    reply.ok()?.ok().map(|text| ClusterStatus::parse(&text))
+    let reply = command(&control, "cluster/status", &[options.kind.schema()], LIMIT).await;
+    reply.ok().map(|text| ClusterStatus::parse(&text))
 }
 
 /// Whether a server is part of a working cluster.
@@ -74,65 +53,10 @@ fn is_alive(status: &ClusterStatus) -> bool {
     status.is_member() && status.has_leader()
 }
 
-async fn stop_local(options: &Options) {
+pub(crate) async fn stop_local(options: &Options) {
     let control = options.kind.control_socket(&options.run_directory);
     // Its manager starts it again. One that does not run, or hangs, is the manager's business.
-    let _ = timeout(LIMIT, control_command(&control, "exit", &[])).await;
-}
-
-/// Copies the database of the local server to a file, in the standalone format.
-pub async fn backup(options: &Options, target: &Path) -> Result<BackupInfo, ReplaceError> {
-    let failure = |path: &Path| {
-        let path = path.to_owned();
-        move |error| ReplaceError::File { path, error }
-    };
-    if matches!(FileState::read(target).map_err(failure(target))?, FileState::Clustered(_)) {
-        let path = target.display();
-        return Err(ReplaceError::Refused(format!("{path} is the file of a raft member; give another name")));
-    }
-    let socket = options.kind.socket(&options.run_directory);
-    let output = Command::new("ovsdb-client")
-        .args([
-            "--timeout=120",
-            "--no-leader-only",
-            "backup",
-            &format!("unix:{}", socket.display()),
-            options.kind.schema(),
-        ])
-        .kill_on_drop(true)
-        .output()
-        .await
-        .map_err(failure(Path::new("ovsdb-client")))?;
-    if !output.status.success() {
-        let text = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
-        return Err(ReplaceError::Refused(format!("cannot copy the database: {text}")));
-    }
-    let cluster_id = local_status(options).await.map(|status| status.cluster).filter(|id| !id.is_empty());
-    let info = BackupInfo { database: options.kind.schema().to_owned(), cluster_id, created: kubernetes::timestamp() };
-    let mut partial = target.as_os_str().to_owned();
-    partial.push(".partial");
-    let partial = PathBuf::from(partial);
-    write_synced(&partial, &output.stdout).map_err(failure(&partial))?;
-    if !matches!(FileState::read(&partial).map_err(failure(&partial))?, FileState::Standalone(_)) {
-        return Err(ReplaceError::Refused(format!("the copy in {} is not a database", partial.display())));
-    }
-    // A file with the final name is complete; its description comes last, so that it never belongs to another copy.
-    let beside = BackupInfo::path(target);
-    if let Err(error) = std::fs::remove_file(&beside)
-        && error.kind() != std::io::ErrorKind::NotFound
-    {
-        return Err(failure(&beside)(error));
-    }
-    std::fs::rename(&partial, target).map_err(failure(target))?;
-    let text = serde_json::to_string_pretty(&info).unwrap_or_default();
-    write_synced(&beside, text.as_bytes()).map_err(failure(&beside))?;
-    Ok(info)
-}
-
-fn write_synced(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut file = std::fs::File::create(path)?;
-    std::io::Write::write_all(&mut file, bytes)?;
-    file.sync_all()
+    let _ = command(&control, "exit", &[], LIMIT).await;
 }
 
 /// Puts this member's file aside, so that its manager joins again with a new server ID. Returns where the file is.
@@ -140,10 +64,13 @@ pub async fn replace_member(options: &Options, store: &RecordStore, force: bool)
     let directory = DataDirectory::new(options);
     let file = directory.read()?;
     if file == FileState::Missing {
-        return Err(ReplaceError::Refused(format!(
-            "{} does not exist: the member joins by itself",
-            directory.path().display()
-        )));
+        let path = directory.path().display().to_string();
+        return Err(ReplaceError::Refused(match local_status(options).await {
+            Some(_) => {
+                format!("{path} does not exist, but its server runs and has all data; its manager has it written again")
+            }
+            None => format!("{path} does not exist: the member joins by itself"),
+        }));
     }
     let status = local_status(options).await;
     if let Some(status) = status.filter(|status| is_alive(status) && !force) {
@@ -161,8 +88,15 @@ pub async fn replace_member(options: &Options, store: &RecordStore, force: bool)
                 .into(),
         ));
     }
-    let aside = set_aside(&directory, &file)?;
+    // First the server: a running one would acknowledge writes to a file that is put aside.
     stop_local(options).await;
+    let aside = set_aside(&directory, &file)?;
+    // Its manager may have started it again in between.
+    if let FileState::Clustered(header) = &file
+        && local_status(options).await.is_some_and(|status| status.server == header.server.to_string())
+    {
+        stop_local(options).await;
+    }
     Ok(aside)
 }
 
@@ -204,8 +138,14 @@ pub async fn replace_cluster(
             )));
         }
     }
-    if let Some(backup) = backup {
-        check_backup(options.kind, backup, record.as_ref(), force)?;
+    // The new cluster has this name for ever.
+    names::check(&options.host)
+        .await
+        .map_err(|error| ReplaceError::Refused(format!("{error}; nothing was changed")))?;
+    if let Some(backup) = backup
+        && let Some(warning) = backup::check(options.kind, backup, record.as_ref(), force)?
+    {
+        tracing::warn!(database = options.kind.name(), error = warning, "the backup cannot be verified; restoring it");
     }
     let timer = match options.election_timer {
         Some(timer) => timer,
@@ -218,85 +158,4 @@ pub async fn replace_cluster(
     let record = store.replace(options.kind, &cluster.to_string(), &options.member).await?;
     stop_local(options).await;
     Ok(record)
-}
-
-/// A backup must be complete, of this database, and of a cluster that this database was.
-fn check_backup(kind: Kind, backup: &Path, record: Option<&Record>, force: bool) -> Result<(), ReplaceError> {
-    let failure = |error| ReplaceError::File { path: backup.to_owned(), error };
-    let refuse = |why: String| Err(ReplaceError::Refused(format!("{}: {why}; nothing was changed", backup.display())));
-    match FileState::read(backup).map_err(failure)? {
-        FileState::Missing => return refuse("no such file".into()),
-        FileState::Damaged(why) => return refuse(format!("not a usable backup ({why})")),
-        FileState::Standalone(name) if name != kind.schema() => {
-            return refuse(format!("a backup of {name}, not of {}", kind.schema()));
-        }
-        FileState::Clustered(_) => {
-            return refuse(
-                "the file of a raft member, not a backup; `ovsdb-tool cluster-to-standalone` converts it".into(),
-            );
-        }
-        FileState::Standalone(_) => {}
-    }
-    if force {
-        return Ok(());
-    }
-    let info =
-        std::fs::read(BackupInfo::path(backup)).ok().and_then(|text| serde_json::from_slice::<BackupInfo>(&text).ok());
-    let Some(info) = info else {
-        return refuse(format!(
-            "without {}, which says of which cluster it is; --force restores it anyway",
-            BackupInfo::path(backup).display()
-        ));
-    };
-    let known = |id: &String| record.is_none_or(|record| record.cluster_id == *id || record.replaced.contains(id));
-    match info.cluster_id {
-        Some(id) if !known(&id) => {
-            refuse(format!("a backup of cluster {id}, which this database never was; --force restores it anyway"))
-        }
-        _ => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn write(name: &str, text: &str) -> PathBuf {
-        let path = std::env::temp_dir().join(format!("backup-{}-{name}", std::process::id()));
-        std::fs::write(&path, text).unwrap();
-        path
-    }
-
-    #[test]
-    fn only_a_complete_backup_of_this_database_is_restored() {
-        let json = r#"{"name":"OVN_Northbound","tables":{}}"#;
-        let path = write("nb", &format!("OVSDB JSON {} 00\n{json}", json.len()));
-        let id = "90a3f6ff-fcf9-4405-8515-1bab9cfda53d";
-        let record = Record {
-            cluster_id: "624c323b-86d5-4dcb-9462-ce0d2075529a".into(),
-            initiator: "n1".into(),
-            created: String::new(),
-            replaced: vec![id.into()],
-        };
-        let check = |kind, force| check_backup(kind, &path, Some(&record), force).map_err(|error| error.to_string());
-        assert!(check(Kind::Northbound, false).unwrap_err().contains("says of which cluster"));
-        assert_eq!(check(Kind::Northbound, true), Ok(()));
-        assert!(check(Kind::Southbound, true).unwrap_err().contains("a backup of OVN_Northbound"));
-        let info = |cluster: &str| BackupInfo {
-            database: "OVN_Northbound".into(),
-            cluster_id: Some(cluster.into()),
-            created: String::new(),
-        };
-        let beside = BackupInfo::path(&path);
-        std::fs::write(&beside, serde_json::to_string(&info(id)).unwrap()).unwrap();
-        assert_eq!(check(Kind::Northbound, false), Ok(()));
-        std::fs::write(&beside, serde_json::to_string(&info("00000000-0000-0000-0000-000000000001")).unwrap()).unwrap();
-        assert!(check(Kind::Northbound, false).unwrap_err().contains("never was"));
-        let truncated = write("short", "OVSDB JSON 400 00\n{");
-        let error = check_backup(Kind::Northbound, &truncated, None, true).unwrap_err().to_string();
-        assert!(error.contains("truncated") && error.contains("nothing was changed"), "{error}");
-        for path in [path, beside, truncated] {
-            std::fs::remove_file(path).unwrap();
-        }
-    }
 }

@@ -6,21 +6,21 @@ use serde::Serialize;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStatus {
-    /// The cluster ID.
+    /// Cluster ID; not a UUID until the server has joined.
     pub cluster: String,
-    /// The server ID.
+    /// Server ID in full.
     pub server: String,
-    /// Its raft address.
+    /// Raft address with method and port, e.g. `ssl:192.0.2.1:6643`.
     pub address: String,
     /// `cluster member`, `joining cluster`, `disconnected from the cluster (…)`, …
     pub status: String,
     /// `leader`, `follower` or `candidate`.
     pub role: String,
-    /// The raft term.
+    /// Raft term: it grows with each election.
     pub term: u64,
     /// Short ID of the leader, `self`, or `unknown`.
     pub leader: String,
-    /// Milliseconds.
+    /// In milliseconds.
     pub election_timer: u64,
     /// First index of the log, and the one after its last.
     pub log: (u64, u64),
@@ -44,7 +44,7 @@ pub struct ClusterStatus {
 pub struct Server {
     /// The first four digits of the server ID.
     pub id: String,
-    /// Its raft address.
+    /// Raft address with method and port, e.g. `ssl:192.0.2.1:6643`.
     pub address: String,
     /// Whether it is the server that reports.
     pub this: bool,
@@ -96,9 +96,19 @@ impl ClusterStatus {
         status
     }
 
-    /// Whether it is part of the cluster.
+    /// Whether it is part of the cluster: neither joining nor removed.
     pub fn is_member(&self) -> bool {
         self.status == "cluster member"
+    }
+
+    /// Whether no member has accepted it yet.
+    pub fn is_joining(&self) -> bool {
+        self.status.starts_with("joining")
+    }
+
+    /// Whether its server gave up after an I/O error. It serves nothing until it is restarted.
+    pub fn has_failed(&self) -> bool {
+        self.status.starts_with("failed")
     }
 
     /// Whether it knows a leader: it is in contact with a quorum.
@@ -106,7 +116,7 @@ impl ClusterStatus {
         !matches!(self.leader.as_str(), "" | "unknown")
     }
 
-    /// Whether it is the leader.
+    /// Whether the server claims to lead; after a partition, two may for a moment.
     pub fn is_leader(&self) -> bool {
         self.role == "leader"
     }
@@ -123,8 +133,20 @@ impl ClusterStatus {
 
     /// Members that the leader heard of lately, itself included. Followers do not know.
     pub fn alive(&self, limit_ms: u64) -> usize {
-        self.servers.iter().filter(|server| server.this || server.silent_ms.is_some_and(|ms| ms < limit_ms)).count()
+        self.servers.iter().filter(|server| server.is_alive(limit_ms)).count()
     }
+}
+
+impl Server {
+    /// Whether it is this server, or the leader heard of it within this many milliseconds.
+    pub fn is_alive(&self, limit_ms: u64) -> bool {
+        self.this || self.silent_ms.is_some_and(|ms| ms < limit_ms)
+    }
+}
+
+/// An address without its scheme: `192.0.2.1:6643` of `ssl:192.0.2.1:6643`. A member that begins to use TLS is still there.
+pub fn host_and_port(address: &str) -> &str {
+    address.split_once(':').filter(|(scheme, _)| matches!(*scheme, "ssl" | "tcp")).map_or(address, |(_, rest)| rest)
 }
 
 /// `9efd (9efdc05e-0e3f-4d87-8c24-468f6c6cebd0)` is the long form.

@@ -1,32 +1,42 @@
 //! The record of each database in the Kubernetes API, and the raft addresses of the other members.
 
 use kubernetes::{Api, ApiError, Patch};
+use ovsdb::uuid::Uuid;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 use crate::kind::Kind;
 use crate::options::Peers;
-use crate::record::{CONFIG_MAP, Record, RecordError};
+use crate::record::{CONFIG_MAP, Record, RecordError, RemovedServer};
+use crate::version::MemberVersion;
 
-/// Access to the records of one namespace.
+/// Reads and writes ConfigMap `ovnkube-db` of a namespace. Changes of a record carry the resourceVersion that was read: of two that
+/// compete, one fails.
 #[derive(Debug, Clone)]
 pub struct RecordStore {
     api: Api,
     namespace: String,
+    /// Follows the short name of a database in its key.
+    suffix: &'static str,
 }
 
-/// Why the record cannot be used.
+/// More removed servers are not kept in a record.
+const MOST_REMOVED: usize = 32;
+
+/// Why a record cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The API cannot be reached, or refuses.
+    /// The API cannot be reached, or rejected the request.
     #[error("cannot access ConfigMap {CONFIG_MAP} or the members' EndpointSlices: {0}")]
     Api(#[from] ApiError),
     /// The ConfigMap has an invalid value.
     #[error(transparent)]
     Record(#[from] RecordError),
     /// The API returned something else.
-    #[error("malformed response: {0}")]
+    #[error(
+        "malformed response of the API: {0}; check that the kubeconfig leads to a Kubernetes API server, not to a proxy"
+    )]
     Malformed(#[from] serde_json::Error),
 }
 
@@ -45,28 +55,37 @@ struct Metadata {
 }
 
 impl RecordStore {
-    /// Records in a namespace.
+    /// Records of raft clusters. Sends no request.
     pub fn new(api: Api, namespace: impl Into<String>) -> Self {
-        Self { api, namespace: namespace.into() }
+        Self { api, namespace: namespace.into(), suffix: "" }
+    }
+
+    /// Records of databases that are not raft clusters, in keys of their own.
+    pub fn of_active_backup(api: Api, namespace: impl Into<String>) -> Self {
+        Self { api, namespace: namespace.into(), suffix: ".active-backup" }
+    }
+
+    fn key(&self, kind: Kind) -> String {
+        format!("{}{}", kind.short(), self.suffix)
     }
 
     /// The record of a database; none if no cluster was ever created.
     pub async fn read(&self, kind: Kind) -> Result<Option<Record>, StoreError> {
         let Some(map) = self.map().await? else { return Ok(None) };
-        Ok(map.data.get(kind.short()).map(|text| Record::parse(kind, text)).transpose()?)
+        Ok(map.data.get(&self.key(kind)).map(|text| Record::parse(&self.key(kind), text)).transpose()?)
     }
 
     /// Records a cluster, unless one is recorded: then the result is false, and the caller reads it.
     pub async fn create(&self, kind: Kind, record: &Record) -> Result<bool, StoreError> {
-        let data = json!({ kind.short(): serde_json::to_string(record)? });
+        let data = json!({ self.key(kind): serde_json::to_string(record)? });
         let written = match self.map().await? {
             None => self.post(&data).await,
-            Some(map) if map.data.contains_key(kind.short()) => return Ok(false),
+            Some(map) if map.data.contains_key(&self.key(kind)) => return Ok(false),
             Some(map) => self.patch(&map.metadata.resource_version, &data).await,
         };
         match written {
             Ok(_) => Ok(true),
-            // Somebody else was faster, perhaps with the other database.
+            // Another member was faster, perhaps with the other database.
             Err(ApiError::AlreadyExists(_) | ApiError::Conflict(_)) => Ok(false),
             Err(error) => Err(error.into()),
         }
@@ -75,12 +94,12 @@ impl RecordStore {
     /// Replaces the record of a database, whose cluster was replaced on an administrator's request.
     pub async fn replace(&self, kind: Kind, cluster_id: &str, initiator: &str) -> Result<Record, StoreError> {
         let map = self.map().await?;
-        let text = map.as_ref().and_then(|map| map.data.get(kind.short()));
-        let before = text.map(|text| Record::parse(kind, text)).transpose()?;
+        let text = map.as_ref().and_then(|map| map.data.get(&self.key(kind)));
+        let before = text.map(|text| Record::parse(&self.key(kind), text)).transpose()?;
         let mut replaced = before.as_ref().map(|record| record.replaced.clone()).unwrap_or_default();
         replaced.extend(before.map(|record| record.cluster_id));
         let record = Record { replaced, ..Record::new(cluster_id.to_owned(), initiator) };
-        let data = json!({ kind.short(): serde_json::to_string(&record)? });
+        let data = json!({ self.key(kind): serde_json::to_string(&record)? });
         match map {
             Some(map) => self.patch(&map.metadata.resource_version, &data).await?,
             None => self.post(&data).await?,
@@ -88,7 +107,67 @@ impl RecordStore {
         Ok(record)
     }
 
-    /// Number of nodes of the cluster.
+    /// What the members of a database recorded about their images, by server ID.
+    pub async fn member_versions(&self, kind: Kind) -> Result<BTreeMap<String, MemberVersion>, StoreError> {
+        let data = self.map().await?.map(|map| map.data).unwrap_or_default();
+        let prefix = format!("{}.", kind.short());
+        let entries = data.iter().filter_map(|(key, text)| Some((key.strip_prefix(&prefix)?, text)));
+        // An entry that cannot be read is one that is not known.
+        Ok(entries.filter_map(|(id, text)| Some((id.to_owned(), serde_json::from_str(text).ok()?))).collect())
+    }
+
+    /// Records what a member runs, or removes it. No other client writes this key.
+    pub async fn record_version(
+        &self,
+        kind: Kind,
+        server: &str,
+        version: Option<&MemberVersion>,
+    ) -> Result<(), StoreError> {
+        let text = version.map(serde_json::to_string).transpose()?;
+        let body = json!({ "data": { format!("{}.{server}", kind.short()): text } });
+        let path = format!("{}/{CONFIG_MAP}", self.collection());
+        self.api.patch(&path, Patch::Merge, body.to_string().into_bytes()).await?;
+        Ok(())
+    }
+
+    /// Records that the leader removes a server, before it does so.
+    pub async fn add_removed(&self, kind: Kind, removed: RemovedServer) -> Result<(), StoreError> {
+        self.change_removed(kind, |list| {
+            if !list.contains(&removed) {
+                list.push(removed.clone());
+            }
+        })
+        .await
+    }
+
+    /// A removed server joins again, as another one.
+    pub async fn forget_removed(&self, kind: Kind, server: Uuid) -> Result<(), StoreError> {
+        let server = server.to_string();
+        self.change_removed(kind, |list| list.retain(|removed| !server.starts_with(&removed.server))).await
+    }
+
+    /// Removes the entries of servers that are members all the same.
+    pub async fn forget_alive(&self, kind: Kind, alive: &[RemovedServer]) -> Result<(), StoreError> {
+        self.change_removed(kind, |list| list.retain(|removed| !alive.contains(removed))).await
+    }
+
+    async fn change_removed(&self, kind: Kind, change: impl Fn(&mut Vec<RemovedServer>)) -> Result<(), StoreError> {
+        let Some(map) = self.map().await? else { return Ok(()) };
+        let Some(text) = map.data.get(&self.key(kind)) else { return Ok(()) };
+        let mut record = Record::parse(&self.key(kind), text)?;
+        let before = record.removed.clone();
+        change(&mut record.removed);
+        // Nodes come and go; the oldest are the least likely to return.
+        let excess = record.removed.len().saturating_sub(MOST_REMOVED);
+        record.removed.drain(..excess);
+        if record.removed != before {
+            let data = json!({ self.key(kind): serde_json::to_string(&record)? });
+            self.patch(&map.metadata.resource_version, &data).await?;
+        }
+        Ok(())
+    }
+
+    /// Number of Node objects, ready or not.
     pub async fn count_nodes(&self) -> Result<usize, StoreError> {
         // One object is enough: the API says how many remain.
         let page: Value = serde_json::from_slice(&self.api.get("/api/v1/nodes?limit=1").await?)?;
@@ -101,24 +180,8 @@ impl RecordStore {
     pub(crate) async fn hosts(&self, peers: &Peers) -> Result<Vec<String>, StoreError> {
         match peers {
             Peers::Hosts(hosts) => Ok(hosts.clone()),
-            Peers::Service(service) => self.endpoints(service).await,
+            Peers::Service(service) => Ok(remotes::endpoint_hosts(&self.api, &self.namespace, service).await?),
         }
-    }
-
-    /// Addresses of a Service's endpoints, ready or not.
-    async fn endpoints(&self, service: &str) -> Result<Vec<String>, StoreError> {
-        let path = format!(
-            "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3D{service}",
-            self.namespace
-        );
-        let list: Value = serde_json::from_slice(&self.api.get(&path).await?)?;
-        let slices = list["items"].as_array().into_iter().flatten();
-        let endpoints = slices.flat_map(|slice| slice["endpoints"].as_array().into_iter().flatten());
-        let addresses = endpoints.flat_map(|endpoint| endpoint["addresses"].as_array().into_iter().flatten());
-        let mut addresses: Vec<String> = addresses.filter_map(Value::as_str).map(str::to_owned).collect();
-        addresses.sort();
-        addresses.dedup();
-        Ok(addresses)
     }
 
     fn collection(&self) -> String {

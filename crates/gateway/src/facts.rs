@@ -56,11 +56,11 @@ pub struct Network {
 /// A transport protocol with ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protocol {
-    /// TCP.
+    /// Protocol number 6.
     Tcp,
-    /// UDP.
+    /// Protocol number 17.
     Udp,
-    /// SCTP.
+    /// Protocol number 132.
     Sctp,
 }
 
@@ -88,12 +88,12 @@ impl Protocol {
 pub enum ListenAddress {
     /// Every address of the node, of one family.
     Node(Family),
-    /// One address.
+    /// Only this address.
     Address(IpAddr),
 }
 
 impl ListenAddress {
-    /// Its family.
+    /// The family of the clients that can connect.
     pub fn family(self) -> Family {
         match self {
             Self::Node(family) => family,

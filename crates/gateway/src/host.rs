@@ -9,13 +9,13 @@ use crate::facts::{Facts, MasqueradeAddresses};
 /// A device of the host that ovnkube configures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Device {
-    /// The external bridge.
+    /// The bridge with the uplink, usually br-ex.
     Bridge,
-    /// The management port.
+    /// The host's own port on br-int, ovn-k8s-mp0.
     Management,
 }
 
-/// A route.
+/// A route in the host's main table.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Route {
     /// Destination network.

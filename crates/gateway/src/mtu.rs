@@ -39,12 +39,12 @@ pub enum MtuError {
 /// Checks an MTU of pods against the interface that carries the tunnels, in bytes.
 pub fn check_mtu(
     pods: u32,
-    pods_have_ipv6: bool,
+    pod_families: &[Family],
     device: &str,
     device_mtu: u32,
     outer: Family,
 ) -> Result<(), MtuError> {
-    if pods_have_ipv6 && pods < MIN_IPV6_MTU {
+    if pod_families.contains(&Family::V6) && pods < MIN_IPV6_MTU {
         return Err(MtuError::TooSmall(pods));
     }
     let overhead = TUNNEL + OUTER[outer.index()];
@@ -62,13 +62,16 @@ mod tests {
 
     #[test]
     fn a_refused_mtu_names_one_that_fits() {
-        assert_eq!(check_mtu(1442, false, "br-ex", 1500, Family::V4), Ok(()));
-        assert_eq!(check_mtu(1422, true, "br-ex", 1500, Family::V6), Ok(()));
-        let why = check_mtu(1443, false, "br-ex", 1500, Family::V4).unwrap_err().to_string();
+        assert_eq!(check_mtu(1442, &[Family::V4], "br-ex", 1500, Family::V4), Ok(()));
+        assert_eq!(check_mtu(1422, &[Family::V4, Family::V6], "br-ex", 1500, Family::V6), Ok(()));
+        let why = check_mtu(1443, &[Family::V4], "br-ex", 1500, Family::V4).unwrap_err().to_string();
         assert!(why.contains("at most 1442") && why.contains("to 1501"), "{why}");
-        let why = check_mtu(1400, false, "br-ex", 1280, Family::V4).unwrap_err().to_string();
+        let why = check_mtu(1400, &[Family::V4], "br-ex", 1280, Family::V4).unwrap_err().to_string();
         assert!(why.contains("at most 1222") && why.contains("58"), "{why}");
-        assert_eq!(check_mtu(1222, true, "br-ex", 1280, Family::V4), Err(MtuError::TooSmall(1222)));
-        assert_eq!(check_mtu(1222, false, "br-ex", 1280, Family::V4), Ok(()));
+        assert_eq!(
+            check_mtu(1222, &[Family::V4, Family::V6], "br-ex", 1280, Family::V4),
+            Err(MtuError::TooSmall(1222))
+        );
+        assert_eq!(check_mtu(1222, &[Family::V4], "br-ex", 1280, Family::V4), Ok(()));
     }
 }

@@ -33,7 +33,7 @@ pub struct Cli {
 pub enum Check {
     /// Pure crates depend only on what house.toml allows.
     Purity,
-    /// Files are small; crates open with their purpose, and share lints and license.
+    /// Files are small; crates open with their purpose, and share lints and license; the Makefile lists every test program.
     Layout,
 }
 

@@ -1,4 +1,4 @@
-//! Layout: small files, crates that open with their purpose, the same lints and license everywhere.
+//! Layout: small files, crates that open with their purpose, the same lints and license everywhere, listed test programs.
 
 use std::fs;
 use std::path::Path;
@@ -8,6 +8,7 @@ use toml::{Table, Value};
 use crate::HouseError;
 use crate::finding::Finding;
 use crate::policy::describe;
+use crate::test_lists;
 use crate::workspace::{Member, Workspace};
 
 const LONGEST_SOURCE: usize = 500;
@@ -15,6 +16,7 @@ const LONGEST_MAIN: usize = 40;
 const SOURCES: [&str; 4] = ["rs", "go", "py", "sh"];
 const LICENSE: &str = "Apache-2.0";
 const ARCHITECTURE: &str = "docs/architecture.md";
+const MAKEFILE: &str = "Makefile";
 
 pub(crate) fn check(workspace: &Workspace) -> Result<Vec<Finding>, HouseError> {
     let mut findings = Vec::new();
@@ -36,6 +38,11 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Vec<Finding>, HouseError> {
     if architecture.is_file() {
         let text = String::from_utf8_lossy(&read(&architecture)?).into_owned();
         findings.extend(check_architecture(&workspace.members, &text));
+    }
+    let makefile = workspace.root.join(MAKEFILE);
+    if makefile.is_file() {
+        let text = String::from_utf8_lossy(&read(&makefile)?).into_owned();
+        findings.extend(test_lists::check(&workspace.members, &text));
     }
     Ok(findings)
 }
@@ -146,7 +153,12 @@ mod tests {
 
     #[test]
     fn the_architecture_names_every_crate_by_its_whole_name() {
-        let member = |name: &str| Member { name: name.to_owned(), manifest: "Cargo.toml".into(), openings: vec![] };
+        let member = |name: &str| Member {
+            name: name.to_owned(),
+            manifest: "Cargo.toml".into(),
+            openings: vec![],
+            tests: vec![],
+        };
         let members = [member("net"), member("net-model")];
         assert_eq!(check_architecture(&members, "`net`, net-model/"), []);
         let found = check_architecture(&members, "net-model/ only");

@@ -10,7 +10,8 @@
 //! *Purity*: the core has no runtime, no socket, no Kubernetes client. Each pure crate has a list of everything it may
 //! depend on; anything else in its dependency graph is an error, reported with the chain that brought it in.
 //!
-//! *Layout*: small files, a small `main.rs`, crates that open with their purpose, one set of lints and one license.
+//! *Layout*: small files, a small `main.rs`, crates that open with their purpose, one set of lints and one license, and
+//! every test program in one of the Makefile's lists.
 //!
 //! A check never stops at the first finding; every finding names its location and a remedy.
 
@@ -21,6 +22,7 @@ mod graph;
 mod layout;
 mod policy;
 mod purity;
+mod test_lists;
 mod test_times;
 mod workspace;
 

@@ -1,6 +1,6 @@
 //! Purity: a pure crate depends only on what its allow-list names.
 //!
-//! An allow-list, not a deny-list: nobody can list every crate that opens a socket. The graph is cargo's own, for the
+//! An allow-list, not a deny-list: no list can contain every crate that opens a socket. The graph is cargo's own, for the
 //! features of that one crate alone, since within a build of the whole workspace other members' features would leak in.
 
 use std::collections::BTreeSet;

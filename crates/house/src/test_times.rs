@@ -91,6 +91,12 @@ impl TestTimes {
         }
     }
 
+    /// Adds the tests of another run.
+    pub fn add(&mut self, mut other: Self) {
+        other.end_program();
+        self.times.append(&mut other.times);
+    }
+
     /// The slowest tests, slowest first; ends the program that runs.
     pub fn slowest(&mut self, count: usize) -> Vec<TestTime> {
         self.end_program();

@@ -27,6 +27,8 @@ pub(crate) struct Member {
     pub(crate) manifest: PathBuf,
     /// The first source file of its library and of each of its binaries.
     pub(crate) openings: Vec<PathBuf>,
+    /// The names of its test programs.
+    pub(crate) tests: Vec<String>,
 }
 
 /// The part of `cargo metadata` that is read.
@@ -45,6 +47,7 @@ struct Package {
 
 #[derive(Deserialize)]
 struct Target {
+    name: String,
     kind: Vec<String>,
     src_path: PathBuf,
 }
@@ -112,10 +115,16 @@ impl Workspace {
 
 impl From<Package> for Member {
     fn from(package: Package) -> Self {
-        let is_opening =
-            |target: &Target| target.kind.iter().any(|kind| ["lib", "bin", "proc-macro"].contains(&kind.as_str()));
-        let openings = package.targets.into_iter().filter(is_opening).map(|target| target.src_path).collect();
-        Self { name: package.name, manifest: package.manifest_path, openings }
+        let is_a = |target: &Target, kinds: &[&str]| target.kind.iter().any(|kind| kinds.contains(&kind.as_str()));
+        let (mut openings, mut tests) = (Vec::new(), Vec::new());
+        for target in package.targets {
+            if is_a(&target, &["lib", "bin", "proc-macro"]) {
+                openings.push(target.src_path);
+            } else if is_a(&target, &["test"]) {
+                tests.push(target.name);
+            }
+        }
+        Self { name: package.name, manifest: package.manifest_path, openings, tests }
     }
 }
 

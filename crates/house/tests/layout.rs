@@ -68,6 +68,18 @@ fn a_crate_missing_from_the_architecture_page_is_found() {
 }
 
 #[test]
+fn a_test_program_that_the_makefile_does_not_list_is_found() {
+    let sandbox = valid();
+    sandbox.write("crates/sample/tests/fast.rs", "");
+    sandbox.write("Makefile", "UNIT_TESTS := fast\n");
+    let (ok, said) = sandbox.house(&["layout"]);
+    assert!(ok, "{said}");
+    sandbox.write("crates/sample/tests/slow/main.rs", "");
+    let (ok, said) = sandbox.house(&["layout"]);
+    assert!(!ok && said.contains("Makefile: the test program slow is in no list"), "{said}");
+}
+
+#[test]
 fn files_that_git_ignores_are_not_checked() {
     let sandbox = valid();
     let git = std::process::Command::new("git").args(["init", "--quiet"]).current_dir(&sandbox.root).status();

@@ -21,7 +21,7 @@ pub(crate) type Service = BoxCloneSyncService<Request<Full<Bytes>>, Response<Inc
 const TIMEOUT: Duration = Duration::from_secs(15);
 /// Longest accepted response, in bytes. 500 objects of etcd's usual largest size would be 750 MiB.
 const LONGEST_RESPONSE: usize = 256 << 20;
-/// Of an error response, at most this many bytes are read.
+/// Most bytes of an error response that are read.
 const LONGEST_ERROR: usize = 1 << 20;
 
 /// Type of a patch.

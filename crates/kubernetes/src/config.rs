@@ -30,7 +30,7 @@ pub enum ConfigError {
     /// Neither a kubeconfig nor a service account.
     #[error(
         "no Kubernetes API server is known: KUBECONFIG is not set and this is not a pod with a service account \
-         ({problem}); name a kubeconfig, or run with a mounted service account token"
+         ({problem}); pass --kubeconfig, set KUBECONFIG, or run with a mounted service account token"
     )]
     Nowhere {
         /// What the service account lacks.

@@ -105,8 +105,8 @@ impl ApiError {
             (403, _) => Self::Forbidden(message),
             (401, _) => Self::Unauthorized(message),
             (429, _) => {
-                let told = status.details.as_ref().and_then(|details| details.retry_after_seconds);
-                Self::TooMany { retry_after: retry_after.or(told.map(Duration::from_secs)), message }
+                let in_body = status.details.as_ref().and_then(|details| details.retry_after_seconds);
+                Self::TooMany { retry_after: retry_after.or(in_body.map(Duration::from_secs)), message }
             }
             (500.., _) => Self::Server { status: code, message },
             _ => Self::Refused { status: code, message },
@@ -194,8 +194,8 @@ mod tests {
     fn retry_after_is_read_from_the_header_or_the_status() {
         let mut headers = HeaderMap::new();
         headers.insert(header::RETRY_AFTER, "7".parse().unwrap());
-        let told = ApiError::from_response(StatusCode::TOO_MANY_REQUESTS, &headers, b"{}");
-        assert_eq!(told.retry_after(), Some(Duration::from_secs(7)));
+        let throttled = ApiError::from_response(StatusCode::TOO_MANY_REQUESTS, &headers, b"{}");
+        assert_eq!(throttled.retry_after(), Some(Duration::from_secs(7)));
         assert_eq!(error(429, r#"{"details":{"retryAfterSeconds":3}}"#).retry_after(), Some(Duration::from_secs(3)));
         assert_eq!(error(429, "").retry_after(), None);
     }

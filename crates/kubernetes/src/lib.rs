@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use backoff::Backoff;
 
+mod access;
 mod api;
 mod calls;
 mod config;
@@ -29,6 +30,7 @@ mod watch;
 mod watcher;
 mod wire;
 
+pub use access::TokenOwner;
 pub use api::{Api, Patch};
 pub use calls::{Calls, Outcome, Verb};
 pub use config::{ConfigError, check_kubeconfig};

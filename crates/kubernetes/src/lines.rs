@@ -22,26 +22,26 @@ impl Lines {
         Self { partial: Vec::new(), limit }
     }
 
-    /// Passes every line that ends in this chunk to `tell`, without the newline; skips empty lines.
+    /// Passes every line that ends in this chunk to `on_line`, without the newline; skips empty lines.
     pub(crate) fn feed<E: From<TooLong>>(
         &mut self,
         mut chunk: &[u8],
-        mut tell: impl FnMut(&[u8]) -> Result<(), E>,
+        mut on_line: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         while let Some(end) = memchr::memchr(b'\n', chunk) {
             let (line, rest) = (&chunk[..end], &chunk[end + 1..]);
             chunk = rest;
             if self.partial.is_empty() {
                 self.check(line.len())?;
-                tell_line(line, &mut tell)?;
+                emit_line(line, &mut on_line)?;
                 continue;
             }
             self.check(self.partial.len() + line.len())?;
             self.partial.extend_from_slice(line);
-            let told = tell_line(&self.partial, &mut tell);
+            let result = emit_line(&self.partial, &mut on_line);
             self.partial.clear();
             self.partial.shrink_to(KEPT);
-            told?;
+            result?;
         }
         self.check(self.partial.len() + chunk.len())?;
         self.partial.extend_from_slice(chunk);
@@ -53,9 +53,9 @@ impl Lines {
     }
 }
 
-fn tell_line<E>(line: &[u8], tell: &mut impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+fn emit_line<E>(line: &[u8], on_line: &mut impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    if line.is_empty() { Ok(()) } else { tell(line) }
+    if line.is_empty() { Ok(()) } else { on_line(line) }
 }
 
 #[cfg(test)]
@@ -64,20 +64,20 @@ mod tests {
 
     fn split(chunks: &[&[u8]], limit: usize) -> Result<Vec<String>, TooLong> {
         let mut lines = Lines::new(limit);
-        let mut told = Vec::new();
+        let mut lines_seen = Vec::new();
         for chunk in chunks {
             lines.feed(chunk, |line| {
-                told.push(String::from_utf8(line.to_vec()).unwrap());
+                lines_seen.push(String::from_utf8(line.to_vec()).unwrap());
                 Ok::<(), TooLong>(())
             })?;
         }
-        Ok(told)
+        Ok(lines_seen)
     }
 
     #[test]
     fn chunks_may_end_anywhere() {
-        let text = "eins\nzwei\n\ndrei\r\nvier\nrest".as_bytes();
-        let expected = ["eins", "zwei", "drei", "vier"];
+        let text = "one\ntwo\n\nthree\r\nfour\nrest".as_bytes();
+        let expected = ["one", "two", "three", "four"];
         for first in 0..=text.len() {
             for second in first..=text.len() {
                 let chunks = [&text[..first], &text[first..second], &text[second..]];
@@ -113,27 +113,27 @@ mod tests {
     fn the_buffer_of_a_large_line_is_freed() {
         let mut lines = Lines::new(1 << 20);
         let large = vec![b'x'; 1 << 19];
-        let mut told = 0;
+        let mut length = 0;
         for chunk in [large.as_slice(), b"\n"] {
             lines
                 .feed(chunk, |line| {
-                    told += line.len();
+                    length += line.len();
                     Ok::<(), TooLong>(())
                 })
                 .unwrap();
         }
-        assert_eq!(told, 1 << 19);
+        assert_eq!(length, 1 << 19);
         assert!(lines.partial.capacity() <= KEPT);
     }
 
     #[test]
     fn an_error_of_the_callback_ends_the_chunk() {
         let mut lines = Lines::new(100);
-        let mut told = 0;
+        let mut calls = 0;
         let result = lines.feed(b"a\nb\nc\n", |_| {
-            told += 1;
-            if told == 2 { Err(TooLong { limit: 0 }) } else { Ok(()) }
+            calls += 1;
+            if calls == 2 { Err(TooLong { limit: 0 }) } else { Ok(()) }
         });
-        assert_eq!((result, told), (Err(TooLong { limit: 0 }), 2));
+        assert_eq!((result, calls), (Err(TooLong { limit: 0 }), 2));
     }
 }

@@ -70,7 +70,7 @@ impl<T> Drop for Watch<T> {
 ///
 /// `parse` gets the JSON of an object. Objects of a list have no `kind` and `apiVersion`, as the server writes them.
 pub fn watch<T: Send + 'static>(api: &Api, resource: Resource, parse: fn(&str) -> Result<T, String>) -> Watch<T> {
-    let (told, events) = mpsc::channel(WAITING);
-    let task = tokio::spawn(Watcher::new(api, resource, parse, told).run()).abort_handle();
+    let (sender, events) = mpsc::channel(WAITING);
+    let task = tokio::spawn(Watcher::new(api, resource, parse, sender).run()).abort_handle();
     Watch { events, task }
 }

@@ -54,7 +54,7 @@ enum End {
     /// The stream was cut off, had no data for too long, or ended at once.
     Cut(String),
     /// The stream ended regularly.
-    Over,
+    ServerClosed,
     /// A new list is needed.
     Relist,
 }
@@ -205,7 +205,7 @@ impl<T: Send + 'static> Watcher<T> {
             let mut asked = Duration::ZERO;
             match ended {
                 End::Closed => return Err(Closed),
-                End::Over => continue,
+                End::ServerClosed => continue,
                 End::Relist | End::Failed(ApiError::Gone(_) | ApiError::NotFound(_)) => return Ok(()),
                 // The next attempt shows whether it was more than a restart of the server.
                 End::Cut(why) => {
@@ -246,7 +246,7 @@ impl<T: Send + 'static> Watcher<T> {
                 Ok(None) if !heard && opened.elapsed() < WORKS => {
                     return Err(End::Cut("the stream ended at once".into()));
                 }
-                Ok(None) => return Err(End::Over),
+                Ok(None) => return Err(End::ServerClosed),
                 Ok(Some(Err(error))) => return Err(End::Cut(format!("the stream was cut off: {}", chain(&error)))),
                 Ok(Some(Ok(frame))) => frame,
             };

@@ -73,16 +73,16 @@ fn tls_options(authority: &Authority, identity: &Identity) -> Vec<String> {
 fn machine_of(databases: Databases, member: u32) -> String {
     match databases {
         Databases::Standalone => CONTROL.to_owned(),
-        Databases::Raft => database_name(member),
-        Databases::Pods => node_name(member),
+        Databases::Raft | Databases::Machines => database_name(member),
+        Databases::Pods | Databases::ActiveBackup => node_name(member),
     }
 }
 
 fn members(spec: &LabSpec, databases: Databases) -> Vec<u32> {
     match databases {
         Databases::Standalone => vec![0],
-        Databases::Raft => (1..=MEMBERS).collect(),
-        Databases::Pods => (1..=spec.control_planes).collect(),
+        Databases::Raft | Databases::Machines => (1..=MEMBERS).collect(),
+        Databases::Pods | Databases::ActiveBackup => (1..=spec.control_planes).collect(),
     }
 }
 
@@ -98,8 +98,8 @@ pub(crate) fn certificates(supervisor: &Supervisor, ovn: &Ovn) -> Result<Option<
             supervisor.plan.addresses(&machine_of(ovn.databases, member)).iter().map(|address| address.address()),
         );
     }
-    // As in production, all OVN programs share one certificate.
-    let identity = authority.issue("ovn", "ovn", None, &[CONTROL, "db-1", "db-2", "db-3"], &addresses)?;
+    // As in production, all OVN programs share one certificate; scrapers of metrics check the name `ovn`.
+    let identity = authority.issue("ovn", "ovn", None, &["ovn", CONTROL, "db-1", "db-2", "db-3"], &addresses)?;
     Ok(Some((authority, identity)))
 }
 
@@ -108,13 +108,13 @@ pub(crate) fn start(supervisor: &Supervisor, ovn: &Ovn) -> Result<()> {
     let certificates = certificates(supervisor, ovn)?;
     let options = certificates.as_ref().map_or_else(Vec::new, |(authority, identity)| tls_options(authority, identity));
     let central = Central { supervisor, ovn, options };
-    if ovn.databases == Databases::Raft {
+    if matches!(ovn.databases, Databases::Raft | Databases::Machines) {
         for member in 1..=MEMBERS {
             supervisor.add_addressed_machine(&database_name(member), MachineOptions::default())?;
         }
     }
     central.publish()?;
-    if ovn.databases == Databases::Pods {
+    if ovn.databases.in_pods() || ovn.databases == Databases::Machines {
         return Ok(());
     }
     supervisor.progress.step("OVN databases", || {
@@ -206,7 +206,7 @@ impl Central<'_> {
     fn start_database(&self, database: Database) -> Result<()> {
         match self.ovn.databases {
             Databases::Standalone => self.start_server(database, 0),
-            Databases::Pods => Ok(()),
+            Databases::Pods | Databases::ActiveBackup | Databases::Machines => Ok(()),
             Databases::Raft => {
                 self.start_server(database, 1)?;
                 run_parallel(

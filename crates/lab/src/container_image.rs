@@ -1,6 +1,7 @@
 //! Container images as tar files (docker-archive format, for `ctr images import`), built without a registry.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -117,7 +118,10 @@ pub(crate) fn ensure_file(
     }
     require_space(dir, what, (bytes * 2) >> 20, CACHE_VARIABLE)?;
     create_dir(dir)?;
-    let unfinished = dir.join(format!("{name}.unfinished-{}", std::process::id()));
+    // Tests that run side by side, in one process or several, may need the same image.
+    static WRITERS: AtomicU64 = AtomicU64::new(0);
+    let writer = WRITERS.fetch_add(1, Ordering::Relaxed);
+    let unfinished = dir.join(format!("{name}.unfinished-{}-{writer}", std::process::id()));
     write(&unfinished).map_err(Error::io(format!("cannot write the container image {}", unfinished.display())))?;
     std::fs::rename(&unfinished, &file).map_err(Error::io("cannot rename the container image"))?;
     Ok(file)

@@ -13,7 +13,7 @@ use crate::pod_routes;
 use crate::product_image;
 use crate::spec::{Databases, Family, Product};
 use crate::supervisor::Supervisor;
-use crate::underlay::{CONTROL, bracketed, node_name};
+use crate::underlay::{CONTROL, OUTSIDE, bracketed, node_name};
 use crate::{container_image, kubelet};
 
 const NAMESPACE: &str = "ovn-kubernetes";
@@ -30,6 +30,7 @@ const MANIFESTS: [&str; 4] = [
 ];
 /// Databases in pods; labs with databases of their own do without.
 const DATABASES: &str = include_str!("../../../deploy/ovnkube/databases.yaml");
+const ACTIVE_BACKUP: &str = include_str!("../../../deploy/active-backup/databases.yaml");
 const CLUSTER_DNS: &str = include_str!("../../../lab/coredns/coredns.yaml");
 const APPLICATION: &str = include_str!("../../../deploy/examples/shop.yaml");
 /// The NetworkPolicy of the example application.
@@ -67,9 +68,13 @@ pub(crate) fn start(supervisor: &Supervisor, product: &Product) -> Result<()> {
         apply(&control, &CRDS.join("---\n"))?;
         apply(&control, &configuration(supervisor, product)?)?;
         apply(&control, &MANIFESTS.join("---\n"))?;
-        let in_pods = supervisor.spec.ovn.as_ref().is_some_and(|ovn| ovn.databases == Databases::Pods);
-        if in_pods {
-            apply(&control, DATABASES)?;
+        let manifest = match supervisor.spec.ovn.as_ref().map(|ovn| ovn.databases) {
+            Some(Databases::Pods) => Some(DATABASES),
+            Some(Databases::ActiveBackup) => Some(ACTIVE_BACKUP),
+            _ => None,
+        };
+        if let Some(manifest) = manifest {
+            apply(&control, manifest)?;
             rollout(&control, NAMESPACE, "daemonset/ovnkube-db")?;
         }
         for daemonset in ["ovnkube-master", "ovnkube"] {
@@ -80,7 +85,8 @@ pub(crate) fn start(supervisor: &Supervisor, product: &Product) -> Result<()> {
         pod_routes::start(supervisor)
     })?;
     supervisor.progress.step("cluster DNS and application", || {
-        apply(&control, &cluster_dns(supervisor.spec.family))?;
+        let servers: Vec<_> = supervisor.plan.addresses(OUTSIDE).iter().map(|own| own.address().to_string()).collect();
+        apply(&control, &cluster_dns(supervisor.spec.family, &servers.join(" ")))?;
         apply(&control, APPLICATION)?;
         apply(&control, POLICY)?;
         rollout(&control, "kube-system", "deployment/coredns")?;
@@ -91,10 +97,11 @@ pub(crate) fn start(supervisor: &Supervisor, product: &Product) -> Result<()> {
     })
 }
 
-fn cluster_dns(family: Family) -> String {
+fn cluster_dns(family: Family, servers: &str) -> String {
     let addresses = cluster_dns_addresses(family);
     let quoted = |address: &str| format!("{address:?}");
     CLUSTER_DNS
+        .replace("NAME_SERVERS", servers)
         .replace("FIRST_CLUSTER_IP", &addresses.first().copied().map(quoted).unwrap_or_default())
         .replace("ALL_CLUSTER_IPS", &format!("{addresses:?}"))
 }
@@ -125,8 +132,17 @@ fn configuration(supervisor: &Supervisor, product: &Product) -> Result<String> {
         "k8s_apiserver": format!("https://{}:{API_PORT}", bracketed(supervisor.plan.primary(CONTROL)?)),
         "net_cidr": cluster_subnets(family),
         "svc_cidr": service_ranges(family),
-        "gateway_mode": product.gateway.as_str(),
+        "gateway_mode": product.gateway.name(),
     });
+    let services = match supervisor.spec.ovn.as_ref().map(|ovn| ovn.databases) {
+        Some(Databases::Pods) => Some(["ovnkube-db", "ovnkube-db"]),
+        Some(Databases::ActiveBackup) => Some(["ovnkube-nb", "ovnkube-sb"]),
+        _ => None,
+    };
+    if let Some([northbound, southbound]) = services {
+        data["OvnNorthService"] = northbound.into();
+        data["OvnSouthService"] = southbound.into();
+    }
     let mut objects = Vec::new();
     if supervisor.spec.ovn.as_ref().is_some_and(|ovn| ovn.tls) {
         data["ovn_private_key"] = "/ovn-cert/tls.key".into();

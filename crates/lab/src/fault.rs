@@ -113,18 +113,25 @@ impl std::fmt::Display for DropRules {
 
 /// Drops all packets between two machines.
 pub(crate) fn partition(record: &Record, one: &str, other: &str) -> Result<DropRules> {
-    record.machine(one)?;
-    record.machine(other)?;
-    if [one, other].contains(&FABRIC) {
+    let rules = format!("{}{}", drop_rule(record, one, other)?, drop_rule(record, other, one)?);
+    DropRules::install(record, format!("cut {one} off from {other}"), &rules)
+}
+
+/// Drops all packets from one machine to another, but not those in the other direction.
+pub(crate) fn partition_one_way(record: &Record, from: &str, to: &str) -> Result<DropRules> {
+    DropRules::install(record, format!("drop packets from {from} to {to}"), &drop_rule(record, from, to)?)
+}
+
+fn drop_rule(record: &Record, from: &str, to: &str) -> Result<String> {
+    record.machine(from)?;
+    record.machine(to)?;
+    if [from, to].contains(&FABRIC) {
         return Err(Error::Invalid(format!("cannot partition {FABRIC}: it is the switch itself; name two machines")));
     }
-    if one == other {
-        return Err(Error::Invalid(format!("cannot partition {one} from itself; name two machines")));
+    if from == to {
+        return Err(Error::Invalid(format!("cannot partition {from} from itself; name two machines")));
     }
-    let rules = format!(
-        "iifname \"{one}\" oifname \"{other}\" counter drop\niifname \"{other}\" oifname \"{one}\" counter drop\n"
-    );
-    DropRules::install(record, format!("cut {one} off from {other}"), &rules)
+    Ok(format!("iifname \"{from}\" oifname \"{to}\" counter drop\n"))
 }
 
 /// Drops a percentage of the packets from and to a machine, at random.

@@ -45,6 +45,7 @@ const PACKAGES: &[&str] = &[
     "ca-certificates",
     // test tools
     "curl",
+    "e2fsprogs",
     "iputils-ping",
     "netcat-openbsd",
     "busybox-static",
@@ -191,7 +192,7 @@ fn explain(what: &str, suite: Suite, images: &Path, lines: &[String]) -> Error {
     if let Some(cause) = find(&["No space left on device", "not enough free space", "You don't have enough free space"])
     {
         let free_mib = crate::directories::free_mib(images).unwrap_or(0);
-        tracing::debug!(cause, "mmdebstrap ran out of space");
+        tracing::debug!(error = cause, "mmdebstrap ran out of space; giving up");
         return Error::DiskFull {
             path: images.to_owned(),
             what,

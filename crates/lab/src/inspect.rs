@@ -29,7 +29,7 @@ pub(crate) fn machine(record: &Record, name: &str) -> Result<Machine> {
 /// The component that is the raft leader of a database, according to its members.
 pub(crate) fn raft_leader(record: &Record, database: Database) -> Result<String> {
     let databases = record.spec.ovn.as_ref().map(|ovn| ovn.databases);
-    if databases == Some(Databases::Pods) {
+    if databases.is_some_and(Databases::in_pods) {
         return Err(Error::Invalid(
             "this lab's databases run in pods: `lab kubectl -n ovn-kubernetes exec ds/ovnkube-db -- ovnkube db status` shows their \
              leaders"

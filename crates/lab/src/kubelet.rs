@@ -10,6 +10,7 @@ use crate::ready::Ready;
 use crate::spec::{Cni, Kubernetes};
 use crate::supervisor::{Component, Supervisor};
 use crate::underlay::CONTROL;
+use crate::volumes::{zone, zone_name};
 
 /// Directories of containerd and kubelet that cannot be on an overlay.
 pub(crate) const DISKS: &[&str] = &["/var/lib/containerd", "/var/lib/kubelet", LOGS];
@@ -74,10 +75,10 @@ pub(crate) fn start(
         &format!("--kubeconfig={}", kubeconfig.display()),
         &format!("--hostname-override={name}"),
         &format!("--node-ip={node_ip}"),
-        // Nodes alternate between three zones, for topology-aware Services.
+        // Nodes alternate between three zones, for topology-aware Services and zonal volumes.
         &format!(
-            "--node-labels=topology.kubernetes.io/region=lab,topology.kubernetes.io/zone=zone-{}",
-            (index - 1) % 3 + 1
+            "--node-labels=topology.kubernetes.io/region=lab,topology.kubernetes.io/zone={}",
+            zone_name(zone(index))
         ),
         "--v=2",
     ];

@@ -10,6 +10,7 @@ use crate::container_image;
 use crate::control_plane::{API_PORT, ControlPlane, programs};
 use crate::deployment;
 use crate::directories::{Directories, require_root, require_space};
+use crate::dns::NameServer;
 use crate::error::{Error, Result};
 use crate::fault;
 use crate::image;
@@ -21,15 +22,18 @@ use crate::machine::Machine;
 use crate::node;
 use crate::outside;
 use crate::ownership::{Ownership, Purpose};
+use crate::power;
 use crate::process::ProcessId;
 use crate::program::Program;
 use crate::progress::Progress;
+use crate::prometheus::{self, Prometheus};
 use crate::record::{Endpoints, Phase, Record, RecordFile};
-use crate::relay::Relay;
 use crate::spec::LabSpec;
 use crate::supervisor::{MachineOptions, Supervisor, run_parallel};
+use crate::tcp_forwarder::TcpForwarder;
 use crate::teardown;
-use crate::underlay::{CONTROL, FABRIC, build_switch, node_name};
+use crate::underlay::{CONTROL, FABRIC, OUTSIDE, build_switch, node_name};
+use crate::volumes;
 
 const STATE_SPACE_MIB: u64 = 500;
 const FAILURES_KEPT: usize = 20;
@@ -37,7 +41,8 @@ const FAILURES_KEPT: usize = 20;
 /// A running lab. Dropping it removes everything that it created; after a panic the logs are printed and kept.
 pub struct Lab {
     supervisor: Supervisor,
-    relay: Option<Relay>,
+    forwarders: Vec<TcpForwarder>,
+    names: Option<NameServer>,
 }
 
 impl std::fmt::Debug for Lab {
@@ -55,6 +60,8 @@ pub struct Artifacts {
     pub kubernetes: Option<PathBuf>,
     /// The CoreDNS program; only with ovnkube.
     pub coredns: Option<PathBuf>,
+    /// Prometheus; only with it.
+    pub prometheus: Option<prometheus::Programs>,
 }
 
 impl Artifacts {
@@ -64,7 +71,9 @@ impl Artifacts {
             spec.kubernetes.as_ref().map(|_| kubernetes_programs::ensure(directories, progress)).transpose()?;
         let coredns =
             spec.product.as_ref().map(|_| kubernetes_programs::ensure_coredns(directories, progress)).transpose()?;
-        Ok(Self { image: image::ensure(directories, spec.suite, progress)?, kubernetes, coredns })
+        let prometheus =
+            spec.prometheus.map(|_| prometheus::Programs::ensure(directories, spec.suite, progress)).transpose()?;
+        Ok(Self { image: image::ensure(directories, spec.suite, progress)?, kubernetes, coredns, prometheus })
     }
 }
 
@@ -102,25 +111,25 @@ impl Lab {
             teardown::clean_crashed(&directories, &spec.name)?;
         }
         let record_file = RecordFile::create(&directories, record, ownership)?;
-        let supervisor =
-            Supervisor::new(directories, spec, artifacts.image, artifacts.kubernetes, record_file, progress)?;
-        let mut lab = Self { supervisor, relay: None };
-        lab.build(artifacts.coredns.as_deref())?;
+        let supervisor = Supervisor::new(directories, spec, &artifacts, record_file, progress)?;
+        let mut lab = Self { supervisor, forwarders: Vec::new(), names: None };
+        lab.build(&artifacts)?;
         Ok(lab)
     }
 
-    fn build(&mut self, coredns: Option<&Path>) -> Result<()> {
+    fn build(&mut self, artifacts: &Artifacts) -> Result<()> {
         let supervisor = &self.supervisor;
         supervisor.progress.step("underlay and outside", || {
             build_switch(&supervisor.add_machine(FABRIC, MachineOptions::default())?)?;
             supervisor.add_addressed_machine(CONTROL, MachineOptions::default())?;
             outside::start(supervisor)
         })?;
+        let names = NameServer::start(&supervisor.machine(OUTSIDE)?, supervisor.spec.family, supervisor.dir())?;
         // Before the slow steps: if the requested port is in use, the user has to choose another one.
-        let relay = match &supervisor.spec.kubernetes {
+        let forwarder = match &supervisor.spec.kubernetes {
             Some(kubernetes) => {
                 let target = SocketAddr::new(supervisor.plan.primary(CONTROL)?, API_PORT);
-                Some(Relay::start(supervisor.machine(CONTROL)?, target, kubernetes.api_port)?)
+                Some(TcpForwarder::start(supervisor.machine(CONTROL)?, target, kubernetes.api_port)?)
             }
             None => None,
         };
@@ -152,7 +161,7 @@ impl Lab {
             supervisor.progress.step("kubelets", || {
                 let mut images =
                     container_image::ensure(&supervisor.directories, &supervisor.image, &programs(supervisor)?)?;
-                if let (Some(product), Some(coredns)) = (&supervisor.spec.product, coredns) {
+                if let (Some(product), Some(coredns)) = (&supervisor.spec.product, &artifacts.coredns) {
                     images.extend(deployment::images(supervisor, product, coredns)?);
                 }
                 self.on_every_node(|index, machine| {
@@ -160,17 +169,27 @@ impl Lab {
                 })
             })?;
         }
-        if let (Some(plane), Some(relay)) = (&plane, &relay) {
-            let kubeconfig = plane.host_kubeconfig(relay.address())?;
+        volumes::start(supervisor)?;
+        if let (Some(plane), Some(forwarder)) = (&plane, &forwarder) {
+            let kubeconfig = plane.host_kubeconfig(forwarder.address())?;
             supervisor.record_file.change(|record| {
-                record.endpoints.api = Some(format!("https://{}", relay.address()));
+                record.endpoints.api = Some(format!("https://{}", forwarder.address()));
                 record.endpoints.kubeconfig = Some(kubeconfig);
             })?;
         }
         if let Some(product) = &supervisor.spec.product {
             deployment::start(supervisor, product)?;
         }
-        self.relay = relay;
+        self.forwarders.extend(forwarder);
+        if let (Some(programs), Some(compression)) = (&artifacts.prometheus, supervisor.spec.prometheus) {
+            supervisor.progress.step("prometheus", || prometheus::start(supervisor, programs, compression))?;
+            let target = SocketAddr::new(supervisor.plan.primary(CONTROL)?, prometheus::PORT);
+            let forwarder = TcpForwarder::start(supervisor.machine(CONTROL)?, target, None)?;
+            let url = format!("http://{}", forwarder.address());
+            supervisor.record_file.change(|record| record.endpoints.prometheus = Some(url))?;
+            self.forwarders.push(forwarder);
+        }
+        self.names = Some(names);
         self.supervisor.record_file.change(|record| record.phase = Phase::Ready)
     }
 
@@ -221,6 +240,11 @@ impl Lab {
         self.supervisor.record_file.read().clone()
     }
 
+    /// The lab's directory on the host.
+    pub(crate) fn dir(&self) -> &Path {
+        self.supervisor.dir()
+    }
+
     /// A handle to run commands on a machine.
     pub fn machine(&self, name: &str) -> Result<Machine> {
         self.supervisor.machine(name)
@@ -264,6 +288,12 @@ impl Lab {
     pub fn recreate_database(&self, database: Database) -> Result<()> {
         let ovn = self.supervisor.spec.ovn.clone().ok_or_else(|| Error::Invalid("this lab has no OVN".into()))?;
         central::recreate(&self.supervisor, &ovn, database)
+    }
+
+    /// Questions to the lab's Prometheus.
+    pub fn prometheus(&self) -> Result<Prometheus> {
+        self.supervisor.record_file.read().component("prometheus")?;
+        Ok(Prometheus::on(self.machine(CONTROL)?))
     }
 
     /// Simulated chassis connected to the lab's southbound database; see [`LightChassis`].
@@ -320,9 +350,24 @@ impl Lab {
         fault::partition(&self.record(), one, other)
     }
 
+    /// Drops all packets from one machine to another, but not those in the other direction.
+    pub fn partition_one_way(&self, from: &str, to: &str) -> Result<fault::DropRules> {
+        fault::partition_one_way(&self.record(), from, to)
+    }
+
     /// Drops a percentage of a machine's packets, at random.
     pub fn lose(&self, machine: &str, percent: u8) -> Result<fault::DropRules> {
         fault::lose(&self.record(), machine, percent)
+    }
+
+    /// Cuts the power of a node: everything on it dies at once, and no packet tells the others.
+    pub fn cut_power(&self, node: &str) -> Result<power::PowerCut> {
+        power::cut(&self.supervisor, node)
+    }
+
+    /// Boots a node again; returns when its kubelet runs. Its pods follow.
+    pub fn restore_power(&self, cut: power::PowerCut) -> Result<()> {
+        power::restore(&self.supervisor, cut)
     }
 
     /// Mounts a small tmpfs at a path of a machine; the content of the directory is copied.
@@ -376,7 +421,8 @@ fn remove_old_logs(failed: &Path) {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        self.relay = None;
+        self.forwarders.clear();
+        self.names = None;
         let started = self.supervisor.record_file.read().phase == Phase::Ready;
         if std::thread::panicking() || !started {
             self.keep_logs();

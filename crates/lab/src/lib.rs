@@ -9,7 +9,7 @@
 //! A *machine* is a set of namespaces over the node image, connected to one switch (the *underlay*); a *component* is
 //! one real program on a machine. A test owns its [`Lab`], and dropping it removes everything; with `lab up` the keeper
 //! process owns it. Other kinds of machine (systemd as first process, virtual machines) would go into `machine`, other
-//! programs (a TLS router, DNS) beside `outside` and `central`. [`LightChassis`] simulates hundreds of nodes without
+//! programs (a TLS router, DNS) beside `outside`, `central` and `prometheus`. [`LightChassis`] simulates hundreds of nodes without
 //! machines.
 
 mod central;
@@ -21,6 +21,7 @@ mod control_plane;
 mod deployment;
 pub mod directories;
 pub mod disruption;
+mod dns;
 mod error;
 mod fault;
 mod go_module;
@@ -36,33 +37,47 @@ mod machine;
 pub mod matrix;
 mod namespace;
 mod node;
+mod northd_sync;
 mod outside;
 mod ownership;
 pub mod pki;
 mod pod;
 mod pod_routes;
+mod poll;
+mod power;
 pub mod probe;
 mod process;
 mod product_image;
 mod program;
 pub mod progress;
+pub mod prometheus;
 mod ready;
 pub mod record;
-pub mod relay;
 mod set_on_drop;
 mod spec;
 mod supervisor;
+pub mod tcp_forwarder;
 mod teardown;
 mod underlay;
+mod volume_fault;
+mod volumes;
 
 pub use central::Database;
+pub use dns::ZONE;
+pub use fault::DropRules;
 pub use inspect::machine_dir;
 pub use lab::{Artifacts, Lab};
 pub use light_chassis::{ChassisSpec, LightChassis};
 pub use machine::Machine;
+pub use netmodel::GatewayMode;
+pub use northd_sync::NorthdSync;
 pub use outside::WEB_PORT;
 pub use pod::{Pod, PodInterface};
+pub use poll::poll;
+pub use power::PowerCut;
 pub use program::Program;
 pub use set_on_drop::SetOnDrop;
-pub use spec::{Cni, Databases, Family, Gateway, Kubernetes, LabSpec, Ovn, Product, Suite};
+pub use spec::{Cni, Databases, Family, Kubernetes, LabSpec, Ovn, Product, Suite};
 pub use underlay::EXTERNAL_ADDRESSES;
+pub use volume_fault::VolumeFault;
+pub use volumes::STORAGE_CLASS;

@@ -43,6 +43,8 @@ pub(crate) struct MachineConfig<'a> {
     pub(crate) cgroups: bool,
     /// Content of `/etc/hosts`.
     pub(crate) hosts: &'a str,
+    /// Content of `/etc/resolv.conf`.
+    pub(crate) resolver: &'a str,
 }
 
 /// A machine that this process owns: it is stopped on drop.
@@ -59,6 +61,7 @@ impl OwnedMachine {
             create_dir(&dir.join(sub))?;
         }
         write_file(&dir.join("upper/etc/hosts"), config.hosts)?;
+        write_file(&dir.join("upper/etc/resolv.conf"), config.resolver)?;
         write_file(&dir.join("upper/etc/hostname"), format!("{}\n", config.name))?;
         let init = in_own_thread(|| start_init(config))?;
         let id = ProcessId::of(init.id()).ok_or_else(|| {

@@ -46,6 +46,23 @@ pub(crate) fn enter<T: Send>(init: ProcessId, work: impl FnOnce() -> T + Send) -
     })
 }
 
+/// Runs `work` in the mount namespace of the machine whose first process is `init`: paths are the machine's, but processes
+/// that it starts belong to the host.
+pub(crate) fn enter_mounts<T: Send>(init: ProcessId, work: impl FnOnce() -> T + Send) -> Result<T> {
+    let path = format!("/proc/{}/ns/mnt", init.pid);
+    let file = File::open(&path).map_err(Error::io(format!("the machine's first process is gone: {path}")))?;
+    if !init.is_alive() {
+        return Err(Error::Invalid(format!("the machine's first process (pid {}) has exited", init.pid)));
+    }
+    in_own_thread(move || {
+        // As in `enter`.
+        unshare(CloneFlags::CLONE_FS)
+            .map_err(Error::errno("cannot unshare the thread's root and working directory"))?;
+        setns(&file, CloneFlags::CLONE_NEWNS).map_err(Error::errno(format!("cannot join {path}")))?;
+        Ok(work())
+    })
+}
+
 /// Runs `work` in the network namespace of this file: sockets that it opens belong to it.
 pub(crate) fn enter_network<T: Send>(path: &Path, work: impl FnOnce() -> T + Send) -> Result<T> {
     in_own_thread(move || {

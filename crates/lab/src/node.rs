@@ -71,17 +71,27 @@ fn create_external_bridge(supervisor: &Supervisor, node: &Machine) -> Result<()>
         EXTERNAL_BRIDGE,
         "eth0",
     ])?;
-    node.run_with_input(
-        &["ip", "-batch", "-"],
-        &format!("link set {EXTERNAL_BRIDGE} mtu 1500\nlink set {EXTERNAL_BRIDGE} up\n"),
-    )?;
-    underlay::configure_addresses(node, &supervisor.plan, EXTERNAL_BRIDGE)?;
+    configure_external_bridge(supervisor, node)?;
     // The userspace datapath only gets copies of frames: without this rule the kernel would answer them as well.
     node.run_with_input(
         &["nft", "-f", "-"],
         "table netdev lab {\n chain uplink {\n type filter hook ingress device \"eth0\" priority -500; policy drop;\n }\n}\n",
     )?;
     Ok(())
+}
+
+/// Sets the node's addresses and routes on br-ex. It has none when ovs-vswitchd has created it, and the former ones if it
+/// outlived its ovs-vswitchd.
+pub(crate) fn configure_external_bridge(supervisor: &Supervisor, node: &Machine) -> Result<()> {
+    // ovs-vswitchd has started, but may not have created the interface yet.
+    let appears = format!("until [ -e /sys/class/net/{EXTERNAL_BRIDGE} ]; do sleep 0.05; done");
+    node.run(&["sh", "-c", &appears])?;
+    node.run(&["ip", "address", "flush", "dev", EXTERNAL_BRIDGE, "scope", "global"])?;
+    node.run_with_input(
+        &["ip", "-batch", "-"],
+        &format!("link set {EXTERNAL_BRIDGE} mtu 1500\nlink set {EXTERNAL_BRIDGE} up\n"),
+    )?;
+    underlay::configure_addresses(node, &supervisor.plan, EXTERNAL_BRIDGE)
 }
 
 /// Starts ovn-controller; returns when its chassis is registered.

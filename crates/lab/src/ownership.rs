@@ -92,7 +92,7 @@ impl Ownership {
         }
     }
 
-    /// For when the lab is gone.
+    /// Call it only after the lab was removed: the lock file proves ownership until then.
     pub(crate) fn delete_lock_file(&self) {
         let _ = std::fs::remove_file(&self.path);
     }

@@ -50,6 +50,14 @@ impl Authority {
         Ok(Self { dir: dir.to_owned(), certificate, key, issuer: Issuer::new(parameters, pair) })
     }
 
+    /// Opens an authority that [`Authority::create`] created with this name.
+    pub fn open(dir: &Path, name: &str) -> Result<Self> {
+        let (certificate, key) = (dir.join("ca.crt"), dir.join("ca.key"));
+        let text = std::fs::read_to_string(&key).map_err(Error::io(format!("cannot read {}", key.display())))?;
+        let pair = KeyPair::from_pem(&text).map_err(certificate_error)?;
+        Ok(Self { dir: dir.to_owned(), certificate, key, issuer: Issuer::new(parameters(name, None), pair) })
+    }
+
     /// Issues a certificate that expired an hour ago, to test that it is rejected.
     pub fn issue_expired(&self, file: &str, common_name: &str) -> Result<Identity> {
         let mut parameters = parameters(common_name, None);
@@ -86,6 +94,15 @@ impl Authority {
         write_secret(&identity.key, &pair.serialize_pem())?;
         Ok(identity)
     }
+}
+
+/// Names of the databases of a hosted control plane in a namespace: the members, by their headless Service, and the Service
+/// for the nodes of the hosted cluster.
+pub fn hosted_database_names(namespace: &str) -> Vec<String> {
+    ["*.ovnkube-master-internal", "ovnkube-master-internal", "ovnkube-master-external"]
+        .iter()
+        .map(|name| format!("{name}.{namespace}.svc.cluster.local"))
+        .collect()
 }
 
 /// Creates the key pair that signs service account tokens; returns the private and the public key file.

@@ -17,18 +17,18 @@ pub struct Pod {
     node: Machine,
 }
 
-/// The interface of a pod.
+/// How a pod is connected: its veth pair and its port on br-int.
 #[derive(Debug, Clone)]
 pub struct PodInterface<'a> {
     /// The logical switch port (`iface-id`).
     pub port: &'a str,
-    /// Of the pod's `eth0`.
+    /// MAC of the pod's `eth0`.
     pub mac: Mac,
     /// With prefix lengths.
     pub addresses: &'a [InterfaceAddress],
     /// Default gateways, one per address family.
     pub gateways: &'a [IpAddr],
-    /// Of both ends of the veth pair.
+    /// MTU of both ends of the veth pair.
     pub mtu: u16,
     /// The `iface-id-ver` that the logical port requires, if any: the pod's UID.
     pub version: Option<&'a str>,

@@ -26,7 +26,7 @@ pub enum Phase {
     Stopping,
 }
 
-/// A machine of a lab.
+/// A machine as it is recorded in `lab.json`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MachineRecord {
     /// `control`, `db-1`, `n1`, `outside`, `fabric`.
@@ -37,22 +37,22 @@ pub struct MachineRecord {
     pub addresses: Vec<String>,
 }
 
-/// A component of a lab.
+/// A component as it is recorded in `lab.json`; one that has exited stays.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ComponentRecord {
     /// `etcd`, `nb-1`, `n1-ovs-vswitchd`.
     pub name: String,
-    /// The machine it runs on.
+    /// Name of its machine.
     pub machine: String,
     /// The process of its latest start.
     pub process: ProcessId,
-    /// Standard output and error.
+    /// File of its standard output and error, of all its starts.
     pub log: PathBuf,
     /// The exit status, once it has exited.
     pub ended: Option<String>,
 }
 
-/// How to reach the servers of a lab.
+/// Addresses and kubeconfigs of a lab's servers; none for a server that the lab does not have.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Endpoints {
     /// Northbound database from anywhere on this host (unix sockets).
@@ -69,20 +69,23 @@ pub struct Endpoints {
     pub kubeconfig: Option<PathBuf>,
     /// Kubeconfig for programs on the lab's machines.
     pub machine_kubeconfig: Option<PathBuf>,
+    /// URL of Prometheus on the host's loopback.
+    #[serde(default)]
+    pub prometheus: Option<String>,
     /// URL of the keeper's `/livez`, `/readyz` and `/metrics`.
     pub telemetry: Option<String>,
 }
 
-/// Everything that a lab consists of.
+/// Contents of `lab.json`: enough to use, inspect and remove the lab from another process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record {
     /// Unique on this host.
     pub name: String,
-    /// How far the start or removal has come.
+    /// Written at each change; a lab that crashed keeps its last phase.
     pub phase: Phase,
     /// The process whose exit ends the lab.
     pub owner: ProcessId,
-    /// What was requested.
+    /// As requested, with defaults filled in.
     pub spec: LabSpec,
     /// Root directory of the node image.
     pub image: PathBuf,
@@ -94,7 +97,7 @@ pub struct Record {
     pub components: Vec<ComponentRecord>,
     /// Cgroup directories, to be removed with the lab.
     pub cgroups: Vec<PathBuf>,
-    /// How to reach its servers.
+    /// Filled while the lab starts; complete in [`Phase::Ready`].
     pub endpoints: Endpoints,
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use netmodel::GatewayMode;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -96,12 +97,24 @@ pub enum Databases {
     Raft,
     /// In pods on the control-plane nodes, deployed from `deploy/` with ovnkube.
     Pods,
+    /// Likewise, as one active server and backups that replicate from it.
+    ActiveBackup,
+    /// Three machines for raft members, without servers: the program under test runs them.
+    #[value(skip)]
+    Machines,
+}
+
+impl Databases {
+    /// Whether they run in pods.
+    pub fn in_pods(self) -> bool {
+        matches!(self, Self::Pods | Self::ActiveBackup)
+    }
 }
 
 /// OVN central: databases and northd.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ovn {
-    /// Of both databases.
+    /// How both databases run.
     pub databases: Databases,
     /// Mutual TLS on every database connection, also between raft members. The default: without it every pod can
     /// rewrite the databases, so only tests in which TLS is irrelevant disable it.
@@ -141,27 +154,6 @@ pub struct Kubernetes {
     pub api_port: Option<u16>,
 }
 
-/// ovnkube's gateway mode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Gateway {
-    /// Through the gateway router of the node, which shares the host's address.
-    #[default]
-    Shared,
-    /// Through the host's routing table.
-    Local,
-}
-
-impl Gateway {
-    /// The value of setting `gateway_mode`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Shared => "shared",
-            Self::Local => "local",
-        }
-    }
-}
-
 /// ovnkube, deployed from `deploy/` as users do: controller, node agent and ovn-controller are pods (the lab itself
 /// starts no ovn-controller then).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -169,7 +161,7 @@ pub struct Product {
     /// Directory of the binaries that the image is packed from; `deploy/image/build.sh` fills it.
     pub binaries: PathBuf,
     /// The gateway mode.
-    pub gateway: Gateway,
+    pub gateway: GatewayMode,
 }
 
 impl Product {
@@ -190,9 +182,9 @@ pub struct LabSpec {
     pub name: String,
     /// Set for labs of tests: the next lab removes what a crash left.
     pub ephemeral: bool,
-    /// Of the node image.
+    /// Suite of the node image.
     pub suite: Suite,
-    /// Of underlay and cluster.
+    /// Address family of underlay and cluster.
     pub family: Family,
     /// OVN central, if any.
     pub ovn: Option<Ovn>,
@@ -206,6 +198,12 @@ pub struct LabSpec {
     /// How many of them, from the first, are control-plane nodes.
     #[serde(default = "one")]
     pub control_planes: u32,
+    /// Prometheus beside ovnkube: by how much the times of its rules are divided (1: as shipped); none if `None`.
+    #[serde(default)]
+    pub prometheus: Option<u32>,
+    /// Number of persistent volumes in each zone.
+    #[serde(default)]
+    pub volumes: u32,
 }
 
 fn one() -> u32 {
@@ -225,6 +223,9 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
 /// Limited by the underlay's address plan.
 pub(crate) const MAX_NODES: u32 = 200;
 
+/// Each needs a loop device.
+const MAX_VOLUMES: u32 = 10;
+
 impl LabSpec {
     /// A lab with only the machine `outside`, on the reference suite.
     pub fn new(name: impl Into<String>) -> Self {
@@ -238,6 +239,8 @@ impl LabSpec {
             product: None,
             nodes: 0,
             control_planes: 1,
+            prometheus: None,
+            volumes: 0,
         }
     }
 
@@ -262,6 +265,13 @@ impl LabSpec {
     #[must_use]
     pub fn control_planes(mut self, control_planes: u32) -> Self {
         self.control_planes = control_planes;
+        self
+    }
+
+    /// Sets the number of persistent volumes in each zone.
+    #[must_use]
+    pub fn volumes(mut self, volumes: u32) -> Self {
+        self.volumes = volumes;
         self
     }
 
@@ -296,6 +306,14 @@ impl LabSpec {
         self
     }
 
+    /// Adds Prometheus, which scrapes ovnkube's pods and evaluates the rules of `deploy/monitoring` with all their times
+    /// divided by `compression`: with 60, an alert that waits for 15 minutes fires after 15 seconds.
+    #[must_use]
+    pub fn prometheus(mut self, compression: u32) -> Self {
+        self.prometheus = Some(compression);
+        self
+    }
+
     /// Rejects what cannot work before anything is created.
     pub fn check(&self) -> Result<()> {
         check_name(&self.name)?;
@@ -305,10 +323,32 @@ impl LabSpec {
                 self.nodes
             )));
         }
-        let in_pods = self.ovn.as_ref().is_some_and(|ovn| ovn.databases == Databases::Pods);
+        if self.volumes > MAX_VOLUMES {
+            return Err(Error::Invalid(format!(
+                "{} volumes in each zone are too many; use at most {MAX_VOLUMES}",
+                self.volumes
+            )));
+        }
+        if self.volumes > 0 && !self.kubernetes.as_ref().is_some_and(|kubernetes| kubernetes.kubelets) {
+            return Err(Error::Invalid("volumes are for pods: --volumes needs --kubelets or --network ovnkube".into()));
+        }
+        let in_pods = self.ovn.as_ref().is_some_and(|ovn| ovn.databases.in_pods());
         if in_pods && self.product.is_none() {
             return Err(Error::Invalid(
                 "databases in pods are part of ovnkube: --databases pods needs --network ovnkube".into(),
+            ));
+        }
+        let with_tls = self.ovn.as_ref().is_some_and(|ovn| ovn.tls);
+        if self.prometheus.is_some() && !(self.product.is_some() && with_tls) {
+            return Err(Error::Invalid(
+                "Prometheus scrapes ovnkube's pods over TLS: --prometheus needs --network ovnkube, without --plaintext"
+                    .into(),
+            ));
+        }
+        if self.ovn.as_ref().is_some_and(|ovn| ovn.databases == Databases::Machines && ovn.northds > 0) {
+            return Err(Error::Invalid(
+                "the test runs the databases of this lab itself: set northds to 0, because one would wait for them"
+                    .into(),
             ));
         }
         self.product.as_ref().map_or(Ok(()), |product| self.check_product(product))
@@ -353,12 +393,19 @@ mod tests {
         }
         assert!(LabSpec::new("ok-1").check().is_ok());
         assert!(LabSpec::new("ok").nodes(MAX_NODES + 1).check().unwrap_err().to_string().contains("201 nodes"));
-        let product = Product { binaries: "/nowhere".into(), gateway: Gateway::Shared };
+        let product = Product { binaries: "/nowhere".into(), gateway: GatewayMode::Shared };
         let message = LabSpec::new("ok").nodes(1).product(product.clone()).check().unwrap_err().to_string();
         assert!(message.contains("/nowhere/ovnkube") && message.contains("deploy/image/build.sh"), "{message}");
         assert!(LabSpec::new("ok").product(product).check().unwrap_err().to_string().contains("at least one node"));
+        let alone = LabSpec::new("ok").prometheus(1).check().unwrap_err().to_string();
+        assert!(alone.contains("--prometheus needs --network ovnkube"), "{alone}");
+        let message = LabSpec::new("ok").nodes(1).volumes(1).check().unwrap_err().to_string();
+        assert!(message.contains("--volumes needs --kubelets"), "{message}");
         assert!(Ovn::default().tls, "plain TCP is never the default");
         // The program under test may start northd itself.
         assert!(LabSpec::new("ok").ovn(Ovn { northds: 0, ..Ovn::default() }).check().is_ok());
+        let machines = |northds| Ovn { databases: Databases::Machines, northds, ..Ovn::default() };
+        assert!(LabSpec::new("ok").ovn(machines(0)).check().is_ok());
+        assert!(LabSpec::new("ok").ovn(machines(1)).check().unwrap_err().to_string().contains("set northds to 0"));
     }
 }

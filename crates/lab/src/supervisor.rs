@@ -10,8 +10,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::directories::Directories;
+use crate::dns::resolver_configuration;
 use crate::error::{Error, Result, create_dir};
 use crate::inspect;
+use crate::lab::Artifacts;
 use crate::machine::{Machine, MachineConfig, OwnedMachine};
 use crate::process::ProcessId;
 use crate::progress::Progress;
@@ -73,6 +75,8 @@ pub(crate) struct Supervisor {
     pub(crate) spec: LabSpec,
     pub(crate) image: PathBuf,
     pub(crate) kubernetes: Option<PathBuf>,
+    /// Root of the extracted package.
+    prometheus: Option<PathBuf>,
     pub(crate) plan: AddressPlan,
     pub(crate) progress: Progress,
     pub(crate) record_file: Arc<RecordFile>,
@@ -88,8 +92,7 @@ impl Supervisor {
     pub(crate) fn new(
         directories: Directories,
         spec: LabSpec,
-        image: PathBuf,
-        kubernetes: Option<PathBuf>,
+        artifacts: &Artifacts,
         record_file: RecordFile,
         progress: Progress,
     ) -> Result<Self> {
@@ -98,8 +101,9 @@ impl Supervisor {
         Ok(Self {
             directories,
             spec,
-            image,
-            kubernetes,
+            image: artifacts.image.clone(),
+            kubernetes: artifacts.kubernetes.clone(),
+            prometheus: artifacts.prometheus.as_ref().map(|programs| programs.root().to_owned()),
             plan,
             progress,
             record_file: Arc::new(record_file),
@@ -128,6 +132,7 @@ impl Supervisor {
         named.extend([CONTROL.to_owned(), OUTSIDE.to_owned()]);
         let mut shared = vec![self.dir().to_owned()];
         shared.extend(self.kubernetes.clone());
+        shared.extend(self.prometheus.clone());
         let (owned, init) = OwnedMachine::start(&MachineConfig {
             name,
             image: &self.image,
@@ -136,6 +141,7 @@ impl Supervisor {
             disks: options.disks,
             cgroups: options.cgroups,
             hosts: &self.plan.hosts(&named),
+            resolver: &resolver_configuration(self.plan.addresses(OUTSIDE).iter().map(|own| own.address())),
         })?;
         lock(&self.machines).push(owned);
         let addresses = self.plan.addresses(name).iter().map(ToString::to_string).collect();

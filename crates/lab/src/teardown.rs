@@ -72,7 +72,7 @@ pub(crate) fn sweep(directories: &Directories) {
             _ => Ok(()),
         });
         if let Err(error) = swept {
-            tracing::warn!(lab = name, %error, "cannot remove a crashed lab");
+            tracing::warn!(lab = name, %error, "cannot remove a crashed lab; the next lab that starts tries again");
         }
     }
     delete_unused_locks(directories);

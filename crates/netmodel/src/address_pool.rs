@@ -42,35 +42,35 @@ pub enum ClaimError {
     /// The address is not in the subnet.
     #[error("{address} is outside the subnet {subnet}")]
     Outside {
-        /// The address as it was given.
+        /// The requested address.
         address: IpAddr,
-        /// The subnet of the pool.
+        /// The node's subnet that the pool is of.
         subnet: Prefix,
     },
-    /// The address has a purpose of its own.
+    /// The address is never allocated to pods: network, gateway, management port or broadcast.
     #[error("{address} is the {what} of the subnet {subnet} and never a pod's")]
     Reserved {
-        /// The address as it was given.
+        /// The requested address.
         address: IpAddr,
-        /// The subnet of the pool.
+        /// The node's subnet that the pool is of.
         subnet: Prefix,
-        /// What the address is for.
+        /// Its purpose, e.g. `the gateway`.
         what: &'static str,
     },
     /// The address has an owner.
     #[error("{address} of the subnet {subnet} is already taken")]
     Taken {
-        /// The address as it was given.
+        /// The requested address.
         address: IpAddr,
-        /// The subnet of the pool.
+        /// The node's subnet that the pool is of.
         subnet: Prefix,
     },
     /// The address is quarantined after its last owner.
     #[error("{address} of the subnet {subnet} is in quarantine after its last owner")]
     Quarantined {
-        /// The address as it was given.
+        /// The requested address.
         address: IpAddr,
-        /// The subnet of the pool.
+        /// The node's subnet that the pool is of.
         subnet: Prefix,
     },
 }
@@ -83,32 +83,32 @@ impl AddressPool {
         Self { subnet, last, used: Bits::default(), quarantined: Bits::default(), next: FIRST_POD }
     }
 
-    /// The subnet that the addresses are of.
+    /// The subnet given to [`AddressPool::new`].
     pub fn subnet(&self) -> Prefix {
         self.subnet
     }
 
-    /// How many addresses there are for pods, in whatever state.
+    /// Addresses for pods: free, taken and quarantined ones, but not reserved ones.
     pub fn capacity(&self) -> u128 {
         self.last.checked_sub(FIRST_POD).map_or(0, |behind_first| behind_first + 1)
     }
 
-    /// How many addresses are taken.
+    /// Taken addresses; quarantined ones do not count.
     pub fn taken(&self) -> u128 {
         self.used.len() - self.quarantined.len()
     }
 
-    /// How many addresses are quarantined.
+    /// Quarantined addresses, which cannot be allocated until they are lifted.
     pub fn quarantined(&self) -> u128 {
         self.quarantined.len()
     }
 
-    /// Is `address` taken? A quarantined one is not.
+    /// Whether a pod has this address; false for a quarantined one.
     pub fn is_taken(&self, address: IpAddr) -> bool {
         self.offset(address).is_ok_and(|offset| self.used.contains(offset) && !self.quarantined.contains(offset))
     }
 
-    /// Is `address` quarantined?
+    /// False for any address outside the subnet, too.
     pub fn is_quarantined(&self, address: IpAddr) -> bool {
         self.offset(address).is_ok_and(|offset| self.quarantined.contains(offset))
     }
@@ -161,7 +161,7 @@ impl AddressPool {
         self.offset(address).is_ok_and(|offset| self.quarantined.remove(offset))
     }
 
-    /// Where a pod address is in the subnet.
+    /// Offset of a pod address from the network address; an error for an address that pods cannot have.
     fn offset(&self, address: IpAddr) -> Result<u128, ClaimError> {
         let subnet = self.subnet;
         let offset = subnet.offset(address).ok_or(ClaimError::Outside { address, subnet })?;

@@ -3,9 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 /// The path of pods' packets to networks outside the cluster. Displayed as the setting and the node annotation spell
 /// it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum GatewayMode {
     /// Through the node's gateway router, which shares the host's address on the external bridge.
     Shared,

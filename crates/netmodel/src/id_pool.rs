@@ -21,7 +21,7 @@ pub struct IdPool {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum IdError {
     /// The number is not of this pool.
-    #[error("number {id} is outside the range {first} to {last}")]
+    #[error("ID {id} is outside the range {first} to {last}")]
     OutOfRange {
         /// The number as it was given.
         id: u32,
@@ -31,7 +31,7 @@ pub enum IdError {
         last: u32,
     },
     /// The number has an owner.
-    #[error("number {id} is already taken")]
+    #[error("ID {id} is already taken")]
     Taken {
         /// The number as it was given.
         id: u32,
@@ -112,9 +112,9 @@ mod tests {
     fn a_claim_that_cannot_be_says_why() {
         let mut pool = IdPool::new(1..=4095);
         assert_eq!(pool.claim(4095), Ok(()));
-        assert_eq!(pool.claim(4095).map_err(|error| error.to_string()), Err("number 4095 is already taken".to_owned()));
+        assert_eq!(pool.claim(4095).map_err(|error| error.to_string()), Err("ID 4095 is already taken".to_owned()));
         let outside = pool.claim(0).expect_err("outside");
-        assert_eq!(outside.to_string(), "number 0 is outside the range 1 to 4095");
+        assert_eq!(outside.to_string(), "ID 0 is outside the range 1 to 4095");
     }
 
     #[test]

@@ -34,7 +34,7 @@ enum State {
     Quarantined,
 }
 
-/// Why these networks are no pool.
+/// Why node subnets cannot be allocated from these networks.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SubnetPoolError {
     /// The node length of a network does not fit.

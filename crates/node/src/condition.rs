@@ -10,7 +10,6 @@ pub(crate) const CONDITION: &str = objects::NETWORK_READY;
 /// In characters. Kubernetes allows more, but longer messages are not read.
 const MAX_MESSAGE: usize = 1000;
 
-/// The desired condition.
 pub(crate) fn desired(state: &State) -> NodeCondition {
     match state {
         Ok(()) => NodeCondition {

@@ -25,6 +25,7 @@ mod pod_mtu;
 mod pods;
 mod readiness;
 mod role;
+mod southbound_reconnect;
 mod switch;
 
 pub use error::NodeError;

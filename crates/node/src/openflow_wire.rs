@@ -18,7 +18,6 @@ const REMOVED: u16 = 2;
 /// Reason of a removal: deleted on request, not by a timeout or with its group.
 const DELETED: u8 = 2;
 
-/// A received message.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) kind: u8,
@@ -100,7 +99,7 @@ pub(crate) fn count_flows() -> Vec<u8> {
     message(MULTIPART_REQUEST, [0, 0, 0, 4], &[&AGGREGATE.to_be_bytes()[..], &[0; 6], &own].concat())
 }
 
-/// Requests an update for every removed flow of every table, whoever removes it.
+/// Requests an update for every removed flow of every table, by any client.
 pub(crate) fn monitor_removals() -> Vec<u8> {
     const WHEN_REMOVED: u16 = 1 << 2;
     const ANY: u32 = u32::MAX;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use netmodel::GatewayMode;
 use ovsdb::client::Remote;
+use remotes::DatabaseAccess;
 use topology::ClusterSettings;
 
 /// Configuration of the node agent.
@@ -17,6 +18,10 @@ pub struct Options {
     pub kubeconfig: Option<PathBuf>,
     /// Settings of the whole network. The pods' MTU is in [`LiveSettings`].
     pub cluster: ClusterSettings,
+    /// Servers of the northbound database. The agent does not connect to them; no Service may have their addresses.
+    pub northbound: DatabaseAccess,
+    /// Servers of the southbound database, for `ovn-remote`. Without certificates: ovn-controller has its own.
+    pub southbound: DatabaseAccess,
     /// Open vSwitch's database on this host.
     pub switch: Remote,
     /// Settings that are written for ovn-controller.
@@ -41,8 +46,6 @@ pub struct LiveSettings {
 /// Settings that are written for ovn-controller.
 #[derive(Debug, Clone)]
 pub struct OvnController {
-    /// `ovn-remote`: addresses of the southbound database.
-    pub southbound: String,
     /// Inactivity probe in milliseconds; 0 disables it, None derives it from the number of nodes.
     pub inactivity_probe: Option<u32>,
     /// How long a new ovn-controller keeps the old flows, in milliseconds.

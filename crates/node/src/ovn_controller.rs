@@ -9,31 +9,36 @@
 //! `connection-status` alone proves only that the server's socket is served. The controller sees which chassis have not
 //! acknowledged an `nb_cfg` that northd has copied, and annotates their Nodes (decision 0021).
 //!
-//! An ovn-controller that stays disconnected may refuse a recreated southbound database, because it remembers the former
-//! cluster's state. The agent makes it reset that state (decision 0024).
+//! An ovn-controller that stays disconnected although a server works may be waiting in its backoff; the agent ends that
+//! ([`SouthboundReconnect`]). Or it may refuse a recreated southbound database, because it remembers the former cluster's
+//! state; the agent makes it reset that state (decision 0024).
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use backoff::{Backoff, Retries};
 use objects::EXPECTED_NB_CFG;
-use ovsdb::client::Client;
+use ovsdb::client::{Client, TlsFiles};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::daemon::Daemon;
+use crate::host_settings;
 use crate::own_node::OwnNode;
 use crate::readiness::{Part, State};
+use crate::southbound_reconnect::SouthboundReconnect;
 use crate::switch::rows;
 
 /// Interval of checks while ready; otherwise they back off from the first to the longest delay. Not a `Backoff`: polls, which
 /// start at the longest delay after a ready time.
-const PERIOD: Duration = Duration::from_secs(3);
-const FIRST_RETRY: Duration = Duration::from_millis(200);
-const MAX_RETRY: Duration = Duration::from_secs(2);
+const PERIOD: Duration = Duration::from_secs(1);
+const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
 /// After this time without a connection the cluster state is reset, and again after as long. The command is harmless if the
 /// database is merely unreachable.
 const RESET_AFTER: Duration = Duration::from_secs(10);
 const RESET: &str = "sb-cluster-state-reset";
+/// Output of `connection-status`.
+const CONNECTED: &str = "connected";
 /// Keys of br-int that ovn-controller writes: the `nb_cfg` of its flows, and when it applied it, in milliseconds.
 const NB_CFG: &str = "ovn-nb-cfg";
 const NB_CFG_TIME: &str = "ovn-nb-cfg-ts";
@@ -74,7 +79,7 @@ impl Disconnected {
     fn is_reset_due(&mut self, connection: &Result<String, String>, now: Instant) -> bool {
         // Without a response nothing is known of its connection, and it could not be reset.
         let Ok(connection) = connection else { return false };
-        if connection.trim() == "connected" {
+        if connection.trim() == CONNECTED {
             self.0 = None;
             return false;
         }
@@ -91,17 +96,19 @@ impl Disconnected {
 #[derive(Debug)]
 pub(crate) struct OvnController {
     pub(crate) part: Part,
-    pub(crate) southbound: String,
     pub(crate) switch: Client,
     pub(crate) node: watch::Receiver<Option<Arc<OwnNode>>>,
+    /// Files for the southbound database, to ask its servers as ovn-controller would.
+    pub(crate) tls: Option<TlsFiles>,
 }
 
 impl OvnController {
     /// Updates its part of the readiness. Never returns.
     pub(crate) async fn follow(mut self) {
         let daemon = Daemon::ovn_controller();
-        let mut pause = FIRST_RETRY;
+        let mut retries = Retries::without_jitter(RETRY);
         let mut disconnected = Disconnected::default();
+        let mut reconnect = SouthboundReconnect::new();
         loop {
             let answer = daemon.command("connection-status", &[]).await.map_err(|error| error.to_string());
             if disconnected.is_reset_due(&answer, Instant::now()) {
@@ -115,9 +122,22 @@ impl OvnController {
                 }
             }
             let expected = self.node.borrow_and_update().as_deref().and_then(expected);
-            let state = assess(answer, Applied::read(&self.switch), expected, &self.southbound);
-            pause = if state.is_ok() { PERIOD } else { (pause * 2).clamp(FIRST_RETRY, MAX_RETRY) };
+            let remote =
+                host_settings::remote(&self.switch.snapshot()).unwrap_or_else(|| "(not configured yet)".into());
+            let is_disconnected = answer.as_deref().is_ok_and(|answer| answer.trim() != CONNECTED);
+            let state = assess(answer, Applied::read(&self.switch), expected, &remote);
+            let pause = if state.is_ok() {
+                retries.reset();
+                PERIOD
+            } else {
+                retries.next_delay()
+            };
             self.part.set(&state);
+            if is_disconnected {
+                reconnect.intervene(&self.switch, self.tls.as_ref()).await;
+            } else {
+                reconnect.reset();
+            }
             // An annotation of the controller is checked at once.
             if timeout(pause, self.node.changed()).await.is_ok_and(|changed| changed.is_err()) {
                 sleep(pause).await;
@@ -134,7 +154,7 @@ fn expected(node: &OwnNode) -> Option<i64> {
 fn assess(connection: Result<String, String>, applied: Applied, expected: Option<i64>, southbound: &str) -> State {
     let connection = connection.map_err(|why| format!("{why}; {applied}"))?;
     match connection.trim() {
-        "connected" => {}
+        CONNECTED => {}
         other => {
             return Err(format!(
                 "ovn-controller has lost the southbound database {southbound} (it says {other:?}); {applied}; check that the \

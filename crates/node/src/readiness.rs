@@ -42,7 +42,6 @@ impl Readiness {
         part
     }
 
-    /// The metric.
     pub(crate) fn gauge(&self) -> Gauge {
         self.shared.gauge.clone()
     }

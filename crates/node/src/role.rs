@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use kubernetes::{Api, Recorder};
 use prometheus_client::metrics::counter::Counter;
+use remotes::{RemoteUpdates, Servers};
 use telemetry::Telemetry;
 use tokio::sync::watch;
 
 use crate::error::NodeError;
-use crate::gateway::{self, Gateway, GatewayStatus, HostPorts};
+use crate::gateway::{self, Gateway, GatewayInputs, GatewayStatus, HostPorts};
 use crate::host_settings::{self, HostFacts};
 use crate::integration::IntegrationBridge;
 use crate::kernel::Netlink;
@@ -60,7 +61,9 @@ pub async fn run(
         state: readiness.follow(),
         nodes: nodes.subscribe(),
     };
-    let inputs = SettingsInputs { facts: facts.subscribe(), nodes: nodes.subscribe() };
+    let servers = Servers::follow(&api, &options.northbound, &options.southbound);
+    let southbound = servers.southbound.clone();
+    let inputs = SettingsInputs { facts: facts.subscribe(), nodes: nodes.subscribe(), southbound };
     let settings = write_ovn_controller_settings(options.clone(), switch.clone(), inputs, &readiness, &annotations);
     let pods = Pods::start(&api, &options.node);
     let host_ports = HostPorts { wanted: pods.published(), open: watch::Sender::new(None) };
@@ -81,9 +84,9 @@ pub async fn run(
     let files = cni::install::run(&options.cni, readiness.follow());
     let controller = OvnController {
         part: readiness.part("ovn-controller"),
-        southbound: options.ovn_controller.southbound.clone(),
         switch: switch.client().clone(),
         node: node.clone(),
+        tls: options.southbound.tls.clone(),
     };
     let integration = IntegrationBridge {
         part: readiness.part("integration bridge"),
@@ -97,8 +100,8 @@ pub async fn run(
     let counting = cluster_size::follow(api.clone(), &nodes);
     let shutdown = telemetry.shutdown();
     let settings_errors = report_settings_errors(live, node.clone(), recorder.clone(), &options.node);
-    let (gateway, gateway_status) =
-        Gateway::new(options.clone(), mtu, &api, recorder, switch.clone(), node.clone(), host_ports);
+    let gateway_inputs = GatewayInputs { node: node.clone(), host_ports, servers };
+    let (gateway, gateway_status) = Gateway::new(options.clone(), mtu, &api, recorder, switch.clone(), gateway_inputs);
     let gateway_part = readiness.part("gateway");
     let publish_gateway_status = publish_gateway_status(gateway_status, &gateway_part, &annotations, &facts);
     tokio::select! {
@@ -186,6 +189,18 @@ async fn publish_gateway_status(
 struct SettingsInputs {
     facts: watch::Receiver<Option<HostFacts>>,
     nodes: watch::Receiver<Option<usize>>,
+    southbound: RemoteUpdates,
+}
+
+impl SettingsInputs {
+    /// What they are now. Cloned: a borrow across the transaction would block the senders.
+    fn current(&mut self) -> host_settings::Inputs {
+        host_settings::Inputs {
+            facts: self.facts.borrow_and_update().clone(),
+            nodes: *self.nodes.borrow_and_update(),
+            southbound: self.southbound.borrow_and_update().clone(),
+        }
+    }
 }
 
 /// Writes ovn-controller's settings to the switch's database, and the chassis' name to the Node. Never returns.
@@ -203,10 +218,7 @@ async fn write_ovn_controller_settings(
         if status.borrow_and_update().connected {
             part.ready();
             let snapshot = client.snapshot();
-            // Cloned first: a borrow across the transaction would block the sender.
-            let facts = inputs.facts.borrow_and_update().clone();
-            let nodes = *inputs.nodes.borrow_and_update();
-            if let Some(transaction) = host_settings::plan(&options, facts.as_ref(), nodes, &snapshot)
+            if let Some(transaction) = host_settings::plan(&options, &inputs.current(), &snapshot)
                 && let Err(error) = client.transact(&transaction).await
             {
                 part.not_ready(format!("cannot write ovn-controller's settings: {error}"));
@@ -224,6 +236,8 @@ async fn write_ovn_controller_settings(
             changed = status.changed() => if changed.is_err() { return },
             changed = inputs.facts.changed() => if changed.is_err() { return },
             changed = inputs.nodes.changed() => if changed.is_err() { return },
+            // Without a Service there is no sender.
+            Ok(()) = inputs.southbound.changed() => {}
             _ = changes.next() => {}
         }
     }

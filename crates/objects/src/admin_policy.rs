@@ -68,7 +68,7 @@ pub struct Condition {
     pub ready: bool,
     /// CamelCase, for programs.
     pub reason: Box<str>,
-    /// For people.
+    /// Explanation for users, with the remedy.
     pub message: Box<str>,
     /// The version of the spec that it is about.
     pub generation: i64,

@@ -15,7 +15,7 @@ pub struct ObjectKey {
     pub name: Box<str>,
 }
 
-/// The key of a pod.
+/// A pod, by namespace and name.
 pub type PodKey = ObjectKey;
 
 impl ObjectKey {

@@ -53,7 +53,7 @@ pub struct PodInterface {
     pub routes: Box<[PodRoute]>,
 }
 
-/// A route in a pod.
+/// A route of `pod-networks` beside the default ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PodRoute {
     /// Destination network.

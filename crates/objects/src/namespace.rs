@@ -18,9 +18,9 @@ const SEVERITIES: [&str; 5] = ["alert", "warning", "notice", "info", "debug"];
 /// Severities of ACL log entries; None is not logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AclLogging {
-    /// Of dropped packets.
+    /// Log severity of dropped packets.
     pub deny: Option<&'static str>,
-    /// Of allowed connections.
+    /// Log severity of allowed connections.
     pub allow: Option<&'static str>,
 }
 
@@ -37,7 +37,7 @@ pub struct NamespaceFacts {
     pub labels: Labels,
     /// Whether it is being deleted, with its objects.
     pub terminating: bool,
-    /// Of its NetworkPolicies.
+    /// Logging of its NetworkPolicies.
     pub logging: Annotated<AclLogging>,
 }
 

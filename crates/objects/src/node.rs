@@ -93,9 +93,9 @@ pub struct GatewayFacts {
     pub mode: GatewayMode,
     /// Name of the localnet port.
     pub interface_id: Box<str>,
-    /// Of the external bridge, shared with the gateway router.
+    /// MAC of the external bridge, shared with the gateway router.
     pub mac: Mac,
-    /// Of the external bridge; the first of each family is the gateway router's.
+    /// Addresses of the external bridge; the first of each family is the gateway router's.
     pub addresses: Box<[InterfaceAddress]>,
     /// Default gateways.
     pub next_hops: Box<[IpAddr]>,

@@ -47,7 +47,7 @@ pub struct PodFacts {
 pub struct PodNetwork {
     /// With the prefix lengths of the node's subnets; at least one.
     pub addresses: Box<[InterfaceAddress]>,
-    /// Of the interface in the pod.
+    /// MAC of the interface in the pod.
     pub mac: Mac,
 }
 

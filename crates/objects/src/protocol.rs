@@ -5,11 +5,11 @@ use super::annotation::shortened;
 /// A transport protocol with ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protocol {
-    /// TCP.
+    /// The default where an object names none.
     Tcp,
-    /// UDP.
+    /// Protocol number 17.
     Udp,
-    /// SCTP.
+    /// Protocol number 132.
     Sctp,
 }
 

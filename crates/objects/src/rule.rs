@@ -27,7 +27,7 @@ pub enum Ports {
 pub struct PortRule {
     /// Never a wildcard.
     pub protocol: Protocol,
-    /// Of the destination.
+    /// Ports of the destination.
     pub ports: Ports,
 }
 
@@ -38,7 +38,7 @@ pub enum Peer {
     Pods {
         /// None: the policy's own namespace.
         namespaces: Option<LabelSelector>,
-        /// Of these namespaces.
+        /// Pods in the selected namespaces.
         pods: LabelSelector,
     },
     /// Addresses of the selected nodes.

@@ -56,11 +56,11 @@ pub struct ServiceSpec {
     pub source_ranges: Box<[Prefix]>,
     /// `sessionAffinity: ClientIP`.
     pub affinity: bool,
-    /// `internalTrafficPolicy: Local`.
+    /// `internalTrafficPolicy: Local`: endpoints on the node of the client.
     pub internal_local: bool,
     /// `externalTrafficPolicy: Local`: endpoints of the node that the client reached.
     pub external_local: bool,
-    /// `publishNotReadyAddresses`.
+    /// `publishNotReadyAddresses`: readiness of endpoints is ignored.
     pub publish_not_ready: bool,
     /// Load balancers ask there whether the node has endpoints.
     pub health_check_node_port: Option<u16>,
@@ -69,7 +69,7 @@ pub struct ServiceSpec {
 /// `type`; each includes the ones before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServiceType {
-    /// Cluster IPs.
+    /// Reachable inside the cluster only.
     ClusterIp,
     /// Also a port of every node.
     NodePort,
@@ -77,7 +77,7 @@ pub enum ServiceType {
     LoadBalancer,
 }
 
-/// One port of a Service.
+/// An entry of `spec.ports`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServicePort {
     /// Equal to the name of the endpoints' port; empty if the port is the only one.

@@ -14,7 +14,7 @@ pub const DATABASE: Database = Database { name: "Open_vSwitch", modules: &[TABLE
 tables! {
     /// Settings; one row.
     table OpenVSwitch = "Open_vSwitch" {
-        /// Bridges.
+        /// Strong references: a bridge that is not listed is deleted.
         bridges: BTreeSet<Uuid>;
         /// Increased to request an acknowledgement of ovs-vswitchd.
         next_cfg: i64;
@@ -54,7 +54,7 @@ tables! {
         fail_mode: Option<String> where choices = ["standalone", "secure"];
         /// Enabled OpenFlow versions; empty: the default ones.
         protocols: BTreeSet<String> where choices = ["OpenFlow13", "OpenFlow15"];
-        /// Ports.
+        /// Strong references: a port that is not listed is deleted.
         ports: BTreeSet<Uuid>;
         /// OpenFlow controllers.
         controller: BTreeSet<Uuid>;
@@ -76,9 +76,9 @@ tables! {
         tag: Option<i64>;
         /// Trunked VLANs; empty is all.
         trunks: BTreeSet<i64>;
-        /// VLAN mode.
+        /// None: `access` with a tag, otherwise `trunk`.
         vlan_mode: Option<String> where choices = ["trunk", "access"];
-        /// Bond mode.
+        /// Such as `active-backup`; none for a single interface.
         bond_mode: Option<String>;
         /// Such as `transient`.
         other_config: StringMap;
@@ -98,7 +98,7 @@ tables! {
         mac: Option<String>;
         /// Actual MAC.
         mac_in_use: Option<String> where observed;
-        /// Requested MTU.
+        /// In bytes; none leaves the MTU of the device alone.
         mtu_request: Option<i64>;
         /// Actual MTU.
         mtu: Option<i64> where observed;
@@ -108,7 +108,7 @@ tables! {
         ofport_request: Option<i64>;
         /// Interface index of the kernel.
         ifindex: Option<i64> where observed;
-        /// Administrative state.
+        /// `up` or `down`, as configured on the device.
         admin_state: Option<String> where observed;
         /// Carrier state.
         link_state: Option<String> where observed;
@@ -128,7 +128,7 @@ tables! {
     table Controller = "Controller" {
         /// Such as `unix:/var/run/openvswitch/br-int.mgmt`.
         target: String;
-        /// Connection mode.
+        /// Whether traffic to the controller may use the bridge itself.
         connection_mode: Option<String> where choices = ["in-band", "out-of-band"];
         /// Inactivity probe in ms; 0 disables it.
         inactivity_probe: Option<i64>;

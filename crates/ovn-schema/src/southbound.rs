@@ -87,7 +87,7 @@ tables! {
         ip: String;
         /// Such as `csum`.
         options: StringMap;
-        /// Name of the chassis.
+        /// `Chassis.name` of its owner; access control compares it.
         chassis_name: String;
     }
 

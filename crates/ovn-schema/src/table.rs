@@ -165,7 +165,7 @@ impl<R: TableRow, T: ColumnValue> Column<R, T> {
         Self { name, marker: PhantomData }
     }
 
-    /// Its name.
+    /// The name in the schema, which may differ from the field of the row type.
     pub const fn name(&self) -> &'static str {
         self.name
     }

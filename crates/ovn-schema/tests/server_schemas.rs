@@ -1,6 +1,6 @@
 //! The declarations against the schemas in the lab's node images.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use lab::Suite;
 use lab::directories::Directories;
@@ -11,17 +11,24 @@ use ovsdb::schema::DatabaseSchema;
 const FILES: [&str; 3] =
     ["usr/share/ovn/ovn-nb.ovsschema", "usr/share/ovn/ovn-sb.ovsschema", "usr/share/openvswitch/vswitch.ovsschema"];
 
-/// The schemas of a node image, which is built if missing.
-fn schemas(suite: Suite) -> Vec<(Database, DatabaseSchema)> {
+/// The directory of a node image, which is built if missing.
+fn image(suite: Suite) -> PathBuf {
     let place = Directories::from_environment().expect("the lab's folders");
-    let image = lab::image::ensure(&place, suite, &Progress::silent()).expect("this test needs the lab's node image");
-    DATABASES.into_iter().zip(FILES.map(|file| read(&image.join(file)))).collect()
+    lab::image::ensure(&place, suite, &Progress::silent()).expect("this test needs the lab's node image")
 }
 
-fn read(path: &Path) -> DatabaseSchema {
+fn schemas(suite: Suite) -> Vec<(Database, DatabaseSchema)> {
+    let image = image(suite);
+    DATABASES.into_iter().zip(FILES.map(|file| parse(&read(&image.join(file))))).collect()
+}
+
+fn read(path: &Path) -> String {
     let text = std::fs::read_to_string(path);
-    let text = text.map_err(|error| format!("{}: {error}", path.display())).expect("the node image has its schemas");
-    let json = serde_json::from_str(&text).expect("a schema is JSON");
+    text.map_err(|error| format!("{}: {error}", path.display())).expect("the node image has its schemas")
+}
+
+fn parse(text: &str) -> DatabaseSchema {
+    let json = serde_json::from_str(text).expect("a schema is JSON");
     DatabaseSchema::parse(&json).expect("a schema of a release")
 }
 
@@ -31,6 +38,17 @@ fn check(suite: Suite) -> Vec<Report> {
 
 fn off(reports: &[Report]) -> Vec<Feature> {
     reports.iter().flat_map(|report| &report.off).map(|off| off.feature).collect()
+}
+
+#[test]
+fn the_copy_for_tests_without_a_node_image_is_debian_13s() {
+    let image = image(Suite::Trixie);
+    assert!(
+        read(&image.join(FILES[0])) == include_str!("fixtures/ovn-nb-25.03.ovsschema"),
+        "copy {} of {} to tests/fixtures",
+        FILES[0],
+        image.display()
+    );
 }
 
 #[test]

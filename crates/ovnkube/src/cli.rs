@@ -18,7 +18,7 @@ use crate::config::ConfigArgs;
 use crate::settings::{DEPRECATED, SETTINGS};
 
 pub(crate) use controller::Controller;
-pub(crate) use db::{DbVerb, MemberArgs, Replace, Restore, Serve, Status};
+pub(crate) use db::{DbVerb, Form, MemberArgs, Relay, Rename, Replace, Restore, Serve, Status};
 pub(crate) use node::Node;
 pub(crate) use ovsdb::{Dump, OvsdbVerb, Server, Transact, Watch};
 pub(crate) use plan::Plan;
@@ -262,9 +262,15 @@ pub(crate) fn parse() -> Result<Cli, ExitCode> {
 
 /// Joins the paragraphs of a clap message into one line that ends with a hint.
 fn in_one_line(message: &str) -> String {
-    let mut line = String::new();
+    let (mut line, mut command) = (String::new(), "ovnkube".to_owned());
     for part in message.lines().map(str::trim) {
-        if part.is_empty() || part.starts_with("Usage:") || part.starts_with("For more information") {
+        if let Some(usage) = part.strip_prefix("Usage: ") {
+            // The command and its sub-commands, before the first argument.
+            let words = usage.split(' ').take_while(|word| word.starts_with(|first: char| first.is_ascii_lowercase()));
+            command = words.collect::<Vec<_>>().join(" ");
+            continue;
+        }
+        if part.is_empty() || part.starts_with("For more information") {
             continue;
         }
         if !line.is_empty() {
@@ -273,7 +279,7 @@ fn in_one_line(message: &str) -> String {
         line.push_str(&part.replacen("tip: ", "hint: ", 1));
     }
     if !line.contains("hint: ") {
-        line.push_str("; hint: see ovnkube --help");
+        line.push_str(&format!("; hint: see {command} --help"));
     }
     line
 }
@@ -315,5 +321,7 @@ mod tests {
             assert!(message.contains("hint: "), "{message}");
             assert!(!message.contains('\n'), "{message}");
         }
+        let usage = "error: a value is missing\n\nUsage: ovnkube db status [OPTIONS] <DATABASE>\n\nFor more information, try '--help'.";
+        assert_eq!(in_one_line(usage), "error: a value is missing; hint: see ovnkube db status --help");
     }
 }

@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -26,7 +27,6 @@ pub(crate) struct Request<'a> {
     pub(crate) body: &'a str,
 }
 
-/// A complete response.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Response {
     pub(crate) status: u16,
@@ -38,6 +38,8 @@ pub(crate) struct Response {
 pub(crate) enum Error {
     #[error("bad address {0:?}; hint: give a host and a port, such as 127.0.0.1:9102")]
     Address(String),
+    #[error("cannot resolve {address}: {cause}; hint: check the name, or give an IP address with a port")]
+    Resolve { address: String, cause: io::Error },
     #[error(
         "cannot connect to {address}: {cause}; hint: check that the role runs and listens there, or give --address"
     )]
@@ -53,11 +55,14 @@ pub(crate) fn send(address: &str, request: Request<'_>, limit: Duration) -> Resu
     tracing::debug!(address, method = request.method, path = request.path, "sending a request");
     let failed = |cause| Error::Connect { address: address.to_owned(), cause };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-    runtime.block_on(async {
+    let response = runtime.block_on(async {
         let seconds = limit.as_secs_f64();
         let late = |_| Error::Deadline { address: address.to_owned(), seconds };
         timeout(limit, exchange(address, request)).await.map_err(late)?
-    })
+    });
+    // A lookup that a silent name server delays blocks a thread, which must not be waited for.
+    runtime.shutdown_background();
+    response
 }
 
 async fn exchange(address: &str, request: Request<'_>) -> Result<Response, Error> {
@@ -86,14 +91,20 @@ async fn exchange(address: &str, request: Request<'_>) -> Result<Response, Error
         let body = String::from_utf8(body.into()).map_err(|_| unexpected("it is not text".to_owned()))?;
         Ok(Response { status, body })
     };
-    // The connection makes progress only while it is polled.
+    // The connection makes progress only while it is polled. Its own error says what the peer sent.
     let (mut exchange, mut connection) = (pin!(exchange), pin!(connection));
-    let mut open = true;
+    let mut ended = None;
     poll_fn(|context| {
-        if open {
-            open = connection.as_mut().poll(context).is_pending();
+        if ended.is_none()
+            && let Poll::Ready(end) = connection.as_mut().poll(context)
+        {
+            ended = Some(end);
         }
-        exchange.as_mut().poll(context)
+        let result = ready!(exchange.as_mut().poll(context));
+        Poll::Ready(match (result, ended.take()) {
+            (Err(_), Some(Err(error))) => Err(unexpected(causes(&error))),
+            (result, _) => result,
+        })
     })
     .await
 }
@@ -103,8 +114,12 @@ async fn connect(address: &str) -> Result<TcpStream, Error> {
     if address.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return Err(Error::Address(address.to_owned()));
     }
-    let candidates: Vec<SocketAddr> =
-        lookup_host(address).await.map_err(|_| Error::Address(address.to_owned()))?.collect();
+    let candidates: Vec<SocketAddr> = match lookup_host(address).await {
+        Ok(candidates) => candidates.collect(),
+        // Without a port, or with an invalid one, nothing is looked up.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(Error::Address(address.to_owned())),
+        Err(cause) => return Err(Error::Resolve { address: address.to_owned(), cause }),
+    };
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for candidate in candidates {
         match TcpStream::connect(candidate).await {

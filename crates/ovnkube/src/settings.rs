@@ -1,6 +1,7 @@
 //! All settings, each declared once: the file's keys, the environment, the flags, the example file, `config
 //! show` and the documentation all come from [`SETTINGS`].
 
+pub(crate) mod metrics;
 pub(crate) mod node;
 
 use std::net::SocketAddr;
@@ -126,6 +127,8 @@ pub(crate) const NB_ADDRESS: Setting = database(
     "unix:/var/run/ovn/ovnnb_db.sock",
     "Address of the northbound database",
 );
+pub(crate) const NB_SERVICE: Setting =
+    service("ovnnorth", "nb-endpoints-service", "Service whose endpoints are the servers of the northbound database");
 pub(crate) const NB_KEY: Setting =
     tls_file("ovnnorth", "client-privkey", "nb-client-privkey", "Private key for the northbound database");
 pub(crate) const NB_CERTIFICATE: Setting =
@@ -139,6 +142,8 @@ pub(crate) const SB_ADDRESS: Setting = database(
     "unix:/var/run/ovn/ovnsb_db.sock",
     "Address of the southbound database",
 );
+pub(crate) const SB_SERVICE: Setting =
+    service("ovnsouth", "sb-endpoints-service", "Service whose endpoints are the servers of the southbound database");
 pub(crate) const SB_KEY: Setting =
     tls_file("ovnsouth", "client-privkey", "sb-client-privkey", "Private key for the southbound database");
 pub(crate) const SB_CERTIFICATE: Setting =
@@ -177,17 +182,17 @@ pub(crate) const SNAT_PER_POD: Setting = Setting {
 pub(crate) const LEASE_DURATION: Setting = seconds(
     "election-lease-duration",
     "ha-election-lease-duration",
-    "15",
+    "5",
     "Seconds without a renewal after which a leader is replaced; one that dies or stops is replaced sooner",
 );
 pub(crate) const RENEW_DEADLINE: Setting = seconds(
     "election-renew-deadline",
     "ha-election-renew-deadline",
-    "10",
+    "4",
     "Seconds that one renewal may take; a leader that cannot renew keeps leading until another one has taken over",
 );
 pub(crate) const RETRY_PERIOD: Setting =
-    seconds("election-retry-period", "ha-election-retry-period", "2", "Seconds between renewals");
+    seconds("election-retry-period", "ha-election-retry-period", "1", "Seconds between renewals");
 
 const fn database(
     section: &'static str,
@@ -199,6 +204,12 @@ const fn database(
     let allowed = "unix:PATH, tcp:HOST:PORT, ssl:HOST:PORT, or several separated by commas";
     let check = |value: &str| Remote::parse_list(value).map(drop).map_err(|error| error.to_string());
     Setting { section, key, flag, default, placeholder: "REMOTES", allowed, help, check }
+}
+
+const fn service(section: &'static str, flag: &'static str, help: &'static str) -> Setting {
+    let allowed = "NAME or NAMESPACE/NAME; empty: only the servers of `address`";
+    let check = |value: &str| remotes::Service::parse(value, "").map(drop).map_err(|error| error.to_string());
+    Setting { section, key: "endpoints-service", flag, default: "", placeholder: "SERVICE", allowed, help, check }
 }
 
 const fn tls_file(section: &'static str, key: &'static str, flag: &'static str, help: &'static str) -> Setting {
@@ -237,10 +248,13 @@ pub(crate) fn truth(value: &str) -> Result<(), String> {
 }
 
 /// All settings, in the order of the file. A new setting is one more entry here.
-pub(crate) const SETTINGS: [&Setting; 39] = [
+pub(crate) const SETTINGS: [&Setting; 45] = [
     &LOG_LEVEL,
     &LOG_FORMAT,
     &METRICS_ADDRESS,
+    &metrics::TLS_ADDRESS,
+    &metrics::CERTIFICATE,
+    &metrics::KEY,
     &CLUSTER_SUBNETS,
     &MTU,
     &MULTICAST,
@@ -252,10 +266,13 @@ pub(crate) const SETTINGS: [&Setting; 39] = [
     &KUBECONFIG,
     &SERVICE_CIDRS,
     &NB_ADDRESS,
+    &NB_SERVICE,
     &NB_KEY,
     &NB_CERTIFICATE,
     &NB_AUTHORITIES,
     &SB_ADDRESS,
+    &SB_SERVICE,
+    &node::RELAY_ADDRESS,
     &SB_KEY,
     &SB_CERTIFICATE,
     &SB_AUTHORITIES,
@@ -325,12 +342,21 @@ pub(crate) fn parse_bind_address(value: &str) -> Result<Option<SocketAddr>, Stri
     if value == "off" {
         return Ok(None);
     }
-    let address: SocketAddr = value.parse().map_err(|_| "not an IP address with a port".to_owned())?;
+    let address = socket_address(value).ok_or_else(|| "not an IP address with a port".to_owned())?;
     if address.port() == 0 {
         // A random port could not be scraped or probed.
         return Err("port 0 is not a port to listen on".to_owned());
     }
     Ok(Some(address))
+}
+
+/// An address with a port. Any address may be in brackets, so that manifests can write `[$(HOST_IP)]:9102`.
+fn socket_address(value: &str) -> Option<SocketAddr> {
+    let in_brackets = || {
+        let (address, port) = value.strip_prefix('[')?.split_once("]:")?;
+        Some(SocketAddr::new(address.parse().ok()?, port.parse().ok()?))
+    };
+    value.parse().ok().or_else(in_brackets)
 }
 
 /// A commented file with all settings at their defaults.
@@ -392,8 +418,20 @@ mod tests {
     #[test]
     fn bind_addresses() {
         assert_eq!(parse_bind_address("off"), Ok(None));
-        assert!(parse_bind_address("[::1]:9102").is_ok_and(|address| address.is_some()));
-        for bad in ["", "9102", "localhost:9102", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:70000"] {
+        for (given, listens) in [("[::1]:9102", "[::1]:9102"), ("[192.0.2.1]:9102", "192.0.2.1:9102")] {
+            assert_eq!(parse_bind_address(given), Ok(Some(listens.parse().unwrap())));
+        }
+        for bad in [
+            "[]:9102",
+            "[192.0.2.1]",
+            "[192.0.2.1]:0",
+            "",
+            "9102",
+            "localhost:9102",
+            "127.0.0.1",
+            "127.0.0.1:0",
+            "127.0.0.1:70000",
+        ] {
             assert!(parse_bind_address(bad).is_err(), "{bad}");
         }
     }

@@ -49,6 +49,7 @@ fn help_shows_examples_and_exit_statuses() {
         &["ovsdb", "transact", "--help"],
         &["plan", "--help"],
         &["db", "serve", "--help"],
+        &["db", "relay", "--help"],
         &["db", "status", "--help"],
         &["db", "backup", "--help"],
         &["db", "restore", "--help"],

@@ -97,16 +97,17 @@ fn config_check_rejects_what_the_controller_rejects() {
     let tls = |key| ["--nb-client-privkey", key, "--nb-client-cert", certificate, "--nb-client-cacert", ca];
     assert_eq!(run(&[&["config", "check"][..], &tls(key)].concat(), &[]).status, Some(0));
     let broken = file("agreement.kubeconfig", b"users: [");
-    let cases: [(&[&str], &[&str]); 9] = [
+    let cases: [(&[&str], &[&str]); 10] = [
         (&["--k8s-service-cidrs", "10.130.0.0/16"], &["cluster-subnets 10.128.0.0/14 overlaps service-cidrs"]),
         (&["--gateway-v4-join-subnet", "100.64.0.0/31"], &["v4-join-subnet 100.64.0.0/31 is too small"]),
-        (&["--ha-election-renew-deadline", "20"], &["[masterha]", "renew deadline (20s)", "duration (15s)"]),
+        (&["--ha-election-renew-deadline", "20"], &["[masterha]", "renew deadline (20s)", "duration (5s)"]),
         (&["--ha-election-lease-duration", "120"], &["[masterha]", "must be from 1 s to 60 s"]),
         (&["--nb-address", "ssl:192.0.2.1:6641"], &["[ovnnorth]", "give client-privkey, client-cert"]),
         (&["--sb-client-cert", certificate], &["[ovnsouth]", "give all three"]),
         (&tls("/nonexistent/key"), &["[ovnnorth] cannot use /nonexistent/key", "No such file"]),
         (&tls(foreign), &["[ovnnorth] invalid combination of TLS files"]),
         (&["--kubeconfig", &broken], &["cannot use the kubeconfig", &broken]),
+        (&["--metrics-tls-cert", certificate], &["[metrics] has one of tls-cert and tls-key: give both"]),
     ];
     for (arguments, words) in cases {
         let checked = run(&[&["config", "check"], arguments].concat(), &[]);
@@ -186,7 +187,7 @@ fn the_example_passes_the_check() {
     let path = file("example.conf", example.stdout.as_bytes());
     let checked = run(&["config", "check", &path], &[]);
     assert_eq!(checked.status, Some(0), "{}", checked.stderr);
-    assert!(checked.stdout.contains("no problem; 0 of 39 settings are set"), "{}", checked.stdout);
+    assert!(checked.stdout.contains("no problem; settings: 0 of 45 set"), "{}", checked.stdout);
 }
 
 #[test]

@@ -236,7 +236,7 @@ fn tls_needs_the_right_files() {
     // A relay makes the lab's server reachable on this host's loopback.
     let target = lab.record().endpoints.northbound_remote.clone().unwrap();
     let target = target.trim_start_matches("ssl:").parse().unwrap();
-    let relay = lab::relay::Relay::start(lab.machine("control").unwrap(), target, None).unwrap();
+    let relay = lab::tcp_forwarder::TcpForwarder::start(lab.machine("control").unwrap(), target, None).unwrap();
     let remote = format!("ssl:{}", relay.address());
     let [key, certificate, authority] = ["ovn.key", "ovn.crt", "ca.crt"].map(|name| pki.join(name));
     let files = ["-p", key.to_str().unwrap(), "-c", certificate.to_str().unwrap(), "-C", authority.to_str().unwrap()];

@@ -10,7 +10,7 @@ use serde::ser::{Serialize, SerializeSeq, SerializeTuple, Serializer};
 use crate::text::Text;
 use crate::uuid::Uuid;
 
-/// Type of an atom.
+/// `<atomic-type>` of RFC 7047.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AtomicType {
     /// A signed integer of 64 bits.
@@ -59,13 +59,13 @@ impl AtomicType {
 /// A scalar value.
 #[derive(Debug, Clone)]
 pub enum Atom {
-    /// Of type `integer`.
+    /// An atom of type `integer`.
     Integer(i64),
-    /// Of type `real`; never NaN.
+    /// An atom of type `real`; never NaN.
     Real(f64),
-    /// Of type `boolean`.
+    /// An atom of type `boolean`.
     Boolean(bool),
-    /// A string.
+    /// An atom of type `string`, in UTF-8.
     String(Text),
     /// A row's identity.
     Uuid(Uuid),

@@ -14,7 +14,7 @@ use crate::uuid::Uuid;
 /// Values by column index.
 pub(crate) type Fields = Vec<(usize, Datum)>;
 
-/// Update of a row.
+/// How a row differs from the last state.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum RowUpdate {
     /// Inserted or initial row, in its final form: a large dump is not held twice.
@@ -25,7 +25,7 @@ pub(crate) enum RowUpdate {
     Deleted,
 }
 
-/// Updates of one table.
+/// The changed rows of a monitored table.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TableUpdate {
     /// Index of the table among the monitored ones.

@@ -156,7 +156,6 @@ impl Drop for Server {
     }
 }
 
-/// A synchronous client.
 struct Client {
     stream: UnixStream,
     reader: BufReader<UnixStream>,

@@ -6,7 +6,7 @@
 //! ```text
 //!   role ── health().condition("northbound").ready() ──▶ Health ──▶ GET /readyz
 //!   role ── health().heartbeat("commits", …).beat()  ──▶ Health ──▶ GET /livez
-//!   role ── registry(|r| r.register(…))              ──▶ Registry ▶ GET /metrics
+//!   role ── registry(|r| r.register(…))              ──▶ Registry ▶ GET /metrics, on another listener also over TLS
 //!   role ── tracing::info!(…) ──▶ LogLevel filter ──▶ stderr        GET, PUT /log-level
 //!   SIGTERM, SIGINT ──▶ readiness "stopping" ──▶ Shutdown::wait() ──▶ role ends ──▶ Telemetry::stop()
 //! ```
@@ -21,6 +21,7 @@ mod health;
 mod logs;
 mod metrics;
 mod process;
+mod scrape;
 mod server;
 mod shutdown;
 mod telemetry;
@@ -30,5 +31,6 @@ pub use health::{Check, Condition, Health, Heartbeat, Report};
 pub use logs::{LogFormat, LogLevel, LogOptions, check_filter, init_logs};
 pub use metrics::Metrics;
 pub use prometheus_client;
+pub use scrape::{Authorization, Authorizer, ReviewFuture, ScrapeOptions};
 pub use shutdown::{Shutdown, ShutdownTrigger};
 pub use telemetry::{Options, Telemetry};

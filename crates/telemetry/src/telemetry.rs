@@ -12,6 +12,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use crate::scrape::{self, ScrapeOptions};
 use crate::server::{self, EndpointState};
 use crate::{Error, Health, LogLevel, LogOptions, Metrics, Shutdown, ShutdownTrigger, init_logs};
 
@@ -34,6 +35,8 @@ pub struct Options {
     pub listen: Option<SocketAddr>,
     /// Name of the setting of `listen`, for error messages.
     pub listen_setting: String,
+    /// `/metrics` for scrapers on other machines; `None` for loopback only.
+    pub scrape: Option<ScrapeOptions>,
     /// How long the role may take to end after a signal before the process exits.
     pub grace: Duration,
 }
@@ -48,6 +51,7 @@ impl Options {
             log: LogOptions::default(),
             listen: None,
             listen_setting: "the listen address".to_owned(),
+            scrape: None,
             grace: Duration::from_secs(30),
         }
     }
@@ -87,6 +91,7 @@ impl Telemetry {
             // Installed before the thread runs, so that no signal after start meets the default handler.
             signals: Signals::take(&runtime).map_err(Error::Thread)?,
             listener,
+            scrape: options.scrape.clone(),
             grace: options.grace,
             trigger,
             state: EndpointState { health: health.clone(), metrics: metrics.clone(), level: level.clone() },
@@ -188,6 +193,7 @@ impl Signals {
 struct TelemetryThread {
     signals: Signals,
     listener: Option<TcpListener>,
+    scrape: Option<ScrapeOptions>,
     grace: Duration,
     trigger: ShutdownTrigger,
     state: EndpointState,
@@ -197,14 +203,19 @@ impl TelemetryThread {
     async fn run(self, role_ended: oneshot::Receiver<()>) {
         let health = self.state.health.clone();
         let (stop_serving, stopped_serving) = oneshot::channel::<()>();
+        let metrics = self.state.metrics.clone();
+        let scraping = self.scrape.map(|options| tokio::spawn(scrape::run(options, metrics)));
         let serving = self.listener.map(|listener| tokio::spawn(serve(listener, self.state, stopped_serving)));
         let watching = tokio::spawn(watch_signals(self.signals, self.trigger, health.clone(), self.grace));
 
         // A message and a dropped sender mean the same.
         let _ = role_ended.await;
         health.set_stopping();
-        tracing::info!("draining");
+        tracing::info!("role ended; finishing open requests");
         drop(stop_serving);
+        if let Some(scraping) = scraping {
+            scraping.abort();
+        }
         if let Some(serving) = serving
             && timeout(self.grace.min(LONGEST_DRAIN), serving).await.is_err()
         {
@@ -228,7 +239,7 @@ async fn serve(listener: TcpListener, state: EndpointState, stop: oneshot::Recei
         Err(error) => Err(error),
     };
     if let Err(error) = served {
-        tracing::error!(%error, "HTTP endpoints failed");
+        tracing::error!(%error, "HTTP server of metrics and health checks failed; they stay unavailable until a restart");
     }
 }
 

@@ -126,7 +126,7 @@ fn sigterm_makes_the_role_unready_then_drains_and_exits_0() {
     assert_eq!(body, "northbound: ok\nshutdown: failed: stopping\nfailed\n");
 
     role.command("stop");
-    role.line_with("draining");
+    role.line_with("role ended; finishing open requests");
     assert_eq!(open.finish(), (200, "warn\n".to_owned()));
     assert_eq!(role.exit_code(), Some(0));
 }

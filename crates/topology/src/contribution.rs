@@ -22,19 +22,19 @@ pub struct DesiredRow {
     pub values: RowValues,
 }
 
-/// A member of a set.
+/// One value in a set column of a row that several owners may contribute to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Member {
-    /// The set.
+    /// Row and column of the set; the row may belong to another owner.
     pub column: ColumnRef,
     /// A UUID, an address, or a pair of a map as `key=value`.
     pub atom: Atom,
 }
 
-/// The desired state of one owner.
+/// The desired state of one owner: the diff with the ledger makes the transaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Contribution {
-    /// The rows that only this owner has.
+    /// Rows that are deleted with this owner.
     pub rows: Vec<DesiredRow>,
     /// Its members of sets, of its own rows and of others'.
     pub members: Vec<Member>,
@@ -55,7 +55,7 @@ pub struct Aliases {
 }
 
 impl Aliases {
-    /// The UUID that the row has.
+    /// The UUID of the row in the database, for a computed one.
     pub fn resolve(&self, computed: Uuid) -> Uuid {
         let identity = self.identity(computed);
         self.adopted.get(&identity).copied().unwrap_or(identity)
@@ -66,7 +66,7 @@ impl Aliases {
         self.former.get(&computed).copied().unwrap_or(computed)
     }
 
-    /// Adds an adopted row.
+    /// Adds an adopted row: `identity` is what its owner computes, `actual` its UUID in the database.
     pub fn insert(&mut self, identity: Uuid, actual: Uuid) {
         self.adopted.insert(identity, actual);
     }
@@ -77,7 +77,7 @@ impl Aliases {
     }
 }
 
-/// Builds the contribution of an owner.
+/// Builds the contribution of an owner; UUIDs are computed, so nothing is read.
 #[derive(Debug)]
 pub struct Draft<'a> {
     owner: &'a Owner,
@@ -93,7 +93,7 @@ impl<'a> Draft<'a> {
         Self { owner, identity, aliases, contribution: Contribution::default() }
     }
 
-    /// The UUID of one of the owner's rows.
+    /// The UUID of the owner's row with this key, which is unique among its rows of a table.
     pub fn uuid<R: TableRow>(&self, key: &str) -> Uuid {
         self.aliases.resolve(row_uuid(R::TABLE, self.owner.kind(), self.identity, key))
     }
@@ -169,7 +169,7 @@ impl<'a> Draft<'a> {
         self.contribution.names.push(words);
     }
 
-    /// The contribution.
+    /// Ends the draft.
     pub fn finish(self) -> Contribution {
         self.contribution
     }

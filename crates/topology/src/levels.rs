@@ -25,7 +25,7 @@ pub(crate) const BASELINE: i32 = HIGHEST;
 
 /// The levels that a policy needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Demand {
+pub(crate) struct LevelCount {
     /// `spec.priority`.
     pub(crate) priority: u16,
     /// Number of levels.
@@ -55,7 +55,7 @@ pub(crate) fn count(spec: &AdminPolicySpec) -> i32 {
 }
 
 /// The highest level of each policy, in order of evaluation; none where there is no room.
-pub(crate) fn assign(wanted: &[Demand]) -> Vec<Option<i32>> {
+pub(crate) fn assign(wanted: &[LevelCount]) -> Vec<Option<i32>> {
     // The last policies get none if there are too many levels.
     let mut total = 0;
     let fits = wanted.iter().map(|wanted| {
@@ -97,8 +97,8 @@ pub(crate) fn assign(wanted: &[Demand]) -> Vec<Option<i32>> {
 mod tests {
     use super::*;
 
-    fn of(priority: u16, levels: i32) -> Demand {
-        Demand { priority, levels, fixed: None }
+    fn of(priority: u16, levels: i32) -> LevelCount {
+        LevelCount { priority, levels, fixed: None }
     }
 
     #[test]
@@ -117,16 +117,16 @@ mod tests {
 
     #[test]
     fn fixed_policies_stay_and_others_move_around_them() {
-        let fixed = Demand { priority: 7, levels: 5, fixed: Some(31900) };
+        let fixed = LevelCount { priority: 7, levels: 5, fixed: Some(31900) };
         assert_eq!(assign(&[of(6, 1), fixed, of(7, 1)]), [Some(31901), Some(31900), Some(31807)]);
-        let low = Demand { priority: 999, levels: 5, fixed: Some(6) };
+        let low = LevelCount { priority: 999, levels: 5, fixed: Some(6) };
         assert_eq!(assign(&[low, of(1000, 2)]), [Some(6), Some(1)]);
         assert_eq!(assign(&[low, of(1000, 3)]), [Some(6), None]);
     }
 
     #[test]
     fn policies_that_fit_keep_their_order_and_the_last_ones_get_none() {
-        let many: Vec<Demand> = (0..1000).map(|priority| of(priority, 1 + i32::from(priority) % 60)).collect();
+        let many: Vec<LevelCount> = (0..1000).map(|priority| of(priority, 1 + i32::from(priority) % 60)).collect();
         let mut ceiling = HIGHEST + 1;
         let tops = assign(&many);
         for (wanted, top) in many.iter().zip(&tops) {
@@ -134,7 +134,7 @@ mod tests {
             assert!(top < ceiling && top - wanted.levels >= -1, "{wanted:?} at {top}");
             ceiling = top - wanted.levels + 1;
         }
-        let too_many: Vec<Demand> = (0..400).map(|priority| of(priority, 100)).collect();
+        let too_many: Vec<LevelCount> = (0..400).map(|priority| of(priority, 100)).collect();
         let room = super::assign(&too_many).iter().filter(|index| index.is_some()).count();
         assert_eq!(room, 327);
     }

@@ -16,6 +16,7 @@
 //! - [`engine`]: queue, batches, effects.
 //! - [`refusal`]: why an object is parked.
 //! - [`watchdog`]: nodes without heartbeats, chassis that lag; [`pacing`]: intervals by cluster size.
+//! - [`port_bindings`]: chassis that claim ports of other nodes.
 //! - [`adopt`]: takes over the rows of another controller; [`release`]: hands them back.
 
 pub mod adopt;
@@ -24,13 +25,14 @@ mod annotations;
 pub mod contribution;
 pub mod desired;
 pub mod engine;
-mod former;
+mod former_identities;
 pub mod identity;
 pub mod ledger;
 mod levels;
 pub mod maps;
 pub mod pacing;
 pub mod plan;
+pub mod port_bindings;
 pub mod refusal;
 pub mod release;
 pub mod rules;

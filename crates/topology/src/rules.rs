@@ -98,9 +98,9 @@ pub struct Clause {
     pub target: Name,
     /// The other ends.
     pub peers: PeerMatch,
-    /// Of the destination; empty means all.
+    /// Ports of the destination; empty means all.
     pub ports: Vec<(Protocol, Option<(u16, u16)>)>,
-    /// Of matching connections.
+    /// What happens to matching connections.
     pub action: Action,
 }
 

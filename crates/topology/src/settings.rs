@@ -42,7 +42,7 @@ pub enum SettingsError {
     NoNetwork {
         /// Its name.
         setting: &'static str,
-        /// Of pods, without such a network.
+        /// Address family of pods, without such a network.
         family: Family,
     },
     /// Networks of one family with node subnets of different lengths.

@@ -99,7 +99,7 @@ pub struct Store {
     chassis: chassis::Holders,
     hosts: hosts::Hosts,
     namespaces: Kind<Name, NamespaceFacts>,
-    departing: namespaces::Departing,
+    terminating: namespaces::TerminatingNamespaces,
     pods: Kind<Arc<PodKey>, PodFacts>,
     pods_by_node: BTreeMap<Name, BTreeSet<Arc<PodKey>>>,
     host_ports: host_ports::HostPorts,

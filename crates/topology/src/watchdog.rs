@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  lastHeartbeatTime (Node) ─────────────────┐
-//!  SB_Global.nb_cfg, Chassis_Private.nb_cfg ─┴─check()─▶ Finding: the agent is silent │ the chassis lags behind
+//!  SB_Global.nb_cfg, Chassis_Private.nb_cfg ─┴─check()─▶ LaggingNode: the agent is silent │ the chassis lags behind
 //! ```
 //!
 //! Times are those of the caller's clock since the first check: clocks of nodes are not compared, and a new leader reports
@@ -16,7 +16,7 @@ use objects::{Name, NodeFacts};
 use crate::engine::ObjectRef;
 use crate::pacing;
 
-/// A finding that is still true after this time is reported again: the write may have failed.
+/// A node that still lags after this time is reported again: the write may have failed.
 const REPEAT: Duration = Duration::from_secs(10);
 
 /// `nb_cfg` of the southbound database and of every chassis.
@@ -28,9 +28,9 @@ pub struct Applied<'a> {
     pub chassis: &'a BTreeMap<Box<str>, i64>,
 }
 
-/// Something to write on a Node.
+/// A node that does not keep up, and what to write on its Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Finding {
+pub enum LaggingNode {
     /// The condition is `True`, but its heartbeat has expired.
     Silent {
         /// Its condition becomes `Unknown`.
@@ -81,22 +81,22 @@ impl Watched {
 impl Watchdog {
     /// Checks all nodes; to be called about once a second while leading. `applied` is none while the southbound database is
     /// not connected: then no chassis counts as behind.
-    pub fn check(&mut self, nodes: &[&NodeFacts], applied: Option<Applied<'_>>, now: Duration) -> Vec<Finding> {
+    pub fn check(&mut self, nodes: &[&NodeFacts], applied: Option<Applied<'_>>, now: Duration) -> Vec<LaggingNode> {
         let count = nodes.len();
         let mut before = std::mem::take(&mut self.nodes);
-        let mut findings = Vec::new();
+        let mut lagging = Vec::new();
         for node in nodes {
             let known = before.remove(&node.name).filter(|watched| watched.uid == node.uid);
             let mut watched = known.unwrap_or_else(|| Watched::new(node, now));
             watched.update(node, count, applied, now);
             if watched.reported.is_none_or(|last| now >= last + REPEAT) {
-                let found = watched.finding(node, count, applied, now);
+                let found = watched.lagging(node, count, applied, now);
                 watched.reported = found.as_ref().map(|_| now);
-                findings.extend(found);
+                lagging.extend(found);
             }
             self.nodes.insert(node.name.clone(), watched);
         }
-        findings
+        lagging
     }
 
     /// Forgets everything: this instance does not lead.
@@ -120,11 +120,17 @@ impl Watched {
         });
     }
 
-    fn finding(&self, node: &NodeFacts, count: usize, applied: Option<Applied<'_>>, now: Duration) -> Option<Finding> {
+    fn lagging(
+        &self,
+        node: &NodeFacts,
+        count: usize,
+        applied: Option<Applied<'_>>,
+        now: Duration,
+    ) -> Option<LaggingNode> {
         let object = || ObjectRef { kind: "Node", namespace: None, name: (&*node.name).into(), uid: node.uid.clone() };
         let silent = now.saturating_sub(self.since);
         if node.agent.ready && silent > self.expires {
-            return Some(Finding::Silent { node: object(), heartbeat: self.heartbeat.clone(), silent });
+            return Some(LaggingNode::Silent { node: object(), heartbeat: self.heartbeat.clone(), silent });
         }
         let applied = applied?;
         let reached = applied.of(node)?;
@@ -135,7 +141,7 @@ impl Watched {
             (Some((number, _)), expected) if expected.is_none_or(|expected| expected <= reached) => number,
             _ => return None,
         };
-        Some(Finding::Expect { node: object(), number, applied: reached })
+        Some(LaggingNode::Expect { node: object(), number, applied: reached })
     }
 }
 
@@ -166,7 +172,7 @@ mod tests {
         Duration::from_secs(number)
     }
 
-    fn check(watchdog: &mut Watchdog, node: &NodeFacts, at: u64) -> Vec<Finding> {
+    fn check(watchdog: &mut Watchdog, node: &NodeFacts, at: u64) -> Vec<LaggingNode> {
         watchdog.check(&[node], None, seconds(at))
     }
 
@@ -179,7 +185,10 @@ mod tests {
         let late = 1000 + 2 * expires + 1;
         assert_eq!(check(&mut watchdog, &node("True", 2, None), late - 1), []);
         let found = check(&mut watchdog, &node("True", 2, None), late);
-        assert!(matches!(&found[..], [Finding::Silent { silent, .. }] if *silent == seconds(expires + 1)), "{found:?}");
+        assert!(
+            matches!(&found[..], [LaggingNode::Silent { silent, .. }] if *silent == seconds(expires + 1)),
+            "{found:?}"
+        );
         // The write is in flight, and may fail.
         assert_eq!(check(&mut watchdog, &node("True", 2, None), late + 1), []);
         assert_eq!(check(&mut watchdog, &node("True", 2, None), late + 10).len(), 1);
@@ -213,8 +222,8 @@ mod tests {
             let applied = Applied { southbound, chassis: &chassis };
             watchdog.check(&[node], Some(applied), seconds(at))
         };
-        let number = |found: &[Finding]| match found {
-            [Finding::Expect { number, .. }] => Some(*number),
+        let number = |found: &[LaggingNode]| match found {
+            [LaggingNode::Expect { number, .. }] => Some(*number),
             _ => None,
         };
         let plain = node("False", 1, None);

@@ -156,6 +156,22 @@ fn host_ports_follow_the_nodes_addresses() {
     assert!(!vips(&world).contains("192.0.2.10:9081"));
 }
 
+/// A Service with an external IP loses it when that becomes the address of a database, and gets it back afterwards.
+#[test]
+fn addresses_of_new_database_servers_are_taken_from_services() {
+    let mut world = world();
+    let spec = json!({"clusterIP": "172.30.0.7", "externalIPs": ["203.0.113.9"], "ports": [{"port": 80}]});
+    world.api.create(ObjectKind::Service, "ns", "web", json!({"metadata": {}, "spec": spec}));
+    world.run_until_idle();
+    let claimed = |world: &TestCluster| world.column("Load_Balancer", "vips").join(" ").contains("203.0.113.9:80");
+    assert!(claimed(&world));
+    for (servers, allowed) in [(vec!["203.0.113.9".parse().unwrap()], false), (Vec::new(), true)] {
+        world.controller.engine.set_databases(servers, std::time::Duration::ZERO);
+        world.run_until_idle();
+        assert_eq!(claimed(&world), allowed);
+    }
+}
+
 #[test]
 fn bandwidth_limits_are_added_changed_and_removed() {
     let mut world = world();

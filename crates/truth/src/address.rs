@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
-/// IPv4 or IPv6.
+/// Address family; a copy of netmodel's, because this crate must not depend on the product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     /// IPv4.
@@ -15,7 +15,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// The family of an address.
+    /// An IPv4-mapped IPv6 address is IPv6.
     pub fn of(address: IpAddr) -> Self {
         if address.is_ipv4() { Self::V4 } else { Self::V6 }
     }

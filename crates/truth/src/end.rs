@@ -12,7 +12,7 @@ use crate::objects::{Node, Pod};
 pub enum TrafficEnd {
     /// A pod. A host-network pod counts as its node.
     Pod {
-        /// Of the pod.
+        /// Namespace, which must exist for its labels to be matched.
         namespace: String,
         /// Unique in the namespace.
         name: String,
@@ -24,12 +24,12 @@ pub enum TrafficEnd {
 }
 
 impl TrafficEnd {
-    /// A pod by namespace and name.
+    /// Whether it exists is checked when the query is evaluated.
     pub fn pod(namespace: &str, name: &str) -> Self {
         Self::Pod { namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    /// A node by name.
+    /// Whether it exists is checked when the query is evaluated.
     pub fn node(name: &str) -> Self {
         Self::Node(name.to_owned())
     }
@@ -52,7 +52,7 @@ pub(crate) struct End<'a> {
     pub(crate) address: IpAddr,
 }
 
-/// The owner of an address.
+/// Who sends from, or receives at, an address.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum AddressOwner<'a> {
     /// A pod on the cluster network.
@@ -118,7 +118,7 @@ impl Cluster {
         End { address: address.unwrap_or(end.address), ..end }
     }
 
-    /// The owner of an address.
+    /// Who sends from, or receives at, an address.
     pub(crate) fn owner_of(&self, address: IpAddr) -> AddressOwner<'_> {
         let mut pods = self.pods.iter().filter(|pod| pod.on_network());
         if let Some(pod) = pods.find(|pod| pod.addresses().any(|own| own == address)) {

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::address::Family;
 use crate::selector::Labels;
 
-/// A transport protocol.
+/// Transport protocol of a port, as the API spells it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Protocol {

@@ -20,12 +20,12 @@ pub enum Service {
     Endpoints(Vec<Endpoint>),
 }
 
-/// An endpoint of a Service.
+/// An endpoint that may get the packet.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Endpoint {
-    /// As in the EndpointSlice.
+    /// Destination address after load balancing.
     pub address: IpAddr,
-    /// The target port.
+    /// Destination port after load balancing: policies see this one.
     pub port: u16,
     /// The owner of the address.
     pub place: TrafficEnd,
@@ -103,7 +103,6 @@ impl Cluster {
         found
     }
 
-    /// The node of a place.
     fn node_of(&self, place: &TrafficEnd) -> Option<String> {
         match place {
             TrafficEnd::Pod { namespace, name } => self.pod(namespace, name).map(|pod| pod.spec.node_name.clone()),

@@ -14,7 +14,7 @@ use crate::objects::Protocol;
 /// Whether a packet may pass, with the reasons.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// Whether it may pass.
+    /// False also if an end does not exist, or has no address of the family.
     pub allowed: bool,
     /// The deciding rules, in order of evaluation.
     pub why: Vec<String>,
@@ -54,7 +54,6 @@ impl<'a> Traffic<'a> {
         }
     }
 
-    /// The other end.
     pub(crate) fn peer(&self, direction: Direction) -> &End<'a> {
         match direction {
             Direction::Ingress => &self.from,

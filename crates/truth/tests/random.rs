@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use truth::random::{Options, Rng, Tuple, objects, service_tuples, tuples};
-use truth::{Cluster, Service, TrafficEnd};
+use truth::{Cluster, Family, Service, TrafficEnd};
 
 const CLUSTERS: u64 = 500;
 
 fn every_option() -> [(&'static str, Options); 4] {
     [
         ("plain", Options::plain()),
-        ("six", Options { v4: false, v6: true, ..Options::plain() }),
+        ("six", Options { families: &[Family::V6], ..Options::plain() }),
         ("admin", Options { admin: true, ..Options::plain() }),
         ("everything", Options::everything()),
     ]
@@ -145,7 +145,7 @@ fn the_order_of_objects_does_not_matter() {
 fn an_allow_all_policy_leaves_nothing_denied() {
     for seed in 0..100 {
         let mut rng = Rng::new(seed);
-        let mut objects = objects(&mut rng, Options { v6: true, ..Options::plain() });
+        let mut objects = objects(&mut rng, Options { families: &[Family::V4, Family::V6], ..Options::plain() });
         for namespace in 0..4 {
             let spec =
                 json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"], "ingress": [{}], "egress": [{}]});

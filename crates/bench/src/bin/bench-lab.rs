@@ -69,7 +69,7 @@ fn bare_rate(databases: Databases) -> Result<f64> {
     let record = lab.record();
     let remotes = record.endpoints.northbound.context("the lab has no northbound database")?;
     let remote = match databases {
-        Databases::Standalone | Databases::Pods => remotes,
+        Databases::Standalone | Databases::Pods | Databases::ActiveBackup | Databases::Machines => remotes,
         Databases::Raft => {
             let leader = lab.raft_leader(Database::Northbound)?.replace("nb-", "/db-");
             let found = remotes.split(',').find(|remote| remote.contains(&leader));
@@ -84,5 +84,5 @@ fn bare_rate(databases: Databases) -> Result<f64> {
         bail!("bare-ovsdb failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     let said: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-    said["rows_per_second"].as_f64().context("bare-ovsdb did not tell its rate")
+    said["rows_per_second"].as_f64().context("bare-ovsdb did not report rows_per_second")
 }

@@ -5,12 +5,7 @@ fn uuid(number: u128) -> Uuid {
 }
 
 fn record(cluster: u128) -> Record {
-    Record {
-        cluster_id: uuid(cluster).to_string(),
-        initiator: "n1".into(),
-        created: String::new(),
-        replaced: Vec::new(),
-    }
+    Record::new(uuid(cluster).to_string(), "n1")
 }
 
 fn header(cluster: u128, address: &str) -> Header {
@@ -20,13 +15,23 @@ fn header(cluster: u128, address: &str) -> Header {
         server: uuid(9),
         address: address.into(),
         joined: true,
+        joins_by: Vec::new(),
     }
 }
 
 const HERE: &str = "ssl:192.0.2.1:6643";
+const OTHER: &str = "ssl:192.0.2.2:6643";
 
 fn decide(file: &FileState, staged: &FileState, record: Option<&Record>) -> Step {
-    next(&Situation { kind: Kind::Northbound, path: "/nb.db", file, staged, record, address: HERE, has_peers: true })
+    next(&BootstrapInputs {
+        kind: Kind::Northbound,
+        path: "/nb.db",
+        file,
+        staged,
+        record,
+        address: HERE,
+        working: &[OTHER.to_owned()],
+    })
 }
 
 /// A model of the members' disks and of the API, to run decisions to their end.
@@ -128,17 +133,18 @@ fn an_address_change_needs_other_members() {
     let file = FileState::Clustered(header(1, "ssl:192.0.2.7:6643"));
     let staged = FileState::Missing;
     let record = record(1);
-    let situation = |has_peers| Situation {
+    let (some, none) = ([OTHER.to_owned()], []);
+    let inputs = |has_peers| BootstrapInputs {
         kind: Kind::Northbound,
         path: "/nb.db",
         file: &file,
         staged: &staged,
         record: Some(&record),
         address: HERE,
-        has_peers,
+        working: if has_peers { &some } else { &none },
     };
-    assert!(matches!(next(&situation(true)), Step::Rejoin(_, RejoinReason::AddressChanged)));
-    assert_eq!(next(&situation(false)), Step::Start);
+    assert!(matches!(next(&inputs(true)), Step::Rejoin(_, RejoinReason::AddressChanged)));
+    assert_eq!(next(&inputs(false)), Step::Start);
 }
 
 #[test]
@@ -147,12 +153,81 @@ fn members_of_a_replaced_cluster_join_the_new_one() {
     let mut record = record(2);
     assert!(matches!(decide(&file, &FileState::Missing, Some(&record)), Step::Refuse(_)));
     record.replaced = vec![uuid(1).to_string()];
+    // The record may name a cluster that does not exist.
+    let alone = |staged: &FileState| {
+        let (kind, record) = (Kind::Northbound, Some(&record));
+        next(&BootstrapInputs { kind, path: "/nb.db", file: &file, staged, record, address: HERE, working: &[] })
+    };
+    assert!(matches!(alone(&FileState::Missing), Step::Refuse(Problem::Replaced { .. })));
     let step = decide(&file, &FileState::Missing, Some(&record));
     assert!(matches!(step, Step::Rejoin(_, RejoinReason::ClusterReplaced)), "{step:?}");
     // The one that created it installs it.
     let staged = FileState::Clustered(header(2, HERE));
+    assert!(matches!(alone(&staged), Step::Rejoin(_, RejoinReason::ClusterReplaced)));
     assert_eq!(decide(&FileState::Missing, &staged, Some(&record)), Step::Install);
     let damaged = FileState::Damaged("empty".into());
     assert_eq!(decide(&damaged, &staged, Some(&record)), Step::SetAside);
     assert!(matches!(decide(&damaged, &FileState::Missing, Some(&record)), Step::Refuse(_)));
+}
+
+#[test]
+fn a_server_that_the_leader_removed_joins_again_if_a_member_works() {
+    let (file, staged) = (FileState::Clustered(header(1, HERE)), FileState::Missing);
+    let mut record = record(1);
+    let (some, none) = ([OTHER.to_owned()], []);
+    let decide = |record: &Record, has_peers| {
+        let kind = Kind::Northbound;
+        next(&BootstrapInputs {
+            kind,
+            path: "/nb.db",
+            file: &file,
+            staged: &staged,
+            record: Some(record),
+            address: HERE,
+            working: if has_peers { &some } else { &none },
+        })
+    };
+    assert_eq!(decide(&record, true), Step::Start);
+    let server = uuid(9).to_string()[..4].to_owned();
+    record.removed = vec![crate::record::RemovedServer { server, address: HERE.into() }];
+    assert_eq!(decide(&record, false), Step::Start, "its file may be the last one");
+    assert!(matches!(decide(&record, true), Step::Rejoin(_, RejoinReason::Removed)));
+    record.removed[0].address = "ssl:192.0.2.9:6643".into();
+    assert_eq!(decide(&record, true), Step::Start);
+}
+
+/// Members that join by each other never learn of the one that works.
+#[test]
+fn a_member_that_joins_in_vain_joins_again_by_one_that_works() {
+    let (kind, record, missing) = (Kind::Northbound, record(1), FileState::Missing);
+    let pending = |address: &str, joins_by: &str| {
+        let header = Header { joined: false, joins_by: vec![joins_by.to_owned()], ..header(1, address) };
+        FileState::Clustered(header)
+    };
+    let decide = |file: &FileState, working: &[&str]| {
+        let working: Vec<String> = working.iter().map(ToString::to_string).collect();
+        let record = Some(&record);
+        next(&BootstrapInputs {
+            kind,
+            path: "/nb.db",
+            file,
+            staged: &missing,
+            record,
+            address: HERE,
+            working: &working,
+        })
+    };
+    assert_eq!(decide(&missing, &[OTHER]), Step::Join(uuid(1)));
+    assert_eq!(decide(&missing, &[]), Step::Join(uuid(1)));
+
+    let third = "ssl:192.0.2.3:6643";
+    assert_eq!(decide(&pending(HERE, OTHER), &[OTHER]), Step::Start);
+    assert_eq!(decide(&pending(HERE, OTHER), &[]), Step::Start, "the one it joins by may return");
+    assert_eq!(decide(&pending(HERE, "tcp:192.0.2.2:6643"), &[OTHER]), Step::Start, "only the scheme differs");
+    let reason = |file: &FileState| match decide(file, &[third]) {
+        Step::Rejoin(_, reason) => reason,
+        step => panic!("{step:?}"),
+    };
+    assert_eq!(reason(&pending(HERE, OTHER)), RejoinReason::PeersChanged);
+    assert_eq!(reason(&pending("ssl:192.0.2.7:6643", third)), RejoinReason::AddressChanged);
 }

@@ -13,7 +13,6 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    /// An empty directory.
     pub(crate) fn empty() -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("house-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));

@@ -9,9 +9,8 @@ use serde_json::Value;
 
 use crate::lease::record::{Record, Term};
 
-/// A holder that is known to be gone is replaced if its Lease has not changed for this long: longer than a renewal
-/// takes, much shorter than the lease duration.
-const GRACE: Duration = Duration::from_secs(3);
+/// A holder that is known to be gone is replaced if its Lease has not changed for the interval of renewals and this long.
+const GRACE: Duration = Duration::from_millis(500);
 /// Bounds of the lease duration of another holder.
 const SANE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
@@ -38,25 +37,38 @@ pub(crate) struct Candidate {
     usual: Duration,
     /// Whether another process uses our identity.
     twin: bool,
+    /// How long the Lease of a holder that is known to be gone must not have changed.
+    grace: Duration,
+    /// How much longer than others this process waits for a Lease without a holder.
+    takeover_delay: Duration,
     seen: Seen,
 }
 
 #[derive(Debug)]
 enum Seen {
     Nothing,
-    Absent,
+    Absent { since: Instant },
     Held { term: Term, holder: String, duration: Duration, since: Instant },
 }
 
 impl Candidate {
-    pub(crate) fn new(identity: &str, usual: Duration, twin: bool) -> Self {
-        Self { identity: identity.to_owned(), usual, twin, seen: Seen::Nothing }
+    /// `renewals` is their interval.
+    pub(crate) fn new(identity: &str, usual: Duration, renewals: Duration, twin: bool) -> Self {
+        let (grace, takeover_delay) = (renewals + GRACE, Duration::ZERO);
+        Self { identity: identity.to_owned(), usual, twin, grace, takeover_delay, seen: Seen::Nothing }
+    }
+
+    /// Lets other candidates go first.
+    pub(crate) fn with_takeover_delay(self, takeover_delay: Duration) -> Self {
+        Self { takeover_delay, ..self }
     }
 
     /// Records the current Lease. Returns a problem of it, once per change.
     pub(crate) fn observe(&mut self, record: Option<&Record>, now: Instant) -> Option<String> {
         let Some(record) = record else {
-            self.seen = Seen::Absent;
+            if !matches!(self.seen, Seen::Absent { .. }) {
+                self.seen = Seen::Absent { since: now };
+            }
             return None;
         };
         let term = record.term();
@@ -66,23 +78,30 @@ impl Candidate {
             return None;
         }
         let holder = record.holder().to_owned();
-        let (duration, odd) = effective(record.seconds(), self.usual);
+        let (duration, problem) = effective(record.seconds(), self.usual);
         // Without a holder, the duration does not matter.
-        let odd = odd.filter(|_| !holder.is_empty());
+        let problem = problem.filter(|_| !holder.is_empty());
         self.seen = Seen::Held { term, holder, duration, since: now };
-        odd
+        problem
     }
 
     /// `gone`: since when the holder is known, by other means than the Lease, to be gone.
     pub(crate) fn step(&self, now: Instant, gone: Option<Instant>) -> Step {
+        let left = |limit: Duration, since: Instant| limit.saturating_sub(now.saturating_duration_since(since));
         match &self.seen {
             Seen::Nothing => Step::Read,
-            Seen::Absent => Step::Create,
-            Seen::Held { holder, .. } if holder.is_empty() || (*holder == self.identity && !self.twin) => Step::Take,
+            Seen::Absent { since } => match left(self.takeover_delay, *since) {
+                Duration::ZERO => Step::Create,
+                wait => Step::Wait(wait),
+            },
+            Seen::Held { holder, .. } if *holder == self.identity && !self.twin => Step::Take,
+            Seen::Held { holder, since, .. } if holder.is_empty() => match left(self.takeover_delay, *since) {
+                Duration::ZERO => Step::Take,
+                wait => Step::Wait(wait),
+            },
             Seen::Held { duration, since, .. } => {
-                let left = |limit: Duration, since: Instant| limit.saturating_sub(now.saturating_duration_since(since));
-                let expires = left(*duration, *since);
-                let replaced = gone.map(|gone| left(GRACE.min(*duration), gone.max(*since)));
+                let expires = left(*duration + self.takeover_delay, *since);
+                let replaced = gone.map(|gone| left(self.grace.min(*duration) + self.takeover_delay, gone.max(*since)));
                 match replaced {
                     Some(Duration::ZERO) => Step::Take,
                     _ if expires.is_zero() => Step::TakeExpired,
@@ -104,13 +123,13 @@ impl Candidate {
 /// Effective lease duration, and the problem if it differs from the Lease.
 fn effective(seconds: &Value, usual: Duration) -> (Duration, Option<String>) {
     let effective = match seconds.as_i64() {
-        Some(told) => Duration::from_secs(told.max(0).unsigned_abs()).clamp(SANE.0, SANE.1),
+        Some(given) => Duration::from_secs(given.max(0).unsigned_abs()).clamp(SANE.0, SANE.1),
         None => usual.clamp(SANE.0, SANE.1),
     };
-    let told = seconds.as_i64().and_then(|told| u64::try_from(told).ok()).map(Duration::from_secs);
-    let odd = (told != Some(effective))
+    let given = seconds.as_i64().and_then(|given| u64::try_from(given).ok()).map(Duration::from_secs);
+    let problem = (given != Some(effective))
         .then(|| format!("spec.leaseDurationSeconds is {seconds}; {} s are assumed", effective.as_secs_f64()));
-    (effective, odd)
+    (effective, problem)
 }
 
 /// Why a Lease is no longer held.
@@ -155,6 +174,7 @@ mod tests {
     use super::*;
 
     const USUAL: Duration = Duration::from_secs(4);
+    const RENEWALS: Duration = Duration::from_secs(1);
 
     fn lease(holder: &str, seconds: &str, renewed: &str) -> Record {
         Record::read(&format!(
@@ -170,13 +190,13 @@ mod tests {
 
     #[test]
     fn an_unread_lease_is_read_first() {
-        assert_eq!(Candidate::new("me", USUAL, false).step(Instant::now(), None), Step::Read);
+        assert_eq!(Candidate::new("me", USUAL, RENEWALS, false).step(Instant::now(), None), Step::Read);
     }
 
     #[test]
     fn a_missing_lease_is_created_and_one_without_holder_is_taken() {
         let now = Instant::now();
-        let mut me = Candidate::new("me", USUAL, false);
+        let mut me = Candidate::new("me", USUAL, RENEWALS, false);
         assert_eq!(me.observe(None, now), None);
         assert_eq!(me.step(now, None), Step::Create);
         assert_eq!(me.observe(Some(&lease("", "0", "a")), now), None);
@@ -186,7 +206,7 @@ mod tests {
     #[test]
     fn a_held_lease_is_taken_when_it_has_not_changed_for_its_duration() {
         let start = Instant::now();
-        let mut me = Candidate::new("me", USUAL, false);
+        let mut me = Candidate::new("me", USUAL, RENEWALS, false);
         me.observe(Some(&lease("other", "4", "a")), start);
         assert_eq!(me.step(start, None), Step::Wait(Duration::from_secs(4)));
         assert_eq!(me.step(after(start, 3999), None), Step::Wait(Duration::from_millis(1)));
@@ -206,7 +226,7 @@ mod tests {
         for times in
             [["2001-01-01T00:00:00.000000Z", "1970-01-01T00:00:00.000000Z"], ["9999-12-31T23:59:59.999999Z", ""]]
         {
-            let mut me = Candidate::new("me", USUAL, false);
+            let mut me = Candidate::new("me", USUAL, RENEWALS, false);
             me.observe(Some(&lease("other", "4", times[0])), start);
             assert_eq!(me.step(after(start, 1), None), Step::Wait(Duration::from_millis(3999)), "{times:?}");
             me.observe(Some(&lease("other", "4", times[1])), after(start, 3000));
@@ -214,7 +234,7 @@ mod tests {
             assert_eq!(me.step(after(start, 7000), None), Step::TakeExpired, "{times:?}");
         }
         // A time before the observation (impossible with a monotonic clock) does not panic.
-        let mut me = Candidate::new("me", USUAL, false);
+        let mut me = Candidate::new("me", USUAL, RENEWALS, false);
         me.observe(Some(&lease("other", "4", "a")), after(start, 5000));
         assert_eq!(me.step(start, None), Step::Wait(USUAL));
     }
@@ -222,7 +242,7 @@ mod tests {
     #[test]
     fn absurd_durations_are_clamped_and_reported() {
         let now = Instant::now();
-        for (told, effective) in [
+        for (given, effective) in [
             ("0", 1),
             ("-7", 1),
             ("1000000000", 60),
@@ -231,21 +251,24 @@ mod tests {
             ("1.5", 4),
             ("9223372036854775807", 60),
         ] {
-            let mut me = Candidate::new("me", USUAL, false);
-            let odd = me.observe(Some(&lease("other", told, "a")), now).unwrap();
-            assert!(odd.contains("spec.leaseDurationSeconds") && odd.contains(told), "{odd}");
-            assert_eq!(me.step(now, None), Step::Wait(Duration::from_secs(effective)), "{told}");
-            assert_eq!(me.observe(Some(&lease("other", told, "a")), now), None, "reported twice");
+            let mut me = Candidate::new("me", USUAL, RENEWALS, false);
+            let problem = me.observe(Some(&lease("other", given, "a")), now).unwrap();
+            assert!(problem.contains("spec.leaseDurationSeconds") && problem.contains(given), "{problem}");
+            assert_eq!(me.step(now, None), Step::Wait(Duration::from_secs(effective)), "{given}");
+            assert_eq!(me.observe(Some(&lease("other", given, "a")), now), None, "reported twice");
         }
         for sane in ["1", "4", "15", "60"] {
-            assert_eq!(Candidate::new("me", USUAL, false).observe(Some(&lease("other", sane, "a")), now), None);
+            assert_eq!(
+                Candidate::new("me", USUAL, RENEWALS, false).observe(Some(&lease("other", sane, "a")), now),
+                None
+            );
         }
     }
 
     #[test]
     fn labels_and_annotations_do_not_renew() {
         let start = Instant::now();
-        let mut me = Candidate::new("me", USUAL, false);
+        let mut me = Candidate::new("me", USUAL, RENEWALS, false);
         let text = |version: u32| {
             format!(
                 r#"{{"metadata":{{"resourceVersion":"{version}","annotations":{{"v":"{version}"}}}},
@@ -261,10 +284,10 @@ mod tests {
     #[test]
     fn our_own_lease_is_taken_at_once_unless_the_identity_is_duplicated() {
         let start = Instant::now();
-        let mut restarted = Candidate::new("me", USUAL, false);
+        let mut restarted = Candidate::new("me", USUAL, RENEWALS, false);
         restarted.observe(Some(&lease("me", "4", "a")), start);
         assert_eq!(restarted.step(start, None), Step::Take);
-        let mut twin = Candidate::new("me", USUAL, true);
+        let mut twin = Candidate::new("me", USUAL, RENEWALS, true);
         twin.observe(Some(&lease("me", "4", "a")), start);
         assert_eq!(twin.step(start, None), Step::Wait(USUAL));
         assert_eq!(twin.step(after(start, 4000), None), Step::TakeExpired);
@@ -273,7 +296,7 @@ mod tests {
     #[test]
     fn a_lease_that_was_deleted_or_cleared_is_taken_at_once() {
         let start = Instant::now();
-        let mut me = Candidate::new("me", USUAL, false);
+        let mut me = Candidate::new("me", USUAL, RENEWALS, false);
         me.observe(Some(&lease("other", "4", "a")), start);
         me.observe(None, after(start, 10));
         assert_eq!(me.step(after(start, 10), None), Step::Create);
@@ -298,27 +321,48 @@ mod tests {
     #[test]
     fn a_holder_that_is_gone_is_replaced_before_its_lease_expires() {
         let start = Instant::now();
-        let mut me = Candidate::new("me", USUAL, false);
+        let mut me = Candidate::new("me", USUAL, RENEWALS, false);
         me.observe(Some(&lease("other", "15", "a")), start);
         let gone = Some(after(start, 1000));
-        assert_eq!(me.step(after(start, 1000), gone), Step::Wait(GRACE));
-        assert_eq!(me.step(after(start, 3999), gone), Step::Wait(Duration::from_millis(1)));
-        assert_eq!(me.step(after(start, 4000), gone), Step::Take);
+        assert_eq!(me.step(after(start, 1000), gone), Step::Wait(RENEWALS + GRACE));
+        assert_eq!(me.step(after(start, 2499), gone), Step::Wait(Duration::from_millis(1)));
+        assert_eq!(me.step(after(start, 2500), gone), Step::Take);
         // A holder that renews is not gone.
-        me.observe(Some(&lease("other", "15", "b")), after(start, 3999));
-        assert_eq!(me.step(after(start, 4000), gone), Step::Wait(Duration::from_millis(2999)));
+        me.observe(Some(&lease("other", "15", "b")), after(start, 2499));
+        assert_eq!(me.step(after(start, 2500), gone), Step::Wait(Duration::from_millis(1499)));
         // Without other knowledge, the lease duration counts.
-        assert_eq!(me.step(after(start, 18_998), None), Step::Wait(Duration::from_millis(1)));
-        assert_eq!(me.step(after(start, 18_999), None), Step::TakeExpired);
+        assert_eq!(me.step(after(start, 17_498), None), Step::Wait(Duration::from_millis(1)));
+        assert_eq!(me.step(after(start, 17_499), None), Step::TakeExpired);
         // It never prolongs a short lease.
         me.observe(Some(&lease("other", "1", "c")), start);
         assert_eq!(me.step(after(start, 1000), Some(start)), Step::Take);
     }
 
     #[test]
+    fn a_candidate_with_a_takeover_delay_lets_others_go_first() {
+        let start = Instant::now();
+        let takeover_delay = Duration::from_secs(60);
+        let mut me = Candidate::new("me", USUAL, RENEWALS, false).with_takeover_delay(takeover_delay);
+        me.observe(None, start);
+        // Observing again that it has no holder does not restart the delay.
+        me.observe(None, after(start, 1000));
+        assert_eq!(me.step(after(start, 1000), None), Step::Wait(Duration::from_secs(59)));
+        assert_eq!(me.step(after(start, 60_000), None), Step::Create);
+        me.observe(Some(&lease("", "0", "a")), start);
+        assert_eq!(me.step(start, None), Step::Wait(takeover_delay));
+        assert_eq!(me.step(after(start, 60_000), None), Step::Take);
+        me.observe(Some(&lease("other", "4", "b")), start);
+        assert_eq!(me.step(after(start, 4000), None), Step::Wait(takeover_delay));
+        assert_eq!(me.step(after(start, 64_000), None), Step::TakeExpired);
+        // Its own Lease is not for others.
+        me.observe(Some(&lease("me", "4", "c")), start);
+        assert_eq!(me.step(start, None), Step::Take);
+    }
+
+    #[test]
     fn the_duration_restarts_if_observations_were_too_slow() {
         let start = Instant::now();
-        let mut me = Candidate::new("me", USUAL, false);
+        let mut me = Candidate::new("me", USUAL, RENEWALS, false);
         me.observe(Some(&lease("other", "4", "a")), start);
         assert_eq!(me.step(after(start, 4000), None), Step::TakeExpired);
         me.restart_duration(after(start, 4000));

@@ -32,6 +32,7 @@ pub struct Elector {
     /// The last logged problem, so that each is logged once.
     logged: String,
     renewals: watch::Sender<Option<Instant>>,
+    takeover_delay: Duration,
 }
 
 #[derive(Debug)]
@@ -50,12 +51,26 @@ impl Elector {
         settings.check()?;
         let api = api.with_timeout(settings.renew_deadline);
         let renewals = watch::Sender::new(None);
-        Ok(Self { api, settings, held: None, duplicate_identity: false, logged: String::new(), renewals })
+        Ok(Self {
+            api,
+            settings,
+            held: None,
+            duplicate_identity: false,
+            logged: String::new(),
+            renewals,
+            takeover_delay: Duration::ZERO,
+        })
     }
 
     /// Time of the last renewal; none while the Lease is not held.
     pub fn renewals(&self) -> watch::Receiver<Option<Instant>> {
         self.renewals.subscribe()
+    }
+
+    /// How much longer than other candidates this one waits for a Lease without a holder: it is less suitable than they are.
+    /// Takes effect with the next [`Elector::acquire`].
+    pub fn set_takeover_delay(&mut self, takeover_delay: Duration) {
+        self.takeover_delay = takeover_delay;
     }
 
     /// Waits until the Lease is held. Failures are logged and retried.
@@ -69,7 +84,9 @@ impl Elector {
     /// gone. Such a holder is replaced before its Lease expires.
     pub async fn acquire_with_witness(&mut self, mut gone: watch::Receiver<Option<Instant>>) {
         self.lose();
-        let mut candidate = Candidate::new(&self.settings.identity, self.settings.duration, self.duplicate_identity);
+        let LeaseSettings { identity, duration, retry_period, .. } = &self.settings;
+        let candidate = Candidate::new(identity, *duration, *retry_period, self.duplicate_identity);
+        let mut candidate = candidate.with_takeover_delay(self.takeover_delay);
         let mut latest: Option<Record> = None;
         let mut lease = self.watch();
         loop {
@@ -222,7 +239,7 @@ impl Elector {
 
     fn observe(&mut self, candidate: &mut Candidate, record: Option<&Record>) {
         if let Some(error) = candidate.observe(record, Instant::now()) {
-            tracing::warn!(lease = self.path(), error, "Lease has an unusual duration");
+            tracing::warn!(lease = self.path(), error, "cannot use the Lease's duration; assuming another one");
         }
     }
 

@@ -9,6 +9,7 @@ use crate::directories::Directories;
 use crate::error::Result;
 use crate::fault;
 use crate::record::Record;
+use crate::volume_fault;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Fault {
@@ -41,8 +42,31 @@ pub(super) enum Fault {
         /// Percentage of packets, 1 to 100
         percent: u8,
     },
-    /// Undo every partition and packet loss
+    /// Undo every partition, every packet loss, and all faults of volumes but lost data
     Heal,
+    /// Delete everything on a volume, as if an empty one had been attached
+    LoseVolume {
+        /// Name of the PersistentVolume
+        volume: String,
+    },
+    /// Fill a volume completely
+    FillVolume {
+        /// Name of the PersistentVolume
+        volume: String,
+    },
+    /// Delay writes to a volume
+    SlowVolume {
+        /// Name of the PersistentVolume
+        volume: String,
+        /// Longest delay of a write in milliseconds
+        #[arg(long, default_value_t = 1000)]
+        milliseconds: u64,
+    },
+    /// Make every write to a volume fail
+    ReadOnlyVolume {
+        /// Name of the PersistentVolume
+        volume: String,
+    },
     /// Mount a small file system at a path of a machine and fill it
     FillDisk {
         /// Name of the machine, as in `lab status`
@@ -70,6 +94,7 @@ fn await_noticed(directories: &Directories, lab: &str, killed: &fault::Killed) {
 
 pub(super) fn run(directories: &Directories, record: &Record, fault: &Fault) -> Result<()> {
     crate::directories::require_root("lab fault")?;
+    let dir = directories.lab(&record.name);
     let done = match fault {
         Fault::Kill { component } => {
             let killed = fault::kill(record, component)?;
@@ -83,7 +108,17 @@ pub(super) fn run(directories: &Directories, record: &Record, fault: &Fault) -> 
         }
         Fault::Partition { one, other } => fault::partition(record, one, other)?.to_string(),
         Fault::Lose { machine, percent } => fault::lose(record, machine, *percent)?.to_string(),
-        Fault::Heal => format!("undid {} partitions and packet losses", fault::heal_all(record)?),
+        Fault::Heal => format!(
+            "undid {} partitions and packet losses, and the faults of {} volumes",
+            fault::heal_all(record)?,
+            volume_fault::heal_all(record, &dir)?
+        ),
+        Fault::LoseVolume { volume } => volume_fault::lose(record, &dir, volume)?.to_string(),
+        Fault::FillVolume { volume } => volume_fault::fill(record, &dir, volume)?.to_string(),
+        Fault::SlowVolume { volume, milliseconds } => {
+            volume_fault::slow(record, &dir, volume, Duration::from_millis(*milliseconds))?.to_string()
+        }
+        Fault::ReadOnlyVolume { volume } => volume_fault::make_read_only(record, &dir, volume)?.to_string(),
         Fault::FillDisk { machine, path, mib } => {
             let disk = fault::small_disk(record, machine, path, *mib)?;
             let bytes = disk.fill()?;

@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use netmodel::GatewayMode;
 
 use crate::error::{Error, Result};
-use crate::spec::{Gateway, LabSpec, Product, Suite};
+use crate::spec::{LabSpec, Product, Suite};
 
 // No doc comments on these structs: clap would show them as the description of the command that flattens them.
 #[derive(Debug, Args)]
@@ -18,8 +20,8 @@ pub(super) struct SuiteOption {
 #[derive(Debug, Args)]
 pub(super) struct LabOptions {
     /// How pods reach the outside: through OVN's gateway router, or through the host's routing table
-    #[arg(long, value_enum, default_value = "shared")]
-    gateway: Gateway,
+    #[arg(long, value_parser = gateway_mode(), default_value_t = GatewayMode::Shared)]
+    gateway: GatewayMode,
     /// Directory of the ovnkube binaries, filled by deploy/image/build.sh [default: target/image next to this program]
     #[arg(long)]
     binaries: Option<PathBuf>,
@@ -42,6 +44,12 @@ impl LabOptions {
         spec.suite = self.suite();
         Ok(spec)
     }
+}
+
+/// Parses a gateway mode; the help of the option lists all of them.
+fn gateway_mode() -> impl TypedValueParser<Value = GatewayMode> {
+    PossibleValuesParser::new([GatewayMode::Shared, GatewayMode::Local].map(GatewayMode::name))
+        .try_map(|text| text.parse::<GatewayMode>())
 }
 
 /// The directory of the binaries: the given one, made absolute because the keeper has another working directory; else

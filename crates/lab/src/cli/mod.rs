@@ -6,6 +6,7 @@ mod enter;
 mod faults;
 mod lab_options;
 mod light_chassis;
+mod names;
 mod probe;
 mod show;
 mod up;
@@ -87,6 +88,11 @@ enum Command {
         #[command(subcommand)]
         fault: faults::Fault,
     },
+    /// Show or change records of the lab's name server
+    Names {
+        #[command(subcommand)]
+        names: names::Names,
+    },
     /// Measure reachability with real packets and compare it with what the API objects allow; status 1 if they differ
     Matrix(show::Output),
     /// Measure packet loss caused by a fault, compared with a control; status 1 if there is more
@@ -145,6 +151,10 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Kubectl { arguments } => return enter::kubectl(&load_running(&directories, &name)?, &arguments),
         Command::Logs(options) => return show::logs(&Record::load(&directories, &name)?, &options),
         Command::Fault { fault } => faults::run(&directories, &load_running(&directories, &name)?, &fault)?,
+        Command::Names { names } => {
+            load_running(&directories, &name)?;
+            names::run(&directories, &name, &names)?;
+        }
         Command::Restart { component } => {
             load_running(&directories, &name)?.component(&component)?;
             keeper::restart(&directories, &name, &component)?;

@@ -143,6 +143,9 @@ fn how_to_use(record: &Record) -> Result<()> {
     if let Some(api) = &record.endpoints.api {
         line("API server", api.clone());
     }
+    if let Some(prometheus) = &record.endpoints.prometheus {
+        line("Prometheus", format!("{prometheus}/alerts"));
+    }
     if record.endpoints.northbound.is_some() {
         line("OVN", format!("{lab}{name} exec control ovn-nbctl show"));
     }

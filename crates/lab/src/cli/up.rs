@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use netmodel::GatewayMode;
 
 use super::lab_options::{LabOptions, SuiteOption};
 use super::{print, show};
@@ -17,7 +18,7 @@ use crate::matrix::Matrix;
 use crate::ownership::owner;
 use crate::progress::Progress;
 use crate::record::{Phase, Record};
-use crate::spec::{Cni, Databases, Family, Gateway, Kubernetes, LabSpec, Ovn, Product};
+use crate::spec::{Cni, Databases, Family, Kubernetes, LabSpec, Ovn, Product};
 
 const PLAINTEXT_WARNING: &str = "\
 WARNING: --plaintext: the databases listen on plain TCP without authentication. Every pod of the cluster can read and
@@ -49,6 +50,9 @@ pub(super) struct Options {
     /// How many nodes are control-plane nodes, with a controller and (--databases pods) a member of each database
     #[arg(long, default_value_t = 1)]
     control_planes: u32,
+    /// Number of persistent volumes in each zone, of StorageClass lab-zonal
+    #[arg(long, default_value_t = 0)]
+    volumes: u32,
     /// Plain TCP instead of mutual TLS for the databases: every pod can then read and rewrite them
     #[arg(long)]
     plaintext: bool,
@@ -71,6 +75,12 @@ pub(super) struct Options {
     /// Pod network to deploy: ovnkube, with CoreDNS and an example application; implies --kubelets
     #[arg(long, value_enum, default_value = "none", conflicts_with_all = ["no_kubernetes", "no_ovn", "cni"])]
     network: Network,
+    /// Prometheus, which scrapes ovnkube's pods and evaluates the rules of deploy/monitoring; needs --network ovnkube
+    #[arg(long)]
+    prometheus: bool,
+    /// Divide all times of Prometheus' rules by this factor
+    #[arg(long, default_value_t = 1, requires = "prometheus", value_parser = clap::value_parser!(u32).range(1..))]
+    time_compression: u32,
     #[command(flatten)]
     lab: LabOptions,
 }
@@ -100,7 +110,11 @@ impl Options {
             Network::Ovnkube => Databases::Pods,
             Network::None => Databases::Raft,
         };
-        let mut spec = LabSpec::new(name).nodes(self.nodes).control_planes(self.control_planes).family(family);
+        let mut spec = LabSpec::new(name)
+            .nodes(self.nodes)
+            .control_planes(self.control_planes)
+            .volumes(self.volumes)
+            .family(family);
         spec.suite = self.lab.suite();
         if !self.no_ovn {
             spec = spec.ovn(Ovn {
@@ -116,14 +130,17 @@ impl Options {
         if self.network == Network::Ovnkube {
             spec = spec.product(self.lab.product()?);
         }
+        if self.prometheus {
+            spec = spec.prometheus(self.time_compression);
+        }
         Ok(spec)
     }
 }
 
 pub(super) fn prepare(directories: &Directories, options: &PrepareOptions) -> Result<()> {
     require_root("lab prepare")?;
-    let product = Product { binaries: PathBuf::new(), gateway: Gateway::default() };
-    let mut spec = LabSpec::new("prepare").product(product);
+    let product = Product { binaries: PathBuf::new(), gateway: GatewayMode::Shared };
+    let mut spec = LabSpec::new("prepare").product(product).prometheus(1);
     spec.suite = options.suite.suite;
     let progress = Progress::to_stderr();
     let artifacts = Artifacts::ensure(directories, &spec, &progress)?;

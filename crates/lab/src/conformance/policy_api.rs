@@ -23,7 +23,6 @@ use crate::progress::Progress;
 use crate::record::Record;
 use crate::underlay::CONTROL;
 
-/// The progress step.
 pub(super) const STEP: &str = "network-policy-api's tests";
 
 const EVENTS: &str = "policy-api.json";

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 /// How a spec ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It passed.
+    /// Every assertion held.
     Passed,
     /// It failed, timed out or was interrupted.
     Failed,

@@ -2,7 +2,7 @@
 
 use crate::spec::Family;
 
-/// A set of specs.
+/// Which suites a run includes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum SpecSet {
     /// All specs of SIG Network that can run here

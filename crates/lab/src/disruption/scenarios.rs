@@ -118,7 +118,7 @@ pub(super) const ALL: [Scenario; 13] = [
     },
     Scenario {
         name: "unrelated-port",
-        title: "a port that nobody uses added to br-int and removed",
+        title: "an unused port added to br-int and removed",
         rounds: 3,
         window: seconds(20),
         pods: Pods::Prober,

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -22,8 +22,6 @@ const OVNKUBE_NAMESPACE: &str = "ovn-kubernetes";
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 /// How long a component may take to work again. Generous: it only ends what would hang forever.
 const LIMIT: Duration = Duration::from_secs(180);
-/// For conditions without an event.
-const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Restarts a component of the lab.
 type Restart<'a> = Box<dyn Fn(&str) -> Result<()> + 'a>;
@@ -102,14 +100,8 @@ impl<'a> Testbed<'a> {
 
     /// Polls until `condition` is true; `what` is for the error message.
     pub fn until(&self, what: &str, mut condition: impl FnMut() -> bool) -> Result<()> {
-        let deadline = Instant::now() + LIMIT;
-        while !condition() {
-            if Instant::now() >= deadline {
-                return Err(Error::Invalid(format!("timeout after {} s, waiting until {what}", LIMIT.as_secs())));
-            }
-            std::thread::sleep(POLL_INTERVAL);
-        }
-        Ok(())
+        crate::poll(LIMIT, || condition().then_some(()).ok_or(()))
+            .map_err(|()| Error::Invalid(format!("timeout after {} s, waiting until {what}", LIMIT.as_secs())))
     }
 
     /// The pid (on its node) of the process whose command line starts with `command`, ignoring the program's directory.
@@ -175,7 +167,7 @@ impl<'a> Testbed<'a> {
     }
 
     /// The node of the leading controller, from the Lease.
-    pub(crate) fn leading_node(&self) -> Result<String> {
+    pub fn leading_node(&self) -> Result<String> {
         let lease = self.get(&["-n", OVNKUBE_NAMESPACE, "lease", "ovn-kubernetes-master"])?;
         let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned();
         let pods = self.get(&["-n", OVNKUBE_NAMESPACE, "pods", "-l", "app=ovnkube-master"])?;

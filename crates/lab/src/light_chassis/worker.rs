@@ -123,7 +123,7 @@ impl Worker<'_> {
             self.shared.change(|status| status.refusals = 0);
             return;
         };
-        tracing::debug!(%error, "light chassis");
+        tracing::debug!(%error, "cannot write the rows of light chassis; checking and sending all of them again");
         // Everything is idempotent: check all of it again and send what is still missing.
         self.chassis_set.retry_all();
         self.shared.change(|status| {

@@ -11,11 +11,11 @@ use crate::control_plane::CLUSTER_DOMAIN;
 use crate::outside::WEB_PORT;
 use crate::underlay::EXTERNAL_ADDRESSES;
 
-/// Of the example's servers.
+/// Port of the example's servers.
 const POD_PORT: u16 = 8080;
-/// Of their Services.
+/// Port of their Services.
 const SERVICE_PORT: u16 = 80;
-/// Of the API server's Service.
+/// `kubernetes.default` listens on this port.
 const API_SERVICE_PORT: u16 = 443;
 /// kubelet's port: a server on every node.
 const KUBELET_PORT: u16 = 10250;

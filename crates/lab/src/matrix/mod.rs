@@ -33,7 +33,7 @@ const PARALLEL: usize = 8;
 pub struct CheckResult {
     /// `pod → service`, `host → own pod`, …
     pub kind: String,
-    /// Of the addresses.
+    /// Family of the addresses that are used.
     pub family: Family,
     /// The client.
     pub from: String,

@@ -214,7 +214,7 @@ async fn open_socket(spec: &PathSpec) -> std::io::Result<UdpSocket> {
         let any = family.unspecified();
         return UdpSocket::bind((any, 0)).await;
     }
-    // Per network namespace: by default nobody may open ping sockets.
+    // Per network namespace: by default no group may open ping sockets.
     std::fs::write("/proc/sys/net/ipv4/ping_group_range", "0 2147483647")?;
     let (family, protocol) = match family {
         Family::V4 => (AddressFamily::Inet, SockProtocol::Icmp),

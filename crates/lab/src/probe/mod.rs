@@ -34,7 +34,7 @@ pub use plan::{Network, PathSpec, Plan, Protocol, Server};
 pub use report::Incident;
 pub(crate) use report::Report;
 pub(crate) use rounds::{Marks, run_without_fault};
-pub use rounds::{Rounds, WindowKind, run, run_confirmed};
+pub use rounds::{Rounds, WindowKind, observe, run, run_confirmed};
 pub use workload::Workload;
 
 /// How many packets of each path must be answered before it counts as working.

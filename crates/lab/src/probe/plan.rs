@@ -102,5 +102,4 @@ pub struct Plan {
     pub rate: u32,
 }
 
-/// The default rate.
 pub(crate) const RATE: u32 = 1000;

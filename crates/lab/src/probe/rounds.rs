@@ -32,7 +32,7 @@ pub enum WindowKind {
     /// Without the fault.
     #[default]
     Control,
-    /// With the fault.
+    /// The fault runs during the window.
     Fault,
 }
 
@@ -104,6 +104,16 @@ pub fn run(
     fault: impl FnMut(&Marks<'_>) -> Result<()>,
 ) -> Result<Report> {
     measure(prober, rounds, progress, Some(fault))
+}
+
+/// Observes the paths while `work` runs, without a control: for incidents that never happen by chance, such as established
+/// connections that are reset.
+pub fn observe(prober: &Prober, title: &str, work: impl FnOnce() -> Result<()>) -> Result<Report> {
+    prober.await_ready(READY_LIMIT)?;
+    let mut window = window(prober, WindowKind::Fault, Duration::ZERO, work)?;
+    window.unrecovered = prober.await_answers(RECOVERY_LIMIT);
+    interrupt::sleep(LOST_AFTER)?;
+    Ok(Report::of(title, prober, vec![window], Vec::new(), true))
 }
 
 /// Measures losses without any fault: the windows of both kinds are controls.

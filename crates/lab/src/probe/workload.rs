@@ -19,7 +19,7 @@ use crate::record::Record;
 use crate::underlay::{CONTROL, EXTERNAL_ADDRESSES, OUTSIDE};
 
 const NAMESPACE: &str = "probe";
-/// Of the echo servers.
+/// Port of the echo servers.
 const PORT: u16 = 7007;
 /// Through the same switches as all other paths, but not through OVN.
 const REFERENCE: &str = "host → host";
@@ -44,12 +44,18 @@ impl Workload {
     /// Creates it on the first two Ready nodes; returns when its pods have their networks.
     pub fn create(record: &Record) -> Result<Self> {
         record.require_pod_network()?;
-        let lock = lock(record)?;
         let control = inspect::machine(record, CONTROL)?;
         // A node may be about to become Ready; otherwise it is not used.
         let _ = control.run(&["kubectl", "wait", "--for=condition=Ready", "node", "--all", "--timeout=60s"]);
-        let nodes = ready_nodes(&control)?;
-        let (first, second) = match nodes.as_slice() {
+        Self::create_on(record, &ready_nodes(&control)?)
+    }
+
+    /// Like [`Workload::create`], on the first two of these nodes.
+    pub fn create_on(record: &Record, nodes: &[String]) -> Result<Self> {
+        record.require_pod_network()?;
+        let lock = lock(record)?;
+        let control = inspect::machine(record, CONTROL)?;
+        let (first, second) = match nodes {
             [first, second, ..] => (first, second),
             [only] => (only, only),
             [] => return Err(Error::Invalid("no node is Ready; see `lab kubectl describe nodes`".into())),
@@ -66,7 +72,7 @@ impl Workload {
             record: record.clone(),
             service: service["spec"]["clusterIP"].as_str().and_then(|ip| ip.parse().ok()).ok_or_else(invalid)?,
             node_port: node_port(&service).ok_or_else(invalid)?,
-            nodes: nodes.into_iter().take(2).collect(),
+            nodes: nodes.iter().take(2).cloned().collect(),
             client,
             client_address,
             servers,

@@ -59,6 +59,12 @@ fn a_partition_separates_only_two_machines() {
     node.run(&["ping", "-c", "1", "-w", "30", "10.99.0.254"]).unwrap();
     cut.heal().unwrap();
     node.run(&["ping", "-c", "1", "-w", "30", "10.99.0.12"]).unwrap();
+    // In one direction: the replies are dropped, so the requests arrived.
+    let one_way = lab.partition_one_way("n2", "n1").unwrap();
+    assert!(!reaches("10.99.0.12"));
+    assert!(one_way.dropped().unwrap() > 0, "{one_way}");
+    one_way.heal().unwrap();
+    node.run(&["ping", "-c", "1", "-w", "30", "10.99.0.12"]).unwrap();
 }
 
 #[test]

@@ -9,12 +9,14 @@ mod command;
 mod faults;
 mod kubernetes;
 mod light_chassis;
+mod names;
 mod network;
 mod overlay;
 mod program;
 mod raft;
 mod remains;
 mod removal;
+mod volumes;
 
 /// Longer than anything that works takes.
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);

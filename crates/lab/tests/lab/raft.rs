@@ -66,7 +66,12 @@ fn through_another(lab: &Lab, leader: &str, switch: &str) {
     let other = (1..=3).map(|member| format!("db-{member}")).find(|name| *name != machine_of(leader)).unwrap();
     let machine = lab.machine(&other).unwrap();
     let own = "--db=unix:/run/ovn/ovnnb_db.sock";
-    machine.run(&["ovn-nbctl", own, "--no-leader-only", "--timeout=60", "ls-add", switch]).unwrap();
+    let add = ["ovn-nbctl", own, "--no-leader-only", "--timeout=60", "--may-exist", "ls-add", switch];
+    let deadline = Instant::now() + Duration::from_secs(60);
+    // As above: a follower that loses its leader closes its connections, and ovn-nbctl does not reconnect.
+    while let Err(error) = machine.run(&add) {
+        assert!(Instant::now() < deadline, "{switch} was not written through {other}: {error}");
+    }
 }
 
 fn lab_dir(lab: &Lab) -> std::path::PathBuf {

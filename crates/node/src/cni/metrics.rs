@@ -53,6 +53,10 @@ impl Metrics {
             let help = "Running pods whose interface was deleted: they have no network until they are recreated";
             own.register("pods_without_network", help, metrics.lost.clone());
         });
+        // Alerts compare failed with successful requests, and neither exists after a start without them.
+        for err in ["false", "true"] {
+            let _ = metrics.requests.get_or_create(&Label { command: "ADD", err });
+        }
         metrics
     }
 

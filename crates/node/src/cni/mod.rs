@@ -88,7 +88,7 @@ impl CniServer {
     /// Serves requests until shutdown. Fails if the socket cannot be created.
     pub(crate) async fn serve(self, shutdown: Shutdown) -> Result<(), NodeError> {
         let tasks = [
-            tokio::spawn(self.inner.clone().remove_stale()),
+            tokio::spawn(self.inner.clone().remove_orphaned()),
             tokio::spawn(self.inner.clone().isolate_pods()),
             tokio::spawn(self.inner.clone().repair_ports()),
         ];

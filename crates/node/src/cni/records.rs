@@ -170,7 +170,7 @@ impl Records {
             && let Err(error) = fs::remove_file(self.directory.join(host_end))
             && error.kind() != ErrorKind::NotFound
         {
-            tracing::warn!(directory = %self.directory.display(), host_end, %error, "cannot remove the record of an attachment");
+            tracing::warn!(directory = %self.directory.display(), host_end, %error, "cannot remove the record of an attachment; a restarted agent reads it again");
         }
         was_known
     }

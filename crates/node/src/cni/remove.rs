@@ -1,4 +1,4 @@
-//! DEL, GC, and the removal of stale ports and interfaces at the start of the agent.
+//! DEL, GC, and the removal of orphaned ports and interfaces at the start of the agent.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -50,11 +50,11 @@ impl Inner {
 
     /// Removes what an earlier run of the agent or of the host left: ports without an interface, interfaces without a port, and
     /// once all pods are listed, ports of pods that no longer exist. Retries until done.
-    pub(super) async fn remove_stale(self: Arc<Self>) {
+    pub(super) async fn remove_orphaned(self: Arc<Self>) {
         let mut listed = self.deps.pods.listed();
         let mut pods_listed = false;
         loop {
-            match self.remove_stale_now(pods_listed).await {
+            match self.remove_orphaned_now(pods_listed).await {
                 Ok(()) if pods_listed => return,
                 Ok(()) => {
                     if listed.wait_for(|listed| *listed).await.is_err() {
@@ -63,14 +63,14 @@ impl Inner {
                     pods_listed = true;
                 }
                 Err(failure) => {
-                    tracing::warn!(error = %failure, "stale port cleanup failed; retrying in 5s");
+                    tracing::warn!(error = %failure, "cleanup of orphaned ports failed; retrying in 5s");
                     tokio::time::sleep(Duration::from_secs(5)).await;
                 }
             }
         }
     }
 
-    async fn remove_stale_now(&self, by_pods: bool) -> Result<(), Failure> {
+    async fn remove_orphaned_now(&self, by_pods: bool) -> Result<(), Failure> {
         let mut status = self.deps.ports.status();
         if status.wait_for(|status| status.connected).await.is_err() {
             return Ok(());
@@ -79,7 +79,7 @@ impl Inner {
         let there: HashSet<&str> = pairs.iter().map(|(name, _)| name.as_str()).collect();
         let ports = pod_ports(&self.deps.ports.snapshot(), None);
         // Ports of OVN-Kubernetes (Go) are left to their own DEL.
-        let (stale, live): (Vec<FoundPort>, Vec<FoundPort>) = ports.into_iter().partition(|port| {
+        let (orphaned, live): (Vec<FoundPort>, Vec<FoundPort>) = ports.into_iter().partition(|port| {
             let unknown = || by_pods && !self.has_known_pod(port);
             port.pod_interface.is_some() && (!there.contains(port.name.as_str()) || unknown())
         });
@@ -96,7 +96,7 @@ impl Inner {
         };
         let records = self.records.all().into_iter().filter(|record| is_live(record)).map(|record| record.host_end());
         let kept = live.iter().map(|port| port.name.clone()).chain(records).collect();
-        self.remove_ports(stale, kept).await
+        self.remove_ports(orphaned, kept).await
     }
 
     fn has_known_pod(&self, port: &FoundPort) -> bool {
@@ -119,7 +119,7 @@ impl Inner {
                 port = port.logical_port,
                 sandbox = port.sandbox,
                 interface = port.name,
-                "removing stale OVS port"
+                "removing orphaned OVS port"
             );
         }
         if !rows.is_empty() {

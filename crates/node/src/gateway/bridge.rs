@@ -13,7 +13,7 @@ use super::view::{BridgeView, InterfaceView};
 use crate::node_status::Annotations;
 use crate::options::{EXTERNAL_BRIDGE, INTEGRATION_BRIDGE, Options};
 
-/// Key of a bridge's `external_ids` that names its uplink port; set by whoever created the bridge.
+/// Key of a bridge's `external_ids` that names its uplink port; set by the creator of the bridge.
 const UPLINK: &str = "bridge-uplink";
 
 /// Why there is no usable external bridge.
@@ -36,7 +36,7 @@ pub(crate) enum BridgeError {
     )]
     AmbiguousDevice(Vec<String>),
     /// It was there when the bridge was chosen.
-    #[error("bridge {0} is gone")]
+    #[error("bridge {0} is gone: create it again, or restart the agent to choose another one")]
     BridgeGone(String),
     /// It was there before.
     #[error("device {0} is gone: connect it again")]
@@ -58,10 +58,12 @@ pub(crate) enum BridgeError {
     )]
     AmbiguousUplink { bridge: String, ports: Vec<String> },
     /// ovs-vswitchd reports an error.
-    #[error("port {port} of bridge {bridge} does not work: {error}; is the device there?")]
+    #[error(
+        "port {port} of bridge {bridge} does not work: {error}; connect the device again, or remove the port: ovs-vsctl del-port {bridge} {port}"
+    )]
     UplinkFailed { bridge: String, port: String, error: String },
     /// Not an Ethernet device.
-    #[error("device {0} has no MAC")]
+    #[error("device {0} has no MAC, so it is not an Ethernet device: name another one (gateway-interface)")]
     NoMac(String),
     /// The device for a new bridge has no address that could move.
     #[error(
@@ -261,7 +263,8 @@ impl ExternalBridge {
     /// Checks that tunnelled packets of pods fit the bridge.
     pub(super) fn check_mtu(&self, options: &Options, pods: u32) -> Result<(), gateway::MtuError> {
         let outer = self.encapsulation(options).map_or(Family::V4, Family::of);
-        gateway::check_mtu(pods, options.cluster.has_family(Family::V6), &self.name, self.mtu, outer)
+        let families: Vec<Family> = options.cluster.families().collect();
+        gateway::check_mtu(pods, &families, &self.name, self.mtu, outer)
     }
 
     /// Annotations of the Node from which the controller configures the gateway router.

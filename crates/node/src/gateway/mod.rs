@@ -18,6 +18,7 @@ mod flow_changes;
 mod health;
 mod host;
 mod management;
+mod node_subnets;
 mod openflow;
 mod packet_filter;
 mod process;
@@ -36,6 +37,7 @@ use gateway::{ExposedPort, ListenAddress};
 use kubernetes::{Api, Recorder};
 use netmodel::Family;
 use objects::{HostAddress, HostPort};
+use remotes::Servers;
 use telemetry::Shutdown;
 use tokio::sync::watch;
 
@@ -110,6 +112,17 @@ pub(crate) struct GatewayStatus {
     pub(crate) host: Option<HostFacts>,
 }
 
+/// What the gateway follows, besides Services and the host.
+#[derive(Debug)]
+pub(crate) struct GatewayInputs {
+    /// The agent's own Node.
+    pub(crate) node: watch::Receiver<Option<Arc<OwnNode>>>,
+    /// Host ports of pods.
+    pub(crate) host_ports: HostPorts,
+    /// Servers of the databases: no Service may have their addresses.
+    pub(crate) servers: Servers,
+}
+
 /// The task that reconciles the gateway.
 #[derive(Debug)]
 pub(crate) struct Gateway {
@@ -120,6 +133,8 @@ pub(crate) struct Gateway {
     switch: Arc<Switch>,
     node: watch::Receiver<Option<Arc<OwnNode>>>,
     host_ports: HostPorts,
+    /// Servers of the databases: no Service may have their addresses.
+    servers: Servers,
     status: watch::Sender<GatewayStatus>,
 }
 
@@ -131,12 +146,12 @@ impl Gateway {
         api: &Api,
         recorder: Recorder,
         switch: Arc<Switch>,
-        node: watch::Receiver<Option<Arc<OwnNode>>>,
-        host_ports: HostPorts,
+        inputs: GatewayInputs,
     ) -> (Self, watch::Receiver<GatewayStatus>) {
+        let GatewayInputs { node, host_ports, servers } = inputs;
         let state = Err("starting".to_owned());
         let (status, receiver) = watch::channel(GatewayStatus { state, annotations: Annotations::new(), host: None });
-        (Self { options, mtu, api: api.clone(), recorder, switch, node, host_ports, status }, receiver)
+        (Self { options, mtu, api: api.clone(), recorder, switch, node, host_ports, servers, status }, receiver)
     }
 
     /// Reconciles until shutdown. Flows, rules and routes stay then: connections continue.
@@ -167,10 +182,12 @@ impl Gateway {
             })
             .ok();
         let mut retries = Retries::without_jitter(BACKOFF);
+        let mut cluster = self.options.cluster.clone();
         loop {
+            cluster.databases = self.servers.addresses();
             let connected = status.borrow_and_update().connected;
             let node = self.node.borrow_and_update().clone();
-            let mut exposed = services.exposed(&self.options.cluster);
+            let mut exposed = services.exposed(&cluster);
             // A Service has precedence over host ports, as in the controller.
             let host_ports = self.host_ports.wanted.borrow_and_update().clone();
             let free = host_ports.iter().flat_map(|ports| ports.iter()).filter(|(.., port)| !services.has(port));
@@ -188,7 +205,7 @@ impl Gateway {
             }
             changes.only_devices(reconciler.devices());
             if services.complete() {
-                reconciler.health.apply(services.health(&self.options.cluster)).await;
+                reconciler.health.apply(services.health(&cluster)).await;
             }
             let again = if is_done {
                 retries.reset();
@@ -205,6 +222,7 @@ impl Gateway {
                     () = self.mtu.changed() => {}
                     () = next_filter_change(&mut filter) => reconciler.invalidate_filter(),
                     () = next_service(&mut services) => {}
+                    () = self.servers.changed() => {}
                     changed = self.node.changed() => if changed.is_err() { std::future::pending().await },
                     changed = self.host_ports.wanted.changed() => if changed.is_err() { std::future::pending().await },
                 }

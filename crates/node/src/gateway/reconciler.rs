@@ -19,6 +19,7 @@ use super::error::GatewayError;
 use super::flow_changes::FlowChanges;
 use super::health::HealthServers;
 use super::host::{self, HostView};
+use super::node_subnets::{self, Decision};
 use super::openflow::OpenFlow;
 use super::packet_filter::PacketFilter;
 use super::progress::{Progress, Waiting};
@@ -46,13 +47,30 @@ pub(super) struct GatewayReconciler {
     filter: PacketFilter,
     pub(super) health: HealthServers,
     /// Relevant rows of the switch's database at the last reconciliation.
-    seen: Vec<BridgeView>,
+    seen: Seen,
     /// Devices of the external bridge and its uplink, once known.
     external_devices: Option<[String; 2]>,
     /// Inputs of the flows and rules that were written last.
     facts: Option<Facts>,
     /// False if another client may have changed flows or rules since.
     in_sync: bool,
+    /// Why the annotation with the node's subnets is ignored, if it is.
+    ignored_subnets: Option<String>,
+}
+
+/// Rows of the switch's database that matter to the gateway.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Seen {
+    bridges: Vec<BridgeView>,
+    /// Addresses of pods, while subnets are ignored because of them.
+    pods: Vec<IpAddr>,
+}
+
+impl Seen {
+    fn read(client: &Client, with_pods: bool) -> Self {
+        let pods = if with_pods { node_subnets::pod_addresses(&client.snapshot()) } else { Vec::new() };
+        Self { bridges: relevant_bridges(client), pods }
+    }
 }
 
 /// The external bridge whose flows are reconciled. It may change: br-ex may appear later, or be recreated.
@@ -93,10 +111,11 @@ impl GatewayReconciler {
             former_bridges: BTreeSet::new(),
             filter: PacketFilter::default(),
             health: HealthServers::default(),
-            seen: Vec::new(),
+            seen: Seen::default(),
             external_devices: None,
             facts: None,
             in_sync: false,
+            ignored_subnets: None,
         }
     }
 
@@ -127,11 +146,11 @@ impl GatewayReconciler {
 
     /// Returns when relevant rows of the switch's database change (ports of pods do not count), or when flows may be lost.
     pub(super) async fn switch_changed(&mut self, client: &Client, switch: &mut Subscription) {
-        let seen = &self.seen;
+        let (seen, with_pods) = (&self.seen, self.ignored_subnets.is_some());
         let rows_changed = async {
             loop {
                 switch.next().await;
-                if relevant_bridges(client) != *seen {
+                if Seen::read(client, with_pods) != *seen {
                     return;
                 }
             }
@@ -156,7 +175,7 @@ impl GatewayReconciler {
         mtu: &mut PodMtu,
         status: &watch::Sender<GatewayStatus>,
     ) -> Result<Progress, GatewayError> {
-        self.seen = relevant_bridges(client);
+        self.seen = Seen::read(client, self.ignored_subnets.is_some());
         self.external_devices = None;
         let bridges = view::bridges(&client.snapshot());
         let host = HostView::read(&self.netlink).await?;
@@ -326,30 +345,67 @@ impl GatewayReconciler {
 
     /// Subnets of this node's pods, from the Node object or else as saved on the bridge; None if none were allocated.
     async fn subnets(
-        &self,
+        &mut self,
         client: &Client,
         bridge: &BridgeView,
         node: Option<&OwnNode>,
     ) -> Result<Option<Vec<Prefix>>, GatewayError> {
-        let saved = bridge.external_ids.get(SUBNETS).map(String::as_str).unwrap_or_default();
-        let subnets = node.map(|node| node.subnets.clone()).unwrap_or_default();
-        if subnets.is_empty() {
+        let text = bridge.external_ids.get(SUBNETS).map(String::as_str).unwrap_or_default();
+        let saved: Vec<Prefix> = text.split(',').filter_map(|text| text.parse().ok()).collect();
+        let annotated = node.map(|node| node.subnets.as_slice()).unwrap_or_default();
+        if annotated.is_empty() {
+            self.report_ignored(node, None, &saved);
             // An invalid annotation does not break a working node: the saved subnets stay in effect.
-            let found: Vec<Prefix> = saved.split(',').filter_map(|text| text.parse().ok()).collect();
             let broken = node.and_then(|node| node.broken.as_deref());
-            return match (found.is_empty(), broken) {
-                (false, _) => Ok(Some(found)),
+            return match (saved.is_empty(), broken) {
+                (false, _) => Ok(Some(saved)),
                 (true, Some(why)) => Err(GatewayError::Subnets(why.to_owned())),
                 (true, None) => Ok(None),
             };
         }
-        let words: Vec<String> = subnets.iter().map(ToString::to_string).collect();
-        if saved != words.join(",") {
+        let pods = node_subnets::pod_addresses(&client.snapshot());
+        let Decision { subnets, ignored } =
+            node_subnets::decide(&saved, annotated, &pods, &self.options.cluster.cluster);
+        if let (true, Some(why)) = (subnets.is_empty(), &ignored) {
+            return Err(GatewayError::Subnets(why.clone()));
+        }
+        self.report_ignored(node, ignored, &subnets);
+        let words = node_subnets::list(&subnets);
+        if text != words {
             let mut transaction = Transaction::new();
-            transaction.set_key("Bridge", bridge.uuid, "external_ids", SUBNETS, &words.join(","));
+            transaction.set_key("Bridge", bridge.uuid, "external_ids", SUBNETS, &words);
             commit(client, &transaction).await?;
         }
         Ok(Some(subnets))
+    }
+
+    /// Reports once that the annotation with the subnets is ignored, and why; or that it no longer is.
+    fn report_ignored(&mut self, node: Option<&OwnNode>, ignored: Option<String>, subnets: &[Prefix]) {
+        if self.ignored_subnets == ignored {
+            return;
+        }
+        let subnets = node_subnets::list(subnets);
+        if let Some(why) = &ignored {
+            tracing::warn!(
+                error = why,
+                subnets,
+                "ignoring the node's annotated subnets; the former ones stay in effect"
+            );
+            if let Some(node) = node {
+                let message = format!(
+                    "{why}: the annotation is ignored, and {subnets} stays in effect; revert it, or drain the node first"
+                );
+                self.recorder.record(node_status::node_event(
+                    &self.options.node,
+                    &node.uid,
+                    "NodeSubnetsIgnored",
+                    &message,
+                ));
+            }
+        } else {
+            tracing::info!(subnets, "the node's annotated subnets are in effect again");
+        }
+        self.ignored_subnets = ignored;
     }
 }
 

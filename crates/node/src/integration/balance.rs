@@ -6,14 +6,14 @@
 
 /// Compares deletions with the messages that ovn-controller sent.
 #[derive(Debug, Default)]
-pub(super) struct Balance {
+pub(super) struct DeletionBalance {
     /// ovn-controller's message counter two samples ago, and one ago. The older one counts: a message that was sent just before
     /// a sample may be executed after it.
     sent: Option<[u64; 2]>,
     /// Flows deleted since then.
     deleted: u64,
     /// Consecutive samples with unexplained deletions.
-    doubts: u8,
+    suspicions: u8,
 }
 
 /// Consecutive samples that must leave deletions unexplained. ovn-controller updates its counter at most once a second, and only
@@ -31,11 +31,11 @@ fn missing(there: u64, installed_kib: u64) -> Option<u64> {
 
 /// Result of a count.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Finding {
+pub(super) enum CountResult {
     /// No flow is provably missing.
     Fine,
     /// Flows seem to be missing: count again.
-    Doubtful,
+    Suspicious,
     /// At least this many are missing.
     Missing(u64),
 }
@@ -43,20 +43,20 @@ pub(super) enum Finding {
 /// Finds deletions from before the connection. ovn-controller counts flows as installed once it has sent them, and ovs-vswitchd may
 /// need time for them: only a bridge that stays empty was wiped.
 #[derive(Debug, Default)]
-pub(super) struct Census {
-    doubts: u8,
+pub(super) struct FlowCount {
+    suspicions: u8,
 }
 
-impl Census {
+impl FlowCount {
     /// `there`: flows of the bridge, counted after ovn-controller reported the memory of its installed flows.
-    pub(super) fn counted(&mut self, there: u64, installed_kib: u64) -> Finding {
-        let Some(missing) = missing(there, installed_kib) else { return Finding::Fine };
-        self.doubts += 1;
-        if self.doubts < SAMPLES { Finding::Doubtful } else { Finding::Missing(missing) }
+    pub(super) fn counted(&mut self, there: u64, installed_kib: u64) -> CountResult {
+        let Some(missing) = missing(there, installed_kib) else { return CountResult::Fine };
+        self.suspicions += 1;
+        if self.suspicions < SAMPLES { CountResult::Suspicious } else { CountResult::Missing(missing) }
     }
 }
 
-impl Balance {
+impl DeletionBalance {
     /// Adds flows that were deleted on request.
     pub(super) fn deleted(&mut self, count: u64) {
         self.deleted = self.deleted.saturating_add(count);
@@ -84,9 +84,9 @@ impl Balance {
         // A smaller counter is that of another process, whose messages are unknown.
         let own = sent.checked_sub(older).unwrap_or(u64::MAX);
         let foreign = self.deleted.saturating_sub(own);
-        if foreign > 0 && self.doubts + 1 < SAMPLES {
+        if foreign > 0 && self.suspicions + 1 < SAMPLES {
             self.sent = Some([older, newer]);
-            self.doubts += 1;
+            self.suspicions += 1;
             return None;
         }
         *self = Self { sent: Some([newer, sent]), ..Self::default() };
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn deletions_by_ovn_controller_are_not_reported() {
-        let mut balance = Balance::default();
+        let mut balance = DeletionBalance::default();
         assert_eq!(balance.sample(500), None);
         for round in 1..100 {
             // Thirty flows go, forty come; the last ones of a round are carried out in the next.
@@ -111,12 +111,12 @@ mod tests {
         assert_eq!(balance.sample(9000), None);
         balance.deleted(1500);
         assert_eq!(balance.sample(9000), None);
-        assert_eq!(balance.doubts, 0);
+        assert_eq!(balance.suspicions, 0);
     }
 
     #[test]
     fn deletions_in_excess_of_its_messages_are_another_clients() {
-        let mut balance = Balance::default();
+        let mut balance = DeletionBalance::default();
         for _ in 0..3 {
             assert_eq!(balance.sample(500), None);
         }
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_late_counter_is_waited_for() {
-        let mut balance = Balance::default();
+        let mut balance = DeletionBalance::default();
         assert_eq!((balance.sample(500), balance.sample(500)), (None, None));
         balance.deleted(40);
         assert_eq!((balance.sample(500), balance.sample(500)), (None, None));
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn deletions_during_the_start_are_compared_with_messages_of_the_start() {
         // The last look of the start, and a moment later ovn-controller replaces flows.
-        let mut balance = Balance::default();
+        let mut balance = DeletionBalance::default();
         for sent in [400, 480] {
             balance.deleted(5);
             balance.discard(Some(sent));
@@ -150,7 +150,7 @@ mod tests {
         balance.deleted(30);
         assert_eq!([balance.sample(545), balance.sample(545), balance.sample(545)], [None; 3]);
         // It did not answer at the start: nothing can be said of what was deleted then, but of what is deleted later.
-        let mut balance = Balance::default();
+        let mut balance = DeletionBalance::default();
         balance.discard(None);
         balance.deleted(30);
         assert_eq!([balance.sample(545), balance.sample(545), balance.sample(545)], [None; 3]);
@@ -160,11 +160,17 @@ mod tests {
 
     #[test]
     fn flows_that_are_being_installed_are_not_missing() {
-        let mut census = Census::default();
-        assert_eq!((census.counted(2, 155), census.counted(310, 162)), (Finding::Doubtful, Finding::Fine));
-        let mut census = Census::default();
-        assert_eq!((census.counted(2, 162), census.counted(2, 162)), (Finding::Doubtful, Finding::Doubtful));
-        assert_eq!(census.counted(3, 162), Finding::Missing(13));
+        let mut flow_count = FlowCount::default();
+        assert_eq!(
+            (flow_count.counted(2, 155), flow_count.counted(310, 162)),
+            (CountResult::Suspicious, CountResult::Fine)
+        );
+        let mut flow_count = FlowCount::default();
+        assert_eq!(
+            (flow_count.counted(2, 162), flow_count.counted(2, 162)),
+            (CountResult::Suspicious, CountResult::Suspicious)
+        );
+        assert_eq!(flow_count.counted(3, 162), CountResult::Missing(13));
     }
 
     #[test]

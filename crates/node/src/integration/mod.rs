@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  ovs-vswitchd ──br-int.mgmt──▶ echoes, flows that were deleted ─┐
-//!  ovn-controller ──control socket──▶ messages that it sent ──────┴─▶ Balance ──▶ bridge/reconnect br-int
+//!  ovn-controller ──control socket──▶ messages that it sent ──────┴─▶ DeletionBalance ──▶ bridge/reconnect br-int
 //! ```
 //!
 //! One connection and one command every few seconds; flows are not dumped. They are counted once for each new ovn-controller,
@@ -26,7 +26,7 @@ use tokio::net::unix::OwnedReadHalf;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use self::balance::{Balance, Census, Finding};
+use self::balance::{CountResult, DeletionBalance, FlowCount};
 use crate::daemon::{Daemon, ovs_run_dir};
 use crate::node_status;
 use crate::openflow_wire::{ECHO_REPLY, ECHO_REQUEST, Message, count_flows, echo_request, hello, monitor_removals};
@@ -107,10 +107,10 @@ impl IntegrationBridge {
         let _reading = AbortOnDrop(reading);
         let (mut ticks, mut answered, mut known) = (interval(PERIOD), Instant::now(), ControllerProcess::default());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut balance = Balance::default();
+        let mut balance = DeletionBalance::default();
         let mut look: Option<Instant> = None;
         // How much memory ovn-controller had for its flows before they were counted, and whether to count them again.
-        let (mut census, mut believed, mut recount) = (Census::default(), None, false);
+        let (mut flow_count, mut believed, mut recount) = (FlowCount::default(), None, false);
         loop {
             let sampling = async {
                 match look {
@@ -135,14 +135,14 @@ impl IntegrationBridge {
                         Ok(())
                     }
                     // Flows may have been deleted before this connection.
-                    Some(SwitchMessage::Count(there)) => match believed.map(|kib| census.counted(there, kib)) {
-                        Some(Finding::Missing(flows)) => return WatchEnd::Deleted(flows),
-                        Some(Finding::Doubtful) => {
+                    Some(SwitchMessage::Count(there)) => match believed.map(|kib| flow_count.counted(there, kib)) {
+                        Some(CountResult::Missing(flows)) => return WatchEnd::Deleted(flows),
+                        Some(CountResult::Suspicious) => {
                             recount = true;
                             look = Some(Instant::now() + SAMPLE_DELAY);
                             Ok(())
                         }
-                        Some(Finding::Fine) | None => Ok(()),
+                        Some(CountResult::Fine) | None => Ok(()),
                     },
                 },
                 _ = ticks.tick() => {
@@ -165,7 +165,7 @@ impl IntegrationBridge {
                         look = Some(Instant::now() + SAMPLE_DELAY);
                     }
                     if new {
-                        (census, recount) = (Census::default(), known.settled);
+                        (flow_count, recount) = (FlowCount::default(), known.settled);
                     }
                     if std::mem::take(&mut recount) {
                         // Memory first: flows that are installed after it only raise the count.
@@ -183,12 +183,12 @@ impl IntegrationBridge {
     }
 
     /// Compares the deletions with ovn-controller's messages; returns how many flows another client deleted.
-    async fn sample(&self, balance: &mut Balance, known: &mut ControllerProcess) -> Option<u64> {
+    async fn sample(&self, balance: &mut DeletionBalance, known: &mut ControllerProcess) -> Option<u64> {
         let daemon = Daemon::ovn_controller();
         let process = daemon.process().await.ok()?;
         if known.process != Some(process) {
             *known = ControllerProcess { process: Some(process), since: Some(Instant::now()), settled: false };
-            *balance = Balance::default();
+            *balance = DeletionBalance::default();
         }
         let starting = self.wait_before_clear + START_GRACE;
         if known.since.is_none_or(|since| since.elapsed() < starting) {

@@ -7,7 +7,6 @@ use rtnetlink::LinkUnspec;
 
 use super::{KernelError, Netlink};
 
-/// A network device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Device {
     /// Interface index.

@@ -40,7 +40,7 @@ impl NetlinkSocket {
         Self::open(SockProtocol::NetlinkGeneric)
     }
 
-    /// For netfilter.
+    /// For nftables and conntrack.
     pub(crate) fn netfilter() -> io::Result<Self> {
         Self::open(SockProtocol::NetlinkNetFilter)
     }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use cni::Route;
@@ -38,9 +39,9 @@ pub struct PodLink {
     pub inside: String,
     /// MAC of the pod's end.
     pub mac: Mac,
-    /// Of both ends, in bytes.
+    /// MTU of both ends, in bytes.
     pub mtu: u32,
-    /// Of the pod's end.
+    /// Addresses of the pod's end.
     pub addresses: Vec<InterfaceAddress>,
     /// In the pod's main table.
     pub routes: Vec<Route>,
@@ -247,11 +248,16 @@ impl PodLink {
     }
 }
 
-/// Opens a network namespace; fails if the file is not one.
+/// Opens a network namespace; fails if the file is not one, or is the host's.
 fn open(namespace: &Path) -> io::Result<File> {
     let file = File::open(namespace)?;
     if fstatfs(&file)?.filesystem_type() != NSFS_MAGIC {
         return Err(io::Error::new(ErrorKind::InvalidInput, "not a network namespace"));
+    }
+    // A pod's addresses and default route would replace the host's.
+    let (found, own) = (file.metadata()?, std::fs::metadata("/proc/thread-self/ns/net")?);
+    if (found.dev(), found.ino()) == (own.dev(), own.ino()) {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "it is the host's network namespace"));
     }
     Ok(file)
 }

@@ -162,7 +162,9 @@ impl Pods {
         let key = PodKey::new(&pod.namespace, &pod.name);
         let state = self.state();
         if let Some(watch_error) = &state.watch_error {
-            return format!("the watch of pods fails: {watch_error}");
+            return format!(
+                "the agent cannot watch pods: {watch_error}; check the API server and the agent's permissions"
+            );
         }
         match state.pods.get(&key) {
             Some(facts) if facts.unrecorded => {
@@ -176,7 +178,7 @@ impl Pods {
                  the log of the controller"
                     .to_owned()
             }
-            None => "the watch has not reported the pod".to_owned(),
+            None => "the API server has not reported the pod to the agent yet; the runtime tries again".to_owned(),
         }
     }
 

@@ -23,7 +23,7 @@ const NETNS: &str = "k8s.ovn.org/netns";
 /// MAC of the pod.
 const MAC: &str = "attached_mac";
 /// Addresses of the pod, separated by commas.
-const ADDRESSES: &str = "ip_addresses";
+pub(crate) const ADDRESSES: &str = "ip_addresses";
 
 /// Desired port of a pod.
 #[derive(Debug, Clone)]

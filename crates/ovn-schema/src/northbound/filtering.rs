@@ -40,7 +40,7 @@ tables! {
     table AddressSet = "Address_Set" {
         /// Unique name.
         name: String;
-        /// Addresses.
+        /// IP addresses and prefixes, or MACs: matches refer to them as `$name`.
         addresses: BTreeSet<String>;
         /// Keys of clients, such as the row's owner.
         external_ids: StringMap;
@@ -50,7 +50,7 @@ tables! {
     table PortGroup = "Port_Group" {
         /// Unique name.
         name: String;
-        /// Ports.
+        /// Weak references: a deleted port leaves the group.
         ports: BTreeSet<Uuid>;
         /// ACLs on all its ports.
         acls: BTreeSet<Uuid>;

@@ -80,7 +80,7 @@ tables! {
 
     /// Control-plane policing: meters for packets to ovn-controller.
     table Copp = "Copp" where feature = ControlPlanePolicing {
-        /// Its name.
+        /// Unique.
         name: String;
         /// Meter names by protocol, such as `arp` or `reject`.
         meters: StringMap;

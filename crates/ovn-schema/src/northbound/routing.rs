@@ -12,9 +12,9 @@ tables! {
     table LogicalRouter = "Logical_Router" {
         /// Not unique by the schema; this project keeps it unique.
         name: String;
-        /// Ports.
+        /// Strong references: a port without its router is deleted.
         ports: BTreeSet<Uuid>;
-        /// Static routes.
+        /// Strong references; the longest prefix wins, and at equal length `dst-ip` before `src-ip`.
         static_routes: BTreeSet<Uuid>;
         /// Policies, evaluated before routes.
         policies: BTreeSet<Uuid>;
@@ -22,7 +22,7 @@ tables! {
         nat: BTreeSet<Uuid>;
         /// Load balancers of this one only.
         load_balancer: BTreeSet<Uuid>;
-        /// Groups of load balancers.
+        /// Adds all load balancers of these groups.
         load_balancer_group: BTreeSet<Uuid> where feature = LoadBalancerGroups;
         /// Control-plane policing.
         copp: Option<Uuid> where feature = ControlPlanePolicing;
@@ -120,7 +120,7 @@ tables! {
     table GatewayChassis = "Gateway_Chassis" {
         /// Unique name: `<port>-<chassis>`.
         name: String;
-        /// Name of the chassis.
+        /// `system-id` of the host.
         chassis_name: String;
         /// The live chassis with the highest priority has the port.
         priority: i64;

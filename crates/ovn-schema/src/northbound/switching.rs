@@ -12,15 +12,15 @@ tables! {
     table LogicalSwitch = "Logical_Switch" {
         /// Not unique by the schema; this project keeps it unique.
         name: String;
-        /// Ports.
+        /// Strong references: a port without its switch is deleted.
         ports: BTreeSet<Uuid>;
         /// ACLs on all its ports.
         acls: BTreeSet<Uuid>;
-        /// QoS rules.
+        /// Rate limits, DSCP and packet marks.
         qos_rules: BTreeSet<Uuid> where feature = QosRules;
         /// Load balancers of this one only.
         load_balancer: BTreeSet<Uuid>;
-        /// Groups of load balancers.
+        /// Adds all load balancers of these groups.
         load_balancer_group: BTreeSet<Uuid> where feature = LoadBalancerGroups;
         /// Control-plane policing.
         copp: Option<Uuid> where feature = ControlPlanePolicing;
@@ -54,9 +54,9 @@ tables! {
         tag_request: Option<i64>;
         /// Addresses assigned by OVN.
         dynamic_addresses: Option<String> where observed;
-        /// DHCP options.
+        /// Response to DHCPv4 requests of the port; none: requests are forwarded.
         dhcpv4_options: Option<Uuid> where feature = Dhcp;
-        /// DHCPv6 options.
+        /// Response to DHCPv6 requests of the port; none: requests are forwarded.
         dhcpv6_options: Option<Uuid> where feature = Dhcp;
         /// Keys of clients, such as the row's owner.
         external_ids: StringMap;

@@ -38,7 +38,7 @@ pub(crate) struct Controller {
     #[command(flatten)]
     pub(crate) lease: LeaseArgs,
 
-    /// Unique identity in the Lease [default: POD_NAME or the host name, and the process ID]
+    /// Unique identity in the Lease [default: POD_NAME or the host name, and a random number]
     #[arg(long, value_name = "NAME")]
     pub(crate) identity: Option<String>,
 

@@ -9,16 +9,17 @@ use super::Output;
 pub(super) const EXAMPLES: &str = "\
 Examples:
   ovnkube db serve nb --host 192.0.2.1 --peers-service ovnkube-db    run and manage a member of the northbound database
+  ovnkube db relay --upstream-service ovnkube-db                     run a relay of the southbound database near the nodes
   ovnkube db status                                                  members of both databases, and what is wrong
   ovnkube db status sb -o json
   ovnkube db backup nb /backup/nb.db                                 a copy of the database
   ovnkube db restore nb /backup/nb.db                                a new cluster from it, if the old one is lost
   ovnkube db replace-member sb                                       this member joins again; its file is put aside
   ovnkube db rebuild nb                                              a new, empty cluster; controllers refill it
+  ovnkube db rename nb db-0.old=db-0.new db-1.old=db-1.new           the volumes run under other names
 
-All but `status` run where a member runs: kubectl -n ovn-kubernetes exec ds/ovnkube-db -c nbdb -- ovnkube db …";
+All but `status` and `relay` run where a member runs: kubectl -n ovn-kubernetes exec ds/ovnkube-db -c nbdb -- ovnkube db …";
 
-/// A database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DatabaseName {
     /// Northbound
@@ -36,28 +37,57 @@ impl DatabaseName {
     }
 }
 
+/// How members keep a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    /// A raft cluster: a majority of the members acknowledges each write
+    Raft,
+    /// One server is active, the others replicate from it, asynchronously
+    ActiveBackup,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum DbVerb {
-    /// Run a member of a database and manage it: bootstrap, join, care, stop
+    /// Run a member of a database and manage it: bootstrap, join, monitor, stop
     #[command(after_help = "\
 Examples:
   ovnkube db serve nb --host 192.0.2.1 --peers-service ovnkube-db
+  ovnkube db serve nb --service ovnkube-master-internal --replicas 3      in a pod of a StatefulSet
   ovnkube db serve sb --host db-0.db.ns.svc --peers db-0.db.ns.svc,db-1.db.ns.svc,db-2.db.ns.svc
+  ovnkube db serve nb --form active-backup --host 192.0.2.1 --nb-endpoints-service ovnkube-nb
 
 The first member creates the raft cluster and records its ID in ConfigMap ovnkube-db; every other member joins it. A member
 that lost its volume joins again. Files of another cluster and damaged files are refused, never overwritten.
 
+With --form active-backup one server is active and the others replicate from it. A Lease decides which; it is published as the
+EndpointSlice of the Service [ovnnorth] or [ovnsouth] endpoints-service, which clients follow.
+
 Exit status: 0 stopped on request; 1 cannot start; 2 wrong usage or invalid settings.")]
     Serve(Serve),
+
+    /// Run a relay of the southbound database: a copy near the nodes that forwards their writes to a member
+    #[command(after_help = "\
+Examples:
+  ovnkube db relay                                                  the members are those of [ovnsouth] address
+  ovnkube db relay --upstream ssl:192.0.2.1:6642,ssl:192.0.2.2:6642
+  ovnkube db relay --upstream-service ovnkube-db                    follow the members of databases.yaml
+  ovnkube db relay --role ovn-controller                            every node has a certificate in its own name
+
+The relay keeps no file. It is ready while it has a complete copy and a member executes the writes that it forwards. The
+members see the relay's certificate for every node: only --role limits what a node may write. See docs/databases.md.
+
+Exit status: 0 stopped on request; 1 cannot start; 2 wrong usage or invalid settings.")]
+    Relay(Relay),
 
     /// Show the members of the databases, their roles and lag, and what is wrong
     #[command(after_help = "\
 Examples:
   kubectl -n ovn-kubernetes exec ds/ovnkube-db -- ovnkube db status
   ovnkube db status nb -o json
+  ovnkube db status --watch
 
 Members are the servers of [ovnnorth] and [ovnsouth] address. In a pod with a member, the table also has what its server
-tells locally: term, election timer, log.
+and its manager tell locally: term, log, clients, disk, schema, and findings, also while the server does not run.
 
 Exit status: 0 every member is connected to a leader; 1 a member is not; 2 wrong usage.")]
     Status(Status),
@@ -93,6 +123,20 @@ For a damaged file, or one of another cluster. The old file is kept beside the n
 Exit status: 0 done; 1 refused or failed, and nothing was changed; 2 wrong usage.")]
     ReplaceMember(Replace),
 
+    /// Give the members of a cluster other names, when their volumes run elsewhere
+    #[command(after_help = "\
+Examples:
+  for N in 0 1 2; do kubectl -n new exec ovnkube-master-$N -c nbdb -- ovnkube db rename nb \\
+    ovnkube-master-0.ovnkube-master-internal.old.svc.cluster.local=ovnkube-master-0.ovnkube-master-internal.new.svc.cluster.local \\
+    ovnkube-master-1.ovnkube-master-internal.old.svc.cluster.local=ovnkube-master-1.ovnkube-master-internal.new.svc.cluster.local \\
+    ovnkube-master-2.ovnkube-master-internal.old.svc.cluster.local=ovnkube-master-2.ovnkube-master-internal.new.svc.cluster.local; done
+
+Run it for every member, with the same list of all members. Data, cluster ID and server IDs stay; the original file is kept
+beside the new one. Refused if the list does not fit the file, and while the cluster works under its old names.
+
+Exit status: 0 done, or nothing to do; 1 refused or failed, and nothing was changed; 2 wrong usage.")]
+    Rename(Rename),
+
     /// Replace a lost cluster by a new, empty one, which controllers and northd refill
     #[command(after_help = "\
 Examples:
@@ -113,8 +157,20 @@ pub(crate) struct MemberArgs {
     pub(crate) database: DatabaseName,
 
     /// Host name or address by which the other members reach this one
-    #[arg(long, value_name = "HOST", env = "OVNKUBE_DB_HOST")]
-    pub(crate) host: String,
+    #[arg(long, value_name = "HOST", env = "OVNKUBE_DB_HOST", required_unless_present = "service")]
+    pub(crate) host: Option<String>,
+
+    /// Headless Service of the StatefulSet whose pods are the members; instead of --host and --peers
+    #[arg(long, value_name = "NAME", env = "OVNKUBE_DB_SERVICE", requires = "replicas")]
+    pub(crate) service: Option<String>,
+
+    /// Number of replicas of that StatefulSet
+    #[arg(long, value_name = "NUMBER", env = "OVNKUBE_DB_REPLICAS")]
+    pub(crate) replicas: Option<u32>,
+
+    /// DNS domain of Services
+    #[arg(long, value_name = "DOMAIN", default_value = database::names::CLUSTER_DOMAIN, env = "OVNKUBE_CLUSTER_DOMAIN")]
+    pub(crate) cluster_domain: String,
 
     /// Name of this member in logs and in the record [default: POD_NAME or the host name]
     #[arg(long, value_name = "NAME", env = "POD_NAME")]
@@ -132,8 +188,12 @@ pub(crate) struct MemberArgs {
     #[arg(long, value_name = "DIRECTORY", default_value = "/usr/share/ovn", hide = true)]
     pub(crate) schema_dir: PathBuf,
 
+    /// Port for clients [default: 6641 nb, 6642 sb]
+    #[arg(long, env = "OVNKUBE_DB_PORT")]
+    pub(crate) port: Option<u16>,
+
     /// Port between members [default: 6643 nb, 6644 sb]
-    #[arg(long)]
+    #[arg(long, env = "OVNKUBE_DB_RAFT_PORT")]
     pub(crate) raft_port: Option<u16>,
 
     /// Raft election timer in milliseconds [default: by the number of nodes]
@@ -151,21 +211,68 @@ pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) member: MemberArgs,
 
-    /// Service whose endpoints are the members
-    #[arg(long, value_name = "NAME", conflicts_with = "peers", required_unless_present = "peers")]
+    /// How the members keep the database
+    #[arg(long, value_enum, default_value = "raft")]
+    pub(crate) form: Form,
+
+    /// Service whose endpoints are the raft members
+    #[arg(long, value_name = "NAME", conflicts_with = "peers")]
     pub(crate) peers_service: Option<String>,
 
-    /// Host names or addresses of all members, separated by commas
+    /// Host names or addresses of all raft members, separated by commas
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     pub(crate) peers: Vec<String>,
 
     /// Address to listen on for clients
     #[arg(long, value_name = "ADDRESS", default_value = "::")]
     pub(crate) listen: String,
+}
 
-    /// Port for clients [default: 6641 nb, 6642 sb]
-    #[arg(long)]
-    pub(crate) port: Option<u16>,
+/// Options of `db rename`.
+#[derive(Debug, Args)]
+pub(crate) struct Rename {
+    #[command(flatten)]
+    pub(crate) member: MemberArgs,
+
+    /// Old and new host name of every member
+    #[arg(value_name = "OLD=NEW", required = true)]
+    pub(crate) hosts: Vec<String>,
+}
+
+/// Options of `db relay`.
+#[derive(Debug, Args)]
+pub(crate) struct Relay {
+    /// Members of the southbound database, separated by commas [default: those of `[ovnsouth] address`]
+    #[arg(long, value_name = "REMOTES")]
+    pub(crate) upstream: Option<String>,
+
+    /// Service whose endpoints are the members; until they are known, those of --upstream
+    #[arg(long, value_name = "NAME")]
+    pub(crate) upstream_service: Option<String>,
+
+    /// Port of the Service's endpoints
+    #[arg(long, value_name = "PORT", default_value = "6642")]
+    pub(crate) upstream_port: u16,
+
+    /// RBAC role of the clients; needs TLS, and a certificate for each node whose common name is its system-id
+    #[arg(long, value_name = "ROLE")]
+    pub(crate) role: Option<String>,
+
+    /// Address to listen on for clients
+    #[arg(long, value_name = "ADDRESS", default_value = "::")]
+    pub(crate) listen: String,
+
+    /// Port for clients; another one than that of a member on the same host
+    #[arg(long, default_value = "16642")]
+    pub(crate) port: u16,
+
+    /// Directory of the sockets
+    #[arg(long, value_name = "DIRECTORY", default_value = "/run/ovn", env = "OVN_RUNDIR")]
+    pub(crate) run_dir: PathBuf,
+
+    /// Namespace of the Service
+    #[arg(long, value_name = "NAMESPACE", default_value = "ovn-kubernetes", env = "POD_NAMESPACE")]
+    pub(crate) namespace: String,
 }
 
 /// Options of `db backup`.
@@ -217,4 +324,8 @@ pub(crate) struct Status {
     /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
     pub(crate) output: Output,
+
+    /// Repeat on every change until interrupted; with `-o json`, one document per line
+    #[arg(short, long)]
+    pub(crate) watch: bool,
 }

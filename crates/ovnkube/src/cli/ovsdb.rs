@@ -30,7 +30,7 @@ Examples:
       -p key.pem -c cert.pem -C ca.pem
 
 Rows are in the order of their names, or of their uuids where there are no names. In the table form, columns that are \
-empty in every row are only named, and on a terminal long values are cut; -o json has everything.
+empty in every row are only listed by name, and on a terminal long values are truncated; -o json has everything.
 
 Exit status: 0 success; 1 failure; 2 wrong usage.")]
     Dump(Dump),
@@ -49,8 +49,8 @@ Examples:
   ~ Logical_Switch sw1 0a58c4f1-…  ports: [] → …  has changed
   - Logical_Switch sw1 0a58c4f1-…                 is gone
 
-Changes that come faster than they can be printed are merged, row by row. A lost connection is made anew, and what \
-changed meanwhile is printed then. It ends with Ctrl-C.
+Changes that come faster than they can be printed are merged, row by row. It reconnects automatically, and then \
+prints what changed meanwhile. Ctrl-C ends it.
 
 Exit status: 0 success; 1 failure, or --timeout passed before --count changes came; 2 wrong usage.")]
     Watch(Watch),
@@ -63,10 +63,10 @@ Examples:
   ovnkube ovsdb transact unix:/run/ovn/ovnnb_db.sock OVN_Northbound @operations.json --dry-run
   … | ovnkube ovsdb transact unix:/run/ovn/ovnnb_db.sock OVN_Northbound -
 
-A dry run is carried out by the server and taken back. What only a commit checks (references, unique columns) is not \
+The server executes a dry run and rolls it back. What only a commit checks (references, unique columns) is not \
 checked by it. Operations are counted from 0.
 
-Exit status: 0 carried out; 1 refused, or failed; 2 wrong usage.")]
+Exit status: 0 committed; 1 rejected, or failed; 2 wrong usage.")]
     Transact(Transact),
 }
 

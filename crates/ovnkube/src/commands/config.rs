@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use super::agreement::{agree, exposed_databases};
+use super::checked_settings::{self, exposed_databases};
 use crate::cli::{ConfigVerb, Output};
 use crate::config::{Config, ConfigArgs, DEFAULT_FILE, Effective, Source};
 use crate::settings;
@@ -18,7 +18,7 @@ pub(super) fn run(verb: &ConfigVerb, args: &ConfigArgs) -> anyhow::Result<ExitCo
                 args.file.clone_from(file);
             }
             let config = Config::load(&args)?;
-            agree(&config)?;
+            checked_settings::check(&config)?;
             for warning in config
                 .warnings
                 .iter()
@@ -27,7 +27,7 @@ pub(super) fn run(verb: &ConfigVerb, args: &ConfigArgs) -> anyhow::Result<ExitCo
             {
                 eprintln!("warning: {warning}");
             }
-            check(&config)?;
+            print_summary(&config)?;
         }
         ConfigVerb::Show { output } => show(&Config::load(args)?, *output)?,
         ConfigVerb::Example => console::print(&settings::example_file())?,
@@ -35,12 +35,12 @@ pub(super) fn run(verb: &ConfigVerb, args: &ConfigArgs) -> anyhow::Result<ExitCo
     Ok(ExitCode::SUCCESS)
 }
 
-fn check(config: &Config) -> anyhow::Result<()> {
+fn print_summary(config: &Config) -> anyhow::Result<()> {
     let is_set = |effective: &&Effective| effective.source != Source::Default;
     let set = config.effective.iter().filter(is_set).count();
     let total = config.effective.len();
     console::print(&format!(
-        "{}: no problem; {set} of {total} settings are set, the others have their defaults\n",
+        "{}: no problem; settings: {set} of {total} set, the others have their defaults\n",
         file_name(config)
     ))?;
     Ok(())

@@ -1,25 +1,23 @@
 //! `ovnkube controller`: starts the controller from the settings.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::process::ExitCode;
+use std::time::SystemTime;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use controller::{ElectionOptions, Options};
-use telemetry::Telemetry;
 
-use super::agreement::{Agreement, agree, check_kubeconfig, exposed_databases};
+use super::checked_settings::{CheckedSettings, check, check_kubeconfig, exposed_databases};
+use super::role_telemetry;
 use crate::cli::Controller;
 use crate::config::{Config, ConfigArgs, Problems};
-use crate::settings::{self, parse_bind_address};
+use crate::settings;
 
 pub(super) fn run(role: &Controller, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
     let config = Config::load(args)?;
     // Check the settings before anything is started.
     let options = options(role, &config)?;
-    let mut telemetry = telemetry::Options::new("controller", telemetry::build::VERSION, telemetry::build::COMMIT);
-    telemetry.log = config.log_options()?;
-    telemetry.listen = parse_bind_address(config.value(&settings::METRICS_ADDRESS)?).map_err(|why| anyhow!(why))?;
-    telemetry.listen_setting = "[metrics] bind-address".into();
-    let telemetry = Telemetry::start(&telemetry)?;
+    let telemetry = role_telemetry::start("controller", &config)?;
     for warning in config
         .warnings
         .iter()
@@ -39,8 +37,12 @@ pub(super) fn run(role: &Controller, args: &ConfigArgs) -> anyhow::Result<ExitCo
 }
 
 fn options(role: &Controller, config: &Config) -> anyhow::Result<Options> {
-    let Agreement { cluster, northbound, southbound, kubeconfig, pace } = agree(config)?;
-    let lease = pace.lease(&role.lease.leader_election_namespace, &role.lease.leader_election_lease, &identity(role)?);
+    let CheckedSettings { cluster, northbound, southbound, kubeconfig, lease_timing } = check(config)?;
+    let lease = lease_timing.lease(
+        &role.lease.leader_election_namespace,
+        &role.lease.leader_election_lease,
+        &identity(role.identity.as_deref())?,
+    );
     lease.check().map_err(|error| Problems(vec![error.to_string()]))?;
     if role.run_northd.is_some() && northbound.uses_tls() && southbound.uses_tls() && northbound.tls != southbound.tls {
         let problem = "--run-northd: ovn-northd takes one private key, certificate and authority for both databases: give \
@@ -63,15 +65,27 @@ fn options(role: &Controller, config: &Config) -> anyhow::Result<Options> {
     })
 }
 
-/// A unique identity: two processes of one pod never run at once, but two of one host may.
-fn identity(role: &Controller) -> anyhow::Result<String> {
-    if let Some(identity) = &role.identity {
-        return Ok(identity.clone());
+/// A unique identity, as client-go chooses it: a name for people, and a random number. The process ID would not do: in a container
+/// it is always 1, and a controller that restarts would renew the Lease of its former process, although a standby is ready.
+fn identity(given: Option<&str>) -> anyhow::Result<String> {
+    if let Some(identity) = given {
+        return Ok(identity.to_owned());
     }
     let pod = std::env::var("POD_NAME").ok().filter(|name| !name.is_empty());
     let host = || {
         std::fs::read_to_string("/proc/sys/kernel/hostname").context("cannot read the host name; hint: give --identity")
     };
     let name = pod.map_or_else(host, Ok)?;
-    Ok(format!("{}_{}", name.trim(), std::process::id()))
+    Ok(format!("{}_{:016x}", name.trim(), RandomState::new().hash_one(SystemTime::now())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_restarted_controller_has_another_identity() {
+        assert_ne!(identity(None).unwrap(), identity(None).unwrap());
+        assert_eq!(identity(Some("one")).unwrap(), "one");
+    }
 }

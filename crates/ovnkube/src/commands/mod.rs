@@ -1,6 +1,6 @@
 //! The commands and their exit status.
 
-mod agreement;
+mod checked_settings;
 mod config;
 mod controller;
 mod db;
@@ -11,6 +11,7 @@ mod ovsdb;
 mod plan;
 mod release;
 mod role;
+mod role_telemetry;
 mod version;
 
 use std::process::ExitCode;
@@ -20,7 +21,6 @@ use clap::CommandFactory as _;
 use crate::cli::{Cli, Verb};
 use crate::config::Problems;
 
-/// The command failed.
 const FAILED: u8 = 1;
 /// The role could not be reached; probes must distinguish it from "not healthy".
 const UNREACHABLE: u8 = 2;

@@ -6,13 +6,15 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
 use node::{CniOptions, Encapsulation, GatewayOptions, LiveSettings, Options, OvnController};
-use telemetry::Telemetry;
+use ovsdb::client::Remote;
+use remotes::DatabaseAccess;
 use tokio::sync::watch;
 
-use super::agreement::{cluster, exposed_databases, kubeconfig, path};
+use super::checked_settings::{check_service, cluster, exposed_databases, kubeconfig, path, servers};
+use super::role_telemetry;
 use crate::cli::Node;
 use crate::config::{Config, ConfigArgs, Follower, Problems};
-use crate::settings::{self, list, node as own, parse_bind_address, parse_seconds};
+use crate::settings::{self, Setting, list, node as own, parse_seconds};
 
 pub(super) fn run(role: &Node, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
     let config = Config::load(args)?;
@@ -30,12 +32,8 @@ pub(super) fn run(role: &Node, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
         )?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut telemetry = telemetry::Options::new("node", telemetry::build::VERSION, telemetry::build::COMMIT);
-    telemetry.log = config.log_options()?;
-    telemetry.listen = parse_bind_address(config.value(&settings::METRICS_ADDRESS)?).map_err(|why| anyhow!(why))?;
-    telemetry.listen_setting = "[metrics] bind-address".into();
-    let telemetry = Telemetry::start(&telemetry)?;
-    for warning in config.warnings.iter().cloned().chain(exposed_databases(&config, &[&settings::SB_ADDRESS])) {
+    let telemetry = role_telemetry::start("node", &config)?;
+    for warning in config.warnings.iter().cloned().chain(exposed_databases(&config, &[southbound(&config)])) {
         tracing::warn!("{warning}");
     }
     let ended = runtime.block_on(async {
@@ -114,13 +112,18 @@ fn options(role: &Node, config: &Config) -> anyhow::Result<Options> {
         "" => Vec::new(),
         hops => list(hops).map_err(|why| anyhow!(why))?,
     };
+    let northbound = servers(config, database::Kind::Northbound)?;
+    let southbound = southbound_servers(config)?;
+    check_service(&northbound)?;
+    check_service(&southbound)?;
     Ok(Options {
         node: name(role)?,
         kubeconfig: kubeconfig(config)?,
         cluster: cluster(config)?,
+        northbound,
+        southbound,
         switch: text(&own::SWITCH_ADDRESS)?.parse()?,
         ovn_controller: OvnController {
-            southbound: text(&settings::SB_ADDRESS)?.to_owned(),
             inactivity_probe: match text(&own::INACTIVITY_PROBE)? {
                 "" => None,
                 milliseconds => Some(milliseconds.parse()?),
@@ -146,6 +149,21 @@ fn options(role: &Node, config: &Config) -> anyhow::Result<Options> {
             add_timeout: parse_seconds(text(&own::CNI_ADD_TIMEOUT)?).map_err(|why| anyhow!(why))?,
         },
     })
+}
+
+/// Where ovn-controller finds the southbound database: relays if there are any, which no Service names.
+fn southbound_servers(config: &Config) -> anyhow::Result<DatabaseAccess> {
+    let members = servers(config, database::Kind::Southbound)?;
+    match config.value(&own::RELAY_ADDRESS)? {
+        "" => Ok(members),
+        relays => Ok(DatabaseAccess { remotes: Remote::parse_list(relays)?, service: None, ..members }),
+    }
+}
+
+/// The setting with ovn-controller's southbound remotes: relays if there are any.
+fn southbound(config: &Config) -> &'static Setting {
+    let relays = config.value(&own::RELAY_ADDRESS).is_ok_and(|address| !address.is_empty());
+    if relays { &own::RELAY_ADDRESS } else { &settings::SB_ADDRESS }
 }
 
 /// Name of the Node: by default kubelet registers the host name in lower case.

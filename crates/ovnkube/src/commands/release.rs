@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use controller::{ReleaseOptions, release_database};
 
 use super::CHANGES;
-use super::agreement::{kubeconfig, northbound};
+use super::checked_settings::{kubeconfig, northbound};
 use crate::cli::Release;
 use crate::config::{Config, ConfigArgs};
 

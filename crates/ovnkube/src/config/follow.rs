@@ -25,7 +25,9 @@ impl Follower {
         }
         let named = args.named_file(&|name| std::env::var_os(name));
         let file = named.unwrap_or_else(|| DEFAULT_FILE.into());
-        match file.parent() {
+        // A bare file name is in the working directory.
+        let folder = file.parent().map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
+        match folder {
             Some(folder) if folder.is_dir() => Self::within(folder, file.clone()).map(Some),
             _ => Ok(None),
         }
@@ -41,7 +43,6 @@ impl Follower {
         Ok(Self { file, seen, events })
     }
 
-    /// The watched file.
     pub(crate) fn file(&self) -> &Path {
         &self.file
     }

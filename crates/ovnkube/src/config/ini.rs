@@ -29,7 +29,6 @@ pub(crate) struct Remark {
     pub(crate) text: String,
 }
 
-/// A parsed file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Document {
     pub(crate) headers: Vec<Header>,

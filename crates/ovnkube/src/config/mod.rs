@@ -86,7 +86,6 @@ pub(crate) struct Effective {
     pub(crate) source: Source,
 }
 
-/// The effective configuration.
 #[derive(Debug)]
 pub(crate) struct Config {
     /// The file that was read, if any.

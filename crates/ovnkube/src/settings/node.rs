@@ -45,6 +45,20 @@ pub(crate) const INACTIVITY_PROBE: Setting = Setting {
     check: |value| if value.is_empty() { Ok(()) } else { milliseconds(value) },
 };
 
+pub(crate) const RELAY_ADDRESS: Setting = Setting {
+    section: "ovnsouth",
+    key: "relay-address",
+    flag: "sb-relay-address",
+    default: "",
+    placeholder: "REMOTES",
+    allowed: "tcp:HOST:PORT, ssl:HOST:PORT, or several separated by commas; empty: [ovnsouth] address",
+    help: "Relays of the southbound database that ovn-controller uses instead of its members",
+    check: |value| match value {
+        "" => Ok(()),
+        _ => Remote::parse_list(value).map(drop).map_err(|error| error.to_string()),
+    },
+};
+
 pub(crate) const WAIT_BEFORE_CLEAR: Setting = Setting {
     section: "default",
     key: "ofctrl-wait-before-clear",
@@ -120,12 +134,16 @@ pub(crate) const GATEWAY_NEXT_HOP: Setting = Setting {
     },
 };
 
-pub(crate) const CNI_CONF_DIR: Setting =
-    folder("conf-dir", "cni-conf-dir", "/etc/cni/net.d", "Directory of the container runtime's network configurations");
+pub(crate) const CNI_CONF_DIR: Setting = directory(
+    "conf-dir",
+    "cni-conf-dir",
+    "/etc/cni/net.d",
+    "Directory of the container runtime's network configurations",
+);
 pub(crate) const CNI_BIN_DIR: Setting =
-    folder("bin-dir", "cni-bin-dir", "/opt/cni/bin", "Directory of the container runtime's plugins");
+    directory("bin-dir", "cni-bin-dir", "/opt/cni/bin", "Directory of the container runtime's plugins");
 pub(crate) const CNI_SERVER_DIR: Setting =
-    folder("server-dir", "cni-server-dir", "/var/run/ovn-kubernetes/cni", "Directory of the CNI server's socket");
+    directory("server-dir", "cni-server-dir", "/var/run/ovn-kubernetes/cni", "Directory of the CNI server's socket");
 pub(crate) const CNI_SHIM: Setting = Setting {
     section: "cni",
     key: "shim",
@@ -157,12 +175,12 @@ pub(crate) const CNI_ADD_TIMEOUT: Setting = Setting {
     check: |value| parse_seconds(value).map(drop),
 };
 
-const fn folder(key: &'static str, flag: &'static str, default: &'static str, help: &'static str) -> Setting {
+const fn directory(key: &'static str, flag: &'static str, default: &'static str, help: &'static str) -> Setting {
     let check = |value: &str| match value.starts_with('/') {
         true => Ok(()),
         false => Err("not an absolute path".to_owned()),
     };
-    Setting { section: "cni", key, flag, default, placeholder: "FOLDER", allowed: "an absolute path", help, check }
+    Setting { section: "cni", key, flag, default, placeholder: "DIRECTORY", allowed: "an absolute path", help, check }
 }
 
 fn milliseconds(value: &str) -> Result<(), String> {

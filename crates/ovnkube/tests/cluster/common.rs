@@ -3,7 +3,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use lab::{Databases, Family, Gateway, Lab, LabSpec, Ovn, Product};
+use lab::{Databases, Family, GatewayMode, Lab, LabSpec, Ovn, Product};
 
 /// Builds the image's binaries once per test process.
 fn binaries() -> &'static Path {
@@ -17,7 +17,7 @@ fn binaries() -> &'static Path {
 }
 
 /// ovnkube, built from this tree.
-pub(crate) fn product(gateway: Gateway) -> Product {
+pub(crate) fn product(gateway: GatewayMode) -> Product {
     Product { binaries: binaries().to_owned(), gateway }
 }
 
@@ -30,12 +30,12 @@ pub(crate) fn scale_application(lab: &Lab, replicas: u32) {
 }
 
 /// Two nodes with ovnkube, CoreDNS and the example application; returns when all of it is ready.
-pub(crate) fn cluster(purpose: &str, family: Family, gateway: Gateway) -> Lab {
+pub(crate) fn cluster(purpose: &str, family: Family, gateway: GatewayMode) -> Lab {
     cluster_of(2, purpose, family, gateway, Databases::Standalone)
 }
 
 /// Like [`cluster`], with this number of nodes and this kind of databases.
-pub(crate) fn cluster_of(nodes: u32, purpose: &str, family: Family, gateway: Gateway, databases: Databases) -> Lab {
+pub(crate) fn cluster_of(nodes: u32, purpose: &str, family: Family, gateway: GatewayMode, databases: Databases) -> Lab {
     // With mutual TLS, as in `make up` and the manifests.
     let ovn = Ovn { databases, ..Ovn::default() };
     assert!(ovn.tls);

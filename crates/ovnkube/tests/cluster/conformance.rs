@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use lab::conformance::{Artifacts, Options, Outcome, Selection, SpecSet, run};
 use lab::directories::Directories;
 use lab::progress::Progress;
-use lab::{Databases, Family, Gateway, Suite};
+use lab::{Databases, Family, GatewayMode, Suite};
 
 use crate::common::cluster_of;
 
@@ -46,7 +46,7 @@ const POLICY_API: &str = "^(AdminNetworkPolicyIntegration|BaselineAdminNetworkPo
 fn selected_kubernetes_e2e_specs_pass() {
     let place = Directories::from_environment().unwrap();
     let artifacts = Artifacts::ensure(&place, Suite::from_environment().unwrap(), &Progress::silent()).unwrap();
-    let lab = cluster_of(3, "specs", Family::V4, Gateway::Shared, Databases::Standalone);
+    let lab = cluster_of(3, "specs", Family::V4, GatewayMode::Shared, Databases::Standalone);
     let output = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("conformance");
     let selection = Selection { set: SpecSet::All, focus: Some(Selection::exact_names(&SPECS)) };
     let options = Options { selection, processes: 4, output };

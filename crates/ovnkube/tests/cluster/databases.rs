@@ -3,13 +3,16 @@
 use std::time::{Duration, Instant};
 
 use lab::matrix::Matrix;
-use lab::{Databases, Family, Gateway, Lab, LabSpec, Ovn};
+use lab::probe::{self, Prober, Protocol, Workload};
+use lab::{Databases, Family, GatewayMode, Lab, LabSpec, Ovn};
 use serde_json::Value;
 
 use crate::common::{product, scale_application};
 use crate::lost_databases::addresses;
 
 const LIMIT: Duration = Duration::from_secs(120);
+/// Packets per second of the prober, over all paths.
+const PROBE_RATE: u32 = 100;
 
 /// Words of `kubectl exec` into a member's container.
 fn exec<'a>(pod: &'a str, container: &'a str, command: &[&'a str]) -> Vec<&'a str> {
@@ -38,18 +41,20 @@ impl<'a> Members<'a> {
         self.lab.kubectl(&exec(&self.pods[member], "nbdb", command)).map_err(|error| error.to_string())
     }
 
-    /// Stops the northbound server of a member; its manager starts it again.
-    fn stop_server(&self, member: usize) {
-        self.run(member, &["ovn-appctl", "-t", "/run/ovn/ovnnb_db.ctl", "exit"]).unwrap();
+    /// Does something to the northbound files of these members and kills their servers, at once: a running server writes a lost
+    /// file again.
+    fn crash_with(&self, members: &[usize], damage: &str) {
+        let script = format!("cd /etc/ovn && {damage} && kill -9 $(cat /run/ovn/ovnnb_db.pid)");
+        std::thread::scope(|scope| {
+            for member in members {
+                scope.spawn(|| self.run(*member, &["sh", "-c", &script]).unwrap());
+            }
+        });
     }
 
     /// The process ID of the northbound server of a member.
     fn server(&self, member: usize) -> String {
         self.run(member, &["cat", "/run/ovn/ovnnb_db.pid"]).unwrap().trim().to_owned()
-    }
-
-    fn on_node(&self, member: usize, command: &[&str]) {
-        self.lab.machine(&format!("n{}", member + 1)).unwrap().run(command).unwrap();
     }
 
     /// The report about the northbound database, healthy or not.
@@ -93,7 +98,7 @@ impl<'a> Members<'a> {
 fn databases_in_pods_survive_lost_servers_volumes_and_files() {
     let ovn = Ovn { databases: Databases::Pods, ..Ovn::default() };
     let spec = LabSpec::for_test("databases").unwrap().nodes(3).control_planes(3).family(Family::V4).ovn(ovn);
-    let lab = Lab::start(spec.product(product(Gateway::Shared))).unwrap();
+    let lab = Lab::start(spec.product(product(GatewayMode::Shared))).unwrap();
     let members = Members::of(&lab);
     let cluster = members.await_three();
     let before = addresses(&lab);
@@ -112,14 +117,11 @@ fn databases_in_pods_survive_lost_servers_volumes_and_files() {
     assert_eq!(members.await_three(), cluster);
 
     // A lost volume: the member joins again with a new server ID, and the leader removes the old one.
-    members.on_node(2, &["rm", "/var/lib/ovn/ovnnb_db.db"]);
-    members.stop_server(2);
+    members.crash_with(&[2], "rm ovnnb_db.db");
     assert_eq!(members.await_three(), cluster);
 
     // A damaged file is refused and not overwritten; replacing the member keeps it.
-    let zeros = "head -c 4096 /dev/zero > /var/lib/ovn/ovnnb_db.db";
-    members.on_node(1, &["sh", "-c", zeros]);
-    members.stop_server(1);
+    members.crash_with(&[1], "head -c 4096 /dev/zero > ovnnb_db.db");
     members.await_reason(1, "is damaged (filled with zeros)");
     let said = members.run(1, &["ovnkube", "db", "replace-member", "nb"]).unwrap();
     assert!(said.contains("ovnnb_db.db.damaged"), "{said}");
@@ -132,22 +134,29 @@ fn databases_in_pods_survive_lost_servers_volumes_and_files() {
     let refused = members.run(0, &["ovnkube", "db", "restore", "nb", "/etc/ovn/nb.backup"]).unwrap_err();
     assert!(refused.contains("the database is alive"), "{refused}");
 
-    // All volumes are lost: no member starts a cluster of its own. An administrator has it rebuilt.
-    for member in 0..3 {
-        members.on_node(member, &["rm", "/var/lib/ovn/ovnnb_db.db"]);
-    }
-    (0..3).for_each(|member| members.stop_server(member));
-    members.await_reason(0, "not in contact with a quorum");
-    members.run(0, &["ovnkube", "db", "rebuild", "nb"]).unwrap();
-    let rebuilt = members.await_three();
+    // All volumes are lost: no member starts a cluster of its own. An administrator has it rebuilt. Meanwhile, and while the
+    // controller fills the new database, established connections continue.
+    let workload = Workload::create(&lab.record()).unwrap();
+    let prober = Prober::start(&workload.plan(PROBE_RATE).unwrap()).unwrap();
+    let mut rebuilt = String::new();
+    let report = probe::observe(&prober, "all volumes lost", || {
+        members.crash_with(&[0, 1, 2], "rm ovnnb_db.db");
+        members.await_reason(0, "not in contact with a quorum");
+        members.run(0, &["ovnkube", "db", "rebuild", "nb"]).unwrap();
+        rebuilt = members.await_three();
+        scale_application(&lab, 3);
+        Ok(())
+    })
+    .unwrap();
     assert_ne!(rebuilt, cluster);
-    scale_application(&lab, 3);
+    let established = report.paths.iter().filter(|path| path.protocol == Protocol::TcpEstablished);
+    let broken: Vec<_> = established.filter(|path| path.fault.sent == 0 || path.fault.reset > 0).collect();
+    assert!(broken.is_empty() && report.unrecovered.is_empty(), "\n{}", report.table(false));
+    drop(prober);
+    workload.remove().unwrap();
 
     // The same from the backup, which is of the first cluster.
-    for member in 0..3 {
-        members.on_node(member, &["rm", "/var/lib/ovn/ovnnb_db.db"]);
-    }
-    (0..3).for_each(|member| members.stop_server(member));
+    members.crash_with(&[0, 1, 2], "rm ovnnb_db.db");
     members.await_reason(0, "not in contact with a quorum");
     members.run(0, &["ovnkube", "db", "restore", "nb", "/etc/ovn/nb.backup"]).unwrap();
     assert!(![cluster, rebuilt].contains(&members.await_three()));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lab::disruption::{RunLength, Scenario, Testbed};
 use lab::probe::{self, Incident, Prober, Rounds, WindowKind, Workload};
 use lab::progress::Progress;
-use lab::{Databases, Family, Gateway};
+use lab::{Databases, Family, GatewayMode};
 
 use crate::common::cluster_of;
 
@@ -13,7 +13,7 @@ const RATE: u32 = 300;
 
 #[test]
 fn restarts_and_failovers_lose_no_packet() {
-    let lab = cluster_of(2, "disruption", Family::V4, Gateway::Shared, Databases::Standalone);
+    let lab = cluster_of(2, "disruption", Family::V4, GatewayMode::Shared, Databases::Standalone);
     let testbed = Testbed::of(&lab);
     testbed.prepare().unwrap();
     let workload = Workload::create(&lab.record()).unwrap();

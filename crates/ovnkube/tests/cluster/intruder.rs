@@ -102,18 +102,30 @@ pub(crate) fn cannot_write_other_nodes(lab: &Lab) {
         serde_json::from_str(&machine.run(&words).unwrap()).unwrap()
     };
     let annotation = json!({"metadata": {"annotations": {"example.com/intruder": "yes"}}});
+    let subnets = json!({"metadata": {"annotations": {"k8s.ovn.org/node-subnets": "intruder"}}});
+    let own_condition = json!({"status": {"conditions": [{"type": "k8s.ovn.org/NodeNetworkReady", "status": "True"}]}});
     let condition = json!({"status": {"conditions": [{"type": "example.com/Intruder", "status": "True"}]}});
     let refused = |answer: &Value, why: &str| {
         assert_eq!((&answer["kind"], &answer["code"]), (&json!("Status"), &json!(403)), "{answer}");
         assert!(answer["message"].as_str().is_some_and(|message| message.contains(why)), "{answer}");
     };
-    for body in [&annotation, &condition] {
-        for token in [&own, &bound] {
+    for token in [&own, &bound] {
+        for body in [&annotation, &own_condition] {
             refused(&patch(token, "n1", body), "bound to node n2, the request is for node n1");
-            let answer = patch(token, "n2", body);
-            assert_eq!(answer["kind"], "Node", "{answer}");
+            refused(&patch(&unbound, "n2", body), "bound to no node");
         }
-        refused(&patch(&unbound, "n2", body), "bound to no node");
+        let answer = patch(token, "n2", &own_condition);
+        assert_eq!(answer["kind"], "Node", "{answer}");
+        for body in [&annotation, &subnets] {
+            refused(
+                &patch(token, "n2", body),
+                "may write only these annotations of its node: k8s.ovn.org/l3-gateway-config",
+            );
+        }
+        refused(
+            &patch(token, "n2", &condition),
+            "may write only these conditions of its node: k8s.ovn.org/NodeNetworkReady",
+        );
     }
     // The label would schedule a control-plane pod there, whose token can write all nodes.
     let label = json!({"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}});

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use lab::matrix::Matrix;
-use lab::{Database, Databases, Family, Gateway, Lab};
+use lab::{Database, Databases, Family, GatewayMode, Lab};
 
 use crate::common::{cluster_of, scale_application};
 
@@ -16,7 +16,7 @@ pub(crate) fn addresses(lab: &Lab) -> String {
 
 #[test]
 fn lost_databases_are_rebuilt_without_help() {
-    let lab = cluster_of(2, "lost", Family::V4, Gateway::Shared, Databases::Raft);
+    let lab = cluster_of(2, "lost", Family::V4, GatewayMode::Shared, Databases::Raft);
     let before = addresses(&lab);
     for (database, replicas) in [(Database::Northbound, 3), (Database::Southbound, 4)] {
         lab.recreate_database(database).unwrap();

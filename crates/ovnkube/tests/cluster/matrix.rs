@@ -1,7 +1,7 @@
 //! The connectivity matrix for each gateway mode and address family.
 
 use lab::matrix::Matrix;
-use lab::{Family, Gateway, Lab};
+use lab::{Family, GatewayMode, Lab};
 
 use crate::common::cluster;
 use crate::{intruder, remains};
@@ -32,7 +32,7 @@ const KINDS: [&str; 22] = [
     "stranger → guarded service, after its removal",
 ];
 
-fn check_matrix(name: &str, family: Family, gateway: Gateway) {
+fn check_matrix(name: &str, family: Family, gateway: GatewayMode) {
     let (lab, families) = (cluster(name, family, gateway), family.families());
     let matrix = Matrix::measure(&lab.record()).unwrap();
     println!("{}", matrix.table(false));
@@ -82,30 +82,30 @@ fn tools_work_in_pods(lab: &Lab) {
 
 #[test]
 fn shared_gateway_v4() {
-    check_matrix("shared-v4", Family::V4, Gateway::Shared);
+    check_matrix("shared-v4", Family::V4, GatewayMode::Shared);
 }
 
 #[test]
 fn shared_gateway_v6() {
-    check_matrix("shared-v6", Family::V6, Gateway::Shared);
+    check_matrix("shared-v6", Family::V6, GatewayMode::Shared);
 }
 
 #[test]
 fn shared_gateway_dual_stack() {
-    check_matrix("shared-dual", Family::Dual, Gateway::Shared);
+    check_matrix("shared-dual", Family::Dual, GatewayMode::Shared);
 }
 
 #[test]
 fn local_gateway_v4() {
-    check_matrix("local-v4", Family::V4, Gateway::Local);
+    check_matrix("local-v4", Family::V4, GatewayMode::Local);
 }
 
 #[test]
 fn local_gateway_v6() {
-    check_matrix("local-v6", Family::V6, Gateway::Local);
+    check_matrix("local-v6", Family::V6, GatewayMode::Local);
 }
 
 #[test]
 fn local_gateway_dual_stack() {
-    check_matrix("local-dual", Family::Dual, Gateway::Local);
+    check_matrix("local-dual", Family::Dual, GatewayMode::Local);
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lab::disruption::Testbed;
 use lab::probe::{self, Prober, Rounds, Workload};
-use lab::{Family, Gateway, Lab};
+use lab::{Family, GatewayMode, Lab};
 
 use crate::common::cluster;
 
@@ -17,7 +17,7 @@ fn pods(lab: &Lab) -> String {
 
 /// All paths of the prober lose no more than in the control window. A connection attempt without a reply counts as lost:
 /// nothing is retried.
-fn check_rollout(gateway: Gateway) {
+fn check_rollout(gateway: GatewayMode) {
     let lab = cluster("upgrade", Family::V4, gateway);
     let testbed = Testbed::of(&lab);
     let workload = Workload::create(&lab.record()).unwrap();
@@ -41,10 +41,10 @@ fn check_rollout(gateway: Gateway) {
 
 #[test]
 fn a_rollout_restart_loses_no_packet() {
-    check_rollout(Gateway::Shared);
+    check_rollout(GatewayMode::Shared);
 }
 
 #[test]
 fn a_rollout_restart_with_a_local_gateway_loses_no_packet() {
-    check_rollout(Gateway::Local);
+    check_rollout(GatewayMode::Local);
 }

@@ -2,29 +2,18 @@
 
 use std::io::{Read as _, Write as _};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, ClusterSpec, LONG_LEASE, TIMEOUT, until};
 
-/// etcd's JSON gateway takes keys and values in base64.
-fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let group = |chunk: &[u8]| -> String {
-        let word = chunk.iter().fold(0u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
-        let letter = |place: usize| match place <= chunk.len() {
-            true => char::from(LETTERS[(word >> (18 - 6 * place) & 63) as usize]),
-            false => '=',
-        };
-        (0..4).map(letter).collect()
-    };
-    bytes.chunks(3).map(group).collect()
-}
-
 /// Writes an object to etcd; the API server decodes it on read, without validation.
-fn put_unchecked(cluster: &Cluster, folder: &str, object: &Value) {
+fn put_unchecked(cluster: &Cluster, resource: &str, object: &Value) {
     let name = object["metadata"]["name"].as_str().unwrap();
-    let key = format!("/registry/{folder}/default/{name}");
-    let body = json!({"key": base64(key.as_bytes()), "value": base64(object.to_string().as_bytes())}).to_string();
+    let key = format!("/registry/{resource}/default/{name}");
+    // etcd's JSON gateway takes keys and values in base64.
+    let body = json!({"key": STANDARD.encode(&key), "value": STANDARD.encode(object.to_string())}).to_string();
     let control = cluster.lab.machine("control").unwrap();
     let mut stream = control.connect("127.0.0.1:2379".parse().unwrap(), TIMEOUT).unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();

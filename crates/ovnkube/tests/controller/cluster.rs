@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lab::{Family, Kubernetes, Lab, LabSpec, Ovn, Pod, PodInterface, Program, Suite};
 use netmodel::{InterfaceAddress, Mac};
@@ -61,21 +61,14 @@ impl ClusterSpec {
     }
 }
 
-/// Polls every 50 ms until `look` returns a value; panics after [`TIMEOUT`].
+/// Polls until `look` returns a value; panics after [`TIMEOUT`].
 pub(crate) fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     until_within(TIMEOUT, what, look)
 }
 
 /// Like [`until`], with a shorter limit, where a later fallback would hide a failure.
 pub(crate) fn until_within<T>(limit: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + limit;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what}: not within {limit:?}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    lab::poll(limit, || look().ok_or(())).unwrap_or_else(|()| panic!("{what}: not within {limit:?}"))
 }
 
 impl Cluster {
@@ -86,21 +79,34 @@ impl Cluster {
 
     pub(crate) fn controller_with(&self, name: &str, more: &[&str]) {
         let northbound = self.lab.record().endpoints.northbound.unwrap();
-        self.run_controller(name, &northbound, more);
+        self.run_controller("control", name, &northbound, more);
+    }
+
+    /// Starts a controller on another machine: two that run northd cannot share one.
+    pub(crate) fn controller_on(&self, machine: &str, name: &str, more: &[&str]) {
+        let northbound = self.lab.record().endpoints.northbound.unwrap();
+        self.run_controller(machine, name, &northbound, more);
     }
 
     /// Starts a controller that connects to the northbound database at another remote.
     pub(crate) fn controller_at(&self, name: &str, northbound: &str) {
-        self.run_controller(name, northbound, &[]);
+        self.run_controller("control", name, northbound, &[]);
     }
 
-    fn run_controller(&self, name: &str, northbound: &str, more: &[&str]) {
+    fn run_controller(&self, machine: &str, name: &str, northbound: &str, more: &[&str]) {
         let southbound = self.lab.record().endpoints.southbound.unwrap();
         let program = Program::new(name, PathBuf::from(env!("CARGO_BIN_EXE_ovnkube")))
+            .on(machine)
             .environment("OVNKUBE_METRICS_BIND_ADDRESS", "off")
             // The lab's service range; an argument overrides it.
             .environment("OVNKUBE_KUBERNETES_SERVICE_CIDRS", "10.96.0.0/16")
-            .arguments(["controller", "--identity", name, "--log-level", "info,ovsdb=debug"])
+            .arguments([
+                "controller",
+                "--identity",
+                name,
+                "--log-level",
+                "info,ovsdb=debug,controller::leader_proxy=debug",
+            ])
             .arguments(["--nb-address", northbound])
             .arguments(["--sb-address", &southbound])
             .arguments(self.arguments.iter().cloned())
@@ -169,7 +175,9 @@ impl Cluster {
             let file = format!("{}/../../deploy/crds/{plural}.yaml", env!("CARGO_MANIFEST_DIR"));
             self.lab.apply(&std::fs::read_to_string(file).unwrap()).unwrap();
             let name = format!("crd/{plural}.policy.networking.k8s.io");
-            self.lab.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", &name]).unwrap();
+            // It fails at once for a type that has no conditions yet.
+            let wait = ["wait", "--for=condition=Established", "--timeout=60s", &name];
+            until(&format!("{plural} are established"), || self.lab.kubectl(&wait).ok());
             until(&format!("{plural} are served"), || self.lab.kubectl(&["get", plural]).ok());
         }
     }

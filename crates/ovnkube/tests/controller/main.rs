@@ -18,6 +18,7 @@ mod nb_consistency;
 mod nb_proxy;
 mod nb_states;
 mod nodes;
+mod northd_failover;
 mod object_lifecycle;
 mod packets;
 mod plan;

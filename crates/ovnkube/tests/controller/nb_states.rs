@@ -68,7 +68,6 @@ impl Drop for Observer {
     }
 }
 
-/// The current state.
 pub(crate) fn now(cluster: &Cluster) -> Snapshot {
     Observer::start(cluster).take().pop().unwrap().snapshot
 }

@@ -1,5 +1,7 @@
 //! Rows of nodes: compared with the Go controller's, and for annotations in any order.
 
+mod port_bindings;
+
 use std::collections::BTreeSet;
 
 use lab::{ChassisSpec, Family};

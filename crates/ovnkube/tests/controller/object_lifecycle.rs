@@ -299,7 +299,7 @@ fn invalid_objects_are_parked_and_others_are_served() {
     cluster.network_of("default", "good");
     let remedy = "correct the annotation, or remove it";
     for (name, reason, words) in [
-        ("join", "NodeNameRefused", ["named join", "rename the node"]),
+        ("join", "NodeNameRefused", ["named join", "under another name"]),
         ("invalid-subnets", "NodeAnnotationRefused", ["k8s.ovn.org/node-subnets", remedy]),
         ("invalid-id", "NodeAnnotationRefused", ["k8s.ovn.org/node-id", remedy]),
         ("invalid-gateway", "NodeAnnotationRefused", [GATEWAY, remedy]),

@@ -136,7 +136,6 @@ impl Prober {
         self.path(id).name.clone()
     }
 
-    /// The current moment.
     pub(crate) fn now(&self) -> Moment {
         Moment(self.paths.lock().unwrap().iter().map(|path| path.sent.load(Ordering::Acquire)).collect())
     }

@@ -44,7 +44,6 @@ pub(crate) struct Outcome {
     pub(crate) delivered: BTreeSet<String>,
     /// Nothing was delivered.
     pub(crate) dropped: bool,
-    /// The whole output.
     pub(crate) text: String,
 }
 

@@ -4,12 +4,14 @@
 
 mod agent;
 mod bad_input;
+mod capabilities;
 #[allow(dead_code)]
 #[path = "../controller/cluster.rs"]
 mod cluster;
 mod concurrency;
 mod evidence;
 mod failures;
+mod forged_subnets;
 mod frames;
 mod host_ports;
 #[allow(dead_code)]
@@ -20,6 +22,7 @@ mod leftovers;
 mod networks;
 mod remote;
 mod repair;
+mod request_paths;
 mod sandbox;
 mod site;
 mod wiring;

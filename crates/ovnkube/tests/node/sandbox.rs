@@ -87,8 +87,23 @@ impl Sandbox {
 
     /// A request by the installed plugin, optionally as another user.
     pub(crate) fn run_plugin(&self, command: &str, config: &str, user: Option<u32>) -> Outcome {
+        self.run_plugin_with(command, &[], config, user)
+    }
+
+    /// Like [`Self::run_plugin`], with other or additional variables.
+    pub(crate) fn run_plugin_with(
+        &self,
+        command: &str,
+        variables: &[(&str, &str)],
+        config: &str,
+        user: Option<u32>,
+    ) -> Outcome {
         let mut plugin = self.machine.command(&["/opt/cni/bin/ovn-k8s-cni-overlay"]).unwrap();
-        plugin.envs(self.variables(command)).stdin(Stdio::piped()).stdout(Stdio::piped());
+        plugin
+            .envs(self.variables(command))
+            .envs(variables.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         if let Some(user) = user {
             plugin.uid(user).gid(user);
         }

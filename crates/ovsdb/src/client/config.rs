@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use backoff::Backoff;
+use tokio::sync::watch;
 
 use crate::client::remote::Remote;
 use crate::client::tls::TlsFiles;
@@ -14,6 +15,8 @@ use crate::operation::Condition;
 pub struct Config {
     /// The servers; all members of a raft cluster.
     pub remotes: Vec<Remote>,
+    /// Replaces `remotes` whenever it has a list that is not empty. A session with a server that is still listed continues.
+    pub remote_updates: Option<watch::Receiver<Option<Vec<Remote>>>>,
     /// Name of the database, such as `OVN_Northbound`.
     pub database: String,
     /// Required for `ssl:` remotes.
@@ -41,6 +44,7 @@ impl Config {
     pub fn new(remotes: Vec<Remote>, database: impl Into<String>) -> Self {
         Self {
             remotes,
+            remote_updates: None,
             database: database.into(),
             tls: None,
             tables: Vec::new(),

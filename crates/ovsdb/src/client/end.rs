@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::client::remote::Remote;
 use crate::client::wire::WireError;
 use crate::transaction::ServerError;
 
@@ -12,6 +13,8 @@ pub(crate) enum SessionEnd {
     Wire(#[from] WireError),
     #[error("no data from the server for {0:?}")]
     Silent(Duration),
+    #[error("no reply from the server, and {0} leads now")]
+    Succeeded(Remote),
     #[error("the server has no database {0:?}")]
     NoDatabase(String),
     #[error("the server is not connected to its cluster")]
@@ -22,6 +25,8 @@ pub(crate) enum SessionEnd {
     Behind { has: i64, seen: i64 },
     #[error("the server belongs to another cluster ({found}, not {expected})")]
     OtherCluster { found: String, expected: String },
+    #[error("the server is no longer one of the database's")]
+    Removed,
     #[error("the database's schema has changed")]
     SchemaChanged,
     #[error("the server no longer knows our monitor")]

@@ -14,6 +14,10 @@ use tokio::time::{sleep, timeout};
 use crate::client::config::Config;
 use crate::client::end::SessionEnd;
 use crate::client::error::CallError;
+use crate::client::leader_search;
+use crate::client::remote::Remote;
+use crate::client::remote_list::RemoteList;
+use crate::client::replacement::Successor;
 use crate::client::session::{CHANGE_CONDITIONS, Call, ResumeState, Session};
 use crate::client::store::{SharedState, Status, Subscription};
 use crate::operation::{Condition, TransactParameters};
@@ -60,6 +64,12 @@ impl Client {
     /// Connection state, to read or to watch.
     pub fn status(&self) -> watch::Receiver<Status> {
         self.state.status.subscribe()
+    }
+
+    /// Says which cluster replaced others, e.g. by an administrator's record: it is accepted as soon as a server has it,
+    /// without the delay for clusters that appear unexpectedly.
+    pub fn expect_successor(&self, successor: Successor) {
+        self.state.set_successor(successor);
     }
 
     /// Waits until a session is established and the replica is complete.
@@ -226,10 +236,26 @@ async fn drive(config: Arc<Config>, state: Arc<SharedState>, mut calls: mpsc::Re
     let mut resume = ResumeState::default();
     let mut queued = VecDeque::new();
     let mut retries = Retries::new(config.backoff);
+    let mut list = RemoteList::new(&config);
+    // A server that is known to lead.
+    let mut leader: Option<Remote> = None;
     loop {
+        let remotes = list.current();
+        let mut order = remotes.clone();
+        if leader.is_none() && config.leader_only && remotes.len() > 1 {
+            leader = leader_search::find(&config, &remotes, resume.cluster.as_deref()).await;
+        }
+        if let Some(leader) = leader.take() {
+            order.sort_by_key(|remote| *remote != leader);
+        }
         // Try all servers before waiting.
-        for remote in &config.remotes {
-            let end = match Session::open(&config, &state, &mut resume, remote).await {
+        for remote in &order {
+            let opened = tokio::select! {
+                biased;
+                opened = Session::open(&config, &state, &mut resume, remote) => opened,
+                () = list.removed(remote) => Err(SessionEnd::Removed),
+            };
+            let end = match opened {
                 Ok(mut session) => {
                     let begun = Instant::now();
                     state.status.send_modify(|status| {
@@ -238,7 +264,7 @@ async fn drive(config: Arc<Config>, state: Arc<SharedState>, mut calls: mpsc::Re
                         status.remote = Some(remote.to_string());
                     });
                     tracing::debug!(%remote, database = config.database, "connected");
-                    let end = session.run(&mut calls, &mut queued).await;
+                    let end = session.run(&mut calls, &mut queued, list.removed(remote)).await;
                     // A session that ends at once is no success.
                     if begun.elapsed() >= config.backoff.longest {
                         retries.reset();
@@ -248,7 +274,8 @@ async fn drive(config: Arc<Config>, state: Arc<SharedState>, mut calls: mpsc::Re
                 Err(end) => end,
             };
             let closed = matches!(end, SessionEnd::Closed);
-            tracing::debug!(%remote, database = config.database, reason = %end, "session ended");
+            let next = if closed { "the client is closed" } else { "reconnecting" };
+            tracing::debug!(%remote, database = config.database, error = %end, "OVSDB session ended; {next}");
             state.status.send_modify(|status| {
                 status.connected = false;
                 status.remote = None;
@@ -261,12 +288,29 @@ async fn drive(config: Arc<Config>, state: Arc<SharedState>, mut calls: mpsc::Re
             if closed {
                 return;
             }
+            if let SessionEnd::Succeeded(successor) = end {
+                leader = Some(successor);
+                break;
+            }
+            if list.current() != remotes {
+                break;
+            }
         }
-        if let Some(cluster) = resume.replacement.end_round(config.remotes.len(), Instant::now()) {
+        if leader.is_some() || list.current() != remotes {
+            // Servers that are listed now were not tried yet, and this round says nothing about all of them.
+            resume.replacement.discard_round();
+            retries.reset();
+            continue;
+        }
+        let (successor, former) = (state.successor(), resume.cluster.clone());
+        let replaced = resume.replacement.end_round(remotes.len(), former.as_deref(), &successor, Instant::now());
+        if let Some(cluster) = replaced {
+            let recorded = successor.cluster == cluster;
             tracing::warn!(
                 database = config.database,
-                former = resume.cluster,
+                former,
                 cluster,
+                recorded,
                 "the servers belong to a new raft cluster; replacing the replica by its contents"
             );
             resume.start_over();
@@ -274,14 +318,20 @@ async fn drive(config: Arc<Config>, state: Arc<SharedState>, mut calls: mpsc::Re
             state.status.send_modify(|status| status.replacements += 1);
             continue;
         }
-        if !pause(retries.next_delay(), &mut calls, &mut queued).await {
+        let delay = retries.next_delay();
+        if !pause(delay, &mut list, &mut calls, &mut queued).await {
             return;
         }
     }
 }
 
-/// Waits and collects calls meanwhile; false if all handles are dropped.
-async fn pause(wait: Duration, calls: &mut mpsc::Receiver<Call>, queued: &mut VecDeque<Call>) -> bool {
+/// Waits, at most until the servers change, and collects calls meanwhile; false if all handles are dropped.
+async fn pause(
+    wait: Duration,
+    list: &mut RemoteList,
+    calls: &mut mpsc::Receiver<Call>,
+    queued: &mut VecDeque<Call>,
+) -> bool {
     let waiting = sleep(wait);
     tokio::pin!(waiting);
     // Drop calls whose caller has given up.
@@ -289,6 +339,7 @@ async fn pause(wait: Duration, calls: &mut mpsc::Receiver<Call>, queued: &mut Ve
     loop {
         tokio::select! {
             () = &mut waiting => return true,
+            () = list.changed() => return true,
             call = calls.recv() => match call {
                 Some(call) => queued.push_back(call),
                 None => return false,

@@ -53,7 +53,7 @@ impl Session<'_> {
                 Ok(_) => return Ok(()),
                 Err(behind @ SessionEnd::Behind { .. }) if Instant::now() < deadline => {
                     match self.receive(deadline).await {
-                        Ok(text) => self.early.push_back(text),
+                        Ok(text) => self.queue_early(text)?,
                         // Report that it did not catch up, not the timeout.
                         Err(SessionEnd::Wire(WireError::Timeout(_))) => return Err(behind),
                         Err(other) => return Err(other),

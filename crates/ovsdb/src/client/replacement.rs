@@ -9,6 +9,22 @@ use std::time::{Duration, Instant};
 /// Without any server of the known cluster, another cluster is accepted after this time.
 const CONFIRM_AFTER: Duration = Duration::from_secs(10);
 
+/// A cluster that is known, from another source than the servers, to replace others.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Successor {
+    /// Its ID.
+    pub cluster: String,
+    /// IDs of the clusters that it replaces.
+    pub replaced: Vec<String>,
+}
+
+impl Successor {
+    /// Whether it replaces this cluster by that one.
+    fn confirms(&self, former: Option<&str>, cluster: &str) -> bool {
+        self.cluster == cluster && former.is_some_and(|former| self.replaced.iter().any(|id| id == former))
+    }
+}
+
 /// Cluster IDs of one round over all servers, and since when the known one is absent.
 #[derive(Debug, Default)]
 pub(crate) struct Replacement {
@@ -30,10 +46,27 @@ impl Replacement {
         self.known = true;
     }
 
-    /// Ends a round over `servers` servers; returns the cluster that replaced the known one, if any.
-    pub(crate) fn end_round(&mut self, servers: usize, now: Instant) -> Option<String> {
+    /// Forgets an incomplete round.
+    pub(crate) fn discard_round(&mut self) {
+        self.others.clear();
+        self.known = false;
+    }
+
+    /// Ends a round over `servers` servers; returns the cluster that replaced the known one, if any. A `successor` of the
+    /// `former` cluster is accepted at once.
+    pub(crate) fn end_round(
+        &mut self,
+        servers: usize,
+        former: Option<&str>,
+        successor: &Successor,
+        now: Instant,
+    ) -> Option<String> {
         let others = std::mem::take(&mut self.others);
         let known = std::mem::take(&mut self.known);
+        if let Some(confirmed) = others.iter().find(|cluster| successor.confirms(former, cluster)) {
+            self.since = None;
+            return Some(confirmed.clone());
+        }
         let votes = |cluster: &String| others.iter().filter(|other| *other == cluster).count();
         let most = others.iter().max_by_key(|cluster| votes(cluster)).cloned();
         // Without a majority the known cluster cannot commit.
@@ -60,7 +93,27 @@ mod tests {
         if known {
             state.saw_known();
         }
-        state.end_round(3, now)
+        state.end_round(3, Some("a"), &Successor::default(), now)
+    }
+
+    #[test]
+    fn a_recorded_successor_of_the_known_cluster_is_accepted_at_once_and_no_other() {
+        let now = Instant::now();
+        let round = |cluster: &str, former: Option<&str>, known: bool| {
+            let mut state = Replacement::default();
+            state.saw_other(cluster.to_owned());
+            if known {
+                state.saw_known();
+            }
+            let successor = Successor { cluster: "b".into(), replaced: vec!["z".into(), "a".into()] };
+            state.end_round(3, former, &successor, now)
+        };
+        assert_eq!(round("b", Some("a"), false).as_deref(), Some("b"));
+        // A member of the former cluster that has not seen the record yet.
+        assert_eq!(round("b", Some("a"), true).as_deref(), Some("b"));
+        assert_eq!(round("c", Some("a"), false), None, "another cluster is not recorded");
+        assert_eq!(round("b", Some("x"), false), None, "the record does not say that it replaced this one");
+        assert_eq!(round("b", None, false), None);
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! One session: handshake, monitors, then messages in both directions until an error or the end of the client.
 
 use std::collections::{HashMap, VecDeque};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
@@ -17,7 +19,9 @@ use crate::client::plan::Plan;
 use crate::client::remote::Remote;
 use crate::client::replacement::Replacement;
 use crate::client::server::{SERVER, ServerView};
+use crate::client::silence::{Action, Silence};
 use crate::client::store::SharedState;
+use crate::client::succession;
 use crate::client::wire::{Wire, WireError};
 use crate::message::{self, Incoming};
 use crate::operation::Condition;
@@ -77,6 +81,9 @@ impl Reply {
     }
 }
 
+/// Most bytes of notifications before the handshake is complete: changes of other clients while a large dump arrives.
+const MOST_EARLY_BYTES: usize = 128 << 20;
+
 /// Purpose of a request in flight.
 enum InFlight {
     User(Call),
@@ -92,13 +99,14 @@ pub(crate) struct Session<'a> {
     wire: Wire,
     waiting: HashMap<u64, InFlight>,
     next_id: u64,
-    /// When an echo was sent that has no reply yet.
-    probed: Option<Instant>,
+    remote: Remote,
     pub(super) server: Option<ServerView>,
     pub(super) plan: Option<Plan>,
     shared: Shared,
     /// Notifications that arrived during the handshake, in order.
     pub(super) early: VecDeque<String>,
+    /// Approximate memory of the queue.
+    early_bytes: usize,
     conditions_in_flight: u32,
 }
 
@@ -118,11 +126,12 @@ impl<'a> Session<'a> {
             wire,
             waiting: HashMap::new(),
             next_id: 1,
-            probed: None,
+            remote: remote.clone(),
             server: None,
             plan: None,
             shared: Shared::new(),
             early: VecDeque::new(),
+            early_bytes: 0,
             conditions_in_flight: 0,
         };
         let schema = session.handshake().await?;
@@ -141,6 +150,11 @@ impl<'a> Session<'a> {
         let updates = read_updates(updates.get(), tables, &mut self.shared).map_err(malformed)?;
         self.state.apply(updates, whole).map_err(malformed)?;
         Ok(())
+    }
+
+    fn is_clustered(&self) -> bool {
+        let database = self.server.as_ref().and_then(|server| server.database_state(&self.config.database));
+        database.is_some_and(|database| database.clustered)
     }
 
     /// Stores the server's raft index, so that a server that lags is not accepted later.
@@ -166,7 +180,7 @@ impl<'a> Session<'a> {
             let incoming = Incoming::parse(&text).map_err(malformed)?;
             if incoming.answers() != Some(id) {
                 if !self.answer_echo(&incoming).await? {
-                    self.early.push_back(text);
+                    self.queue_early(text)?;
                 }
                 continue;
             }
@@ -177,6 +191,18 @@ impl<'a> Session<'a> {
                 (None, None) => return Err(malformed(format!("a reply to {method} without a result"))),
             });
         }
+    }
+
+    /// Queues a notification that arrived during the handshake. A server that sends nothing else is given up before it
+    /// fills the memory.
+    pub(super) fn queue_early(&mut self, text: String) -> Result<(), SessionEnd> {
+        // Small messages take more memory than their text.
+        self.early_bytes += text.len() + 64;
+        if self.early_bytes > MOST_EARLY_BYTES {
+            return Err(malformed(format!("more than {MOST_EARLY_BYTES} bytes of notifications during the handshake")));
+        }
+        self.early.push_back(text);
+        Ok(())
     }
 
     pub(super) async fn receive(&mut self, deadline: Instant) -> Result<String, SessionEnd> {
@@ -223,6 +249,7 @@ impl<'a> Session<'a> {
     }
 
     pub(super) fn drain_early(&mut self) -> Result<(), SessionEnd> {
+        self.early_bytes = 0;
         while let Some(text) = self.early.pop_front() {
             let incoming = Incoming::parse(&text).map_err(malformed)?;
             self.take_notification(&incoming)?;
@@ -284,33 +311,47 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Handles calls and messages until the session ends.
-    pub(crate) async fn run(&mut self, calls: &mut mpsc::Receiver<Call>, queued: &mut VecDeque<Call>) -> SessionEnd {
+    /// Handles calls and messages until the session ends, or `removed` is ready: its server is not one of the database's any
+    /// more.
+    pub(crate) async fn run(
+        &mut self,
+        calls: &mut mpsc::Receiver<Call>,
+        queued: &mut VecDeque<Call>,
+        removed: impl Future<Output = ()>,
+    ) -> SessionEnd {
+        let mut removed = std::pin::pin!(removed);
         let mut audit = Instant::now() + self.config.audit_interval;
+        let mut silence = Silence::new(self.config.probe_interval);
+        let mut successor: Pin<Box<dyn Future<Output = Remote> + Send>> =
+            if self.config.leader_only && self.is_clustered() {
+                let (remote, cluster) = (self.remote.clone(), self.resume.cluster.clone());
+                Box::pin(succession::successor(self.config.clone(), remote, cluster))
+            } else {
+                Box::pin(std::future::pending())
+            };
         let end = loop {
             // Fair select: calls are sent even if the server sends constantly.
             while let Ok(call) = calls.try_recv() {
                 queued.push_back(call);
             }
+            // Before calls are sent: a server that is not listed any more gets none.
+            if std::future::poll_fn(|context| Poll::Ready(removed.as_mut().poll(context).is_ready())).await {
+                break SessionEnd::Removed;
+            }
             if let Err(end) = self.send_queued(queued).await {
                 break end;
             }
             let now = Instant::now();
-            let half = self.config.probe_interval / 2;
-            let last_received = self.wire.last_received();
-            self.probed = self.probed.filter(|asked| last_received <= *asked);
-            // Counted from the echo request: if this process was stopped, the reply must be read first.
-            let silent = self.probed.unwrap_or(last_received) + half;
-            if now >= silent {
-                if self.probed.is_some() {
-                    break SessionEnd::Silent(self.config.probe_interval);
+            let wake = match silence.next(now, self.wire.last_received()) {
+                Action::Wait(until) => until,
+                Action::SendEcho => {
+                    if let Err(end) = self.send_request("echo", &json!([]), InFlight::Probe).await {
+                        break end;
+                    }
+                    continue;
                 }
-                self.probed = Some(now);
-                if let Err(end) = self.send_request("echo", &json!([]), InFlight::Probe).await {
-                    break end;
-                }
-                continue;
-            }
+                Action::GiveUp => break SessionEnd::Silent(self.config.probe_interval),
+            };
             if now >= audit {
                 audit = now + self.config.audit_interval;
                 if let Err(end) = self.audit().await {
@@ -331,7 +372,9 @@ impl<'a> Session<'a> {
                     Some(call) => queued.push_back(call),
                     None => break SessionEnd::Closed,
                 },
-                () = sleep_until(silent.min(audit).into()) => {}
+                () = &mut removed => break SessionEnd::Removed,
+                leader = &mut successor => break SessionEnd::Succeeded(leader),
+                () = sleep_until(wake.min(audit).into()) => {}
             }
         };
         for (_, waiting) in self.waiting.drain() {

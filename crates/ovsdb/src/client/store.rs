@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use tokio::sync::{Notify, watch};
 
 use crate::client::plan::{Missing, Plan};
+use crate::client::replacement::Successor;
 use crate::operation::Condition;
 use crate::replica::{Change, Changes, OutOfSync, Pending, Replica, Snapshot};
 use crate::schema::DatabaseSchema;
@@ -54,6 +55,8 @@ pub(crate) struct SharedState {
     pub(crate) conditions: Mutex<Vec<Option<Vec<Condition>>>>,
     /// Requested locks; each session requests them again.
     locks: Mutex<BTreeSet<String>>,
+    /// The cluster that is expected to replace the known one.
+    successor: Mutex<Successor>,
 }
 
 impl SharedState {
@@ -63,6 +66,7 @@ impl SharedState {
             status: watch::Sender::new(Status::default()),
             conditions: Mutex::new(conditions),
             locks: Mutex::default(),
+            successor: Mutex::default(),
         }
     }
 
@@ -72,6 +76,14 @@ impl SharedState {
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, Store> {
         self.store.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_successor(&self, successor: Successor) {
+        *lock(&self.successor) = successor;
+    }
+
+    pub(crate) fn successor(&self) -> Successor {
+        lock(&self.successor).clone()
     }
 
     pub(crate) fn want_lock(&self, name: &str, wanted: bool) {

@@ -13,6 +13,9 @@ use crate::client::remote::{Endpoint, Remote};
 use crate::client::tls::{self, TlsError, TlsFiles};
 use crate::frame::{FrameError, Framer, Limits};
 
+/// How long closing a connection may take.
+const CLOSE_LIMIT: Duration = Duration::from_millis(100);
+
 /// Bytes in both directions.
 pub trait Stream: AsyncRead + AsyncWrite + Send {}
 impl<T: AsyncRead + AsyncWrite + Send> Stream for T {}
@@ -64,7 +67,6 @@ pub async fn open_stream(remote: &Remote, tls: Option<&TlsFiles>, limit: Duratio
     timeout(limit, connecting).await.map_err(|_| WireError::Timeout(limit))?
 }
 
-/// An open connection.
 pub(crate) struct Wire {
     reader: ReadHalf<ByteStream>,
     writer: WriteHalf<ByteStream>,
@@ -106,6 +108,11 @@ impl Wire {
             }
             self.last_received = Instant::now();
         }
+    }
+
+    /// Ends the connection in order; a server logs a warning about a TLS connection that just stops.
+    pub(crate) async fn close(mut self) {
+        let _ = timeout(CLOSE_LIMIT, self.writer.shutdown()).await;
     }
 
     /// Sends bytes; fails if the server accepts nothing for `limit`.

@@ -19,7 +19,7 @@ pub(crate) struct Layout {
     identity: ColumnType,
 }
 
-/// One table.
+/// A table, with what integrity checks need of it.
 #[derive(Debug)]
 pub(crate) struct TableLayout {
     pub(crate) schema: TableSchema,
@@ -88,7 +88,7 @@ impl Layout {
         })
     }
 
-    /// All columns.
+    /// `_uuid` and `_version`, then the columns of the schema.
     pub(crate) fn all_columns(&self, table: usize) -> Vec<Column> {
         let positions = (0..self.tables[table].schema.columns.len()).map(Column::Schema);
         [Column::Identity, Column::Version].into_iter().chain(positions).collect()

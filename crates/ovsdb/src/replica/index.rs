@@ -12,7 +12,7 @@ use crate::uuid::Uuid;
 
 const SHARDS: usize = 256;
 
-/// Key of an index.
+/// By what an index finds rows.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum IndexKey {
     /// Combination of columns, by their indexes in the table's schema.

@@ -4,6 +4,7 @@
 
 mod basics;
 mod common;
+mod failover;
 mod impostors;
 mod middleman;
 mod raft;

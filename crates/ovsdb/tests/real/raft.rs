@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lab::{Database, Databases};
+use ovsdb::client::Config;
 use ovsdb::operation::Condition;
 
 use crate::common::{
@@ -28,15 +29,28 @@ async fn the_client_survives_a_killed_leader_and_follower() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hung_leader_is_detected() {
+async fn a_hung_leader_is_left_for_its_successor() {
     let lab = databases("stop", Databases::Raft);
-    let (client, leader) = connect_to_leader(&lab, config(&lab)).await;
+    // Its silence alone would end no session.
+    let (client, leader) =
+        connect_to_leader(&lab, Config { probe_interval: Duration::from_secs(3600), ..config(&lab) }).await;
     let paused = lab.pause(&leader).unwrap();
     let why = await_status(&client, |status| !status.connected).await.last_error.unwrap();
-    assert!(why.contains("no data from the server") && why.contains(&machine_of(&leader)), "{why}");
+    assert!(why.contains("leads now") && why.contains(&machine_of(&leader)), "{why}");
     write_switch(&client, "meanwhile").await;
     paused.resume().unwrap();
     see_switch(&client, "meanwhile").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hung_server_without_a_successor_is_given_up() {
+    let lab = databases("hang", Databases::Standalone);
+    let client = connect(config(&lab)).await;
+    let paused = lab.pause("nb").unwrap();
+    let why = await_status(&client, |status| !status.connected).await.last_error.unwrap();
+    assert!(why.contains("no data from the server"), "{why}");
+    paused.resume().unwrap();
+    write_switch(&client, "afterwards").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

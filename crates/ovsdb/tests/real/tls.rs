@@ -21,7 +21,7 @@ fn secure(purpose: &str) -> Secure {
     // A relay makes the lab's server reachable on this host's loopback.
     let remote = lab.record().endpoints.northbound_remote.unwrap();
     let target = remote.trim_start_matches("ssl:").parse().unwrap();
-    let relay = lab::relay::Relay::start(lab.machine("control").unwrap(), target, None).unwrap();
+    let relay = lab::tcp_forwarder::TcpForwarder::start(lab.machine("control").unwrap(), target, None).unwrap();
     let remote = format!("ssl:127.0.0.1:{}", relay.address().port()).parse().unwrap();
     // It ends with the test process.
     std::mem::forget(relay);
@@ -116,7 +116,7 @@ async fn an_expired_server_certificate_is_rejected() {
     words.push("/tmp/late.db");
     control.run(&words).unwrap();
     let target = "10.99.0.1:7641".parse().unwrap();
-    let relay = lab::relay::Relay::start(control, target, None).unwrap();
+    let relay = lab::tcp_forwarder::TcpForwarder::start(control, target, None).unwrap();
     let late = Secure {
         remote: format!("ssl:{}", relay.address()).parse().unwrap(),
         pki: secure.pki.clone(),

@@ -24,7 +24,6 @@ use super::blocks::{Candidate, Rules};
 use super::ends::{End, Holder, Packet, management_address};
 use super::{Step, Undetermined, step};
 
-/// A compiled policy.
 struct Policy {
     object: String,
     compiled: Compiled,

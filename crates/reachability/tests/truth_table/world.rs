@@ -15,23 +15,26 @@ use truth::{Cluster, Family, TrafficEnd};
 pub(crate) struct World {
     pub(crate) objects: Vec<Value>,
     pub(crate) preview: Preview,
-    /// The independent evaluation.
     pub(crate) documented: Cluster,
 }
 
 /// The contents of a seed's cluster: one family or both, with or without AdminNetworkPolicies.
 pub(crate) fn options(seed: u64) -> Options {
-    let (v4, v6) = [(true, true), (true, false), (false, true)][usize::try_from(seed % 3).unwrap()];
-    Options { v4, v6, admin: seed.is_multiple_of(2), services: true }
+    const FAMILIES: [&[Family]; 3] = [&[Family::V4, Family::V6], &[Family::V4], &[Family::V6]];
+    let families = FAMILIES[usize::try_from(seed % 3).unwrap()];
+    Options { families, admin: seed.is_multiple_of(2), services: true }
 }
 
 impl World {
     pub(crate) fn new(rng: &mut Rng, options: Options) -> Self {
-        let families = [(options.v4, "10.128.0.0/14/23", "10.96.0.0/16"), (options.v6, "fd01::/48/64", "fd96::/112")];
-        let wanted = || families.iter().filter(|(wanted, ..)| *wanted);
+        let networks = |family: &Family| match family {
+            Family::V4 => ("10.128.0.0/14/23", "10.96.0.0/16"),
+            Family::V6 => ("fd01::/48/64", "fd96::/112"),
+        };
+        let wanted = || options.families.iter().map(networks);
         let settings = ClusterSettings::new(
-            wanted().map(|(_, pods, _)| pods.parse().unwrap()).collect(),
-            wanted().map(|(.., services)| services.parse().unwrap()).collect(),
+            wanted().map(|(pods, _)| pods.parse().unwrap()).collect(),
+            wanted().map(|(_, services)| services.parse().unwrap()).collect(),
         );
         let mut preview = Preview::new(settings).unwrap();
         let mut objects = pods(rng, options);
@@ -61,7 +64,7 @@ impl World {
         }
         preview.settle().unwrap();
         objects.extend(more);
-        let networks: Vec<&str> = wanted().map(|(.., services)| *services).collect();
+        let networks: Vec<&str> = wanted().map(|(_, services)| services).collect();
         let documented = Cluster::from_objects(&objects).unwrap().filter_egress_to_own_node();
         let mut documented = documented.service_networks(&networks).unwrap();
         for (name, own) in preview.engine().allocator().unwrap().nodes() {

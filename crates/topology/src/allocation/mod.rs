@@ -30,12 +30,12 @@ pub use quarantine::{Allocatable, Quarantine};
 use crate::identity::Owner;
 use crate::settings::{ClusterSettings, FIRST_NODE_ID};
 
-/// The allocation of a node.
+/// Node ID and subnets of a node, with the addresses taken there.
 #[derive(Debug, Clone)]
 pub struct NodeAllocation {
     /// UID of the node that it was allocated to.
     pub uid: Name,
-    /// The node ID.
+    /// Unique in the cluster, from 2; the node's join addresses follow from it.
     pub id: u32,
     /// A pool for each of its subnets, IPv4 first.
     pools: Vec<AddressPool>,
@@ -47,25 +47,24 @@ impl NodeAllocation {
         self.pools.iter().map(AddressPool::subnet)
     }
 
-    /// The subnet that contains an address.
+    /// The node's subnet that contains the address; none if it is not one of the node.
     pub fn subnet_of(&self, address: IpAddr) -> Option<Prefix> {
         self.subnets().find(|subnet| subnet.contains(address))
     }
 
-    /// Number of allocated pod addresses.
     fn taken(&self) -> u128 {
         self.pools.iter().map(AddressPool::taken).sum()
     }
 }
 
-/// The allocation of a pod.
+/// MAC and addresses of a pod, which it keeps for its life.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodAllocation {
     /// UID of the pod that it was allocated to.
     pub uid: Name,
     /// The node whose subnets contain its addresses.
     pub node: Name,
-    /// The MAC of its port.
+    /// MAC of its port: requested by the pod, or derived from its first address.
     pub mac: Mac,
     /// One or two addresses, IPv4 first.
     addresses: [Option<IpAddr>; 2],
@@ -85,7 +84,7 @@ impl PodAllocation {
     }
 }
 
-/// All allocations.
+/// Subnets, node IDs, addresses and MACs of all nodes and pods. No two objects have the same one.
 #[derive(Debug, Clone)]
 pub struct Allocator {
     /// IPv4, then IPv6; none if the cluster has no network of that family.
@@ -115,27 +114,27 @@ impl Allocator {
         })
     }
 
-    /// A node's allocation.
+    /// None if nothing is allocated to a node of this name, or it was released.
     pub fn node(&self, name: &str) -> Option<&NodeAllocation> {
         self.nodes.get(name)
     }
 
-    /// A pod's allocation.
+    /// None if nothing is allocated to the pod, or it was released.
     pub fn pod(&self, key: &PodKey) -> Option<&PodAllocation> {
         self.pods.get(key)
     }
 
-    /// Whether a pod has an address.
+    /// Whether this address is allocated to this pod.
     pub fn has(&self, key: &PodKey, address: IpAddr) -> bool {
         self.pods.get(key).is_some_and(|own| own.addresses().any(|own| own == address))
     }
 
-    /// All pods' allocations.
+    /// Ordered by namespace and name.
     pub fn pods(&self) -> impl Iterator<Item = (&Arc<PodKey>, &PodAllocation)> {
         self.pods.iter()
     }
 
-    /// All nodes' allocations.
+    /// Ordered by name.
     pub fn nodes(&self) -> impl Iterator<Item = (&Name, &NodeAllocation)> {
         self.nodes.iter()
     }

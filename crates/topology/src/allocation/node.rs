@@ -255,7 +255,7 @@ impl Allocator {
         was.or_else(|| self.ids.allocate()).ok_or_else(|| {
             Refusal::new(
                 "NodeIdsExhausted",
-                "no node ID is free: v4-join-subnet or v6-join-subnet is too small for the number of nodes: remove nodes",
+                "no node ID is free: v4-join-subnet or v6-join-subnet is too small for the number of nodes: remove nodes, or use a larger join network",
             )
         })
     }

@@ -20,11 +20,11 @@ use crate::identity::Owner;
 /// An item that is allocated to one owner at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Allocatable {
-    /// Of a pod.
+    /// Address of a pod.
     Address(IpAddr),
-    /// Of a node.
+    /// Subnet of a node.
     Subnet(Prefix),
-    /// Of a node.
+    /// ID of a node; its join addresses derive from it.
     NodeId(u32),
 }
 
@@ -59,7 +59,6 @@ enum Stage {
     Acknowledging(i64),
 }
 
-/// A quarantined item.
 #[derive(Debug, Clone)]
 pub(super) struct Quarantined {
     /// UID of the pod, or name of the node, that had it and may reclaim it at once.

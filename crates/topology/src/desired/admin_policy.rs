@@ -93,8 +93,8 @@ pub(super) fn desired(owner: &Owner, inputs: Inputs<'_>) -> Contribution {
 fn no_room(spec: &AdminPolicySpec) -> String {
     format!(
         "spec.priority: the policy is not in effect: OVN has 32768 ACL priorities for all AdminNetworkPolicies, and the \
-         policies before this one of priority {} leave no room; fewer changes between Allow, Deny and Pass from rule to \
-         rule need fewer",
+         policies before this one of priority {} leave no room; group rules with the same \
+         action, or remove policies with lower priority numbers",
         spec.priority
     )
 }

@@ -43,7 +43,9 @@ pub(super) fn switch_of(draft: &Draft<'_>, node: &NodeFacts) -> Uuid {
 /// An error if a node cannot have a network.
 pub(crate) fn check(node: &NodeFacts, store: &Store) -> Result<(), Refusal> {
     if &*node.name == JOIN {
-        let message = format!("a node cannot be named {JOIN}: this is the name of the join switch; rename the node");
+        let message = format!(
+            "a node cannot be named {JOIN}: this is the name of the join switch; register it under another name"
+        );
         return Err(Refusal::new("NodeNameRefused", message));
     }
     if let Some(why) = node.broken() {

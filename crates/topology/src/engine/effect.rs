@@ -92,7 +92,7 @@ pub enum Effect {
     },
     /// Read a namespace; [`crate::Engine::namespace_checked`] takes the reply.
     CheckNamespace {
-        /// The namespace.
+        /// Where the policy was that is deleted.
         name: Name,
         /// Number of the check: replies to older ones are ignored.
         check: u64,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use backoff::Backoff;
 use objects::{Annotated, AnnotationState, Condition, NODE_ID, NODE_SUBNETS, Name, ObjectKey, POD_NETWORKS};
 
 use super::effect::{Effect, Measure, ObjectRef, PatchOutcome};
@@ -13,8 +14,7 @@ use crate::refusal::Refusal;
 use crate::store::Store;
 
 /// First and longest delay before failed annotations are retried.
-const RETRY: Duration = Duration::from_millis(100);
-const MAX_RETRY: Duration = Duration::from_secs(10);
+const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
 /// A pod's event may precede its node's: a missing node is reported after this time.
 const NODE_COMES: Duration = Duration::from_secs(30);
 
@@ -234,7 +234,7 @@ impl Engine {
             PatchOutcome::ObjectGone => drop(leading.patching.remove(owner)),
             PatchOutcome::Failed => {
                 patching.attempts += 1;
-                let pause = RETRY.saturating_mul(1 << patching.attempts.min(10)).min(MAX_RETRY);
+                let pause = RETRY.delay(patching.attempts, 1.0);
                 patching.state = PatchState::Waiting;
                 leading.retries.insert((now + pause, owner.clone()));
             }

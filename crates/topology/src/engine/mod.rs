@@ -205,7 +205,7 @@ impl Engine {
         self.store.decide_chassis(|node, chassis| seed::chassis_of(node, snapshot).as_deref() == Some(chassis));
         let mut removals = seed::quarantined(&mut allocator, snapshot);
         let mut aliases = seed::aliases(snapshot);
-        crate::former::find(&self.store, snapshot, &mut aliases);
+        crate::former_identities::find(&self.store, snapshot, &mut aliases);
         let adopted = adopt.then(|| crate::adopt::adopt(&self.settings, &self.store, snapshot, &mut aliases));
         let seed::Seeded { ledger, ports } = seed::ledger(snapshot, adopted.as_ref());
         let doubtful = self.freeze_unreadable(&ledger);

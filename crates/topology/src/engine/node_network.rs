@@ -6,14 +6,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use backoff::Backoff;
+
 use super::effect::{Effect, ObjectRef, PatchOutcome};
 use super::{Engine, Leading};
 use crate::identity::Owner;
 use crate::store::Store;
 
 /// First and longest delay before a failed write is retried.
-const RETRY: Duration = Duration::from_millis(200);
-const MAX_RETRY: Duration = Duration::from_secs(30);
+const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
 
 /// What the condition says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,7 +94,7 @@ impl Engine {
             leading.node_networks.0.remove(name);
             return;
         }
-        write.due = Some(now + RETRY.saturating_mul(1 << write.attempts.min(10)).min(MAX_RETRY));
+        write.due = Some(now + RETRY.delay(write.attempts, 1.0));
         write.attempts += 1;
     }
 

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use backoff::Backoff;
 use objects::Name;
 use ovn_schema::TableRow;
 use ovn_schema::northbound::{ChassisTemplateVar, GatewayChassis};
@@ -26,8 +27,7 @@ const ACK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time from losing its node to the removal of a chassis: a node that comes back meanwhile keeps it.
 const CHASSIS_GRACE: Duration = Duration::from_secs(30);
 /// First and longest delay before a failed chassis removal is retried.
-const REMOVAL_RETRY: Duration = Duration::from_secs(1);
-const MAX_REMOVAL_RETRY: Duration = Duration::from_secs(60);
+const REMOVAL_RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 /// Values above were not counted up to, but written by another client; they are ignored.
 const MAX_NB_CFG: i64 = i64::MAX / 2;
 
@@ -349,7 +349,7 @@ impl Engine {
             return;
         }
         let failed = progress.failed_removals.entry(name.into()).or_default();
-        let pause = REMOVAL_RETRY.saturating_mul(1 << (*failed).min(10)).min(MAX_REMOVAL_RETRY);
+        let pause = REMOVAL_RETRY.delay(*failed, 1.0);
         *failed += 1;
         progress.removals.insert(name.into(), now + pause);
     }

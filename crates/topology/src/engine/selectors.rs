@@ -112,8 +112,8 @@ impl Leading {
 
     /// A refusal if a policy names selectors that do not exist yet; they are queued, and the policy is retried after them.
     pub(super) fn missing_selectors(&mut self, contribution: &Contribution, now: Duration) -> Option<Refusal> {
-        let there = |words: &&Name| self.ledger.entry(&Owner::Selector((*words).clone())).is_none();
-        let missing: Vec<Name> = contribution.names.iter().filter(there).cloned().collect();
+        let is_missing = |words: &&Name| self.ledger.entry(&Owner::Selector((*words).clone())).is_none();
+        let missing: Vec<Name> = contribution.names.iter().filter(is_missing).cloned().collect();
         let first = missing.first()?.clone();
         for words in missing {
             self.queue.push(Owner::Selector(words), now);

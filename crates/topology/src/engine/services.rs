@@ -115,6 +115,13 @@ impl Engine {
         }
     }
 
+    /// The addresses of OVN's databases changed.
+    pub fn set_databases(&mut self, addresses: Vec<IpAddr>, now: Duration) {
+        let before = std::mem::replace(&mut Arc::make_mut(&mut self.settings).databases, addresses);
+        let changed: Vec<IpAddr> = before.iter().chain(&self.settings.databases).copied().collect();
+        self.queue_claimants_of(&changed, now);
+    }
+
     /// Addresses became those of a host, or no longer are: no Service may claim them.
     pub(super) fn queue_claimants_of(&mut self, addresses: &[IpAddr], now: Duration) {
         let Some(leading) = &mut self.leading else { return };

@@ -49,7 +49,7 @@ pub enum Vip {
     External(IpAddr),
     /// A port of every node, at its addresses of one family.
     NodePort {
-        /// Of these addresses.
+        /// Family of these addresses.
         family: Family,
         /// The node port.
         port: u16,
@@ -93,11 +93,11 @@ pub struct ServedVip {
 /// One port of a Service in one family.
 #[derive(Debug)]
 pub struct ServedPort<'a> {
-    /// Of the Service's spec.
+    /// Port in the Service's spec.
     pub port: &'a ServicePort,
-    /// Of its addresses and endpoints.
+    /// Family of its addresses and endpoints.
     pub family: Family,
-    /// Of this family.
+    /// Endpoints of this family.
     pub endpoints: Endpoints<'a>,
     /// Without refused ones.
     pub vips: Vec<ServedVip>,

@@ -30,7 +30,7 @@ pub enum ListenAddress {
 pub struct Exposure {
     /// Addresses at which it is reached.
     pub listen: ListenAddress,
-    /// Of the Service's port.
+    /// Protocol of the Service's port.
     pub protocol: Protocol,
     /// Service port, or node port.
     pub port: u16,

@@ -6,7 +6,7 @@ use objects::{AdminPolicyFacts, Name, ObjectKey};
 
 use super::{Kind, Store};
 use crate::identity::Owner;
-use crate::levels::{self, Demand};
+use crate::levels::{self, LevelCount};
 use crate::rules::{self, Compiled};
 
 /// State of the AdminNetworkPolicies beyond their facts.
@@ -135,19 +135,19 @@ impl Store {
 
     /// Assigns the positions of all AdminNetworkPolicies; returns those that moved.
     pub(crate) fn reposition(&mut self) -> Vec<Owner> {
-        let mut ranked: Vec<((u16, &str, &str), Demand)> = Vec::new();
+        let mut ranked: Vec<((u16, &str, &str), LevelCount)> = Vec::new();
         for policy in self.admin_policies(false) {
             let fixed = self.admin.fixed.get(&owner(&policy.key.name, false));
             let fixed = fixed.filter(|fixed| fixed.uid == policy.uid);
             if let (Some(rank), Some(spec)) = (policy.rank(), &policy.spec) {
-                ranked.push((rank, Demand { priority: rank.0, levels: levels::count(spec), fixed: None }));
+                ranked.push((rank, LevelCount { priority: rank.0, levels: levels::count(spec), fixed: None }));
             } else if let Some(Fixed { priority, top, levels, .. }) = fixed {
-                let wanted = Demand { priority: *priority, levels: *levels, fixed: Some(*top) };
+                let wanted = LevelCount { priority: *priority, levels: *levels, fixed: Some(*top) };
                 ranked.push(((*priority, &policy.created, &policy.key.name), wanted));
             }
         }
         ranked.sort_unstable_by_key(|(rank, _)| *rank);
-        let wanted: Vec<Demand> = ranked.iter().map(|(_, wanted)| *wanted).collect();
+        let wanted: Vec<LevelCount> = ranked.iter().map(|(_, wanted)| *wanted).collect();
         let mut positions = BTreeMap::new();
         let mut before: Option<(u16, &str)> = None;
         for (((priority, _, name), _), top) in ranked.iter().zip(levels::assign(&wanted)) {

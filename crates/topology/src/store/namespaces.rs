@@ -8,14 +8,14 @@ use super::Store;
 
 /// Namespaces that are terminating, or were deleted before their pods' DELETE events arrived.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Departing {
+pub(super) struct TerminatingNamespaces {
     /// UIDs of namespaces that a namespace check found terminating, before the watch showed it.
-    terminating: BTreeMap<Name, Box<str>>,
+    uids: BTreeMap<Name, Box<str>>,
     /// Labels of deleted namespaces, as long as pods of them exist.
     labels: BTreeMap<Name, Labels>,
 }
 
-impl Departing {
+impl TerminatingNamespaces {
     pub(super) fn with_labels(&self) -> impl Iterator<Item = (&Name, &Labels)> {
         self.labels.iter()
     }
@@ -34,9 +34,9 @@ impl Store {
 
     /// Stores a namespace; returns the former version.
     pub fn put_namespace(&mut self, namespace: NamespaceFacts) -> Option<NamespaceFacts> {
-        self.departing.labels.remove(&namespace.name);
-        if self.departing.terminating.get(&namespace.name).is_some_and(|terminating| *terminating != namespace.uid) {
-            self.departing.terminating.remove(&namespace.name);
+        self.terminating.labels.remove(&namespace.name);
+        if self.terminating.uids.get(&namespace.name).is_some_and(|uid| *uid != namespace.uid) {
+            self.terminating.uids.remove(&namespace.name);
         }
         self.namespaces.put(namespace.name.clone(), namespace)
     }
@@ -44,39 +44,39 @@ impl Store {
     /// Removes a namespace, unless it has another UID.
     pub fn remove_namespace(&mut self, name: &str, uid: Option<&str>) -> Option<NamespaceFacts> {
         let gone = self.namespaces.remove(name, uid)?;
-        self.departing.terminating.remove(name);
+        self.terminating.uids.remove(name);
         if self.pods_in(name).next().is_some() {
-            self.departing.labels.insert(gone.name.clone(), gone.labels.clone());
+            self.terminating.labels.insert(gone.name.clone(), gone.labels.clone());
         }
         Some(gone)
     }
 
     /// A pod was removed: forgets the labels of a deleted namespace with its last pod.
     pub(super) fn forget_labels(&mut self, namespace: &str) {
-        if self.departing.labels.contains_key(namespace) && self.pods_in(namespace).next().is_none() {
-            self.departing.labels.remove(namespace);
+        if self.terminating.labels.contains_key(namespace) && self.pods_in(namespace).next().is_none() {
+            self.terminating.labels.remove(namespace);
         }
     }
 
     /// The namespace with this UID is terminating, though the watch does not show it yet.
     pub(crate) fn mark_terminating(&mut self, name: &Name, uid: &str) {
-        self.departing.terminating.insert(name.clone(), uid.into());
+        self.terminating.uids.insert(name.clone(), uid.into());
     }
 
     /// Whether a namespace exists and is not terminating.
     pub(crate) fn is_active(&self, name: &str) -> bool {
         self.namespace(name)
-            .is_some_and(|namespace| !namespace.terminating && !self.departing.terminating.contains_key(name))
+            .is_some_and(|namespace| !namespace.terminating && !self.terminating.uids.contains_key(name))
     }
 
     /// Whether the labels of a namespace are known, of those that have pods.
     pub(super) fn knows_labels_of(&self, namespace: &str) -> bool {
-        self.namespace(namespace).is_some() || self.departing.labels.contains_key(namespace)
+        self.namespace(namespace).is_some() || self.terminating.labels.contains_key(namespace)
     }
 
     /// The labels of a namespace, or those that it had; empty if it was never seen.
     pub fn labels_of(&self, namespace: &str) -> Labels {
         let known = self.namespace(namespace).map(|namespace| &namespace.labels);
-        known.or_else(|| self.departing.labels.get(namespace)).cloned().unwrap_or_default()
+        known.or_else(|| self.terminating.labels.get(namespace)).cloned().unwrap_or_default()
     }
 }

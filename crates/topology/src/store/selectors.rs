@@ -157,7 +157,7 @@ impl Store {
         self.selectors.wanted.keys()
     }
 
-    /// The selectors of nodes.
+    /// Canonical texts of the selectors that select nodes, not pods.
     pub(crate) fn selectors_of_nodes(&self) -> impl Iterator<Item = &Name> {
         self.selectors.of_nodes.iter()
     }
@@ -179,7 +179,7 @@ impl Store {
             Scope::Namespace(name) => Box::new(self.pods_in(name)),
             Scope::Namespaces(labels) => {
                 let there = self.namespaces().map(|namespace| (&namespace.name, &namespace.labels));
-                let known = there.chain(self.departing.with_labels()).filter(move |(_, own)| labels.matches(own));
+                let known = there.chain(self.terminating.with_labels()).filter(move |(_, own)| labels.matches(own));
                 let bare = labels.matches(&Labels::default());
                 let unknown = move |pod: &&PodFacts| bare && !self.knows_labels_of(&pod.key.namespace);
                 let of_unknown = self.pods().filter(unknown);

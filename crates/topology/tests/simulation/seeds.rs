@@ -9,7 +9,8 @@ use crate::scenario::Scenario;
 use crate::support::faults::Fault;
 use crate::support::schema::schema;
 
-const SEEDS: u64 = 10_000;
+/// `make soak` runs more.
+const SEEDS: u64 = 3_000;
 const STEPS: usize = 210;
 
 struct Outcome {

@@ -31,10 +31,8 @@ pub use tuples::{ServiceTuple, Tuple, service_tuples, tuples};
 /// The contents of a random cluster.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// IPv4 addresses.
-    pub v4: bool,
-    /// IPv6 addresses.
-    pub v6: bool,
+    /// Families of the addresses, IPv4 first; not empty.
+    pub families: &'static [Family],
     /// AdminNetworkPolicies, and in half of the clusters a BaselineAdminNetworkPolicy.
     pub admin: bool,
     /// Services with their slices.
@@ -44,21 +42,16 @@ pub struct Options {
 impl Options {
     /// Dual-stack, with all kinds of objects.
     pub fn everything() -> Self {
-        Self { v4: true, v6: true, admin: true, services: true }
+        Self { families: &[Family::V4, Family::V6], admin: true, services: true }
     }
 
     /// IPv4, with NetworkPolicies only.
     pub fn plain() -> Self {
-        Self { v4: true, v6: false, admin: false, services: false }
-    }
-
-    pub(crate) fn families(self) -> Vec<Family> {
-        let both = [(self.v4, Family::V4), (self.v6, Family::V6)];
-        both.into_iter().filter_map(|(wanted, family)| wanted.then_some(family)).collect()
+        Self { families: &[Family::V4], admin: false, services: false }
     }
 }
 
-/// A whole cluster.
+/// All objects of a cluster, in an order in which they can be created.
 pub fn objects(rng: &mut Rng, options: Options) -> Vec<Value> {
     let mut objects = pods(rng, options);
     let policies = policies(rng, options, &objects);

@@ -9,10 +9,10 @@ use crate::address::Family;
 
 /// Two to four namespaces, two nodes, three to eight pods, at least two of them running on the cluster network.
 pub fn pods(rng: &mut Rng, options: Options) -> Vec<Value> {
-    let families = options.families();
+    let families = options.families;
     let namespaces: Vec<String> = (0..rng.between(2, 4)).map(|number| format!("ns{number}")).collect();
     let mut objects: Vec<Value> = namespaces.iter().map(|name| namespace(rng, name)).collect();
-    objects.extend((1..=2).map(|number| node(rng, number, &families)));
+    objects.extend((1..=2).map(|number| node(rng, number, families)));
     let mut first_status = Value::Null;
     for number in 0..rng.between(3, 8) {
         let on_node = rng.between(1, 2);

@@ -11,20 +11,20 @@ use crate::verdict::Verdict;
 /// A query: may this packet pass?
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tuple {
-    /// The source.
+    /// The end that sends the first packet.
     pub from: TrafficEnd,
-    /// The destination.
+    /// The end that listens.
     pub to: TrafficEnd,
-    /// Transport protocol.
+    /// Protocol of the connection.
     pub protocol: Protocol,
     /// The destination's port.
     pub port: u16,
-    /// IP family of both ends.
+    /// Both ends use their address of this family.
     pub family: Family,
 }
 
 impl Tuple {
-    /// This crate's verdict.
+    /// The documented result, which the product's must equal.
     pub fn verdict(&self, cluster: &Cluster) -> Verdict {
         cluster.verdict(&self.from, &self.to, self.protocol, self.port, self.family)
     }
@@ -33,15 +33,15 @@ impl Tuple {
 /// A query about a Service: which endpoints may answer?
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceTuple {
-    /// The source.
+    /// The end that sends the first packet.
     pub from: TrafficEnd,
     /// Namespace and name of the Service.
     pub service: (String, String),
-    /// Transport protocol.
+    /// Protocol of the connection.
     pub protocol: Protocol,
     /// The Service's port.
     pub port: u16,
-    /// IP family of both ends.
+    /// Both ends use their address of this family.
     pub family: Family,
 }
 

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_object_is_refused() {
+    fn anything_but_a_json_object_is_refused() {
         assert_eq!(Framer::default().feed(b"HTTP/1.1 400"), Err(b'H'));
         assert_eq!(Framer::default().feed(b"\x16\x03\x01"), Err(0x16));
         assert_eq!(Framer::default().feed(b"}"), Err(b'}'));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_told_from_its_absence() {
+    fn a_null_error_is_no_error() {
         let has_error = |message: &[u8]| error_in(message).is_some();
         assert!(!has_error(br#"{"id":1,"result":[{"uuid":["uuid","x"]}],"error":null}"#));
         assert!(!has_error(br#"{"id":1,"result":[{}],"error" : null}"#));

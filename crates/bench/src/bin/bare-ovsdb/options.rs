@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn help_is_always_there() {
+    fn help_is_printed_with_any_other_option() {
         assert_eq!(parse_words("--help"), Ok(Action::Help));
         assert_eq!(parse_words("write --rows -h"), Ok(Action::Help));
     }

@@ -24,7 +24,6 @@ pub(crate) struct Session {
     unread: std::ops::Range<usize>,
 }
 
-/// A received message.
 pub(crate) struct Message {
     /// Its first bytes, as many as were to be kept.
     pub(crate) kept: Vec<u8>,

@@ -1,10 +1,12 @@
 //! A burst of creates: pods per second until all are annotated, interleaved with a bare client that knows all results.
 //!
-//! The bare client sends the same patches to pods that are there already, 32 at a time, and replays as many northbound
-//! transactions of as many ports. It runs twice. With everything that goes on beside a controller, so that the servers
-//! have the same to do: the same burst of creates, to whose end its time is taken, and a watch of all pods, which
-//! nobody can do without who is to patch them. And alone, which is the most that these servers patch at all: to be
-//! compared with a controller that finds its pods created already, from its first annotation to its last.
+//! The bare client patches existing pods in the same way, 32 at a time, and replays the same number of northbound
+//! transactions with the same number of ports. It runs twice:
+//!
+//! - under the load of a controller: with the same burst of creates, and with a watch of all pods, which every client that
+//!   patches them needs. Its time ends with the last create and patch.
+//! - alone: the highest rate of these servers. It is compared with a controller whose pods existed before it started, from
+//!   its first annotation to its last.
 
 use std::time::Instant;
 
@@ -87,7 +89,7 @@ fn find(world: &World, pods: &Pods, round: usize) -> Result<(Controller, f64)> {
     })?;
     let mut annotated: Vec<Instant> = times.values().filter_map(|times| times.annotated).collect();
     annotated.sort_unstable();
-    let (first, last) = (annotated.first().context("nothing was annotated")?, annotated[annotated.len() - 1]);
+    let (first, last) = (annotated.first().context("the controller annotated no pod")?, annotated[annotated.len() - 1]);
     let rate = (annotated.len() - 1) as f64 / (last - *first).as_secs_f64();
     eprintln!("  {} pods created before, annotated once it had begun: {rate:.0} pods/s", pods.count);
     controller.logged(world, "resync complete")?;
@@ -170,10 +172,11 @@ async fn uids(api: &Api, pods: &Pods) -> Result<Vec<String>> {
     let answer = api.get(&format!("/api/v1/pods?labelSelector=bench%3D{}", pods.purpose)).await?;
     let list: Value = serde_json::from_slice(&answer)?;
     let mut uids = vec![String::new(); pods.count];
-    for pod in list["items"].as_array().context("the list has no items")? {
+    for pod in list["items"].as_array().context("the list of pods has no items")? {
         let (name, uid) = (pod["metadata"]["name"].as_str(), pod["metadata"]["uid"].as_str());
-        let number: usize = name.and_then(|name| name.strip_prefix("web-")?.parse().ok()).context("an odd name")?;
-        *uids.get_mut(number).context("an odd number")? = uid.context("no uid")?.to_owned();
+        let number: usize =
+            name.and_then(|name| name.strip_prefix("web-")?.parse().ok()).context("unexpected pod name")?;
+        *uids.get_mut(number).context("unexpected pod number")? = uid.context("a pod has no UID")?.to_owned();
     }
     Ok(uids)
 }

@@ -14,7 +14,7 @@ pub(crate) const METRICS: &str = "127.0.0.1:9102";
 
 pub(crate) struct Controller {
     pub(crate) name: String,
-    pid: u32,
+    pub(crate) pid: u32,
     /// Seconds since 1970.
     started: f64,
 }
@@ -87,9 +87,7 @@ impl Controller {
 
     /// Peak resident memory, in MB (of 1,000,000 bytes).
     pub(crate) fn peak(&self) -> Result<f64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).context("is it alive?")?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix("kB"));
-        Ok(line.context("/proc has no VmHWM of it")?.trim().parse::<f64>()? * 1024.0 / 1e6)
+        Ok(bench::process_peak_megabytes(self.pid)?)
     }
 
     /// Time of the first log line with this text, in seconds since 1970; waits for it.
@@ -123,11 +121,12 @@ fn time_of(line: &str) -> Result<f64> {
 
 /// When a process started, in seconds since 1970, to a hundredth.
 fn started(pid: u32) -> Result<f64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("is it alive?")?;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .with_context(|| format!("cannot read /proc/{pid}: the process has exited"))?;
     let ticks = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19)?.parse::<f64>().ok());
     let uptime = std::fs::read_to_string("/proc/uptime")?;
-    let uptime: f64 = uptime.split_whitespace().next().context("no uptime")?.parse()?;
-    Ok(now() - (uptime - ticks.context("no start time")? / 100.0))
+    let uptime: f64 = uptime.split_whitespace().next().context("/proc/uptime is empty")?.parse()?;
+    Ok(now() - (uptime - ticks.with_context(|| format!("/proc/{pid}/stat has no start time"))? / 100.0))
 }
 
 #[cfg(test)]
@@ -136,7 +135,7 @@ mod tests {
 
     #[test]
     fn start_of_a_process_and_time_of_a_log_line() {
-        let age = now() - started(std::process::id()).expect("we are alive");
+        let age = now() - started(std::process::id()).expect("this process runs");
         // The kernel reports start times in hundredths of a second.
         assert!((-0.02..3600.0).contains(&age), "{age}");
         let time = time_of(r#"{"timestamp":"1970-01-01T00:00:01.500000Z","level":"INFO"}"#).expect("a time");

@@ -67,8 +67,8 @@ fn small(options: &Options, figures: &mut Vec<Figure>, costs: &mut Vec<Cost>) ->
     }
     let size = sized(SMALL, options);
     let (world, mut controller) = growth::begin(size)?;
-    let told = options.wants("growth").then_some(&mut *figures);
-    costs.push(growth::grow(&world, &controller, size, told)?);
+    let with_figures = options.wants("growth").then_some(&mut *figures);
+    costs.push(growth::grow(&world, &controller, size, with_figures)?);
     if options.wants("steady") {
         figures.extend(steady::figures(&world, &controller)?);
     }

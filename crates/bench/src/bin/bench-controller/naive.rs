@@ -42,7 +42,12 @@ pub(crate) fn figures(size: Size, services: Services, policies: usize) -> Result
     world.inside(async |_| remove(&world, &made).await)?;
     world.settle(&[&controller])?;
     let left = counts(&world)?;
-    anyhow::ensure!(left.rows == bare.rows, "the naive form is not gone: {} rows, {} before", left.rows, bare.rows);
+    anyhow::ensure!(
+        left.rows == bare.rows,
+        "rows of the naive form were not removed: {} rows, {} before",
+        left.rows,
+        bare.rows
+    );
     eprintln!("the same by the controller");
     world.inside(async |api| {
         policies.create(&api).await?;
@@ -174,7 +179,7 @@ impl Naive {
 
     async fn rules(&self, writer: &mut Writer) -> Result<()> {
         let snapshot = writer.client.snapshot();
-        let ports = snapshot.table("Logical_Switch_Port").context("no ports")?;
+        let ports = snapshot.table("Logical_Switch_Port").context("the replica has no table Logical_Switch_Port")?;
         // By namespace and app: the port, and its address.
         let mut crowd: BTreeMap<(String, &str), Vec<(Uuid, String)>> = BTreeMap::new();
         let known: BTreeMap<String, _> = ports.iter().filter_map(|row| Some((row.text("name")?, row))).collect();

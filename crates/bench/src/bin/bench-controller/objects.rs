@@ -1,5 +1,6 @@
 //! The objects: nodes as an agent annotates them, namespaces of a hundred pods, pods that were given to a node.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -117,11 +118,12 @@ pub(crate) fn created(answer: Result<Vec<u8>, ApiError>) -> Result<()> {
     }
 }
 
-/// Nodes as their agents would leave them: with chassis, gateway and addresses.
-pub(crate) async fn create_nodes(api: &Api, count: usize) -> Result<()> {
+/// Nodes of these numbers as their agents would leave them: with chassis, gateway and addresses.
+pub(crate) async fn create_nodes(api: &Api, numbers: Range<usize>) -> Result<()> {
     let call = api.clone();
-    parallel(WIDTH, count, move |number| {
-        let (body, api) = (node(number).to_string(), call.clone());
+    let first = numbers.start;
+    parallel(WIDTH, numbers.len(), move |number| {
+        let (body, api) = (node(first + number).to_string(), call.clone());
         async move { Ok(api.post("/api/v1/nodes", body.into_bytes()).await.map(drop)?) }
     })
     .await

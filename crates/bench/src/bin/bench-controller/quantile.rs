@@ -10,7 +10,7 @@ impl Quantiles {
         Self(values)
     }
 
-    /// The value that this share of all is at or below; nothing of nothing.
+    /// The value that this share of all is at or below; NaN without measurements.
     pub(crate) fn at(&self, share: f64) -> f64 {
         let place = (self.0.len() as f64 * share).ceil() as usize;
         self.0.get(place.saturating_sub(1)).copied().unwrap_or(f64::NAN)
@@ -20,8 +20,8 @@ impl Quantiles {
         self.at(0.5)
     }
 
-    /// For people, on the way.
-    pub(crate) fn tell(&self, name: &str, unit: &str) {
+    /// Prints a summary to stderr, as progress.
+    pub(crate) fn print(&self, name: &str, unit: &str) {
         eprintln!(
             "  {name} ({unit}): p50 {:.2}, p90 {:.2}, p99 {:.2} (spread {:.2}–{:.2}, {} measurements)",
             self.median(),

@@ -60,8 +60,8 @@ impl Writer {
         Ok(Self { switch: made(0)?, set: made(1)?, client })
     }
 
-    /// One transaction for these ports, with as many operations as a controller needs for pods: a row each, the
-    /// switch told of them, and the addresses told to a set.
+    /// One transaction for these ports, with the operations of a controller for as many pods: it inserts a row for each, and
+    /// adds the rows to their switch and the addresses to an address set.
     pub(crate) async fn write(&self, names: &[String], first: usize, nodes: usize) -> Result<()> {
         let mut transaction = Transaction::new();
         let (mut ports, mut texts) = (Vec::new(), Vec::new());
@@ -127,7 +127,8 @@ impl Monitor {
 
     /// Waits for news and returns the names of new ports.
     pub(crate) async fn step(&mut self) -> Result<Vec<String>> {
-        let changes = tokio::time::timeout(TIMEOUT, self.changes.next()).await.context("no port is seen any more")?;
+        let changes =
+            tokio::time::timeout(TIMEOUT, self.changes.next()).await.context("the monitor reported no port in time")?;
         let now = Instant::now();
         let new = new_ports(&changes);
         for name in &new {

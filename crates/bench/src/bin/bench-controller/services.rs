@@ -91,6 +91,7 @@ async fn change_endpoint(api: &Api, services: Services, number: usize) -> Result
 fn operations_of(world: &World) -> Result<u64> {
     let text = world.metrics()?;
     let line = text.lines().find(|line| !line.starts_with('#') && line.contains("nb_operations"));
-    let value = line.and_then(|line| line.rsplit_once(' ')).context("the controller does not count its operations")?.1;
+    let value =
+        line.and_then(|line| line.rsplit_once(' ')).context("the controller has no metric of its operations")?.1;
     Ok(value.parse::<f64>()? as u64)
 }

@@ -44,12 +44,12 @@ pub(crate) fn figures(world: &World, controller: &Controller) -> Result<Vec<Figu
     let (ready, begun) = mpsc::channel();
     let ported: Vec<String> = (0..COUNT).flat_map(|number| [pods.port(number), bare_port(number)]).collect();
     let (seen, rows, sent) = std::thread::scope(|scope| -> Result<_> {
-        let tell = ready.clone();
+        let watching = ready.clone();
         let (watched, monitored) = (&pods, &ported);
         let watcher = scope.spawn(move || {
             world.inside(async move |api| {
                 let mut objects = ObjectWatch::of(&api, "pods", &watched.purpose).await?;
-                let _ = tell.send(());
+                let _ = watching.send(());
                 objects.annotated(COUNT).await?;
                 Ok(objects.times)
             })
@@ -72,14 +72,14 @@ pub(crate) fn figures(world: &World, controller: &Controller) -> Result<Vec<Figu
             })
         });
         for _ in 0..2 {
-            begun.recv_timeout(TIMEOUT).context("an observer did not begin")?;
+            begun.recv_timeout(TIMEOUT).context("the pod watch or the port monitor did not start")?;
         }
         let sent = world.inside(async |api| send(world, &api, &pods, &others).await)?;
-        let joined = |_| anyhow::anyhow!("an observer panicked");
+        let joined = |_| anyhow::anyhow!("the pod watch or the port monitor panicked");
         Ok((watcher.join().map_err(joined)??, monitor.join().map_err(joined)??, sent))
     })?;
     let cpu = controller.cpu()? - cpu;
-    told(&pods, &seen, &rows, &sent, cpu)
+    figures_of(&pods, &seen, &rows, &sent, cpu)
 }
 
 fn bare_port(number: usize) -> String {
@@ -98,7 +98,7 @@ struct Sent {
 async fn send(world: &World, api: &Api, pods: &Pods, others: &Pods) -> Result<Sent> {
     let writer = Writer::new(&world.northbound, "bench-steady").await?;
     let mut sent = Sent::default();
-    // One warm connection for each of the two callers, as anybody has who works at this pace.
+    // One warm connection for each of the two callers, as any client at this rate has.
     let start = tokio::time::Instant::now() + Duration::from_millis(100);
     let (pods, call) = (pods.clone(), api.clone());
     let creator = tokio::spawn(async move {
@@ -120,7 +120,10 @@ async fn send(world: &World, api: &Api, pods: &Pods, others: &Pods) -> Result<Se
             let begin = Instant::now();
             let answer = call.post(&others.collection(number), others.manifest(number).into_bytes()).await?;
             let pod: Value = serde_json::from_slice(&answer)?;
-            let (uid, port) = (pod["metadata"]["uid"].as_str().context("no uid")?, [format!("beside_port-{number}")]);
+            let (uid, port) = (
+                pod["metadata"]["uid"].as_str().context("the created pod has no UID")?,
+                [format!("beside_port-{number}")],
+            );
             let patched = async {
                 patch(&call, &others, number, uid).await?;
                 anyhow::Ok(begin.elapsed())
@@ -160,7 +163,7 @@ pub(crate) async fn patch(api: &Api, pods: &Pods, number: usize, uid: &str) -> R
     Ok(())
 }
 
-fn told(
+fn figures_of(
     pods: &Pods,
     seen: &HashMap<String, Times>,
     rows: &HashMap<String, Instant>,
@@ -170,7 +173,7 @@ fn told(
     // Skip the first second: caches are cold on both sides.
     let warm = 20..COUNT;
     let between = |from: Option<Instant>, to: Option<Instant>| -> Result<f64> {
-        let (from, to) = (from.context("a pod was not seen")?, to.context("a pod was not seen")?);
+        let (from, to) = (from.context("no start time of a pod")?, to.context("no end time of a pod")?);
         let late = to.saturating_duration_since(from).as_secs_f64() - from.saturating_duration_since(to).as_secs_f64();
         Ok(late * 1e3)
     };
@@ -186,10 +189,10 @@ fn told(
     let bare = collect(&|number| between(sent.committed.get(&number).copied(), row(&bare_port(number))))?;
     let whole = collect(&|number| between(sent.created.get(&number).copied(), times(number).annotated))?;
     let calls = Quantiles::of(sent.bare.iter().skip(20).copied().collect());
-    ours.tell("event to commit", "ms");
-    bare.tell("bare commit", "ms");
-    whole.tell("create to annotation", "ms");
-    calls.tell("bare create and patch", "ms");
+    ours.print("event to commit", "ms");
+    bare.print("bare commit", "ms");
+    whole.print("create to annotation", "ms");
+    calls.print("bare create and patch", "ms");
     let pace = "at 20 pods/s";
     Ok(vec![
         Figure::new(

@@ -57,6 +57,7 @@ pub(crate) fn figures(world: &World, leader: Controller, rounds: usize) -> Resul
 async fn count(api: &kubernetes::Api) -> Result<u64> {
     let answer = api.get("/api/v1/pods?limit=1").await?;
     let list: serde_json::Value = serde_json::from_slice(&answer)?;
-    let rest = list["metadata"]["remainingItemCount"].as_u64().context("the server does not count")?;
+    let rest =
+        list["metadata"]["remainingItemCount"].as_u64().context("the API server did not return remainingItemCount")?;
     Ok(rest + 1)
 }

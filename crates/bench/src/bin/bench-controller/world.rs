@@ -1,5 +1,6 @@
 //! A lab for one size of cluster: real API server, databases and northd, light chassis, and nodes that are objects.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,8 @@ const QUIET: Duration = Duration::from_millis(500);
 
 pub(crate) struct World {
     // Before the lab, so that they end before their database does.
-    chassis: Option<LightChassis>,
+    _chassis: Option<LightChassis>,
+    northd: bool,
     pub(crate) lab: Lab,
     pub(crate) nodes: usize,
     pub(crate) northbound: String,
@@ -44,38 +46,44 @@ impl World {
     pub(crate) fn start(nodes: usize) -> Result<Self> {
         eprintln!("a lab for {nodes} nodes");
         let ovn = Ovn { databases: Databases::Standalone, ..Ovn::default() };
-        let spec = LabSpec::for_test("bench-controller")?.ovn(ovn).kubernetes(Kubernetes::default());
-        let lab = Lab::start(spec)?;
+        let lab = Lab::start(LabSpec::for_test("bench-controller")?.ovn(ovn).kubernetes(Kubernetes::default()))?;
+        let endpoints = lab.record().endpoints;
+        let northbound = endpoints.northbound.context("the lab has no northbound database")?;
+        let southbound = endpoints.southbound.context("the lab has no southbound database")?;
+        let chassis = ChassisSpec::numbered("node-", u32::try_from(nodes)?);
+        if nodes > NODES_OF_NORTHD {
+            lab.kill("northd")?;
+            return Self::around(lab, nodes, [northbound, southbound], &[]);
+        }
+        Ok(Self::around(lab, nodes, [northbound, southbound], &chassis)?.with_northd())
+    }
+
+    /// A lab with the northbound and the southbound database at these remotes, and without northd; adds light chassis.
+    pub(crate) fn around(lab: Lab, nodes: usize, databases: [String; 2], chassis: &[ChassisSpec]) -> Result<Self> {
         // Nodes without kubelets would be marked unreachable, and their pods evicted.
         for component in ["kube-controller-manager", "kube-scheduler"] {
             lab.kill(component)?;
         }
-        let chassis = if nodes <= NODES_OF_NORTHD {
-            Some(lab.light_chassis(&ChassisSpec::numbered("node-", u32::try_from(nodes)?))?)
-        } else {
-            lab.kill("northd")?;
-            None
-        };
-        let endpoints = lab.record().endpoints;
-        Ok(Self {
-            chassis,
-            nodes,
-            northbound: endpoints.northbound.context("the lab has no northbound database")?,
-            southbound: endpoints.southbound.context("the lab has no southbound database")?,
-            kubeconfig: endpoints.machine_kubeconfig.context("the lab has no API server")?,
-            lab,
-        })
+        let [northbound, southbound] = databases;
+        let light = if chassis.is_empty() { None } else { Some(LightChassis::start(&southbound, chassis)?) };
+        let kubeconfig = lab.record().endpoints.machine_kubeconfig.context("the lab has no API server")?;
+        Ok(Self { _chassis: light, northd: false, nodes, northbound, southbound, kubeconfig, lab })
+    }
+
+    /// The same with a northd that runs.
+    pub(crate) fn with_northd(self) -> Self {
+        Self { northd: true, ..self }
     }
 
     /// The number of nodes, for the names of figures.
     pub(crate) fn label(&self) -> String {
-        let without = if self.chassis.is_some() { "" } else { " (without northd and chassis)" };
+        let without = if self.northd { "" } else { " (without northd and chassis)" };
         format!("{} nodes{without}", self.nodes)
     }
 
     /// Waits until northd has caught up, if it runs.
     pub(crate) fn await_northd(&self) -> Result<()> {
-        if self.chassis.is_some() {
+        if self.northd {
             self.lab.nbctl(&["--wait=sb", "sync"])?;
         }
         Ok(())
@@ -92,11 +100,17 @@ impl World {
 
     /// Creates the nodes and waits until a controller has allocated their subnets.
     pub(crate) fn join_nodes(&self) -> Result<()> {
-        let count = self.nodes;
+        self.join_some(0..self.nodes)
+    }
+
+    /// Creates the nodes of these numbers, of which all before exist, and waits until a controller has allocated their
+    /// subnets.
+    pub(crate) fn join_some(&self, numbers: Range<usize>) -> Result<()> {
         self.inside(async |api| {
             let mut objects = ObjectWatch::of(&api, "nodes", "node").await?;
-            create_nodes(&api, count).await?;
-            objects.annotated(count).await.map(drop)
+            let all = numbers.end;
+            create_nodes(&api, numbers).await?;
+            objects.annotated(all).await.map(drop)
         })
     }
 
@@ -109,7 +123,7 @@ impl World {
             let (creator, call) = (pods.clone(), api.clone());
             let creating = tokio::spawn(async move { creator.create(&call).await.map(|()| start.elapsed()) });
             let end = objects.annotated(pods.count).await?;
-            let creating = creating.await.context("creating panicked")??;
+            let creating = creating.await.context("the task that creates pods panicked")??;
             Ok(Grown { seconds: (end - start).as_secs_f64(), creating: creating.as_secs_f64() })
         })?;
         eprintln!(
@@ -130,7 +144,9 @@ impl World {
     /// Metrics of the measured controller.
     pub(crate) fn metrics(&self) -> Result<String> {
         self.inside(async |_| {
-            let mut stream = tokio::net::TcpStream::connect(METRICS).await.context("no metrics")?;
+            let mut stream = tokio::net::TcpStream::connect(METRICS)
+                .await
+                .context("cannot connect to the metrics of the controller")?;
             stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await?;
             let mut text = String::new();
             let read = tokio::time::timeout(TIMEOUT, stream.read_to_string(&mut text));

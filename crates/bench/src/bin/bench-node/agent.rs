@@ -78,18 +78,20 @@ impl Agent {
 
     /// Current and peak resident memory, in MB (of 1,000,000 bytes).
     pub(crate) fn memory(&self) -> Result<(f64, f64)> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).context("is the agent alive?")?;
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid))
+            .with_context(|| format!("cannot read /proc/{}: the agent has exited", self.pid))?;
         let of = |key: &str| -> Result<f64> {
             let line = status.lines().find_map(|line| line.strip_prefix(key)?.trim().strip_suffix("kB"));
-            Ok(line.with_context(|| format!("the kernel does not tell {key}"))?.trim().parse::<f64>()? * 1024.0 / 1e6)
+            Ok(line.with_context(|| format!("/proc/{}/status has no {key}", self.pid))?.trim().parse::<f64>()? * 1024.0
+                / 1e6)
         };
         Ok((of("VmRSS:")?, of("VmHWM:")?))
     }
 
-    /// One of its counters.
+    /// The value of a metric without labels.
     pub(crate) fn counter(&self, name: &str) -> Result<f64> {
         let text = self.machine.with_network(|| -> Result<String> {
-            let mut stream = TcpStream::connect(METRICS).context("the agent tells no metrics")?;
+            let mut stream = TcpStream::connect(METRICS).context("cannot read the agent's metrics")?;
             stream.set_read_timeout(Some(TIMEOUT))?;
             stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
             let mut text = String::new();

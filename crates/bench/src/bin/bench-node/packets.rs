@@ -140,7 +140,7 @@ fn throughput(pair: &Pair) -> Result<f64> {
     let reader = std::thread::spawn(move || -> Result<(u64, f64)> {
         let (start, mut bytes, mut part) = (Instant::now(), 0, vec![0; 1 << 16]);
         loop {
-            match other.read(&mut part).context("nothing arrives any more")? {
+            match other.read(&mut part).context("the receiver got no data in time")? {
                 0 => return Ok((bytes, start.elapsed().as_secs_f64())),
                 more => bytes += more as u64,
             }

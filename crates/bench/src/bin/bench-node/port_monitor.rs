@@ -73,7 +73,10 @@ impl PortMonitor {
 
     /// Carries operations out, as one transaction.
     pub(crate) fn transact(&self, operations: &[Value]) -> Result<()> {
-        self.runtime.block_on(self.client.transact_raw(operations, false)).map(drop).context("Open vSwitch")
+        self.runtime
+            .block_on(self.client.transact_raw(operations, false))
+            .map(drop)
+            .context("Open vSwitch refused the transaction")
     }
 }
 

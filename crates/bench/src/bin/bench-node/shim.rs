@@ -18,9 +18,9 @@ pub(crate) fn measure(world: &World) -> Result<Vec<Figure>> {
         std::fs::metadata(&binary).with_context(|| format!("{}: run `make bench-node`", binary.display()))?.len();
     let machine = world.node(1)?;
     // Where the machine has it: below its own root.
-    let folder = format!("/proc/{}/root/run/bench", machine.init().pid);
-    std::fs::create_dir_all(&folder)?;
-    std::fs::copy(&binary, format!("{folder}/shim"))?;
+    let directory = format!("/proc/{}/root/run/bench", machine.init().pid);
+    std::fs::create_dir_all(&directory)?;
+    std::fs::copy(&binary, format!("{directory}/shim"))?;
     let mut contenders: Vec<Contender<'_, anyhow::Error>> = vec![
         ("shim, one STATUS", Box::new(|| calls(&machine, "/run/bench/shim"))),
         ("/bin/true", Box::new(|| calls(&machine, "/bin/true"))),

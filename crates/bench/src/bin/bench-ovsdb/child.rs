@@ -20,7 +20,7 @@ pub(crate) fn bare(words: &[&str]) -> Result<Value> {
 
 /// A number of a child's report.
 pub(crate) fn number(said: &Value, key: &str) -> Result<f64> {
-    said[key].as_f64().with_context(|| format!("a child did not tell its {key}: {said}"))
+    said[key].as_f64().with_context(|| format!("bare-ovsdb did not report {key}: {said}"))
 }
 
 /// The shell's own count of a child's CPU time: user and system, of its whole life, to the millisecond. The same for
@@ -50,6 +50,8 @@ fn read(command: &str, output: &Output) -> Result<(String, f64)> {
     let line = errors.lines().rev().find_map(|line| line.strip_prefix("cpu "));
     let parts = line.into_iter().flat_map(str::split_whitespace).map(str::parse::<f64>);
     let parts: Vec<f64> = parts.collect::<Result<_, _>>()?;
-    let [user, system] = parts.as_slice() else { bail!("the shell did not tell the time of {command}: {errors}") };
+    let [user, system] = parts.as_slice() else {
+        bail!("the shell did not report the CPU time of {command}: {errors}")
+    };
     Ok((String::from_utf8_lossy(&output.stdout).into_owned(), user + system))
 }

@@ -104,17 +104,17 @@ fn bare_reader(remote: &str, requests: &Value) -> Reader {
     let params = json!([DATABASE, "bare", requests, zero]);
     let request = json!({"id": 1, "method": "monitor_cond_since", "params": params}).to_string();
     let remote = remote.to_owned();
-    reader(move |tell| {
+    reader(move |arrived_at| {
         let mut socket = Socket::connect(&remote)?;
         socket.send(&request)?;
-        while tell.send(socket.receive()?.1).is_ok() {}
+        while arrived_at.send(socket.receive()?.1).is_ok() {}
         Ok(())
     })
 }
 
 fn our_reader(remote: &str) -> Reader {
     let remote = remote.to_owned();
-    reader(move |tell| {
+    reader(move |arrived_at| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let client: Client = connect(replica_config(&remote)?).await?;
@@ -122,7 +122,7 @@ fn our_reader(remote: &str) -> Reader {
             loop {
                 let seen = changes.next().await;
                 let now = Instant::now();
-                if seen.changes.is_empty() || tell.send(now).is_err() {
+                if seen.changes.is_empty() || arrived_at.send(now).is_err() {
                     return Ok(());
                 }
             }
@@ -131,6 +131,6 @@ fn our_reader(remote: &str) -> Reader {
 }
 
 fn reader(read: impl FnOnce(&Sender<Instant>) -> Result<()> + Send + 'static) -> Reader {
-    let (tell, arrivals) = channel();
-    (arrivals, thread::spawn(move || read(&tell)))
+    let (arrived_at, arrivals) = channel();
+    (arrivals, thread::spawn(move || read(&arrived_at)))
 }

@@ -69,7 +69,7 @@ pub(crate) async fn make_switch(client: &Client, name: &str) -> Result<Uuid> {
     let mut transaction = Transaction::new();
     let subnet = [("subnet", "10.128.0.0/23")];
     transaction.insert("Logical_Switch", Row::new().text("name", name).map("other_config", subnet));
-    client.transact(&transaction).await?.inserted(0).context("the server did not tell the switch's identity")
+    client.transact(&transaction).await?.inserted(0).context("the server did not return the UUID of the switch")
 }
 
 /// Creates the large database.

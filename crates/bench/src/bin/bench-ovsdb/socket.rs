@@ -14,7 +14,7 @@ pub(crate) struct Socket {
 
 impl Socket {
     pub(crate) fn connect(remote: &str) -> Result<Self> {
-        let path = remote.strip_prefix("unix:").context("only unix: remotes are spoken here")?;
+        let path = remote.strip_prefix("unix:").context("the bare socket supports only unix: remotes")?;
         let stream = UnixStream::connect(path).with_context(|| format!("cannot connect to {remote}"))?;
         stream.set_read_timeout(Some(Duration::from_secs(30)))?;
         Ok(Self { stream, buffer: vec![0; 1 << 20], used: 0 })
@@ -61,7 +61,7 @@ impl Socket {
                 self.buffer.resize(self.used * 2, 0);
             }
             match self.stream.read(&mut self.buffer[self.used..])? {
-                0 => bail!("the server hung up"),
+                0 => bail!("the server closed the connection"),
                 read => self.used += read,
             }
             arrived = Instant::now();

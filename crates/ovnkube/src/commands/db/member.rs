@@ -4,16 +4,20 @@ use std::future::Future;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use database::backup;
+use database::manager_status::ManagerStatus;
+use database::names::StatefulNames;
+use database::rename::{self, Renaming};
 use database::replace;
 use database::store::RecordStore;
 use database::{Options, Peers};
 use kubernetes::Api;
 
-use crate::cli::{DbVerb, MemberArgs};
-use crate::commands::agreement;
+use crate::cli::{DbVerb, MemberArgs, Rename};
+use crate::commands::checked_settings;
 use crate::config::{Config, ConfigArgs, Problems};
 
-/// Options of the member on this host, without its peers.
+/// Options of the member on this host; without its peers, unless they are those of a StatefulSet.
 pub(super) fn options(member: &MemberArgs, config: &Config) -> anyhow::Result<Options> {
     let kind = member.database.kind();
     let name = match member.member.clone().filter(|name| !name.is_empty()) {
@@ -23,31 +27,36 @@ pub(super) fn options(member: &MemberArgs, config: &Config) -> anyhow::Result<Op
             .trim()
             .to_owned(),
     };
-    anyhow::ensure!(
-        !member.host.is_empty(),
-        "--host is empty; hint: give the address of the node, or the pod's DNS name"
-    );
+    let (host, peers) = match (member.host.clone(), &member.service) {
+        (None, Some(service)) => {
+            let replicas = member.replicas.unwrap_or(1);
+            let names = StatefulNames::new(&name, service, &member.namespace, &member.cluster_domain, replicas)?;
+            (names.host, names.peers)
+        }
+        (host, _) => (host.unwrap_or_default(), Vec::new()),
+    };
+    anyhow::ensure!(!host.is_empty(), "--host is empty; hint: give the address of the node, or the pod's DNS name");
     Ok(Options {
         kind,
         member: name,
         data_directory: member.data_dir.clone(),
         run_directory: member.run_dir.clone(),
         schema_directory: member.schema_dir.clone(),
-        host: member.host.clone(),
+        host,
         listen: "::".into(),
-        port: kind.port(),
+        port: member.port.unwrap_or(kind.port()),
         raft_port: member.raft_port.unwrap_or(kind.raft_port()),
-        tls: agreement::database_tls(config, kind)?,
-        peers: Peers::Hosts(Vec::new()),
+        tls: checked_settings::database_tls(config, kind)?,
+        peers: Peers::Hosts(peers),
         election_timer: member.election_timer,
         namespace: member.namespace.clone(),
-        kubeconfig: agreement::kubeconfig(config)?,
+        kubeconfig: checked_settings::kubeconfig(config)?,
     })
 }
 
 pub(super) fn backup(member: &MemberArgs, file: &std::path::Path, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
     let options = load(member, args)?;
-    let info = block_on(replace::backup(&options, file))??;
+    let info = block_on(backup::take(&options, file))??;
     let cluster = info.cluster_id.as_deref().unwrap_or("none");
     console::print(&format!("{}: {} of cluster {cluster}, {}\n", file.display(), info.database, info.created))?;
     Ok(ExitCode::SUCCESS)
@@ -59,11 +68,15 @@ pub(super) fn change(verb: &DbVerb, args: &ConfigArgs) -> anyhow::Result<ExitCod
     | DbVerb::ReplaceMember(crate::cli::Replace { member, .. })
     | DbVerb::Rebuild(crate::cli::Replace { member, .. })) = verb
     else {
-        anyhow::bail!("not a change");
+        anyhow::bail!("this command changes no member: use restore, replace-member or rebuild");
     };
     let options = load(member, args)?;
-    let remotes = agreement::database_access(&Config::load(args)?, options.kind)?.remotes;
+    refuse_active_backup(&options)?;
+    let access = checked_settings::database_access(&Config::load(args)?, options.kind)?;
     let said = block_on(async {
+        // Also the configured servers: one that the API does not list at this moment may be part of a working cluster.
+        let mut remotes = remotes::resolve(&access, options.kubeconfig.as_deref()).await;
+        remotes.extend(access.remotes.iter().filter(|remote| !remotes.contains(remote)).cloned().collect::<Vec<_>>());
         let api = Api::from_kubeconfig(options.kubeconfig.as_deref(), None).await?;
         let store = RecordStore::new(api, options.namespace.clone());
         let database = options.kind.name();
@@ -93,10 +106,50 @@ pub(super) fn change(verb: &DbVerb, args: &ConfigArgs) -> anyhow::Result<ExitCod
     Ok(ExitCode::SUCCESS)
 }
 
+pub(super) fn rename(role: &Rename, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
+    let options = load(&role.member, args)?;
+    refuse_active_backup(&options)?;
+    let renaming = Renaming::parse(&role.hosts)?;
+    let requested = block_on(async {
+        let api = Api::from_kubeconfig(options.kubeconfig.as_deref(), None).await?;
+        let store = RecordStore::new(api, options.namespace.clone());
+        Ok::<_, anyhow::Error>(rename::request(&options, &store, &renaming).await?)
+    })??;
+    let (database, host) = (options.kind.name(), &options.host);
+    console::print(&if requested {
+        format!("{database} database: this member starts again as {host}; its original file is kept\n")
+    } else {
+        format!("{database} database: the file of {host} has the new names already; nothing to do\n")
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The commands that change a cluster are for raft members.
+fn refuse_active_backup(options: &Options) -> anyhow::Result<()> {
+    let directory = options.data_directory.display();
+    anyhow::ensure!(
+        !database::active_backup::is_member(options),
+        "the {} database in {directory} is one of an active server and its backups, not a raft member; nothing is changed; \
+         hint: docs/runbooks/databases.md, section Active and backups",
+        options.kind.name()
+    );
+    Ok(())
+}
+
 fn load(member: &MemberArgs, args: &ConfigArgs) -> anyhow::Result<Options> {
     let config = Config::load(args)?;
     telemetry::init_logs(&config.log_options()?)?;
-    options(member, &config).map_err(|error| Problems(vec![format!("{error:#}")]).into())
+    let loaded = options(member, &config).map(|options| with_port_of_manager(options, member));
+    loaded.map_err(|error| Problems(vec![format!("{error:#}")]).into())
+}
+
+/// The raft port of the running manager, unless one is given: a new cluster must have the address that this member serves.
+fn with_port_of_manager(mut options: Options, member: &MemberArgs) -> Options {
+    let running = ManagerStatus::read(options.kind, &options.run_directory).map(|status| status.raft_port);
+    if let (None, Some(port)) = (member.raft_port, running.filter(|port| *port != 0)) {
+        options.raft_port = port;
+    }
+    options
 }
 
 fn block_on<T, E>(work: impl Future<Output = Result<T, E>>) -> anyhow::Result<Result<T, E>> {

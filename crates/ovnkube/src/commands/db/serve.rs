@@ -2,44 +2,53 @@
 
 use std::process::ExitCode;
 
-use anyhow::anyhow;
 use database::{Options, Peers};
 use kubernetes::ObjectReference;
 use telemetry::Telemetry;
 
 use super::member;
-use crate::cli::Serve;
+use crate::cli::{Form, Serve};
+use crate::commands::{checked_settings, role_telemetry};
 use crate::config::{Config, ConfigArgs, Problems};
-use crate::settings::{self, parse_bind_address};
 
 pub(super) fn run(role: &Serve, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
     let config = Config::load(args)?;
-    let options = serve_options(role, &config).map_err(|error| Problems(vec![format!("{error:#}")]))?;
-    let mut telemetry = telemetry::Options::new("db", telemetry::build::VERSION, telemetry::build::COMMIT);
-    telemetry.log = config.log_options()?;
-    telemetry.listen = parse_bind_address(config.value(&settings::METRICS_ADDRESS)?).map_err(|why| anyhow!(why))?;
-    telemetry.listen_setting = "[metrics] bind-address".into();
-    let telemetry = Telemetry::start(&telemetry)?;
-    if options.tls.is_none() {
-        tracing::warn!(
-            "INSECURE: no certificate is configured: any client that reaches the port, including pods, can read and rewrite the database"
-        );
-    }
+    let wrong = |error: anyhow::Error| Problems(vec![format!("{error:#}")]);
+    let options = serve_options(role, &config).map_err(wrong)?;
+    let service = published_service(role, &config).map_err(wrong)?;
+    let telemetry = start_telemetry(&config, options.tls.is_some())?;
     let pod = pod(&options);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
-        let ended = database::run(options, &telemetry, pod).await;
+        let ended = match &service {
+            Some(service) => database::active_backup::run(options, service, &telemetry).await,
+            None => database::run(options, &telemetry, pod).await,
+        };
         telemetry.stop().await;
         ended
     });
     ended.map(|()| ExitCode::SUCCESS).map_err(Into::into)
 }
 
+/// Logs, metrics and health of a server's manager.
+pub(super) fn start_telemetry(config: &Config, tls: bool) -> anyhow::Result<Telemetry> {
+    let telemetry = role_telemetry::start("db", config)?;
+    if !tls {
+        tracing::warn!(
+            "INSECURE: no certificate is configured: any client that reaches the port, including pods, can read and rewrite the database"
+        );
+    }
+    Ok(telemetry)
+}
+
 fn serve_options(role: &Serve, config: &Config) -> anyhow::Result<Options> {
     let mut options = member::options(&role.member, config)?;
     options.peers = match &role.peers_service {
         Some(service) => Peers::Service(service.clone()),
+        None if role.form == Form::ActiveBackup => Peers::Hosts(Vec::new()),
+        None if role.peers.is_empty() && role.member.service.is_some() => options.peers,
         None => {
+            anyhow::ensure!(!role.peers.is_empty(), "no other member is known; hint: give --peers-service or --peers");
             let host = &options.host;
             anyhow::ensure!(
                 role.peers.contains(host),
@@ -50,8 +59,22 @@ fn serve_options(role: &Serve, config: &Config) -> anyhow::Result<Options> {
         }
     };
     options.listen = role.listen.clone();
-    options.port = role.port.unwrap_or(options.port);
     Ok(options)
+}
+
+/// The Service that names the active server; none for raft, whose members are all servers for clients.
+fn published_service(role: &Serve, config: &Config) -> anyhow::Result<Option<remotes::Service>> {
+    if role.form == Form::Raft {
+        return Ok(None);
+    }
+    let kind = role.member.database.kind();
+    let service = checked_settings::servers(config, kind)?.service;
+    let short = kind.short();
+    anyhow::ensure!(
+        service.is_some(),
+        "--form active-backup needs the Service that names the active server to clients; hint: give --{short}-endpoints-service"
+    );
+    Ok(service)
 }
 
 /// The pod of this member, for Events; none outside of a pod.

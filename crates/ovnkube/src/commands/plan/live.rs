@@ -4,7 +4,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
-use controller::DatabaseAccess;
 use kubernetes::{Api, ApiError};
 use objects::ObjectKind;
 use ovn_schema::northbound;
@@ -12,6 +11,7 @@ use ovsdb::client::{Client, Config, TableMonitor};
 use ovsdb::operation::RowValues;
 use ovsdb::schema::DatabaseSchema;
 use ovsdb::uuid::Uuid;
+use remotes::DatabaseAccess;
 use serde_json::Value;
 
 use super::admit::Objects;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt;
 use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use objects::ObjectKind;
@@ -14,8 +15,8 @@ use serde_json::Value;
 use super::kinds::{self, Known};
 use super::yaml;
 
-/// Deepest nesting of directories: guards against loops of links.
-const DEEPEST: usize = 32;
+/// Longest file or standard input: more is not a manifest, but a device or a mistake.
+const LONGEST: u64 = 256 << 20;
 
 /// Kind, namespace, name.
 pub(super) type Key = (ObjectKind, String, String);
@@ -76,13 +77,9 @@ impl Loaded {
         let mut loaded = Self::default();
         for name in names {
             if name == "-" {
-                let mut bytes = Vec::new();
-                match std::io::stdin().lock().read_to_end(&mut bytes) {
-                    Ok(_) => loaded.bytes("stdin", bytes),
-                    Err(error) => loaded.mistake("stdin", None, None, error.to_string()),
-                }
+                loaded.reader("stdin", std::io::stdin().lock());
             } else {
-                loaded.path(Path::new(name), 0);
+                loaded.path(Path::new(name), &mut Vec::new());
             }
         }
         loaded
@@ -93,26 +90,41 @@ impl Loaded {
         self.mistakes.push(Mistake { location, object, message: message.into() });
     }
 
-    fn path(&mut self, path: &Path, depth: usize) {
+    fn reader(&mut self, name: &str, reader: impl std::io::Read) {
+        let mut bytes = Vec::new();
+        match reader.take(LONGEST + 1).read_to_end(&mut bytes) {
+            Ok(_) if bytes.len() as u64 > LONGEST => {
+                let limit = LONGEST >> 20;
+                let message = format!("is larger than {limit} MiB; hint: split it, or check that it is a manifest");
+                self.mistake(name, None, None, message);
+            }
+            Ok(_) => self.bytes(name, bytes),
+            Err(error) => self.mistake(name, None, None, format!("cannot be read: {error}")),
+        }
+    }
+
+    /// `parents` are the directories that lead here, by device and inode: a link to one of them is a loop.
+    fn path(&mut self, path: &Path, parents: &mut Vec<(u64, u64)>) {
         let name = path.display().to_string();
-        if !path.is_dir() {
-            match std::fs::read(path) {
-                Ok(bytes) => self.bytes(&name, bytes),
-                Err(error) => self.mistake(&name, None, None, format!("cannot be read: {error}")),
+        let unreadable = |error: std::io::Error| format!("cannot be read: {error}");
+        let metadata = match std::fs::metadata(path) {
+            Ok(metadata) => metadata,
+            Err(error) => return self.mistake(&name, None, None, unreadable(error)),
+        };
+        if !metadata.is_dir() {
+            match std::fs::File::open(path) {
+                Ok(file) => self.reader(&name, file),
+                Err(error) => self.mistake(&name, None, None, unreadable(error)),
             }
             return;
         }
-        if depth > DEEPEST {
-            return self.mistake(
-                &name,
-                None,
-                None,
-                "directories are nested too deeply; hint: check for a loop of links",
-            );
+        let identity = (metadata.dev(), metadata.ino());
+        if parents.contains(&identity) {
+            return self.mistake(&name, None, None, "is a link to a directory that contains it; hint: remove the link");
         }
         let entries = match std::fs::read_dir(path) {
             Ok(entries) => entries,
-            Err(error) => return self.mistake(&name, None, None, format!("cannot be read: {error}")),
+            Err(error) => return self.mistake(&name, None, None, unreadable(error)),
         };
         let mut paths: Vec<_> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
         paths.sort();
@@ -120,12 +132,14 @@ impl Loaded {
             path.extension().is_some_and(|ending| ["yaml", "yml", "json"].iter().any(|known| ending == *known))
         };
         paths.retain(|path| path.is_dir() || is_manifest(path));
-        if paths.is_empty() && depth == 0 {
+        if paths.is_empty() && parents.is_empty() {
             self.mistake(&name, None, None, "no manifests found; hint: their names must end with .yaml, .yml or .json");
         }
+        parents.push(identity);
         for path in paths {
-            self.path(&path, depth + 1);
+            self.path(&path, parents);
         }
+        parents.pop();
     }
 
     fn bytes(&mut self, file: &str, bytes: Vec<u8>) {

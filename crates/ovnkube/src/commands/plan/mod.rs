@@ -28,7 +28,7 @@ use self::admit::Objects;
 use self::load::{Key, Loaded, Mistake, shown};
 use self::report::Report;
 use super::ovsdb::value;
-use super::{CHANGES, FAILED, agreement};
+use super::{CHANGES, FAILED, checked_settings};
 use crate::cli::{Output, Plan};
 use crate::config::{Config, ConfigArgs, Problems};
 use crate::settings;
@@ -58,11 +58,11 @@ pub(super) fn run(plan: &Plan, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
         Some(file) => runtime.block_on(read_cluster(plan, Path::new(file), &mut config))?,
         None => (Objects::new(), Vec::new()),
     };
-    let cluster = agreement::cluster(&config).map_err(wrong)?;
+    let cluster = checked_settings::cluster(&config).map_err(wrong)?;
     let mut preview = match &plan.nb {
         None => Preview::new(cluster.clone())?,
         Some(_) => {
-            let access = agreement::northbound(&config).map_err(wrong)?;
+            let access = checked_settings::northbound(&config).map_err(wrong)?;
             let live::Rows { schema, rows } = runtime.block_on(live::rows(&access))?;
             Preview::over(cluster.clone(), schema, rows)?
         }
@@ -226,7 +226,7 @@ fn workloads(loaded: &Loaded) -> Option<String> {
         return None;
     }
     let kinds = kinds.join(", ");
-    Some(format!("the pods of {kinds} are created by Kubernetes: plan them as Pods (kubectl get pods -o yaml)"))
+    Some(format!("Kubernetes creates the pods of these kinds: {kinds}; plan them as Pods (kubectl get pods -o yaml)"))
 }
 
 fn put(

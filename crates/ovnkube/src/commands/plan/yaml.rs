@@ -16,6 +16,9 @@ const TAB: &str = "tab";
 
 /// Parses one document. Errors refer to lines of the original text.
 pub(super) fn parse(text: &str) -> Result<Value, serde_saphyr::Error> {
+    // No block of the document is indented further than the content of a line.
+    let indented = |line: &str| line.len() - line.trim_start_matches([' ', '-', '?', ':', '\t']).len();
+    let indentation = " ".repeat(text.lines().map(indented).max().unwrap_or_default() + 2);
     let mut text = Cow::Borrowed(text);
     let mut last = 0;
     for _ in 0..MOST_REPAIRS {
@@ -25,7 +28,7 @@ pub(super) fn parse(text: &str) -> Result<Value, serde_saphyr::Error> {
         };
         // Stop if the parser does not get past the repaired line.
         let line = error.location().map_or(0, |location| location.line());
-        let repaired = if line > last { repair(&text, line, &error.to_string()) } else { None };
+        let repaired = if line > last { repair(&text, line, &indentation, &error.to_string()) } else { None };
         match repaired {
             Some(repaired) => (text, last) = (Cow::Owned(repaired), line),
             None => return Err(error),
@@ -36,12 +39,15 @@ pub(super) fn parse(text: &str) -> Result<Value, serde_saphyr::Error> {
 
 fn read(text: &str) -> Result<Value, serde_saphyr::Error> {
     // As in the API server, `n` is a string, not a boolean.
-    let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
+    // A document has fewer nodes than bytes; what aliases repeat is limited apart from that.
+    let most = text.len().max(250_000);
+    let budget = serde_saphyr::budget! { max_nodes: most, max_events: most.saturating_mul(4) };
+    let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false, budget: budget };
     serde_saphyr::from_str_with_options(text, options)
 }
 
 /// The text with another indentation of a line, if that is the error.
-fn repair(text: &str, line: u64, error: &str) -> Option<String> {
+fn repair(text: &str, line: u64, indentation: &str, error: &str) -> Option<String> {
     let lines_before = usize::try_from(line.checked_sub(1)?).ok()?;
     let start: usize = text.split_inclusive('\n').take(lines_before).map(str::len).sum();
     let (before, rest) = text.split_at(start);
@@ -52,10 +58,7 @@ fn repair(text: &str, line: u64, error: &str) -> Option<String> {
     if said.is_empty() || !(in_quotes || in_brackets()) {
         return None;
     }
-    // No block is indented further than the content of the line.
-    let indented = |line: &str| line.len() - line.trim_start_matches([' ', '-', '?', ':', '\t']).len();
-    let spaces = " ".repeat(before.lines().map(indented).max().unwrap_or_default() + 2);
-    Some(format!("{before}{spaces}{said}"))
+    Some(format!("{before}{indentation}{said}"))
 }
 
 /// Whether a text ends within brackets.
@@ -83,6 +86,21 @@ mod tests {
             let read = parse(text);
             assert_eq!(read.as_ref().ok(), Some(&value), "{text}: {read:?}");
         }
+    }
+
+    #[test]
+    fn a_list_of_thousands_of_objects_is_read() {
+        let item = "- {a: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]}\n";
+        let read = parse(&item.repeat(20_000)).unwrap();
+        assert_eq!(read.as_array().map(Vec::len), Some(20_000));
+    }
+
+    #[test]
+    fn aliases_that_multiply_are_refused() {
+        let levels: String = (1..12)
+            .map(|level| format!("l{level}: &l{level} [{}]\n", format!("*l{}, ", level - 1).repeat(10)))
+            .collect();
+        assert!(parse(&format!("l0: &l0 [x, x]\n{levels}")).is_err());
     }
 
     #[test]

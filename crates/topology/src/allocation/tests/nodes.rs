@@ -46,7 +46,7 @@ fn impossible_annotations_of_a_node_are_refused_with_the_holder() {
         "NodeIdRefused",
         &[ID, "5 is the node ID of node n1", "remove it"],
     );
-    refused(allocate(&mut allocator, "n2", &[(ID, "1")]), "NodeIdRefused", &[ID, "number 1 is outside the range 2 to"]);
+    refused(allocate(&mut allocator, "n2", &[(ID, "1")]), "NodeIdRefused", &[ID, "ID 1 is outside the range 2 to"]);
     refused(allocate(&mut allocator, "n2", &[(ID, "one")]), "NodeIdRefused", &[ID, "\"one\"", remedy]);
     // The claims of a refused node are free for others.
     assert_eq!(allocator.subnet_counts(Family::V4).0, 1);

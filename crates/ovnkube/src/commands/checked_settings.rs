@@ -5,35 +5,34 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
-use controller::DatabaseAccess;
 use kubernetes::LeaseSettings;
 use netmodel::Family;
 use ovsdb::client::{Remote, TlsFiles};
+use remotes::{DatabaseAccess, Service};
 use topology::ClusterSettings;
 use topology::allocation::Allocator;
 
 use crate::config::{Config, Problems};
 use crate::settings::{self, Setting, list, parse_seconds};
 
-/// The checked settings.
 #[derive(Debug)]
-pub(super) struct Agreement {
+pub(super) struct CheckedSettings {
     pub(super) cluster: ClusterSettings,
     pub(super) northbound: DatabaseAccess,
     pub(super) southbound: DatabaseAccess,
     pub(super) kubeconfig: Option<PathBuf>,
-    pub(super) pace: Pace,
+    pub(super) lease_timing: LeaseTiming,
 }
 
 /// Timing of leader election.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct LeaseTiming {
     duration: Duration,
     renew_deadline: Duration,
     retry_period: Duration,
 }
 
-impl Pace {
+impl LeaseTiming {
     pub(super) fn lease(&self, namespace: &str, name: &str, identity: &str) -> LeaseSettings {
         LeaseSettings {
             duration: self.duration,
@@ -45,16 +44,20 @@ impl Pace {
 }
 
 /// Checks the settings; returns all inconsistencies.
-pub(super) fn agree(config: &Config) -> Result<Agreement, Problems> {
+pub(super) fn check(config: &Config) -> Result<CheckedSettings, Problems> {
     let mut problems = Vec::new();
     let cluster = keep(cluster(config), &mut problems);
     let north = keep(northbound(config), &mut problems);
     let southbound = keep(database_access(config, database::Kind::Southbound), &mut problems);
+    for access in [&north, &southbound].into_iter().flatten() {
+        keep(check_service(access), &mut problems);
+    }
     let kubeconfig = keep(kubeconfig(config), &mut problems);
-    let pace = keep(pace(config), &mut problems);
-    match (cluster, north, southbound, kubeconfig, pace) {
-        (Some(cluster), Some(northbound), Some(southbound), Some(kubeconfig), Some(pace)) => {
-            Ok(Agreement { cluster, northbound, southbound, kubeconfig, pace })
+    let lease_timing = keep(lease_timing(config), &mut problems);
+    let metrics = keep(metrics_files(config), &mut problems);
+    match (cluster, north, southbound, kubeconfig, lease_timing, metrics) {
+        (Some(cluster), Some(northbound), Some(southbound), Some(kubeconfig), Some(lease_timing), Some(_)) => {
+            Ok(CheckedSettings { cluster, northbound, southbound, kubeconfig, lease_timing })
         }
         _ => Err(Problems(problems)),
     }
@@ -83,7 +86,7 @@ pub(super) fn cluster(config: &Config) -> anyhow::Result<ClusterSettings> {
     cluster.multicast = parsed(config, &settings::MULTICAST)?;
     cluster.snat_per_pod = parsed(config, &settings::SNAT_PER_POD)?;
     cluster.gateway_mtu = parsed(config, &settings::MTU)?;
-    cluster.databases = [&settings::NB_ADDRESS, &settings::SB_ADDRESS]
+    cluster.databases = [&settings::NB_ADDRESS, &settings::SB_ADDRESS, &settings::node::RELAY_ADDRESS]
         .iter()
         .filter_map(|setting| Remote::parse_list(config.value(setting).ok()?).ok())
         .flatten()
@@ -99,22 +102,32 @@ pub(super) fn cluster(config: &Config) -> anyhow::Result<ClusterSettings> {
     Ok(cluster)
 }
 
-fn pace(config: &Config) -> anyhow::Result<Pace> {
+fn lease_timing(config: &Config) -> anyhow::Result<LeaseTiming> {
     let seconds = |setting| parse_seconds(config.value(setting)?).map_err(|why| anyhow!(why));
-    let pace = Pace {
+    let lease_timing = LeaseTiming {
         duration: seconds(&settings::LEASE_DURATION)?,
         renew_deadline: seconds(&settings::RENEW_DEADLINE)?,
         retry_period: seconds(&settings::RETRY_PERIOD)?,
     };
     // Its names do not matter for that.
-    let checked = pace.lease("namespace", "name", "identity").check();
+    let checked = lease_timing.lease("namespace", "name", "identity").check();
     checked.map_err(|error| anyhow!("[masterha] invalid timing of the Lease: {}", error.problem))?;
-    Ok(pace)
+    Ok(lease_timing)
 }
 
 pub(super) fn path(config: &Config, setting: &Setting) -> anyhow::Result<Option<PathBuf>> {
     let value = config.value(setting)?;
     Ok((!value.is_empty()).then(|| value.into()))
+}
+
+/// Certificate and private key of the listener for scrapers. Whether they can be used is not checked: metrics must not
+/// prevent the start of a role.
+pub(super) fn metrics_files(config: &Config) -> anyhow::Result<Option<(PathBuf, PathBuf)>> {
+    match (path(config, &settings::metrics::CERTIFICATE)?, path(config, &settings::metrics::KEY)?) {
+        (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
+        (None, None) => Ok(None),
+        _ => bail!("[metrics] has one of tls-cert and tls-key: give both"),
+    }
 }
 
 pub(super) fn kubeconfig(config: &Config) -> anyhow::Result<Option<PathBuf>> {
@@ -142,7 +155,7 @@ pub(super) fn exposed_databases(config: &Config, addresses: &[&Setting]) -> Vec<
         let exposed: Vec<String> = remotes.iter().filter(|it| it.is_exposed()).map(ToString::to_string).collect();
         (!exposed.is_empty()).then(|| {
             format!(
-                "INSECURE: [{}] {} has plain TCP to another host ({}): whoever reaches the port, pods included, can read and \
+                "INSECURE: [{}] {} has plain TCP to another host ({}): anyone who reaches the port, pods included, can read and \
                  rewrite the database; use ssl: remotes with client-privkey, client-cert and client-cacert",
                 setting.section,
                 setting.key,
@@ -155,45 +168,81 @@ pub(super) fn exposed_databases(config: &Config, addresses: &[&Setting]) -> Vec<
 
 /// Access to a database as a client.
 pub(super) fn database_access(config: &Config, kind: database::Kind) -> anyhow::Result<DatabaseAccess> {
-    access(config, database_settings(kind))
+    let settings = database_settings(kind);
+    let access = DatabaseAccess { tls: tls(config, settings.tls)?, ..servers(config, kind)? };
+    if access.tls.is_none() && access.uses_tls() {
+        let section = settings.address.section;
+        bail!("[{section}] address has ssl: remotes: give client-privkey, client-cert and client-cacert");
+    }
+    Ok(access)
+}
+
+/// The servers of a database for a role that works without them. Its certificate files need not exist yet.
+pub(super) fn servers(config: &Config, kind: database::Kind) -> anyhow::Result<DatabaseAccess> {
+    let DatabaseSettings { address, service, tls } = database_settings(kind);
+    let remotes = Remote::parse_list(config.value(address)?)?;
+    let endpoints = Service::parse(config.value(service)?, kind.port_name())?;
+    Ok(DatabaseAccess { remotes, tls: tls_files(config, tls)?, service: endpoints })
 }
 
 /// The certificate files of a database, which its servers use as well as its clients.
 pub(super) fn database_tls(config: &Config, kind: database::Kind) -> anyhow::Result<Option<TlsFiles>> {
-    let [_, key, certificate, authorities] = database_settings(kind);
-    tls(config, [key, certificate, authorities])
+    tls(config, database_settings(kind).tls)
 }
 
-fn database_settings(kind: database::Kind) -> [&'static Setting; 4] {
+/// The settings of one database.
+struct DatabaseSettings {
+    address: &'static Setting,
+    service: &'static Setting,
+    /// Private key, certificate and authorities.
+    tls: [&'static Setting; 3],
+}
+
+fn database_settings(kind: database::Kind) -> DatabaseSettings {
     match kind {
-        database::Kind::Northbound => {
-            [&settings::NB_ADDRESS, &settings::NB_KEY, &settings::NB_CERTIFICATE, &settings::NB_AUTHORITIES]
-        }
-        database::Kind::Southbound => {
-            [&settings::SB_ADDRESS, &settings::SB_KEY, &settings::SB_CERTIFICATE, &settings::SB_AUTHORITIES]
-        }
+        database::Kind::Northbound => DatabaseSettings {
+            address: &settings::NB_ADDRESS,
+            service: &settings::NB_SERVICE,
+            tls: [&settings::NB_KEY, &settings::NB_CERTIFICATE, &settings::NB_AUTHORITIES],
+        },
+        database::Kind::Southbound => DatabaseSettings {
+            address: &settings::SB_ADDRESS,
+            service: &settings::SB_SERVICE,
+            tls: [&settings::SB_KEY, &settings::SB_CERTIFICATE, &settings::SB_AUTHORITIES],
+        },
     }
 }
 
-fn tls(config: &Config, [key, certificate, authorities]: [&Setting; 3]) -> anyhow::Result<Option<TlsFiles>> {
+/// Certificate files, which must be valid.
+fn tls(config: &Config, settings: [&Setting; 3]) -> anyhow::Result<Option<TlsFiles>> {
+    let tls = tls_files(config, settings)?;
+    if let (Some(tls), [key, ..]) = (&tls, settings) {
+        tls.check().map_err(|error| anyhow!("[{}] {error}", key.section))?;
+    }
+    Ok(tls)
+}
+
+/// Certificate files, which need not exist yet.
+fn tls_files(config: &Config, [key, certificate, authorities]: [&Setting; 3]) -> anyhow::Result<Option<TlsFiles>> {
     let section = key.section;
     match [path(config, key)?, path(config, certificate)?, path(config, authorities)?] {
         [Some(private_key), Some(certificate), Some(authorities)] => {
-            let tls = TlsFiles { certificate, private_key, authorities, verify_host_name: false };
-            tls.check().map_err(|error| anyhow!("[{section}] {error}"))?;
-            Ok(Some(tls))
+            Ok(Some(TlsFiles { certificate, private_key, authorities, verify_host_name: false }))
         }
         [None, None, None] => Ok(None),
         _ => bail!("[{section}] has some of client-privkey, client-cert and client-cacert: give all three"),
     }
 }
 
-fn access(config: &Config, [address, key, certificate, authorities]: [&Setting; 4]) -> anyhow::Result<DatabaseAccess> {
-    let section = address.section;
-    let remotes = Remote::parse_list(config.value(address)?)?;
-    let access = DatabaseAccess { remotes, tls: tls(config, [key, certificate, authorities])? };
-    if access.tls.is_none() && access.uses_tls() {
-        bail!("[{section}] address has ssl: remotes: give client-privkey, client-cert and client-cacert");
-    }
-    Ok(access)
+/// An error if the endpoints of its Service cannot be used.
+pub(super) fn check_service(access: &DatabaseAccess) -> anyhow::Result<()> {
+    let usable = access.service.is_none() || access.remotes.iter().any(|remote| remote.endpoint().is_some());
+    let configured: Vec<String> = access.remotes.iter().map(ToString::to_string).collect();
+    anyhow::ensure!(
+        usable,
+        "endpoints-service needs an ssl: or tcp: remote as address, not only {}: the endpoints are reached by the same method \
+         and port",
+        configured.join(",")
+    );
+    Ok(())
 }

@@ -1,6 +1,6 @@
-//! A TCP relay from the host's loopback into a machine's network namespace.
+//! Forwards TCP connections from the host's loopback into a machine's network namespace.
 //!
-//! Programs on the host (kubectl, a test) cannot reach servers of a machine directly; the relay listens on the host and
+//! Programs on the host (kubectl, a test) cannot reach servers of a machine directly; the forwarder listens on the host and
 //! connects from within the machine.
 
 use std::io::ErrorKind;
@@ -14,12 +14,12 @@ use crate::machine::Machine;
 
 /// Listens until it is dropped.
 #[derive(Debug)]
-pub struct Relay {
+pub struct TcpForwarder {
     address: SocketAddr,
     stopped: Arc<AtomicBool>,
 }
 
-impl Relay {
+impl TcpForwarder {
     /// Listens on the host's loopback (on a free port if none is given) and connects to `target` from the machine.
     pub fn start(machine: Machine, target: SocketAddr, port: Option<u16>) -> Result<Self> {
         let wanted = SocketAddr::from(([127, 0, 0, 1], port.unwrap_or(0)));
@@ -27,23 +27,22 @@ impl Relay {
             ErrorKind::AddrInUse => Error::PortInUse { address: wanted.to_string(), option: "--api-port" },
             _ => Error::Io { context: format!("cannot listen on {wanted}"), source: error },
         })?;
-        let address = listener.local_addr().map_err(Error::io("cannot read the relay's address"))?;
+        let address = listener.local_addr().map_err(Error::io("cannot read the forwarder's address"))?;
         let stopped = Arc::new(AtomicBool::new(false));
         let stop = stopped.clone();
-        spawn("relay", move || {
+        spawn("forwarder", move || {
             for client in listener.incoming().flatten() {
                 if stop.load(Ordering::Relaxed) {
                     return;
                 }
                 let machine = machine.clone();
                 let served =
-                    spawn("relay-connection", move || match machine.connect(target, Duration::from_secs(10)) {
+                    spawn("forwarded-client", move || match machine.connect(target, Duration::from_secs(10)) {
                         Ok(server) => join(client, server),
-                        Err(error) => tracing::debug!(%error, "relay"),
+                        Err(error) => tracing::debug!(%target, %error, "cannot forward a connection; closing it"),
                     });
                 if let Err(error) = served {
-                    // The client sees its connection closed and can retry.
-                    tracing::warn!(%error, "relay");
+                    tracing::warn!(%target, %error, "cannot serve a forwarded connection; closing it, the client can retry");
                 }
             }
         })?;
@@ -56,7 +55,7 @@ impl Relay {
     }
 }
 
-impl Drop for Relay {
+impl Drop for TcpForwarder {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::Relaxed);
         // The listener blocks in accept(): one last connection wakes it.
@@ -78,7 +77,7 @@ fn join(client: TcpStream, server: TcpStream) {
     let (Ok(client_reads), Ok(server_writes)) = (client.try_clone(), server.try_clone()) else {
         return;
     };
-    let upstream = spawn("relay-upstream", move || copy(client_reads, server_writes));
+    let upstream = spawn("forwarded-upstream", move || copy(client_reads, server_writes));
     if upstream.is_ok() {
         copy(server, client);
     }

@@ -1,0 +1,115 @@
+//! CPU and memory of the server, from `/proc`, and the memory that is left.
+
+use std::time::{Duration, Instant};
+
+use crate::assess::{BUSY_CPU, LogWarning, Usage, log_line};
+
+/// Follows the use of resources of one process.
+#[derive(Debug)]
+pub(crate) struct ProcessWatch {
+    process: u32,
+    /// When the CPU time was read, and what it was.
+    last: Option<(Instant, Duration)>,
+    busy_intervals: u32,
+    /// Whether a port could not be opened since the process started.
+    pub(crate) listen_failed: bool,
+}
+
+impl ProcessWatch {
+    pub(crate) fn new(process: u32) -> Self {
+        Self { process, last: None, busy_intervals: 0, listen_failed: false }
+    }
+
+    /// Use since the last sample; `warnings` are the lines of its log since then.
+    pub(crate) fn sample(&mut self, warnings: &[String], election_timer: Duration) -> Usage {
+        let now = Instant::now();
+        let used = daemon::cpu_time(self.process).unwrap_or_default();
+        let cpu = self.last.map_or(0.0, |(at, before)| {
+            used.saturating_sub(before).as_secs_f64() / now.duration_since(at).as_secs_f64().max(0.001)
+        });
+        self.last = Some((now, used));
+        self.busy_intervals = if cpu >= BUSY_CPU { self.busy_intervals + 1 } else { 0 };
+        let mut longest_step = Duration::ZERO;
+        for warning in warnings.iter().filter_map(|line| log_line(line)) {
+            match warning {
+                LogWarning::ListenFailed => self.listen_failed = true,
+                LogWarning::Busy(took) => longest_step = longest_step.max(took),
+            }
+        }
+        Usage {
+            cpu,
+            busy_intervals: self.busy_intervals,
+            resident: resident(self.process).unwrap_or(0),
+            available: available(),
+            longest_step,
+            election_timer,
+        }
+    }
+}
+
+/// The first number of the line that starts with `key`, in bytes: `MemAvailable:   123 kB`.
+fn kilobytes(text: &str, key: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|number| number * 1024)
+}
+
+fn resident(process: u32) -> Option<u64> {
+    kilobytes(&std::fs::read_to_string(format!("/proc/{process}/status")).ok()?, "VmRSS:")
+}
+
+/// Memory that is left: of the container's limit, if it has one, and of the host.
+fn available() -> Option<u64> {
+    let host = kilobytes(&std::fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")?;
+    let number =
+        |name: &str| std::fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok()?.trim().parse::<u64>().ok();
+    // Version 2, and version 1.
+    let limits = [("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")];
+    let room = limits.into_iter().find_map(|(limit, used)| Some(number(limit)?.saturating_sub(number(used)?)));
+    Some(room.map_or(host, |room| room.min(host)))
+}
+
+/// Whether the process itself listens on a port; none if that cannot be known.
+pub(crate) fn listens(process: u32, port: u16) -> Option<bool> {
+    let tables = ["tcp", "tcp6"].map(|name| std::fs::read_to_string(format!("/proc/{process}/net/{name}")));
+    let inodes: Vec<String> = tables.iter().flatten().flat_map(|text| listeners(text, port)).collect();
+    let mut own = std::fs::read_dir(format!("/proc/{process}/fd")).ok()?.flatten();
+    Some(own.any(|entry| {
+        let target = std::fs::read_link(entry.path()).unwrap_or_default();
+        inodes.iter().any(|inode| target.to_str() == Some(&format!("socket:[{inode}]")))
+    }))
+}
+
+/// Inodes of the sockets that listen on a port, in a table of `/proc/net`.
+fn listeners(table: &str, port: u16) -> Vec<String> {
+    const LISTEN: &str = "0A";
+    let port = format!(":{port:04X}");
+    let rows = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    rows.filter(|row| row.len() > 9 && row[1].ends_with(&port) && row[3] == LISTEN)
+        .map(|row| row[9].to_owned())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listens_is_true_only_for_the_process_that_has_the_port() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert_eq!(listens(std::process::id(), port), Some(true));
+        drop(listener);
+        assert_eq!(listens(std::process::id(), port), Some(false));
+        assert_eq!(listens(0, port), None);
+    }
+
+    #[test]
+    fn use_and_memory_are_measured() {
+        let mut watch = ProcessWatch::new(std::process::id());
+        let lines = ["timeval: Unreasonably long 1500ms poll interval (1ms user, 1ms system)".to_owned()];
+        let usage = watch.sample(&lines, Duration::from_secs(1));
+        assert!(usage.resident > 1 << 20 && usage.available.is_some_and(|bytes| bytes > 1 << 20), "{usage:?}");
+        assert_eq!(usage.longest_step, Duration::from_millis(1500));
+        assert_eq!(watch.sample(&[], Duration::from_secs(1)).longest_step, Duration::ZERO);
+    }
+}

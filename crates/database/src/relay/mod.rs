@@ -1,0 +1,364 @@
+//! A relay of the southbound database: a server near the nodes that has a copy, and forwards writes to a member.
+//!
+//! ```text
+//!   ovn-controllers ──▶ ovsdb-server relay:OVN_Southbound ──▶ one member of the southbound database
+//!                          ▲ configuration file, reload  │ a write without effect, every 2 s
+//!                        Relay ◀────────────────────────┘ ──▶ readiness, metrics
+//! ```
+//!
+//! ovsdb-server itself calls a relay connected for 30 s after it lost its upstream. The manager therefore sends a write
+//! that changes nothing: a relay answers it only if it has a complete copy and its upstream executed the write. A relay
+//! keeps nothing on disk, so restarting it is always safe.
+
+mod config;
+mod metrics;
+mod upstream;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use backoff::{Backoff, Retries};
+use daemon::{Control, Daemon};
+use kubernetes::{Api, ConfigError};
+use ovsdb::client::{CallError, Client, Config, Remote, TlsFiles};
+use ovsdb::operation::Condition as RowCondition;
+use ovsdb::transaction::{Row, Transaction};
+use ovsdb::uuid::Uuid;
+use telemetry::{Condition, Telemetry};
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use crate::assess;
+use crate::control::{CommandError, command};
+use crate::error::DatabaseError;
+use crate::inspect::ask_all;
+use crate::kind::Kind;
+use crate::manager_lock::ManagerLock;
+use crate::options::Peers;
+use crate::process::listens;
+use crate::store::RecordStore;
+use metrics::RelayMetrics;
+use upstream::{Failure, RelayAction};
+
+/// The relayed database. A relay of the northbound database would have no clients: the controller needs the leader.
+const KIND: Kind = Kind::Southbound;
+/// Interval of the write without effect.
+const PROBE_PERIOD: Duration = Duration::from_secs(2);
+/// A relay that sends its whole copy to many nodes replies late.
+const PROBE_LIMIT: Duration = Duration::from_secs(5);
+/// The members are read from the API once in this many probes.
+const MEMBERS_PERIOD: u32 = 5;
+/// The write without effect waits for such a read: readiness must not depend on an API server that hangs.
+const API_LIMIT: Duration = Duration::from_secs(3);
+/// ovsdb-server that neither replies nor uses CPU for this long is killed.
+const HUNG_AFTER: Duration = Duration::from_secs(10);
+/// A relay that does not connect for this long although a member works is restarted. ovsdb-server remembers the raft index
+/// of its upstream and refuses a cluster that was rebuilt for ever.
+const STUCK_AFTER: Duration = Duration::from_secs(20);
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+/// Delay between restarts of the server.
+const RESTART: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
+/// A server that ran for this long restarts without delay.
+const STABLE_AFTER: Duration = Duration::from_secs(60);
+
+/// Options of `ovnkube db relay`.
+#[derive(Debug, Clone)]
+pub struct RelayOptions {
+    /// Where the sockets and the server's configuration file are.
+    pub run_directory: PathBuf,
+    /// The address to listen on for clients, e.g. `0.0.0.0` or `::`.
+    pub listen: String,
+    /// TCP port for clients.
+    pub port: u16,
+    /// The files of mutual TLS, for clients and upstream; none for plain TCP.
+    pub tls: Option<TlsFiles>,
+    /// The members of the database; with a Service, until its endpoints are known.
+    pub upstreams: Vec<Remote>,
+    /// The Service whose endpoints are the members.
+    pub service: Option<UpstreamService>,
+    /// The RBAC role of clients, e.g. `ovn-controller`; none to allow them everything.
+    pub role: Option<String>,
+}
+
+/// A Service whose endpoints are the members of the database.
+#[derive(Debug, Clone)]
+pub struct UpstreamService {
+    /// Name of the Service.
+    pub name: String,
+    /// Namespace of the Service; the API server is asked for its EndpointSlices there.
+    pub namespace: String,
+    /// The members' port for clients.
+    pub port: u16,
+    /// The kubeconfig; none for that of the environment, or for the in-cluster configuration.
+    pub kubeconfig: Option<PathBuf>,
+}
+
+impl UpstreamService {
+    /// Where its endpoints are read.
+    async fn members(&self) -> Result<RecordStore, ConfigError> {
+        let api = Api::from_kubeconfig(self.kubeconfig.as_deref(), None).await?.with_timeout(API_LIMIT);
+        Ok(RecordStore::new(api, self.namespace.clone()))
+    }
+}
+
+/// Runs a relay until shutdown is requested.
+pub async fn run_relay(options: RelayOptions, telemetry: &Telemetry) -> Result<(), DatabaseError> {
+    let _lock = ManagerLock::take(&options.run_directory, "ovnsb_relay")?;
+    let members = match &options.service {
+        Some(service) => Some(service.members().await?),
+        None => None,
+    };
+    let mut relay = Relay {
+        condition: telemetry.health().condition("relay"),
+        metrics: RelayMetrics::new(telemetry),
+        members,
+        reported: Reported::Nothing,
+        options,
+    };
+    let shutdown = telemetry.shutdown();
+    let mut retries = Retries::without_jitter(RESTART);
+    loop {
+        let began = Instant::now();
+        let served = relay.serve(shutdown.wait()).await;
+        if served {
+            return Ok(());
+        }
+        relay.metrics.restarted();
+        if began.elapsed() > STABLE_AFTER {
+            retries.reset();
+        }
+        tokio::select! {
+            () = sleep(retries.next_delay()) => {}
+            () = shutdown.wait() => return Ok(()),
+        }
+    }
+}
+
+/// The state of the relay, as logged last.
+#[derive(Debug, PartialEq, Eq)]
+enum Reported {
+    Nothing,
+    Ready,
+    NotReady(String),
+}
+
+struct Relay {
+    options: RelayOptions,
+    condition: Condition,
+    metrics: RelayMetrics,
+    /// Where the members are recorded; none for a fixed list.
+    members: Option<RecordStore>,
+    /// What was logged last.
+    reported: Reported,
+}
+
+impl Relay {
+    /// Runs the server until it ends or has to be restarted (false), or shutdown is requested (true).
+    async fn serve(&mut self, shutdown: impl Future<Output = ()>) -> bool {
+        if let Err(error) = write_configuration(&self.options) {
+            self.show_down(format!("cannot write {}: {error}; retrying", self.options.configuration_file().display()));
+            return false;
+        }
+        let daemon = Daemon {
+            name: "ovsdb-server",
+            program: "ovsdb-server".into(),
+            arguments: self.options.server_arguments(),
+            control: Control::Path(self.options.control_socket()),
+            hung_after: HUNG_AFTER,
+        };
+        let mut server = match daemon.spawn() {
+            Ok(server) => server,
+            Err(error) => {
+                self.show_down(format!(
+                    "cannot start ovsdb-server: {error}; retrying; hint: the image must contain it"
+                ));
+                return false;
+            }
+        };
+        tracing::info!(process = server.process(), upstreams = self.options.source(), "relay started");
+        self.condition.not_ready("ovsdb-server is starting");
+        let process = server.process();
+        let exit = tokio::select! {
+            exit = server.wait() => Some(exit),
+            () = shutdown => None,
+            () = self.observe(process) => {
+                // Its own report says why.
+                server.stop(STOP_LIMIT).await;
+                return false;
+            }
+        };
+        match exit {
+            Some(exit) => {
+                let why = assess::exit(&exit.to_string(), &server.warnings().recent()).0;
+                self.show_down(format!("{why}; restarting"));
+                false
+            }
+            None => {
+                tracing::info!("stopping the relay");
+                server.stop(STOP_LIMIT).await;
+                true
+            }
+        }
+    }
+
+    /// Watches the relay and its upstreams; returns if the server has to be restarted.
+    async fn observe(&mut self, process: u32) {
+        let client = self.local_client();
+        let mut ticks = interval(PROBE_PERIOD);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut disconnected = Instant::now();
+        for tick in 0_u32.. {
+            ticks.tick().await;
+            if tick.is_multiple_of(MEMBERS_PERIOD) {
+                self.follow_members().await;
+                self.metrics.set_sessions(sessions(&self.options).await);
+            }
+            match forwards(&client).await {
+                Ok(()) => {
+                    disconnected = Instant::now();
+                    // Nodes cannot use a relay that listens nowhere.
+                    if listens(process, self.options.port) == Some(false) {
+                        let (listen, port) = (&self.options.listen, self.options.port);
+                        let why = "another process has the port, or this host does not have the address";
+                        let remedy = "give another --listen or --port";
+                        self.show_down(format!("the relay does not listen at {listen}, port {port}: {why}; {remedy}"));
+                    } else {
+                        self.show_ready();
+                    }
+                }
+                Err(failure) => {
+                    let members = ask_all(KIND, &self.options.upstreams, self.options.tls.as_ref()).await;
+                    let action = upstream::assess(&members, &failure, disconnected.elapsed(), STUCK_AFTER);
+                    match action {
+                        RelayAction::Wait(why) => self.show_down(why),
+                        RelayAction::Restart(why) => {
+                            self.show_down(why);
+                            return;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// A client of the relay itself.
+    fn local_client(&self) -> Client {
+        let mut config = Config::new(vec![Remote::Unix(self.options.socket())], KIND.schema());
+        config.leader_only = false;
+        config.connect_timeout = PROBE_LIMIT;
+        config.backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
+        Client::start(config)
+    }
+
+    /// Reloads the running server if the list of members changed. Its connections stay.
+    async fn follow_members(&mut self) {
+        let (Some(store), Some(service)) = (&self.members, &self.options.service) else { return };
+        let hosts = match store.hosts(&Peers::Service(service.name.clone())).await {
+            Ok(hosts) => hosts,
+            Err(error) => {
+                tracing::debug!(%error, service = service.name, "cannot read the members; keeping the known ones");
+                return;
+            }
+        };
+        let upstreams = self.options.remotes(&hosts, service.port);
+        if upstreams.is_empty() || upstreams == self.options.upstreams {
+            return;
+        }
+        let changed = RelayOptions { upstreams, ..self.options.clone() };
+        let upstreams = changed.source();
+        match reload(&changed).await {
+            Ok(()) => {
+                tracing::info!(upstreams, "the members of the southbound database changed; reloaded the relay");
+                self.options = changed;
+            }
+            Err(error) => {
+                tracing::warn!(%error, upstreams, "cannot give the relay its new list of members; retrying in 10s");
+            }
+        }
+    }
+
+    fn show_ready(&mut self) {
+        self.condition.ready();
+        self.metrics.set_connected(true);
+        if std::mem::replace(&mut self.reported, Reported::Ready) != Reported::Ready {
+            tracing::info!("the relay is ready: it has a complete copy, and its upstream executes writes");
+        }
+    }
+
+    fn show_down(&mut self, why: String) {
+        self.condition.not_ready(why.clone());
+        self.metrics.set_connected(false);
+        let report = Reported::NotReady(why);
+        if let Reported::NotReady(error) = &report
+            && self.reported != report
+        {
+            tracing::warn!(error, "relay not ready; checking again every 2s");
+        }
+        self.reported = report;
+    }
+}
+
+fn write_configuration(options: &RelayOptions) -> std::io::Result<()> {
+    std::fs::write(options.configuration_file(), options.configuration().to_string())
+}
+
+/// Writes the configuration and has the running server read it.
+async fn reload(options: &RelayOptions) -> Result<(), ReloadError> {
+    write_configuration(options).map_err(|error| ReloadError::Write(options.configuration_file(), error))?;
+    command(&options.control_socket(), "ovsdb-server/reload", &[], PROBE_LIMIT).await?;
+    Ok(())
+}
+
+/// Why the running server has not got a new configuration.
+#[derive(Debug, thiserror::Error)]
+enum ReloadError {
+    #[error("cannot write {}: {}", .0.display(), .1)]
+    Write(PathBuf, std::io::Error),
+    #[error(transparent)]
+    Command(#[from] CommandError),
+}
+
+/// Sends a write that changes nothing, which a relay forwards to its upstream.
+async fn forwards(client: &Client) -> Result<(), Failure> {
+    let mut write = Transaction::new();
+    let nothing = vec![RowCondition::uuid(Uuid::default())];
+    write.update(KIND.global_table(), nothing, Row::new().map("external_ids", []));
+    match client.transact_within(&write, PROBE_LIMIT).await {
+        Ok(_) => Ok(()),
+        Err(CallError::Refused(refusal)) if refusal.error.error == "permission error" => {
+            Err(Failure::Denied(refusal.to_string()))
+        }
+        Err(error) => Err(Failure::NoAnswer(error.to_string())),
+    }
+}
+
+/// Number of clients; none if the server does not reply.
+async fn sessions(options: &RelayOptions) -> Option<i64> {
+    config::sessions(&command(&options.control_socket(), "memory/show", &[], PROBE_LIMIT).await.ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use kubernetes::ApiError;
+
+    use super::*;
+    use crate::store::StoreError;
+
+    #[tokio::test]
+    async fn a_read_from_an_api_server_that_hangs_ends_at_its_limit() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let kubeconfig = std::env::temp_dir().join(format!("relay-kubeconfig-{}", std::process::id()));
+        let server = format!("http://{}", listener.local_addr().unwrap());
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {{server: \"{server}\"}}}}]\n\
+             users: [{{name: c, user: {{}}}}]\ncontexts: [{{name: c, context: {{cluster: c, user: c}}}}]\n"
+        );
+        std::fs::write(&kubeconfig, text).unwrap();
+        let (name, namespace) = ("ovnkube-db".to_owned(), "ovn-kubernetes".to_owned());
+        let service =
+            UpstreamService { name: name.clone(), namespace, port: 6642, kubeconfig: Some(kubeconfig.clone()) };
+        let members = service.members().await.unwrap();
+        let error = members.hosts(&Peers::Service(name)).await.unwrap_err();
+        std::fs::remove_file(kubeconfig).unwrap();
+        assert!(matches!(error, StoreError::Api(ApiError::Timeout { after }) if after == API_LIMIT), "{error}");
+    }
+}

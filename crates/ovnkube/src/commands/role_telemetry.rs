@@ -1,0 +1,70 @@
+//! Logs, endpoints and metrics of a role, from the settings; and who may scrape the metrics.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use kubernetes::Api;
+use telemetry::{Authorization, Authorizer, Options, ReviewFuture, ScrapeOptions, Telemetry};
+use tokio::sync::OnceCell;
+
+use super::checked_settings::{metrics_files, path};
+use crate::config::{Config, Problems};
+use crate::settings::{self, metrics, parse_bind_address};
+
+/// Limit of each of the two calls of a review.
+const CALL: Duration = Duration::from_secs(3);
+
+/// Starts the telemetry of a role.
+pub(super) fn start(role: &str, config: &Config) -> anyhow::Result<Telemetry> {
+    let mut options = Options::new(role, telemetry::build::VERSION, telemetry::build::COMMIT);
+    options.log = config.log_options()?;
+    options.listen = parse_bind_address(config.value(&settings::METRICS_ADDRESS)?).map_err(|why| anyhow!(why))?;
+    options.listen_setting = "[metrics] bind-address".into();
+    options.scrape = scrape_options(config).map_err(|error| Problems(vec![error.to_string()]))?;
+    let telemetry = Telemetry::start(&options)?;
+    if options.scrape.is_none() {
+        tracing::info!(
+            "metrics are not served to other machines; set [metrics] tls-bind-address, tls-cert and tls-key to let Prometheus scrape them"
+        );
+    }
+    Ok(telemetry)
+}
+
+/// The listener for scrapers; `None` if it is off or there is no certificate for it.
+fn scrape_options(config: &Config) -> anyhow::Result<Option<ScrapeOptions>> {
+    let listen = parse_bind_address(config.value(&metrics::TLS_ADDRESS)?).map_err(|why| anyhow!(why))?;
+    let Some((certificate, private_key)) = metrics_files(config)? else { return Ok(None) };
+    let authorizer = Arc::new(ApiAuthorizer { kubeconfig: path(config, &settings::KUBECONFIG)?, api: OnceCell::new() });
+    Ok(listen.map(|listen| ScrapeOptions { listen, certificate, private_key, authorizer }))
+}
+
+/// Has the API server review tokens and permissions.
+#[derive(Debug)]
+struct ApiAuthorizer {
+    kubeconfig: Option<PathBuf>,
+    /// Created with the first review: it belongs to the runtime on which reviews run.
+    api: OnceCell<Api>,
+}
+
+impl Authorizer for ApiAuthorizer {
+    fn review<'a>(&'a self, token: &'a str) -> ReviewFuture<'a> {
+        Box::pin(async move {
+            let connect = async || {
+                let api = Api::from_kubeconfig(self.kubeconfig.as_deref(), None).await;
+                api.map(|api| api.with_timeout(CALL)).map_err(|error| error.to_string())
+            };
+            let api = self.api.get_or_try_init(connect).await?;
+            let failed = |error: kubernetes::ApiError| error.to_string();
+            let Some(owner) = api.review_token(token).await.map_err(failed)? else {
+                return Ok(Authorization::Unauthenticated);
+            };
+            if api.review_access(&owner, "get", "/metrics").await.map_err(failed)? {
+                Ok(Authorization::Allowed)
+            } else {
+                Ok(Authorization::Forbidden { user: owner.name })
+            }
+        })
+    }
+}

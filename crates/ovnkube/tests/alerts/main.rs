@@ -1,0 +1,14 @@
+//! Every alert of `deploy/monitoring` fires when its fault occurs and resolves afterwards: all of them in Prometheus' own
+//! rule tests, and those of [`coverage::COVERAGE`] also in a cluster with a real fault.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod access;
+#[allow(dead_code, reason = "shared with the tests of clusters")]
+#[path = "../cluster/common.rs"]
+mod common;
+mod coverage;
+mod faults;
+mod rule_cases;
+mod rule_tests;
+mod slow_faults;
+mod testbed;

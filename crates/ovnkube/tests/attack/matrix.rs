@@ -1,0 +1,34 @@
+//! The test: every attempt of every account, compared with the document.
+
+use crate::report::{Report, Scope};
+use crate::site::Site;
+use crate::{accounts, southbound, tenant};
+
+/// What an attempt may do is in `docs/security.md`; a change of it must be reviewed there. Whatever the document says, nothing
+/// foreign may be written by an account of ours.
+#[test]
+fn no_account_writes_what_is_not_its_own() {
+    let site = Site::start();
+    let (mut report, mut of_tenant) = (Report::default(), Report::default());
+    // First: what the accounts write breaks the network of these objects.
+    tenant::attack(&site, &mut of_tenant);
+    accounts::node(&site, &mut report);
+    accounts::controller(&site, &mut report);
+    report.append(of_tenant);
+    southbound::permissions(&site, &mut report);
+    let foreign: Vec<&String> = report
+        .attempts
+        .iter()
+        .filter(|(scope, _, done)| *scope == Scope::Foreign && *done)
+        .map(|(_, what, _)| what)
+        .collect();
+    assert!(foreign.is_empty(), "foreign writes: {foreign:#?}");
+    let own: Vec<&String> = report
+        .attempts
+        .iter()
+        .filter(|(scope, _, done)| *scope == Scope::Own && !done)
+        .map(|(_, what, _)| what)
+        .collect();
+    assert!(own.is_empty(), "writes that ovnkube needs were refused: {own:#?}");
+    report.compare_with_document();
+}

@@ -1,0 +1,11 @@
+//! Managers of database members (`ovnkube db serve`) with real servers and a real API, without nodes: all members are on one
+//! machine, each with its own loopback address and directories.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod conversion;
+mod findings;
+mod identity;
+mod leaders;
+mod rebuild;
+mod running_member;
+mod site;
