@@ -93,7 +93,7 @@ pub(crate) enum BridgeError {
 /// Where the external bridge comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum BridgeChoice {
-    /// It exists.
+    /// An existing bridge of this name.
     Bridge(String),
     /// It must be created from this device.
     Device(String),
@@ -146,7 +146,7 @@ pub(super) fn choose(
     }
 }
 
-/// The state of the external bridge.
+/// The external bridge as Open vSwitch and the kernel report it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ExternalBridge {
     pub(super) name: String,

@@ -18,7 +18,7 @@ pub(crate) enum GatewayError {
     /// The external bridge, or the device for it, cannot be used.
     #[error(transparent)]
     Bridge(#[from] BridgeError),
-    /// No MTU fits.
+    /// The device's MTU leaves too little for pods.
     #[error(transparent)]
     Mtu(#[from] gateway::MtuError),
     /// The annotation with the node's subnets is invalid, and no earlier ones are known.
@@ -36,6 +36,11 @@ pub(crate) enum GatewayError {
         rollback.as_ref().map(|error| format!("; rollback failed: {error}")).unwrap_or_default()
     )]
     Move { device: String, bridge: String, error: Box<KernelError>, rollback: Option<Box<KernelError>> },
+    /// An earlier attempt failed, and the next one is not due: each one interrupts the host's network.
+    #[error(
+        "{error}; the next attempt to create bridge {bridge} follows within two minutes, or when the agent restarts"
+    )]
+    SetupDelayed { bridge: String, error: String },
     /// A kernel setting cannot be written.
     #[error("cannot set {} to {value}: {error}", path.display())]
     Sysctl { path: PathBuf, value: String, error: io::Error },

@@ -25,6 +25,7 @@ mod process;
 mod progress;
 mod reconciler;
 mod services;
+mod setup_failures;
 mod sysctls;
 mod view;
 
@@ -104,7 +105,7 @@ pub(crate) struct HostPorts {
 /// The gateway's state for the other parts of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GatewayStatus {
-    /// Ready, or why not.
+    /// For the node's condition: ready, or what is wrong.
     pub(crate) state: State,
     /// Annotations of the Node for the controller; empty until the bridge is known.
     pub(crate) annotations: Annotations,
@@ -117,7 +118,7 @@ pub(crate) struct GatewayStatus {
 pub(crate) struct GatewayInputs {
     /// The agent's own Node.
     pub(crate) node: watch::Receiver<Option<Arc<OwnNode>>>,
-    /// Host ports of pods.
+    /// Host ports that pods of this node request.
     pub(crate) host_ports: HostPorts,
     /// Servers of the databases: no Service may have their addresses.
     pub(crate) servers: Servers,

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use gateway::{Bridge, ExposedPort, Facts, Network};
 use kubernetes::Recorder;
@@ -23,6 +24,7 @@ use super::node_subnets::{self, Decision};
 use super::openflow::OpenFlow;
 use super::packet_filter::PacketFilter;
 use super::progress::{Progress, Waiting};
+use super::setup_failures::SetupFailures;
 use super::view::{self, BridgeView};
 use super::{management, sysctls};
 use crate::host_settings::HostFacts;
@@ -56,6 +58,7 @@ pub(super) struct GatewayReconciler {
     in_sync: bool,
     /// Why the annotation with the node's subnets is ignored, if it is.
     ignored_subnets: Option<String>,
+    setup_failures: SetupFailures,
 }
 
 /// Rows of the switch's database that matter to the gateway.
@@ -116,6 +119,7 @@ impl GatewayReconciler {
             facts: None,
             in_sync: false,
             ignored_subnets: None,
+            setup_failures: SetupFailures::default(),
         }
     }
 
@@ -187,9 +191,12 @@ impl GatewayReconciler {
         let bridge = bridges.get(&name).ok_or_else(|| BridgeError::BridgeGone(name.clone()))?;
         let own_networks = own_networks(&options);
         if let Some((root, _)) = view::root(&client.snapshot())
-            && (BridgeSetup { client, netlink: &self.netlink, host: &host, root, own_networks: &own_networks })
-                .move_addresses(bridge)
-                .await?
+            && self.setup_failures.note(
+                (BridgeSetup { client, netlink: &self.netlink, host: &host, root, own_networks: &own_networks })
+                    .move_addresses(bridge)
+                    .await,
+                Instant::now(),
+            )?
         {
             tracing::info!(bridge = name, "moved the host's addresses and routes to the bridge");
             return Ok(Progress::Waiting(Waiting::AddressesMoved { bridge: name }));
@@ -275,6 +282,7 @@ impl GatewayReconciler {
         device: &str,
         bridges: &BTreeMap<String, BridgeView>,
     ) -> Result<Progress, GatewayError> {
+        self.setup_failures.check(device, Instant::now())?;
         let root = view::root(&client.snapshot());
         let (Some(device), Some((root, requested))) = (host.device(device), root) else {
             return Err(BridgeError::DeviceGone(device.to_owned()).into());

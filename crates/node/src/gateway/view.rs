@@ -49,7 +49,7 @@ fn uuids(row: &RowView<'_>, column: &str) -> Vec<Uuid> {
     atoms.filter_map(|atom| if let Atom::Uuid(uuid) = atom { Some(uuid) } else { None }).collect()
 }
 
-/// All bridges, by name.
+/// By name, with the interfaces of all ports.
 pub(super) fn bridges(snapshot: &Snapshot) -> BTreeMap<String, BridgeView> {
     let (Some(bridges), Some(ports), Some(interfaces)) =
         (snapshot.table("Bridge"), snapshot.table("Port"), snapshot.table("Interface"))
