@@ -2,7 +2,7 @@
 
 use std::path::Component;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
@@ -13,11 +13,11 @@ use crate::process::ProcessId;
 use crate::record::Record;
 use crate::underlay::FABRIC;
 
-/// A killed component.
+/// A component that was killed, for the report of `lab fault kill`.
 #[derive(Debug, Clone)]
 pub struct Killed {
     pub component: String,
-    /// The process that was killed.
+    /// Its last process, which is gone.
     pub process: ProcessId,
 }
 
@@ -79,13 +79,17 @@ impl Paused {
     }
 }
 
-/// SIGSTOP takes effect when the last thread has stopped; there is no event for that, but it takes microseconds.
+/// How long a process may take to stop: one that waits for a slow disk stops only afterwards.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
+
+/// SIGSTOP takes effect when the last thread has stopped; there is no event for that, but usually it takes microseconds.
 fn signal_until(component: &str, process: ProcessId, signal: Signal, reached: impl Fn(char) -> bool) -> Result<()> {
     let handle = process
         .open()
         .ok_or_else(|| Error::Invalid(format!("{component} is not running; cannot stop or continue it")))?;
     handle.signal(signal);
-    for _ in 0..1000 {
+    let deadline = Instant::now() + STOP_LIMIT;
+    while Instant::now() < deadline {
         match process.state() {
             Some(state) if reached(state) => return Ok(()),
             None => break,
@@ -171,7 +175,7 @@ impl DropRules {
             .sum())
     }
 
-    /// Removes the rules.
+    /// Lets all packets pass again.
     pub fn heal(self) -> Result<()> {
         self.fabric.run(&["nft", "delete", "table", "bridge", &self.table]).map(|_| ())
     }

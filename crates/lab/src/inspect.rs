@@ -43,7 +43,8 @@ pub(crate) fn raft_leader(record: &Record, database: Database) -> Result<String>
     // During an election there is none.
     for member in (1..=MEMBERS).cycle().take_while(|_| Instant::now() < deadline) {
         let machine = machine(record, &database_name(member))?;
-        let args = ["ovn-appctl", "-t", &database.control_socket(), "cluster/status", database.schema()];
+        // A paused member never replies.
+        let args = ["ovn-appctl", "--timeout=5", "-t", &database.control_socket(), "cluster/status", database.schema()];
         let status = machine.output(&args)?;
         if status.status.success() && String::from_utf8_lossy(&status.stdout).contains("Role: leader") {
             return Ok(database.component(member));

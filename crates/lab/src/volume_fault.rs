@@ -90,7 +90,9 @@ fn await_state(reached: impl Fn() -> bool, problem: impl Fn() -> String) -> Resu
 /// Deletes everything on a volume, as if an empty one had been attached.
 pub(crate) fn lose(record: &Record, dir: &Path, volume: &str) -> Result<VolumeFault> {
     let mut fault = VolumeFault::new(record, dir, Volume::find(record, volume)?)?;
-    let script = "find \"$1\" -mindepth 1 -type f | wc -l; find \"$1\" -mindepth 1 -delete";
+    // A running server may create or remove a file meanwhile, which fails a deletion.
+    let script = "find \"$1\" -mindepth 1 -type f | wc -l; \
+                  for attempt in 1 2 3 4 5; do find \"$1\" -mindepth 1 -ignore_readdir_race -delete && exit; done; exit 1";
     let files = fault.machine.run(&["sh", "-c", script, "lose", &fault.path()])?;
     fault.what = format!("lost {} files; it is empty", files.trim());
     Ok(fault)

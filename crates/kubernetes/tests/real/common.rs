@@ -7,7 +7,7 @@ use lab::{Kubernetes, Lab, LabSpec};
 use serde_json::{Value, json};
 
 /// Limit of every wait; shorter than the long Lease, whose expiry must not end a wait.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(40);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(55);
 
 /// A lab with Kubernetes only, without kubelets: pods stay as the test creates them.
 pub(crate) fn cluster(purpose: &str) -> Lab {

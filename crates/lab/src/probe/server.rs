@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use nix::sys::socket::{setsockopt, sockopt::RcvBufForce};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
@@ -9,10 +10,16 @@ use super::netns_runtime::NetnsRuntime;
 use super::packet::{REQUEST, Reply, Request};
 use crate::error::{Error, Result};
 
+/// Room for the requests that arrive while this process waits for a CPU: with the default of some 270 small datagrams, a
+/// busy machine would lose requests here, as if the network had lost them.
+const RECEIVE_BUFFER: usize = 16 << 20;
+
 /// Serves TCP and UDP at an address; returns when both listen.
 pub(super) fn start(runtime: &NetnsRuntime, name: &str, address: SocketAddr) -> Result<()> {
     let bound = runtime.run(async move {
-        std::io::Result::Ok((TcpListener::bind(address).await?, UdpSocket::bind(address).await?))
+        let socket = UdpSocket::bind(address).await?;
+        setsockopt(&socket, RcvBufForce, &RECEIVE_BUFFER)?;
+        std::io::Result::Ok((TcpListener::bind(address).await?, socket))
     })?;
     let (listener, socket) = bound.map_err(Error::io(format!("cannot listen at {address} in {name}")))?;
     runtime.spawn(datagrams(socket));

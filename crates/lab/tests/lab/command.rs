@@ -86,12 +86,16 @@ fn up_status_exec_logs_fault_restart_down() {
     let readyz = ask_keeper(&name, "/readyz");
     assert!(readyz.starts_with("HTTP/1.1 200"), "{readyz}");
     assert!(ok(&lab(&name, &["fault", "kill", "northd"])).contains("killed northd"));
-    let status = ok(&lab(&name, &["status"]));
-    assert!(status.contains("down: northd") && status.contains("SIGKILL"), "{status}");
+    // The keeper learns of the exit a moment after the process is gone.
+    let down = lab::poll(TIMEOUT, || {
+        let (status, readyz) = (ok(&lab(&name, &["status"])), ask_keeper(&name, "/readyz"));
+        let says = status.contains("down: northd") && status.contains("SIGKILL");
+        let unready = readyz.starts_with("HTTP/1.1 503") && readyz.contains("SIGKILL");
+        if says && unready { Ok(()) } else { Err(format!("{status}\n{readyz}")) }
+    });
+    down.unwrap_or_else(|found| panic!("{found}"));
     let metrics = ask_keeper(&name, "/metrics");
     assert!(metrics.contains("lab_component_up{component=\"northd\",machine=\"control\"} 0"), "{metrics}");
-    let readyz = ask_keeper(&name, "/readyz");
-    assert!(readyz.starts_with("HTTP/1.1 503") && readyz.contains("SIGKILL"), "{readyz}");
     ok(&lab(&name, &["restart", "northd"]));
     assert!(ok(&lab(&name, &["status"])).contains("all components run"));
 

@@ -72,8 +72,12 @@ fn nodes_without_a_network_plugin_are_not_ready() {
     let lab = with_kubelets("not-ready", Cni::None, Family::Dual);
     let path =
         "jsonpath={.status.conditions[?(@.type=='Ready')].status} {.status.conditions[?(@.type=='Ready')].message}";
-    let ready = lab.kubectl(&["get", "node", "n1", "-o", path]).unwrap();
-    assert!(ready.starts_with("False ") && ready.contains("cni plugin not initialized"), "{ready}");
+    // A kubelet registers its node before it has asked the container runtime.
+    let says = lab::poll(TIMEOUT, || {
+        let ready = lab.kubectl(&["get", "node", "n1", "-o", path]).unwrap();
+        if ready.starts_with("False ") && ready.contains("cni plugin not initialized") { Ok(()) } else { Err(ready) }
+    });
+    assert_eq!(says, Ok(()));
 }
 
 #[test]

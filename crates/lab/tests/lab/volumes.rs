@@ -100,7 +100,11 @@ fn volumes_are_lost_filled_slow_and_read_only_until_they_are_healed() {
     let (record, dir) = (lab.record(), crate::remains::dir(lab.name()));
     drop(lab);
     crate::remains::await_none(&record, &dir);
-    let loops = std::process::Command::new("losetup").output().unwrap();
-    let loops = String::from_utf8_lossy(&loops.stdout).into_owned();
-    assert!(!loops.contains(&dir.display().to_string()), "{loops}");
+    // The kernel unmounts, and releases the device, some time after the last process has ended.
+    let released = lab::poll(TIMEOUT, || {
+        let loops = std::process::Command::new("losetup").output().unwrap();
+        let loops = String::from_utf8_lossy(&loops.stdout).into_owned();
+        if loops.contains(&dir.display().to_string()) { Err(loops) } else { Ok(()) }
+    });
+    assert_eq!(released, Ok(()));
 }

@@ -27,7 +27,7 @@ pub(crate) fn permissions(site: &Site, report: &mut Report) {
     let mut lines: Vec<[String; 4]> = Vec::new();
     for row in rows {
         let whose: Vec<String> = strings(&row[1]).into_iter().filter(|column| !column.is_empty()).collect();
-        let whose = if whose.is_empty() { "**everybody's**".to_owned() } else { whose.join(", ") };
+        let whose = if whose.is_empty() { "**any**".to_owned() } else { whose.join(", ") };
         let insert = if row[2] == true { "yes" } else { "no" };
         lines.push([row[0].as_str().unwrap().to_owned(), whose, insert.to_owned(), strings(&row[3]).join(", ")]);
     }

@@ -1,5 +1,7 @@
 //! The connectivity matrix for each gateway mode and address family.
 
+use std::time::Duration;
+
 use lab::matrix::Matrix;
 use lab::{Family, GatewayMode, Lab};
 
@@ -48,7 +50,8 @@ fn check_matrix(name: &str, family: Family, gateway: GatewayMode) {
     assert!(denied.clone().count() >= 6 * families.len());
     // From a pod, by its own resolver.
     let connect = ["-n", "shop", "exec", "daemonset/client", "--", "/agnhost", "connect", "--timeout=20s", "web:80"];
-    lab.kubectl(&connect).unwrap();
+    // A busy switch may lose a connection's first packet.
+    lab::poll(Duration::from_secs(120), || lab.kubectl(&connect)).unwrap();
     // Agents and controllers may create Events.
     for agent in ["ovnkube-node", "ovnkube-master"] {
         let who = format!("--as=system:serviceaccount:ovn-kubernetes:{agent}");

@@ -36,7 +36,7 @@ fn check_rollout(gateway: GatewayMode) {
     println!("{}", report.table(false));
     assert!(report.total().iter().all(|counts| counts.sent > 3000), "{}", report.table(false));
     assert_eq!(worse, Vec::<String>::new(), "\n{}", report.table(false));
-    lab.kubectl(&["wait", "--for=condition=Ready", "node", "--all", "--timeout=60s"]).unwrap();
+    lab.kubectl(&["wait", "--for=condition=Ready", "node", "--all", "--timeout=110s"]).unwrap();
 }
 
 #[test]

@@ -132,9 +132,10 @@ fn policy_tiers_are_evaluated_in_order() {
     np(None);
     rows(false);
     assert!(arrives(&cluster, &mut tracer), "after all policies were deleted");
-    let selectors =
-        cluster.lab.nbctl(&["find", "Port_Group", "external_ids:\"k8s.ovn.org/owner-type\"=Selector"]).unwrap();
-    assert_eq!(selectors.trim(), "", "selector groups are left over");
+    until("no group of a selector is left over", || {
+        let selectors = ["find", "Port_Group", "external_ids:\"k8s.ovn.org/owner-type\"=Selector"];
+        cluster.lab.nbctl(&selectors).unwrap().trim().is_empty().then_some(())
+    });
 }
 
 #[test]
@@ -275,7 +276,7 @@ fn without_acl_tiers_the_condition_names_the_required_ovn_version() {
     let condition_found = condition(&cluster, "p");
     let needed = condition_found["message"].as_str().unwrap().contains("OVN 23.06 or newer is needed");
     assert!(condition_found["status"] == "False" && needed, "{condition_found}");
-    assert!(cluster.lab.log("c1").unwrap().contains("OVN 23.06 or newer is needed"));
+    until("the log says so", || cluster.lab.log("c1").unwrap().contains("OVN 23.06 or newer is needed").then_some(()));
     until("the NetworkPolicy's rows", || {
         let owner = "external_ids:\"k8s.ovn.org/owner-type\"=NetworkPolicy";
         let found = cluster.lab.nbctl(&["--bare", "--columns=action", "find", "ACL", owner]).unwrap();

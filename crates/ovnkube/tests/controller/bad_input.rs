@@ -268,7 +268,8 @@ fn invalid_node_annotations_park_the_node() {
         cluster.event(name, "NodeWithoutNetwork", &[&format!("node {name}"), "see its Events"]);
     }
     cluster.event("join", "NodeNameRefused", &["named join", "under another name"]);
-    assert_eq!(cluster.network_unavailable("join").as_deref(), Some("True"));
+    // The Event and the condition are two requests.
+    until("the condition is set", || (cluster.network_unavailable("join").as_deref() == Some("True")).then_some(()));
     others_are_served(&cluster, "later");
     let parked = || cluster.metric("ovnkube_controller_parked_objects{kind=\"Node\"}");
     until("parked nodes are counted", || (parked() == 15.0).then_some(()));
@@ -319,7 +320,7 @@ fn invalid_node_annotations_park_the_node() {
     cluster.light_node(&long, 2, &[]);
     cluster.create(&[pod("default", "long", &long)]);
     cluster.network_of("default", "long");
-    cluster.lab.nbctl(&["--timeout=30", "wait-until", "Logical_Switch_Port", "default_long", "up=true"]).unwrap();
+    cluster.lab.nbctl(&["wait-until", "Logical_Switch_Port", "default_long", "up=true"]).unwrap();
     let switches = cluster.column("Logical_Switch", "name");
     assert!(switches.contains(&long) && switches.contains(&format!("ext_{long}")));
     assert!(cluster.column("Logical_Router", "name").contains(&format!("GR_{long}")));

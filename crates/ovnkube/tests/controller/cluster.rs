@@ -227,7 +227,7 @@ impl Cluster {
             version: Some(&network.uid),
         };
         let pod = Pod::create(self.lab.node(node).unwrap(), name, &wiring).unwrap();
-        self.lab.nbctl(&["--timeout=30", "wait-until", "Logical_Switch_Port", &port, "up=true"]).unwrap();
+        self.lab.nbctl(&["wait-until", "Logical_Switch_Port", &port, "up=true"]).unwrap();
         pod
     }
 

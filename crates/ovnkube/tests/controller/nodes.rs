@@ -53,6 +53,8 @@ fn node_and_pod_rows_match_the_go_controllers() {
     cluster.add_node(1);
     cluster.apply(&pod("default", "web", "n1"));
     let uid = cluster.network_of("default", "web").uid;
+    // Nodes and pods have separate watches: the pod may be seen before the node's annotations.
+    until("the gateway router exists", || cluster.row("Logical_Router", "GR_n1"));
 
     let limited =
         ["arp", "arp-resolve", "bfd", "event-elb", "icmp4-error", "icmp6-error", "reject", "svc-monitor", "tcp-reset"];
@@ -333,6 +335,9 @@ fn several_cluster_subnets_and_multicast() {
     cluster.apply(&pod("default", "web", "n3"));
     let addresses = cluster.network_of("default", "web").addresses;
     assert!(addresses.len() == 2 && addresses[0].to_string().starts_with("10.140.0."), "{addresses:?}");
+    for router in ["GR_n1", "GR_n3"] {
+        until(&format!("{router} exists"), || cluster.row("Logical_Router", router));
+    }
     let routes = cluster.routes("GR_n1");
     for (network, hop) in [("10.128.0.0/23", "100.64.0.1"), ("10.140.0.0/23", "100.64.0.1"), ("fd01::/48", "fd98::1")] {
         assert!(routes.contains(&vec![network.into(), hop.into(), String::new(), String::new()]), "{routes:?}");

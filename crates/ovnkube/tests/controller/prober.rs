@@ -11,6 +11,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use lab::Pod;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::RcvBufForce;
 
 use crate::cluster::{TIMEOUT, until};
 
@@ -241,7 +243,13 @@ impl Drop for Prober {
     }
 }
 
+/// Room for what arrives while a receiver waits for a CPU. The default holds some 270 small datagrams, which all paths to
+/// a pod send in 50 ms: a busy machine would lose the rest, on these paths only, as if the network had lost them.
+const RECEIVE_BUFFER: usize = 16 << 20;
+
 fn socket(pod: &Pod, port: u16) -> UdpSocket {
     let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
-    pod.with_network(|| UdpSocket::bind(any)).unwrap().unwrap()
+    let socket = pod.with_network(|| UdpSocket::bind(any)).unwrap().unwrap();
+    setsockopt(&socket, RcvBufForce, &RECEIVE_BUFFER).unwrap();
+    socket
 }

@@ -202,7 +202,7 @@ impl Site {
             version: Some(&uid),
         };
         let pod = Pod::create(self.lab.node(node).unwrap(), name, &wiring).unwrap();
-        self.lab.nbctl(&["--timeout=30", "wait-until", "Logical_Switch_Port", &port, "up=true"]).unwrap();
+        self.lab.nbctl(&["wait-until", "Logical_Switch_Port", &port, "up=true"]).unwrap();
         serve(name, pod.listen(8080).unwrap());
         (pod, addresses.iter().map(|address| address.address()).collect())
     }

@@ -1,13 +1,14 @@
 //! Addresses that no Service may take over, and packets to service ranges that no Service serves: they are rejected on
 //! their node.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use lab::Machine;
 use serde_json::{Value, json};
 
-use crate::site::{Client, Site};
+use crate::site::{Client, Site, TIMEOUT};
 
 /// Limit of a rejection, which takes milliseconds.
 const REFUSAL: Duration = Duration::from_secs(5);
@@ -75,10 +76,15 @@ pub(crate) fn unallocated(family: netmodel::Family) -> IpAddr {
     }
 }
 
-/// TCP and UDP to an unserved address and port are rejected at once.
+/// TCP and UDP to an unserved address and port are rejected at once. An attempt without an answer is repeated: a busy switch
+/// may lose a packet.
 pub(crate) fn assert_refused(who: &str, client: Client<'_>, target: SocketAddr) {
-    let error = client.connect(target).map(drop).unwrap_err();
-    assert!(error.contains("refused"), "TCP from {who} to {target}: {error}");
+    let refused = lab::poll(TIMEOUT, || match client.connect(target) {
+        Ok(_) => panic!("TCP from {who} to {target} is connected"),
+        Err(error) if error.contains("refused") => Ok(()),
+        Err(error) => Err(error),
+    });
+    refused.unwrap_or_else(|error| panic!("TCP from {who} to {target}: {error}"));
     let ask = || -> std::io::Result<usize> {
         let socket = UdpSocket::bind(if target.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" })?;
         socket.connect(target)?;
@@ -86,12 +92,18 @@ pub(crate) fn assert_refused(who: &str, client: Client<'_>, target: SocketAddr) 
         socket.send(b"?")?;
         socket.recv(&mut [0; 16])
     };
-    let answer = match client {
-        Client::Machine(machine) => machine.with_network(ask).unwrap(),
-        Client::Pod(pod) => pod.with_network(ask).unwrap(),
-    };
-    let error = answer.unwrap_err();
-    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused, "UDP from {who} to {target}: {error}");
+    let refused = lab::poll(TIMEOUT, || {
+        let answer = match client {
+            Client::Machine(machine) => machine.with_network(ask).unwrap(),
+            Client::Pod(pod) => pod.with_network(ask).unwrap(),
+        };
+        match answer {
+            Ok(_) => panic!("UDP from {who} to {target} is answered"),
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()),
+            Err(error) => Err(error),
+        }
+    });
+    refused.unwrap_or_else(|error| panic!("UDP from {who} to {target}: {error}"));
 }
 
 /// A host's connection is rejected even if the next hop does not answer ARP. Breaks the network: call it last.

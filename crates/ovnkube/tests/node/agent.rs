@@ -9,7 +9,7 @@ use lab::probe::{self, Incident, Network, PathSpec, Plan, Prober, Protocol, Roun
 use lab::progress::Progress;
 use serde_json::{Value, json};
 
-use crate::cluster::until;
+use crate::cluster::{TIMEOUT, until};
 use crate::sandbox::{Sandbox, addresses, request};
 use crate::site::Site;
 
@@ -64,7 +64,7 @@ fn the_agent_annotates_its_node_and_a_restart_writes_nothing() {
     let mut writes = 0;
     while {
         let before = node(&site, 1);
-        site.cluster.lab.terminate("agent-n1", Duration::from_secs(20)).unwrap();
+        site.cluster.lab.terminate("agent-n1", TIMEOUT).unwrap();
         assert!(site.path(1, CONFIGURATION).exists(), "the CNI configuration stays across restarts");
         site.cluster.lab.restart("agent-n1").unwrap();
         until("the agent is ready", || request(&site, 1, "STATUS", &json!({})).ok());

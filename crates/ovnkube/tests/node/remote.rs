@@ -2,12 +2,11 @@
 //! replaced at run time.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use lab::pki::Authority;
 use lab::{Family, Lab, Program};
 
-use crate::cluster::{Cluster, ClusterSpec, node, until};
+use crate::cluster::{Cluster, ClusterSpec, TIMEOUT, node, until};
 
 const PORT: u16 = 443;
 
@@ -91,7 +90,7 @@ fn southbound_by_host_name_uses_sni_and_renewed_certificates() {
     // Another name is not routed: the name decides, not the address.
     agent(&cluster, "agent", &format!("ssl:other.apps.example.com:{PORT}"));
     until("ovn-controller is disconnected", || (!connected(&cluster)).then_some(()));
-    cluster.lab.terminate("agent", Duration::from_secs(20)).unwrap();
+    cluster.lab.terminate("agent", TIMEOUT).unwrap();
     agent(&cluster, "agent-again", &format!("ssl:{name}:{PORT}"));
     until("ovn-controller is connected", || connected(&cluster).then_some(()));
 

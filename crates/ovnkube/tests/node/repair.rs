@@ -52,8 +52,11 @@ fn a_deleted_port_is_recreated_and_a_deleted_interface_is_reported() {
         two.sandbox.reaches(one.address);
     }
     site.cluster.event_in("default", "one", "PodPortRecreated", &[&one.end, "br-int"]);
-    assert!(site.metric(1, "ovnkube_node_pod_ports_recreated_total") >= 3.0);
-    assert!(site.cluster.lab.log("agent-n1").unwrap().contains("deleted or changed; recreated"));
+    until("the repairs are counted and logged", || {
+        let counted = site.metric(1, "ovnkube_node_pod_ports_recreated_total") >= 3.0;
+        let logged = site.cluster.lab.log("agent-n1").unwrap().contains("deleted or changed; recreated");
+        (counted && logged).then_some(())
+    });
 
     // While no agent runs: the next agent knows the sandbox and keeps its interface.
     site.cluster.lab.kill("agent-n1").unwrap();

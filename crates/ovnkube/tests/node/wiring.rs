@@ -3,7 +3,7 @@
 use lab::Family;
 use serde_json::json;
 
-use crate::cluster::until;
+use crate::cluster::{TIMEOUT, until};
 use crate::sandbox::{addresses, request};
 use crate::site::{Site, configuration};
 
@@ -117,7 +117,7 @@ fn a_changed_mtu_applies_to_new_pods() {
         "{refused}"
     );
     // Nor does it prevent the next start.
-    site.cluster.lab.terminate("agent-n1", std::time::Duration::from_secs(20)).unwrap();
+    site.cluster.lab.terminate("agent-n1", TIMEOUT).unwrap();
     site.cluster.lab.restart("agent-n1").unwrap();
     until("the agent is ready", || request(&site, 1, "STATUS", &json!({})).ok());
     write("[default]\nmtu = soon\n[gateway]\n");

@@ -13,6 +13,8 @@ use crate::cluster::until;
 /// Address of the control machine.
 pub(crate) const CONTROL: &str = "10.99.0.1";
 
+const CONNECTED: &str = "ovn_db_relay_connected ";
+
 pub(crate) struct Site {
     pub(crate) lab: Lab,
 }
@@ -93,28 +95,30 @@ impl Site {
         Some(text)
     }
 
-    fn metric(&self, relay: Relay, name: &str) -> i64 {
-        let text = self.get(relay, "/metrics").unwrap_or_default();
-        let value = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-        value.unwrap_or_else(|| panic!("no {name} in {text}"))
+    fn metric(&self, relay: Relay, name: &str) -> Option<i64> {
+        let text = self.get(relay, "/metrics")?;
+        text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
     }
 
     pub(crate) fn await_ready(&self, relay: Relay) {
-        until("the relay is ready", || self.get(relay, "/readyz")?.starts_with("HTTP/1.0 200").then_some(()));
-        assert_eq!(self.metric(relay, "ovn_db_relay_connected "), 1);
+        // Both at once: the two are read one after the other, and a relay may lose its upstream for a moment.
+        until("the relay is ready, and its metric says so", || {
+            let ready = self.get(relay, "/readyz")?.starts_with("HTTP/1.0 200");
+            (ready && self.metric(relay, CONNECTED)? == 1).then_some(())
+        });
     }
 
     /// Waits until the relay is not ready for this reason.
     pub(crate) fn await_reason(&self, relay: Relay, reason: &str) {
         until(&format!("the relay says {reason:?}"), || {
             let text = self.get(relay, "/readyz")?;
-            (!text.starts_with("HTTP/1.0 200") && text.contains(reason)).then_some(())
+            let says = !text.starts_with("HTTP/1.0 200") && text.contains(reason);
+            (says && self.metric(relay, CONNECTED)? == 0).then_some(())
         });
-        assert_eq!(self.metric(relay, "ovn_db_relay_connected "), 0);
     }
 
     pub(crate) fn restarts(&self, relay: Relay) -> i64 {
-        self.metric(relay, "ovn_db_relay_restarts_total ")
+        until("the relay serves its number of restarts", || self.metric(relay, "ovn_db_relay_restarts_total "))
     }
 
     /// Sends a signal to the relay's ovsdb-server, not to its manager; returns the process ID.

@@ -49,7 +49,7 @@ pub(crate) struct Ledger {
     acknowledged: u64,
     /// Switches written through followers, and acknowledged.
     followers: BTreeSet<String>,
-    /// Batches that had to be sent again.
+    /// Batches that had to be retried.
     pub(crate) resent: u64,
     /// Batches whose reply was lost at first.
     pub(crate) in_doubt: u64,

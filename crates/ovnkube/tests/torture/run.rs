@@ -81,7 +81,7 @@ fn report(counts: &BTreeMap<&'static str, u32>, ledger: &Ledger, lasted: Duratio
         println!("{kind:50} {count:6} {:16.1} s", gap.as_secs_f64());
     }
     println!(
-        "{total} faults in {:.0} s; {ports} ports acknowledged in {} transactions ({:.0} a second); {} in doubt, {} sent again",
+        "{total} faults in {:.0} s; {ports} ports acknowledged in {} transactions ({:.0} a second); {} in doubt, {} retried",
         lasted.as_secs_f64(),
         ledger.batches(),
         ports as f64 / lasted.as_secs_f64(),
