@@ -8,7 +8,7 @@ use thiserror::Error;
 /// Errors of measuring and of writing figures.
 #[derive(Debug, Error)]
 pub enum BenchError {
-    /// Invalid file name.
+    /// The name would not be one file in the directory of figures.
     #[error("{name:?} is not a file name for figures: use only letters, digits, '-' and '_'")]
     FileName {
         /// As given.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// Goal of a figure.
+/// Bound that a figure is compared with.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Goal {
     /// Upper bound, inclusive.
@@ -56,29 +56,29 @@ impl Figure {
         Self { name: name.into(), value, unit: unit.into(), goal: None, ok: value.is_finite() }
     }
 
-    /// Sets the goal.
+    /// A value that is not finite misses every goal.
     #[must_use]
     pub fn with_goal(self, goal: Goal) -> Self {
         let ok = self.value.is_finite() && goal.is_met_by(self.value);
         Self { goal: Some(goal), ok, ..self }
     }
 
-    /// Name of the figure.
+    /// Unique within a file of figures.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Measured value.
+    /// In the unit of [`Figure::unit`].
     pub fn value(&self) -> f64 {
         self.value
     }
 
-    /// Unit of the value.
+    /// Such as `s` or `MB`.
     pub fn unit(&self) -> &str {
         &self.unit
     }
 
-    /// Goal, if any.
+    /// None: the figure is for information.
     pub fn goal(&self) -> Option<Goal> {
         self.goal
     }

@@ -20,7 +20,7 @@ pub type Contender<'a, E> = (&'a str, Box<dyn FnMut() -> Result<f64, E> + 'a>);
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
     name: String,
-    /// Sorted.
+    /// In ascending order.
     values: Vec<f64>,
 }
 
@@ -59,12 +59,12 @@ impl Sample {
         Self { name: name.to_owned(), values }
     }
 
-    /// Name of the contender.
+    /// What was measured, as it is printed.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Number of runs.
+    /// How many runs the median is of.
     pub fn runs(&self) -> usize {
         self.values.len()
     }
@@ -86,7 +86,7 @@ impl Sample {
         self.values.last().copied().unwrap_or(f64::NAN)
     }
 
-    /// The median as a figure.
+    /// The median, under the contender's name.
     pub fn figure(&self, unit: &str) -> Figure {
         Figure::new(&self.name, self.median(), unit)
     }

@@ -20,7 +20,7 @@ pub struct Interface {
     pub sandbox: Option<String>,
 }
 
-/// An address of an interface.
+/// An entry of `ips` in the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address {
     /// Without the prefix length.
@@ -33,10 +33,10 @@ pub struct Address {
     pub interface: usize,
 }
 
-/// A route in the pod.
+/// An entry of `routes` in the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
-    /// Destination network.
+    /// `0.0.0.0/0` and `::/0` are the default routes.
     pub destination: Prefix,
     /// Next hop; None if the destination is on the link.
     pub via: Option<IpAddr>,
@@ -47,7 +47,7 @@ pub struct Route {
 pub struct Dns {
     /// Addresses of the servers.
     pub nameservers: Vec<String>,
-    /// Search domains.
+    /// Domains that short names are tried in, in this order.
     pub search: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ pub struct Dns {
 pub struct AddResult {
     /// The host's end and the pod's.
     pub interfaces: Vec<Interface>,
-    /// Addresses of the pod.
+    /// One of each family at most; of the pod's end.
     pub addresses: Vec<Address>,
     /// Routes in the pod.
     pub routes: Vec<Route>,

@@ -46,9 +46,9 @@ impl Attachment {
 /// The pod that a sandbox belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodReference {
-    /// Kubernetes namespace.
+    /// `K8S_POD_NAMESPACE` of `CNI_ARGS`.
     pub namespace: String,
-    /// Name of the Pod object.
+    /// `K8S_POD_NAME` of `CNI_ARGS`.
     pub name: String,
     /// UID, if the runtime passes it: an old sandbox does not belong to a new pod of the same name.
     pub uid: Option<String>,

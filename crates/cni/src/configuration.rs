@@ -12,7 +12,7 @@ use crate::version::Version;
 pub struct Configuration {
     /// Version of results and errors.
     pub version: Version,
-    /// Name of the network.
+    /// `name`: the network, as the runtime's configuration file calls it.
     pub name: String,
     /// Returned in the result of ADD.
     pub dns: Dns,

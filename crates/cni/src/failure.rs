@@ -19,7 +19,7 @@ pub enum Code {
     Io,
     /// The request or the configuration is not valid JSON.
     NotDecoded,
-    /// The network configuration is invalid.
+    /// A field of the network configuration is missing or invalid.
     InvalidConfiguration,
     /// A temporary failure: the runtime should retry.
     TryAgainLater,

@@ -63,7 +63,7 @@ impl Command {
     }
 }
 
-/// A validated request.
+/// A request whose variables and configuration are valid for its command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     /// With its parameters from the environment.

@@ -5,17 +5,17 @@ use std::io::{self, IsTerminal as _};
 /// Highlighting of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
-    /// No highlighting.
+    /// The terminal's own colour.
     Plain,
-    /// Green.
+    /// Green: as it should be.
     Good,
-    /// Red.
+    /// Red: needs attention.
     Bad,
-    /// Bold.
+    /// Bold: titles of columns.
     Heading,
 }
 
-/// One cell of a table.
+/// Text, and how it is highlighted on a terminal.
 #[derive(Debug, Clone)]
 pub struct Cell {
     text: String,

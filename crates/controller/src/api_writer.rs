@@ -34,7 +34,7 @@ pub(crate) enum ApiResult {
     Patched { owner: Owner, uid: String, outcome: PatchOutcome },
     /// Result of a patch of a node's condition `NetworkUnavailable`.
     NodeNetwork { name: Box<str>, uid: String, outcome: PatchOutcome },
-    /// Result of the removal of a chassis.
+    /// Whether a chassis without a node could be removed.
     Chassis { name: Box<str>, removed: bool },
     /// Result of a namespace check; `found` is none if the namespace does not exist.
     Namespace { name: Name, check: u64, found: Option<NamespaceFacts> },

@@ -15,7 +15,7 @@ pub(crate) const COMMIT_DEADLINE: Duration = Duration::from_secs(10);
 /// What the control loop learns about a transaction that it sent.
 #[derive(Debug)]
 pub(crate) enum CommitOutcome {
-    /// It took effect.
+    /// Known to have taken effect, from the reply or by resolving the doubt.
     Committed,
     /// It did not take effect, and never will.
     NotCommitted,

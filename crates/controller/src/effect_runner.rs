@@ -21,7 +21,7 @@ pub(crate) struct EffectRunner {
 }
 
 impl EffectRunner {
-    /// Starts an effect.
+    /// Dispatches an effect to its writer, or logs it; writes run in tasks of their own.
     pub(crate) fn run(&self, effect: Effect) {
         match effect {
             Effect::Annotate { owner, object, annotations } => self.api_writer.annotate(owner, &object, &annotations),

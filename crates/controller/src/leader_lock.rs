@@ -19,7 +19,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// What this instance wants from the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Want {
-    /// Not eligible.
+    /// Not eligible: neither leads nor waits for the Lease.
     Nothing,
     /// Standby: learns when the leader's session has ended.
     Queue,

@@ -39,7 +39,6 @@ struct TableLabel {
     table: &'static str,
 }
 
-/// A kind of object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct KindLabel {
     kind: &'static str,

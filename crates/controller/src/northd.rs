@@ -64,7 +64,7 @@ impl Drop for Northd {
 }
 
 impl Northd {
-    /// Starts it, if requested.
+    /// None without `--run-northd`.
     pub(crate) fn start(options: &Options, servers: &Servers) -> Option<Self> {
         let program = options.northd.clone()?;
         let (directory, control) = control(&options.northd_control);

@@ -11,7 +11,7 @@ use crate::commit::{COMMIT_DEADLINE, CommitOutcome};
 pub(crate) type TakeOver = Pin<Box<dyn Future<Output = Result<Committer, String>> + Send>>;
 pub(crate) type Commit = Pin<Box<dyn Future<Output = (Committer, CommitOutcome)> + Send>>;
 
-/// The role of this instance.
+/// Whether this instance leads, and what it does if it does not.
 pub(crate) enum Role {
     /// Without the Lease: observes, and writes nothing.
     Standby,

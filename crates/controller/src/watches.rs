@@ -10,7 +10,7 @@ use topology::engine::{ObjectRef, Observed};
 /// Most events to forward at once.
 const BATCH: usize = 512;
 
-/// What the watches report.
+/// What the watches of all resources report to the control loop.
 #[derive(Debug)]
 pub(crate) enum WatchEvent {
     /// Events of objects of one kind.
@@ -19,7 +19,7 @@ pub(crate) enum WatchEvent {
     Failed(ObjectKind, String),
     /// A watch that had failed works again.
     Resumed,
-    /// A watch ended, which is a bug.
+    /// The watch task of this resource ended, which is a bug.
     Ended(&'static str),
 }
 

@@ -9,7 +9,7 @@ use netmodel::{Family, GatewayMode, InterfaceAddress, Mac, Masquerade, Prefix};
 pub struct Facts {
     /// Path of pods' egress.
     pub mode: GatewayMode,
-    /// The external bridge, as it is.
+    /// As it is found on the host.
     pub bridge: Bridge,
     /// Networks of the cluster and of this node.
     pub network: Network,
@@ -17,7 +17,7 @@ pub struct Facts {
     pub exposed: Vec<ExposedPort>,
 }
 
-/// The external bridge.
+/// The external bridge with its ports and addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bridge {
     /// Also the name of its internal port, which is the host's device.
@@ -37,9 +37,9 @@ pub struct Bridge {
 /// Networks and limits that all parts of the gateway use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Network {
-    /// Networks of all pods.
+    /// Networks of the pods of all nodes (`cluster-subnets`).
     pub cluster: Vec<Prefix>,
-    /// Networks of ClusterIPs.
+    /// Networks of ClusterIPs (`service-cidrs`).
     pub services: Vec<Prefix>,
     /// Masquerade networks, one of each family: their addresses stand for the host and its gateway router.
     pub masquerade: Vec<Prefix>,
@@ -74,7 +74,7 @@ impl Protocol {
         }
     }
 
-    /// Keyword of OpenFlow.
+    /// Match of `ovs-ofctl`: `tcp`, `tcp6`, …
     pub(crate) fn flow_keyword(self, family: Family) -> String {
         match family {
             Family::V4 => self.keyword().to_owned(),
@@ -88,7 +88,7 @@ impl Protocol {
 pub enum ListenAddress {
     /// Every address of the node, of one family.
     Node(Family),
-    /// Only this address.
+    /// This address only, such as an external IP.
     Address(IpAddr),
 }
 
@@ -112,9 +112,9 @@ impl ListenAddress {
 pub struct ExposedPort {
     /// Where clients reach it.
     pub listen: ListenAddress,
-    /// Its transport protocol.
+    /// Of clients and endpoints alike.
     pub protocol: Protocol,
-    /// The port at `listen`.
+    /// Port at `listen`; the endpoints may have another.
     pub port: u16,
     /// Destination of the host's own connections: the ClusterIP, or the pod. None if the host is treated as any other client.
     pub host_target: Option<(IpAddr, u16)>,
@@ -192,8 +192,8 @@ pub(crate) struct MasqueradeAddresses {
     pub(crate) router: IpAddr,
     /// The host, to the gateway router.
     pub(crate) host: IpAddr,
-    /// The next hop of both.
+    /// Next hop of routes to Services, which no host has: its MAC is a static neighbour entry.
     pub(crate) next_hop: IpAddr,
-    /// Their network.
+    /// The masquerade network of the family.
     pub(crate) network: Prefix,
 }

@@ -12,7 +12,7 @@ pub const COOKIE_MASK: u64 = 0xffff << 48;
 /// A flow in the syntax of `ovs-ofctl`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Flow {
-    /// OpenFlow table.
+    /// OpenFlow table, from 0.
     pub table: u8,
     /// The highest matching one wins.
     pub priority: u16,

@@ -18,7 +18,7 @@ pub enum Device {
 /// A route in the host's main table.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Route {
-    /// Destination network.
+    /// `0.0.0.0/0` or `::/0` for a default route.
     pub destination: Prefix,
     /// Next hop; None if the destination is on the link.
     pub via: Option<IpAddr>,
@@ -33,9 +33,9 @@ pub struct Route {
 /// A permanent neighbour entry: no ARP or neighbour discovery.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Neighbour {
-    /// Device of the entry.
+    /// Device on whose link it is.
     pub device: Device,
-    /// IP address.
+    /// Address that needs no ARP or neighbour discovery.
     pub address: IpAddr,
     /// Link-layer address.
     pub mac: Mac,
@@ -44,13 +44,13 @@ pub struct Neighbour {
 /// A kernel setting of one device (`net.ipv4.conf.DEVICE.NAME`).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sysctl {
-    /// Device that it applies to.
+    /// Device in the path of the setting.
     pub device: Device,
     /// Under `net.ipv4` or `net.ipv6`.
     pub family: Family,
     /// Last part of the path.
     pub name: &'static str,
-    /// As it is written.
+    /// As it is written to the file, such as `0`.
     pub value: &'static str,
 }
 
@@ -59,7 +59,7 @@ pub struct Sysctl {
 pub struct HostPlan {
     /// In addition to the host's own addresses.
     pub addresses: Vec<(Device, InterfaceAddress)>,
-    /// Permanent neighbours.
+    /// Permanent ones, for addresses that no host answers for.
     pub neighbours: Vec<Neighbour>,
     /// In the main table.
     pub routes: Vec<Route>,

@@ -18,11 +18,11 @@ pub enum MtuError {
          {largest}, or raise that of {device} to {needed}"
     )]
     TooLarge {
-        /// Requested MTU of pods.
+        /// As configured.
         pods: u32,
         /// Interface that carries the tunnels.
         device: String,
-        /// MTU of that interface.
+        /// Bytes of the largest packet that the device takes; tunnels need some of them.
         device_mtu: u32,
         /// Bytes that the tunnel adds.
         overhead: u32,

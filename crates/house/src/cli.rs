@@ -23,7 +23,7 @@ pub struct Cli {
     /// The workspace's Cargo.toml (default: the one that cargo finds from the current directory).
     #[arg(long, global = true, value_name = "PATH")]
     pub manifest_path: Option<PathBuf>,
-    /// Output format.
+    /// How findings are printed.
     #[arg(short, long, global = true, value_enum, default_value_t = Output::Human)]
     pub output: Output,
 }

@@ -22,7 +22,7 @@ pub struct Finding {
     pub level: Level,
     /// Crate, file or `file:line`.
     pub place: String,
-    /// What is wrong.
+    /// What breaks the rule, for this place.
     pub problem: String,
     /// How to fix it.
     pub remedy: String,
@@ -43,7 +43,7 @@ impl Finding {
 pub enum Output {
     /// Text, one finding in two lines.
     Human,
-    /// One JSON object.
+    /// One JSON object with all findings.
     Json,
 }
 

@@ -24,7 +24,7 @@ const LONGEST_RESPONSE: usize = 256 << 20;
 /// Most bytes of an error response that are read.
 const LONGEST_ERROR: usize = 1 << 20;
 
-/// Type of a patch.
+/// Content type of a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Patch {
     /// RFC 7396: named fields are set, `null` deletes. A `metadata.uid` or `resourceVersion` in it must match,
@@ -96,7 +96,7 @@ impl Api {
         Self { inner: self.inner.clone(), timeout }
     }
 
-    /// URL of the server.
+    /// URL without a path, for messages.
     pub fn server(&self) -> &str {
         &self.inner.server
     }
@@ -106,7 +106,7 @@ impl Api {
         &self.inner.namespace
     }
 
-    /// Counters of calls.
+    /// Counters of all calls of this API and its clones, for metrics.
     pub fn calls(&self) -> &Calls {
         &self.inner.calls
     }

@@ -11,7 +11,7 @@ pub enum Verb {
     Get,
     /// Reads one page of objects.
     List,
-    /// Opens a watch.
+    /// Opens a watch; its later events are not calls.
     Watch,
     /// Creates an object.
     Post,
@@ -26,9 +26,9 @@ pub enum Verb {
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// 2xx.
+    /// 2xx: executed.
     Success,
-    /// 4xx.
+    /// 4xx: not executed.
     Refused,
     /// 5xx, or a response that cannot be parsed.
     Server,

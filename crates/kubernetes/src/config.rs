@@ -17,7 +17,7 @@ use crate::api::Service;
 /// The configuration is unusable; no request was sent.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// Invalid kubeconfig.
+    /// The kubeconfig cannot be read, or lacks what its current context names.
     #[error("cannot use the kubeconfig {file}: {problem}; {remedy}")]
     Kubeconfig {
         /// Path of the file, or the value of KUBECONFIG.

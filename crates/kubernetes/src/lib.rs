@@ -44,7 +44,7 @@ pub use wire::Identity;
 /// Delay between retries of watches and Events.
 pub(crate) const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
 
-/// `User-Agent` header.
+/// Names this program in the API server's audit log.
 pub(crate) const USER_AGENT: &str = concat!("ovnkube/", env!("CARGO_PKG_VERSION"));
 
 /// The current time as Kubernetes writes it: whole seconds, UTC.

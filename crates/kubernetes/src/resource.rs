@@ -107,7 +107,7 @@ impl Resource {
         self
     }
 
-    /// Path of the collection.
+    /// Path of the collection, such as `/api/v1/pods`, without the query.
     pub fn path(&self) -> &str {
         &self.path
     }

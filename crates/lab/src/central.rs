@@ -28,7 +28,7 @@ impl Database {
         }
     }
 
-    /// The name of the database schema.
+    /// As in OVSDB requests, such as `OVN_Northbound`.
     pub fn schema(self) -> &'static str {
         match self {
             Self::Northbound => "OVN_Northbound",
@@ -36,7 +36,7 @@ impl Database {
         }
     }
 
-    /// The port for clients.
+    /// TCP port for clients; raft members use another.
     pub fn port(self) -> u16 {
         match self {
             Self::Northbound => 6641,

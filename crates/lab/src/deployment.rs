@@ -39,7 +39,7 @@ pub(crate) const POLICY: &str = include_str!("../../../deploy/examples/store-pol
 /// How long pods may take to become ready. Generous: it only ends what would hang forever.
 const LIMIT: Duration = Duration::from_secs(200);
 
-/// The pod subnets of the cluster.
+/// `cluster-subnets` of the deployed configuration.
 fn cluster_subnets(family: Family) -> &'static str {
     match family {
         Family::V4 => "10.128.0.0/14/23",

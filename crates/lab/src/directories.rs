@@ -48,7 +48,7 @@ impl Directories {
         &self.cache
     }
 
-    /// The parent directory of all labs.
+    /// All labs of this host, one directory each.
     pub fn labs(&self) -> PathBuf {
         self.state.join("labs")
     }
@@ -57,7 +57,7 @@ impl Directories {
         self.state.join("locks")
     }
 
-    /// The directory of one lab.
+    /// Everything of one lab: record, logs, sockets, disks.
     pub fn lab(&self, name: &str) -> PathBuf {
         self.labs().join(name)
     }

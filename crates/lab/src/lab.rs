@@ -60,7 +60,7 @@ pub struct Artifacts {
     pub kubernetes: Option<PathBuf>,
     /// The CoreDNS program; only with ovnkube.
     pub coredns: Option<PathBuf>,
-    /// Prometheus; only with it.
+    /// Prometheus with promtool; only if the lab was asked for it.
     pub prometheus: Option<prometheus::Programs>,
 }
 

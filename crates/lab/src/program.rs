@@ -43,7 +43,7 @@ impl Program {
         self
     }
 
-    /// Adds arguments.
+    /// Appends; the program's name is not among them.
     #[must_use]
     pub fn arguments<S: Into<String>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
         self.arguments.extend(arguments.into_iter().map(Into::into));

@@ -42,7 +42,7 @@ pub struct MachineRecord {
 pub struct ComponentRecord {
     /// `etcd`, `nb-1`, `n1-ovs-vswitchd`.
     pub name: String,
-    /// Name of its machine.
+    /// Machine that it runs on, such as `control`.
     pub machine: String,
     /// The process of its latest start.
     pub process: ProcessId,

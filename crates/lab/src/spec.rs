@@ -80,7 +80,7 @@ impl Family {
         }
     }
 
-    /// The first of [`Family::families`].
+    /// IPv4 if the cluster has it.
     pub fn primary(self) -> netmodel::Family {
         if self.has_v4() { netmodel::Family::V4 } else { netmodel::Family::V6 }
     }
@@ -160,7 +160,7 @@ pub struct Kubernetes {
 pub struct Product {
     /// Directory of the binaries that the image is packed from; `deploy/image/build.sh` fills it.
     pub binaries: PathBuf,
-    /// The gateway mode.
+    /// Path of pods' packets to the outside: through OVN, or through the host.
     pub gateway: GatewayMode,
 }
 
@@ -175,7 +175,7 @@ impl Product {
     }
 }
 
-/// A complete lab.
+/// Everything that a lab consists of; its record and the keeper's input.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LabSpec {
     /// Unique among the labs on this host; part of the name of everything visible.
@@ -186,14 +186,14 @@ pub struct LabSpec {
     pub suite: Suite,
     /// Address family of underlay and cluster.
     pub family: Family,
-    /// OVN central, if any.
+    /// OVN's databases and northd; none: a lab without OVN.
     pub ovn: Option<Ovn>,
-    /// Kubernetes, if any.
+    /// API server, etcd, kubelets; none: a lab without Kubernetes.
     pub kubernetes: Option<Kubernetes>,
     /// ovnkube on that cluster, if any.
     #[serde(default)]
     pub product: Option<Product>,
-    /// Number of nodes.
+    /// Machines with Open vSwitch and a kubelet: `n1`, `n2`, …
     pub nodes: u32,
     /// How many of them, from the first, are control-plane nodes.
     #[serde(default = "one")]
@@ -289,7 +289,7 @@ impl LabSpec {
         self
     }
 
-    /// Adds Kubernetes.
+    /// Adds the control plane and a kubelet on each node.
     #[must_use]
     pub fn kubernetes(mut self, kubernetes: Kubernetes) -> Self {
         self.kubernetes = Some(kubernetes);

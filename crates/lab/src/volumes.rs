@@ -42,7 +42,7 @@ pub(crate) struct Volume {
 }
 
 impl Volume {
-    /// All volumes of a lab.
+    /// As many in each zone as the lab was asked for.
     pub(crate) fn all(spec: &LabSpec) -> Vec<Self> {
         let zones = 1..=spec.nodes.min(ZONES);
         zones.flat_map(|zone| (1..=spec.volumes).map(move |number| Self { zone, number })).collect()
@@ -73,7 +73,7 @@ impl Volume {
         format!("{DIRECTORY}/{}", self.name())
     }
 
-    /// The nodes that have it mounted.
+    /// Nodes of its zone, which have it mounted.
     fn nodes(self, spec: &LabSpec) -> impl Iterator<Item = String> + use<> {
         (1..=spec.nodes).filter(move |index| zone(*index) == self.zone).map(node_name)
     }
@@ -100,7 +100,7 @@ impl Volume {
     }
 }
 
-/// Creates the volumes, mounts them on the nodes of their zone, and tells Kubernetes.
+/// Creates the volumes, mounts them on the nodes of their zone, and creates their PersistentVolumes.
 pub(crate) fn start(supervisor: &Supervisor) -> Result<()> {
     let spec = &supervisor.spec;
     if spec.volumes == 0 {

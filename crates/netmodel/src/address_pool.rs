@@ -30,7 +30,7 @@ pub struct AddressPool {
     last: u128,
     /// Offsets that are taken or quarantined: the one set that `allocate` has to search.
     used: Bits,
-    /// Those of `used` that are quarantined.
+    /// Of `used`, those that are free but may not be allocated yet.
     quarantined: Bits,
     /// Offset at which `allocate` continues.
     next: u128,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Numbers in one word.
+/// Bits of a word of the set.
 const WORD: u128 = u64::BITS as u128;
 
 /// A set of numbers. Only words with a number in them are stored: a full /23 is eight of them, and an IPv6 subnet costs

@@ -10,11 +10,11 @@ use crate::Prefix;
 pub struct OverlapError {
     /// The field that comes first.
     pub name: String,
-    /// Its network.
+    /// First of the two that overlap.
     pub prefix: Prefix,
     /// The field that comes later.
     pub other_name: String,
-    /// Its network.
+    /// Second of the two that overlap.
     pub other: Prefix,
 }
 

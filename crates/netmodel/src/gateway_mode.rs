@@ -32,7 +32,7 @@ impl fmt::Display for GatewayMode {
     }
 }
 
-/// The text is not a gateway mode.
+/// The text is neither `shared` nor `local`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown gateway mode {0:?}: use shared or local")]
 pub struct GatewayModeError(String);

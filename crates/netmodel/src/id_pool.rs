@@ -56,7 +56,7 @@ impl IdPool {
         u64::try_from(self.used.len()).unwrap_or(u64::MAX)
     }
 
-    /// Is `id` taken?
+    /// Whether `id` is taken; false outside the range.
     pub fn is_taken(&self, id: u32) -> bool {
         self.used.contains(u128::from(id))
     }

@@ -26,17 +26,17 @@ impl InterfaceAddress {
         Ok(Self { address, network: Prefix::containing(address, length)? })
     }
 
-    /// The address alone.
+    /// Without the prefix length.
     pub fn address(self) -> IpAddr {
         self.address
     }
 
-    /// The length of the network.
+    /// Prefix length of the network, in bits.
     pub fn length(self) -> u8 {
         self.network.length()
     }
 
-    /// The network that the address is in.
+    /// With the host bits cleared.
     pub fn network(self) -> Prefix {
         self.network
     }

@@ -20,7 +20,7 @@ pub struct SubnetPool {
     quarantined: u128,
 }
 
-/// One CIDR.
+/// One network of the pool, and where to look for free subnets.
 #[derive(Debug, Clone)]
 struct Space {
     cluster: ClusterCidr,
@@ -118,7 +118,7 @@ impl SubnetPool {
         self.used.get(&subnet) == Some(&State::Taken)
     }
 
-    /// Is this very subnet quarantined?
+    /// Whether this very subnet is quarantined; false for parts of one.
     pub fn is_quarantined(&self, subnet: Prefix) -> bool {
         self.used.get(&subnet) == Some(&State::Quarantined)
     }

@@ -50,7 +50,7 @@ pub(crate) struct HostFacts {
     /// Tunnel address of this node.
     pub(crate) encapsulation: IpAddr,
     pub(crate) bridge: Option<String>,
-    /// Its datapath is in userspace.
+    /// The bridge has `datapath_type=netdev`.
     pub(crate) userspace: bool,
 }
 
@@ -159,7 +159,7 @@ pub(crate) fn plan_removal(snapshot: &Snapshot) -> Option<Transaction> {
     (!transaction.is_empty()).then_some(transaction)
 }
 
-/// The name of the chassis.
+/// `system-id` of this host; none if it is not set.
 pub(crate) fn chassis(snapshot: &Snapshot) -> Option<String> {
     current(snapshot)?.1.remove(SYSTEM_ID).filter(|name| !name.is_empty())
 }

@@ -14,7 +14,7 @@ use crate::condition;
 use crate::own_node::OwnNode;
 use crate::readiness::State;
 
-/// Annotations by key.
+/// Values by annotation key, as they are to be on the Node.
 pub(crate) type Annotations = BTreeMap<&'static str, String>;
 
 /// Delay after a failed write. Jittered: all nodes of a cluster may fail at once.

@@ -92,7 +92,7 @@ pub struct CniOptions {
     pub add_timeout: Duration,
 }
 
-/// Device of the management port.
+/// Device through which the host reaches the pods of its node.
 pub const MANAGEMENT_PORT: &str = "ovn-k8s-mp0";
 /// ovn-controller's bridge.
 pub const INTEGRATION_BRIDGE: &str = "br-int";

@@ -86,8 +86,8 @@ impl Part {
             return;
         }
         match &reason {
-            Some(error) => tracing::info!(part = self.name, error, "not ready"),
-            None => tracing::info!(part = self.name, "ready"),
+            Some(error) => tracing::info!(part = self.name, error, "part not ready"),
+            None => tracing::info!(part = self.name, "part ready"),
         }
         parts.insert(self.name, reason);
         let reasons: Vec<String> =

@@ -53,7 +53,7 @@ pub struct AdminPolicySpec {
     pub priority: u16,
     /// Subject: pods of these namespaces.
     pub namespaces: LabelSelector,
-    /// Subject: these of their pods.
+    /// Of the pods in these namespaces, those with matching labels.
     pub pods: LabelSelector,
     /// The first rule that matches decides.
     pub ingress: Box<[Rule]>,

@@ -12,7 +12,7 @@ pub enum Annotated<T> {
     /// The object has no such annotation.
     #[default]
     Absent,
-    /// Parsed.
+    /// Present and parsed.
     Valid(T),
     /// Invalid, with the reason.
     Broken(Box<str>),

@@ -37,7 +37,7 @@ pub(super) struct Port<'a> {
     host_ip: Option<Cow<'a, str>>,
 }
 
-/// A named port of a container.
+/// A port that policies and Services can refer to by name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ContainerPort {
     /// A valid port name: at most 15 lower-case letters, digits and '-'.
@@ -53,9 +53,9 @@ pub struct ContainerPort {
 pub struct HostPort {
     /// TCP unless given.
     pub protocol: Protocol,
-    /// The port of the node.
+    /// Port on the node's addresses, never 0.
     pub host: u16,
-    /// The port of the pod.
+    /// Port on the pod's addresses, never 0.
     pub container: u16,
     /// `hostIP`, unparsed; empty means all addresses of the node.
     pub address: Box<str>,
@@ -64,11 +64,11 @@ pub struct HostPort {
 /// The addresses of a node on which a host port listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostAddress {
-    /// All addresses.
+    /// No `hostIP`: every address of the node.
     All,
-    /// All addresses of one family.
+    /// `0.0.0.0` or `::`: every address of one family.
     Family(Family),
-    /// One address.
+    /// This address only; it must be one of the node's.
     One(IpAddr),
 }
 
@@ -118,7 +118,7 @@ pub(super) fn host_ports<'a>(host_network: bool, ports: impl Iterator<Item = &'a
     in_order(ports.collect())
 }
 
-/// Named ports, sorted.
+/// Ports without a name are left out; sorted.
 pub(super) fn named_ports<'a>(ports: impl Iterator<Item = &'a Port<'a>>) -> Box<[ContainerPort]> {
     let named = ports.filter_map(|port| {
         let name = port.name.as_deref().filter(|name| !name.is_empty())?;

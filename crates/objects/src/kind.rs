@@ -1,17 +1,17 @@
 //! The kinds of objects that determine the network, and their API paths.
 
-/// A kind of object that is watched.
+/// A kind that the controller watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ObjectKind {
     /// Cluster-scoped; `v1`.
     Node,
     /// Cluster-scoped; `v1`.
     Namespace,
-    /// `v1`.
+    /// Namespaced; `v1`.
     Pod,
-    /// `v1`.
+    /// Namespaced; `v1`.
     Service,
-    /// `discovery.k8s.io/v1`.
+    /// Namespaced; `discovery.k8s.io/v1`.
     EndpointSlice,
     /// NetworkPolicy of `networking.k8s.io/v1`.
     Policy,
@@ -77,7 +77,7 @@ impl ObjectKind {
         }
     }
 
-    /// The kind with this `kind` in the API.
+    /// By the `kind` of the API, such as `NetworkPolicy`; `None` for a kind that is not watched.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
@@ -97,7 +97,7 @@ impl ObjectKind {
         format!("{root}/{}/{}", self.api_version(), self.plural())
     }
 
-    /// Whether its objects are in namespaces.
+    /// False for Node, Namespace and the policies of administrators.
     pub fn is_namespaced(self) -> bool {
         matches!(self, Self::Pod | Self::Service | Self::EndpointSlice | Self::Policy)
     }

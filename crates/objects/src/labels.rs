@@ -24,7 +24,7 @@ impl Default for Labels {
 }
 
 impl Labels {
-    /// The value of a label.
+    /// `None` if the key is absent; a label may have the empty value.
     pub fn get(&self, key: &str) -> Option<&str> {
         let line = self.0.lines().find(|line| line.strip_prefix(key).is_some_and(|rest| rest.starts_with('=')))?;
         line.get(key.len() + 1..)

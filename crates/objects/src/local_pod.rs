@@ -56,7 +56,7 @@ pub struct PodInterface {
 /// A route of `pod-networks` beside the default ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PodRoute {
-    /// Destination network.
+    /// `0.0.0.0/0` or `::/0` for a default route.
     pub destination: Prefix,
     /// Next hop; none if the destination is on the link.
     pub via: Option<IpAddr>,

@@ -37,7 +37,7 @@ pub struct NamespaceFacts {
     pub labels: Labels,
     /// Whether it is being deleted, with its objects.
     pub terminating: bool,
-    /// Logging of its NetworkPolicies.
+    /// Annotation `k8s.ovn.org/acl-logging`: severities for its NetworkPolicies.
     pub logging: Annotated<AclLogging>,
 }
 

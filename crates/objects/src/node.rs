@@ -42,9 +42,9 @@ pub struct NodeFacts {
     pub uid: Name,
     /// `creationTimestamp`; compares as time does.
     pub created: Box<str>,
-    /// From its annotation.
+    /// Annotation `k8s.ovn.org/node-subnets`.
     pub subnets: Annotated<Vec<Prefix>>,
-    /// The node ID of its annotation.
+    /// Annotation `k8s.ovn.org/node-id`.
     pub id: Annotated<u32>,
     /// As its agent reports it; `Valid(None)` if disabled.
     pub gateway: Annotated<Option<GatewayFacts>>,

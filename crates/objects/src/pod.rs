@@ -47,7 +47,7 @@ pub struct PodFacts {
 pub struct PodNetwork {
     /// With the prefix lengths of the node's subnets; at least one.
     pub addresses: Box<[InterfaceAddress]>,
-    /// MAC of the interface in the pod.
+    /// Of the pod's end; unique in the cluster.
     pub mac: Mac,
 }
 

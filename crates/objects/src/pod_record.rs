@@ -57,7 +57,7 @@ struct PodAddress<'a> {
 pub enum AnnotationState {
     /// Equal to the record.
     Same,
-    /// There is no annotation.
+    /// The pod has no such annotation.
     Absent,
     /// There is an annotation and no condition: written by an older controller, or forged.
     Unrecorded,

@@ -11,7 +11,7 @@ use super::rule::{Action, Peer, PortRule, Ports, Rule, port_name, prefix, protoc
 use super::{Metadata, field};
 use crate::{Name, ObjectKey};
 
-/// A NetworkPolicy.
+/// A NetworkPolicy; an invalid one is kept with its last valid spec.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyFacts {
     /// Unique among objects of its kind at one time.
@@ -28,7 +28,7 @@ pub struct PolicyFacts {
     pub last_valid: bool,
 }
 
-/// The spec of a NetworkPolicy.
+/// The valid form of a NetworkPolicy's spec.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicySpec {
     /// Selects pods of its namespace.

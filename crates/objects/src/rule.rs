@@ -11,23 +11,23 @@ use super::labels::LabelSelector;
 use super::protocol::Protocol;
 use crate::Name;
 
-/// Ports of a protocol.
+/// Which ports of a protocol a rule admits.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ports {
-    /// All ports.
+    /// Every port of the protocol.
     All,
     /// First and last port, inclusive.
     Range(u16, u16),
-    /// Container ports of this name.
+    /// Container ports of this name, whose number may differ from pod to pod.
     Named(Name),
 }
 
-/// Ports of one protocol.
+/// Ports of one protocol that a rule admits.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PortRule {
     /// Never a wildcard.
     pub protocol: Protocol,
-    /// Ports of the destination.
+    /// Destination ports; source ports are never compared.
     pub ports: Ports,
 }
 
@@ -38,14 +38,14 @@ pub enum Peer {
     Pods {
         /// None: the policy's own namespace.
         namespaces: Option<LabelSelector>,
-        /// Pods in the selected namespaces.
+        /// Within those namespaces; an empty selector selects all.
         pods: LabelSelector,
     },
     /// Addresses of the selected nodes.
     Nodes(LabelSelector),
     /// Addresses outside the cluster's pods.
     Block {
-        /// Included.
+        /// Network whose addresses are selected.
         cidr: Prefix,
         /// Excluded parts of it.
         except: Box<[Prefix]>,
@@ -63,7 +63,7 @@ pub enum Action {
     Pass,
 }
 
-/// A rule of a policy.
+/// One entry of `ingress` or `egress`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     /// Always `Allow` in a NetworkPolicy.

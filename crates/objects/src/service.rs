@@ -42,7 +42,7 @@ pub struct ServiceFacts {
 /// The fields of a Service that affect the network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceSpec {
-    /// `spec.type`.
+    /// `spec.type`; ClusterIP unless given.
     pub kind: ServiceType,
     /// One of each family at most.
     pub cluster_ips: Box<[IpAddr]>,

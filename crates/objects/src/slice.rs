@@ -15,7 +15,7 @@ use crate::{Name, ObjectKey};
 
 const SERVICE: &str = "kubernetes.io/service-name";
 
-/// An EndpointSlice.
+/// What an EndpointSlice says. A Service has several, and their endpoints are merged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SliceFacts {
     /// Unique among objects of its kind at one time.
@@ -35,13 +35,13 @@ pub struct SliceFacts {
 /// Endpoints, and the ports that each of them has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SliceSpec {
-    /// Ports that all endpoints have.
+    /// The same for all endpoints of the slice.
     pub ports: Box<[SlicePort]>,
     /// All of one family.
     pub endpoints: Box<[Endpoint]>,
 }
 
-/// A port of endpoints.
+/// A port that every endpoint of the slice has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlicePort {
     /// Equal to the name of the Service's port.
@@ -52,7 +52,7 @@ pub struct SlicePort {
     pub port: u16,
 }
 
-/// An endpoint with its conditions.
+/// An address of a Service, with the conditions that decide whether it gets clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     /// The first address; further ones are of the same endpoint.
@@ -72,9 +72,9 @@ pub struct Endpoint {
 /// The clients that an endpoint is meant for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Hints {
-    /// Clients in these zones.
+    /// `hints.forZones`: the clients in these zones.
     pub zones: Box<[Name]>,
-    /// Clients on these nodes.
+    /// `hints.forNodes`: the clients on these nodes.
     pub nodes: Box<[Name]>,
 }
 

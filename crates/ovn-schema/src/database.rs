@@ -11,7 +11,7 @@ use crate::report::{FeatureOff, Missing, Problem, Report, Usable};
 use crate::table::{ColumnDeclaration, TableDeclaration};
 use crate::value::Shape;
 
-/// Declaration of a database.
+/// What is required of a server, for one database.
 #[derive(Debug, Clone, Copy)]
 pub struct Database {
     /// Such as `OVN_Northbound`.
@@ -21,7 +21,7 @@ pub struct Database {
 }
 
 impl Database {
-    /// The tables of all modules.
+    /// In the order of the modules.
     pub fn tables(&self) -> impl Iterator<Item = &'static TableDeclaration> {
         self.modules.iter().copied().flatten()
     }

@@ -115,7 +115,7 @@ macro_rules! tables {
             }
         )+
 
-        /// Tables of this module.
+        /// For [`crate::Database::modules`].
         pub(crate) const TABLES: &[$crate::table::TableDeclaration] =
             &[$(<$row as $crate::table::TableRow>::DECLARATION),+];
     };

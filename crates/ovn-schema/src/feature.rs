@@ -16,7 +16,7 @@ macro_rules! features {
             /// In the order of declaration.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// Name in messages.
+            /// As in messages and logs, such as `load-balancer-groups`.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name),+
@@ -83,7 +83,7 @@ impl Features {
     }
 }
 
-/// All features except these.
+/// From the features that a server lacks.
 impl FromIterator<Feature> for Features {
     fn from_iter<I: IntoIterator<Item = Feature>>(off: I) -> Self {
         Self { off: off.into_iter().collect() }

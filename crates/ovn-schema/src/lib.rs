@@ -61,5 +61,5 @@ pub use report::{CoreIncomplete, FeatureOff, Missing, Problem, Report, Unsupport
 pub use table::{Choice, Column, ColumnDeclaration, ReadError, Rewritten, TableDeclaration, TableRow};
 pub use value::{AtomValue, ColumnValue, Holds, Shape, StringMap};
 
-/// The three databases.
+/// Northbound, southbound, and Open vSwitch's.
 pub const DATABASES: [Database; 3] = [northbound::DATABASE, southbound::DATABASE, open_vswitch::DATABASE];

@@ -8,7 +8,7 @@ use crate::database::Database;
 use crate::declare::tables;
 use crate::value::StringMap;
 
-/// Declaration of the database.
+/// The tables and columns that this project uses; a server may have more.
 pub const DATABASE: Database = Database { name: "Open_vSwitch", modules: &[TABLES] };
 
 tables! {
@@ -22,11 +22,11 @@ tables! {
         cur_cfg: i64 where observed;
         /// Version of Open vSwitch.
         ovs_version: Option<String> where observed;
-        /// Version of the schema.
+        /// Version of the server's schema, such as `8.5.0`.
         db_version: Option<String> where observed;
-        /// Operating system.
+        /// Name of the operating system, such as `debian`; only for display.
         system_type: Option<String> where observed;
-        /// Version of the operating system.
+        /// Its release, such as `13`; only for display.
         system_version: Option<String> where observed;
         /// Supported datapaths: `system`, `netdev`.
         datapath_types: BTreeSet<String> where observed;
@@ -34,7 +34,7 @@ tables! {
         iface_types: BTreeSet<String> where observed;
         /// Listeners and outgoing connections of ovsdb-server.
         manager_options: BTreeSet<Uuid>;
-        /// TLS files.
+        /// Key and certificates of `ssl:` connections; none: Open vSwitch has no such connections.
         ssl: Option<Uuid>;
         /// Such as `hw-offload` and `pmd-cpu-mask`.
         other_config: StringMap;
@@ -70,7 +70,7 @@ tables! {
     table Port = "Port" {
         /// Unique name; immutable.
         name: String;
-        /// Interfaces; at least one.
+        /// Strong references: one, or several for a bond.
         interfaces: BTreeSet<Uuid>;
         /// Access or native VLAN.
         tag: Option<i64>;
@@ -94,23 +94,23 @@ tables! {
         kind: String as "type";
         /// By type, such as `peer`.
         options: StringMap;
-        /// Requested MAC.
+        /// MAC that an `internal` interface gets, such as that of the management port; none: chosen by Open vSwitch.
         mac: Option<String>;
-        /// Actual MAC.
+        /// MAC of the device; none until ovs-vswitchd has opened it.
         mac_in_use: Option<String> where observed;
         /// In bytes; none leaves the MTU of the device alone.
         mtu_request: Option<i64>;
-        /// Actual MTU.
+        /// MTU of the device, in bytes; none until ovs-vswitchd has opened it.
         mtu: Option<i64> where observed;
         /// OpenFlow port; -1 if it could not be added.
         ofport: Option<i64> where observed;
-        /// Requested OpenFlow port.
+        /// OpenFlow port that it should get; none: chosen by ovs-vswitchd.
         ofport_request: Option<i64>;
         /// Interface index of the kernel.
         ifindex: Option<i64> where observed;
         /// `up` or `down`, as configured on the device.
         admin_state: Option<String> where observed;
-        /// Carrier state.
+        /// `up` or `down`: whether the device has a carrier.
         link_state: Option<String> where observed;
         /// Why it could not be configured.
         error: Option<String> where observed;
@@ -134,9 +134,9 @@ tables! {
         inactivity_probe: Option<i64>;
         /// Largest backoff between attempts, in ms.
         max_backoff: Option<i64>;
-        /// Whether it is connected.
+        /// Whether ovs-vswitchd has a session with it.
         is_connected: bool where observed;
-        /// OpenFlow role.
+        /// `master`, `slave` or `other`, as the controller asked.
         role: Option<String> where observed;
         /// Status reported by ovs-vswitchd.
         status: StringMap where observed;
@@ -164,11 +164,11 @@ tables! {
         external_ids: StringMap;
     }
 
-    /// TLS files.
+    /// Key and certificates for `ssl:` connections of ovsdb-server and ovs-vswitchd.
     table Ssl = "SSL" {
-        /// Path of the private key.
+        /// Path of the key on the host, PEM.
         private_key: String;
-        /// Path of the certificate.
+        /// Path of the own certificate on the host, PEM.
         certificate: String;
         /// Path of the trusted certificate authorities.
         ca_cert: String;

@@ -12,7 +12,7 @@ use crate::value::Shape;
 /// Comparison of a server's schema with the declaration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// Name of the database.
+    /// Such as `OVN_Northbound`.
     pub database: String,
     /// Version of the server's schema.
     pub version: String,
@@ -34,7 +34,7 @@ pub(crate) struct Usable {
 /// A feature that a server does not support.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeatureOff {
-    /// Which one.
+    /// Stays unused with this server.
     pub feature: Feature,
     /// What the server lacks for it.
     pub missing: Vec<Missing>,
@@ -45,7 +45,7 @@ pub struct FeatureOff {
 pub struct Missing {
     /// `Table`, `Table.column`, or the database.
     pub location: String,
-    /// The difference.
+    /// How the server's schema differs there.
     pub problem: Problem,
 }
 
@@ -169,11 +169,11 @@ fn list(missing: &[Missing]) -> String {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{database} {version} is not supported: it lacks {}; upgrade OVN or Open vSwitch", list(.missing))]
 pub struct CoreIncomplete {
-    /// Name of the database.
+    /// Such as `OVN_Northbound`.
     pub database: String,
     /// Version of the server's schema.
     pub version: String,
-    /// Missing parts.
+    /// Of the core only: without other features the server is usable.
     pub missing: Vec<Missing>,
 }
 
@@ -181,10 +181,10 @@ pub struct CoreIncomplete {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{table}.{column} has a value, but the server has no such column: {feature} is off")]
 pub struct Unsupported {
-    /// Name of the table.
+    /// As in the schema, such as `ACL`.
     pub table: &'static str,
-    /// Name of the column.
+    /// As in the schema, such as `tier`.
     pub column: &'static str,
-    /// The feature that needs it.
+    /// The feature that the column belongs to.
     pub feature: Feature,
 }

@@ -11,7 +11,7 @@ use crate::database::Database;
 use crate::declare::tables;
 use crate::value::StringMap;
 
-/// Declaration of the database.
+/// The tables and columns that this project uses; a server may have more.
 pub const DATABASE: Database = Database { name: "OVN_Southbound", modules: &[TABLES] };
 
 tables! {
@@ -19,7 +19,7 @@ tables! {
     table SbGlobal = "SB_Global" {
         /// Northbound `nb_cfg` that this database includes.
         nb_cfg: i64 where observed;
-        /// Whether tunnels are encrypted.
+        /// Copied by northd from the northbound `ipsec`.
         ipsec: bool where observed;
         /// Settings for the chassis, copied by northd.
         options: StringMap where observed;
@@ -53,11 +53,11 @@ tables! {
 
     /// A host with ovn-controller, which writes this row.
     table Chassis = "Chassis" {
-        /// `system-id`, unique.
+        /// `system-id` of the host, unique; the node agent reports it on its Node.
         name: String;
-        /// Host name.
+        /// As ovn-controller reports it. Not the key to a Node: that is `name`.
         hostname: String;
-        /// Tunnel endpoints.
+        /// Strong references: where other chassis send their tunnelled packets.
         encaps: BTreeSet<Uuid>;
         /// Reported settings, such as `ovn-bridge-mappings` and `datapath-type`.
         other_config: StringMap;
@@ -81,9 +81,9 @@ tables! {
 
     /// A tunnel endpoint.
     table Encap = "Encap" {
-        /// Tunnel type.
+        /// `geneve`, the only type that the node agent configures.
         kind: String as "type" where choices = ["geneve"];
-        /// IP address.
+        /// Address of the host that other chassis send to.
         ip: String;
         /// Such as `csum`.
         options: StringMap;
@@ -97,21 +97,21 @@ tables! {
         logical_port: String;
         /// Empty for a pod; else `patch`, `l3gateway`, `chassisredirect`, …
         kind: String as "type";
-        /// Its switch or router.
+        /// Switch or router that the port is on.
         datapath: Uuid;
         /// Tunnel key within the datapath.
         tunnel_key: i64;
-        /// The chassis that claimed it.
+        /// The chassis that claimed it; none while no host has the interface.
         chassis: Option<Uuid>;
         /// Tunnel endpoint, if the chassis has several.
         encap: Option<Uuid>;
         /// Whether its flows are installed.
         up: Option<bool>;
-        /// Addresses.
+        /// `MAC IP …`, as in the northbound port's `addresses`.
         mac: BTreeSet<String>;
         /// NAT addresses that the chassis announces.
         nat_addresses: BTreeSet<String>;
-        /// By type.
+        /// By type; copied from the northbound port, such as `requested-chassis`.
         options: StringMap;
         /// Copied from the northbound port.
         external_ids: StringMap;
@@ -119,7 +119,7 @@ tables! {
 
     /// A logical switch or router.
     table DatapathBinding = "Datapath_Binding" {
-        /// Tunnel key, unique.
+        /// Unique; tells chassis to which switch or router a tunnelled packet belongs.
         tunnel_key: i64;
         /// `name`, and `logical-switch` or `logical-router` with the northbound uuid.
         external_ids: StringMap;
@@ -131,27 +131,27 @@ tables! {
         logical_port: String;
         /// IP address of the neighbour.
         ip: String;
-        /// MAC address.
+        /// MAC that the neighbour answered with.
         mac: String;
         /// Time of learning or last use, in ms since 1970.
         timestamp: i64 where feature = MacBindingAging;
-        /// Datapath of the router.
+        /// Router that the port is on.
         datapath: Uuid;
     }
 
     /// A logical flow; read only for tracing and counting.
     table LogicalFlow = "Logical_Flow" {
-        /// Datapath, if only one has it.
+        /// Its switch or router; none if several share the flow.
         logical_datapath: Option<Uuid>;
-        /// Datapaths that share it.
+        /// Those that share the flow; none if it belongs to one.
         logical_dp_group: Option<Uuid>;
-        /// `ingress` or `egress`.
+        /// `ingress` decides where a packet goes, `egress` whether it may leave there.
         pipeline: String where choices = ["ingress", "egress"];
-        /// Table of the pipeline.
+        /// Stage within the pipeline, from 0.
         table_id: i64;
         /// The highest-priority match applies.
         priority: i64;
-        /// Match expression.
+        /// OVN expression over the packet, as in an ACL.
         matching: String as "match";
         /// Action on matching packets.
         actions: String;

@@ -16,14 +16,14 @@ use crate::value::{AtomValue, ColumnValue, Shape};
 
 /// A row of a table, without its uuid: rows with the same values are equal.
 pub trait TableRow: Clone + fmt::Debug + Default + Eq + Hash + Send + Sync + 'static {
-    /// Name of the table.
+    /// As in the schema, such as `Logical_Switch`.
     const TABLE: &'static str;
     /// Declared columns in order. The server may have more, or lack some.
     const COLUMNS: &'static [&'static str];
     /// Requirements on the server's schema.
     const DECLARATION: TableDeclaration;
 
-    /// All columns.
+    /// All columns, also those with their default: for an update.
     fn to_row(&self) -> Row;
 
     /// Columns with values other than the default: for an insert, or if the server may lack the others.
@@ -42,11 +42,11 @@ pub trait TableRow: Clone + fmt::Debug + Default + Eq + Hash + Send + Sync + 'st
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{table}.{column} of row {row} must be {expected}, not {found}")]
 pub struct ReadError {
-    /// Name of the table.
+    /// As in the schema, such as `Logical_Switch`.
     pub table: &'static str,
     /// Where it was found.
     pub row: Uuid,
-    /// Name of the column.
+    /// As in the schema, such as `external_ids`.
     pub column: &'static str,
     /// Declared type.
     pub expected: Shape,
@@ -82,7 +82,7 @@ pub struct TableDeclaration {
     pub name: &'static str,
     /// The feature that is off if the server lacks it.
     pub feature: Feature,
-    /// Declared columns.
+    /// In the order of the fields.
     pub columns: &'static [ColumnDeclaration],
     /// Converts values to the row type and back: for code that iterates over all tables.
     pub rewrite: fn(Uuid, &RowValues) -> Result<Rewritten, ReadError>,
@@ -91,9 +91,9 @@ pub struct TableDeclaration {
 /// A row converted to its type and back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rewritten {
-    /// All columns.
+    /// From [`TableRow::to_row`].
     pub full: Row,
-    /// Columns with values other than the default.
+    /// From [`TableRow::to_sparse_row`].
     pub sparse: Row,
 }
 
@@ -121,7 +121,7 @@ pub struct ColumnDeclaration {
 /// A value that a column must allow.
 #[derive(Debug, Clone, Copy)]
 pub struct Choice {
-    /// The value.
+    /// As it is in the database, such as `pass`.
     pub word: &'static str,
     /// The feature that is off if the server does not allow it; `None`: that of the column.
     pub feature: Option<Feature>,
@@ -204,7 +204,7 @@ impl<R: TableRow, K: AtomValue, V: AtomValue> Column<R, BTreeMap<K, V>> {
         Mutation::new(self.name, Mutator::Insert, pairs.into_iter().collect::<BTreeMap<K, V>>().to_datum())
     }
 
-    /// Removes keys.
+    /// Removes pairs by key, whatever their values; missing ones are ignored.
     pub fn remove(&self, keys: impl IntoIterator<Item = K>) -> Mutation {
         Mutation::new(self.name, Mutator::Delete, keys.into_iter().collect::<BTreeSet<K>>().to_datum())
     }

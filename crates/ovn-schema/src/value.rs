@@ -12,10 +12,10 @@ pub type StringMap = BTreeMap<String, String>;
 
 /// Rust type of an atom. No column of these databases is a real.
 pub trait AtomValue: Clone + Ord {
-    /// Its OVSDB type.
+    /// The OVSDB type of the atoms.
     const KIND: AtomicType;
 
-    /// Converts to an atom.
+    /// Converts for an operation.
     fn to_atom(&self) -> Atom;
 
     /// Converts from an atom; `None` if it has another type.
@@ -27,7 +27,7 @@ pub trait ColumnValue: Default + PartialEq {
     /// Type that the server's column must have.
     const SHAPE: Shape;
 
-    /// Converts to a datum.
+    /// Converts for an operation, in normal form.
     fn to_datum(&self) -> Datum;
 
     /// Converts from a datum; `None` if it has another shape.
@@ -37,7 +37,7 @@ pub trait ColumnValue: Default + PartialEq {
 /// Type of a column, without constraints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shape {
-    /// Type of the atoms, or of the keys.
+    /// What the members of a set are, or the keys of a map.
     pub key: AtomicType,
     /// Type of a map's values.
     pub value: Option<AtomicType>,
@@ -48,7 +48,7 @@ pub struct Shape {
 /// Number of atoms or pairs of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Holds {
-    /// Exactly one.
+    /// Exactly one: neither a set nor a map.
     One,
     /// An optional value.
     AtMostOne,

@@ -12,7 +12,7 @@ use netmodel::{ClusterCidr, Prefix};
 use ovsdb::client::Remote;
 use telemetry::LogFormat;
 
-/// Declaration of a setting.
+/// A setting: its names in file, environment and flags, its default, and how a value is checked.
 #[derive(Debug)]
 pub(crate) struct Setting {
     pub(crate) section: &'static str,

@@ -181,7 +181,7 @@ fn tagged<S: Serializer, T: Serialize + ?Sized>(serializer: S, tag: &str, value:
 pub enum Datum {
     /// The empty set: an absent optional value.
     Empty,
-    /// One atom.
+    /// A scalar, an optional value that is present, or a set of one.
     One(Atom),
     /// Two or more atoms.
     Set(Arc<[Atom]>),
@@ -192,7 +192,7 @@ pub enum Datum {
 }
 
 impl Datum {
-    /// A set, normalized.
+    /// A set of any size; sorts, and removes duplicates.
     pub fn set(atoms: impl IntoIterator<Item = Atom>) -> Self {
         let mut atoms: Vec<Atom> = atoms.into_iter().collect();
         atoms.sort_unstable();

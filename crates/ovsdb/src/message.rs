@@ -45,12 +45,10 @@ struct Request<'a, P> {
     params: P,
 }
 
-/// Serializes a request.
 pub(crate) fn request(id: u64, method: &str, params: impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
     serde_json::to_vec(&Request { id, method, params })
 }
 
-/// Serializes the reply to an `echo`.
 pub(crate) fn echo_reply(id: &RawValue, params: Option<&RawValue>) -> Vec<u8> {
     format!(r#"{{"id":{},"error":null,"result":{}}}"#, id.get(), params.map_or("[]", RawValue::get)).into_bytes()
 }

@@ -17,9 +17,9 @@ pub enum Function {
     Less,
     /// `<=`, of numbers.
     LessOrEqual,
-    /// `==`
+    /// `==`, of any type; for sets and maps, all members.
     Equal,
-    /// `!=`
+    /// `!=`, the opposite of `==`.
     NotEqual,
     /// `>=`, of numbers.
     GreaterOrEqual,
@@ -32,7 +32,7 @@ pub enum Function {
 }
 
 impl Function {
-    /// Name on the wire.
+    /// As on the wire, such as `includes`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Less => "<",
@@ -54,12 +54,12 @@ pub struct Condition {
     pub column: String,
     /// How the column is compared with the value.
     pub function: Function,
-    /// Operand.
+    /// What the column is compared with.
     pub value: Datum,
 }
 
 impl Condition {
-    /// A condition with any function.
+    /// For functions without a constructor of their own.
     pub fn new(column: impl Into<String>, function: Function, value: impl Into<Datum>) -> Self {
         Self { column: column.into(), function, value: value.into() }
     }
@@ -78,15 +78,15 @@ impl Condition {
 /// Operator of a mutation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mutator {
-    /// `+=`
+    /// `+=`, on each number of the column.
     Add,
-    /// `-=`
+    /// `-=`, on each number of the column.
     Subtract,
-    /// `*=`
+    /// `*=`, on each number of the column.
     Multiply,
-    /// `/=`
+    /// `/=`, on each number of the column; by zero is an error.
     Divide,
-    /// `%=`
+    /// `%=`, on each integer of the column; by zero is an error.
     Modulo,
     /// Adds atoms to a set, or pairs to a map unless the key exists.
     Insert,
@@ -95,7 +95,7 @@ pub enum Mutator {
 }
 
 impl Mutator {
-    /// Name on the wire.
+    /// As on the wire, such as `insert`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Add => "+=",
@@ -112,7 +112,7 @@ impl Mutator {
 /// A change of one column relative to its current value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mutation {
-    /// Name of the column.
+    /// As in the schema; never `_uuid`.
     pub column: String,
     /// How it changes.
     pub mutator: Mutator,
@@ -121,16 +121,16 @@ pub struct Mutation {
 }
 
 impl Mutation {
-    /// A mutation with any operator.
+    /// Not checked against the schema; the server does.
     pub fn new(column: impl Into<String>, mutator: Mutator, value: impl Into<Datum>) -> Self {
         Self { column: column.into(), mutator, value: value.into() }
     }
 }
 
-/// One operation of a transaction.
+/// One operation; a transaction executes all of its operations or none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
-    /// Inserts a row.
+    /// Inserts a row; named or with a chosen UUID, so that other operations can refer to it.
     Insert {
         /// Name of the table.
         table: String,
@@ -168,7 +168,7 @@ pub enum Operation {
         /// Applied in order.
         mutations: Vec<Mutation>,
     },
-    /// Deletes rows.
+    /// Deletes the rows that match; none is no error.
     Delete {
         /// Name of the table.
         table: String,
@@ -185,7 +185,7 @@ pub enum Operation {
         columns: Option<Vec<String>>,
         /// True: must equal `rows`; false: must differ.
         equal: bool,
-        /// Expected rows.
+        /// Expected values of the compared columns, a row each.
         rows: Vec<RowValues>,
         /// Milliseconds that the server may wait; 0: not at all.
         timeout: Option<u64>,
@@ -204,13 +204,13 @@ pub enum Operation {
     ),
     /// Fails the transaction unless this client holds the lock.
     Assert {
-        /// Name of the lock.
+        /// As the client requested it.
         lock: String,
     },
 }
 
 impl Operation {
-    /// Name on the wire.
+    /// As on the wire, such as `mutate`.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Insert { .. } => "insert",

@@ -15,7 +15,7 @@ pub struct DatabaseSchema {
     pub name: String,
     /// Such as `7.11.0`.
     pub version: String,
-    /// By name.
+    /// By table name.
     pub tables: BTreeMap<String, TableSchema>,
 }
 
@@ -63,7 +63,7 @@ pub struct ColumnType {
 /// Type and constraints of an atom.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BaseType {
-    /// Type of the atom.
+    /// What a value is, before the constraints.
     pub atomic: AtomicType,
     /// Allowed values; all if `None`.
     pub choices: Option<Datum>,
@@ -79,10 +79,10 @@ pub struct BaseType {
     pub refers_to: Option<Reference>,
 }
 
-/// Target of a reference.
+/// Where the uuids of a column lead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
-    /// Name of the table.
+    /// Table that has the rows.
     pub table: String,
     /// A strong reference keeps its row; a weak one is removed with the row.
     pub strong: bool,
@@ -142,12 +142,12 @@ impl TableSchema {
         Ok(table)
     }
 
-    /// Index of a column in [`TableSchema::columns`].
+    /// Index into [`TableSchema::columns`]; `None` if there is no such column.
     pub fn column_index(&self, name: &str) -> Option<usize> {
         self.columns.binary_search_by(|column| column.name.as_str().cmp(name)).ok()
     }
 
-    /// A column by name.
+    /// Looks a column up; `None` if the server lacks it.
     pub fn column(&self, name: &str) -> Option<&ColumnSchema> {
         self.column_index(name).map(|index| &self.columns[index])
     }
@@ -203,7 +203,7 @@ impl ColumnType {
         self.value.is_none() && self.min == 1 && self.max == Some(1)
     }
 
-    /// Default value of the column.
+    /// What an insert without the column stores: empty, zero, false, or the all-zero UUID.
     pub fn default_datum(&self) -> Datum {
         match &self.value {
             None if self.min == 0 => Datum::Empty,

@@ -10,13 +10,13 @@ use crate::uuid::Uuid;
 /// Location of the sequence value: one key of a map of strings in one row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SequenceCell {
-    /// Name of the table.
+    /// Table of the row, such as `NB_Global`.
     pub table: String,
-    /// Identity of the row.
+    /// The row; it must exist.
     pub uuid: Uuid,
     /// Name of the column, a map of strings to strings.
     pub column: String,
-    /// Key in the map.
+    /// Key whose value is the sequence value.
     pub key: String,
 }
 

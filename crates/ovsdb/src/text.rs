@@ -65,7 +65,7 @@ impl Text {
         }
     }
 
-    /// Whether it is `""`.
+    /// True for `""`.
     pub fn is_empty(&self) -> bool {
         matches!(self.0, Form::Inline(0, _))
     }

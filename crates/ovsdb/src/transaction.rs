@@ -232,7 +232,7 @@ impl Row {
 /// Results of a committed transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// One for each operation, in their order.
+    /// One for each operation, in the order of the transaction.
     pub results: Vec<OperationResult>,
 }
 

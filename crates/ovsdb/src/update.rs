@@ -21,7 +21,7 @@ pub(crate) enum RowUpdate {
     Whole(Row),
     /// Differences of the changed columns.
     Modified(Fields),
-    /// Deleted row.
+    /// The row is gone; its values are not repeated.
     Deleted,
 }
 

@@ -80,7 +80,7 @@ impl fmt::Debug for Uuid {
     }
 }
 
-/// A string that is not a UUID.
+/// The string is not 32 hexadecimal digits with four dashes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid UUID {0:?}: expected 01234567-89ab-cdef-0123-456789abcdef")]
 pub struct UuidError(String);

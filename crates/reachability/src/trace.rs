@@ -46,7 +46,7 @@ pub enum Exit {
     },
     /// Through the host's routing table.
     Host {
-        /// The management port.
+        /// Logical port of the host, `k8s-<node>`.
         port: String,
     },
 }

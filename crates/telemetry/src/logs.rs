@@ -11,7 +11,7 @@ use tracing_subscriber::{EnvFilter, Registry, reload};
 
 use crate::Error;
 
-/// Format of log lines.
+/// How log lines look on stderr.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// Human if stderr is a terminal, else JSON.
@@ -54,7 +54,7 @@ impl FromStr for LogFormat {
 pub struct LogOptions {
     /// A level, or directives in the syntax of `EnvFilter`: `info,ovsdb=debug`.
     pub filter: String,
-    /// Format of the lines.
+    /// Human-readable or JSON.
     pub format: LogFormat,
 }
 

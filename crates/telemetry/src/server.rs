@@ -15,7 +15,7 @@ use crate::{Health, LogLevel, Metrics, metrics};
 /// Longest log filter, in bytes.
 const LONGEST_BODY: usize = 4096;
 
-/// State of the endpoints.
+/// What the handlers of all endpoints share.
 #[derive(Debug, Clone)]
 pub(crate) struct EndpointState {
     pub(crate) health: Health,

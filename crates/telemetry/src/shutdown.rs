@@ -26,7 +26,7 @@ impl Shutdown {
         let _ = self.0.clone().wait_for(|asked| *asked).await;
     }
 
-    /// Whether the shutdown was requested.
+    /// True from the first signal, or the first call of [`ShutdownTrigger::request`], on.
     #[must_use]
     pub fn requested(&self) -> bool {
         *self.0.borrow() || self.0.has_changed().is_err()
@@ -34,7 +34,7 @@ impl Shutdown {
 }
 
 impl ShutdownTrigger {
-    /// Requests the shutdown; idempotent.
+    /// Asks the role to end; further calls change nothing.
     pub fn request(&self) {
         self.0.send_replace(true);
     }

@@ -101,7 +101,7 @@ impl Telemetry {
             version = options.version,
             commit = options.commit,
             address = address.map(tracing::field::display),
-            "started"
+            "role started"
         );
         thread::Builder::new()
             .name("telemetry".to_owned())
@@ -222,7 +222,7 @@ impl TelemetryThread {
             tracing::warn!("closing HTTP requests that are still open");
         }
         watching.abort();
-        tracing::info!("stopped");
+        tracing::info!("role stopped");
     }
 }
 
@@ -248,10 +248,10 @@ async fn watch_signals(mut signals: Signals, trigger: ShutdownTrigger, health: H
     let (name, _) = signals.next().await;
     // Not ready first: clients must stop sending work before the role ends.
     health.set_stopping();
-    tracing::info!(signal = name, grace_seconds = grace.as_secs_f64(), "stopping");
+    tracing::info!(signal = name, grace_seconds = grace.as_secs_f64(), "role stopping");
     trigger.request();
     if let Ok((name, number)) = timeout(grace, signals.next()).await {
-        tracing::warn!(signal = name, "second signal; exiting at once");
+        tracing::warn!(signal = name, "second signal; role exits at once");
         process::exit(128 + number);
     }
     tracing::error!("shutdown did not complete within the grace period; exiting");

@@ -169,7 +169,7 @@ impl<'a> Draft<'a> {
         self.contribution.names.push(words);
     }
 
-    /// Ends the draft.
+    /// The rows, memberships and refusals so far.
     pub fn finish(self) -> Contribution {
         self.contribution
     }

@@ -28,9 +28,9 @@ pub const STANDS_FOR: &str = "k8s.ovn.org/id";
 pub enum Owner {
     /// Rows that the whole cluster shares.
     Cluster,
-    /// By name.
+    /// The Node of this name.
     Node(Name),
-    /// By name.
+    /// The Namespace of this name.
     Namespace(Name),
     /// A selector of policies, by its canonical text: the group of its ports, or the sets of its addresses.
     Selector(Name),
@@ -65,7 +65,7 @@ impl Owner {
         }
     }
 
-    /// The value of [`OWNER_NAME`].
+    /// Value of the key [`OWNER_NAME`] in `external_ids`.
     pub fn name(&self) -> String {
         match self {
             Self::Cluster => "cluster".into(),
@@ -122,7 +122,7 @@ impl fmt::Display for Owner {
     }
 }
 
-/// A row, with its table.
+/// Identifies a row across tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowId {
     /// As the schema names it.

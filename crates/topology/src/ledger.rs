@@ -46,16 +46,16 @@ impl Entry {
 pub struct Touched {
     /// Desired rows with their owner; none for rows to be removed.
     pub rows: BTreeMap<RowId, Option<(Owner, RowValues)>>,
-    /// Changes of sets.
+    /// Members to add to and to remove from sets.
     pub columns: BTreeMap<ColumnRef, ColumnChange>,
 }
 
 /// Members of one set that are wanted, or no longer wanted.
 #[derive(Debug, Clone, Default)]
 pub struct ColumnChange {
-    /// Must be in the set.
+    /// Members that must be in the set.
     pub added: BTreeSet<Atom>,
-    /// Must not be in the set.
+    /// Members that must not be in the set.
     pub removed: BTreeSet<Atom>,
 }
 

@@ -26,9 +26,9 @@ pub(crate) const BASELINE: i32 = HIGHEST;
 /// The levels that a policy needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LevelCount {
-    /// `spec.priority`.
+    /// `spec.priority`; the smallest is evaluated first.
     pub(crate) priority: u16,
-    /// Number of levels.
+    /// ACL priorities that its rules take, one below the other.
     pub(crate) levels: i32,
     /// Its highest level, if it cannot be moved.
     pub(crate) fixed: Option<i32>,

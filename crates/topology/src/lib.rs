@@ -27,7 +27,7 @@ pub mod desired;
 pub mod engine;
 mod former_identities;
 pub mod identity;
-pub mod ledger;
+mod ledger;
 mod levels;
 pub mod maps;
 pub mod pacing;

@@ -17,7 +17,7 @@ use crate::identity::{ColumnRef, OURS, OWNER_CONTROLLER, OWNER_NAME, OWNER_TYPE,
 use crate::ledger::{ColumnChange, Entry, Ledger, Touched};
 use crate::maps;
 
-/// The tables that are written.
+/// Tables whose rows the controller writes.
 pub const TABLES: [&str; 20] = [
     "ACL",
     "Address_Set",

@@ -27,7 +27,7 @@ pub type Claims = Vec<Box<str>>;
 pub struct Home {
     /// The pod, or the node whose management port or gateway it is.
     pub object: ObjectRef,
-    /// Name of the node.
+    /// Node that may bind the port.
     pub node: Name,
     /// The node's chassis.
     pub chassis: Box<str>,
@@ -36,13 +36,13 @@ pub struct Home {
 /// A claim of a chassis that the port does not belong to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict<R> {
-    /// The row.
+    /// Identity of the binding, as the caller gave it.
     pub row: R,
     /// Name of the logical port.
     pub port: Box<str>,
     /// Where it belongs.
     pub home: Home,
-    /// The chassis that claimed it.
+    /// Chassis that claimed it although it is not the node's.
     pub chassis: Box<str>,
     /// Its node, if a node has this chassis.
     pub claimant: Option<ObjectRef>,

@@ -29,7 +29,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// The column `direction` of an ACL.
+    /// Value of an ACL's `direction`: ingress is what the port receives.
     pub fn acl_direction(self) -> &'static str {
         match self {
             Self::Ingress => "to-lport",
@@ -37,7 +37,7 @@ impl Direction {
         }
     }
 
-    /// As in `policyTypes`.
+    /// As in `policyTypes` of a NetworkPolicy.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ingress => "Ingress",
@@ -65,7 +65,7 @@ impl Direction {
 /// The other ends of connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PeerMatch {
-    /// No restriction.
+    /// Any address.
     Any,
     /// Members of a set, or addresses of a block.
     AnyOf {
@@ -104,7 +104,7 @@ pub struct Clause {
     pub action: Action,
 }
 
-/// A compiled policy.
+/// A policy as selectors and clauses: what follows from it without knowing which pods are selected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compiled {
     /// Canonical text of the selector of its subject.
@@ -123,7 +123,7 @@ pub trait PortNumbers {
     fn numbers(&self, name: &Name, protocol: Protocol) -> Vec<u16>;
 }
 
-/// Compiles a NetworkPolicy.
+/// Compiles a NetworkPolicy; named ports become the numbers that pods have now.
 pub fn compile_policy(policy: &PolicyFacts, numbers: &impl PortNumbers) -> Compiled {
     let namespace = &policy.key.namespace;
     let target = Selector::new(Role::Ports, Scope::Namespace(namespace.clone()), policy.spec.target.clone());

@@ -22,7 +22,7 @@ pub enum Role {
 /// Where objects are selected.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// Pods of one namespace.
+    /// Pods of this namespace only.
     Namespace(Name),
     /// Pods of the namespaces with matching labels.
     Namespaces(LabelSelector),
@@ -125,7 +125,7 @@ impl fmt::Display for Selector {
     }
 }
 
-/// The name of the port group.
+/// Name of the port group with the selected ports: a hash, because canonical texts are long.
 pub fn group_name(words: &str) -> String {
     hashed_name(words)
 }

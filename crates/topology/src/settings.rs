@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use netmodel::{ClusterCidr, Family, Masquerade, OverlapError, Prefix, check_disjoint};
 use ovn_schema::Features;
 
-/// Settings of the whole cluster.
+/// Settings that all controllers and node agents of a cluster must share.
 #[derive(Debug, Clone)]
 pub struct ClusterSettings {
     /// Pod networks, with the prefix length of node subnets (`cluster-subnets`).
@@ -31,7 +31,7 @@ pub struct ClusterSettings {
 /// Settings that exclude each other, or are missing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// `cluster-subnets` is empty.
+    /// No pod could get an address.
     #[error("cluster-subnets is empty: pods need addresses, as in 10.128.0.0/14/23")]
     NoClusterSubnets,
     /// Two networks overlap.
@@ -40,7 +40,7 @@ pub enum SettingsError {
     /// Pods have a family for which there is no join or masquerade network.
     #[error("{setting} has no {family} network, but cluster-subnets has one: add one")]
     NoNetwork {
-        /// Its name.
+        /// Name of the setting.
         setting: &'static str,
         /// Address family of pods, without such a network.
         family: Family,
@@ -51,7 +51,7 @@ pub enum SettingsError {
          make the nodes with shorter ones unreachable; use one length for each address family"
     )]
     MixedLengths {
-        /// The first.
+        /// First of the two, in the order of the setting.
         one: ClusterCidr,
         /// Another of the same family.
         two: ClusterCidr,
@@ -59,9 +59,9 @@ pub enum SettingsError {
     /// A join or masquerade network is too small.
     #[error("{setting} {prefix} is too small: {needed} addresses are needed")]
     TooSmall {
-        /// Its name.
+        /// Name of the setting.
         setting: &'static str,
-        /// The network.
+        /// As it was configured.
         prefix: Prefix,
         /// Minimum number of addresses.
         needed: u128,
@@ -146,7 +146,7 @@ impl ClusterSettings {
         self.join.iter().copied().find(|prefix| prefix.family() == family)
     }
 
-    /// The join address of `ovn_cluster_router`.
+    /// First address of the join network.
     pub fn router_join_address(&self, family: Family) -> Option<IpAddr> {
         self.join_of(family)?.nth(1)
     }

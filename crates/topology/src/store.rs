@@ -242,7 +242,7 @@ impl Store {
         self.pods_by_node.get(node).into_iter().flatten()
     }
 
-    /// The pods of a namespace.
+    /// In the order of their names.
     pub fn pods_in<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a PodFacts> {
         let first = Arc::new(PodKey::new(namespace, ""));
         let range = self.pods.objects.range((Bound::Included(first), Bound::Unbounded));
@@ -306,7 +306,6 @@ impl Store {
         self.slices.objects.values()
     }
 
-    /// An EndpointSlice.
     pub(crate) fn slice(&self, key: &ObjectKey) -> Option<&SliceFacts> {
         self.slices.objects.get(key)
     }

@@ -8,9 +8,9 @@ use serde::Deserialize;
 /// Address family; a copy of netmodel's, because this crate must not depend on the product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
-    /// IPv4.
+    /// 32 bits.
     V4,
-    /// IPv6.
+    /// 128 bits.
     V6,
 }
 

@@ -15,9 +15,9 @@ pub enum Protocol {
     /// The API's default.
     #[default]
     Tcp,
-    /// UDP.
+    /// `UDP` in the API.
     Udp,
-    /// SCTP.
+    /// `SCTP` in the API.
     Sctp,
 }
 

@@ -28,7 +28,7 @@ pub struct ObjectReference {
 /// Type of an Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Severity {
-    /// Informational.
+    /// Informational; nothing to do.
     Normal,
     /// Needs attention.
     Warning,
@@ -37,7 +37,7 @@ pub enum Severity {
 /// Content of an Event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// The object that it is about.
+    /// Where the Event is listed: `kubectl describe` shows it with this object.
     pub object: ObjectReference,
     /// Type of the Event.
     pub severity: Severity,
@@ -48,7 +48,7 @@ pub struct Note {
 }
 
 impl Note {
-    /// Namespace of the Event.
+    /// Events of cluster-scoped objects are in `default`.
     pub(crate) fn namespace(&self) -> &str {
         if self.object.namespace.is_empty() { "default" } else { &self.object.namespace }
     }

@@ -14,7 +14,7 @@ use crate::error::ApiError;
 use crate::events::note::{Note, repetition};
 use crate::events::queue::{Queue, QueuedNote};
 
-/// Length of the queue.
+/// Events that may wait to be written.
 const QUEUE: usize = 512;
 /// Events written without delay before the rate limit applies.
 const BURST: u32 = 25;

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct LeaseSettings {
     /// Namespace of the Lease; it must exist.
     pub namespace: String,
-    /// Name of the Lease.
+    /// One per role and cluster; all candidates must use the same.
     pub name: String,
     /// Unique to this process, or to this pod if a restarted container may take its Lease again at once.
     pub identity: String,

@@ -18,11 +18,11 @@ pub enum Outcome {
     Skipped,
 }
 
-/// The result of a selected spec.
+/// How one selected spec ended.
 #[derive(Debug, Clone)]
 pub struct SpecResult {
     pub name: String,
-    /// One of the groups of the table.
+    /// Row of the summary table that it counts in.
     pub group: &'static str,
     pub outcome: Outcome,
     pub seconds: u64,

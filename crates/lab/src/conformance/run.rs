@@ -25,7 +25,7 @@ const TIMEOUT: &str = "8h";
 /// How to run the specs.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Which specs.
+    /// Suites, and specs by name.
     pub selection: Selection,
     /// Number of parallel ginkgo processes.
     pub processes: u32,

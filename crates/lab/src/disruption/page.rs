@@ -38,13 +38,13 @@ impl Pair {
 pub struct Row {
     pub name: String,
     pub title: String,
-    /// [`Report::ok`].
+    /// Whether the fault was no worse than the control.
     pub ok: bool,
     /// Number of fault windows.
     pub rounds: u64,
     /// The total length of all windows.
     pub seconds: Pair,
-    /// Packets.
+    /// Packets sent, in the control windows and in the fault windows.
     pub sent: Pair,
     /// Every kind is present.
     pub incidents: BTreeMap<Incident, Pair>,

@@ -70,7 +70,7 @@ impl<'a> Testbed<'a> {
         (self.restart)(component)
     }
 
-    /// Kills a component.
+    /// Sends SIGKILL, and waits until the process is gone.
     pub fn kill(&self, component: &str) -> Result<()> {
         // Loaded again: components may have been restarted since.
         let record = Record::load(&Directories::from_environment()?, &self.record.name)?;

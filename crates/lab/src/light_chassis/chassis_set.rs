@@ -124,7 +124,7 @@ impl ChassisSet {
     }
 
     /// The next transaction; empty if there is nothing to do. Computed from the tables, so that after a failure or a
-    /// lost reply only what is still missing is sent again.
+    /// lost reply only what is still missing is retried.
     pub(super) fn next(&mut self, snapshot: &Snapshot) -> Transaction {
         let mut transaction = Transaction::new();
         // Before the first session there are no tables.

@@ -35,7 +35,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// A race with another client is rejected once or twice; more rejections in a row are permanent.
 const MAX_REFUSALS: u32 = 5;
 
-/// A chassis to simulate.
+/// Name and tunnel address of a chassis that has no Open vSwitch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChassisSpec {
     /// The `system-id`, which ports request.

@@ -13,7 +13,7 @@ use crate::underlay::EXTERNAL_ADDRESSES;
 
 /// Port of the example's servers.
 const POD_PORT: u16 = 8080;
-/// Port of their Services.
+/// Port of the example's Services, which forward to [`POD_PORT`].
 const SERVICE_PORT: u16 = 80;
 /// `kubernetes.default` listens on this port.
 const API_SERVICE_PORT: u16 = 443;

@@ -13,14 +13,14 @@ use crate::machine::Machine;
 use crate::record::Record;
 use crate::underlay::{CONTROL, OUTSIDE};
 
-/// A pod or machine.
+/// One end of a connection: a pod, or a machine itself.
 #[derive(Debug, Clone)]
 pub(super) struct Endpoint {
     /// For the table: `web on n1`, `n1`.
     pub(super) name: String,
     /// The `app` label; empty for a machine.
     pub(super) app: String,
-    /// The node it is on, or is.
+    /// Node that the pod is on; for a machine, its own name.
     pub(super) node: String,
     pub(super) addresses: Vec<IpAddr>,
     /// Path of its network namespace on the host.

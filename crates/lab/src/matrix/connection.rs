@@ -33,7 +33,7 @@ pub(super) enum Target {
     },
 }
 
-/// A connection to test.
+/// Target, and the network namespace to try it from.
 #[derive(Debug, Clone)]
 pub(super) struct Connection {
     /// Path of the client's network namespace.

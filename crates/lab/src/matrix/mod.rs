@@ -35,9 +35,9 @@ pub struct CheckResult {
     pub kind: String,
     /// Family of the addresses that are used.
     pub family: Family,
-    /// The client.
+    /// Client, as in the table: `web on n1`.
     pub from: String,
-    /// The server.
+    /// Server, as in the table.
     pub to: String,
     /// Whether the API objects allow it.
     pub expected: bool,
@@ -54,7 +54,7 @@ impl CheckResult {
     }
 }
 
-/// The measured matrix.
+/// Result of all connections of a lab.
 #[derive(Debug, Clone, Serialize)]
 pub struct Matrix {
     /// One result per connection and phase.
@@ -98,7 +98,7 @@ impl Matrix {
     }
 }
 
-/// A connection to test.
+/// A connection with what the API objects say about it.
 #[derive(Debug, Clone)]
 struct Check {
     kind: &'static str,

@@ -7,9 +7,9 @@ use netmodel::Family;
 
 /// Identifies the prober's packets.
 const MAGIC: u32 = 0x6f76_6e70;
-/// In bytes.
+/// Length of a request, in bytes.
 pub(super) const REQUEST: usize = 22;
-/// In bytes.
+/// Length of a reply, in bytes: the request and what the server saw.
 pub(super) const REPLY: usize = REQUEST + 18;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +76,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// In bytes.
+/// Length of the header, in bytes.
 const ICMP_HEADER: usize = 8;
 
 /// An ICMP echo request with `request` as payload. The kernel sets identifier and checksum (ping sockets).

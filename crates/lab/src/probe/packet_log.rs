@@ -9,7 +9,7 @@ pub(crate) struct PacketRecord {
     pub sent: u64,
     /// When the first answer came.
     pub answered: Option<u64>,
-    /// Number of answers.
+    /// More than one: the packet was duplicated.
     pub answers: u32,
     /// A reply's source address, or the client address that the server saw, if it is not an expected one.
     pub wrong_source: Option<IpAddr>,
@@ -17,7 +17,7 @@ pub(crate) struct PacketRecord {
     pub reset: bool,
 }
 
-/// Packets by number.
+/// What happened to each packet of a path; the index is its number.
 #[derive(Debug, Default)]
 pub(super) struct PacketLog {
     packets: Mutex<Vec<PacketRecord>>,

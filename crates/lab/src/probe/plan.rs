@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use netmodel::Prefix;
 use serde::Serialize;
 
-/// A network namespace.
+/// A network namespace that sends or receives packets.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Network {
-    /// For the report.
+    /// As in the report, such as `web-1`.
     pub name: String,
-    /// Path on the host.
+    /// Path of the namespace's file on the host.
     pub file: PathBuf,
     /// Whether only the prober opens connections there: then all retransmissions are its own.
     pub own: bool,
@@ -32,7 +32,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// For the report.
+    /// As in the report.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::TcpEstablished => "TCP established",
@@ -60,7 +60,7 @@ pub enum Server {
     Netexec,
 }
 
-/// A path to probe.
+/// Packets between one client and one address, by one protocol.
 #[derive(Debug, Clone)]
 pub struct PathSpec {
     /// For the report: `pod → pod, other node`.
@@ -94,7 +94,7 @@ impl PathSpec {
 /// What a prober sends.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Each has a client.
+    /// Each gets a client of its own.
     pub paths: Vec<PathSpec>,
     /// Echo servers to start, each for TCP and UDP.
     pub servers: Vec<(Network, SocketAddr)>,

@@ -34,7 +34,7 @@ impl Incident {
     /// All kinds, in the order of the table.
     pub const ALL: [Self; 5] = [Self::Lost, Self::Reset, Self::Late, Self::Duplicated, Self::WrongSource];
 
-    /// For the report.
+    /// As in the report, such as `lost`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Lost => "lost",
@@ -46,7 +46,7 @@ impl Incident {
     }
 }
 
-/// Counts of packets.
+/// Packets of one kind of window, by what happened to them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     pub sent: u64,
@@ -141,7 +141,7 @@ pub struct PacketIncident {
     pub shared: bool,
 }
 
-/// The result of one path.
+/// What happened on one path, under control and fault.
 #[derive(Debug, Clone, Serialize)]
 pub struct PathReport {
     /// `pod → pod, other node`.
@@ -195,7 +195,7 @@ pub struct Report {
     pub unusable: Vec<String>,
     /// Whether there was a fault; otherwise the windows of both kinds are controls.
     pub has_fault: bool,
-    /// In order.
+    /// In the order of measurement.
     pub windows: Vec<Window>,
     /// What the faults did and when.
     pub marks: Vec<Mark>,

@@ -88,11 +88,11 @@ impl Marks<'_> {
 /// How often and how long to measure.
 #[derive(Debug, Clone)]
 pub struct Rounds {
-    /// For the report.
+    /// Headline of the report.
     pub title: String,
     /// Number of control windows and of fault windows.
     pub rounds: u32,
-    /// The length of one window.
+    /// The same for all windows.
     pub window: Duration,
 }
 

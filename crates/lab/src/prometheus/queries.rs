@@ -1,4 +1,4 @@
-//! Questions to a lab's Prometheus: which alerts fire, which targets are scraped.
+//! Queries to a lab's Prometheus: which alerts fire, which targets are scraped.
 
 use std::time::{Duration, Instant};
 

@@ -27,7 +27,7 @@ const DIRECTORY: &str = "attachments";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) sandbox: String,
-    /// Interface in the sandbox.
+    /// Such as `eth0`.
     pub(super) interface: String,
     /// Path of the network namespace.
     pub(super) netns: String,

@@ -31,7 +31,7 @@ const RESYNC: Duration = Duration::from_secs(600);
 /// Delay after a failure.
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 
-/// Damage of an attachment.
+/// What is wrong with an attachment, and whether the agent can repair it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Damage {
     /// The port is missing, or its `external_ids` differ from the record: it can be recreated.

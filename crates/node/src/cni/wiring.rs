@@ -73,7 +73,7 @@ pub(super) fn port(attachment: &Attachment, config: &PodConfig, netns: &str, row
     }
 }
 
-/// The result of ADD.
+/// What the runtime gets: both ends of the pair, addresses and routes.
 pub(super) fn result(link: &PodLink, config: &PodConfig, netns: &str) -> AddResult {
     let end = |name: &str, mac: String, sandbox| Interface { name: name.to_owned(), mac, mtu: link.mtu, sandbox };
     let address = |address: &InterfaceAddress| Address {

@@ -29,7 +29,7 @@ fn missing(there: u64, installed_kib: u64) -> Option<u64> {
     (installed_kib / MAX_FLOW_KIB).checked_sub(there).filter(|missing| *missing > 0)
 }
 
-/// Result of a count.
+/// What a count of the flows proves.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CountResult {
     /// No flow is provably missing.

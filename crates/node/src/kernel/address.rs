@@ -8,13 +8,13 @@ use super::device::Device;
 use super::error::unless_absent;
 use super::{KernelError, Netlink};
 
-/// An address of a device.
+/// An address with the device that has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HostAddress {
-    /// Index of the device.
+    /// Interface index of the device.
     pub(crate) index: u32,
     pub(crate) address: InterfaceAddress,
-    /// Its scope is the link or the host, not global.
+    /// Scope link or host: not reachable from other links.
     pub(crate) link_scope: bool,
 }
 

@@ -9,12 +9,12 @@ use super::{KernelError, Netlink};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Device {
-    /// Interface index.
+    /// Changes when a device is deleted and created again.
     pub(crate) index: u32,
     pub(crate) name: String,
     pub(crate) mac: Option<Mac>,
     pub(crate) mtu: u32,
-    /// Administratively up.
+    /// Set up by an administrator or program (`IFF_UP`), with or without a carrier.
     pub(crate) up: bool,
 }
 

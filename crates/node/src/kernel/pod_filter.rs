@@ -20,7 +20,7 @@ use super::netlink_socket::NetlinkSocket;
 
 /// Name of the table, in the family `netdev`.
 pub(crate) const TABLE: &str = "ovnkube-pods";
-/// NFPROTO_NETDEV.
+/// Protocol family of the table (NFPROTO_NETDEV).
 pub(super) const NETDEV: u8 = 5;
 
 // linux/netfilter/nf_tables.h
@@ -47,10 +47,10 @@ pub(super) const DROP: u32 = 0;
 /// Before all other chains of the hook.
 const PRIORITY: i32 = -500;
 
-/// A chain of the table.
+/// A base chain at the ingress of one device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Chain {
-    /// The name of its device.
+    /// Named like its device, which may have been deleted meanwhile.
     pub(crate) name: String,
     /// It still drops everything that the device receives.
     pub(crate) intact: bool,

@@ -22,7 +22,7 @@ pub(crate) struct HostRoute {
     pub(crate) destination: Prefix,
     /// Next hop.
     pub(crate) via: Option<IpAddr>,
-    /// Index of the device.
+    /// Interface index of the output device.
     pub(crate) index: u32,
     /// Preferred source address.
     pub(crate) source: Option<IpAddr>,

@@ -52,7 +52,7 @@ pub(crate) struct PodConfig {
     pub(crate) uid: Box<str>,
     /// Addresses, MAC and routes that the controller recorded.
     pub(crate) network: Arc<PodInterface>,
-    /// Host ports that it requests.
+    /// `hostPort`s of its containers, for the gateway.
     pub(crate) host_ports: Box<[HostPort]>,
 }
 

@@ -33,7 +33,7 @@ pub(crate) enum PortError {
     NoBridge,
     #[error("Open vSwitch's database rejected the port: {0}")]
     Refused(String),
-    /// Column `error` of the interface.
+    /// ovs-vswitchd set the interface's column `error`.
     #[error("ovs-vswitchd cannot use the interface: {0}")]
     Interface(String),
     #[error("the port was removed: a newer sandbox of the same pod may have replaced it")]
@@ -58,10 +58,10 @@ enum PortRequest {
     },
 }
 
-/// Ports to remove.
+/// Which ports are to be removed.
 #[derive(Debug, Clone)]
 pub(crate) enum PortSelector {
-    /// The ports of an attachment.
+    /// Those of one attachment.
     Sandbox { sandbox: String, interface: String },
     /// Port rows, whether or not the replica has them yet.
     Rows(Vec<Uuid>),

@@ -15,7 +15,7 @@ use crate::options::INTEGRATION_BRIDGE;
 const IFACE_ID: &str = "iface-id";
 /// ID of the pod's sandbox. A port with this key belongs to a pod.
 pub(crate) const SANDBOX: &str = "sandbox";
-/// Interface in the sandbox.
+/// Name of the interface in the sandbox, such as `eth0`.
 const POD_INTERFACE: &str = "k8s.ovn.org/interface";
 /// Path of the sandbox's network namespace.
 const NETNS: &str = "k8s.ovn.org/netns";
@@ -25,12 +25,12 @@ const MAC: &str = "attached_mac";
 /// Addresses of the pod, separated by commas.
 pub(crate) const ADDRESSES: &str = "ip_addresses";
 
-/// Desired port of a pod.
+/// A port as it is to be written.
 #[derive(Debug, Clone)]
 pub(crate) struct PodPort {
-    /// UUID of the Port row.
+    /// UUID that the Port row is inserted with.
     pub(crate) port_row: Uuid,
-    /// UUID of the Interface row.
+    /// UUID that the Interface row is inserted with.
     pub(crate) interface_row: Uuid,
     /// Name of both rows and of the device on the host.
     pub(crate) name: String,
@@ -41,7 +41,7 @@ pub(crate) struct PodPort {
     /// Separated by commas.
     pub(crate) addresses: String,
     pub(crate) sandbox: String,
-    /// Interface in the sandbox.
+    /// Such as `eth0`.
     pub(crate) pod_interface: String,
     /// Path of the sandbox's network namespace.
     pub(crate) netns: String,

@@ -14,7 +14,7 @@ tables! {
         name: String;
         /// `address:port` to a comma-separated list of endpoints; empty without endpoints.
         vips: StringMap;
-        /// Protocol; none is TCP.
+        /// Services have a row for each protocol. Without a value OVN assumes TCP.
         protocol: Option<String> where choices = ["tcp", "udp", "sctp"];
         /// Fields that select the endpoint; empty is the five-tuple.
         selection_fields: BTreeSet<String> where feature = SessionAffinity, choices = ["ip_src", "ip_dst"];
@@ -28,9 +28,9 @@ tables! {
 
     /// Load balancers shared by many switches and routers. Without `external_ids`: owned by its name.
     table LoadBalancerGroup = "Load_Balancer_Group" where feature = LoadBalancerGroups {
-        /// Unique name.
+        /// Unique: `clusterLBGroup`, `clusterSwitchLBGroup` or `clusterRouterLBGroup`.
         name: String;
-        /// Members.
+        /// Weak references: every switch and router of the group gets these.
         load_balancer: BTreeSet<Uuid>;
     }
 }

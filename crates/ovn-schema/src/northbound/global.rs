@@ -12,25 +12,25 @@ tables! {
     table NbGlobal = "NB_Global" {
         /// Name of this deployment, for interconnection.
         name: String;
-        /// Increased to request an acknowledgement.
+        /// Increased by the leader with a change whose effect on the nodes it wants acknowledged.
         nb_cfg: i64;
-        /// Time of that, in ms since 1970.
+        /// When northd saw this `nb_cfg`, in ms since 1970.
         nb_cfg_timestamp: i64 where observed;
         /// `nb_cfg` that northd has written to the southbound database.
         sb_cfg: i64 where observed;
-        /// Time of that, in ms since 1970.
+        /// When northd had written that to the southbound database, in ms since 1970.
         sb_cfg_timestamp: i64 where observed;
         /// `nb_cfg` that every chassis has acknowledged.
         hv_cfg: i64 where observed;
-        /// Time of that, in ms since 1970.
+        /// When the last chassis had done that, in ms since 1970.
         hv_cfg_timestamp: i64 where observed;
-        /// Whether tunnels are encrypted.
+        /// Whether chassis encrypt their tunnels with IPsec. Not written here.
         ipsec: bool;
-        /// Settings of northd.
+        /// Settings of northd, such as `northd_probe_interval`.
         options: StringMap;
         /// Listeners and outgoing connections of the server.
         connections: BTreeSet<Uuid>;
-        /// Keys of clients.
+        /// Keys of clients; one is the sequence cell of this project's transactions.
         external_ids: StringMap;
     }
 
@@ -56,9 +56,9 @@ tables! {
     table Meter = "Meter" {
         /// Name; OVN reserves those that start with `__`.
         name: String;
-        /// Unit of the rates.
+        /// `pktps`, packets per second, in all rows of this project.
         unit: String where choices = ["pktps", "kbps"];
-        /// Limits; at least one.
+        /// Strong references; at least one.
         bands: BTreeSet<Uuid>;
         /// Whether each user has the full rate.
         fair: Option<bool> where feature = FairMeters;
@@ -80,7 +80,7 @@ tables! {
 
     /// Control-plane policing: meters for packets to ovn-controller.
     table Copp = "Copp" where feature = ControlPlanePolicing {
-        /// Unique.
+        /// Unique; the cluster router and the gateway routers share one row.
         name: String;
         /// Meter names by protocol, such as `arp` or `reject`.
         meters: StringMap;
@@ -90,7 +90,7 @@ tables! {
 
     /// Template variables (`^name`) of load balancers, for one chassis.
     table ChassisTemplateVar = "Chassis_Template_Var" where feature = LoadBalancerTemplates {
-        /// Name of the chassis.
+        /// The chassis' name (`system-id`), unique: only this chassis uses the values.
         chassis: String;
         /// Values by variable name.
         variables: StringMap;

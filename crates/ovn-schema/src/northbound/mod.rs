@@ -16,7 +16,7 @@ pub use switching::*;
 
 use crate::database::Database;
 
-/// Declaration of the database.
+/// The tables and columns that this project uses; a server may have more.
 pub const DATABASE: Database = Database {
     name: "OVN_Northbound",
     modules: &[global::TABLES, switching::TABLES, routing::TABLES, balancing::TABLES, filtering::TABLES],

@@ -13,7 +13,7 @@ use crate::value::Holds;
 /// Schema version whose columns are declared.
 const VERSION: &str = "7.11.0";
 
-/// Root tables.
+/// Tables whose rows exist without a reference. A row of another table goes with the last reference to it.
 const ROOTS: [&str; 13] = [
     "Address_Set",
     "BFD",
@@ -30,7 +30,7 @@ const ROOTS: [&str; 13] = [
     "Static_MAC_Binding",
 ];
 
-/// Indexes.
+/// Combinations of columns that no two rows of a table share.
 const UNIQUE: [(&str, &[&str]); 12] = [
     ("Address_Set", &["name"]),
     ("BFD", &["logical_port", "dst_ip"]),

@@ -16,15 +16,15 @@ tables! {
         ports: BTreeSet<Uuid>;
         /// Strong references; the longest prefix wins, and at equal length `dst-ip` before `src-ip`.
         static_routes: BTreeSet<Uuid>;
-        /// Policies, evaluated before routes.
+        /// Strong references; evaluated before routes.
         policies: BTreeSet<Uuid>;
-        /// NAT rules.
+        /// Strong references; only gateway routers have any.
         nat: BTreeSet<Uuid>;
         /// Load balancers of this one only.
         load_balancer: BTreeSet<Uuid>;
         /// Adds all load balancers of these groups.
         load_balancer_group: BTreeSet<Uuid> where feature = LoadBalancerGroups;
-        /// Control-plane policing.
+        /// Meters for packets that the router passes to ovn-controller, such as ARP.
         copp: Option<Uuid> where feature = ControlPlanePolicing;
         /// Whether it is enabled; none is yes.
         enabled: Option<bool>;
@@ -36,19 +36,19 @@ tables! {
 
     /// A port of a router.
     table LogicalRouterPort = "Logical_Router_Port" {
-        /// Unique name.
+        /// Unique: `rtoj-`, `rtos-` or `rtoe-`, and the name of the router or of the node's switch.
         name: String;
-        /// MAC address.
+        /// Derived from the addresses; on the port to the external network, the MAC of the host's bridge.
         mac: String;
-        /// Addresses with prefix length.
+        /// Own addresses with prefix length, such as `100.64.0.2/16`.
         networks: BTreeSet<String>;
-        /// Directly connected port of another router.
+        /// Directly connected port of another router. Not written here: a switch is between any two routers.
         peer: Option<String>;
         /// Candidate chassis by priority; none: distributed.
         gateway_chassis: BTreeSet<Uuid>;
         /// Whether it is enabled; none is yes.
         enabled: Option<bool>;
-        /// Router advertisements.
+        /// Router advertisements to pods. Empty: the node agent configures their addresses and routes.
         ipv6_ra_configs: StringMap;
         /// Such as `gateway_mtu`.
         options: StringMap;
@@ -78,9 +78,9 @@ tables! {
     table LogicalRouterPolicy = "Logical_Router_Policy" {
         /// The highest-priority match applies.
         priority: i64;
-        /// Match expression.
+        /// OVN expression over the packet, such as `inport == "rtos-n1" && ip4.dst == 192.0.2.1`.
         matching: String as "match";
-        /// Action on matching packets.
+        /// `reroute` to a next hop, or `allow`, which may set a mark by `options`.
         action: String where choices = ["allow", "drop", "reroute"];
         /// Next hop of `reroute`.
         nexthop: Option<String>;
@@ -94,11 +94,11 @@ tables! {
 
     /// A NAT rule.
     table Nat = "NAT" {
-        /// Type of the translation.
+        /// Always `snat` here: destinations are translated by load balancers.
         kind: String as "type" where choices = ["snat", "dnat", "dnat_and_snat"];
-        /// External address.
+        /// Address of the node that packets leave with.
         external_ip: String;
-        /// Internal address or prefix.
+        /// Sources that are translated: the address of a pod, or a prefix.
         logical_ip: String;
         /// External MAC, for NAT on the pod's chassis.
         external_mac: Option<String>;
@@ -124,7 +124,7 @@ tables! {
         chassis_name: String;
         /// The live chassis with the highest priority has the port.
         priority: i64;
-        /// Unused.
+        /// Reserved by OVN for future use.
         options: StringMap;
         /// Keys of clients, such as the row's owner.
         external_ids: StringMap;
@@ -134,11 +134,11 @@ tables! {
     table StaticMacBinding = "Static_MAC_Binding" where feature = StaticMacBindings {
         /// Name of the router port.
         logical_port: String;
-        /// IP address of the neighbour.
+        /// Address of the neighbour, such as the next hop of the masquerade network.
         ip: String;
-        /// MAC address.
+        /// MAC that the router sends to, without asking by ARP.
         mac: String;
-        /// Whether it overrides learned bindings.
+        /// Whether it wins over a binding that was learned for the same address.
         override_dynamic_mac: bool;
     }
 
@@ -154,9 +154,9 @@ tables! {
         min_rx: Option<i64>;
         /// Lost packets until the session is down.
         detect_mult: Option<i64>;
-        /// State of the session.
+        /// State of the session: `down`, `init`, `up` or `admin_down`.
         status: Option<String> where observed;
-        /// Unused.
+        /// Reserved by OVN for future use.
         options: StringMap;
         /// Keys of clients, such as the row's owner.
         external_ids: StringMap;

@@ -14,7 +14,7 @@ tables! {
         name: String;
         /// Strong references: a port without its switch is deleted.
         ports: BTreeSet<Uuid>;
-        /// ACLs on all its ports.
+        /// Strong references: these apply to every port. Policies are not here but in port groups.
         acls: BTreeSet<Uuid>;
         /// Rate limits, DSCP and packet marks.
         qos_rules: BTreeSet<Uuid> where feature = QosRules;
@@ -22,7 +22,7 @@ tables! {
         load_balancer: BTreeSet<Uuid>;
         /// Adds all load balancers of these groups.
         load_balancer_group: BTreeSet<Uuid> where feature = LoadBalancerGroups;
-        /// Control-plane policing.
+        /// Meters for packets that the switch passes to ovn-controller. Not written here: routers have them.
         copp: Option<Uuid> where feature = ControlPlanePolicing;
         /// Settings, such as `subnet`, `exclude_ips` and `mcast_snoop`.
         other_config: StringMap;
@@ -76,11 +76,11 @@ tables! {
     table Qos = "QoS" where feature = QosRules {
         /// The highest-priority match applies.
         priority: i64;
-        /// `from-lport` or `to-lport`.
+        /// `from-lport` is what a port sends, `to-lport` what it receives.
         direction: String where choices = ["from-lport", "to-lport"];
-        /// Match expression.
+        /// OVN expression over the packet, such as `inport == "shop_web-1"`.
         matching: String as "match";
-        /// Marks: `dscp` and `mark`.
+        /// Values that a matching packet gets: its `dscp`, and `mark`, which routing policies and NAT match.
         action: BTreeMap<String, i64> where choices = ["dscp", "mark": QosMarks];
         /// Limits: `rate` in kbps and `burst` in kb.
         bandwidth: BTreeMap<String, i64> where choices = ["rate", "burst"];

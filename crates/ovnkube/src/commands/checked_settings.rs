@@ -190,7 +190,7 @@ pub(super) fn database_tls(config: &Config, kind: database::Kind) -> anyhow::Res
     tls(config, database_settings(kind).tls)
 }
 
-/// The settings of one database.
+/// The settings of the connection to one database.
 struct DatabaseSettings {
     address: &'static Setting,
     service: &'static Setting,

@@ -106,7 +106,7 @@ fn changed(before: &Config, after: &Config) -> Vec<String> {
 
 fn options(role: &Node, config: &Config) -> anyhow::Result<Options> {
     let text = |setting| config.value(setting);
-    let folder = |setting| anyhow::Ok(text(setting)?.into());
+    let directory = |setting| anyhow::Ok(text(setting)?.into());
     let address = text(&own::ENCAP_IP)?;
     let next_hops: Vec<IpAddr> = match text(&own::GATEWAY_NEXT_HOP)? {
         "" => Vec::new(),
@@ -141,9 +141,9 @@ fn options(role: &Node, config: &Config) -> anyhow::Result<Options> {
             port: text(&own::ENCAP_PORT)?.parse()?,
         },
         cni: CniOptions {
-            socket_dir: folder(&own::CNI_SERVER_DIR)?,
-            binaries: folder(&own::CNI_BIN_DIR)?,
-            configurations: folder(&own::CNI_CONF_DIR)?,
+            socket_dir: directory(&own::CNI_SERVER_DIR)?,
+            binaries: directory(&own::CNI_BIN_DIR)?,
+            configurations: directory(&own::CNI_CONF_DIR)?,
             shim: path(config, &own::CNI_SHIM)?,
             version: cni::Version::parse(text(&own::CNI_VERSION)?).unwrap_or_default(),
             add_timeout: parse_seconds(text(&own::CNI_ADD_TIMEOUT)?).map_err(|why| anyhow!(why))?,

@@ -8,13 +8,13 @@ use super::file::{self, Entries};
 use super::{Problems, Source, ini};
 use crate::settings::{self, Setting};
 
-/// Name of the ConfigMap.
+/// ConfigMap with the settings of a cluster, as OVN-Kubernetes (Go) names it too.
 pub(crate) const NAME: &str = "ovn-config";
 /// Default namespace of the ConfigMap.
 pub(crate) const NAMESPACE: &str = "ovn-kubernetes";
 /// Key whose value is a configuration file.
 const FILE_KEY: &str = "ovn_k8s.conf";
-/// Keys that correspond to one setting.
+/// Keys that stand for one setting each, as in OVN-Kubernetes (Go).
 const KEYS: [(&str, &Setting); 2] = [("net_cidr", &settings::CLUSTER_SUBNETS), ("svc_cidr", &settings::SERVICE_CIDRS)];
 /// Sections that describe the network. The others concern connections and logs of a pod, with paths in that pod.
 const SECTIONS: [&str; 3] = ["default", "kubernetes", "gateway"];

@@ -26,18 +26,18 @@ impl Follower {
         let named = args.named_file(&|name| std::env::var_os(name));
         let file = named.unwrap_or_else(|| DEFAULT_FILE.into());
         // A bare file name is in the working directory.
-        let folder = file.parent().map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
-        match folder {
-            Some(folder) if folder.is_dir() => Self::within(folder, file.clone()).map(Some),
+        let dir = file.parent().map(|dir| if dir.as_os_str().is_empty() { Path::new(".") } else { dir });
+        match dir {
+            Some(dir) if dir.is_dir() => Self::within(dir, file.clone()).map(Some),
             _ => Ok(None),
         }
     }
 
     /// Watches the directory, not the file: editors and kubelet replace the file.
-    fn within(folder: &Path, file: PathBuf) -> io::Result<Self> {
+    fn within(dir: &Path, file: PathBuf) -> io::Result<Self> {
         let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
         let flags = AddWatchFlags::IN_CLOSE_WRITE | AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_DELETE;
-        inotify.add_watch(folder, flags)?;
+        inotify.add_watch(dir, flags)?;
         let seen = file::contents(&file).ok();
         let events = pipe::Receiver::from_owned_fd_unchecked(inotify.into())?;
         Ok(Self { file, seen, events })
@@ -70,37 +70,37 @@ mod tests {
 
     #[tokio::test]
     async fn every_way_of_changing_the_file_is_noticed() {
-        let folder = std::env::temp_dir().join(format!("ovnkube-follow-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let file = folder.join("ovn_k8s.conf");
+        let dir = std::env::temp_dir().join(format!("ovnkube-follow-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let file = dir.join("ovn_k8s.conf");
         let args = ConfigArgs { file: Some(file.clone()), ..ConfigArgs::default() };
         let mut follower = Follower::of(&args).unwrap().unwrap();
         let mut changed = async || tokio::time::timeout(Duration::from_secs(10), follower.changed()).await;
         std::fs::write(&file, "[default]\n").unwrap();
         changed().await.unwrap().unwrap();
         // As editors do it.
-        std::fs::write(folder.join("new"), "[default]\nmtu = 1300\n").unwrap();
-        std::fs::rename(folder.join("new"), &file).unwrap();
+        std::fs::write(dir.join("new"), "[default]\nmtu = 1300\n").unwrap();
+        std::fs::rename(dir.join("new"), &file).unwrap();
         changed().await.unwrap().unwrap();
         // As kubelet does it: a link to a link, which is replaced.
         for version in ["one", "two"] {
-            std::fs::create_dir(folder.join(version)).unwrap();
-            std::fs::write(folder.join(version).join("ovn_k8s.conf"), version).unwrap();
+            std::fs::create_dir(dir.join(version)).unwrap();
+            std::fs::write(dir.join(version).join("ovn_k8s.conf"), version).unwrap();
             let _ = std::fs::remove_file(&file);
-            std::os::unix::fs::symlink(version, folder.join("..data_tmp")).unwrap();
-            std::fs::rename(folder.join("..data_tmp"), folder.join("..data")).unwrap();
+            std::os::unix::fs::symlink(version, dir.join("..data_tmp")).unwrap();
+            std::fs::rename(dir.join("..data_tmp"), dir.join("..data")).unwrap();
             std::os::unix::fs::symlink("..data/ovn_k8s.conf", &file).unwrap();
         }
         changed().await.unwrap().unwrap();
         std::fs::remove_file(&file).unwrap();
         changed().await.unwrap().unwrap();
         // Other files and unchanged contents are ignored.
-        std::fs::write(folder.join("other"), "").unwrap();
+        std::fs::write(dir.join("other"), "").unwrap();
         std::fs::write(&file, "").unwrap();
         changed().await.unwrap().unwrap();
         assert_eq!(follower.file(), file);
-        std::fs::remove_dir_all(&folder).unwrap();
-        let args = ConfigArgs { file: Some(folder.join("none")), ..ConfigArgs::default() };
+        std::fs::remove_dir_all(&dir).unwrap();
+        let args = ConfigArgs { file: Some(dir.join("none")), ..ConfigArgs::default() };
         assert!(Follower::of(&args).unwrap().is_none());
     }
 }

@@ -45,7 +45,7 @@ impl ConfigArgs {
     }
 }
 
-/// Source of a value.
+/// Where the effective value of a setting comes from, for `config show`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub(crate) enum Source {
@@ -153,7 +153,7 @@ impl Config {
         Ok(())
     }
 
-    /// The value of one setting.
+    /// The effective value; an error only if the setting is not in the list of settings.
     pub(crate) fn value(&self, setting: &Setting) -> anyhow::Result<&str> {
         self.effective
             .iter()

@@ -54,9 +54,9 @@ pub enum CommitError {
     /// The row of the sequence cell does not exist.
     #[error("no row {uuid} in {table} for the sequence cell")]
     NoCell {
-        /// Table of the cell.
+        /// Table in which the row was expected.
         table: String,
-        /// Row of the cell.
+        /// Row that was deleted, or never existed.
         uuid: Uuid,
     },
     /// It was not sent: no effect.

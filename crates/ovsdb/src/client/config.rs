@@ -21,7 +21,7 @@ pub struct Config {
     pub database: String,
     /// Required for `ssl:` remotes.
     pub tls: Option<TlsFiles>,
-    /// Tables to replicate.
+    /// Tables to replicate; none for a client that only sends transactions.
     pub tables: Vec<TableMonitor>,
     /// Connect to the raft leader only. Followers may lag, but take load off the leader.
     pub leader_only: bool,
@@ -66,10 +66,10 @@ impl Config {
     }
 }
 
-/// One table to replicate.
+/// Which part of a table is replicated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableMonitor {
-    /// Name of the table.
+    /// As in the schema, such as `Logical_Switch`.
     pub table: String,
     /// Columns; all if `None`. One that the server lacks is skipped and listed in
     /// [`Status::missing`](crate::client::Status).
@@ -89,7 +89,7 @@ pub enum IndexSpec {
     MapKey {
         /// Name of the map column.
         column: String,
-        /// Key in that map.
+        /// Key whose value is indexed.
         key: String,
     },
 }
@@ -100,7 +100,7 @@ impl TableMonitor {
         Self { table: table.into(), columns: None, conditions: None, indexes: Vec::new() }
     }
 
-    /// Only these columns.
+    /// Restricts the replica to these columns.
     #[must_use]
     pub fn columns(mut self, columns: &[&str]) -> Self {
         self.columns = Some(columns.iter().map(ToString::to_string).collect());

@@ -13,9 +13,9 @@ pub enum CallError {
     /// The server replied with an error to a call other than a transaction.
     #[error("{method} failed: {error}")]
     Failed {
-        /// Method of the call.
+        /// As on the wire, such as `monitor_cancel`.
         method: String,
-        /// Error of the server.
+        /// As the server reported it.
         error: ServerError,
     },
     /// Not sent, because no server could be reached in time: no effect.

@@ -263,7 +263,7 @@ async fn drive(config: Arc<Config>, state: Arc<SharedState>, mut calls: mpsc::Re
                         status.sessions += 1;
                         status.remote = Some(remote.to_string());
                     });
-                    tracing::debug!(%remote, database = config.database, "connected");
+                    tracing::debug!(%remote, database = config.database, "OVSDB session established");
                     let end = session.run(&mut calls, &mut queued, list.removed(remote)).await;
                     // A session that ends at once is no success.
                     if begun.elapsed() >= config.backoff.longest {

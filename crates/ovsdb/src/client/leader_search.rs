@@ -26,10 +26,10 @@ const ELECTION_LIMIT: Duration = Duration::from_secs(10);
 /// An answer is one short row.
 pub(crate) const LIMITS: Limits = Limits { bytes: 64 << 10, depth: 16 };
 
-/// What a server says about the database.
+/// The role of a server for the database, as it reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
-    /// It leads the cluster.
+    /// It leads the cluster: it executes transactions.
     Leader,
     /// It is a member of the cluster, and does not lead it.
     Member,
@@ -62,7 +62,7 @@ pub async fn is_served(config: &Config, limit: Duration) -> bool {
     timeout(limit, asked).await.ok().flatten().is_some()
 }
 
-/// The first server with an answer that is `wanted`. None as soon as all have given one that leaves no hope.
+/// The first server with an answer that is `wanted`. None as soon as no server answers as a member of a cluster.
 async fn ask_all(
     config: &Config,
     remotes: &[Remote],
@@ -81,7 +81,7 @@ async fn ask_all(
                 let answer = match asked {
                     Ok(Ok(answer)) => answer,
                     Ok(Err(error)) => {
-                        tracing::debug!(%remote, %error, "a server does not say whether it serves the database");
+                        tracing::debug!(%remote, %error, "cannot ask a server whether it serves the database; asking again");
                         Answer::Other
                     }
                     Err(_) => Answer::Other,

@@ -13,7 +13,7 @@ use crate::schema::{DatabaseSchema, TableSchema};
 /// A requested table or column that the server does not have.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Missing {
-    /// Name of the table.
+    /// As it was requested.
     pub table: String,
     /// None if the whole table is missing.
     pub column: Option<String>,

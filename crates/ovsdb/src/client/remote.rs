@@ -25,7 +25,7 @@ pub struct Endpoint {
     pub port: u16,
 }
 
-/// A string that is not a [`Remote`].
+/// The string has another form than `tcp:HOST:PORT`, `ssl:HOST:PORT` or `unix:PATH`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid OVSDB remote {text:?}: {problem}; expected unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT")]
 pub struct RemoteError {

@@ -12,7 +12,7 @@ const CONFIRM_AFTER: Duration = Duration::from_secs(10);
 /// A cluster that is known, from another source than the servers, to replace others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Successor {
-    /// Its ID.
+    /// ID of the new cluster.
     pub cluster: String,
     /// IDs of the clusters that it replaces.
     pub replaced: Vec<String>,

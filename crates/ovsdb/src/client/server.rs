@@ -31,7 +31,7 @@ pub(crate) fn requests() -> Value {
     json!({"Database": [{"columns": ["name", "model", "connected", "leader", "schema", "cid", "index"]}]})
 }
 
-/// State of one database on a server.
+/// What `_Server` says about one database.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct DatabaseState {
     pub(crate) clustered: bool,

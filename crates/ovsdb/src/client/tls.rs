@@ -30,7 +30,7 @@ pub enum TlsError {
     /// A file cannot be read or parsed.
     #[error("cannot use {}: {problem}", path.display())]
     File {
-        /// Configured path.
+        /// As it was configured.
         path: PathBuf,
         /// Cause.
         problem: String,

@@ -182,7 +182,6 @@ impl Execution<'_> {
         Ok((table, condition::read(self.layout, table, conditions, &mut self.names)?))
     }
 
-    /// The named columns, or all.
     fn read_columns(&self, table: usize, names: Option<&[String]>) -> Result<Vec<Column>, Fault> {
         let Some(names) = names else { return Ok(self.layout.all_columns(table)) };
         let mut columns: Vec<Column> = Vec::with_capacity(names.len());

@@ -49,7 +49,7 @@ pub(crate) enum Side {
 /// A column of a table. Two of them are not in the schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Column {
-    /// `_uuid`
+    /// `_uuid`, the row's identity.
     Identity,
     /// `_version`, a new uuid whenever the row changes.
     Version,
@@ -72,7 +72,6 @@ impl Layout {
         self.positions.get(table).copied().ok_or_else(|| Fault::syntax(format!("No table named {table}.")))
     }
 
-    /// A column by name.
     pub(crate) fn column(&self, table: usize, name: &str) -> Option<Column> {
         match name {
             IDENTITY => Some(Column::Identity),
@@ -138,7 +137,6 @@ impl TableLayout {
         Self { schema: schema.clone(), references }
     }
 
-    /// The default values of a row.
     pub(crate) fn default_values(&self) -> Vec<Datum> {
         self.schema.columns.iter().map(|column| column.kind.default_datum()).collect()
     }

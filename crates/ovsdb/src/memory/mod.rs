@@ -52,9 +52,9 @@ pub struct Database {
 /// Change of one row by a commit, as a monitor of all columns reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowChange {
-    /// Name of the table.
+    /// Table of the row.
     pub table: String,
-    /// Identity of the row.
+    /// Row that changed.
     pub uuid: Uuid,
     /// Old values; none if it was inserted.
     pub before: Option<RowValues>,
@@ -156,7 +156,7 @@ impl Database {
         })
     }
 
-    /// Values of one row.
+    /// All values of a row, also defaults; `None` if it does not exist.
     pub fn row(&self, table: &str, uuid: Uuid) -> Option<RowValues> {
         let position = self.layout.position(table).ok()?;
         self.store.row((position, uuid)).map(|row| self.layout.named_values(position, row))

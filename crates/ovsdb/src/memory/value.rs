@@ -135,7 +135,6 @@ pub(crate) fn check_atom(atom: &Atom, base: &BaseType) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Checks all atoms of a value.
 pub(crate) fn check_atoms(datum: &Datum, kind: &ColumnType) -> Result<(), Fault> {
     datum.atoms().try_for_each(|atom| check_atom(&atom, &kind.key))?;
     match &kind.value {

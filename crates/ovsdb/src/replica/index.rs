@@ -19,9 +19,9 @@ pub enum IndexKey {
     Columns(Vec<usize>),
     /// Value of one key of a map column.
     MapKey {
-        /// Index of the column.
+        /// Position in the schema's columns.
         column: usize,
-        /// Key in the map.
+        /// Key whose value is indexed.
         key: Atom,
     },
 }
@@ -52,7 +52,7 @@ impl IndexKey {
     }
 }
 
-/// One index of one table.
+/// Maps values of some columns, or of a key, to rows.
 #[derive(Debug, Clone)]
 pub(crate) struct Index {
     key: IndexKey,

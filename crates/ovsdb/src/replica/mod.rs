@@ -168,12 +168,12 @@ impl Snapshot {
         self.tables.iter().find(|table| table.schema().name == name).map(|table| &**table)
     }
 
-    /// A table by [`Change::table`].
+    /// A table by its position, as in [`Change::table`].
     pub fn table_at(&self, position: usize) -> Option<&Table> {
         self.tables.get(position).map(|table| &**table)
     }
 
-    /// All monitored tables.
+    /// All monitored tables, in the order of the configuration.
     pub fn tables(&self) -> impl Iterator<Item = &Table> {
         self.tables.iter().map(|table| &**table)
     }

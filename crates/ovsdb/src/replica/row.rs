@@ -72,11 +72,11 @@ impl Row {
 /// A row with its uuid and schema, for access by column name.
 #[derive(Debug, Clone, Copy)]
 pub struct RowView<'a> {
-    /// Identity of the row.
+    /// Row of the table that `schema` describes.
     pub uuid: Uuid,
     /// Without defaults; use [`RowView::get`].
     pub row: &'a Row,
-    /// Schema of its table.
+    /// Columns that are monitored, which names are looked up in.
     pub schema: &'a TableSchema,
 }
 

@@ -16,7 +16,7 @@ const SHARDS: usize = 256;
 /// Rows of one shard, sorted by uuid.
 type Shard = Vec<(Uuid, Row)>;
 
-/// One monitored table.
+/// The replica of one monitored table. Clones share its rows until one of them changes.
 #[derive(Debug, Clone)]
 pub struct Table {
     schema: Arc<TableSchema>,
@@ -56,7 +56,7 @@ impl Table {
         usize::from(uuid.as_bytes()[0])
     }
 
-    /// Values of a row.
+    /// Stored values, without defaults. `None` if there is no such row.
     pub fn row(&self, uuid: Uuid) -> Option<&Row> {
         let shard = &self.shards[Self::shard(uuid)];
         shard.binary_search_by_key(&uuid, |(other, _)| *other).ok().map(|at| &shard[at].1)

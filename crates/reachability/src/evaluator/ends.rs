@@ -42,7 +42,7 @@ pub(super) fn management_address(node: &str, family: Family, inputs: Inputs<'_>)
     own.subnets().find(|subnet| subnet.family() == family)?.nth(2)
 }
 
-/// Objects by address.
+/// Finds the pod, node or Service that an address belongs to.
 pub(super) struct AddressIndex<'a>(BTreeMap<IpAddr, Holder<'a>>);
 
 impl<'a> AddressIndex<'a> {

@@ -100,9 +100,9 @@ pub struct Step {
 /// Whether all, none or some of the packets arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// All.
+    /// Every packet of the question arrives.
     Yes,
-    /// None.
+    /// No packet of the question arrives.
     No,
     /// Some: the cases say which.
     Partial,

@@ -127,7 +127,7 @@ impl Evaluator<'_> {
 /// What makes addresses equivalent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Equivalent {
-    /// In use.
+    /// An address that an object has: evaluated alone.
     Single(IpAddr),
     /// Unused; the smallest prefix around them.
     Within(Option<Prefix>),

@@ -35,12 +35,12 @@ struct Policy {
     frozen: bool,
 }
 
-/// All policies by tier.
+/// Policies of all tiers, as the evaluation needs them.
 pub(super) struct Policies<'a> {
     inputs: Inputs<'a>,
     /// In evaluation order.
     admin: Vec<Policy>,
-    /// By namespace.
+    /// NetworkPolicies by namespace.
     network: BTreeMap<Name, Vec<Policy>>,
     baseline: Vec<Policy>,
     /// Cached per pod.
@@ -378,7 +378,6 @@ fn invalid(object: &str, broken: Option<&str>, instead: &str) -> Option<Step> {
     Some(step(object.to_owned(), field, format!("it is invalid ({why}): {instead}")))
 }
 
-/// A block as text.
 fn describe_block((cidr, except): &(Prefix, Box<[Prefix]>)) -> String {
     let without: Vec<String> = except.iter().map(ToString::to_string).collect();
     if without.is_empty() { cidr.to_string() } else { format!("{cidr} except {}", without.join(", ")) }

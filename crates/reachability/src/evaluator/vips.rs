@@ -42,7 +42,7 @@ const NODE_PORT: &str = "spec.ports.nodePort";
 
 /// Whether a destination is a Service.
 pub(super) enum ServiceMatch<'a> {
-    /// It is not.
+    /// No Service has the address: the destination is something else.
     NoService,
     /// Addresses and ports of Services.
     Vips(Vec<Vip<'a>>),

@@ -25,7 +25,7 @@ pub enum RowChange {
 /// A column that differs. References are labels of the rows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Column {
-    /// As in the schema.
+    /// As in the schema, such as `external_ids`.
     pub name: String,
     /// References are of type string.
     pub kind: ColumnType,
@@ -40,7 +40,7 @@ pub struct Column {
 pub struct Difference {
     /// None if another client owns it.
     pub owner: Option<Owner>,
-    /// As in the schema.
+    /// As in the schema, such as `ACL`.
     pub table: String,
     /// The same in both snapshots.
     pub uuid: Uuid,

@@ -35,7 +35,7 @@ pub use label::{label, label_columns};
 /// The simulated time between two steps.
 const STEP: Duration = Duration::from_secs(1);
 
-/// A preview failed.
+/// Why no preview could be computed; refused objects are part of a preview.
 #[derive(Debug, thiserror::Error)]
 pub enum PreviewError {
     /// Node subnets cannot be allocated.
@@ -56,7 +56,7 @@ pub struct ObjectEvent {
     pub kind: &'static str,
     /// `namespace/name`, or the name alone.
     pub name: String,
-    /// The Event's reason.
+    /// Reason of the Event that the controller would write.
     pub reason: &'static str,
     /// The problem and its remedy.
     pub message: String,

@@ -37,7 +37,7 @@ pub(super) enum Known {
     Nothing,
 }
 
-/// Authorizations by token.
+/// What the API server said about tokens, for some seconds: not every scrape asks it.
 #[derive(Debug, Default)]
 pub(super) struct AuthorizationCache(HashMap<TokenKey, (Authorization, Instant)>);
 

@@ -6,8 +6,8 @@
 //!        metrics ◀── allowed ── Gate: cached authorizations ◀── Authorizer ◀─────┘     401 · 403 · 503
 //! ```
 //!
-//! It is a listener of its own: probes and `log-level` stay on the plain one, which listens on loopback. Trouble with the
-//! certificate or the address is logged and retried; it never ends the role.
+//! It is a listener of its own: probes and `log-level` stay on the plain one, which listens on loopback. A failure of
+//! the certificate or the address is logged and retried; it never ends the role.
 
 mod access;
 mod cache;
@@ -56,7 +56,7 @@ const LONGEST_HEAD: usize = 64 << 10;
 /// Options of the listener for scrapers.
 #[derive(Debug, Clone)]
 pub struct ScrapeOptions {
-    /// Listen address.
+    /// For scrapers on other machines.
     pub listen: SocketAddr,
     /// Certificate chain of the server (PEM). It is read again when the file changes.
     pub certificate: PathBuf,

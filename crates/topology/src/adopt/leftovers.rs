@@ -92,7 +92,7 @@ fn uuids(datum: &Datum) -> impl Iterator<Item = Uuid> {
 struct Search<'a> {
     snapshot: &'a Snapshot,
     store: &'a Store,
-    /// The adopted rows.
+    /// Rows that were adopted, with their new owners: these are no leftovers.
     owners: &'a BTreeMap<RowId, Owner>,
     parents: BTreeMap<Uuid, Vec<RowId>>,
 }

@@ -111,7 +111,7 @@ impl Finder<'_> {
         owner_of(view).is_none() && !self.adopted.owners.contains_key(&RowId { table, uuid: view.uuid })
     }
 
-    /// Finds rows by name.
+    /// Adopts rows that have the name of a wanted row.
     fn named(&mut self, owner: &Owner, wanted: &Contribution) {
         for row in &wanted.rows {
             let Some(table) = self.snapshot.table(row.id.table) else { continue };

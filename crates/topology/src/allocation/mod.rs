@@ -33,7 +33,7 @@ use crate::settings::{ClusterSettings, FIRST_NODE_ID};
 /// Node ID and subnets of a node, with the addresses taken there.
 #[derive(Debug, Clone)]
 pub struct NodeAllocation {
-    /// UID of the node that it was allocated to.
+    /// UID of the node: a recreated one of the same name has another.
     pub uid: Name,
     /// Unique in the cluster, from 2; the node's join addresses follow from it.
     pub id: u32,
@@ -60,7 +60,7 @@ impl NodeAllocation {
 /// MAC and addresses of a pod, which it keeps for its life.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodAllocation {
-    /// UID of the pod that it was allocated to.
+    /// UID of the pod: a recreated one of the same name has another.
     pub uid: Name,
     /// The node whose subnets contain its addresses.
     pub node: Name,

@@ -12,7 +12,7 @@ use crate::refusal::Refusal;
 pub struct KnownNode {
     /// In no particular order.
     pub subnets: Vec<Prefix>,
-    /// The node ID.
+    /// None until the node has one.
     pub id: Option<u32>,
 }
 

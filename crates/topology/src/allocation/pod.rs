@@ -31,7 +31,7 @@ impl KnownPort {
 /// Result of an allocation for a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PodState {
-    /// It needs no port.
+    /// It needs no port, see [`PodFacts::wants_port`].
     NoPort,
     /// It has addresses and a MAC.
     Allocated,

@@ -20,9 +20,9 @@ use crate::identity::Owner;
 /// An item that is allocated to one owner at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Allocatable {
-    /// Address of a pod.
+    /// An address of a pod, whatever its node.
     Address(IpAddr),
-    /// Subnet of a node.
+    /// A node's subnet, with all its addresses.
     Subnet(Prefix),
     /// ID of a node; its join addresses derive from it.
     NodeId(u32),
@@ -63,12 +63,12 @@ enum Stage {
 pub(super) struct Quarantined {
     /// UID of the pod, or name of the node, that had it and may reclaim it at once.
     pub(super) owner: Name,
-    /// The node that it was used on.
+    /// Node whose switch had it; its chassis must have dropped the flows.
     pub(super) node: Name,
     stage: Stage,
 }
 
-/// All quarantined items.
+/// Items that cannot be allocated yet, because flows of a node may still use them.
 #[derive(Debug, Clone, Default)]
 pub struct Quarantine {
     items: BTreeMap<Allocatable, Quarantined>,

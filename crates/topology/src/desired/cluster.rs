@@ -45,7 +45,7 @@ pub(super) const ROUTER_PORTS_GROUP: &str = "clusterRtrPortGroup";
 const POLICED: [&str; 9] =
     ["arp", "arp-resolve", "bfd", "event-elb", "icmp4-error", "icmp6-error", "reject", "svc-monitor", "tcp-reset"];
 const POLICED_RATE: i64 = 25;
-/// The meter of logged ACLs.
+/// Name of the meter that limits the log lines of ACLs; there only while a namespace logs.
 pub(crate) const LOGGING_METER: &str = "acl-logging";
 const LOGGING_RATE: i64 = 20;
 /// ACL priorities of multicast.

@@ -38,7 +38,7 @@ pub(super) fn row_of(draft: &Draft<'_>, node: &NodeFacts) -> Option<Uuid> {
     Some(draft.foreign::<ChassisTemplateVar>("Node", chassis, ROW_KEY))
 }
 
-/// Row key of a chassis' variables.
+/// Row key of the row with a chassis' variables, which has no other.
 pub const ROW_KEY: &str = "variables";
 
 pub(super) fn add(draft: &mut Draft<'_>, node: &NodeFacts, inputs: Inputs<'_>) {

@@ -29,7 +29,7 @@ pub(super) struct Batch {
     turns: Vec<Turn>,
     /// The ledger entries to restore if it is not committed.
     before: Vec<(Owner, Entry)>,
-    /// Whether it raises `nb_cfg`.
+    /// Whether it raises `nb_cfg`, to learn when all nodes have applied it.
     raises_nb_cfg: bool,
     /// Owners of the batch whose rows stay as they are.
     unchanged: BTreeSet<Owner>,
@@ -37,7 +37,7 @@ pub(super) struct Batch {
     freed: Vec<Allocatable>,
     /// Allocatable items that it removes from the database and adds to it.
     record: Record,
-    /// The drift that it repairs.
+    /// Differences that another client caused and this batch undoes.
     drift: Drift,
     /// The rows that it therefore restores.
     repairs: Repairs,

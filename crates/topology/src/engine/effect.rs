@@ -33,7 +33,7 @@ pub enum Effect {
     },
     /// Write a node's condition `NetworkUnavailable`; [`crate::Engine::node_network_written`] takes the outcome.
     NodeNetwork {
-        /// The node.
+        /// The Node that the condition is of.
         object: ObjectRef,
         /// Whether its network works: the condition has the opposite status.
         available: bool,
@@ -46,7 +46,7 @@ pub enum Effect {
     Condition {
         /// To be passed to `patched`.
         owner: Owner,
-        /// The policy.
+        /// The AdminNetworkPolicy or BaselineAdminNetworkPolicy.
         object: ObjectRef,
         /// The condition; without a transition time, the time of the write is used.
         condition: Condition,
@@ -64,7 +64,7 @@ pub enum Effect {
     },
     /// Report rows that another client had changed or deleted and that were restored.
     Restored {
-        /// The owner of the rows.
+        /// Whose rows they are.
         owner: Owner,
         /// The owner's object, if it has one.
         object: Option<ObjectRef>,
@@ -73,14 +73,14 @@ pub enum Effect {
     },
     /// Log that the problem of an earlier [`Effect::Warn`] is gone.
     Resolved {
-        /// As in the warning.
+        /// Object of the warning.
         object: ObjectRef,
-        /// As in the warning.
+        /// Reason of the warning.
         reason: &'static str,
     },
     /// Log that rows of another controller are kept: owners that replace them are parked or waiting.
     LeftoversKept {
-        /// Number of rows.
+        /// How many rows are kept.
         rows: usize,
         /// The first few of these owners.
         waiting_for: String,
@@ -113,11 +113,11 @@ pub struct RestoredRow {
 /// Outcome of a write of annotations or of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PatchOutcome {
-    /// Written.
+    /// The API server has it.
     Done,
     /// The object was deleted or replaced; the watch shows it.
     ObjectGone,
-    /// Failed; to be retried.
+    /// Neither written nor gone; the engine retries.
     Failed,
 }
 

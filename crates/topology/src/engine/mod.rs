@@ -103,7 +103,7 @@ struct Leading {
     stale_members: BTreeSet<Name>,
     /// Services whose rows depend on nodes.
     node_bound: NodeBound,
-    /// Namespace checks in flight.
+    /// Deletions that wait for an answer about their namespace.
     namespace_checks: BTreeMap<Name, NamespaceCheck>,
     patching: BTreeMap<Owner, PendingPatch>,
     /// When failed patches are retried.

@@ -82,7 +82,7 @@ impl Record {
         !self.lost.is_empty()
     }
 
-    /// The transaction was committed.
+    /// Updates the quarantine: what was lost enters it, what was gained leaves it.
     pub(super) fn committed(&self, quarantine: &mut Quarantine) {
         for item in &self.gained {
             quarantine.regained(*item);

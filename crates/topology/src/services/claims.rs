@@ -32,7 +32,7 @@ pub(crate) struct ServiceIndex {
     claims: BTreeMap<Claim, Vec<Claimant>>,
 }
 
-/// All claims of a Service.
+/// What a Service claims, also what another one has.
 pub(crate) fn claims(service: &ServiceFacts) -> impl Iterator<Item = Claim> + '_ {
     ranked(service).map(|(claim, _)| claim)
 }

@@ -28,7 +28,7 @@ pub struct Endpoints<'a> {
     /// keeps only the endpoints of its own node gets the same result.
     states: BTreeMap<(Target, Option<&'a Name>), State<'a>>,
     publish_not_ready: bool,
-    /// Nodes with endpoints on their own addresses.
+    /// Nodes whose own addresses are endpoints: host-network pods.
     hosts: Vec<&'a NodeFacts>,
 }
 
@@ -39,7 +39,7 @@ pub enum EndpointSelection {
     All,
     /// Those with hints for the node, or all if there are none.
     Hinted,
-    /// Those on the node.
+    /// Those on the node (`trafficPolicy: Local`).
     Local,
 }
 
@@ -118,7 +118,7 @@ impl<'a> Endpoints<'a> {
         known
     }
 
-    /// All usable endpoints.
+    /// Every endpoint that may get packets, whatever its node.
     pub fn all(&self) -> Vec<Target> {
         targets(self.usable(|_| true))
     }

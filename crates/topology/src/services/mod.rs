@@ -31,7 +31,7 @@ use crate::refusal::{Conflict, Refusal, describe_conflict};
 use crate::settings::ClusterSettings;
 use crate::store::Store;
 
-/// All inputs of the decision.
+/// What the addresses and endpoints of a Service follow from.
 #[derive(Debug, Clone, Copy)]
 pub struct ServiceInputs<'a> {
     /// Networks and databases.
@@ -43,21 +43,21 @@ pub struct ServiceInputs<'a> {
 /// An address of a Service, or a node port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Vip {
-    /// A cluster IP.
+    /// An address of `spec.clusterIPs`, unique in the cluster.
     Cluster(IpAddr),
     /// An external IP, or an ingress IP of a load balancer.
     External(IpAddr),
     /// A port of every node, at its addresses of one family.
     NodePort {
-        /// Family of these addresses.
+        /// Only addresses of this family.
         family: Family,
-        /// The node port.
+        /// Port on every node, from the API server's range.
         port: u16,
     },
 }
 
 impl Vip {
-    /// The family of its addresses.
+    /// Endpoints have the same: OVN does not translate between families.
     pub fn family(self) -> Family {
         match self {
             Self::Cluster(address) | Self::External(address) => Family::of(address),
@@ -77,7 +77,7 @@ impl Vip {
 /// A VIP that a Service has, and its endpoint selection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServedVip {
-    /// Not refused.
+    /// The address, which no other Service has.
     pub vip: Vip,
     /// At the switches of nodes.
     pub for_pods: EndpointSelection,
@@ -97,7 +97,7 @@ pub struct ServedPort<'a> {
     pub port: &'a ServicePort,
     /// Family of its addresses and endpoints.
     pub family: Family,
-    /// Endpoints of this family.
+    /// Those of the same family as the addresses.
     pub endpoints: Endpoints<'a>,
     /// Without refused ones.
     pub vips: Vec<ServedVip>,
@@ -106,7 +106,7 @@ pub struct ServedPort<'a> {
 /// What a Service gets, and what it does not.
 #[derive(Debug, Default)]
 pub struct Decision<'a> {
-    /// By port and family.
+    /// One for each port and family.
     pub ports: Vec<ServedPort<'a>>,
     /// Refused addresses, then warnings.
     pub refusals: Vec<Refusal>,

@@ -21,7 +21,7 @@ use crate::store::Store;
 pub enum ListenAddress {
     /// At all addresses of the node of a family.
     Node(Family),
-    /// At one address.
+    /// At this address only.
     Address(IpAddr),
 }
 
@@ -46,7 +46,7 @@ pub struct Exposure {
     pub affinity: bool,
 }
 
-/// The Services of a node agent.
+/// Services as one node agent serves them.
 #[derive(Debug)]
 pub struct NodeServices {
     node: Name,

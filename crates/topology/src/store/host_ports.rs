@@ -7,7 +7,7 @@ use objects::{Name, PodFacts, PodKey, Protocol};
 
 use super::Store;
 
-/// A host port of a node.
+/// A port of a node that only one pod can have.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostPortKey {
     /// The host port, not the container's.

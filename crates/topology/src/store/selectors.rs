@@ -147,7 +147,7 @@ fn remove_from<K: Ord, V: Ord>(map: &mut BTreeMap<K, BTreeSet<V>>, key: &K, valu
 }
 
 impl Store {
-    /// A selector in use.
+    /// A selector that a policy refers to, by its canonical text.
     pub fn selector(&self, words: &str) -> Option<&Selector> {
         self.selectors.wanted.get(words).map(|wanted| &*wanted.selector)
     }

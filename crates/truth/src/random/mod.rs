@@ -35,7 +35,7 @@ pub struct Options {
     pub families: &'static [Family],
     /// AdminNetworkPolicies, and in half of the clusters a BaselineAdminNetworkPolicy.
     pub admin: bool,
-    /// Services with their slices.
+    /// Services, each with the EndpointSlices of its pods.
     pub services: bool,
 }
 

@@ -13,9 +13,9 @@ use crate::verdict::Verdict;
 pub struct Tuple {
     /// The end that sends the first packet.
     pub from: TrafficEnd,
-    /// The end that listens.
+    /// The end that the packet is for.
     pub to: TrafficEnd,
-    /// Protocol of the connection.
+    /// Also decides which ports are compared.
     pub protocol: Protocol,
     /// The destination's port.
     pub port: u16,
@@ -37,9 +37,9 @@ pub struct ServiceTuple {
     pub from: TrafficEnd,
     /// Namespace and name of the Service.
     pub service: (String, String),
-    /// Protocol of the connection.
+    /// Of the Service's port.
     pub protocol: Protocol,
-    /// The Service's port.
+    /// `port` of the Service, not that of the pods.
     pub port: u16,
     /// Both ends use their address of this family.
     pub family: Family,

@@ -153,7 +153,7 @@ fn collect(mode: &str, own: &[&str], given: &[String]) -> Result<Vec<(String, St
             None => (argument.as_str(), None),
         };
         if !own.contains(&option) && !["--remote", "--database", "--timeout"].contains(&option) {
-            return Err(format!("{mode} knows no {option:?}: see --help for its options"));
+            return Err(format!("{mode} has no option {option:?}: see --help"));
         }
         let value = match (option, value) {
             ("--delete", None) => String::new(),
@@ -171,14 +171,14 @@ fn collect(mode: &str, own: &[&str], given: &[String]) -> Result<Vec<(String, St
 fn number(option: &str, text: Option<&str>, default: u64, most: u64) -> Result<u64, String> {
     let Some(text) = text else { return Ok(default) };
     let number = text.parse().ok().filter(|number| (1..=most).contains(number));
-    number.ok_or_else(|| format!("{option} {text:?} will not do: write a whole number from 1 to {most}"))
+    number.ok_or_else(|| format!("invalid {option} {text:?}: write a whole number from 1 to {most}"))
 }
 
 /// Names go into JSON as they are, so they must need no escaping.
 fn name(option: &str, text: &str) -> Result<String, String> {
     let plain = |sign: char| sign.is_ascii_alphanumeric() || "-_.".contains(sign);
     if text.is_empty() || !text.chars().all(plain) {
-        return Err(format!("{option} {text:?} will not do: use letters, digits, '-', '_' and '.'"));
+        return Err(format!("invalid {option} {text:?}: use letters, digits, '-', '_' and '.'"));
     }
     Ok(text.to_owned())
 }
@@ -198,7 +198,7 @@ impl Remote {
             Some(("tcp", _)) => {
                 Err(format!("--remote {text:?} has no port: write tcp:HOST:PORT, as in tcp:127.0.0.1:6641"))
             }
-            Some(("ssl", _)) => Err(format!("--remote {text:?} is ssl, which is not spoken here: use unix: or tcp:")),
+            Some(("ssl", _)) => Err(format!("--remote {text:?} is ssl, which is not supported: use unix: or tcp:")),
             _ => Err(format!("invalid --remote {text:?}; expected unix:PATH or tcp:HOST:PORT")),
         }
     }
@@ -258,8 +258,8 @@ mod tests {
             ("read --remote /run/x", "unix:PATH or tcp:HOST:PORT"),
             ("read --remote unix:/x --tables A:", "--tables"),
             ("read --remote unix:/x --method peek", "--method \"peek\" is not known"),
-            ("read --remote unix:/x --rows 5", "read knows no \"--rows\""),
-            ("write --remote unix:/x --rows 0", "--rows \"0\" will not do"),
+            ("read --remote unix:/x --rows 5", "read has no option \"--rows\""),
+            ("write --remote unix:/x --rows 0", "invalid --rows \"0\""),
             ("write --remote unix:/x --batch many", "from 1 to"),
             ("write --remote unix:/x --switch a\"b", "--switch"),
             ("write --remote", "--remote has no value"),

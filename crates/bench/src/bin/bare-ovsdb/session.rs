@@ -27,7 +27,7 @@ pub(crate) struct Session {
 pub(crate) struct Message {
     /// Its first bytes, as many as were to be kept.
     pub(crate) kept: Vec<u8>,
-    /// All its bytes.
+    /// Length of the whole message.
     pub(crate) bytes: u64,
     /// The framer that counted its brackets; at a certain depth they are the rows of a monitor reply.
     pub(crate) framer: Framer,
@@ -80,7 +80,10 @@ impl Session {
             }
             let bytes = &self.buffer[self.unread.clone()];
             let end = message.framer.feed(bytes).map_err(|byte| {
-                format!("{} does not speak OVSDB (it sent byte {byte:#04x} first): check the remote; ssl is not spoken here", self.remote)
+                format!(
+                    "{} does not speak OVSDB (it sent byte {byte:#04x} first): check the remote; ssl is not supported",
+                    self.remote
+                )
             })?;
             let used = &bytes[..end.unwrap_or(bytes.len())];
             message.bytes += used.len() as u64;
@@ -96,7 +99,10 @@ impl Session {
         loop {
             match self.stream.read(&mut self.buffer) {
                 Ok(0) => {
-                    return Err(format!("{} hung up in the middle: look into the server's log", self.remote));
+                    return Err(format!(
+                        "{} closed the connection within a message: see the server's log",
+                        self.remote
+                    ));
                 }
                 Ok(read) => return Ok(read),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -113,7 +119,7 @@ impl Session {
                     self.remote
                 )
             }
-            _ => format!("the connection to {} broke: {error}: look into the server's log", self.remote),
+            _ => format!("connection to {} failed: {error}: see the server's log", self.remote),
         }
     }
 }

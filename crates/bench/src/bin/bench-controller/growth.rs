@@ -7,7 +7,7 @@ use crate::controller::Controller;
 use crate::objects::Pods;
 use crate::world::World;
 
-/// Measurements at one size.
+/// Pods and nodes that costs are measured at.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size {
     pub(crate) pods: usize,
@@ -16,7 +16,7 @@ pub(crate) struct Size {
     pub(crate) peak: f64,
 }
 
-/// Costs of one size.
+/// What the controller needs at one size.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cost {
     pub(crate) size: Size,

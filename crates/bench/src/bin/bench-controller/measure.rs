@@ -14,7 +14,7 @@ const MIDDLE: Size = Size { pods: 5_000, nodes: 100, peak: 60.0 };
 const LARGE: Size = Size { pods: 25_000, nodes: 500, peak: 150.0 };
 /// Pods that wait for a controller.
 const BACKLOG: usize = 10_000;
-/// Services, and the endpoints of each.
+/// Services, and endpoints of each, in the large case.
 const SERVICES: Services = Services { count: 10_000, endpoints: 10 };
 const FEWER_SERVICES: Services = Services { count: 1_000, endpoints: 10 };
 /// Policies beside the fewer Services.

@@ -28,7 +28,7 @@ pub(crate) struct Pods {
     pub(crate) count: usize,
     /// Without nodes they are not scheduled, and no controller touches them.
     pub(crate) nodes: usize,
-    /// Pods in one namespace.
+    /// As many in every namespace.
     pub(crate) namespace_size: usize,
     /// The labels `app` that they have by turns.
     pub(crate) apps: &'static [&'static str],
@@ -61,7 +61,6 @@ impl Pods {
         format!("web-{number}")
     }
 
-    /// The name of its port.
     pub(crate) fn port(&self, number: usize) -> String {
         format!("{}_{}", self.namespace(number), self.name(number))
     }

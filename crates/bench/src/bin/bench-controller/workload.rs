@@ -74,7 +74,6 @@ pub(crate) struct Policies {
     /// Prefix of the namespaces' names.
     pub(crate) purpose: String,
     pub(crate) count: usize,
-    /// Number of namespaces.
     pub(crate) namespaces: usize,
 }
 

@@ -33,7 +33,7 @@ impl Census {
 struct Measured {
     /// Bytes of the file before it was compacted, with every change since the last stage.
     grown: u64,
-    /// Bytes after.
+    /// Bytes of the file right after it.
     compacted: u64,
     /// Raft entries so far.
     entries: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Measures and compacts.
+    /// Reads sizes and raft entries, then compacts both databases.
     pub(crate) fn measure(managed: &Managed, census: Census) -> Result<Self> {
         let one = |kind: Kind| -> Result<Measured> {
             let (grown, entries) = (managed.size(kind)?, managed.entries(kind)?);

@@ -16,7 +16,7 @@ pub(crate) const ENDPOINTS: usize = 10;
 /// How long idle processes are watched.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// Stages of one lab.
+/// What was measured while one lab grew.
 pub(crate) struct Grown {
     pub(crate) stages: Vec<Stage>,
 }

@@ -18,7 +18,7 @@ const MORE: usize = 200;
 const MACHINE: &str = "outside";
 const PORT: u16 = 16642;
 
-/// What one configuration cost.
+/// Bytes and CPU of servers, relay and nodes for some work.
 #[derive(Debug, Clone, Copy)]
 struct Cost {
     /// Bytes to each real node.
@@ -114,7 +114,7 @@ fn start_relay(nodes: Nodes) -> Result<Lab> {
 }
 
 impl Lab {
-    /// What some work costs.
+    /// Runs the work and takes the difference of all counters.
     fn cost(&self, work: impl FnOnce(&Nodes) -> Result<()>) -> Result<Cost> {
         let before = self.now()?;
         work(&self.nodes)?;

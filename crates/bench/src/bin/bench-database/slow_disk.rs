@@ -43,7 +43,7 @@ impl SlowDisk {
         Ok(std::fs::write(self.cgroup.join("cgroup.procs"), pid.to_string())?)
     }
 
-    /// Throttles the calling thread.
+    /// Applies to what this thread writes from now on.
     pub(crate) fn throttle_this_thread(&self) -> Result<()> {
         Ok(std::fs::write(self.cgroup.join("tasks"), "0")?)
     }

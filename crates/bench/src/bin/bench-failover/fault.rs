@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-/// What fails.
+/// What is killed, stopped or cut off while pods are created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Nothing, for comparison.
+    /// Nothing: how long a pod takes without a fault.
     None,
     /// SIGKILL of the northbound leader's ovsdb-server.
     NbLeader,
@@ -35,7 +35,7 @@ impl Fault {
         Self::Node,
     ];
 
-    /// For `--only`.
+    /// As `--only` takes it and figures name it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::None => "none",

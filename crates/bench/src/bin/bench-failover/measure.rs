@@ -70,7 +70,7 @@ fn repeat(cluster: &mut Cluster<'_>, fault: Fault, kills: usize, times: &mut Vec
     Ok(())
 }
 
-/// Pure.
+/// Quantiles of the times, and the lost connections.
 fn figures(fault: Fault, times: &[Times], lost: u64) -> Vec<Figure> {
     let unit = format!("s, of {}", times.len());
     let mut figures = Vec::new();

@@ -6,7 +6,7 @@ use crate::fault::Fault;
 
 /// Faults of each kind, unless asked otherwise. 100 is the full form.
 const KILLS: usize = 10;
-/// For `--only`.
+/// The part that measures northd; `--only` takes it beside the faults.
 const NORTHD: &str = "northd";
 
 #[derive(Debug)]

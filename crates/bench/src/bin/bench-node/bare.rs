@@ -43,7 +43,7 @@ pub(crate) fn wire(machine: &Machine, monitor: &PortMonitor, sandbox: &Sandbox) 
     Ok((installed - start).as_secs_f64())
 }
 
-/// Removes it.
+/// Removes the port and the interface pair of `wire`.
 pub(crate) fn unwire(machine: &Machine, sandbox: &Sandbox) -> Result<()> {
     let name = format!("bare{}", sandbox.pod);
     machine.run(&["ovs-vsctl", "--timeout=60", "--if-exists", "del-port", "br-int", &name])?;

@@ -143,7 +143,7 @@ impl<'a> Access<'a> {
         }
     }
 
-    /// Schema of a database.
+    /// Connects and waits until the server has sent it.
     pub(super) async fn schema(&self, database: &str) -> anyhow::Result<Arc<DatabaseSchema>> {
         let client = self.open(database, Vec::new()).await?;
         client.schema().ok_or_else(|| anyhow!("{} sent no schema of {database}", self.names()))

@@ -24,7 +24,7 @@ const CORE: [&str; 13] = [
 /// Classification of a kind.
 #[derive(Debug)]
 pub(super) enum Known {
-    /// Concerns the network.
+    /// Planned, because the network follows from it.
     Network(ObjectKind),
     /// Does not concern the network.
     Other,

@@ -55,7 +55,7 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// An object of a manifest.
+/// An object, and where it was defined.
 #[derive(Debug, Clone)]
 pub(super) struct Manifest {
     pub(super) object: Value,

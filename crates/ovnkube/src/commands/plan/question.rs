@@ -154,7 +154,7 @@ pub(super) fn can(
     })
 }
 
-/// An answer as text.
+/// One line for the answer, then the steps that lead to it.
 fn text(from: &Party, to: &Destination, answer: &Evaluation) -> String {
     let word = match answer.verdict {
         Verdict::Yes => "yes",

@@ -45,7 +45,7 @@ pub(crate) fn variable_prefix(service: &ObjectKey) -> String {
 /// Which changes of nodes requeue a Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Needs {
-    /// Changes of any node.
+    /// Any change of any node: rows of this Service name nodes.
     pub(crate) each_node: bool,
     /// Changes of the largest number of addresses of a node.
     pub(crate) node_ports: bool,
@@ -281,7 +281,7 @@ impl Builder<'_> {
         format!("{}_{}_{family}_{choice}{router}", port.protocol.name(), port.port)
     }
 
-    /// The variable with the endpoints.
+    /// Template variable whose value is the endpoints on one node.
     fn variable(&self, port: &ServicePort, family: Family, choice: EndpointSelection, router: bool) -> String {
         format!("{}_{}", self.prefix, self.suffix(port, family, choice, router))
     }
