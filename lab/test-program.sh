@@ -8,5 +8,13 @@ for name in ${SKIP_TESTS:-}; do
         ;;
     esac
 done
+# Most of these tests wait: for elections, and for checks that a member makes every half minute.
+case ${1##*/} in
+db-*)
+    export RUST_TEST_THREADS="${RUST_TEST_THREADS:-3}"
+    # run-tests reads this line.
+    echo "test threads: $RUST_TEST_THREADS"
+    ;;
+esac
 # A hanging program is killed, so that its output can be read. The longest one needs about half of this time.
 exec timeout --foreground --verbose 1800 "$@"

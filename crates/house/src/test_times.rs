@@ -30,6 +30,8 @@ pub struct TestTime {
 #[derive(Debug)]
 pub struct TestTimes {
     threads: usize,
+    /// Of the next program only, if it announces another number.
+    announced: Option<usize>,
     program: String,
     running: Option<Run>,
     times: Vec<TestTime>,
@@ -39,6 +41,7 @@ pub struct TestTimes {
 #[derive(Debug)]
 struct Run {
     began: Duration,
+    threads: usize,
     /// Names and times of ended tests, in the order of their ends.
     ended: Vec<(String, Duration, bool)>,
 }
@@ -46,7 +49,7 @@ struct Run {
 impl TestTimes {
     /// `threads`: how many tests a program runs at once.
     pub fn new(threads: usize) -> Self {
-        Self { threads: threads.max(1), program: String::new(), running: None, times: Vec::new() }
+        Self { threads: threads.max(1), announced: None, program: String::new(), running: None, times: Vec::new() }
     }
 
     /// Takes one line, which arrived at `now` (since any fixed time).
@@ -56,7 +59,10 @@ impl TestTimes {
             program.clone_into(&mut self.program);
         } else if line.starts_with("running ") && (line.ends_with(" tests") || line.ends_with(" test")) {
             self.end_program();
-            self.running = Some(Run { began: now, ended: Vec::new() });
+            let threads = self.announced.take().unwrap_or(self.threads);
+            self.running = Some(Run { began: now, threads, ended: Vec::new() });
+        } else if let Some(threads) = line.strip_prefix("test threads: ") {
+            self.announced = threads.parse().ok().filter(|threads| *threads > 0);
         } else if line.starts_with("test result: ") {
             self.end_program();
         } else if let Some((test, outcome)) = line.strip_prefix("test ").and_then(|rest| rest.rsplit_once(" ... "))
@@ -69,12 +75,12 @@ impl TestTimes {
 
     /// Reconstructs the schedule of the program that ran.
     fn end_program(&mut self) {
-        let Some(Run { began, ended }) = self.running.take() else { return };
+        let Some(Run { began, threads, ended }) = self.running.take() else { return };
         let mut waiting: Vec<&str> = ended.iter().map(|(test, ..)| test.as_str()).collect();
         waiting.sort_unstable();
         let mut waiting = VecDeque::from(waiting);
         let mut started: BTreeMap<&str, Duration> = BTreeMap::new();
-        for test in waiting.drain(..self.threads.min(waiting.len())) {
+        for test in waiting.drain(..threads.min(waiting.len())) {
             started.insert(test, began);
         }
         for (test, end, ignored) in &ended {
@@ -160,6 +166,22 @@ mod tests {
     fn one_thread_runs_one_test_after_the_other() {
         let lines = [("running 2 tests", 0), ("test a ... ok", 4), ("test b ... ok", 5)];
         assert_eq!(slowest(&mut times(1, &lines)), [("a".to_owned(), 4), ("b".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn a_program_may_announce_another_number_of_threads() {
+        let lines = [
+            ("test threads: 2", 0),
+            ("running 2 tests", 0),
+            ("test a ... ok", 4),
+            ("test b ... ok", 5),
+            ("test result: ok. 2 passed", 5),
+            ("running 2 tests", 10),
+            ("test c ... ok", 14),
+            ("test d ... ok", 15),
+        ];
+        let times = slowest(&mut times(1, &lines));
+        assert_eq!(times, [("b", 5), ("a", 4), ("c", 4), ("d", 1)].map(|(t, s)| (t.to_owned(), s)));
     }
 
     #[test]
