@@ -6,43 +6,46 @@ use std::net::IpAddr;
 use lab::{Pod, PodInterface};
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, TIMEOUT, until};
+use crate::cluster::{TIMEOUT, until};
 use crate::guarded::{GuardedNamespace, addresses, connect_pod, guard, remove, wait_flows, wait_policy};
 use crate::pod_mesh::{labelled_pod, namespace, policy, two_nodes};
 use crate::prober::Prober;
 
 fn policies_change(guarded: &mut GuardedNamespace) {
     let nobody = json!([{"podSelector": {"matchLabels": {"app": "nobody"}}}]);
-    guarded.during("another policy for the same pods is added", |cluster| {
+    guarded.during("another policy for the same pods is added", |GuardedNamespace { cluster, .. }| {
         let spec = json!({"podSelector": {}, "ingress": [{"from": nobody}]});
         cluster.apply(&policy("shop", "other", &spec));
         wait_policy(cluster, "shop/other", true);
     });
-    guarded.during("it is changed", |cluster| {
+    guarded.during("it is changed", |GuardedNamespace { cluster, .. }| {
         let spec = json!({"podSelector": {"matchLabels": {"app": "web"}}, "ingress": [{"ports": [{"port": 80}]}]});
         cluster.apply(&policy("shop", "other", &spec));
     });
-    guarded.during("it is removed", |cluster| {
+    guarded.during("it is removed", |GuardedNamespace { cluster, .. }| {
         remove(cluster, &["networkpolicy", "-n", "shop", "other"]);
         wait_policy(cluster, "shop/other", false);
     });
-    guarded.during("the guard policy is changed", |cluster| {
+    guarded.during("the guard policy is changed", |GuardedNamespace { cluster, .. }| {
         for more in [&nobody, &json!([{"namespaceSelector": {"matchLabels": {"team": "green"}}}]), &json!([])] {
             cluster.apply(&guard("guard", more));
             wait_flows(cluster);
         }
     });
-    guarded.during("the guard policy is replaced by another one and restored", |cluster| {
-        cluster.apply(&guard("second", &json!([])));
-        wait_policy(cluster, "shop/second", true);
-        remove(cluster, &["networkpolicy", "-n", "shop", "guard"]);
-        wait_policy(cluster, "shop/guard", false);
-        cluster.apply(&guard("guard", &nobody));
-        wait_policy(cluster, "shop/guard", true);
-        remove(cluster, &["networkpolicy", "-n", "shop", "second"]);
-        wait_policy(cluster, "shop/second", false);
-    });
-    guarded.during("policies of another namespace are added and removed", |cluster| {
+    guarded.during(
+        "the guard policy is replaced by another one and restored",
+        |GuardedNamespace { cluster, .. }| {
+            cluster.apply(&guard("second", &json!([])));
+            wait_policy(cluster, "shop/second", true);
+            remove(cluster, &["networkpolicy", "-n", "shop", "guard"]);
+            wait_policy(cluster, "shop/guard", false);
+            cluster.apply(&guard("guard", &nobody));
+            wait_policy(cluster, "shop/guard", true);
+            remove(cluster, &["networkpolicy", "-n", "shop", "second"]);
+            wait_policy(cluster, "shop/second", false);
+        },
+    );
+    guarded.during("policies of another namespace are added and removed", |GuardedNamespace { cluster, .. }| {
         let spec = json!({"podSelector": {"matchLabels": {"app": "nobody"}}, "policyTypes": ["Ingress", "Egress"]});
         for round in 0..5 {
             let name = format!("round-{round}");
@@ -55,7 +58,7 @@ fn policies_change(guarded: &mut GuardedNamespace) {
 }
 
 fn labels_and_pods_change(guarded: &mut GuardedNamespace) {
-    guarded.during("labels change", |cluster| {
+    guarded.during("labels change", |GuardedNamespace { cluster, .. }| {
         for value in ["a", "b", "c"] {
             for words in [
                 ["pod", "-n", "yard", "near"].as_slice(),
@@ -68,38 +71,35 @@ fn labels_and_pods_change(guarded: &mut GuardedNamespace) {
             }
         }
     });
-    let pods = |cluster: &Cluster| {
+    guarded.during("pods are created and deleted on the same nodes", |guarded| {
+        let cluster = &guarded.cluster;
         for round in 0..2 {
             for (namespace, node) in [("shop", 1), ("yard", 2)] {
                 let name = format!("{namespace}-{round}");
-                let pod = connect_pod(cluster, namespace, &name, node, &json!({"app": "friend"}));
+                let labels = json!({"app": "friend"});
+                cluster.apply_all(&[labelled_pod(namespace, &name, &format!("n{node}"), &labels, &json!([]))]);
+                cluster.network_of(namespace, &name);
+                wait_flows(cluster);
+                let pod = guarded.during_port_change(|| cluster.plug(node, namespace, &name));
+                cluster.wait_up(namespace, &name);
                 wait_flows(cluster);
                 remove(cluster, &["pod", "-n", namespace, &name]);
-                pod.remove().unwrap();
+                wait_flows(cluster);
+                guarded.during_port_change(|| pod.remove()).unwrap();
             }
         }
-    };
-    // Open vSwitch's userspace datapath stalls briefly when any port is added or removed.
-    let ports = |cluster: &Cluster| {
-        for node in [1, 2, 1, 2] {
-            let machine = cluster.lab.node(node).unwrap();
-            let add = ["ovs-vsctl", "--timeout=30", "add-port", "br-int", "unrelated", "--", "set", "Interface"];
-            machine.run(&[&add[..], &["unrelated", "type=internal"]].concat()).unwrap();
-            machine.run(&["ovs-vsctl", "--timeout=30", "del-port", "br-int", "unrelated"]).unwrap();
-        }
-    };
-    guarded.during_beside("pods are created and deleted on the same nodes", pods, ports);
+    });
 }
 
 fn processes_restart(guarded: &mut GuardedNamespace) {
-    guarded.during("the controller is killed, misses a change and restarts", |cluster| {
+    guarded.during("the controller is killed, misses a change and restarts", |GuardedNamespace { cluster, .. }| {
         cluster.lab.kill("c1").unwrap();
         cluster.apply(&guard("guard", &json!([{"podSelector": {"matchLabels": {"app": "later"}}}])));
         cluster.apply(&policy("shop", "missed", &json!({"podSelector": {}})));
         cluster.lab.restart("c1").unwrap();
         wait_policy(cluster, "shop/missed", true);
     });
-    guarded.during("another controller takes over", |cluster| {
+    guarded.during("another controller takes over", |GuardedNamespace { cluster, .. }| {
         cluster.controller("c2");
         until("c2 is a ready standby", || cluster.lab.log("c2").unwrap().contains("standby ready").then_some(()));
         assert!(cluster.lab.terminate("c1", TIMEOUT).unwrap().success());
@@ -107,14 +107,14 @@ fn processes_restart(guarded: &mut GuardedNamespace) {
         remove(cluster, &["networkpolicy", "-n", "shop", "missed"]);
         wait_policy(cluster, "shop/missed", false);
     });
-    guarded.during("the API server restarts", |cluster| {
+    guarded.during("the API server restarts", |GuardedNamespace { cluster, .. }| {
         cluster.interrupt("kube-apiserver");
         cluster.apply(&policy("shop", "after", &json!({"podSelector": {}})));
         wait_policy(cluster, "shop/after", true);
         remove(cluster, &["networkpolicy", "-n", "shop", "after"]);
         wait_policy(cluster, "shop/after", false);
     });
-    guarded.during("northd restarts", |cluster| {
+    guarded.during("northd restarts", |GuardedNamespace { cluster, .. }| {
         cluster.lab.kill("northd").unwrap();
         cluster.apply(&guard("guard", &json!([])));
         cluster.lab.restart("northd").unwrap();

@@ -216,6 +216,13 @@ impl Cluster {
 
     /// Connects a pod as its node agent would; returns when its port is up.
     pub(crate) fn bind(&self, node: u32, namespace: &str, name: &str) -> Pod {
+        let pod = self.plug(node, namespace, name);
+        self.wait_up(namespace, name);
+        pod
+    }
+
+    /// Connects a pod to the switch of its node.
+    pub(crate) fn plug(&self, node: u32, namespace: &str, name: &str) -> Pod {
         let network = self.network_of(namespace, name);
         let port = format!("{namespace}_{name}");
         let wiring = PodInterface {
@@ -226,9 +233,13 @@ impl Cluster {
             mtu: 1400,
             version: Some(&network.uid),
         };
-        let pod = Pod::create(self.lab.node(node).unwrap(), name, &wiring).unwrap();
+        Pod::create(self.lab.node(node).unwrap(), name, &wiring).unwrap()
+    }
+
+    /// Waits until the node has bound a pod's port.
+    pub(crate) fn wait_up(&self, namespace: &str, name: &str) {
+        let port = format!("{namespace}_{name}");
         self.lab.nbctl(&["wait-until", "Logical_Switch_Port", &port, "up=true"]).unwrap();
-        pod
     }
 
     /// `ovn-nbctl show`.

@@ -170,14 +170,14 @@ fn an_invalid_update_keeps_the_last_valid_acls() {
             "spec.ingress[0].from[0].ipBlock.except[0]",
         ),
     ] {
-        guarded.during(what, |cluster| {
+        guarded.during(what, |GuardedNamespace { cluster, .. }| {
             put_unchecked(cluster, "shop", "guard", &spec);
             cluster.event_in("shop", "guard", "InvalidPolicy", &[field, "stays in effect"]);
         });
         assert_eq!(guarded.cluster.all_rows(), good, "{what}");
     }
     // The last valid version is in the database, so a restarted controller finds it.
-    guarded.during("a restart over an invalid policy", |cluster| {
+    guarded.during("a restart over an invalid policy", |GuardedNamespace { cluster, .. }| {
         cluster.stop("c1");
         cluster.lab.restart("c1").unwrap();
         let later = json!({"podSelector": {"matchLabels": {"app": "nobody"}}});
@@ -303,7 +303,7 @@ fn a_restart_writes_only_its_sequence_value_and_leaks_nothing() {
     let observer = Observer::start(&guarded.cluster);
     observer.take();
     for round in 1..=3 {
-        guarded.during("a restart", |cluster| {
+        guarded.during("a restart", |GuardedNamespace { cluster, .. }| {
             let led = cluster.lab.log("c1").unwrap().matches("\"leading\"").count();
             if round == 2 {
                 cluster.lab.kill("c1").unwrap();

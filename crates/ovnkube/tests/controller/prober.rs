@@ -226,11 +226,12 @@ impl Prober {
         lost.into_iter().map(|number| times[usize::try_from(number).unwrap()]).collect()
     }
 
-    /// How many datagrams a path lost while the others lost none: a stalled datapath loses datagrams on all of them.
-    pub(crate) fn lost_alone(&self, id: PathId, others: &[PathId], since: &Moment) -> usize {
+    /// The send times of datagrams that a path lost while the others lost none: a stalled datapath loses them on all paths.
+    pub(crate) fn lost_alone(&self, id: PathId, others: &[PathId], since: &Moment) -> Vec<Instant> {
         let elsewhere: Vec<Instant> = others.iter().flat_map(|other| self.lost_at(*other, since)).collect();
         let near = |one: &Instant, other: &Instant| one.max(other).duration_since(*one.min(other)) <= TOGETHER;
-        self.lost_at(id, since).iter().filter(|at| !elsewhere.iter().any(|other| near(at, other))).count()
+        let lost = self.lost_at(id, since).into_iter();
+        lost.filter(|at| !elsewhere.iter().any(|other| near(at, other))).collect()
     }
 }
 
