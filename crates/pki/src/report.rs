@@ -1,5 +1,7 @@
 //! What `ovnkube pki status` shows: every certificate with its role.
 
+use std::time::SystemTime;
+
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -52,8 +54,9 @@ pub struct Entry {
     pub weakness: Option<String>,
 }
 
-/// All certificates, CAs first.
-pub fn report(observed: &Observed, now: Timestamp) -> Vec<Entry> {
+/// All certificates, CAs first. Fails if the time is out of range.
+pub fn report(observed: &Observed, now: SystemTime) -> Result<Vec<Entry>, jiff::Error> {
+    let now = Timestamp::try_from(now)?;
     let bundle = observed.bundle.present();
     let trusts = |certificate: &Certificate| bundle.is_some_and(|bundle| bundle.contains(certificate.fingerprint));
     let mut entries = Vec::new();
@@ -80,7 +83,7 @@ pub fn report(observed: &Observed, now: Timestamp) -> Vec<Entry> {
         let accepted = bundle.is_some_and(|bundle| bundle.accepts(leaf, now));
         entries.push(entry(Role::Certificate, &leaf.pair.certificate, accepted, now));
     }
-    entries
+    Ok(entries)
 }
 
 fn entry(role: Role, certificate: &Certificate, trusted: bool, now: Timestamp) -> Entry {

@@ -179,13 +179,13 @@ impl Signer {
         for _ in 0..MOST_STEPS {
             let objects = self.store.read().await?;
             let ages = self.seen.observe(&objects.observed, Instant::now());
-            let now = Timestamp::now();
+            let now = whole_seconds(Timestamp::now());
             let plan = plan(&self.policy, &objects.observed, &ages, now);
             self.show(&plan, &objects.observed, now);
             self.notices.findings(&plan.findings, &objects);
             let Some(step) = plan.step else { return Ok(()) };
             clock::check(&self.store).await?;
-            let Some(write) = apply(&step, &self.policy, &objects.observed, Timestamp::now())? else { return Ok(()) };
+            let Some(write) = apply(&step, &self.policy, &objects.observed, now)? else { return Ok(()) };
             match self.store.write(&write, &objects).await {
                 Ok(reference) => self.done(&step, reference),
                 Err(ApiError::Conflict(error) | ApiError::AlreadyExists(error)) => {
@@ -225,4 +225,9 @@ impl Signer {
         self.metrics.done(step);
         self.notices.step(step, reference);
     }
+}
+
+/// Certificates have whole seconds, too.
+fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
