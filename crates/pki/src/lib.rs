@@ -8,7 +8,7 @@
 //!
 //! The objects reach the pods late and in any order, so a rotation of the CA takes several steps: the next CA is published
 //! in the bundle; after a *distribution delay* it signs; a former CA leaves the bundle when nothing that it issued is valid or
-//! in use. [`plan()`] names the next step, and [`apply`] creates keys and certificates for it. Each step is one write, guarded by
+//! in use. [`plan()`] names the next step, and [`apply()`] creates keys and certificates for it. Each step is one write, guarded by
 //! the resourceVersion that was read, so it can be interrupted anywhere and repeated by another process.
 //!
 //! Without the feature `signer` the crate has no clock and no client. With it, [`signer`] is the role `ovnkube pki serve`.
