@@ -60,7 +60,7 @@ check: compiler ## format, clippy, documentation, the repository's rules (house)
 
 # Integration tests that run as an ordinary user, without the lab and without Go.
 UNIT_TESTS := admin_policies adoption bare_ovsdb check command_line configuration figures former_identities fuzz golden layout \
-  lessons metric_names oracle plugin pod_options policies pools process properties purity random requests round_trip rows \
+  lessons metric_names oracle plugin pod_options policies pools process properties purity random requests rotation round_trip rows \
   rules running_role scenarios scripted services_agree shim simulation truth_table
 # Integration tests that need root, the lab or Go: `make test` runs them. `house` requires every test program in one of the lists.
 LAB_TESTS := alerts attack cluster controller db gateway installed lab memory_against_real node ovsdb plan_command real real_server relay \
@@ -156,6 +156,11 @@ test-alerts: supplies ## every alert that the lab can cause, with real faults an
 .PHONY: test-permissions
 test-permissions: supplies ## each access of the agent's pod to its host: what fails without it (some minutes)
 	$(CARGO) test --locked --package ovnkube --test cluster each_access -- --include-ignored --nocapture
+
+# Lifetimes of minutes instead of months; what kubelet delivers late takes most of the time.
+.PHONY: test-pki
+test-pki: supplies ## rotations of CA and certificate under a running cluster, with faults of the signer (eight minutes)
+	$(CARGO) test --locked --package ovnkube --test cluster rotation:: -- --include-ignored --nocapture
 
 # The lab's own tests on the other node images: Debian 12 (OVN 23.03) and unstable (OVN 26.03).
 .PHONY: test-suites

@@ -86,9 +86,9 @@ fn members(spec: &LabSpec, databases: Databases) -> Vec<u32> {
     }
 }
 
-/// OVN's certificates; `None` without TLS.
-pub(crate) fn certificates(supervisor: &Supervisor, ovn: &Ovn) -> Result<Option<(Authority, Identity)>> {
-    if !ovn.tls {
+/// OVN's certificates; `None` without TLS, and if ovnkube creates them.
+fn certificates(supervisor: &Supervisor, ovn: &Ovn) -> Result<Option<(Authority, Identity)>> {
+    if !ovn.tls || supervisor.spec.has_signer() {
         return Ok(None);
     }
     let authority = Authority::create(&supervisor.dir().join("pki/ovn"), "ovn-ca")?;

@@ -14,7 +14,7 @@ use crate::product_image;
 use crate::spec::{Databases, Family, Product};
 use crate::supervisor::Supervisor;
 use crate::underlay::{CONTROL, OUTSIDE, bracketed, node_name};
-use crate::{container_image, kubelet};
+use crate::{container_image, kubelet, signed};
 
 const NAMESPACE: &str = "ovn-kubernetes";
 const NAMESPACE_MANIFEST: &str = include_str!("../../../deploy/ovnkube/namespace.yaml");
@@ -30,6 +30,8 @@ const MANIFESTS: [&str; 4] = [
 ];
 /// Databases in pods; labs with databases of their own do without.
 const DATABASES: &str = include_str!("../../../deploy/ovnkube/databases.yaml");
+/// The signer of their certificates; labs with databases of their own have certificates of the lab.
+const SIGNER: &str = include_str!("../../../deploy/ovnkube/pki.yaml");
 const ACTIVE_BACKUP: &str = include_str!("../../../deploy/active-backup/databases.yaml");
 const CLUSTER_DNS: &str = include_str!("../../../lab/coredns/coredns.yaml");
 const APPLICATION: &str = include_str!("../../../deploy/examples/shop.yaml");
@@ -67,14 +69,23 @@ pub(crate) fn start(supervisor: &Supervisor, product: &Product) -> Result<()> {
         apply(&control, NAMESPACE_MANIFEST)?;
         apply(&control, &CRDS.join("---\n"))?;
         apply(&control, &configuration(supervisor, product)?)?;
-        apply(&control, &MANIFESTS.join("---\n"))?;
-        let manifest = match supervisor.spec.ovn.as_ref().map(|ovn| ovn.databases) {
+        if supervisor.spec.has_signer() {
+            apply(&control, SIGNER)?;
+        }
+        apply(&control, &manifest(supervisor, &MANIFESTS.join("---\n")))?;
+        let databases = match supervisor.spec.ovn.as_ref().map(|ovn| ovn.databases) {
             Some(Databases::Pods) => Some(DATABASES),
             Some(Databases::ActiveBackup) => Some(ACTIVE_BACKUP),
             _ => None,
         };
-        if let Some(manifest) = manifest {
-            apply(&control, manifest)?;
+        if let Some(databases) = databases {
+            apply(&control, &manifest(supervisor, databases))?;
+        }
+        if supervisor.spec.has_signer() {
+            rollout(&control, NAMESPACE, "daemonset/ovnkube-pki")?;
+            signed::export(supervisor)?;
+        }
+        if databases.is_some() {
             rollout(&control, NAMESPACE, "daemonset/ovnkube-db")?;
         }
         for daemonset in ["ovnkube-master", "ovnkube"] {
@@ -106,6 +117,15 @@ fn cluster_dns(family: Family, servers: &str) -> String {
         .replace("ALL_CLUSTER_IPS", &format!("{addresses:?}"))
 }
 
+/// A manifest as it is applied: without TLS there are no certificates to wait for.
+fn manifest(supervisor: &Supervisor, text: &str) -> String {
+    if supervisor.spec.ovn.as_ref().is_some_and(|ovn| ovn.tls) {
+        return text.to_owned();
+    }
+    text.replace("{secretName: ovn-cert}", "{secretName: ovn-cert, optional: true}")
+        .replace("configMap: {name: ovn-ca}", "configMap: {name: ovn-ca, optional: true}")
+}
+
 fn apply(control: &Machine, manifest: &str) -> Result<()> {
     control.run_with_input(&["kubectl", "apply", "-f", "-"], manifest).map(|_| ())
 }
@@ -122,7 +142,7 @@ fn rollout(control: &Machine, namespace: &str, workload: &str) -> Result<()> {
     })
 }
 
-/// The ConfigMap `ovn-config`; with TLS also the certificates that it refers to.
+/// The ConfigMap `ovn-config`; with TLS and without a signer also the certificates that it refers to.
 fn configuration(supervisor: &Supervisor, product: &Product) -> Result<String> {
     let endpoints = supervisor.record_file.read().endpoints.clone();
     let family = supervisor.spec.family;
@@ -148,6 +168,15 @@ fn configuration(supervisor: &Supervisor, product: &Product) -> Result<String> {
         data["ovn_private_key"] = "/ovn-cert/tls.key".into();
         data["ovn_certificate"] = "/ovn-cert/tls.crt".into();
         data["ovn_authorities"] = "/ovn-ca/ca-bundle.crt".into();
+    }
+    if let Some(lifetimes) = supervisor.spec.ovn.as_ref().and_then(|ovn| ovn.lifetimes.as_ref()) {
+        data["pki_ca_lifetime"] = lifetimes.ca[0].as_str().into();
+        data["pki_ca_renew_after"] = lifetimes.ca[1].as_str().into();
+        data["pki_leaf_lifetime"] = lifetimes.leaf[0].as_str().into();
+        data["pki_leaf_renew_after"] = lifetimes.leaf[1].as_str().into();
+        data["pki_distribution_delay"] = lifetimes.distribution_delay.as_str().into();
+    }
+    if supervisor.spec.ovn.as_ref().is_some_and(|ovn| ovn.tls) && !supervisor.spec.has_signer() {
         let file = |name: &str| read_file(&supervisor.dir().join("pki/ovn").join(name));
         let leaf = json!({ "tls.key": file("ovn.key")?, "tls.crt": file("ovn.crt")? });
         objects.push(object("Secret", "ovn-cert", "stringData", &leaf));

@@ -66,7 +66,7 @@ pub(crate) fn start(
         serving.key.display(),
         plane.authority.certificate.display(),
     );
-    let configuration = configuration + &cluster_dns(supervisor);
+    let configuration = configuration + &cluster_dns(supervisor) + sync_frequency(supervisor);
     write_file(&upper.join("etc/kubernetes/kubelet.yaml"), configuration)?;
     let node_ip = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let args = [
@@ -91,6 +91,12 @@ pub(crate) fn start(
         "--timeout=100s",
     ])?;
     Ok(())
+}
+
+/// How often a kubelet updates mounted Secrets and ConfigMaps; a minute unless certificates live only for minutes.
+fn sync_frequency(supervisor: &Supervisor) -> &'static str {
+    let short = supervisor.spec.ovn.as_ref().is_some_and(|ovn| ovn.lifetimes.is_some());
+    if short { "syncFrequency: 3s\n" } else { "" }
 }
 
 /// The DNS settings of pods, if the cluster has a DNS.

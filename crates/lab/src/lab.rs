@@ -28,6 +28,7 @@ use crate::program::Program;
 use crate::progress::Progress;
 use crate::prometheus::{self, Prometheus};
 use crate::record::{Endpoints, Phase, Record, RecordFile};
+use crate::signed;
 use crate::spec::LabSpec;
 use crate::supervisor::{MachineOptions, Supervisor, run_parallel};
 use crate::tcp_forwarder::TcpForwarder;
@@ -253,6 +254,11 @@ impl Lab {
     /// A handle to node `index`, counted from 1.
     pub fn node(&self, index: u32) -> Result<Machine> {
         self.machine(&node_name(index))
+    }
+
+    /// Copies the certificates that ovnkube's signer created to the files of the lab (`pki/ovn`), again after a rotation.
+    pub fn export_certificates(&self) -> Result<()> {
+        signed::export(&self.supervisor)
     }
 
     /// Runs `ovn-nbctl` and returns its output.

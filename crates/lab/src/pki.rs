@@ -8,7 +8,7 @@ use rcgen::{
     SanType,
 };
 
-use crate::error::{Error, Result, write_file};
+use crate::error::{Error, Result, read_file, write_file};
 
 /// Paths of a certificate and its key.
 #[derive(Debug, Clone)]
@@ -56,6 +56,14 @@ impl Authority {
         let text = std::fs::read_to_string(&key).map_err(Error::io(format!("cannot read {}", key.display())))?;
         let pair = KeyPair::from_pem(&text).map_err(certificate_error)?;
         Ok(Self { dir: dir.to_owned(), certificate, key, issuer: Issuer::new(parameters(name, None), pair) })
+    }
+
+    /// Opens a CA of these files, whoever created it; certificates that it issues go into the same directory.
+    pub fn from_files(dir: &Path, certificate: &str, key: &str) -> Result<Self> {
+        let (certificate, key) = (dir.join(certificate), dir.join(key));
+        let pair = KeyPair::from_pem(&read_file(&key)?).map_err(certificate_error)?;
+        let issuer = Issuer::from_ca_cert_pem(&read_file(&certificate)?, pair).map_err(certificate_error)?;
+        Ok(Self { dir: dir.to_owned(), certificate, key, issuer })
     }
 
     /// Issues a certificate that expired an hour ago, to test that it is rejected.
@@ -136,7 +144,7 @@ fn certificate_error(error: impl std::fmt::Display) -> Error {
     Error::Invalid(format!("cannot create the lab's certificates: {error}"))
 }
 
-fn write_secret(path: &Path, content: &str) -> Result<()> {
+pub(crate) fn write_secret(path: &Path, content: &str) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
     write_file(path, content)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))

@@ -124,11 +124,25 @@ pub struct Ovn {
     pub northds: u32,
     /// Raft election timer in milliseconds.
     pub election_timer: u32,
+    /// Lifetimes of certificates that ovnkube's signer issues; its defaults if `None`.
+    #[serde(default)]
+    pub lifetimes: Option<Lifetimes>,
+}
+
+/// Lifetimes of certificates, for tests of rotations. kubelets then update mounted files within seconds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lifetimes {
+    /// How long a CA is valid, and its age when it is replaced: such as `10m`.
+    pub ca: [String; 2],
+    /// Likewise for the certificate.
+    pub leaf: [String; 2],
+    /// How long a new CA is published before it signs.
+    pub distribution_delay: String,
 }
 
 impl Default for Ovn {
     fn default() -> Self {
-        Self { databases: Databases::default(), tls: true, northds: 1, election_timer: 1000 }
+        Self { databases: Databases::default(), tls: true, northds: 1, election_timer: 1000, lifetimes: None }
     }
 }
 
@@ -312,6 +326,12 @@ impl LabSpec {
     pub fn prometheus(mut self, compression: u32) -> Self {
         self.prometheus = Some(compression);
         self
+    }
+
+    /// Whether ovnkube's signer creates the databases' certificates. Databases that the lab runs start before it, with
+    /// certificates of the lab.
+    pub(crate) fn has_signer(&self) -> bool {
+        self.product.is_some() && self.ovn.as_ref().is_some_and(|ovn| ovn.tls && ovn.databases.in_pods())
     }
 
     /// Rejects what cannot work before anything is created.

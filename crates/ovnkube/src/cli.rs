@@ -4,6 +4,7 @@ mod controller;
 mod db;
 mod node;
 mod ovsdb;
+mod pki;
 mod plan;
 mod release;
 
@@ -21,6 +22,7 @@ pub(crate) use controller::Controller;
 pub(crate) use db::{DbVerb, Form, MemberArgs, Relay, Rename, Replace, Restore, Serve, Status};
 pub(crate) use node::Node;
 pub(crate) use ovsdb::{Dump, OvsdbVerb, Server, Transact, Watch};
+pub(crate) use pki::{PkiNamespace, PkiRotate, PkiServe, PkiStatus, PkiVerb};
 pub(crate) use plan::Plan;
 pub(crate) use release::Release;
 
@@ -32,6 +34,7 @@ Examples:
   ovnkube controller                        the controller, with the settings of the file
   ovnkube node                              the agent of a node
   ovnkube db status                         members and health of OVN's databases
+  ovnkube pki status                        OVN's certificates, and when they expire
   ovnkube config example > ovn_k8s.conf     a file to start with
   ovnkube config check ovn_k8s.conf         all problems of a file
   ovnkube config show                       value and source of each setting
@@ -77,6 +80,10 @@ pub(crate) enum Verb {
     /// Run a member of OVN's databases, or show their state
     #[command(subcommand, after_help = db::EXAMPLES)]
     Db(DbVerb),
+
+    /// Create and renew OVN's certificates, or show them
+    #[command(subcommand, after_help = pki::EXAMPLES)]
+    Pki(PkiVerb),
 
     /// Check or show the configuration, or print an example
     #[command(subcommand)]

@@ -55,6 +55,9 @@ fn help_shows_examples_and_exit_statuses() {
         &["db", "restore", "--help"],
         &["db", "replace-member", "--help"],
         &["db", "rebuild", "--help"],
+        &["pki", "serve", "--help"],
+        &["pki", "status", "--help"],
+        &["pki", "rotate", "--help"],
     ] {
         let help = run(arguments, &[]);
         assert_eq!(help.status, Some(0));

@@ -26,7 +26,7 @@ struct Role {
     fewest: usize,
 }
 
-const ROLES: [Role; 3] = [
+const ROLES: [Role; 4] = [
     Role {
         sources: &[page!("crates/controller/src/metrics.rs")],
         prefixes: &["ovnkube_controller_", "ovnkube_clustermanager_"],
@@ -57,6 +57,15 @@ const ROLES: [Role; 3] = [
         runbook: page!("docs/runbooks/databases.md"),
         others: &[page!("docs/runbooks/databases.md")],
         fewest: 16,
+    },
+    Role {
+        sources: &[page!("crates/pki/src/signer/metrics.rs")],
+        prefixes: &["ovnkube_pki_"],
+        page: page!("docs/pki.md"),
+        alerts: page!("deploy/monitoring/pki-alerts.yaml"),
+        runbook: page!("docs/runbooks/pki.md"),
+        others: &[],
+        fewest: 8,
     },
 ];
 

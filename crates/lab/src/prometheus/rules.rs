@@ -6,10 +6,11 @@ use super::durations::{compress, compress_expression};
 use super::yaml;
 use crate::error::{Error, Result};
 
-const RULES: [&str; 3] = [
+const RULES: [&str; 4] = [
     include_str!("../../../../deploy/monitoring/controller-alerts.yaml"),
     include_str!("../../../../deploy/monitoring/database-alerts.yaml"),
     include_str!("../../../../deploy/monitoring/node-alerts.yaml"),
+    include_str!("../../../../deploy/monitoring/pki-alerts.yaml"),
 ];
 
 /// All groups of rules, with times divided by `compression`; 1 leaves them as they are.

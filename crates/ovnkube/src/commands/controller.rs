@@ -67,7 +67,7 @@ fn options(role: &Controller, config: &Config) -> anyhow::Result<Options> {
 
 /// A unique identity, as client-go chooses it: a name for people, and a random number. The process ID would not do: in a container
 /// it is always 1, and a controller that restarts would renew the Lease of its former process, although a standby is ready.
-fn identity(given: Option<&str>) -> anyhow::Result<String> {
+pub(super) fn identity(given: Option<&str>) -> anyhow::Result<String> {
     if let Some(identity) = given {
         return Ok(identity.to_owned());
     }

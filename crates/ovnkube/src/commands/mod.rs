@@ -8,6 +8,7 @@ mod health;
 mod log_level;
 mod node;
 mod ovsdb;
+mod pki;
 mod plan;
 mod release;
 mod role;
@@ -36,6 +37,7 @@ pub(crate) fn run(cli: &Cli) -> ExitCode {
         Verb::Controller(role) => (controller::run(role, &cli.config_args()), FAILED),
         Verb::Node(role) => (node::run(role, &cli.config_args()), FAILED),
         Verb::Db(verb) => (db::run(verb, &cli.config_args()), FAILED),
+        Verb::Pki(verb) => (pki::run(verb, &cli.config_args()), FAILED),
         Verb::Config(verb) => (config::run(verb, &cli.config_args()), FAILED),
         Verb::Health { probe, target, output } => {
             (health::run(*probe, target, *output, &cli.config_args()), UNREACHABLE)

@@ -18,6 +18,8 @@ pub(crate) const SLOW: &str = "alerts_of_slow_faults_fire_and_resolve";
 
 const OTHER_FORM: &str = "this cluster's databases are raft clusters; the test of the other form creates the fault";
 
+const OTHER_TEST: &str = "the test of rotations creates faults of the signer, without Prometheus";
+
 pub(crate) const COVERAGE: &[(&str, Coverage)] = &[
     ("OvnkubeSlowPropagation", Coverage::Real(SLOW)),
     ("OvnkubeSlowPropagationLasting", Coverage::Real(SLOW)),
@@ -71,6 +73,10 @@ pub(crate) const COVERAGE: &[(&str, Coverage)] = &[
     ("OvnkubePodsAreWiredSlowly", Coverage::Real(SLOW)),
     ("OvnkubePodsWithoutNetwork", Coverage::Real(QUICK)),
     ("OvnkubePodPortsAreDeleted", Coverage::Real(QUICK)),
+    ("OvnkubePkiCertificateExpiresSoon", Coverage::RuleOnly("certificates of this cluster live for months")),
+    ("OvnkubePkiRenewalFailing", Coverage::RuleOnly(OTHER_TEST)),
+    ("OvnkubePkiBlocked", Coverage::RuleOnly(OTHER_TEST)),
+    ("OvnkubePkiNoSigner", Coverage::RuleOnly(OTHER_TEST)),
 ];
 
 /// The alerts whose fault a test creates.

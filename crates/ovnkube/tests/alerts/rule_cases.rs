@@ -145,6 +145,22 @@ pub(crate) const CASES: &[Case] = &[
         ],
     ),
     case("OvnkubeRelayDisconnected", [5, 7, 11], &[(r#"ovn_db_relay_connected{instance="a"}"#, "1x3 0x5 1x5")]),
+    // At 45 minutes half of the time between renewal (30) and end (60) has passed; at minute 53 it was renewed.
+    case(
+        "OvnkubePkiCertificateExpiresSoon",
+        [48, 52, 56],
+        &[
+            (r#"ovnkube_pki_certificate_expiry_timestamp_seconds{certificate="ca"}"#, "3600x52 9000x20"),
+            (r#"ovnkube_pki_certificate_renewal_timestamp_seconds{certificate="ca"}"#, "1800x52 7200x20"),
+        ],
+    ),
+    case(
+        "OvnkubePkiRenewalFailing",
+        [14, 30, 50],
+        &[("ovnkube_pki_reconciliation_failures_total", "0x5 5+5x25 130x30")],
+    ),
+    case("OvnkubePkiBlocked", [6, 10, 16], &[(r#"ovnkube_pki_problem{reason="AuthorityUnusable"}"#, "0x2 1x10 0x5")]),
+    case("OvnkubePkiNoSigner", [10, 15, 20], &[(r#"ovnkube_pki_leader{pod="a"}"#, "1x3 0x14 1x5")]),
     case(
         "OvnkubeDatabaseNotRunning",
         [5, 7, 11],

@@ -16,8 +16,8 @@ const COMPRESSION: u32 = 60;
 const LIMIT: Duration = Duration::from_secs(240);
 /// The node without databases and controller.
 pub(crate) const WORKER: &str = "n4";
-/// Targets: a controller, two databases and an agent on each control-plane node, and the worker's agent.
-const TARGETS: usize = 3 * 4 + 1;
+/// Targets: a controller, a signer, two databases and an agent on each control-plane node, and the worker's agent.
+const TARGETS: usize = 3 * 5 + 1;
 
 /// Open vSwitch 3.5.0 of the node image has known raft bugs.
 const ALWAYS_ACTIVE: &str = "OvnkubeDatabaseAdvice";

@@ -15,5 +15,6 @@ mod members;
 mod permissions;
 #[path = "../../../lab/tests/lab/remains.rs"]
 mod remains;
+mod rotation;
 mod upgrade;
 mod writer;

@@ -83,6 +83,35 @@ fn databases_are_reached_by_tls() {
     }
 }
 
+/// Whoever reads Secret `ovn-ca` can be any node and any database.
+#[test]
+fn only_the_signer_may_use_secrets_and_others_wait_for_its_certificate() {
+    let ours: Vec<Value> = ["ovnkube", "controller"].into_iter().flat_map(objects).collect();
+    let roles = named(&ours, "Role").chain(named(&ours, "ClusterRole"));
+    for role in roles {
+        for rule in role["rules"].as_array().unwrap() {
+            let resources: Vec<_> = rule["resources"].as_array().into_iter().flatten().collect();
+            if resources.iter().any(|resource| *resource == "secrets" || *resource == "*") {
+                assert_eq!(role["metadata"]["name"], "ovnkube-pki", "{rule}");
+                let only_create =
+                    rule["verbs"].as_array().is_some_and(|verbs| verbs.iter().all(|verb| verb == "create"));
+                assert!(only_create || rule["resourceNames"].is_array(), "{rule}");
+            }
+        }
+    }
+    let mut waiting = 0;
+    for (name, pod) in pods(&ours) {
+        for volume in pod["volumes"].as_array().unwrap() {
+            if ["ovn-cert", "ovn-ca"].iter().any(|object| volume["name"] == *object) {
+                let optional = volume["secret"]["optional"] == true || volume["configMap"]["optional"] == true;
+                assert_eq!(optional, name == "ovnkube-pki", "{name}: {volume}");
+                waiting += 1;
+            }
+        }
+    }
+    assert_eq!(waiting, 3 * 2 + 1);
+}
+
 #[test]
 fn every_service_account_is_used_and_every_binding_has_one() {
     let objects: Vec<Value> = ["ovnkube", "controller", "relay"].into_iter().flat_map(objects).collect();

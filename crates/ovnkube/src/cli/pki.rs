@@ -1,0 +1,122 @@
+//! `ovnkube pki`.
+
+use clap::{Args, Subcommand};
+
+use super::Output;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  ovnkube pki serve                 create and renew OVN's CA and certificate
+  ovnkube pki status                all certificates: names, issuers, when they expire, which pods use them
+  ovnkube pki rotate                a new certificate now
+  ovnkube pki rotate --ca           a new CA, then a new certificate
+
+`status` and `rotate` need an administrator's kubeconfig, or run where a signer runs:
+kubectl -n ovn-kubernetes exec ds/ovnkube-pki -- ovnkube pki status";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PkiVerb {
+    /// Run the signer: create OVN's CA and certificate, and renew both with overlapping trust
+    #[command(after_help = "\
+Examples:
+  ovnkube pki serve --namespace ovn-kubernetes
+  ovnkube pki serve --leaf-lifetime 30d --leaf-renew-after 15d
+
+The signer keeps the CA with its key in Secret ovn-ca, the trusted CAs in ConfigMap ovn-ca (ca-bundle.crt), and the
+certificate of databases, controllers and nodes in Secret ovn-cert. Run as many as you like: one leads.
+Durations are a number with a unit: d, h, m or s. See docs/pki.md.
+
+Exit status: 0 stopped on request; 1 cannot start; 2 wrong usage or invalid settings.")]
+    Serve(PkiServe),
+
+    /// Show all certificates: names, issuers, when they expire, and which pods use them
+    #[command(after_help = "\
+Examples:
+  ovnkube pki status
+  ovnkube pki status -o json
+
+Exit status: 0 the certificate is valid and trusted; 1 it is not, or it cannot be read; 2 wrong usage.")]
+    Status(PkiStatus),
+
+    /// Request a new certificate, or a new CA
+    #[command(after_help = "\
+Examples:
+  ovnkube pki rotate                    a new certificate, at once
+  ovnkube pki rotate --ca               a new CA: it is published first, and signs after the distribution delay
+  ovnkube pki rotate --ca --retire      the key of the CA was stolen: trust in it also ends as soon as possible
+
+The request is an annotation of Secret ovn-ca; the signer that leads carries it out. Without --retire, the former CA stays
+trusted until everything that it issued has expired.
+
+Exit status: 0 requested; 1 failure; 2 wrong usage.")]
+    Rotate(PkiRotate),
+}
+
+/// Where the certificates are.
+#[derive(Debug, Args)]
+pub(crate) struct PkiNamespace {
+    /// Namespace of the Secrets, the ConfigMap and the Lease
+    #[arg(long, value_name = "NAMESPACE", default_value = "ovn-kubernetes", env = "POD_NAMESPACE")]
+    pub(crate) namespace: String,
+}
+
+/// Options of `pki serve`.
+#[derive(Debug, Args)]
+pub(crate) struct PkiServe {
+    #[command(flatten)]
+    pub(crate) location: PkiNamespace,
+
+    /// Unique identity in the Lease [default: POD_NAME or the host name, and a random number]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) identity: Option<String>,
+
+    /// How long a CA is valid
+    #[arg(long, value_name = "DURATION", default_value = "3650d", env = "OVNKUBE_PKI_CA_LIFETIME")]
+    pub(crate) ca_lifetime: String,
+
+    /// Age at which a CA is replaced
+    #[arg(long, value_name = "DURATION", default_value = "3285d", env = "OVNKUBE_PKI_CA_RENEW_AFTER")]
+    pub(crate) ca_renew_after: String,
+
+    /// How long the certificate is valid
+    #[arg(long, value_name = "DURATION", default_value = "180d", env = "OVNKUBE_PKI_LEAF_LIFETIME")]
+    pub(crate) leaf_lifetime: String,
+
+    /// Age at which the certificate is replaced
+    #[arg(long, value_name = "DURATION", default_value = "90d", env = "OVNKUBE_PKI_LEAF_RENEW_AFTER")]
+    pub(crate) leaf_renew_after: String,
+
+    /// How long a new CA is published before it signs: longer than kubelets need to update mounted ConfigMaps
+    #[arg(long, value_name = "DURATION", default_value = "10m", env = "OVNKUBE_PKI_DISTRIBUTION_DELAY")]
+    pub(crate) distribution_delay: String,
+
+    /// DNS names and addresses of the certificate, separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "ovn", env = "OVNKUBE_PKI_NAMES")]
+    pub(crate) names: Vec<String>,
+}
+
+/// Options of `pki status`.
+#[derive(Debug, Args)]
+pub(crate) struct PkiStatus {
+    #[command(flatten)]
+    pub(crate) location: PkiNamespace,
+
+    /// Output format
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub(crate) output: Output,
+}
+
+/// Options of `pki rotate`.
+#[derive(Debug, Args)]
+pub(crate) struct PkiRotate {
+    #[command(flatten)]
+    pub(crate) location: PkiNamespace,
+
+    /// Replace the CA, too
+    #[arg(long)]
+    pub(crate) ca: bool,
+
+    /// End the trust in former CAs when the published certificate does not need them, not when all that they issued has expired
+    #[arg(long)]
+    pub(crate) retire: bool,
+}

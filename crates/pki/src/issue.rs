@@ -1,0 +1,198 @@
+//! Creates CAs and certificates: P-256, signed with SHA-256.
+
+use std::fmt;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as STANDARD;
+use jiff::{SignedDuration, Timestamp};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PublicKeyData, SanType,
+};
+
+use crate::certificate::{CA_NAME, CA_ORGANISATION, Certificate, CertificateError};
+use crate::policy::Policy;
+
+/// How far in the past the validity of a CA starts: the clocks of other machines may be behind.
+const BACKDATED: SignedDuration = SignedDuration::from_hours(1);
+/// Common name of the certificate of the control plane.
+const LEAF_NAME: &str = "ovn";
+
+/// A private key in PEM. Its debug output does not show it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PrivateKey(String);
+
+impl fmt::Debug for PrivateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PrivateKey(…)")
+    }
+}
+
+impl PrivateKey {
+    /// The PEM text.
+    pub fn pem(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A CA or a certificate with its private key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Authority {
+    /// The certificate.
+    pub certificate: Certificate,
+    /// Its key.
+    pub key: PrivateKey,
+}
+
+/// Why a key cannot be used or a certificate cannot be issued.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum IssueError {
+    /// An unusable certificate.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    /// An unusable private key.
+    #[error("invalid or unsupported private key ({0}); P-256, P-384, Ed25519 and RSA keys in PKCS#8 can be used")]
+    Key(String),
+    /// Halves of different pairs.
+    #[error("the private key does not belong to the certificate")]
+    Mismatch,
+    /// Not a CA.
+    #[error("the certificate is not a CA's (basicConstraints)")]
+    NotAnAuthority,
+    /// The time is out of range, a name is invalid, or there is no randomness.
+    #[error("cannot create a certificate: {0}")]
+    Create(String),
+}
+
+impl Authority {
+    /// Parses a certificate and its key; they must belong together.
+    pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, IssueError> {
+        let certificate = Certificate::from_pem(certificate)?;
+        let text = std::str::from_utf8(key).map_err(|_| IssueError::Key("not text".into()))?;
+        let pair = KeyPair::from_pem(text).map_err(|error| IssueError::Key(error.to_string()))?;
+        if !certificate.has_public_key(&pair.subject_public_key_info()) {
+            return Err(IssueError::Mismatch);
+        }
+        Ok(Self { certificate, key: PrivateKey(text.to_owned()) })
+    }
+}
+
+/// Creates a CA.
+pub fn create_authority(policy: &Policy, now: Timestamp) -> Result<Authority, IssueError> {
+    let mut parameters = parameters(&format!("{CA_NAME}{}", now.as_second()));
+    parameters.distinguished_name.push(DnType::OrganizationName, CA_ORGANISATION);
+    // It signs certificates of programs, never other CAs.
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    parameters.key_usages =
+        vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    parameters.not_before = date(now.checked_sub(BACKDATED).map_err(creation)?)?;
+    parameters.not_after = date(later(now, policy.ca_lifetime)?)?;
+    let pair = KeyPair::generate().map_err(creation)?;
+    let certificate = parameters.self_signed(&pair).map_err(creation)?;
+    Ok(Authority { certificate: Certificate::from_der(certificate.der())?, key: PrivateKey(pair.serialize_pem()) })
+}
+
+/// Issues the certificate of the control plane, for clients and servers. Its validity starts with that of its CA, so that it
+/// can be used on machines whose clock is behind, and ends with it at the latest.
+pub fn issue_leaf(authority: &Authority, policy: &Policy, now: Timestamp) -> Result<Authority, IssueError> {
+    if !authority.certificate.is_ca {
+        return Err(IssueError::NotAnAuthority);
+    }
+    let key = KeyPair::from_pem(authority.key.pem()).map_err(|error| IssueError::Key(error.to_string()))?;
+    let issuer = Issuer::from_ca_cert_pem(&authority.certificate.pem(), key).map_err(creation)?;
+    let mut parameters = parameters(LEAF_NAME);
+    for name in &policy.names {
+        let name = match name.parse() {
+            Ok(address) => SanType::IpAddress(address),
+            Err(_) => SanType::DnsName(name.as_str().try_into().map_err(creation)?),
+        };
+        parameters.subject_alt_names.push(name);
+    }
+    parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
+    parameters.use_authority_key_identifier_extension = true;
+    parameters.not_before = date(authority.certificate.not_before)?;
+    parameters.not_after = date(later(now, policy.leaf_lifetime)?.min(authority.certificate.not_after))?;
+    let pair = KeyPair::generate().map_err(creation)?;
+    let certificate = parameters.signed_by(&pair, &issuer).map_err(creation)?;
+    Ok(Authority { certificate: Certificate::from_der(certificate.der())?, key: PrivateKey(pair.serialize_pem()) })
+}
+
+/// PEM text of a certificate.
+pub(crate) fn pem(der: &[u8]) -> String {
+    let mut text = String::from("-----BEGIN CERTIFICATE-----\n");
+    for line in STANDARD.encode(der).as_bytes().chunks(64) {
+        text.push_str(&String::from_utf8_lossy(line));
+        text.push('\n');
+    }
+    text.push_str("-----END CERTIFICATE-----\n");
+    text
+}
+
+fn parameters(common_name: &str) -> CertificateParams {
+    let mut parameters = CertificateParams::default();
+    parameters.distinguished_name = DistinguishedName::new();
+    parameters.distinguished_name.push(DnType::CommonName, common_name);
+    parameters
+}
+
+pub(crate) fn later(now: Timestamp, by: Duration) -> Result<Timestamp, IssueError> {
+    let by = SignedDuration::try_from(by).map_err(creation)?;
+    now.checked_add(by).map_err(creation)
+}
+
+fn date(time: Timestamp) -> Result<time::OffsetDateTime, IssueError> {
+    time::OffsetDateTime::from_unix_timestamp(time.as_second()).map_err(creation)
+}
+
+fn creation(error: impl fmt::Display) -> IssueError {
+    IssueError::Create(error.to_string())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Seconds after some moment.
+    pub(crate) fn moment(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+    }
+
+    pub(crate) fn authority(created: i64) -> Authority {
+        create_authority(&Policy::default(), moment(created)).unwrap()
+    }
+
+    pub(crate) fn leaf(authority: &Authority, issued: i64) -> Authority {
+        issue_leaf(authority, &Policy::default(), moment(issued)).unwrap()
+    }
+
+    #[test]
+    fn lifetimes_are_those_of_the_policy() {
+        let policy = Policy::default();
+        let ca = authority(0);
+        let seconds = |duration: Duration| i64::try_from(duration.as_secs()).unwrap();
+        assert_eq!(ca.certificate.seconds_left(moment(0)), seconds(policy.ca_lifetime));
+        assert!(ca.certificate.is_valid_at(moment(-3599)), "clocks may be behind");
+        let issued = seconds(policy.ca_renew_after);
+        let certificate = leaf(&ca, issued).certificate;
+        assert_eq!(certificate.seconds_left(moment(issued)), seconds(policy.leaf_lifetime));
+        assert_eq!(certificate.not_before, ca.certificate.not_before);
+        let last = leaf(&ca, seconds(policy.ca_lifetime) - 60).certificate;
+        assert_eq!(last.not_after, ca.certificate.not_after);
+    }
+
+    #[test]
+    fn a_key_belongs_to_its_certificate() {
+        let (one, other) = (authority(0), authority(0));
+        let pem = |authority: &Authority| authority.certificate.pem();
+        let parse = |certificate: &str, key: &str| Authority::from_pem(certificate.as_bytes(), key.as_bytes());
+        assert_eq!(parse(&pem(&one), one.key.pem()), Ok(one.clone()));
+        assert_eq!(parse(&pem(&one), other.key.pem()), Err(IssueError::Mismatch));
+        assert!(matches!(parse(&pem(&one), "garbage"), Err(IssueError::Key(_))));
+        assert!(matches!(parse(&pem(&one), &one.key.pem()[..40]), Err(IssueError::Key(_))));
+        let leaf = leaf(&one, 0);
+        assert_eq!(issue_leaf(&leaf, &Policy::default(), moment(0)), Err(IssueError::NotAnAuthority));
+        assert_eq!(format!("{:?}", one.key), "PrivateKey(…)");
+    }
+}

@@ -1,0 +1,52 @@
+//! OVN's certificates: one CA and one certificate of the control plane, created and renewed with overlapping trust.
+//!
+//! ```text
+//!   Secret ovn-ca      signing CA, next CA, former CAs ┐                    ┌─▶ write Secret ovn-ca
+//!   ConfigMap ovn-ca   ca-bundle.crt: what all trust   ├─▶ plan(…, now) ─▶ ├─▶ write ConfigMap ovn-ca
+//!   Secret ovn-cert    tls.crt, tls.key: what all show ┘    one step        └─▶ write Secret ovn-cert
+//! ```
+//!
+//! The objects reach the pods late and in any order, so a rotation of the CA takes several steps: the next CA is published
+//! in the bundle; after a *distribution delay* it signs; a former CA leaves the bundle when nothing that it issued is valid or
+//! in use. [`plan()`] names the next step, and [`apply()`] creates keys and certificates for it. Each step is one write, guarded by
+//! the resourceVersion that was read, so it can be interrupted anywhere and repeated by another process.
+//!
+//! Without the feature `signer` the crate has no clock and no client. With it, [`signer`] is the role `ovnkube pki serve`.
+
+mod apply;
+mod certificate;
+mod issue;
+mod plan;
+mod policy;
+mod report;
+mod seen;
+mod stored;
+
+#[cfg(feature = "signer")]
+pub mod signer;
+
+pub use apply::{Write, apply};
+pub use certificate::{Certificate, CertificateError, Fingerprint};
+pub use issue::{Authority, IssueError, PrivateKey, create_authority, issue_leaf};
+pub use plan::{Finding, FindingKind, Object, Plan, Step, plan};
+pub use policy::{Policy, PolicyError, parse_duration};
+pub use report::{Entry, Role, report};
+pub use seen::{Ages, Seen};
+pub use stored::{AuthoritySet, Bundle, Data, Former, Leaf, Observed, Requests, Stored};
+
+/// Name of the Secret with the CAs and their keys.
+pub const CA_SECRET: &str = "ovn-ca";
+/// Name of the ConfigMap with the trusted CAs.
+pub const CA_CONFIG_MAP: &str = "ovn-ca";
+/// Key of the trusted CAs in that ConfigMap.
+pub const BUNDLE_KEY: &str = "ca-bundle.crt";
+/// Name of the Secret with the certificate of the control plane.
+pub const LEAF_SECRET: &str = "ovn-cert";
+/// Annotation of Secret `ovn-ca` that requests a new CA.
+pub const ROTATE_CA: &str = "k8s.ovn.org/pki-rotate-ca";
+/// Annotation of Secret `ovn-ca` that requests a new certificate. Its value is copied to [`ISSUED_FOR`] when that is done.
+pub const ROTATE_LEAF: &str = "k8s.ovn.org/pki-rotate-certificate";
+/// Annotation of Secret `ovn-ca` that requests to end the trust in former CAs as soon as nothing published needs it.
+pub const RETIRE: &str = "k8s.ovn.org/pki-retire";
+/// Annotation of Secret `ovn-cert`: the request that it answers.
+pub const ISSUED_FOR: &str = "k8s.ovn.org/pki-issued-for";

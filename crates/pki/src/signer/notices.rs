@@ -1,0 +1,86 @@
+//! Logs and Events about steps and problems.
+
+use kubernetes::{Api, Note, ObjectReference, Recorder, Severity};
+
+use crate::plan::{Finding, Step};
+use crate::signer::store::Objects;
+
+/// Component in Events.
+const COMPONENT: &str = "ovnkube-pki";
+
+pub(super) struct Notices {
+    recorder: Recorder,
+    namespace: String,
+    /// Findings that were reported, until they are resolved.
+    reported: Vec<Finding>,
+}
+
+impl Notices {
+    pub(super) fn new(api: &Api, namespace: &str, identity: &str) -> Self {
+        let recorder = Recorder::new(api, COMPONENT, identity);
+        Self { recorder, namespace: namespace.to_owned(), reported: Vec::new() }
+    }
+
+    /// Reports new findings, each once.
+    pub(super) fn findings(&mut self, findings: &[Finding], objects: &Objects) {
+        for finding in findings {
+            if self.reported.contains(finding) {
+                continue;
+            }
+            let object = objects.reference(finding.object, &self.namespace);
+            tracing::warn!(
+                object = format!("{} {}", object.kind, object.name),
+                reason = finding.kind.reason(),
+                error = finding.message,
+                "certificates need attention"
+            );
+            self.record(object, Severity::Warning, finding.kind.reason(), finding.message.clone());
+        }
+        self.reported = findings.to_vec();
+    }
+
+    /// Reports a clock that is wrong.
+    pub(super) fn clock(&self, message: &str) {
+        let object = ObjectReference {
+            api_version: "v1".into(),
+            kind: "Secret".into(),
+            namespace: self.namespace.clone(),
+            name: crate::CA_SECRET.into(),
+            uid: String::new(),
+        };
+        self.record(object, Severity::Warning, "ClockWrong", message.to_owned());
+    }
+
+    /// Reports a step that was carried out.
+    pub(super) fn step(&self, step: &Step, object: ObjectReference) {
+        let (reason, message) = match step {
+            Step::Create { adopt } if adopt.is_empty() => ("AuthorityCreated", "created a CA".to_owned()),
+            Step::Create { adopt } => {
+                let former = adopt.iter().map(|former| former.certificate.subject.as_str()).collect::<Vec<_>>();
+                let message = format!("the Secret was missing: created a new CA; still trusted: {}", former.join(", "));
+                ("AuthorityCreated", message)
+            }
+            Step::AddNext { why } => ("NextAuthorityCreated", format!("created the next CA ({why})")),
+            Step::Promote { retire_after } => {
+                ("AuthorityRotated", format!("the next CA signs now; the former one is trusted until {retire_after}"))
+            }
+            Step::Adopt(former) => {
+                let former = former.iter().map(|former| former.certificate.subject.as_str()).collect::<Vec<_>>();
+                ("AuthorityAdopted", format!("trusted CAs were not recorded: {}", former.join(", ")))
+            }
+            Step::Retire(_) => ("AuthorityRetired", "a former CA is not needed any more".to_owned()),
+            Step::Forget(_) => ("AuthorityForgotten", "a former CA has left the bundle".to_owned()),
+            Step::RetireDone => ("RetirementDone", "no former CA is left".to_owned()),
+            Step::Publish { certificates } => {
+                ("BundlePublished", format!("published {} trusted CAs", certificates.len()))
+            }
+            Step::Issue { why } => ("CertificateIssued", format!("issued a certificate: {why}")),
+        };
+        tracing::info!(object = format!("{} {}", object.kind, object.name), reason, "{message}");
+        self.record(object, Severity::Normal, reason, message);
+    }
+
+    fn record(&self, object: ObjectReference, severity: Severity, reason: &str, message: String) {
+        self.recorder.record(Note { object, severity, reason: reason.to_owned(), message });
+    }
+}
