@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A daemon that does not reply at its control socket is not necessarily stuck: while it computes it uses CPU. Only one that
-//! does neither is killed.
+//! does neither is killed. One that has not created its socket yet has more time; one whose socket was deleted is left alone.
 
 mod log;
 mod warnings;
@@ -27,6 +27,8 @@ pub use crate::warnings::Warnings;
 
 /// Interval of liveness checks.
 const PROBE_PERIOD: Duration = Duration::from_secs(5);
+/// How long a daemon may use no CPU before its control socket exists: it may wait for a slow disk, from which it reads its file.
+const START_LIMIT: Duration = Duration::from_secs(120);
 
 /// A daemon of Open vSwitch or OVN with a control socket, to run as a child process.
 #[derive(Debug, Clone)]
@@ -39,7 +41,7 @@ pub struct Daemon {
     pub arguments: Vec<String>,
     /// Where the daemon is asked for replies, and to exit.
     pub control: Control,
-    /// How long it may neither reply nor use CPU before it is killed.
+    /// How long it may neither reply nor use CPU before it is killed; two minutes at least until it has created its socket.
     pub hung_after: Duration,
 }
 
@@ -52,12 +54,12 @@ pub enum Control {
     Default(PathBuf),
 }
 
-/// How a daemon ended.
+/// Why a daemon does not run any more.
 #[derive(Debug)]
 pub enum Exit {
     /// By itself, or by a signal of another process.
     Ended(io::Result<ExitStatus>),
-    /// It hung, and was killed.
+    /// It did not answer its control socket, and was killed.
     Hung,
 }
 
@@ -194,25 +196,61 @@ impl Running {
     }
 }
 
-/// Returns when the daemon has neither replied nor used CPU for `hung_after`.
+/// Returns when the daemon hangs.
 async fn until_hung(process: u32, socket: PathBuf, hung_after: Duration) {
-    let mut silent: Option<(Instant, Option<Duration>)> = None;
+    let mut silence = Silence::new(hung_after);
     loop {
         sleep(PROBE_PERIOD).await;
         let answers =
             timeout(PROBE_PERIOD, control_command(&socket, "version", &[])).await.is_ok_and(|answer| answer.is_ok());
-        if answers || !socket.exists() {
-            silent = None;
-            continue;
+        let control = match (answers, socket.exists()) {
+            (true, _) => Probed::Answers,
+            (false, true) => Probed::Silent,
+            (false, false) => Probed::NoSocket,
+        };
+        if silence.observe(control, cpu_time(process), Instant::now()) {
+            return;
         }
-        let used = cpu_time(process);
-        match &silent {
-            Some((since, before)) if *before == used => {
-                if since.elapsed() >= hung_after {
-                    return;
-                }
+    }
+}
+
+/// What a probe of the control socket found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Probed {
+    Answers,
+    Silent,
+    NoSocket,
+}
+
+/// How long a daemon has neither replied nor used CPU.
+#[derive(Debug)]
+struct Silence {
+    hung_after: Duration,
+    /// Whether the control socket was ever there: one that was deleted later says nothing about the daemon.
+    had_socket: bool,
+    /// Since when, and the CPU time until then.
+    since: Option<(Instant, Option<Duration>)>,
+}
+
+impl Silence {
+    fn new(hung_after: Duration) -> Self {
+        Self { hung_after, had_socket: false, since: None }
+    }
+
+    /// Takes a probe; returns whether the daemon hangs.
+    fn observe(&mut self, probed: Probed, used: Option<Duration>, now: Instant) -> bool {
+        self.had_socket |= probed != Probed::NoSocket;
+        if probed == Probed::Answers || probed == Probed::NoSocket && self.had_socket {
+            self.since = None;
+            return false;
+        }
+        let limit = if self.had_socket { self.hung_after } else { self.hung_after.max(START_LIMIT) };
+        match self.since {
+            Some((since, before)) if before == used => now.saturating_duration_since(since) >= limit,
+            _ => {
+                self.since = Some((now, used));
+                false
             }
-            _ => silent = Some((Instant::now(), used)),
         }
     }
 }
@@ -236,5 +274,33 @@ mod tests {
     fn cpu_time_is_parsed() {
         assert!(cpu_time(std::process::id()).is_some_and(|used| used < Duration::from_secs(3600)));
         assert_eq!(cpu_time(0), None);
+    }
+
+    /// A daemon that is probed every 5 s and whose CPU time does not change; the seconds after which it hangs.
+    fn hangs_after(probes: impl Fn(u64) -> Probed) -> Option<u64> {
+        let (mut silence, start) = (Silence::new(Duration::from_secs(15)), Instant::now());
+        let used = Some(Duration::from_secs(1));
+        (5..600).step_by(5).find(|second| silence.observe(probes(*second), used, start + Duration::from_secs(*second)))
+    }
+
+    #[test]
+    fn a_daemon_without_reply_and_cpu_use_hangs_also_before_it_created_its_socket() {
+        assert_eq!(hangs_after(|_| Probed::Answers), None);
+        assert_eq!(hangs_after(|_| Probed::Silent), Some(20));
+        assert_eq!(hangs_after(|_| Probed::NoSocket), Some(125), "it may read a large file from a slow disk");
+        let starts = |second| if second < 60 { Probed::NoSocket } else { Probed::Answers };
+        assert_eq!(hangs_after(starts), None);
+        let deleted = |second| if second < 60 { Probed::Answers } else { Probed::NoSocket };
+        assert_eq!(hangs_after(deleted), None, "a deleted socket says nothing about the daemon");
+    }
+
+    #[test]
+    fn a_daemon_that_uses_cpu_is_busy() {
+        let (mut silence, start) = (Silence::new(Duration::from_secs(15)), Instant::now());
+        for second in (5..600).step_by(5) {
+            let used = Some(Duration::from_secs(second));
+            let control = if second < 300 { Probed::NoSocket } else { Probed::Silent };
+            assert!(!silence.observe(control, used, start + Duration::from_secs(second)), "{second}");
+        }
     }
 }

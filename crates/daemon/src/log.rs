@@ -1,4 +1,4 @@
-//! The log of a daemon becomes part of ours.
+//! Copies a daemon's log lines into ours, with their levels.
 
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::ChildStderr;

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use crate::finding::{Finding, FindingKind};
 use crate::maintenance::{replaced, silence_limit};
+use crate::names::LookupError;
 use crate::status::{ClusterStatus, Server};
 
 /// What is wrong with the cluster, as this member sees it.
-pub fn cluster(status: &ClusterStatus) -> Vec<Finding> {
+pub(crate) fn cluster(status: &ClusterStatus) -> Vec<Finding> {
     if status.has_failed() {
         return vec![Finding::new(
             FindingKind::NotRunning,
@@ -44,8 +45,8 @@ pub fn cluster(status: &ClusterStatus) -> Vec<Finding> {
     vec![Finding::new(
         FindingKind::QuorumAtRisk,
         format!(
-            "quorum at risk: {alive} of {members} members are alive, and {quorum} are needed; bring back {}, or replace it: \
-             `ovnkube db replace-member`",
+            "quorum at risk: {alive} of {members} members are alive, and {quorum} are needed; bring back {}; if its file is damaged, \
+             while there is a leader: `ovnkube db replace-member` in its pod",
             missing.join(", ")
         ),
     )]
@@ -55,7 +56,7 @@ pub fn cluster(status: &ClusterStatus) -> Vec<Finding> {
 const SLOW_SYNC: Duration = Duration::from_millis(500);
 
 /// What is wrong with the disk. The server writes a second copy of the file when it compacts it.
-pub fn disk(free: u64, file: u64, last_sync: Duration) -> Vec<Finding> {
+pub(crate) fn disk(free: u64, file: u64, last_sync: Duration) -> Vec<Finding> {
     const RESERVE: u64 = 64 << 20;
     let mut findings = Vec::new();
     let needed = file.saturating_mul(2).saturating_add(RESERVE);
@@ -83,8 +84,27 @@ pub fn disk(free: u64, file: u64, last_sync: Duration) -> Vec<Finding> {
     findings
 }
 
+/// The finding of a member's name without an address: `own`, or that of another member. The record of a pod that is down is
+/// missing for all others, and blocks only a member that does not work (`works`: it is in contact with a quorum).
+pub(crate) fn unresolved(host: &str, error: &LookupError, own: bool, works: bool) -> Finding {
+    if own {
+        let message = format!(
+            "host name {host} of this member does not resolve: {error}; other members cannot reach it; correct --host or the DNS \
+             record"
+        );
+        return Finding::new(FindingKind::HostNotResolved, message);
+    }
+    let (kind, effect) = if works {
+        (FindingKind::PeerNotResolved, "this member cannot connect to it, and works without it")
+    } else {
+        (FindingKind::HostNotResolved, "this member cannot connect to it, and has no quorum")
+    };
+    let remedy = "start that member, or correct --peers or the DNS record";
+    Finding::new(kind, format!("host name {host} of another member does not resolve: {error}; {effect}; {remedy}"))
+}
+
 /// The kind of a failure, from the words of the system, of `ovsdb-tool` or of ovsdb-server; none if they fit no other.
-pub fn classify(text: &str) -> Option<FindingKind> {
+pub(crate) fn classify(text: &str) -> Option<FindingKind> {
     let words: [(FindingKind, &[&str]); 4] = [
         (FindingKind::DirectoryNotWritable, &["Read-only file system", "Permission denied", "Operation not permitted"]),
         (FindingKind::DiskFull, &["No space left on device", "Disk quota exceeded"]),
@@ -99,7 +119,7 @@ pub fn classify(text: &str) -> Option<FindingKind> {
 }
 
 /// The finding of a failure that keeps the server from running, beside [`FindingKind::NotRunning`].
-pub fn failure(text: &str) -> Option<Finding> {
+pub(crate) fn failure(text: &str) -> Option<Finding> {
     let remedy = match classify(text)? {
         FindingKind::DirectoryNotWritable => {
             "the data directory cannot be written; check its mount, the disk for errors (`dmesg`), and its owner"
@@ -111,8 +131,8 @@ pub fn failure(text: &str) -> Option<Finding> {
             "another process has a port of the server, often an ovsdb-server of the host's own packages; stop and disable it"
         }
         _ => {
-            "the file is damaged; the other members keep their copies: `ovnkube db replace-member` puts it aside and joins \
-             again; without other members, `ovnkube db restore` or `ovnkube db rebuild`"
+            "the file is damaged; the other members keep their copies: start a majority of them, then `ovnkube db replace-member` \
+             puts it aside and joins again; if their volumes are lost, `ovnkube db restore` or `ovnkube db rebuild`"
         }
     };
     let kind = classify(text)?;
@@ -121,7 +141,7 @@ pub fn failure(text: &str) -> Option<Finding> {
 
 /// Why the server exited, and the finding if it has a name. `warnings` are the latest in its log: the cause is among the first,
 /// and the last ones are often only its consequences (`server configuration failed`).
-pub fn exit(exit: &str, warnings: &[String]) -> (String, Option<Finding>) {
+pub(crate) fn exit(exit: &str, warnings: &[String]) -> (String, Option<Finding>) {
     const SHOWN: usize = 3;
     let cause = warnings.iter().find_map(|line| Some((line, failure(line)?)));
     let shown = match &cause {
@@ -133,7 +153,7 @@ pub fn exit(exit: &str, warnings: &[String]) -> (String, Option<Finding>) {
 }
 
 /// What a warning of the server's log says: a port that it cannot listen on, or a step that took long.
-pub fn log_line(line: &str) -> Option<LogWarning> {
+pub(crate) fn log_line(line: &str) -> Option<LogWarning> {
     if line.contains("listen failed") || line.contains("Address already in use") {
         return Some(LogWarning::ListenFailed);
     }
@@ -145,7 +165,7 @@ pub fn log_line(line: &str) -> Option<LogWarning> {
 
 /// A warning of the server that matters here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogWarning {
+pub(crate) enum LogWarning {
     /// A port is in use.
     ListenFailed,
     /// One step took this long; meanwhile the server did nothing else.
@@ -154,7 +174,7 @@ pub enum LogWarning {
 
 /// Use of resources by the server in the last interval.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Usage {
+pub(crate) struct Usage {
     /// Share of one CPU; 1 is a whole one.
     pub cpu: f64,
     /// Intervals in a row with a whole CPU.
@@ -170,10 +190,10 @@ pub struct Usage {
 }
 
 /// A CPU share from which the single-threaded server counts as busy.
-pub const BUSY_CPU: f64 = 0.9;
+pub(crate) const BUSY_CPU: f64 = 0.9;
 
 /// What is wrong with the server's use of CPU and memory, and its speed.
-pub fn usage(usage: &Usage) -> Vec<Finding> {
+pub(crate) fn usage(usage: &Usage) -> Vec<Finding> {
     /// Two minutes of intervals of 30 s.
     const LONG: u32 = 4;
     const SMALLEST: u64 = 64 << 20;
@@ -285,6 +305,14 @@ mod tests {
             assert!(finding.message.starts_with(text) && finding.message.len() > text.len() + 20, "no remedy");
         }
         assert_eq!(failure("exit status: 1"), None);
+    }
+
+    #[test]
+    fn the_missing_name_of_another_member_is_an_error_only_without_a_quorum() {
+        let kind = |own, works| unresolved("db-1", &LookupError::NoAnswer, own, works).kind;
+        assert_eq!(kind(false, true), FindingKind::PeerNotResolved);
+        assert_eq!(FindingKind::PeerNotResolved.severity(), crate::finding::Severity::Warning);
+        assert_eq!([kind(false, false), kind(true, false), kind(true, true)], [FindingKind::HostNotResolved; 3]);
     }
 
     #[test]

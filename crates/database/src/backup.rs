@@ -14,17 +14,21 @@ use std::io::{self, BufRead, BufReader, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use ovsdb::client::Remote;
+use ovsdb::uuid::Uuid;
 use ring::digest::{Context, SHA256};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::process::Command;
 
+use crate::active_backup::Marker;
 use crate::file::FileState;
+use crate::inspect;
 use crate::kind::Kind;
 use crate::options::Options;
 use crate::raft_log::sha1;
-use crate::record::Record;
+use crate::record::{CONFIG_MAP, Record};
 use crate::replace::{ReplaceError, local_status};
 
 /// Describes a backup; beside it as `FILE.json`.
@@ -33,7 +37,7 @@ use crate::replace::{ReplaceError, local_status};
 pub struct BackupInfo {
     /// Name of the schema.
     pub database: String,
-    /// The cluster that it was taken of; none for a standalone server.
+    /// The cluster that it was taken of, as in its record in the API; none if that could not be found out.
     pub cluster_id: Option<String>,
     /// When it was taken.
     pub created: String,
@@ -42,12 +46,12 @@ pub struct BackupInfo {
     pub content: Option<Content>,
 }
 
-/// By which a copy is compared with its description.
+/// Size and checksum, by which a restore recognizes an incomplete or changed copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Content {
-    /// In bytes.
+    /// Length of the copy, in bytes.
     pub size: u64,
-    /// In hexadecimal digits.
+    /// Checksum of the copy, in hexadecimal digits.
     pub sha256: String,
 }
 
@@ -121,7 +125,7 @@ pub async fn take(options: &Options, target: &Path) -> Result<BackupInfo, Replac
         let text = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
         return Err(ReplaceError::Refused(format!("cannot copy the database: {text}")));
     }
-    let cluster_id = local_status(options).await.map(|status| status.cluster).filter(|id| !id.is_empty());
+    let cluster_id = cluster_of_server(options, &socket).await;
     let info = BackupInfo {
         database: options.kind.schema().to_owned(),
         cluster_id,
@@ -149,6 +153,25 @@ pub async fn take(options: &Options, target: &Path) -> Result<BackupInfo, Replac
     let text = serde_json::to_string_pretty(&info).unwrap_or_default();
     write_synced(&beside, text.as_bytes()).map_err(failure(&beside))?;
     Ok(info)
+}
+
+/// The cluster ID of the server that was copied. It just answered at its socket, whatever its control socket does.
+async fn cluster_of_server(options: &Options, socket: &Path) -> Option<String> {
+    let asked = inspect::ask_all(options.kind, &[Remote::Unix(socket.to_owned())], None).await;
+    if let Some(cluster) = asked.into_iter().find_map(|member| member.cluster) {
+        return Some(cluster);
+    }
+    if let Some(status) = local_status(options).await
+        && status.cluster.parse::<Uuid>().is_ok()
+    {
+        return Some(status.cluster);
+    }
+    match FileState::read(&options.kind.file(&options.data_directory)) {
+        Ok(FileState::Clustered(header)) => header.cluster.map(|cluster| cluster.to_string()),
+        // An active server or a backup: its record names the data.
+        Ok(FileState::Standalone(_)) => Marker::read(options.kind, &options.data_directory).map(|it| it.database_id),
+        _ => None,
+    }
 }
 
 /// Writes a new file, readable by its owner alone: never through a link to another one.
@@ -231,12 +254,19 @@ pub(crate) fn check(
             beside.display()
         ));
     };
-    let known = |id: &String| record.is_none_or(|record| record.cluster_id == *id || record.replaced.contains(id));
+    // Without a record there is nothing that another database's rows could replace.
+    let Some(record) = record else { return Ok(warning) };
     match info.cluster_id {
-        Some(id) if !known(&id) => {
+        Some(id) if record.cluster_id == id || record.replaced.contains(&id) => Ok(warning),
+        Some(id) => {
             refuse(format!("a backup of cluster {id}, which this database never was; --force restores it anyway"))
         }
-        _ => Ok(warning),
+        None => refuse(format!(
+            "{} does not say of which cluster it is, so that it may be a backup of another one than {}, which ConfigMap \
+             {CONFIG_MAP} names; compare its rows (`ovsdb-tool query`), then --force restores it",
+            beside.display(),
+            record.cluster_id
+        )),
     }
 }
 
@@ -336,13 +366,13 @@ mod tests {
             let sample = Self(path);
             let text: String = records.iter().map(|json| record(json)).collect();
             std::fs::write(&sample.0, &text).unwrap();
-            sample.describe(ID, Content::of(text.as_bytes()).ok());
+            sample.describe(Some(ID), Content::of(text.as_bytes()).ok());
             sample
         }
 
-        fn describe(&self, cluster: &str, content: Option<Content>) {
+        fn describe(&self, cluster: Option<&str>, content: Option<Content>) {
             let (database, created) = ("OVN_Northbound".into(), String::new());
-            let info = BackupInfo { database, cluster_id: Some(cluster.into()), created, content };
+            let info = BackupInfo { database, cluster_id: cluster.map(str::to_owned), created, content };
             std::fs::write(BackupInfo::path(&self.0), serde_json::to_string(&info).unwrap()).unwrap();
         }
 
@@ -370,15 +400,23 @@ mod tests {
         let error = check(Kind::Southbound, &sample.0, None, true).unwrap_err().to_string();
         assert!(error.contains("a backup of OVN_Northbound"), "{error}");
         let content = File::open(&sample.0).and_then(Content::of).ok();
-        sample.describe("00000000-0000-0000-0000-000000000001", content);
+        sample.describe(Some("00000000-0000-0000-0000-000000000001"), content.clone());
         assert!(sample.check(false).unwrap_err().contains("never was"));
         assert_eq!(sample.check(true), Ok(None));
+        sample.describe(None, content);
+        let error = sample.check(false).unwrap_err();
+        for words in [".json does not say of which cluster it is", "--force restores it", "nothing was changed"] {
+            assert!(error.contains(words), "{error}");
+        }
+        assert_eq!(sample.check(true), Ok(None));
+        let unrecorded = check(Kind::Northbound, &sample.0, None, false).map_err(|error| error.to_string());
+        assert_eq!(unrecorded, Ok(None), "it replaces no database");
     }
 
     #[test]
     fn a_backup_without_size_and_checksum_is_restored_with_a_warning() {
         let sample = Sample::new("older", &[SCHEMA, ROWS]);
-        sample.describe(ID, None);
+        sample.describe(Some(ID), None);
         let warns =
             |force| sample.check(force).unwrap().is_some_and(|warning| warning.contains("no size and checksum"));
         assert!(warns(false), "a description by an earlier version");
@@ -400,7 +438,7 @@ mod tests {
         std::fs::write(&sample.0, record(SCHEMA)).unwrap();
         sample.assert_refused(&["truncated", "bytes, but", "copy the backup again"]);
         // Without size and checksum, too.
-        sample.describe(ID, None);
+        sample.describe(Some(ID), None);
         sample.assert_refused(&["no row in NB_Global", "ovnkube db rebuild"]);
         for length in record(SCHEMA).len() + 1..whole.len() {
             std::fs::write(&sample.0, &whole[..length]).unwrap();
@@ -414,10 +452,10 @@ mod tests {
         let text = std::fs::read_to_string(&sample.0).unwrap();
         std::fs::write(&sample.0, text.replace("_date", "_Date")).unwrap();
         sample.assert_refused(&["changed: its SHA-256", "remove the .json file"]);
-        sample.describe(ID, None);
+        sample.describe(Some(ID), None);
         sample.assert_refused(&["record 2 is damaged: its checksum"]);
         std::fs::write(&sample.0, text.clone() + &record("{}")).unwrap();
-        sample.describe(ID, Content::of(text.as_bytes()).ok());
+        sample.describe(Some(ID), Content::of(text.as_bytes()).ok());
         sample.assert_refused(&["changed:", "were written"]);
     }
 

@@ -25,7 +25,7 @@ use crate::status::host_and_port;
 
 /// What to do next. After each step but [`Step::Start`] and [`Step::Refuse`], everything is read and decided again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     /// Create a new cluster in the staging file.
     Stage,
     /// Record this cluster ID in the API, unless another one is recorded by then.
@@ -48,7 +48,7 @@ pub enum Step {
 
 /// Why a member joins again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RejoinReason {
+pub(crate) enum RejoinReason {
     /// Its file has a host or port that it no longer has.
     AddressChanged,
     /// An administrator replaced the cluster (`ovnkube db rebuild`, `restore`).
@@ -61,11 +61,11 @@ pub enum RejoinReason {
 
 /// Why a member does not start, with the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub(crate) enum Problem {
     /// The file is not a usable database.
     #[error(
-        "{file} is damaged ({why}); the other members keep their copies: `ovnkube db replace-member` puts it aside and \
-         joins again; without other members, `ovnkube db restore` or `ovnkube db rebuild`"
+        "{file} is damaged ({why}); the other members keep their copies: start a majority of them, then `ovnkube db \
+         replace-member` puts it aside and joins again; if their volumes are lost, `ovnkube db restore` or `ovnkube db rebuild`"
     )]
     Damaged {
         /// Its path below the data directory, for the message.
@@ -124,7 +124,7 @@ pub enum Problem {
 
 /// What the decision depends on.
 #[derive(Debug)]
-pub struct BootstrapInputs<'a> {
+pub(crate) struct BootstrapInputs<'a> {
     /// Which database the member is of: its schema is compared with the file's.
     pub kind: Kind,
     /// For messages only; nothing is read.
@@ -154,7 +154,7 @@ pub(crate) fn joins_in_vain(header: &Header, working: &[String]) -> bool {
 }
 
 /// The next step. Only these inputs count, so a crash between two steps loses nothing.
-pub fn next(inputs: &BootstrapInputs<'_>) -> Step {
+pub(crate) fn next(inputs: &BootstrapInputs<'_>) -> Step {
     let file = || inputs.path.to_owned();
     match inputs.file {
         FileState::Damaged(_) | FileState::Standalone(_) if is_recorded(inputs.staged, inputs.record) => Step::SetAside,

@@ -3,11 +3,9 @@
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tokio::time::timeout;
-
 use crate::assess;
 use crate::control::{self, CommandError};
-use crate::directory::DataDirectory;
+use crate::directory::{CONVERSION_LIMIT, DataDirectory};
 use crate::disk::Measured;
 use crate::finding::{Finding, FindingKind, Severity, Source};
 use crate::former;
@@ -15,8 +13,10 @@ use crate::kind::Kind;
 use crate::leadership::Leaders;
 use crate::maintenance::{self, Action, silence_limit};
 use crate::manager::{Manager, Next, Server};
+use crate::names;
 use crate::process::listens;
 use crate::record::RemovedServer;
+use crate::server_config;
 use crate::status::ClusterStatus;
 use crate::version::{MemberVersion, SchemaStep, Version, raft_bugs, schema_finding, schema_step};
 
@@ -30,6 +30,10 @@ const NO_REPLY: Duration = Duration::from_secs(15);
 const WORTH_COMPACTING: u64 = 16 << 20;
 /// A compaction of a large file on a slow disk takes this long at most.
 const COMPACTION_LIMIT: Duration = Duration::from_secs(60);
+/// A round of checks that takes longer hangs. It may contain a compaction for the disk, another one for a lost file, a conversion
+/// of the schema, and about thirty requests to the server, the API, the name server and other members, each within its limit.
+pub(crate) const ROUND_LIMIT: Duration =
+    Duration::from_secs(2 * COMPACTION_LIMIT.as_secs() + CONVERSION_LIMIT.as_secs() + 30 * COMMAND_TIMEOUT.as_secs());
 /// The least time between two compactions because of the disk.
 const COMPACTION_PERIOD: Duration = Duration::from_secs(600);
 /// The schema is converted when that was possible in so many checks in a row: a member that has just restarted with another
@@ -39,7 +43,7 @@ const CONVERTIBLE_CHECKS: u32 = 2;
 const ABSENT_CHECKS: u32 = 3;
 
 impl Manager {
-    /// One round of checks.
+    /// One round over the running server; returns what the manager does next.
     pub(crate) async fn check(&mut self, server: &mut Server) -> Next {
         let kind = self.options.kind;
         let control = server.control.clone();
@@ -88,7 +92,8 @@ impl Manager {
         for action in maintenance::actions(&status, wanted, &self.members, Instant::now()) {
             self.act(&control, &action).await;
         }
-        if let Some(action) = former::removal(&status, &kind.file(&self.options.data_directory)) {
+        if let Some(action) = former::removal(&status, &kind.file(&self.options.data_directory), &mut self.files).await
+        {
             self.act(&control, &action).await;
         }
         if slow && status.is_leader() {
@@ -157,9 +162,9 @@ impl Manager {
         let disk = match self.disk.measure(directory, &kind.file(directory)).await {
             Measured::Done(Ok(disk)) => disk,
             Measured::Done(Err(error)) => {
-                let text = format!("cannot write to data directory {}: {error}", directory.display());
-                let unnamed = || Finding::new(FindingKind::DirectoryNotWritable, format!("{text}; check the disk"));
-                self.findings.set(Source::Disk, vec![assess::failure(&text).unwrap_or_else(unnamed)]);
+                self.metrics.clear_disk();
+                (self.status.file_bytes, self.status.disk_free_bytes) = (None, None);
+                self.findings.set(Source::Disk, vec![not_writable(directory, &error)]);
                 return;
             }
             Measured::Running(so_far) => {
@@ -167,11 +172,18 @@ impl Manager {
                 return;
             }
         };
-        self.metrics.set_disk(disk.size, disk.free, disk.sync);
+        self.metrics.set_disk(disk.size, disk.free, disk.sync.as_ref().ok().copied());
         self.status.file_bytes = Some(disk.size);
         self.status.disk_free_bytes = Some(disk.free);
         self.status.last_write = disk.written.and_then(timestamp);
-        let findings = assess::disk(disk.free, disk.size, disk.sync);
+        let sync = match disk.sync {
+            Ok(sync) => sync,
+            Err(error) => {
+                self.findings.set(Source::Disk, vec![not_writable(directory, &error)]);
+                return;
+            }
+        };
+        let findings = assess::disk(disk.free, disk.size, sync);
         let full = findings.iter().any(|finding| finding.kind == FindingKind::DiskAlmostFull);
         self.findings.set(Source::Disk, findings);
         let lately = self.compacted.is_some_and(|at| at.elapsed() < COMPACTION_PERIOD);
@@ -224,16 +236,16 @@ impl Manager {
         if probe == self.probe {
             return;
         }
-        let before = std::mem::replace(&mut self.probe, probe);
+        // A server that reads no file has no probe.
+        let Some(path) = server_config::path(&self.options, &self.image) else { return };
         let database = self.options.kind.name();
-        if self.write_server_config().is_none() {
-            return;
-        }
-        match command(control, "ovsdb-server/reload", &[]).await {
-            Ok(_) => tracing::info!(database, probe, "changed the inactivity probe of clients"),
+        match server_config::change(&path, &self.options, probe, control).await {
+            Ok(()) => {
+                self.probe = probe;
+                tracing::info!(database, probe, "changed the inactivity probe of clients");
+            }
             Err(error) => {
-                tracing::warn!(database, probe, %error, "cannot change the inactivity probe of clients; retrying");
-                self.probe = before;
+                tracing::warn!(database, probe, %error, "cannot change the inactivity probe of clients; retrying in 30s");
             }
         }
     }
@@ -257,14 +269,11 @@ impl Manager {
             );
             found.push(Finding::new(FindingKind::WrongMembers, message));
         }
-        for host in std::iter::once(&self.options.host).chain(hosts.iter().filter(|host| **host != self.options.host)) {
-            if let Err(error) = resolve(host).await {
-                let message = format!(
-                    "host name {host} of a member does not resolve: {error}; other members cannot reach it; correct --host or \
-                     --peers, or the DNS record"
-                );
-                found.push(Finding::new(FindingKind::HostNotResolved, message));
-            }
+        let works = status.is_member() && status.has_leader();
+        let others = hosts.iter().filter(|host| **host != self.options.host);
+        let all = std::iter::once(&self.options.host).chain(others);
+        for (host, error) in names::unresolved(all.cloned()).await {
+            found.push(assess::unresolved(&host, &error, host == self.options.host, works));
         }
         self.findings.set(Source::Members, found);
     }
@@ -384,29 +393,16 @@ impl Manager {
     }
 }
 
+/// The finding of a data directory in which nothing can be written.
+fn not_writable(directory: &Path, error: &std::io::Error) -> Finding {
+    let text = format!("cannot write to data directory {}: {error}", directory.display());
+    let unnamed = || Finding::new(FindingKind::DirectoryNotWritable, format!("{text}; check the disk"));
+    assess::failure(&text).unwrap_or_else(unnamed)
+}
+
 fn timestamp(time: SystemTime) -> Option<String> {
     let milliseconds = time.duration_since(UNIX_EPOCH).ok()?.as_millis().try_into().ok()?;
     kubernetes::timestamp_of_milliseconds(milliseconds)
-}
-
-/// Why a host name has no address.
-#[derive(Debug, thiserror::Error)]
-enum ResolveError {
-    #[error(transparent)]
-    Lookup(std::io::Error),
-    #[error("the DNS server does not answer")]
-    NoAnswer,
-}
-
-/// Looks a host name up; an address needs no look-up.
-async fn resolve(host: &str) -> Result<(), ResolveError> {
-    if host.parse::<std::net::IpAddr>().is_ok() {
-        return Ok(());
-    }
-    match timeout(COMMAND_TIMEOUT, tokio::net::lookup_host((host, 0))).await {
-        Ok(found) => found.map(drop).map_err(ResolveError::Lookup),
-        Err(_) => Err(ResolveError::NoAnswer),
-    }
 }
 
 /// Compacts the file. The server writes a copy of the whole database meanwhile, and replies when that is done.

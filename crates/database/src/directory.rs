@@ -4,12 +4,17 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
 use ovsdb::uuid::Uuid;
 use tokio::process::Command;
 
 use crate::file::{FileState, Header};
+use crate::file_cache::FileCache;
 use crate::options::Options;
+
+/// A conversion of the schema, which rewrites all rows, takes this long at most.
+pub(crate) const CONVERSION_LIMIT: Duration = Duration::from_secs(90);
 
 /// Why a step in the data directory failed.
 #[derive(Debug, thiserror::Error)]
@@ -49,18 +54,18 @@ fn failure(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Directo
 
 /// Files of one database in its data directory.
 #[derive(Debug)]
-pub struct DataDirectory<'a> {
+pub(crate) struct DataDirectory<'a> {
     options: &'a Options,
 }
 
 impl<'a> DataDirectory<'a> {
     /// Reads and creates nothing.
-    pub fn new(options: &'a Options) -> Self {
+    pub(crate) fn new(options: &'a Options) -> Self {
         Self { options }
     }
 
     /// Path of the database file, whether it exists or not.
-    pub fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.options.kind.file(&self.options.data_directory)
     }
 
@@ -75,31 +80,35 @@ impl<'a> DataDirectory<'a> {
     }
 
     /// State of the database file by its first record; later records are not checked.
-    pub fn read(&self) -> Result<FileState, DirectoryError> {
+    pub(crate) async fn read(&self, files: &mut FileCache) -> Result<FileState, DirectoryError> {
         let path = self.path();
-        FileState::read(&path).map_err(failure("read", &path))
+        files.read(&path).await.map_err(failure("read", &path))
     }
 
     /// State of the staging file; a replacement whose cluster is recorded becomes the staging file first.
-    pub fn read_staged(&self, recorded: Option<Uuid>) -> Result<FileState, DirectoryError> {
+    pub(crate) async fn read_staged(
+        &self,
+        files: &mut FileCache,
+        recorded: Option<Uuid>,
+    ) -> Result<FileState, DirectoryError> {
         let replacement = self.replacement_path();
-        if let FileState::Clustered(header) = FileState::read(&replacement).map_err(failure("read", &replacement))?
+        if let FileState::Clustered(header) = files.read(&replacement).await.map_err(failure("read", &replacement))?
             && header.cluster.is_some()
             && header.cluster == recorded
         {
             std::fs::rename(&replacement, self.staging_path()).map_err(failure("rename", &replacement))?;
         }
         let path = self.staging_path();
-        FileState::read(&path).map_err(failure("read", &path))
+        files.read(&path).await.map_err(failure("read", &path))
     }
 
     /// Creates a cluster of one server in the staging file; the election timer is in milliseconds.
-    pub async fn stage(&self, election_timer: u64) -> Result<(), DirectoryError> {
+    pub(crate) async fn stage(&self, election_timer: u64) -> Result<(), DirectoryError> {
         self.create(&self.staging_path(), None, election_timer).await
     }
 
     /// Creates a cluster that is to replace the recorded one, with the rows of a backup or empty; returns its ID.
-    pub async fn stage_replacement(
+    pub(crate) async fn stage_replacement(
         &self,
         backup: Option<&Path>,
         election_timer: u64,
@@ -154,18 +163,18 @@ impl<'a> DataDirectory<'a> {
     }
 
     /// Removes the staging file, which never ran.
-    pub fn discard(&self) -> Result<(), DirectoryError> {
+    pub(crate) fn discard(&self) -> Result<(), DirectoryError> {
         remove(&self.staging_path())
     }
 
     /// Moves the staging file to the path of the database.
-    pub fn install(&self) -> Result<(), DirectoryError> {
+    pub(crate) fn install(&self) -> Result<(), DirectoryError> {
         self.move_into_place(&self.staging_path())
     }
 
     /// Creates a file that joins a cluster by these members. Beside the path at first: `ovsdb-tool` leaves an incomplete file if
     /// the disk is full or it is killed, which would then count as damaged.
-    pub async fn join(&self, cluster: Uuid, peers: &[String]) -> Result<(), DirectoryError> {
+    pub(crate) async fn join(&self, cluster: Uuid, peers: &[String]) -> Result<(), DirectoryError> {
         let (cid, joining) = (format!("--cid={cluster}"), self.path().with_extension("joining"));
         remove(&joining)?;
         let path = display(&joining);
@@ -178,17 +187,18 @@ impl<'a> DataDirectory<'a> {
     }
 
     /// Converts the running database to the schema of this image. The local server must lead.
-    pub async fn convert(&self) -> Result<(), DirectoryError> {
+    pub(crate) async fn convert(&self) -> Result<(), DirectoryError> {
         let kind = self.options.kind;
         let socket = format!("unix:{}", kind.socket(&self.options.run_directory).display());
         let schema = display(&kind.schema_file(&self.options.schema_directory));
-        run("ovsdb-client", "convert", &["--timeout=90"], &[&socket, &schema]).await?;
+        let limit = format!("--timeout={}", CONVERSION_LIMIT.as_secs());
+        run("ovsdb-client", "convert", &[&limit], &[&socket, &schema]).await?;
         tracing::info!(database = kind.name(), schema, "converted the database to the schema of the image");
         Ok(())
     }
 
     /// Puts the file aside under a name with its server ID; returns the new path.
-    pub fn set_aside(&self, header: Option<&Header>) -> Result<PathBuf, DirectoryError> {
+    pub(crate) fn set_aside(&self, header: Option<&Header>) -> Result<PathBuf, DirectoryError> {
         self.set_aside_as(&header.map_or_else(|| "damaged".to_owned(), |header| header.server.to_string()))
     }
 

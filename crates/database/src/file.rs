@@ -23,7 +23,7 @@ const LONGEST_LINE: u64 = 256;
 /// What is at the path of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileState {
-    /// No file.
+    /// There is no file: the volume is new, or was lost.
     Missing,
     /// A raft member.
     Clustered(Header),
@@ -50,6 +50,7 @@ pub struct Header {
     pub joins_by: Vec<String>,
 }
 
+/// The order of the fields in a file is any. All others, among them the snapshot, are skipped while they are read.
 #[derive(Deserialize)]
 struct RawHeader {
     name: String,
@@ -65,40 +66,44 @@ struct RawSchema {
 }
 
 impl FileState {
-    /// Reads the first record of a file. An I/O error other than "not found" is returned: the file may be intact.
+    /// Reads the first record of a file: all of it, but without holding it, because it may be a snapshot of the whole database.
+    /// An I/O error other than "not found" is returned: the file may be intact.
     pub fn read(path: &Path) -> io::Result<Self> {
         let file = match File::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::Missing),
             Err(error) => return Err(error),
         };
-        if !file.metadata()?.is_file() {
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
             return Ok(Self::Damaged("not a regular file".into()));
         }
-        let mut reader = BufReader::new(file);
+        let mut reader = BufReader::with_capacity(1 << 16, file);
         let mut line = Vec::new();
         reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)?;
         let (magic, length) = match header_line(&line) {
             Ok(parts) => parts,
             Err(why) => return Ok(Self::Damaged(why)),
         };
-        let mut record = Vec::new();
-        reader.take(length).read_to_end(&mut record)?;
-        Ok(Self::parse(magic, length, &record))
+        let there = metadata.len().saturating_sub(line.len() as u64);
+        if there < length {
+            return Ok(Self::Damaged(format!("truncated: {there} of {length} bytes of the first record")));
+        }
+        Self::parse(magic, reader.take(length))
     }
 
-    fn parse(magic: Magic, length: u64, record: &[u8]) -> Self {
-        if record.len() as u64 != length {
-            return Self::Damaged(format!("truncated: {} of {length} bytes of the first record", record.len()));
-        }
+    fn parse(magic: Magic, record: impl io::Read) -> io::Result<Self> {
+        let damaged = |what: &str, error: serde_json::Error| {
+            if error.is_io() { Err(error.into()) } else { Ok(Self::Damaged(format!("invalid {what}: {error}"))) }
+        };
         match magic {
-            Magic::Standalone => match serde_json::from_slice::<RawSchema>(record) {
-                Ok(schema) => Self::Standalone(schema.name),
-                Err(error) => Self::Damaged(format!("invalid schema: {error}")),
+            Magic::Standalone => match serde_json::from_reader::<_, RawSchema>(record) {
+                Ok(schema) => Ok(Self::Standalone(schema.name)),
+                Err(error) => damaged("schema", error),
             },
-            Magic::Cluster => match serde_json::from_slice::<RawHeader>(record) {
-                Ok(raw) => header(raw).map_or_else(Self::Damaged, Self::Clustered),
-                Err(error) => Self::Damaged(format!("invalid raft header: {error}")),
+            Magic::Cluster => match serde_json::from_reader::<_, RawHeader>(record) {
+                Ok(raw) => Ok(header(raw).map_or_else(Self::Damaged, Self::Clustered)),
+                Err(error) => damaged("raft header", error),
             },
         }
     }
@@ -147,6 +152,8 @@ fn header(raw: RawHeader) -> Result<Header, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
     fn record(magic: &str, json: &str) -> Vec<u8> {
@@ -180,6 +187,34 @@ mod tests {
         );
         assert_eq!(read(&record("JSON", r#"{"name":"NB","tables":{}}"#)), FileState::Standalone("NB".into()));
         assert_eq!(FileState::read(Path::new("/nonexistent/nb.db")).unwrap(), FileState::Missing);
+    }
+
+    /// The most memory that this process has had, in kilobytes.
+    fn peak_memory() -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.split_whitespace().next().unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn a_large_snapshot_is_not_held_in_memory() {
+        const MEGABYTES: usize = 48;
+        let row = format!("\"{}\",", "x".repeat((1 << 20) - 3));
+        let start = r#"{"prev_data":["#;
+        let end = format!(r#"0],"name":"NB","server_id":"{SERVER}","local_address":"tcp:b:1"}}"#);
+        let path = std::env::temp_dir().join(format!("ovsdb-file-{}-large", std::process::id()));
+        let mut file = File::create(&path).unwrap();
+        let length = start.len() + row.len() * MEGABYTES + end.len();
+        write!(file, "OVSDB CLUSTER {length} 3494821dba3fff91187dd84fc067d87d586395fb\n{start}").unwrap();
+        (0..MEGABYTES).for_each(|_| file.write_all(row.as_bytes()).unwrap());
+        file.write_all(end.as_bytes()).unwrap();
+        drop(file);
+        let before = peak_memory();
+        let state = FileState::read(&path).unwrap();
+        let grown = peak_memory() - before;
+        std::fs::remove_file(path).unwrap();
+        assert!(matches!(&state, FileState::Clustered(header) if header.address == "tcp:b:1"), "{state:?}");
+        assert!(grown < MEGABYTES as u64 * 1024 / 2, "{grown} kB more than before");
     }
 
     #[test]

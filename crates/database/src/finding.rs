@@ -66,7 +66,7 @@ kinds! {
     DiskFull: Error,
     /// Another process listens on a port of the server.
     PortInUse: Error,
-    /// A host name of a member has no address.
+    /// The name of this member has no address, or that of another one, which this one needs to have a quorum.
     HostNotResolved: Error,
     /// The list of members does not contain this one.
     WrongMembers: Error,
@@ -76,6 +76,8 @@ kinds! {
     NoQuorum: Error,
     /// The server does not reply to its manager.
     NoReply: Error,
+    /// The name of another member has no address, e.g. while its pod is down; this one is in contact with a quorum.
+    PeerNotResolved: Warning,
     /// The server needs space for a second copy of the file.
     DiskAlmostFull: Error,
     /// Writes to the data directory take long.
@@ -100,7 +102,7 @@ kinds! {
 
 /// Something that an operator should know about a member now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finding {
+pub(crate) struct Finding {
     /// Decides whether the finding is new: only a kind that was not there before is reported.
     pub kind: FindingKind,
     /// What is wrong, with the remedy.
@@ -109,7 +111,7 @@ pub struct Finding {
 
 impl Finding {
     /// `message` says what is wrong and ends with the remedy.
-    pub fn new(kind: FindingKind, message: impl Into<String>) -> Self {
+    pub(crate) fn new(kind: FindingKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
 }

@@ -4,21 +4,30 @@
 //! four servers, one of which is gone, no other may fail. Its successor, which is a member again, therefore has it removed at
 //! once; the request goes to the leader.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ovsdb::uuid::Uuid;
 
 use crate::file::{FileState, Header};
+use crate::file_cache::FileCache;
 use crate::maintenance::Action;
 use crate::status::{ClusterStatus, Server};
 
 /// The removal of a former server, if one is still in the configuration. `file` is the path of the database.
-pub(crate) fn removal(status: &ClusterStatus, file: &Path) -> Option<Action> {
+pub(crate) async fn removal(status: &ClusterStatus, file: &Path, files: &mut FileCache) -> Option<Action> {
     if !status.is_member() || !status.has_leader() {
         return None;
     }
-    let asides = asides(file, |id| status.servers.iter().any(|server| is_named(server, id)));
-    asides.iter().find_map(|header| former(status, header))
+    let file = file.to_owned();
+    let asides = tokio::task::spawn_blocking(move || asides(&file)).await.unwrap_or_default();
+    for (_, path) in asides.iter().filter(|(id, _)| status.servers.iter().any(|server| is_named(server, *id))) {
+        if let Ok(FileState::Clustered(header)) = files.read(path).await
+            && let Some(action) = former(status, &header)
+        {
+            return Some(action);
+        }
+    }
+    None
 }
 
 /// The removal of the server that this file was of. Pure.
@@ -37,24 +46,18 @@ fn is_named(server: &Server, id: Uuid) -> bool {
     !server.id.is_empty() && id.to_string().starts_with(&server.id)
 }
 
-/// Headers of files beside the database that were put aside under the ID of their server, if `wanted`.
-fn asides(file: &Path, wanted: impl Fn(Uuid) -> bool) -> Vec<Header> {
+/// Files beside the database that were put aside under the ID of their server.
+fn asides(file: &Path) -> Vec<(Uuid, PathBuf)> {
     let (Some(directory), Some(name)) = (file.parent(), file.file_name().and_then(|name| name.to_str())) else {
         return Vec::new();
     };
     // An unreadable directory is reported by the disk check.
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let is_wanted = |path: &std::path::PathBuf| {
+    let with_id = |path: PathBuf| {
         let suffix = path.file_name().and_then(|other| other.to_str()?.strip_prefix(name)?.strip_prefix('.'));
-        suffix.and_then(Uuid::parse).is_some_and(&wanted)
+        Some((suffix.and_then(Uuid::parse)?, path))
     };
-    let files = entries.map(|entry| entry.path()).filter(is_wanted);
-    files
-        .filter_map(|path| match FileState::read(&path) {
-            Ok(FileState::Clustered(header)) => Some(header),
-            _ => None,
-        })
-        .collect()
+    entries.filter_map(|entry| with_id(entry.path())).collect()
 }
 
 #[cfg(test)]
@@ -112,21 +115,18 @@ mod tests {
         assert_eq!(former(&unknown, &Header { cluster: None, ..aside() }), None);
     }
 
-    #[test]
-    fn only_files_under_the_id_of_a_server_are_read() {
+    #[tokio::test]
+    async fn only_files_under_the_id_of_a_server_are_read() {
         let directory = std::env::temp_dir().join(format!("ovnkube-former-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let file = directory.join("ovnnb_db.db");
         for name in ["ovnnb_db.db.damaged", &format!("ovnnb_db.db.{FORMER}"), &format!("ovnsb_db.db.{FORMER}")] {
             std::fs::write(directory.join(name), "not a database").unwrap();
         }
-        let asked = std::cell::RefCell::new(Vec::new());
-        let found = asides(&file, |id| {
-            asked.borrow_mut().push(id.to_string());
-            true
-        });
-        assert_eq!(found, Vec::<Header>::new(), "the file is not a raft member");
-        assert_eq!(asked.into_inner(), [FORMER]);
+        let found: Vec<String> = asides(&file).into_iter().map(|(id, _)| id.to_string()).collect();
+        assert_eq!(found, [FORMER]);
+        let removal = removal(&status(), &file, &mut FileCache::default()).await;
+        assert_eq!(removal, None, "the file is not a raft member");
         std::fs::remove_dir_all(directory).unwrap();
     }
 }

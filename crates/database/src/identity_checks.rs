@@ -1,4 +1,4 @@
-//! Whether a running server is what it is said to be: its file is at its path, and the record in the API names its cluster.
+//! Checks the identity of a running server: its file is at its path, and the record in the API names its cluster.
 
 use std::time::Duration;
 
@@ -62,7 +62,10 @@ impl Manager {
     /// Whether the record says that this member's cluster was replaced.
     pub(crate) async fn is_replaced(&mut self, status: &ClusterStatus) -> bool {
         // A server that has not joined yet does not know its cluster, but its file does; it is still small.
-        let cluster = status.cluster.parse().ok().or_else(|| self.recorded_in_file());
+        let cluster = match status.cluster.parse().ok() {
+            Some(cluster) => Some(cluster),
+            None => self.recorded_in_file().await,
+        };
         let Some(cluster) = cluster else { return false };
         let read = self.store.read(self.options.kind).await;
         let found = match &read {
@@ -88,9 +91,11 @@ impl Manager {
         let replaced = match read {
             // The record may name a cluster that does not exist: all members would leave a working one and wait for it for ever.
             Ok(Some(record)) if record.has_replaced(cluster) => {
-                self.has_staged(&record) || can_join(&self.options, &self.store, &record).await
+                self.has_staged(&record).await || can_join(&self.options, &self.store, &record).await
             }
-            Ok(Some(record)) if status.is_joining() => should_join_by_others(&self.options, &self.store, &record).await,
+            Ok(Some(record)) if status.is_joining() => {
+                should_join_by_others(&self.options, &self.store, &mut self.files, &record).await
+            }
             // One that is a member all the same has a leader.
             Ok(Some(record)) => {
                 let server = status.server.parse().unwrap_or(Uuid::ZERO);
@@ -110,8 +115,9 @@ impl Manager {
     }
 
     /// Whether this member is to install the recorded cluster.
-    fn has_staged(&self, record: &Record) -> bool {
-        let staged = DataDirectory::new(&self.options).read_staged(Some(record.cluster()));
+    async fn has_staged(&mut self, record: &Record) -> bool {
+        let directory = DataDirectory::new(&self.options);
+        let staged = directory.read_staged(&mut self.files, Some(record.cluster())).await;
         matches!(staged, Ok(FileState::Clustered(header)) if header.cluster == Some(record.cluster()))
     }
 
@@ -129,8 +135,8 @@ impl Manager {
         }
     }
 
-    fn recorded_in_file(&self) -> Option<Uuid> {
-        match FileState::read(&self.options.kind.file(&self.options.data_directory)) {
+    async fn recorded_in_file(&mut self) -> Option<Uuid> {
+        match DataDirectory::new(&self.options).read(&mut self.files).await {
             Ok(FileState::Clustered(header)) => header.cluster,
             _ => None,
         }

@@ -1,4 +1,4 @@
-//! What the image of this member brings: the release of ovsdb-server and the schema.
+//! What the image of this member contains: the release of ovsdb-server and the schema.
 
 use std::process::Stdio;
 

@@ -12,7 +12,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Both databases.
+    /// Northbound first, as in all listings.
     pub const BOTH: [Self; 2] = [Self::Northbound, Self::Southbound];
 
     /// `nb` or `sb`, as in file names and on the command line.

@@ -11,7 +11,7 @@ use crate::status::{ClusterStatus, Server, host_and_port};
 
 /// Something that only the leader does.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub(crate) enum Action {
     /// Remove a server from the configuration.
     Kick {
         /// Short server ID.
@@ -37,7 +37,7 @@ const CURRENT: Duration = Duration::from_secs(100);
 /// The raft addresses of all members, running or not, and since when others have not been among them. One list without an
 /// address proves nothing: EndpointSlices are rewritten while pods move.
 #[derive(Debug, Default)]
-pub struct MemberList {
+pub(crate) struct MemberList {
     addresses: Vec<String>,
     absent: BTreeMap<String, Instant>,
     read: Option<Instant>,
@@ -45,7 +45,7 @@ pub struct MemberList {
 
 impl MemberList {
     /// A new list; `known` are the addresses in the configuration of the cluster.
-    pub fn observe<'a>(&mut self, addresses: Vec<String>, known: impl Iterator<Item = &'a str>, now: Instant) {
+    pub(crate) fn observe<'a>(&mut self, addresses: Vec<String>, known: impl Iterator<Item = &'a str>, now: Instant) {
         // Nothing is known about the time in which no list could be read.
         if !self.is_current(now) {
             self.absent.clear();
@@ -58,12 +58,12 @@ impl MemberList {
     }
 
     /// Whether the list has this address.
-    pub fn contains(&self, address: &str) -> bool {
+    pub(crate) fn contains(&self, address: &str) -> bool {
         self.addresses.iter().any(|other| host_and_port(other) == host_and_port(address))
     }
 
     /// Whether there is no list, or an empty one.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.addresses.is_empty()
     }
 
@@ -80,7 +80,7 @@ impl MemberList {
 /// A value that changes only after several equal observations: a number of nodes that goes up and down by one must not
 /// change the configuration of the cluster each time.
 #[derive(Debug)]
-pub struct Debounced<T> {
+pub(crate) struct Debounced<T> {
     needed: u32,
     value: Option<T>,
     candidate: Option<(T, u32)>,
@@ -88,12 +88,12 @@ pub struct Debounced<T> {
 
 impl<T: Copy + PartialEq> Debounced<T> {
     /// A value that changes after `needed` equal observations; the first one counts at once.
-    pub fn new(needed: u32) -> Self {
+    pub(crate) fn new(needed: u32) -> Self {
         Self { needed, value: None, candidate: None }
     }
 
-    /// Adds an observation.
-    pub fn observe(&mut self, seen: T) {
+    /// Takes a new value at once if it is the first one, otherwise after enough equal observations in a row.
+    pub(crate) fn observe(&mut self, seen: T) {
         if self.value.is_none() || self.value == Some(seen) {
             self.value = Some(seen);
             self.candidate = None;
@@ -112,14 +112,14 @@ impl<T: Copy + PartialEq> Debounced<T> {
     }
 
     /// The value; none without an observation.
-    pub fn value(&self) -> Option<T> {
+    pub(crate) fn value(&self) -> Option<T> {
         self.value
     }
 }
 
 /// What the leader should do now. `wanted_timer` is the election timer for a cluster of this size; `members` are all
 /// members, running or not.
-pub fn actions(status: &ClusterStatus, wanted_timer: u64, members: &MemberList, now: Instant) -> Vec<Action> {
+pub(crate) fn actions(status: &ClusterStatus, wanted_timer: u64, members: &MemberList, now: Instant) -> Vec<Action> {
     if !status.is_leader() || !status.is_member() {
         return Vec::new();
     }
@@ -175,7 +175,7 @@ const SIZES: [(usize, u64, u64); 5] =
     [(0, 1000, 5000), (51, 2000, 15_000), (151, 4000, 30_000), (301, 8000, 60_000), (501, 16_000, 60_000)];
 
 /// The smallest number of nodes with the same settings.
-pub fn size_class(nodes: usize) -> usize {
+pub(crate) fn size_class(nodes: usize) -> usize {
     size(nodes).0
 }
 
@@ -184,12 +184,12 @@ fn size(nodes: usize) -> (usize, u64, u64) {
 }
 
 /// The election timer for a cluster of this many nodes, in milliseconds.
-pub fn election_timer(nodes: usize) -> u64 {
+pub(crate) fn election_timer(nodes: usize) -> u64 {
     size(nodes).1
 }
 
 /// How long a client may be silent before the server asks whether it is there, in milliseconds.
-pub fn inactivity_probe(nodes: usize) -> u64 {
+pub(crate) fn inactivity_probe(nodes: usize) -> u64 {
     size(nodes).2
 }
 

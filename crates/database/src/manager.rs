@@ -13,9 +13,11 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::assess;
+use crate::checks::ROUND_LIMIT;
 use crate::clock::ClockWatch;
 use crate::disk::DiskProbe;
 use crate::error::DatabaseError;
+use crate::file_cache::FileCache;
 use crate::finding::{Finding, FindingKind, Findings, Severity, Source};
 use crate::image::Image;
 use crate::leadership::Handover;
@@ -45,8 +47,6 @@ const API_LIMIT: Duration = Duration::from_secs(3);
 const RESTART: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
 /// A server that ran for this long did not fail to start: it restarts without delay.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
-/// A manager that completes no round of checks within this time hangs. A conversion of the schema may take a minute.
-const ROUND_LIMIT: Duration = Duration::from_secs(180);
 /// The size of the cluster must be the same in so many checks, 30 s apart, before election timer and probes follow it.
 const DEBOUNCE_CHECKS: u32 = 4;
 
@@ -63,6 +63,7 @@ pub async fn run(options: Options, telemetry: &Telemetry, pod: Option<ObjectRefe
         recorder,
         pod,
         findings: Findings::default(),
+        files: FileCache::default(),
         verified: Verified::default(),
         data_lock: None,
         image: Image::read(&options).await,
@@ -119,7 +120,7 @@ pub(crate) enum Next {
 
 /// What the checks of a running server need.
 pub(crate) struct Server {
-    /// Its process ID.
+    /// Process ID, for memory and CPU times below `/proc`.
     pub(crate) id: u32,
     pub(crate) control: PathBuf,
     pub(crate) warnings: Warnings,
@@ -147,9 +148,11 @@ pub(crate) struct Manager {
     heartbeat: Heartbeat,
     pub(crate) metrics: Metrics,
     recorder: Recorder,
-    /// The object of Events.
+    /// The object that Events are about; none outside a pod.
     pod: Option<ObjectReference>,
     pub(crate) findings: Findings,
+    /// The identities of the files in the data directory.
+    pub(crate) files: FileCache,
     /// The checksums of the file.
     verified: Verified,
     /// Held while this manager uses the data directory; none until it could be taken.
@@ -212,7 +215,7 @@ impl Manager {
             let server = format!(".ovn{}_db", self.options.kind.short());
             self.data_lock = Some(ManagerLock::take(&self.options.data_directory, &server)?);
         }
-        prepare::step(&self.options, &self.store, &mut self.verified).await
+        prepare::step(&self.options, &self.store, &mut self.files, &mut self.verified).await
     }
 
     /// Reports that no server runs, and why.

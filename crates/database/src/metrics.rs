@@ -125,7 +125,7 @@ impl Metrics {
         }
     }
 
-    /// Removes what only a running server tells: a dead leader must not be shown as one.
+    /// Removes the metrics that only a running server reports: a dead leader must not be shown as one.
     pub(crate) fn clear_status(&self) {
         self.role.clear();
         self.status.clear();
@@ -144,11 +144,24 @@ impl Metrics {
         self.restarts.get_or_create(&self.database()).inc();
     }
 
-    pub(crate) fn set_disk(&self, size: u64, free: u64, sync: std::time::Duration) {
+    /// `sync` is none if the write failed: the duration of an earlier one must not be shown.
+    pub(crate) fn set_disk(&self, size: u64, free: u64, sync: Option<std::time::Duration>) {
         let labels = self.database();
         self.size.get_or_create(&labels).set(size.try_into().unwrap_or(i64::MAX));
         self.free.get_or_create(&labels).set(free.try_into().unwrap_or(i64::MAX));
-        self.sync.get_or_create(&labels).set(sync.as_secs_f64());
+        match sync {
+            Some(sync) => {
+                self.sync.get_or_create(&labels).set(sync.as_secs_f64());
+            }
+            None => self.sync.clear(),
+        }
+    }
+
+    /// Nothing is known about the disk.
+    pub(crate) fn clear_disk(&self) {
+        self.size.clear();
+        self.free.clear();
+        self.sync.clear();
     }
 
     pub(crate) fn set_usage(&self, usage: &Usage) {

@@ -1,8 +1,14 @@
 //! DNS names of members that run in a StatefulSet, and whether the name of this member is usable yet.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::time::Duration;
 
 use tokio::net::lookup_host;
+use tokio::time::timeout;
+
+/// A name server that does not answer must not stop a manager.
+const LOOKUP_LIMIT: Duration = Duration::from_secs(4);
 
 /// The domain of the cluster's Services, unless configured.
 pub const CLUSTER_DOMAIN: &str = "cluster.local";
@@ -27,7 +33,7 @@ pub enum StatefulError {
     /// The pod is not one of the members.
     #[error("pod {pod} is not one of {replicas} replicas; give the number of replicas of its StatefulSet")]
     TooFew {
-        /// Name of the pod.
+        /// As the StatefulSet named it: `<name>-<ordinal>`.
         pod: String,
         /// As given by `--replicas`.
         replicas: u32,
@@ -81,8 +87,47 @@ pub(crate) async fn check(host: &str) -> Result<(), NameProblem> {
     if host.parse::<IpAddr>().is_ok() {
         return Ok(());
     }
-    let found = lookup_host((host, 0)).await.map(|found| found.map(|address| address.ip()).collect());
-    check_resolved(host, found.map_err(|error| error.to_string()), is_local)
+    let found = lookup(host).await.map_err(|error| error.to_string());
+    check_resolved(host, found, is_local)
+}
+
+/// Why a host name has no address.
+#[derive(Debug, thiserror::Error)]
+pub enum LookupError {
+    /// The resolver found none.
+    #[error(transparent)]
+    Failed(#[from] io::Error),
+    /// The resolver waits for a server.
+    #[error("the DNS server does not answer")]
+    NoAnswer,
+}
+
+async fn lookup(host: &str) -> Result<Vec<IpAddr>, LookupError> {
+    let found = within(LOOKUP_LIMIT, lookup_host((host, 0))).await?;
+    Ok(found.map(|address| address.ip()).collect())
+}
+
+/// The resolver's own limit may be half a minute for each server.
+async fn within<T>(limit: Duration, lookup: impl Future<Output = io::Result<T>>) -> Result<T, LookupError> {
+    timeout(limit, lookup).await.map_or(Err(LookupError::NoAnswer), |found| found.map_err(LookupError::Failed))
+}
+
+/// The hosts that do not resolve, all of them asked for at the same time. An address needs no look-up.
+pub(crate) async fn unresolved(hosts: impl Iterator<Item = String>) -> Vec<(String, LookupError)> {
+    let names = hosts.filter(|host| host.parse::<IpAddr>().is_err());
+    let asked = names.map(|host| {
+        tokio::spawn(async move {
+            let found = lookup(&host).await;
+            (host, found)
+        })
+    });
+    let mut unresolved = Vec::new();
+    for task in asked.collect::<Vec<_>>() {
+        if let Ok((host, Err(error))) = task.await {
+            unresolved.push((host, error));
+        }
+    }
+    unresolved
 }
 
 /// Whether this host has an address: the kernel then chooses it as the source of packets to it. None are sent.
@@ -128,6 +173,14 @@ mod tests {
         for pod in ["ovnkube-db-x8rq6", "web", ""] {
             assert!(error(pod).contains("give --host and --peers"), "{}", error(pod));
         }
+    }
+
+    #[tokio::test]
+    async fn a_look_up_ends_at_its_limit() {
+        let silent = within(Duration::from_millis(10), std::future::pending::<io::Result<()>>()).await;
+        assert!(matches!(silent, Err(LookupError::NoAnswer)), "{silent:?}");
+        let unresolved = unresolved(["192.0.2.1", "::1"].map(str::to_owned).into_iter()).await;
+        assert!(unresolved.is_empty(), "addresses are not looked up");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Prepares the data directory of a member, step by step, until its server can start.
 
+use std::path::PathBuf;
+
 use ovsdb::client::Remote;
 
 use crate::assess;
@@ -7,6 +9,7 @@ use crate::bootstrap::{BootstrapInputs, Problem, RejoinReason, Step, joins_in_va
 use crate::directory::{DataDirectory, DirectoryError};
 use crate::error::DatabaseError;
 use crate::file::FileState;
+use crate::file_cache::FileCache;
 use crate::finding::{Finding, FindingKind};
 use crate::inspect::{self, Member};
 use crate::maintenance::election_timer;
@@ -63,6 +66,7 @@ impl PrepareError {
 pub(crate) async fn step(
     options: &Options,
     store: &RecordStore,
+    files: &mut FileCache,
     verified: &mut Verified,
 ) -> Result<bool, PrepareError> {
     let directory = DataDirectory::new(options);
@@ -70,19 +74,15 @@ pub(crate) async fn step(
     if !matches!(&options.peers, Peers::Hosts(hosts) if hosts.len() == 1) {
         names::check(&options.host).await?;
     }
-    if let Some(kept) = rename::apply(options)? {
-        tracing::warn!(database = options.kind.name(), host = options.host, kept = %kept.display(), "renamed this member");
-    }
-    let file = directory.read()?;
     let path = directory.path().display().to_string();
-    let file = match file {
-        FileState::Clustered(header) => match verified.damage(&directory.path()).await {
-            Ok(None) => FileState::Clustered(header),
-            Ok(Some(why)) => FileState::Damaged(why),
-            Err(error) => return Err(DirectoryError::read(&directory.path(), error).into()),
-        },
-        other => other,
-    };
+    let mut file = read_verified(&directory, files, verified).await?;
+    // Not with a damaged file: its records after the damage would be lost with the rewriting.
+    if !matches!(file, FileState::Damaged(_))
+        && let Some(kept) = rename(options).await?
+    {
+        tracing::warn!(database = options.kind.name(), host = options.host, kept = %kept.display(), "renamed this member");
+        file = read_verified(&directory, files, verified).await?;
+    }
     let address = options.address();
     let member = match &file {
         FileState::Clustered(header) if header.joined => Some(header),
@@ -97,7 +97,7 @@ pub(crate) async fn step(
         }
         read => read?,
     };
-    let staged = directory.read_staged(record.as_ref().map(Record::cluster))?;
+    let staged = directory.read_staged(files, record.as_ref().map(Record::cluster)).await?;
     let may_join = match &file {
         FileState::Missing => true,
         // A member with its data and address needs no other one.
@@ -189,6 +189,29 @@ pub(crate) async fn step(
     Ok(false)
 }
 
+/// State of the database file, damage found by its checksums included.
+async fn read_verified(
+    directory: &DataDirectory<'_>,
+    files: &mut FileCache,
+    verified: &mut Verified,
+) -> Result<FileState, DirectoryError> {
+    match directory.read(files).await? {
+        FileState::Clustered(header) => match verified.damage(&directory.path()).await {
+            Ok(None) => Ok(FileState::Clustered(header)),
+            Ok(Some(why)) => Ok(FileState::Damaged(why)),
+            Err(error) => Err(DirectoryError::read(&directory.path(), error)),
+        },
+        other => Ok(other),
+    }
+}
+
+/// Carries out a requested renaming, which may rewrite a large file.
+async fn rename(options: &Options) -> Result<Option<PathBuf>, PrepareError> {
+    let (owned, path) = (options.clone(), options.kind.file(&options.data_directory));
+    let renamed = tokio::task::spawn_blocking(move || rename::apply(&owned)).await;
+    Ok(renamed.map_err(|error| RenameError::File { path, error: std::io::Error::other(error) })??)
+}
+
 /// Whether host or port changed.
 fn has_moved(before: &str, now: &str) -> bool {
     host_and_port(before) != host_and_port(now)
@@ -203,8 +226,13 @@ pub(crate) async fn can_join(options: &Options, store: &RecordStore, record: &Re
 }
 
 /// Whether the running server, which has not joined yet, should join by other members than it tries to.
-pub(crate) async fn should_join_by_others(options: &Options, store: &RecordStore, record: &Record) -> bool {
-    let Ok(FileState::Clustered(header)) = DataDirectory::new(options).read() else { return false };
+pub(crate) async fn should_join_by_others(
+    options: &Options,
+    store: &RecordStore,
+    files: &mut FileCache,
+    record: &Record,
+) -> bool {
+    let Ok(FileState::Clustered(header)) = DataDirectory::new(options).read(files).await else { return false };
     let Ok(peers) = peers(options, store).await else { return false };
     joins_in_vain(&header, &working(options, &peers, record).await)
 }

@@ -60,12 +60,23 @@ fn resident(process: u32) -> Option<u64> {
 /// Memory that is left: of the container's limit, if it has one, and of the host.
 fn available() -> Option<u64> {
     let host = kilobytes(&std::fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")?;
-    let number =
-        |name: &str| std::fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok()?.trim().parse::<u64>().ok();
+    let read = |name: &str| std::fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok();
     // Version 2, and version 1.
-    let limits = [("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")];
-    let room = limits.into_iter().find_map(|(limit, used)| Some(number(limit)?.saturating_sub(number(used)?)));
+    let room = left_of_limit(read("memory.max"), read("memory.stat"), ["anon ", "shmem "]).or_else(|| {
+        let (limit, used) = (read("memory/memory.limit_in_bytes"), read("memory/memory.stat"));
+        left_of_limit(limit, used, ["total_rss ", "total_shmem "])
+    });
     Some(room.map_or(host, |room| room.min(host)))
+}
+
+/// What is left of a cgroup's limit; none without one. The total use includes cached pages of files, among them the database
+/// that was just written: the kernel drops these before it kills a process, so only what it cannot drop counts.
+fn left_of_limit(limit: Option<String>, statistics: Option<String>, used: [&str; 2]) -> Option<u64> {
+    let limit: u64 = limit?.trim().parse().ok()?;
+    let statistics = statistics?;
+    let bytes = |key| statistics.lines().find_map(|line| line.strip_prefix(key))?.trim().parse::<u64>().ok();
+    // Kernels before 4.0 do not count shared memory.
+    Some(limit.saturating_sub(bytes(used[0])?).saturating_sub(bytes(used[1]).unwrap_or(0)))
 }
 
 /// Whether the process itself listens on a port; none if that cannot be known.
@@ -101,6 +112,19 @@ mod tests {
         drop(listener);
         assert_eq!(listens(std::process::id(), port), Some(false));
         assert_eq!(listens(0, port), None);
+    }
+
+    #[test]
+    fn cached_pages_of_files_are_left_to_the_server() {
+        let text = |text: &str| Some(text.to_owned());
+        let statistics = text("anon 104857600\nfile 943718400\nkernel 1048576\nshmem 1048576\nactive_anon 1\n");
+        let keys = ["anon ", "shmem "];
+        // A limit of 1 GB, all of which is used: 900 MB by the cache.
+        assert_eq!(left_of_limit(text("1073741824\n"), statistics.clone(), keys), Some((1024 - 100 - 1) << 20));
+        assert_eq!(left_of_limit(text("max\n"), statistics.clone(), keys), None);
+        assert_eq!(left_of_limit(None, statistics, keys), None);
+        let old = text("cache 5\nrss 1\ntotal_cache 900\ntotal_rss 300\n");
+        assert_eq!(left_of_limit(text("1000"), old, ["total_rss ", "total_shmem "]), Some(700));
     }
 
     #[test]

@@ -16,8 +16,10 @@ use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use serde_json::value::RawValue;
 
 const MAGIC: &str = "OVSDB CLUSTER ";
+/// How a record begins, after the end of the one before. JSON strings contain no line feed.
+pub(crate) const NEXT: &[u8] = b"\nOVSDB CLUSTER ";
 
-/// Reads records one by one.
+/// Iterates over the records of a log, in the order in which they were written.
 pub(crate) struct Records<R> {
     reader: R,
     number: u64,
@@ -29,12 +31,12 @@ pub enum LogError {
     /// A system call failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// A record is damaged.
+    /// A record is not what its length and checksum say.
     #[error("record {record} is damaged: {problem}")]
     Damaged {
         /// Counted from 1, the header.
         record: u64,
-        /// What is wrong.
+        /// Cut off, wrong checksum, or no JSON.
         problem: String,
     },
 }
@@ -78,6 +80,10 @@ impl<R: BufRead> Records<R> {
         let mut json = Vec::new();
         self.reader.by_ref().take(length).read_to_end(&mut json)?;
         if (json.len() as u64) < length {
+            // Records that follow were acknowledged: then it is the length that is wrong.
+            if json.windows(NEXT.len()).any(|part| part == NEXT) {
+                return Err(self.damaged("its length goes beyond the end of the file, and others follow"));
+            }
             return Ok(None);
         }
         if sha1(&json) != checksum {
@@ -90,7 +96,7 @@ impl<R: BufRead> Records<R> {
     }
 }
 
-/// Writes one record.
+/// Appends a record: its length and checksum, then the JSON.
 pub(crate) fn write(writer: &mut impl Write, json: &[u8]) -> io::Result<()> {
     writeln!(writer, "{MAGIC}{} {}", json.len(), sha1(json))?;
     writer.write_all(json)
@@ -119,7 +125,7 @@ type Fields<'a> = BTreeMap<&'a str, &'a RawValue>;
 /// Fields that contain a configuration.
 const SERVERS: [&str; 2] = ["prev_servers", "servers"];
 
-/// The addresses in a record.
+/// Where the members of a record's configuration listen.
 pub(crate) fn addresses(json: &[u8]) -> serde_json::Result<Addresses> {
     let fields: Fields<'_> = serde_json::from_slice(json)?;
     let get = |field: &str| fields.get(field).map(|value| value.get());
@@ -217,5 +223,31 @@ mod tests {
         damaged[file.len() / 2 - 3] = b'7';
         assert_eq!(all(&damaged), Err("record 1 is damaged: its checksum is wrong".into()));
         assert!(all(b"hello\n").unwrap_err().contains("no header line"));
+    }
+
+    #[test]
+    fn a_length_beyond_the_end_is_damage_if_other_records_follow() {
+        let mut file = Vec::new();
+        let mut starts = Vec::new();
+        for json in [b"{\"term\":1}\n", b"{\"term\":2}\n", b"{\"term\":3}\n"] {
+            starts.push(file.len());
+            write(&mut file, json).unwrap();
+        }
+        for (record, start) in starts.into_iter().enumerate() {
+            let mut long = file.clone();
+            long.insert(start + MAGIC.len(), b'9');
+            let mut records = Records::new(long.as_slice());
+            for _ in 0..record {
+                assert!(records.next().unwrap().is_some());
+            }
+            match (record, records.next()) {
+                // What a crash leaves.
+                (2, read) => assert_eq!(read.unwrap(), None),
+                (_, read) => {
+                    let error = read.unwrap_err().to_string();
+                    assert!(error.contains(&format!("record {} is damaged: its length", record + 1)), "{error}");
+                }
+            }
+        }
     }
 }

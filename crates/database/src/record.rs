@@ -7,7 +7,7 @@ use ovsdb::uuid::Uuid;
 use serde::{Deserialize, Serialize};
 
 /// The name of the ConfigMap.
-pub const CONFIG_MAP: &str = "ovnkube-db";
+pub(crate) const CONFIG_MAP: &str = "ovnkube-db";
 
 /// One database in the ConfigMap.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,11 +29,11 @@ pub struct Record {
     pub removed: Vec<RemovedServer>,
 }
 
-/// A server that was removed from its cluster.
+/// A server that the leader removed, so that its member joins again as a new one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RemovedServer {
-    /// The first digits of the server ID: the leader knows no more of it.
+    /// The first digits of the server ID: the leader has no others.
     pub server: String,
     /// With method and port, e.g. `ssl:192.0.2.1:6643`.
     pub address: String,

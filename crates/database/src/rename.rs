@@ -41,7 +41,7 @@ pub enum RenameError {
         error: io::Error,
     },
     /// The database file is damaged.
-    #[error("{}: {error}; nothing was changed; `ovnkube db replace-member` replaces a damaged member", path.display())]
+    #[error("{}: {error}; nothing was changed; with a leader, `ovnkube db replace-member` replaces a damaged member", path.display())]
     Log {
         /// The database file, or the request beside it.
         path: PathBuf,

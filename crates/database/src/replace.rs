@@ -9,7 +9,9 @@ use crate::backup;
 use crate::control::command;
 use crate::directory::{DataDirectory, DirectoryError};
 use crate::file::FileState;
-use crate::inspect;
+use crate::file_cache::FileCache;
+use crate::inspect::{self, Member};
+use crate::kind::Kind;
 use crate::maintenance::election_timer;
 use crate::names;
 use crate::options::Options;
@@ -59,10 +61,16 @@ pub(crate) async fn stop_local(options: &Options) {
     let _ = command(&control, "exit", &[], LIMIT).await;
 }
 
-/// Puts this member's file aside, so that its manager joins again with a new server ID. Returns where the file is.
-pub async fn replace_member(options: &Options, store: &RecordStore, force: bool) -> Result<PathBuf, ReplaceError> {
+/// Puts this member's file aside, so that its manager joins again with a new server ID. Returns where the file is. `remotes` are
+/// the servers of all members.
+pub async fn replace_member(
+    options: &Options,
+    store: &RecordStore,
+    remotes: &[Remote],
+    force: bool,
+) -> Result<PathBuf, ReplaceError> {
     let directory = DataDirectory::new(options);
-    let file = directory.read()?;
+    let file = directory.read(&mut FileCache::default()).await?;
     if file == FileState::Missing {
         let path = directory.path().display().to_string();
         return Err(ReplaceError::Refused(match local_status(options).await {
@@ -81,12 +89,20 @@ pub async fn replace_member(options: &Options, store: &RecordStore, force: bool)
             status.short_id()
         )));
     }
-    if store.read(options.kind).await?.is_none() {
+    let Some(record) = store.read(options.kind).await? else {
         return Err(ReplaceError::Refused(
             "no cluster is recorded in ConfigMap ovnkube-db, so the member would create a new, empty one; use `ovnkube db \
              restore` or `rebuild`"
                 .into(),
         ));
+    };
+    if !force {
+        let members = inspect::ask_all(options.kind, remotes, options.tls.as_ref()).await;
+        let own = match &file {
+            FileState::Clustered(header) => Some(header.server.to_string()),
+            _ => None,
+        };
+        may_join_again(options.kind, &record, own.as_deref(), &members, &directory.path())?;
     }
     // First the server: a running one would acknowledge writes to a file that is put aside.
     stop_local(options).await;
@@ -98,6 +114,39 @@ pub async fn replace_member(options: &Options, store: &RecordStore, force: bool)
         stop_local(options).await;
     }
     Ok(aside)
+}
+
+/// Whether another member works by which this one can join again. Without a quorum, its file may be the last good copy of what
+/// was committed, and the member whose vote is missing for a quorum. Pure.
+fn may_join_again(
+    kind: Kind,
+    record: &Record,
+    own: Option<&str>,
+    members: &[Member],
+    file: &Path,
+) -> Result<(), ReplaceError> {
+    let others = || members.iter().filter(|member| own.is_none() || member.server.as_deref() != own);
+    let recorded = |member: &Member| member.cluster.as_deref() == Some(record.cluster_id.as_str());
+    if others().any(|member| member.connected && recorded(member)) {
+        return Ok(());
+    }
+    let state = |member: &Member| {
+        let why = match &member.error {
+            Some(error) => error.as_str(),
+            None if !recorded(member) => "a member of another cluster",
+            None => "no contact with a quorum",
+        };
+        format!("{}: {why}", member.remote)
+    };
+    let asked: Vec<String> = others().map(state).collect();
+    let asked = if asked.is_empty() { "no other member is known".to_owned() } else { asked.join(", ") };
+    let (file, short) = (file.display(), kind.short());
+    Err(ReplaceError::Refused(format!(
+        "no other member of cluster {} works ({asked}), so that this one could not join again, and {file} may be the last good copy; \
+         nothing was changed; start a majority of the members first; if their volumes are lost, `ovnkube db restore {short} FILE` \
+         or `ovnkube db rebuild {short}`; --force puts the file aside anyway",
+        record.cluster_id
+    )))
 }
 
 fn set_aside(directory: &DataDirectory<'_>, file: &FileState) -> Result<PathBuf, DirectoryError> {
@@ -158,4 +207,51 @@ pub async fn replace_cluster(
     let record = store.replace(options.kind, &cluster.to_string(), &options.member).await?;
     stop_local(options).await;
     Ok(record)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLUSTER: &str = "90a3f6ff-fcf9-4405-8515-1bab9cfda53d";
+
+    fn member(server: &str, cluster: &str, connected: bool) -> Member {
+        Member {
+            remote: format!("tcp:{server}:6641"),
+            reachable: true,
+            error: None,
+            connected,
+            leader: false,
+            cluster: Some(cluster.into()),
+            server: Some(server.into()),
+            index: None,
+            lag: None,
+        }
+    }
+
+    fn checked(members: &[Member]) -> Result<(), String> {
+        let record = Record::new(CLUSTER.into(), "n1");
+        let file = Path::new("/etc/ovn/ovnnb_db.db");
+        may_join_again(Kind::Northbound, &record, Some("own"), members, file).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_file_is_put_aside_only_if_another_member_works() {
+        assert_eq!(checked(&[member("own", CLUSTER, false), member("other", CLUSTER, true)]), Ok(()));
+        let silent = Member { error: Some("connection refused".into()), server: None, ..member("third", "", false) };
+        let lost = [member("own", CLUSTER, true), member("other", CLUSTER, false), silent];
+        let error = checked(&lost).unwrap_err();
+        for words in [
+            "tcp:other:6641: no contact with a quorum, tcp:third:6641: connection refused",
+            "/etc/ovn/ovnnb_db.db may be the last good copy; nothing was changed",
+            "start a majority of the members first",
+            "--force",
+        ] {
+            assert!(error.contains(words), "{words}: {error}");
+        }
+        assert!(!error.contains("tcp:own"), "{error}");
+        let foreign = checked(&[member("other", "11111111-2222-4333-8444-555555555555", true)]).unwrap_err();
+        assert!(foreign.contains("a member of another cluster"), "{foreign}");
+        assert!(checked(&[]).unwrap_err().contains("no other member is known"));
+    }
 }

@@ -1,11 +1,13 @@
-//! The configuration file of ovsdb-server: what it listens on, with the interval at which it asks silent clients whether they
-//! are there. It can be changed while the server runs; options of the command line cannot, and have no interval.
+//! The configuration file of ovsdb-server: its listeners, with the inactivity probe of clients. It can be changed while the
+//! server runs; command-line options cannot, and have no probe.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
+use crate::checks::command;
+use crate::control::CommandError;
 use crate::image::Image;
 use crate::options::Options;
 use crate::version::Version;
@@ -22,6 +24,27 @@ pub(crate) fn path(options: &Options, image: &Image) -> Option<PathBuf> {
 /// Writes the file; the probe is in milliseconds. A running server reads it at `ovsdb-server/reload`.
 pub(crate) fn write(path: &Path, options: &Options, inactivity_probe: u64) -> io::Result<()> {
     std::fs::write(path, contents(options, inactivity_probe).to_string())
+}
+
+/// Why a running server does not have a new configuration.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ChangeError {
+    #[error("cannot write {}: {}", .0.display(), .1)]
+    Write(PathBuf, io::Error),
+    #[error(transparent)]
+    Reload(#[from] CommandError),
+}
+
+/// Changes the probe of the running server.
+pub(crate) async fn change(
+    path: &Path,
+    options: &Options,
+    inactivity_probe: u64,
+    control: &Path,
+) -> Result<(), ChangeError> {
+    write(path, options, inactivity_probe).map_err(|error| ChangeError::Write(path.to_owned(), error))?;
+    command(control, "ovsdb-server/reload", &[]).await?;
+    Ok(())
 }
 
 fn contents(options: &Options, inactivity_probe: u64) -> Value {
@@ -47,6 +70,18 @@ mod tests {
         assert_eq!(file, Path::new("/run/ovn/ovnsb_db.config.json"));
         let arguments = options().server_arguments(Some(&file));
         assert!(!arguments.iter().any(|argument| argument.starts_with("--remote")), "{arguments:?}");
+    }
+
+    #[tokio::test]
+    async fn a_change_that_the_server_does_not_have_fails() {
+        let directory = std::env::temp_dir().join(format!("server-config-{}", std::process::id()));
+        let (file, control) = (directory.join("config.json"), directory.join("no-server.ctl"));
+        let error = change(&file, &options(), 5000, &control).await.unwrap_err().to_string();
+        assert!(error.starts_with("cannot write") && error.contains("config.json"), "{error}");
+        std::fs::create_dir_all(&directory).unwrap();
+        let error = change(&file, &options(), 5000, &control).await.unwrap_err().to_string();
+        assert!(error.contains("ovsdb-server/reload"), "{error}");
+        std::fs::remove_dir_all(directory).unwrap();
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub struct ClusterStatus {
     pub term: u64,
     /// Short ID of the leader, `self`, or `unknown`.
     pub leader: String,
-    /// In milliseconds.
+    /// Milliseconds without a leader after which this server wants to become one.
     pub election_timer: u64,
     /// First index of the log, and the one after its last.
     pub log: (u64, u64),

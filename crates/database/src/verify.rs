@@ -7,32 +7,35 @@
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
-use std::time::SystemTime;
 
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 
-/// How a record begins, after the end of the one before.
-const START: &[u8] = b"\nOVSDB CLUSTER ";
+use crate::file_cache::Stamp;
+use crate::raft_log::NEXT;
+
 /// A header line is far shorter.
 const LONGEST_LINE: u64 = 256;
 
 /// The result for one state of a file, which is read again only when it has changed.
 #[derive(Debug, Default)]
 pub(crate) struct Verified {
-    state: Option<(u64, SystemTime)>,
+    state: Option<Stamp>,
     damage: Option<String>,
 }
 
 impl Verified {
     /// What is wrong with a file; none if its records can be used.
     pub(crate) async fn damage(&mut self, path: &Path) -> io::Result<Option<String>> {
-        let metadata = std::fs::metadata(path)?;
-        let state = Some((metadata.len(), metadata.modified()?));
-        if self.state != state {
-            let owned = path.to_owned();
-            let checked = tokio::task::spawn_blocking(move || damage(&owned)).await;
-            self.damage = checked.map_err(io::Error::other)??;
-            self.state = state;
+        let (owned, before) = (path.to_owned(), self.state);
+        let checked = tokio::task::spawn_blocking(move || {
+            let state = Stamp::of(&std::fs::metadata(&owned)?);
+            let changed = before != Some(state);
+            Ok::<_, io::Error>((state, if changed { Some(damage(&owned)?) } else { None }))
+        });
+        let (state, checked) = checked.await.map_err(io::Error::other)??;
+        if let Some(damage) = checked {
+            self.damage = damage;
+            self.state = Some(state);
         }
         Ok(self.damage.clone())
     }
@@ -92,10 +95,10 @@ fn has_record_after(reader: &mut BufReader<File>, offset: u64) -> io::Result<boo
             return Ok(false);
         }
         window.extend_from_slice(&buffer[..read]);
-        if window.windows(START.len()).any(|part| part == START) {
+        if window.windows(NEXT.len()).any(|part| part == NEXT) {
             return Ok(true);
         }
-        window.drain(..window.len().saturating_sub(START.len()));
+        window.drain(..window.len().saturating_sub(NEXT.len()));
     }
 }
 
@@ -130,6 +133,10 @@ mod tests {
         let mut zeros = format!("{first}{second}").into_bytes();
         zeros.extend([0; 5000]);
         assert_eq!(damage_of("zeros", &zeros), None);
+        // A length that is too large, in the middle and in the last record.
+        let long = |record: &str| record.replacen("CLUSTER ", "CLUSTER 9", 1);
+        assert!(damage_of("long", format!("{first}{}{third}", long(&second)).as_bytes()).is_some());
+        assert_eq!(damage_of("long-last", format!("{first}{second}{}", long(&third)).as_bytes()), None);
         // Zeros in the middle.
         zeros.extend(format!("\n{third}").into_bytes());
         assert!(damage_of("hole", &zeros).is_some());

@@ -12,7 +12,7 @@ use crate::status::ClusterStatus;
 
 /// Three numbers, such as `7.11.0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version(pub u32, pub u32, pub u32);
+pub(crate) struct Version(pub u32, pub u32, pub u32);
 
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -23,7 +23,7 @@ impl fmt::Display for Version {
 /// A text is not a version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a version such as 7.11.0")]
-pub struct VersionError(String);
+pub(crate) struct VersionError(String);
 
 impl FromStr for Version {
     type Err = VersionError;
@@ -46,7 +46,7 @@ impl FromStr for Version {
 }
 
 /// The release in `ovsdb-server (Open vSwitch) 3.5.0`, the first line of `--version`.
-pub fn of_server(output: &str) -> Option<Version> {
+pub(crate) fn of_server(output: &str) -> Option<Version> {
     output.lines().next()?.rsplit(' ').next()?.parse().ok()
 }
 
@@ -54,7 +54,7 @@ pub fn of_server(output: &str) -> Option<Version> {
 const FIRST_FIXED: [Version; 3] = [Version(3, 5, 4), Version(3, 6, 3), Version(3, 7, 1)];
 
 /// A note about a release of Open vSwitch that lacks known fixes of raft.
-pub fn raft_bugs(release: Version) -> Option<Finding> {
+pub(crate) fn raft_bugs(release: Version) -> Option<Finding> {
     let branch = FIRST_FIXED.iter().find(|fixed| (fixed.0, fixed.1) == (release.0, release.1));
     let fixed = match branch {
         Some(first) => release >= *first,
@@ -86,7 +86,7 @@ pub struct MemberVersion {
 
 /// What is to be done about the schema of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SchemaStep {
+pub(crate) enum SchemaStep {
     /// It is the image's, or another member does what is to be done.
     Nothing,
     /// Convert the database to the schema of the image.
@@ -101,7 +101,7 @@ pub enum SchemaStep {
 ///
 /// A conversion is an entry of the raft log, which every member applies with its own program: a release before Open vSwitch
 /// 3.2 cannot read that of a later one. So it waits until every member runs the image of the leader.
-pub fn schema_step(
+pub(crate) fn schema_step(
     database: Version,
     own: &MemberVersion,
     status: &ClusterStatus,
@@ -134,7 +134,7 @@ pub fn schema_step(
 }
 
 /// What is reported about the schema.
-pub fn schema_finding(step: &SchemaStep, database: Version, image: &str) -> Option<Finding> {
+pub(crate) fn schema_finding(step: &SchemaStep, database: Version, image: &str) -> Option<Finding> {
     match step {
         SchemaStep::Nothing | SchemaStep::Convert => None,
         SchemaStep::Wait(why) => Some(Finding::new(

@@ -86,6 +86,19 @@ fn usage_errors_are_one_line_with_a_hint_and_status_2() {
 }
 
 #[test]
+fn a_database_member_must_be_named_and_one_of_its_peers() {
+    let serve = ["db", "serve", "nb", "--peers", "192.0.2.1,192.0.2.2"];
+    let unnamed = run(&serve, &[]);
+    assert_eq!(unnamed.status, Some(2), "{}", unnamed.stderr);
+    assert!(unnamed.stderr.contains("--host <HOST>"), "{}", unnamed.stderr);
+    let other = run(&[&serve[..], &["--host", "192.0.2.3"]].concat(), &[]);
+    assert_eq!(other.status, Some(2), "{}", other.stderr);
+    for part in ["does not contain --host 192.0.2.3", "hint: list all members, this one included"] {
+        assert!(other.stderr.contains(part), "{}", other.stderr);
+    }
+}
+
+#[test]
 fn a_closed_stdout_pipe_is_no_error() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_ovnkube"))
         .args(["completions", "bash"])

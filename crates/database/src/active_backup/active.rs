@@ -1,4 +1,4 @@
-//! The turn of a server as the active one: it accepts writes while its manager holds the Lease.
+//! Runs the active server: it accepts writes while its manager holds the Lease.
 
 use std::time::{Duration, Instant};
 
@@ -54,6 +54,7 @@ impl Member {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut suspended, mut tick) = (false, 0_u32);
         loop {
+            self.heartbeat.beat();
             let deadline = suspend_at(*renewals.borrow_and_update(), Instant::now());
             tokio::select! {
                 biased;

@@ -1,4 +1,4 @@
-//! The turn of a server as a backup: it replicates from the active one, and waits for the Lease.
+//! Runs a backup server: it replicates from the active one, and its manager waits for the Lease.
 
 use std::time::{Duration, Instant};
 
@@ -59,6 +59,7 @@ impl Member {
         let (mut source, mut tick, mut unrecorded) = (None, 0_u32, false);
         let mut freshness = Freshness::default();
         loop {
+            self.heartbeat.beat();
             tokio::select! {
                 biased;
                 () = shutdown.wait() => return TurnEnd::Shutdown,

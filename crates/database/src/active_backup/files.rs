@@ -73,7 +73,7 @@ pub struct BootstrapInputs<'a> {
     pub kind: Kind,
     /// For messages only; nothing is read.
     pub path: &'a str,
-    /// State of the database file.
+    /// As found at the start; absent, damaged or of another database.
     pub file: &'a FileState,
     /// What this member knows about the file; none for a file of unknown origin.
     pub marker: Option<&'a Marker>,

@@ -1,7 +1,7 @@
-//! How long a backup lets others go first. Pure: the time is an input.
+//! The takeover delay of a backup: how long it leaves a free Lease to others. Pure: the time is an input.
 //!
 //! A member that was down for a week has all data of a week ago. If it became active, the others would replicate that. It
-//! therefore waits until those that replicated lately, or were active last, have had their chance.
+//! therefore waits until members that replicated lately, or were active last, could have acquired the Lease.
 
 use std::time::{Duration, Instant};
 

@@ -7,7 +7,7 @@ use daemon::{Control, Daemon, Running};
 use kubernetes::{Api, Elector, LeaseSettings};
 use ovsdb::client::{Client, Config, Remote, Status, TableMonitor};
 use remotes::{DatabaseAccess, RemoteUpdates, Service};
-use telemetry::{Condition, Shutdown, Telemetry};
+use telemetry::{Condition, Heartbeat, Shutdown, Telemetry};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -19,6 +19,7 @@ use crate::assess;
 use crate::directory::{DataDirectory, DirectoryError};
 use crate::error::DatabaseError;
 use crate::file::FileState;
+use crate::file_cache::FileCache;
 use crate::manager_lock::ManagerLock;
 use crate::options::Options;
 use crate::record::Record;
@@ -28,7 +29,7 @@ use crate::store::{RecordStore, StoreError};
 const LEASE_DURATION: Duration = Duration::from_secs(10);
 const RENEW_DEADLINE: Duration = Duration::from_secs(6);
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
-/// Limit of one call of the API.
+/// Deadline of one API call; shorter than the renew deadline of the Lease.
 const API_LIMIT: Duration = Duration::from_secs(3);
 /// How long to wait before a failed step is retried.
 const RETRY: Duration = Duration::from_secs(2);
@@ -38,6 +39,9 @@ const HUNG_AFTER: Duration = Duration::from_secs(15);
 const INACTIVITY_LIMIT: Duration = Duration::from_secs(6);
 /// Time for a stopping server to write what it has.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
+/// A manager that completes no round within this time hangs: a round is a step of the preparation, a check of the running server,
+/// or its end. Each takes some requests with limits of a few seconds, and the last one [`STOP_LIMIT`].
+const ROUND_LIMIT: Duration = Duration::from_secs(60);
 /// Delay between restarts of the server.
 const RESTART: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
 /// A server that ran for this long restarts without delay.
@@ -114,6 +118,7 @@ pub(super) struct Member {
     pub(super) service: String,
     pub(super) store: RecordStore,
     pub(super) condition: Condition,
+    pub(super) heartbeat: Heartbeat,
     pub(super) metrics: Metrics,
     /// The address of this server.
     pub(super) own: Remote,
@@ -128,6 +133,8 @@ pub(super) struct Member {
     pub(super) control: Server,
     /// What is known about the file.
     pub(super) marker: Marker,
+    /// The identity of the file.
+    files: FileCache,
 }
 
 impl Member {
@@ -147,11 +154,13 @@ impl Member {
             api,
             service: service.name,
             condition: telemetry.health().condition(options.kind.name()),
+            heartbeat: telemetry.health().heartbeat("checks", ROUND_LIMIT),
             metrics: Metrics::new(options.kind, telemetry),
             own,
             active,
             control: Server::new(&options),
             marker: Marker { database_id: String::new(), complete: false },
+            files: FileCache::default(),
             options,
         })
     }
@@ -160,6 +169,7 @@ impl Member {
     async fn prepare(&mut self) {
         let mut last = String::new();
         loop {
+            self.heartbeat.beat();
             match self.step().await {
                 Ok(true) => return,
                 Ok(false) => last.clear(),
@@ -185,7 +195,7 @@ impl Member {
         let (kind, directory) = (self.options.kind, self.options.data_directory.clone());
         let files = DataDirectory::new(&self.options);
         let path = files.path().display().to_string();
-        let file = files.read()?;
+        let file = files.read(&mut self.files).await?;
         let marker = Marker::read(kind, &directory);
         let record = match self.store.read(kind).await {
             // A member with all data waits neither for the API nor for an administrator who repairs the record. It starts as a

@@ -24,7 +24,7 @@ pub struct Marker {
 
 /// Whether the database of this member is in this form, and not a raft member.
 pub fn is_member(options: &Options) -> bool {
-    let standalone = matches!(DataDirectory::new(options).read(), Ok(FileState::Standalone(_)));
+    let standalone = matches!(FileState::read(&DataDirectory::new(options).path()), Ok(FileState::Standalone(_)));
     standalone && Marker::read(options.kind, &options.data_directory).is_some()
 }
 

@@ -24,7 +24,7 @@ use ovsdb::client::{CallError, Client, Config, Remote, TlsFiles};
 use ovsdb::operation::Condition as RowCondition;
 use ovsdb::transaction::{Row, Transaction};
 use ovsdb::uuid::Uuid;
-use telemetry::{Condition, Telemetry};
+use telemetry::{Condition, Heartbeat, Telemetry};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::assess;
@@ -55,6 +55,11 @@ const HUNG_AFTER: Duration = Duration::from_secs(10);
 /// of its upstream and refuses a cluster that was rebuilt for ever.
 const STUCK_AFTER: Duration = Duration::from_secs(20);
 const STOP_LIMIT: Duration = Duration::from_secs(5);
+/// A manager that completes no round within this time hangs. Each of its requests has a limit: a round takes half of this at most,
+/// with a stop of the server and the delay before its restart.
+const ROUND_LIMIT: Duration = Duration::from_secs(
+    2 * (PROBE_PERIOD.as_secs() + API_LIMIT.as_secs() + 4 * PROBE_LIMIT.as_secs() + STOP_LIMIT.as_secs() + 10),
+);
 /// Delay between restarts of the server.
 const RESTART: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
 /// A server that ran for this long restarts without delay.
@@ -82,7 +87,7 @@ pub struct RelayOptions {
 /// A Service whose endpoints are the members of the database.
 #[derive(Debug, Clone)]
 pub struct UpstreamService {
-    /// Name of the Service.
+    /// Its EndpointSlices list the members.
     pub name: String,
     /// Namespace of the Service; the API server is asked for its EndpointSlices there.
     pub namespace: String,
@@ -109,6 +114,7 @@ pub async fn run_relay(options: RelayOptions, telemetry: &Telemetry) -> Result<(
     };
     let mut relay = Relay {
         condition: telemetry.health().condition("relay"),
+        heartbeat: telemetry.health().heartbeat("checks", ROUND_LIMIT),
         metrics: RelayMetrics::new(telemetry),
         members,
         reported: Reported::Nothing,
@@ -117,6 +123,7 @@ pub async fn run_relay(options: RelayOptions, telemetry: &Telemetry) -> Result<(
     let shutdown = telemetry.shutdown();
     let mut retries = Retries::without_jitter(RESTART);
     loop {
+        relay.heartbeat.beat();
         let began = Instant::now();
         let served = relay.serve(shutdown.wait()).await;
         if served {
@@ -144,6 +151,7 @@ enum Reported {
 struct Relay {
     options: RelayOptions,
     condition: Condition,
+    heartbeat: Heartbeat,
     metrics: RelayMetrics,
     /// Where the members are recorded; none for a fixed list.
     members: Option<RecordStore>,
@@ -208,6 +216,7 @@ impl Relay {
         let mut disconnected = Instant::now();
         for tick in 0_u32.. {
             ticks.tick().await;
+            self.heartbeat.beat();
             if tick.is_multiple_of(MEMBERS_PERIOD) {
                 self.follow_members().await;
                 self.metrics.set_sessions(sessions(&self.options).await);
@@ -240,7 +249,7 @@ impl Relay {
         }
     }
 
-    /// A client of the relay itself.
+    /// Asks the relay whether it is complete.
     fn local_client(&self) -> Client {
         let mut config = Config::new(vec![Remote::Unix(self.options.socket())], KIND.schema());
         config.leader_only = false;

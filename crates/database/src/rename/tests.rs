@@ -123,13 +123,20 @@ fn a_list_that_does_not_fit_the_file_changes_nothing() {
 fn a_damaged_file_is_not_renamed() {
     let options = options("damaged", "b.new");
     let path = options.kind.file(&options.data_directory);
-    let mut bytes = file();
-    let at = bytes.len() / 2;
-    bytes[at] ^= 1;
-    std::fs::write(&path, &bytes).unwrap();
-    save_request(&options, &renaming()).unwrap();
-    let message = apply(&options).unwrap_err().to_string();
-    assert!(message.contains("is damaged") && message.contains("nothing was changed"), "{message}");
-    assert_eq!(std::fs::read(&path).unwrap(), bytes);
+    let mut flipped = file();
+    let at = flipped.len() / 2;
+    flipped[at] ^= 1;
+    // The length of the third record, which is then longer than the rest of the file.
+    let text = String::from_utf8(file()).unwrap();
+    let (third, _) = text.match_indices("OVSDB CLUSTER ").nth(2).unwrap();
+    let mut long = file();
+    long.insert(third + "OVSDB CLUSTER ".len(), b'9');
+    for bytes in [flipped, long] {
+        std::fs::write(&path, &bytes).unwrap();
+        save_request(&options, &renaming()).unwrap();
+        let message = apply(&options).unwrap_err().to_string();
+        assert!(message.contains("is damaged") && message.contains("nothing was changed"), "{message}");
+        assert_eq!(std::fs::read(&path).unwrap(), bytes);
+    }
     std::fs::remove_dir_all(&options.data_directory).unwrap();
 }

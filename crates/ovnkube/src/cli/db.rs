@@ -107,7 +107,7 @@ Exit status: 0 written; 1 failure; 2 wrong usage.")]
 Examples:
   kubectl -n ovn-kubernetes exec ds/ovnkube-db -c nbdb -- ovnkube db restore nb /etc/ovn/nb.backup
 
-Refused while the database is alive, and for a backup of another database or cluster. The other members put their files
+Refused while the database is alive, and for a backup of another database, or of another or an unknown cluster. The other members put their files
 aside and join the new cluster. See docs/runbooks/databases.md.
 
 Exit status: 0 restored; 1 refused or failed, and nothing was changed; 2 wrong usage.")]
@@ -118,7 +118,9 @@ Exit status: 0 restored; 1 refused or failed, and nothing was changed; 2 wrong u
 Examples:
   kubectl -n ovn-kubernetes exec ovnkube-db-x8rq6 -c sbdb -- ovnkube db replace-member sb
 
-For a damaged file, or one of another cluster. The old file is kept beside the new one; the leader removes the old server.
+For a damaged file, or one of another cluster, while the database has a leader. Refused while this member works, and if no
+other member works: this file may then be the last good copy. The old file is kept beside the new one; the leader removes the
+old server.
 
 Exit status: 0 done; 1 refused or failed, and nothing was changed; 2 wrong usage.")]
     ReplaceMember(Replace),
@@ -294,7 +296,7 @@ pub(crate) struct Restore {
     /// File of `db backup`
     pub(crate) file: PathBuf,
 
-    /// Restore even if the database is alive, or the backup is of another cluster
+    /// Restore even if the database is alive, or the backup is of another or an unknown cluster
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -305,7 +307,7 @@ pub(crate) struct Replace {
     #[command(flatten)]
     pub(crate) member: MemberArgs,
 
-    /// Do it even if the member or the database is alive
+    /// Do it even if the member or the database is alive; replace-member: also if no other member works
     #[arg(long)]
     pub(crate) force: bool,
 }

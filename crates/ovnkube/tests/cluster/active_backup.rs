@@ -94,6 +94,11 @@ fn a_backup_takes_over_and_the_former_active_server_becomes_one() {
     north.signal(first, "KILL");
     scale_application(&lab, 6);
     await_ports(&lab, north.await_active(&NODES, None));
+    // The managers of the active server and of the backups are alive by a heartbeat.
+    for node in NODES {
+        let alive = north.exec(node, "ovnkube health livez --address 127.0.0.1:9104").unwrap();
+        assert!(alive.contains("checks") && alive.contains("last success"), "{node}: {alive}");
+    }
 
     // One that hangs while pods are created: a backup takes over. What it lacks, the controller writes again.
     let hung = north.await_active(&NODES, None);

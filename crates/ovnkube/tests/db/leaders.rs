@@ -1,5 +1,7 @@
 //! One member leads both databases after a while, if it can.
 
+use std::time::Duration;
+
 use crate::site::{Member, Site, until};
 
 #[test]
@@ -27,7 +29,9 @@ fn the_northbound_leader_follows_the_southbound_one() {
         let (north, south) = (leader("nb")?, leader("sb")?);
         if north == south {
             site.appctl(&member(north, "nb"), &["cluster/failure-test", "transfer-leadership"]).ok()?;
-            until("the northbound leader changed", || leader("nb").filter(|now| *now != north));
+            // A transfer may fail, or be undone before this sees it: then the next attempt moves the leader.
+            let moved = || leader("nb").filter(|now| *now != north).ok_or(());
+            let _ = lab::poll(Duration::from_secs(20), moved);
         }
         None
     });

@@ -6,6 +6,8 @@ mod conversion;
 mod findings;
 mod identity;
 mod leaders;
+mod names;
 mod rebuild;
+mod restore;
 mod running_member;
 mod site;

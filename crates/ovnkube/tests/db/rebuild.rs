@@ -20,7 +20,7 @@ fn a_rebuild_by_command_is_trusted_because_of_its_record() {
         .arguments(["--nb-address", &northbound.join(","), "--sb-address", &format!("tcp:{}:6642", host(1))]);
     site.lab.run(&controller).unwrap();
     let leads = || site.lab.log("c1").unwrap().matches("\"leading\"").count();
-    until("the controller leads", || (leads() == 1).then_some(()));
+    until("the controller leads", || (leads() > 0).then_some(()));
     let former = site.record("rebuilt", "nb");
 
     // Two volumes and their nodes are gone for good.
@@ -39,8 +39,12 @@ fn a_rebuild_by_command_is_trusted_because_of_its_record() {
     assert!(status.success(), "{}", site.lab.log("rebuild").unwrap());
     assert_ne!(site.record("rebuilt", "nb"), former);
 
-    until("the controller leads in the new cluster", || (leads() > 1).then_some(()));
-    let log = site.lab.log("c1").unwrap();
-    let line = log.lines().find(|line| line.contains("the servers belong to a new raft cluster")).unwrap();
+    // It may lead several times: on a busy machine it loses its Lease, too. What counts comes after it saw the new cluster.
+    const NEW: &str = "the servers belong to a new raft cluster";
+    let log = until("the controller leads in the new cluster", || {
+        let log = site.lab.log("c1").unwrap();
+        log.split_once(NEW).is_some_and(|(_, after)| after.contains("\"leading\"")).then_some(log)
+    });
+    let line = log.lines().find(|line| line.contains(NEW)).unwrap();
     assert!(line.contains("\"recorded\":true"), "{line}");
 }

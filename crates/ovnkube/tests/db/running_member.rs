@@ -98,3 +98,28 @@ fn a_second_manager_is_refused() {
     assert!(log.contains("another manager of this server runs"), "{log}");
     assert!(site.appctl(&member, &["cluster/status", member.schema()]).is_ok(), "its control socket is there");
 }
+
+#[test]
+fn a_second_manager_of_the_same_volume_waits_until_the_first_one_ends() {
+    let site = Site::start("one-volume");
+    let first = site.alone(1);
+    site.serve(&first);
+    site.await_member(&first);
+    // Two pods with one volume: sockets and locks of their own.
+    let second = Member::new(2, "nb", "alone-1", &[2]);
+    site.shell(&format!("ln -s {} {}", first.data(), second.data()));
+    site.serve(&second);
+    let message = site.await_finding(&second, "VolumeInUse");
+    assert!(message.contains("another manager of this server runs") && message.contains("stop it first"), "{message}");
+    site.await_finding(&second, "NotRunning");
+    let (text, code) = site.status(&second, &[]);
+    assert!(text.contains("problem: VolumeInUse: ") && code == 1, "{code}: {text}");
+    assert!(site.appctl(&second, &["version"]).is_err(), "a second server runs on the volume");
+    site.await_member(&first);
+
+    let cluster = site.raft(&first, "Cluster ID");
+    site.stop(&first);
+    site.await_resolved(&second, "VolumeInUse");
+    site.await_member(&second);
+    assert_eq!(site.raft(&second, "Cluster ID"), cluster);
+}

@@ -86,6 +86,8 @@ impl Member {
         Program::new(name, env!("CARGO_BIN_EXE_ovnkube"))
             .arguments(arguments)
             .environment("POD_NAME", format!("member-{}", self.number))
+            // Events are about this pod; the API accepts them although it does not exist.
+            .environment("POD_UID", format!("uid-of-member-{}", self.number))
     }
 }
 

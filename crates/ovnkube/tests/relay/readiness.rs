@@ -15,6 +15,9 @@ fn a_relay_is_ready_only_while_its_upstream_has_a_quorum() {
     let before = site.server(RELAY);
     let paused = [1, 2].map(|member| site.lab.pause(&Database::Southbound.component(member)).unwrap());
     site.await_reason(RELAY, "no upstream works");
+    // Its manager is alive all the same, by a heartbeat that a manager that hangs would not give.
+    let alive = site.get(RELAY, "/livez").unwrap();
+    assert!(alive.starts_with("HTTP/1.0 200") && alive.contains("checks: ok: last success"), "{alive}");
     for member in paused {
         member.resume().unwrap();
     }

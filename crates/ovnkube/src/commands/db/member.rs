@@ -87,7 +87,7 @@ pub(super) fn change(verb: &DbVerb, args: &ConfigArgs) -> anyhow::Result<ExitCod
         };
         let said = match verb {
             DbVerb::ReplaceMember(replace) => {
-                let aside = replace::replace_member(&options, &store, replace.force).await?;
+                let aside = replace::replace_member(&options, &store, &remotes, replace.force).await?;
                 format!("{database} database: this member joins again; its file is {}\n", aside.display())
             }
             DbVerb::Restore(restore) => new_cluster(
