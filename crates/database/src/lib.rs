@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Each member has one manager process beside its ovsdb-server. Managers do not talk to each other: which cluster is the
-//! right one is recorded in the Kubernetes API ([`record`]), and what concerns the whole cluster is done by the manager of
+//! right one is recorded in the Kubernetes API (`record`), and what concerns the whole cluster is done by the manager of
 //! the raft leader.
 
 pub mod active_backup;

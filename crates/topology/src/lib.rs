@@ -11,7 +11,7 @@
 //! - [`desired`]: the rows of each owner; a module for each kind.
 //! - [`selector`], [`rules`]: policies, compiled into selectors and clauses.
 //! - [`services`]: addresses and endpoint selection of Services, for the controller and the node agents alike.
-//! - [`identity`], [`contribution`], [`ledger`]: owners, their rows, and members of shared sets.
+//! - [`identity`], [`contribution`], `ledger`: owners, their rows, and members of shared sets.
 //! - [`plan`]: differences to the database as operations.
 //! - [`engine`]: queue, batches, effects.
 //! - [`refusal`]: why an object is parked.

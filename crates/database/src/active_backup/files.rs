@@ -61,7 +61,7 @@ pub enum Problem {
     Damaged {
         /// Its path below the data directory, for the message.
         file: String,
-        /// The first damage, in words of [`FileState::Damaged`].
+        /// The first damage, in words of `FileState::Damaged`.
         why: String,
     },
 }
