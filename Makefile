@@ -8,10 +8,16 @@ CARGO ?= cargo
 NODES ?= 2
 LAB_ARGS ?=
 LAB := target/debug/lab
+# A fresh checkout takes minutes, so show progress on a terminal, and only errors in a log.
+QUIET := $(shell [ -t 2 ] || echo --quiet)
+BUILD_LAB = $(CARGO) build --locked $(QUIET) --package lab
 
 .PHONY: help
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo 'Variables of make up: NODES=3 (how many nodes; default 2), LAB_ARGS="--dual --gateway local" (other options of lab up).'
+	@echo 'Of make up, down and status: OVNKUBE_LAB_NAME=second (another lab beside the first; default: default).'
 
 .PHONY: prerequisites
 prerequisites: ## install missing Debian packages, Rust and Go; report what cannot be installed
@@ -33,7 +39,7 @@ shim: prerequisites ## the CNI plugin as it is installed: small and static, targ
 .PHONY: up
 up: prerequisites ## a running cluster on this machine with our network: Kubernetes, OVN, two nodes, an application
 	@echo "building the lab and our network's image (minutes the first time, else seconds)"
-	@$(CARGO) build --locked --quiet --package lab
+	@$(BUILD_LAB)
 	@deploy/image/build.sh
 	@$(LAB) up --network ovnkube --nodes $(NODES) $(LAB_ARGS)
 
@@ -41,14 +47,15 @@ up: prerequisites ## a running cluster on this machine with our network: Kuberne
 image: prerequisites ## the release binaries of the image, for a registry: target/image
 	@deploy/image/build.sh --release
 
+# An existing program, so that a cluster can be removed while the sources do not compile.
 .PHONY: down
 down: prerequisites ## remove that cluster and everything it created
-	@$(CARGO) build --locked --quiet --package lab
+	@[ -x $(LAB) ] || $(BUILD_LAB)
 	@$(LAB) down
 
 .PHONY: status
 status: prerequisites ## what runs where
-	@$(CARGO) build --locked --quiet --package lab
+	@[ -x $(LAB) ] || $(BUILD_LAB)
 	@$(LAB) status
 
 .PHONY: check
@@ -102,7 +109,7 @@ FOCUS ?=
 export FOCUS
 .PHONY: conformance
 conformance: prerequisites ## Kubernetes' own tests on a lab of three nodes, into target/conformance: CONFORMANCE=network|policy-api|all FAMILY= GATEWAY= FOCUS=
-	@$(CARGO) build --locked --quiet --package lab
+	@$(BUILD_LAB)
 	@deploy/image/build.sh
 	@$(LAB) --name $(or $(OVNKUBE_LAB_NAME),conformance) conformance --which $(CONFORMANCE) --family $(FAMILY) --gateway $(GATEWAY) --focus "$$FOCUS"
 
@@ -110,7 +117,7 @@ conformance: prerequisites ## Kubernetes' own tests on a lab of three nodes, int
 DISRUPTION_ARGS ?= --write docs/disruption.md
 .PHONY: disruption
 disruption: prerequisites ## packets lost during restarts, failovers and changes, beside a control (about an hour on a quiet machine): docs/disruption.md, target/disruption; DISRUPTION_ARGS=
-	@$(CARGO) build --locked --quiet --package lab
+	@$(BUILD_LAB)
 	@deploy/image/build.sh
 	@$(LAB) --name $(or $(OVNKUBE_LAB_NAME),disruption) disruption $(DISRUPTION_ARGS)
 
@@ -144,7 +151,7 @@ torture: prerequisites ## writes to the databases while their members suffer fau
 
 .PHONY: supplies
 supplies: prerequisites
-	@$(CARGO) build --locked --quiet --package lab
+	@$(BUILD_LAB)
 	@$(LAB) prepare
 
 # Real faults; `make test` has the rule tests of all alerts.

@@ -9,6 +9,7 @@ use crate::directories::Directories;
 use crate::dns;
 use crate::error::Result;
 
+// Fields named `name` would share their value with the global `--name`.
 #[derive(Debug, Subcommand)]
 pub(super) enum Names {
     /// Show all records
@@ -16,7 +17,8 @@ pub(super) enum Names {
     /// Set the addresses of a name
     Set {
         /// A name below names.lab
-        name: String,
+        #[arg(value_name = "NAME")]
+        record: String,
         /// Its addresses; former ones are replaced
         #[arg(required = true)]
         addresses: Vec<IpAddr>,
@@ -24,7 +26,8 @@ pub(super) enum Names {
     /// Remove a name
     Remove {
         /// A name below names.lab
-        name: String,
+        #[arg(value_name = "NAME")]
+        record: String,
     },
 }
 
@@ -32,16 +35,16 @@ pub(super) fn run(directories: &Directories, lab: &str, names: &Names) -> Result
     let dir = directories.lab(lab);
     match names {
         Names::List => print(&dns::list(&dir)?),
-        Names::Set { name, addresses } => {
+        Names::Set { record, addresses } => {
             crate::directories::require_root("lab names")?;
-            dns::set(&dir, name, addresses)?;
+            dns::set(&dir, record, addresses)?;
             let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-            print(&format!("{name} is {}\n", addresses.join(", ")))
+            print(&format!("{record} is {}\n", addresses.join(", ")))
         }
-        Names::Remove { name } => {
+        Names::Remove { record } => {
             crate::directories::require_root("lab names")?;
-            dns::set(&dir, name, &[])?;
-            print(&format!("{name} does not exist any more\n"))
+            dns::set(&dir, record, &[])?;
+            print(&format!("{record} does not exist any more\n"))
         }
     }
 }

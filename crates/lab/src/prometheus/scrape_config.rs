@@ -81,7 +81,7 @@ mod tests {
     fn every_endpoint_of_the_shipped_monitor_is_scraped_with_tls_and_the_token() {
         let monitor = super::super::yaml(super::super::SERVICE_MONITOR).unwrap();
         let configurations = configurations(&monitor).unwrap();
-        assert_eq!(configurations.len(), 5);
+        assert_eq!(configurations.len(), 6);
         for one in configurations {
             assert_eq!(one["scheme"], "https");
             assert_eq!(one["authorization"]["credentials_file"], "/token");
