@@ -33,9 +33,7 @@ pub(crate) fn install_handlers() -> Result<()> {
                     _ = terminate.recv() => {}
                 }
                 if first {
-                    console::eprint_line(format_args!(
-                        "lab: interrupted; undoing the fault and cleaning up (press again to exit immediately)"
-                    ));
+                    eprintln!("lab: interrupted; undoing the fault and cleaning up (press again to exit immediately)");
                     *INTERRUPTED.lock().unwrap_or_else(PoisonError::into_inner) = true;
                     CHANGED.notify_all();
                 }
