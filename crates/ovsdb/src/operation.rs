@@ -168,7 +168,7 @@ pub enum Operation {
         /// Applied in order.
         mutations: Vec<Mutation>,
     },
-    /// Deletes the rows that match; none is no error.
+    /// Deletes the rows that match; it is not an error if none does.
     Delete {
         /// Name of the table.
         table: String,

@@ -41,7 +41,7 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// Why a text is no certificate.
+/// Why a text is not a certificate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateError {
     /// No certificate in the text.

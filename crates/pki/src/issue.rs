@@ -60,7 +60,7 @@ pub enum IssueError {
     /// Not a CA.
     #[error("the certificate is not a CA's (basicConstraints)")]
     NotAnAuthority,
-    /// The time is out of range, a name is invalid, or there is no randomness.
+    /// The time is out of range, a name is invalid, or no random numbers are available.
     #[error("cannot create a certificate: {0}")]
     Create(String),
 }

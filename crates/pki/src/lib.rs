@@ -28,7 +28,7 @@ pub mod signer;
 pub use apply::{Write, apply};
 pub use certificate::{Certificate, CertificateError, Fingerprint};
 pub use issue::{Authority, IssueError, PrivateKey, create_authority, issue_leaf};
-pub use plan::{Finding, FindingKind, Object, Plan, Step, plan};
+pub use plan::{Finding, FindingKind, Object, Plan, Step, Waiting, plan};
 pub use policy::{Policy, PolicyError, parse_duration};
 pub use report::{Entry, Role, report};
 pub use seen::{Ages, Seen};

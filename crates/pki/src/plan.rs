@@ -5,6 +5,7 @@
 //! other one, whichever versions of the objects have reached them. The exception is a state without trust (nothing published
 //! yet, or expired): then waiting would protect nothing.
 
+use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -64,6 +65,17 @@ pub enum Object {
     LeafSecret,
 }
 
+impl Object {
+    /// Kind and name, for messages.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::CaSecret => "Secret ovn-ca",
+            Self::CaConfigMap => "ConfigMap ovn-ca",
+            Self::LeafSecret => "Secret ovn-cert",
+        }
+    }
+}
+
 /// What is wrong with an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FindingKind {
@@ -73,7 +85,7 @@ pub enum FindingKind {
     AuthorityWeak,
     /// The CA has expired, or its validity has not begun; it is replaced.
     AuthorityNotValid,
-    /// Parts of the bundle are no certificates; they are removed.
+    /// Parts of the bundle are not certificates; they are removed.
     BundleUnreadable,
     /// Secret `ovn-cert` cannot be used; it is replaced.
     CertificateUnusable,
@@ -119,7 +131,22 @@ pub struct Plan {
     /// What is wrong.
     pub findings: Vec<Finding>,
     /// What a rotation waits for.
-    pub waiting: Option<String>,
+    pub waiting: Option<Waiting>,
+}
+
+/// A step of a rotation that is due when the distribution delay of a CA has passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waiting {
+    /// What happens then.
+    pub what: &'static str,
+    /// Time until then.
+    pub left: Duration,
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in {} s, when every process trusts it", self.what, self.left.as_secs())
+    }
 }
 
 /// The next step.
@@ -147,7 +174,7 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    fn next_step(&self, set: &AuthoritySet) -> (Option<Step>, Option<String>) {
+    fn next_step(&self, set: &AuthoritySet) -> (Option<Step>, Option<Waiting>) {
         let step = |step| (Some(step), None);
         let unknown = self.unknown(Some(set));
         if !unknown.is_empty() {
@@ -164,13 +191,13 @@ impl Planner<'_> {
             if self.is_distributed(&next.certificate) || !set.signing.certificate.is_valid_at(self.now) {
                 return step(Step::Promote { retire_after: self.needed_until(&set.signing.certificate) });
             }
-            waiting = Some(self.remaining("the next CA signs", self.age(&next.certificate)));
+            waiting = Some(self.waiting("the next CA signs", &next.certificate));
         }
         if let Some(why) = self.leaf_due(set) {
             if self.may_issue(set) {
                 return step(Step::Issue { why });
             }
-            waiting = Some(self.remaining("the new CA signs", self.age(&set.signing.certificate)));
+            waiting = Some(self.waiting("the new CA signs", &set.signing.certificate));
         }
         let retire = self.retirable(set);
         if !retire.is_empty() {
@@ -255,9 +282,8 @@ impl Planner<'_> {
         self.bundle.contains(authority.fingerprint) && self.age(authority) >= self.policy.distribution_delay
     }
 
-    fn remaining(&self, what: &str, age: Duration) -> String {
-        let left = self.policy.distribution_delay.saturating_sub(age);
-        format!("{what} in {} s, when every process trusts it", left.as_secs())
+    fn waiting(&self, what: &'static str, authority: &Certificate) -> Waiting {
+        Waiting { what, left: self.policy.distribution_delay.saturating_sub(self.age(authority)) }
     }
 
     /// Whether a CA issued the published certificate, and programs accept it.
@@ -375,7 +401,7 @@ fn findings(observed: &Observed, bundle: &Bundle, now: Timestamp) -> Vec<Finding
         }
     }
     for why in &bundle.unreadable {
-        let message = format!("{} has a part that is no certificate ({why}); it is removed", crate::BUNDLE_KEY);
+        let message = format!("{} has a part that is not a certificate ({why}); it is removed", crate::BUNDLE_KEY);
         find(FindingKind::BundleUnreadable, Object::CaConfigMap, message);
     }
     match &observed.leaf {

@@ -69,8 +69,8 @@ pub enum PolicyError {
         /// The shortest remaining time.
         least: Duration,
     },
-    /// A text that is no duration.
-    #[error("{0:?} is no duration: write a number with a unit, such as 90d, 12h, 10m or 30s")]
+    /// Not a duration.
+    #[error("{0:?} is not a duration: write a number with a unit, such as 90d, 12h, 10m or 30s")]
     NotADuration(String),
 }
 

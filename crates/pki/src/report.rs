@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::certificate::Certificate;
-use crate::stored::{Observed, Stored};
+use crate::stored::Observed;
 
 /// What a certificate is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -79,9 +79,8 @@ pub fn report(observed: &Observed, now: SystemTime) -> Result<Vec<Entry>, jiff::
             entries.push(entry(Role::OtherCa, certificate, true, now));
         }
     }
-    if let Stored::Present(leaf) = &observed.leaf {
-        let accepted = bundle.is_some_and(|bundle| bundle.accepts(leaf, now));
-        entries.push(entry(Role::Certificate, &leaf.pair.certificate, accepted, now));
+    if let Some(leaf) = observed.leaf.present() {
+        entries.push(entry(Role::Certificate, &leaf.pair.certificate, observed.leaf_is_accepted(now), now));
     }
     Ok(entries)
 }

@@ -58,6 +58,14 @@ pub struct Observed {
     pub leaf: Stored<Leaf>,
 }
 
+impl Observed {
+    /// Whether programs that trust the bundle accept the certificate.
+    pub fn leaf_is_accepted(&self, now: Timestamp) -> bool {
+        let (bundle, leaf) = (self.bundle.present(), self.leaf.present());
+        bundle.zip(leaf).is_some_and(|(bundle, leaf)| bundle.accepts(leaf, now))
+    }
+}
+
 /// The CAs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthoritySet {
@@ -186,12 +194,12 @@ fn former(text: &[u8]) -> Result<Vec<Former>, String> {
 pub struct Bundle {
     /// In the order of the text, each once.
     pub certificates: Vec<Certificate>,
-    /// Why parts of the text are no certificates.
+    /// Why parts of the text are not certificates.
     pub unreadable: Vec<String>,
 }
 
 impl Bundle {
-    /// Parses `ca-bundle.crt`. Parts that are no certificates do not affect the others.
+    /// Parses `ca-bundle.crt`. Parts that are not certificates do not affect the others.
     pub fn parse(text: &str) -> Self {
         let mut bundle = Self::default();
         for certificate in Certificate::all_from_pem(text.as_bytes()) {

@@ -154,6 +154,13 @@ fn await_connected(lab: &Lab) {
     }
 }
 
+fn await_signer(lab: &Lab) {
+    until("a ready signer", || {
+        let ready = kubectl(lab, &["get", "ds", "ovnkube-pki", "-o", "jsonpath={.status.numberReady}"]);
+        if ready == "1" { Ok(()) } else { Err(ready) }
+    });
+}
+
 fn kill_servers(lab: &Lab) {
     let pod = pod(lab, "ovnkube-db", "n1");
     for (container, database) in [("nbdb", "nb"), ("sbdb", "sb")] {
@@ -230,10 +237,7 @@ fn a_killed_signer_is_continued(lab: &Lab) {
     rotate(lab, &["--ca"]);
     until("the next CA", || fingerprint(&status(lab), "next-ca").ok_or_else(|| "none".to_owned()));
     kubectl(lab, &["delete", "pod", "-l", "app=ovnkube-pki", "--force", "--grace-period=0"]);
-    until("a signer", || {
-        let ready = kubectl(lab, &["get", "ds", "ovnkube-pki", "-o", "jsonpath={.status.numberReady}"]);
-        if ready == "1" { Ok(()) } else { Err(ready) }
-    });
+    await_signer(lab);
     await_another(lab, "signing-ca", &ca);
     assert_eq!(fingerprint(&status(lab), "next-ca"), None);
 }
@@ -262,10 +266,7 @@ fn a_damaged_ca_is_left_alone(lab: &Lab) {
     });
     assert_eq!(value(lab, "secret/ovn-ca", "tls.key"), "Z2FyYmFnZQ==");
     change(&key);
-    until("a ready signer", || {
-        let ready = kubectl(lab, &["get", "ds", "ovnkube-pki", "-o", "jsonpath={.status.numberReady}"]);
-        if ready == "1" { Ok(()) } else { Err(ready) }
-    });
+    await_signer(lab);
 }
 
 /// All programs have an expired certificate and no session, as after a long suspend; the signer then runs again.

@@ -132,8 +132,8 @@ struct Signer {
     notices: Notices,
     /// The failure that was logged last.
     failure: Option<String>,
-    /// What the rotation waits for, as logged last; without the remaining time.
-    waiting: Option<String>,
+    /// What the rotation waits for, as logged last.
+    waiting: Option<&'static str>,
 }
 
 impl Signer {
@@ -200,25 +200,23 @@ impl Signer {
     fn show(&mut self, plan: &Plan, observed: &Observed, now: Timestamp) {
         self.metrics.show(&self.policy, plan, observed);
         let blocking = plan.findings.iter().find(|finding| finding.kind.blocks());
-        let leaf = observed.leaf.present();
-        let accepted =
-            leaf.is_some_and(|leaf| observed.bundle.present().is_some_and(|bundle| bundle.accepts(leaf, now)));
         match blocking {
             Some(finding) => {
                 self.condition.not_ready(format!("Secret {}: {}", crate::CA_SECRET, finding.message));
             }
-            None if accepted => self.condition.ready(),
+            None if observed.leaf_is_accepted(now) => self.condition.ready(),
             None => {
-                self.condition.not_ready(plan.waiting.clone().unwrap_or("the certificate is not issued yet".into()));
+                let waiting = plan.waiting.map(|waiting| waiting.to_string());
+                self.condition.not_ready(waiting.unwrap_or("the certificate is not issued yet".into()));
             }
         }
-        let waiting = plan.waiting.as_deref().and_then(|text| text.split(" in ").next()).map(str::to_owned);
-        if waiting != self.waiting
-            && let Some(text) = &plan.waiting
+        let what = plan.waiting.map(|waiting| waiting.what);
+        if what != self.waiting
+            && let Some(waiting) = plan.waiting
         {
-            tracing::info!(reason = text, "rotation waits");
+            tracing::info!(reason = %waiting, "rotation waits");
         }
-        self.waiting = waiting;
+        self.waiting = what;
     }
 
     fn done(&mut self, step: &Step, reference: kubernetes::ObjectReference) {

@@ -47,14 +47,6 @@ impl Object {
             Self::LeafSecret => ("Secret", LEAF_SECRET, "secrets"),
         }
     }
-
-    fn text(self) -> &'static str {
-        match self {
-            Self::CaSecret => "Secret ovn-ca",
-            Self::CaConfigMap => "ConfigMap ovn-ca",
-            Self::LeafSecret => "Secret ovn-cert",
-        }
-    }
 }
 
 /// The object that a write concerns, for messages.
@@ -105,34 +97,25 @@ impl Store {
                 Err(error) => return Err(ReadError { object: object.text(), error }),
             }
         }
-        let observed = Observed {
-            authorities: parsed(raw.get(&Object::CaSecret), authorities),
-            bundle: parsed(raw.get(&Object::CaConfigMap), bundle),
-            leaf: parsed(raw.get(&Object::LeafSecret), |value| {
-                Leaf::parse(&secret_data(value)?, annotation(value, ISSUED_FOR))
-            }),
-        };
-        Ok(Objects { observed, raw })
+        Ok(Objects { observed: observed(|object| Ok(raw.get(&object))), raw })
     }
 
     /// Reads what this user may read. CAs that cannot be read are unusable.
     pub async fn read_allowed(&self) -> Result<Observed, ReadError> {
-        let mut observed = Observed { authorities: Stored::Missing, bundle: Stored::Missing, leaf: Stored::Missing };
+        let mut values = BTreeMap::new();
         for object in [Object::LeafSecret, Object::CaConfigMap, Object::CaSecret] {
             let value = match self.get(object).await {
                 Ok(value) => Ok(value),
                 Err(ApiError::Forbidden(why)) => Err(format!("you may not read it: {why}")),
                 Err(error) => return Err(ReadError { object: object.text(), error }),
             };
-            match object {
-                Object::CaSecret => observed.authorities = allowed(value, authorities),
-                Object::CaConfigMap => observed.bundle = allowed(value, bundle),
-                Object::LeafSecret => {
-                    observed.leaf = allowed(value, |value| Leaf::parse(&secret_data(value)?, None));
-                }
-            }
+            values.insert(object, value);
         }
-        Ok(observed)
+        Ok(observed(|object| match values.get(&object) {
+            Some(Ok(value)) => Ok(value.as_ref()),
+            Some(Err(why)) => Err(why.clone()),
+            None => Ok(None),
+        }))
     }
 
     /// Writes one object, if it is still as it was read. The result is for Events about it.
@@ -230,13 +213,19 @@ impl Store {
     }
 }
 
-fn parsed<T>(value: Option<&Value>, parse: impl Fn(&Value) -> Result<T, String>) -> Stored<T> {
-    value.map_or(Stored::Missing, |value| parse(value).map_or_else(Stored::Unusable, Stored::Present))
+/// Parses the objects. `value` returns one as it was read: none if it is missing, an error if it could not be read.
+fn observed<'a>(value: impl Fn(Object) -> Result<Option<&'a Value>, String>) -> Observed {
+    Observed {
+        authorities: parsed(value(Object::CaSecret), authorities),
+        bundle: parsed(value(Object::CaConfigMap), bundle),
+        leaf: parsed(value(Object::LeafSecret), leaf),
+    }
 }
 
-fn allowed<T>(value: Result<Option<Value>, String>, parse: impl Fn(&Value) -> Result<T, String>) -> Stored<T> {
+fn parsed<T>(value: Result<Option<&Value>, String>, parse: impl Fn(&Value) -> Result<T, String>) -> Stored<T> {
     match value {
-        Ok(value) => parsed(value.as_ref(), parse),
+        Ok(None) => Stored::Missing,
+        Ok(Some(value)) => parse(value).map_or_else(Stored::Unusable, Stored::Present),
         Err(why) => Stored::Unusable(why),
     }
 }
@@ -252,6 +241,10 @@ fn authorities(value: &Value) -> Result<AuthoritySet, String> {
 
 fn bundle(value: &Value) -> Result<Bundle, String> {
     Ok(Bundle::parse(value["data"][BUNDLE_KEY].as_str().unwrap_or_default()))
+}
+
+fn leaf(value: &Value) -> Result<Leaf, String> {
+    Leaf::parse(&secret_data(value)?, annotation(value, ISSUED_FOR))
 }
 
 fn annotation(value: &Value, key: &str) -> Option<String> {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use console::table::{self, Cell, Tone};
-use pki::{Entry, Observed, Role, Stored};
+use pki::{Entry, Object, Observed, Role, Stored};
 use serde::Serialize;
 
 use crate::cli::{Output, PkiStatus};
@@ -44,7 +44,8 @@ pub(super) fn run(status: &PkiStatus, args: &ConfigArgs) -> anyhow::Result<ExitC
 }
 
 fn problems(observed: &Observed) -> Vec<String> {
-    fn problem<T>(object: &str, stored: &Stored<T>) -> Option<String> {
+    fn problem<T>(object: Object, stored: &Stored<T>) -> Option<String> {
+        let object = object.text();
         match stored {
             Stored::Present(_) => None,
             Stored::Missing => Some(format!("{object} does not exist")),
@@ -53,13 +54,13 @@ fn problems(observed: &Observed) -> Vec<String> {
     }
     let bundle = observed.bundle.present().into_iter().flat_map(|bundle| &bundle.unreadable);
     [
-        problem("Secret ovn-ca", &observed.authorities),
-        problem("ConfigMap ovn-ca", &observed.bundle),
-        problem("Secret ovn-cert", &observed.leaf),
+        problem(Object::CaSecret, &observed.authorities),
+        problem(Object::CaConfigMap, &observed.bundle),
+        problem(Object::LeafSecret, &observed.leaf),
     ]
     .into_iter()
     .flatten()
-    .chain(bundle.map(|why| format!("ConfigMap ovn-ca: {why}")))
+    .chain(bundle.map(|why| format!("{}: {why}", Object::CaConfigMap.text())))
     .collect()
 }
 
