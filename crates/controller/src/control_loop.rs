@@ -113,7 +113,7 @@ impl ControlLoop {
         let metrics = Metrics::register(telemetry, api);
         let recorder = Recorder::new(api, "ovnkube-controller", &options.election.lease.identity);
         let (southbound, repairs) = (sb.clone(), Repairs::default());
-        let node_watch = NodeWatch::new(api);
+        let node_watch = NodeWatch::new(api, options.election.lease.duration);
         let effects = EffectRunner { api_writer, recorder, metrics: metrics.clone(), southbound, repairs };
         let health = telemetry.health();
         let conditions = Conditions {
@@ -393,6 +393,7 @@ impl ControlLoop {
 
     fn watch_event(&mut self, event: Option<WatchEvent>) -> Result<(), ControllerError> {
         let now = self.now();
+        self.node_watch.observe(event.as_ref(), now);
         match event {
             Some(WatchEvent::Objects(objects)) => {
                 let listed = objects.iter().any(|observed| matches!(observed, Observed::Listed(_)));
@@ -406,7 +407,7 @@ impl ControlLoop {
             Some(WatchEvent::Failed(kind, error)) => {
                 self.conditions.objects.not_ready(format!("watch of {} failed: {error}", kind.plural()));
             }
-            Some(WatchEvent::Resumed) => self.update_eligibility(),
+            Some(WatchEvent::Resumed(_)) => self.update_eligibility(),
             Some(WatchEvent::Ended(plural)) => return Err(ControllerError::WatchEnded(plural)),
             None => return Err(ControllerError::WatchEnded("objects")),
         }
@@ -484,7 +485,8 @@ impl ControlLoop {
         self.effects.repairs.flush();
         let renewed = *self.election.renewals.borrow();
         self.metrics.lease_unrenewed.set(renewed.map_or(0.0, |renewed| renewed.elapsed().as_secs_f64()));
-        self.node_watch.check(&self.engine, &self.effects, now);
+        let renewed = renewed.map(|renewed| now.saturating_sub(renewed.elapsed()));
+        self.node_watch.check(&self.engine, &self.effects, renewed, now);
         self.binding_watch.check(&self.engine, &self.effects, now);
         self.metrics.update(&self.engine, now);
         Ok(())

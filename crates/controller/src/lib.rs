@@ -10,6 +10,7 @@
 //! One task owns the engine. It waits for the next event and holds no lock over I/O; API writes run concurrently, and a
 //! slow one delays nothing else.
 
+mod api_contact;
 mod api_writer;
 mod authorship;
 mod binding_watch;

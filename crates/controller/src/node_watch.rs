@@ -1,32 +1,66 @@
 //! Writes findings of the watchdog on Nodes: a silent agent, a chassis that lags behind.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kubernetes::{Api, Patch};
-use objects::{EXPECTED_NB_CFG, NETWORK_READY};
+use objects::{EXPECTED_NB_CFG, NETWORK_READY, ObjectKind};
 use serde_json::{Value, json};
-use topology::Engine;
 use topology::engine::ObjectRef;
+use topology::pacing;
 use topology::watchdog::{Applied, LaggingNode, Watchdog};
+use topology::{Engine, Observed};
 
+use crate::api_contact::{ApiContact, ContactChange, Evidence};
 use crate::databases;
 use crate::effect_runner::EffectRunner;
+use crate::watches::WatchEvent;
+
+/// Shortest time without a renewal of the Lease, or with a failed watch, that counts as loss of contact with the API server.
+/// Together with an agent's interval it must be less than the age at which heartbeats expire.
+const SHORTEST_LOSS: Duration = Duration::from_secs(20);
 
 /// Runs the watchdog and reports its findings.
 pub(crate) struct NodeWatch {
     watchdog: Watchdog,
+    contact: ApiContact,
+    /// Since when the watch of nodes has failed.
+    watch_failed: Option<Duration>,
+    /// Time without a renewal of the leader Lease after which contact with the API server is lost.
+    contact_limit: Duration,
     api: Api,
 }
 
 impl NodeWatch {
-    pub(crate) fn new(api: &Api) -> Self {
-        Self { watchdog: Watchdog::default(), api: api.clone() }
+    /// `lease` is the duration of the leader Lease.
+    pub(crate) fn new(api: &Api, lease: Duration) -> Self {
+        Self {
+            watchdog: Watchdog::default(),
+            contact: ApiContact::default(),
+            watch_failed: None,
+            contact_limit: lease.max(SHORTEST_LOSS),
+            api: api.clone(),
+        }
     }
 
-    /// Checks all nodes; to be called once a second.
-    pub(crate) fn check(&mut self, engine: &Engine, effects: &EffectRunner, now: Duration) {
+    /// Notes whether the watch of nodes works.
+    pub(crate) fn observe(&mut self, event: Option<&WatchEvent>, now: Duration) {
+        match event {
+            Some(WatchEvent::Failed(ObjectKind::Node, _)) => _ = self.watch_failed.get_or_insert(now),
+            Some(WatchEvent::Resumed(ObjectKind::Node)) => self.watch_failed = None,
+            Some(WatchEvent::Objects(objects))
+                if objects.iter().any(|observed| matches!(observed, Observed::Listed(ObjectKind::Node))) =>
+            {
+                self.watch_failed = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// Checks all nodes; to be called once a second. `renewed` is the time of the last renewal of the leader Lease.
+    pub(crate) fn check(&mut self, engine: &Engine, effects: &EffectRunner, renewed: Option<Duration>, now: Duration) {
         if !engine.is_leading() {
             self.watchdog.clear();
+            self.contact = ApiContact::default();
             return;
         }
         // A stale replica would blame nodes for what only this instance missed.
@@ -34,8 +68,28 @@ impl NodeWatch {
         let progress = connected.then(|| effects.southbound.snapshot()).as_ref().and_then(databases::progress);
         let applied = progress.as_ref().map(|(chassis, southbound)| Applied { southbound: *southbound, chassis });
         let nodes: Vec<_> = engine.store().nodes().collect();
-        for lagging in self.watchdog.check(&nodes, applied, now) {
+        self.update_contact(nodes.len(), renewed, now);
+        for lagging in self.watchdog.check(&nodes, applied, self.contact.may_judge(), now) {
             self.report(lagging, effects);
+        }
+    }
+
+    /// Without the API server, this instance would blame nodes for heartbeats that only it missed.
+    fn update_contact(&mut self, nodes: usize, renewed: Option<Duration>, now: Duration) {
+        let evidence = Evidence { watch_failed: self.watch_failed, renewed, limit: self.contact_limit };
+        let (contact, change) = self.contact.next(evidence, now, pacing::heartbeat_expires(nodes));
+        self.contact = contact;
+        match change {
+            Some(ContactChange::Lost(since)) => {
+                let since = ago(now.saturating_sub(since)).unwrap_or_default();
+                tracing::warn!(
+                    "cannot judge the nodes' heartbeats: no contact with the API server since {since}; waiting for it"
+                );
+            }
+            Some(ContactChange::Judging) => {
+                tracing::info!("judging the nodes' heartbeats again: in contact with the API server");
+            }
+            None => {}
         }
     }
 
@@ -82,4 +136,10 @@ impl NodeWatch {
             }
         });
     }
+}
+
+/// The time of day that was this long ago.
+fn ago(age: Duration) -> Option<String> {
+    let since_1970 = SystemTime::now().checked_sub(age)?.duration_since(UNIX_EPOCH).ok()?;
+    kubernetes::timestamp_of_milliseconds(since_1970.as_millis().try_into().ok()?)
 }

@@ -17,8 +17,8 @@ pub(crate) enum WatchEvent {
     Objects(Vec<Observed>),
     /// The watch of a kind failed, with the error; it is retried.
     Failed(ObjectKind, String),
-    /// A watch that had failed works again.
-    Resumed,
+    /// The watch of a kind that had failed works again.
+    Resumed(ObjectKind),
     /// The watch task of this resource ended, which is a bug.
     Ended(&'static str),
 }
@@ -61,7 +61,7 @@ async fn forward(mut watch: Watch<Observed>, kind: ObjectKind, sender: mpsc::Sen
                 }
                 kubernetes::Observed::Resumed => {
                     tracing::info!(resource = plural, "watch resumed");
-                    if sender.send(WatchEvent::Resumed).await.is_err() {
+                    if sender.send(WatchEvent::Resumed(kind)).await.is_err() {
                         return;
                     }
                     continue;

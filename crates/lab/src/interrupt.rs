@@ -33,7 +33,9 @@ pub(crate) fn install_handlers() -> Result<()> {
                     _ = terminate.recv() => {}
                 }
                 if first {
-                    eprintln!("lab: interrupted; undoing the fault and cleaning up (press again to exit immediately)");
+                    console::eprint_line(format_args!(
+                        "lab: interrupted; undoing the fault and cleaning up (press again to exit immediately)"
+                    ));
                     *INTERRUPTED.lock().unwrap_or_else(PoisonError::into_inner) = true;
                     CHANGED.notify_all();
                 }

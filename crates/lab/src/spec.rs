@@ -383,11 +383,15 @@ impl LabSpec {
                     .into(),
             ));
         }
-        if self.control_planes == 0 || self.control_planes > self.nodes {
-            return Err(Error::Invalid(format!(
-                "{} of {} nodes cannot be control-plane nodes; choose at least 1 and at most all",
-                self.control_planes, self.nodes
-            )));
+        if self.control_planes == 0 {
+            return Err(Error::Invalid(
+                "--control-planes 0: ovnkube needs a node for its controller; use at least 1".into(),
+            ));
+        }
+        if self.control_planes > self.nodes {
+            let (wanted, nodes) = (self.control_planes, self.nodes);
+            let has = if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
+            return Err(Error::Invalid(format!("--control-planes {wanted}: the lab has {has}; use at most {nodes}")));
         }
         for file in [product.ovnkube(), product.shim()] {
             if !file.is_file() {
@@ -416,6 +420,8 @@ mod tests {
         let product = Product { binaries: "/nowhere".into(), gateway: GatewayMode::Shared };
         let message = LabSpec::new("ok").nodes(1).product(product.clone()).check().unwrap_err().to_string();
         assert!(message.contains("/nowhere/ovnkube") && message.contains("deploy/image/build.sh"), "{message}");
+        let too_many = LabSpec::new("ok").nodes(2).control_planes(5).product(product.clone()).check().unwrap_err();
+        assert_eq!(too_many.to_string(), "--control-planes 5: the lab has 2 nodes; use at most 2");
         assert!(LabSpec::new("ok").product(product).check().unwrap_err().to_string().contains("at least one node"));
         let alone = LabSpec::new("ok").prometheus(1).check().unwrap_err().to_string();
         assert!(alone.contains("--prometheus needs --network ovnkube"), "{alone}");

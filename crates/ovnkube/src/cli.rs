@@ -261,7 +261,7 @@ pub(crate) fn parse() -> Result<Cli, ExitCode> {
             ExitCode::from(2)
         }
         _ => {
-            eprintln!("{}", in_one_line(&error.render().to_string()));
+            console::eprint_line(format_args!("{}", in_one_line(&error.render().to_string())));
             ExitCode::from(2)
         }
     })

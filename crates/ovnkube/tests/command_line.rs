@@ -114,6 +114,32 @@ fn a_closed_stdout_pipe_is_no_error() {
 }
 
 #[test]
+fn a_closed_stderr_pipe_does_not_change_the_exit_status() {
+    let broken = ovnkube::file("closed-stderr.conf", b"rubbish!\n");
+    for arguments in [
+        ["nonsense"].as_slice(),
+        &["config", "check", &broken],
+        &["health", "--address", "127.0.0.1:1"],
+        &["db", "status", "foo"],
+        &["plan", "-f", "/nonexistent"],
+    ] {
+        // The reader is gone before the first write.
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let closed = Command::new(env!("CARGO_BIN_EXE_ovnkube"))
+            .args(arguments)
+            .env_clear()
+            .stdout(Stdio::null())
+            .stderr(writer)
+            .status()
+            .unwrap();
+        let open = run(arguments, &[]);
+        assert!(!open.stderr.is_empty(), "{arguments:?}");
+        assert_eq!(closed.code(), open.status, "{arguments:?}");
+    }
+}
+
+#[test]
 fn a_failed_write_to_stdout_is_reported() {
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_ovnkube")).arg("version").stdout(full).output().unwrap();

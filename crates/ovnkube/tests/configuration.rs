@@ -182,6 +182,35 @@ fn a_deprecated_setting_works_and_is_warned_of() {
 }
 
 #[test]
+fn config_check_rejects_listeners_that_cannot_serve_and_roles_log_it() {
+    let certificate = file("listener.crt", b"");
+    let files = ["--metrics-tls-cert", &certificate, "--metrics-tls-key", &certificate];
+    let address = ["--metrics-tls-bind-address", "127.0.0.1:9102"];
+    let missing = "[metrics] tls-bind-address is set, but tls-cert and tls-key are not: give both, or set tls-bind-address to off";
+    let same = "[metrics] bind-address 127.0.0.1:9102 and tls-bind-address 127.0.0.1:9102 cannot both be used";
+    let both = run(&[&["config", "check"], &address[..]].concat(), &[]);
+    assert_eq!(both.status, Some(2), "{}", both.stderr);
+    assert!([missing, same].iter().all(|words| both.stderr.contains(words)), "{}", both.stderr);
+    let one = run(&[&["config", "check"], &address[..], &files].concat(), &[]);
+    assert_eq!((one.status, one.stderr.contains(missing)), (Some(2), false), "{}", one.stderr);
+    let other = ["--metrics-tls-bind-address", "127.0.0.1:9103"];
+    let fine = run(&[&["config", "check"], &other[..], &files].concat(), &[]);
+    assert_eq!((fine.status, fine.stderr.as_str()), (Some(0), ""));
+    // A role of a cluster without certificates.
+    let role = run(&[&["node", "--metrics-bind-address", "off"], &other[..]].concat(), &[]);
+    assert!(role.stderr.contains("metrics are not served to other machines"), "{}", role.stderr);
+}
+
+#[test]
+fn config_check_warns_of_misspelt_variables() {
+    let environment = [("OVNKUBE_LOGING_LEVEL", "debug"), ("OVNKUBE_DB_HOST", "192.0.2.1")];
+    let checked = run(&["config", "check"], &environment);
+    assert_eq!(checked.status, Some(0), "{}", checked.stderr);
+    let words = "warning: unknown environment variable \"OVNKUBE_LOGING_LEVEL\" is ignored; did you mean OVNKUBE_LOGGING_LEVEL?\n";
+    assert_eq!(checked.stderr, words);
+}
+
+#[test]
 fn the_example_passes_the_check() {
     let example = run(&["config", "example"], &[]);
     let path = file("example.conf", example.stdout.as_bytes());

@@ -80,8 +80,15 @@ impl Watched {
 
 impl Watchdog {
     /// Checks all nodes; to be called about once a second while leading. `applied` is none while the southbound database is
-    /// not connected: then no chassis counts as behind.
-    pub fn check(&mut self, nodes: &[&NodeFacts], applied: Option<Applied<'_>>, now: Duration) -> Vec<LaggingNode> {
+    /// not connected: then no chassis counts as behind. Without `judge_heartbeats`, which is for the time without the API
+    /// server, no agent counts as silent.
+    pub fn check(
+        &mut self,
+        nodes: &[&NodeFacts],
+        applied: Option<Applied<'_>>,
+        judge_heartbeats: bool,
+        now: Duration,
+    ) -> Vec<LaggingNode> {
         let count = nodes.len();
         let mut before = std::mem::take(&mut self.nodes);
         let mut lagging = Vec::new();
@@ -90,7 +97,7 @@ impl Watchdog {
             let mut watched = known.unwrap_or_else(|| Watched::new(node, now));
             watched.update(node, count, applied, now);
             if watched.reported.is_none_or(|last| now >= last + REPEAT) {
-                let found = watched.lagging(node, count, applied, now);
+                let found = watched.lagging(node, count, applied, judge_heartbeats, now);
                 watched.reported = found.as_ref().map(|_| now);
                 lagging.extend(found);
             }
@@ -125,11 +132,12 @@ impl Watched {
         node: &NodeFacts,
         count: usize,
         applied: Option<Applied<'_>>,
+        judge_heartbeats: bool,
         now: Duration,
     ) -> Option<LaggingNode> {
         let object = || ObjectRef { kind: "Node", namespace: None, name: (&*node.name).into(), uid: node.uid.clone() };
         let silent = now.saturating_sub(self.since);
-        if node.agent.ready && silent > self.expires {
+        if judge_heartbeats && node.agent.ready && silent > self.expires {
             return Some(LaggingNode::Silent { node: object(), heartbeat: self.heartbeat.clone(), silent });
         }
         let applied = applied?;
@@ -173,7 +181,7 @@ mod tests {
     }
 
     fn check(watchdog: &mut Watchdog, node: &NodeFacts, at: u64) -> Vec<LaggingNode> {
-        watchdog.check(&[node], None, seconds(at))
+        watchdog.check(&[node], None, true, seconds(at))
     }
 
     #[test]
@@ -194,6 +202,19 @@ mod tests {
         assert_eq!(check(&mut watchdog, &node("True", 2, None), late + 10).len(), 1);
         assert_eq!(check(&mut watchdog, &node("Unknown", 2, None), late + 30), []);
         assert_eq!(check(&mut watchdog, &node("True", 3, None), late + 50), []);
+    }
+
+    #[test]
+    fn expired_heartbeats_are_reported_only_while_they_are_judged() {
+        let mut watchdog = Watchdog::default();
+        let late = pacing::heartbeat_expires(1).as_secs() + 1;
+        let ready = node("True", 1, None);
+        assert_eq!(check(&mut watchdog, &ready, 0), []);
+        assert_eq!(watchdog.check(&[&ready], None, false, seconds(late)), []);
+        // A node that renews before they are judged again is not silent, the other one is.
+        assert_eq!(watchdog.check(&[&node("True", 2, None)], None, false, seconds(late + 50)), []);
+        assert_eq!(check(&mut watchdog, &node("True", 2, None), late + 51), []);
+        assert_eq!(check(&mut watchdog, &node("True", 2, None), 2 * late + 51).len(), 1);
     }
 
     #[test]
@@ -220,7 +241,7 @@ mod tests {
         let mut step = |node: &NodeFacts, reached: i64, southbound: i64, at: u64| {
             let chassis = [("c1".into(), reached)].into();
             let applied = Applied { southbound, chassis: &chassis };
-            watchdog.check(&[node], Some(applied), seconds(at))
+            watchdog.check(&[node], Some(applied), true, seconds(at))
         };
         let number = |found: &[LaggingNode]| match found {
             [LaggingNode::Expect { number, .. }] => Some(*number),

@@ -108,11 +108,12 @@ pub(super) fn run(directories: &Directories, record: &Record, fault: &Fault) -> 
         }
         Fault::Partition { one, other } => fault::partition(record, one, other)?.to_string(),
         Fault::Lose { machine, percent } => fault::lose(record, machine, *percent)?.to_string(),
-        Fault::Heal => format!(
-            "undid {} partitions and packet losses, and the faults of {} volumes",
-            fault::heal_all(record)?,
-            volume_fault::heal_all(record, &dir)?
-        ),
+        Fault::Heal => match (fault::heal_all(record)?, volume_fault::heal_all(record, &dir)?) {
+            (0, 0) => "nothing to heal".to_owned(),
+            (packets, volumes) => {
+                format!("undid {packets} partitions and packet losses, and the faults of {volumes} volumes")
+            }
+        },
         Fault::LoseVolume { volume } => volume_fault::lose(record, &dir, volume)?.to_string(),
         Fault::FillVolume { volume } => volume_fault::fill(record, &dir, volume)?.to_string(),
         Fault::SlowVolume { volume, milliseconds } => {

@@ -55,7 +55,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Start a lab; if it is already running, change nothing
+    /// Start a lab; if it is already running, change nothing (status 1 if it runs with other options)
     Up(up::Options),
     /// Remove a lab completely, also after a crash
     Down {
@@ -129,7 +129,7 @@ pub fn main() -> ExitCode {
     match run(cli) {
         Ok(status) => status,
         Err(error) => {
-            eprintln!("lab: {error}");
+            console::eprint_line(format_args!("lab: {error}"));
             if matches!(error, Error::Interrupted) { interrupt::EXIT_STATUS.into() } else { ExitCode::FAILURE }
         }
     }
@@ -214,7 +214,7 @@ fn down(directories: &Directories, name: &str, all: bool) -> Result<()> {
             }
             // With --all the other labs are removed nevertheless.
             Err(error) if all => {
-                eprintln!("lab: {name}: {error}");
+                console::eprint_line(format_args!("lab: {name}: {error}"));
                 failed += 1;
                 continue;
             }
@@ -234,4 +234,28 @@ fn down(directories: &Directories, name: &str, all: bool) -> Result<()> {
 
 fn print(text: &str) -> Result<()> {
     console::print(text).map_err(|error| Error::Invalid(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commands_are_declared_consistently() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_records_name_is_not_the_labs_name() {
+        for words in [&["set", "db-1.names.lab", "10.99.0.11"][..], &["remove", "db-1.names.lab"]] {
+            let cli = Cli::try_parse_from([&["lab", "--name", "second", "names"], words].concat()).unwrap();
+            assert_eq!(cli.name, "second");
+            let Command::Names { names: names::Names::Set { record, .. } | names::Names::Remove { record } } =
+                cli.command
+            else {
+                panic!("{words:?}");
+            };
+            assert_eq!(record, "db-1.names.lab");
+        }
+    }
 }

@@ -81,7 +81,7 @@ pub(super) fn run(record: &Record, options: &Options) -> Result<ExitCode> {
     let report = measured?;
     if let Some(path) = &options.svg {
         write_file(path, report.svg())?;
-        eprintln!("lab: wrote {}", path.display());
+        console::eprint_line(format_args!("lab: wrote {}", path.display()));
     }
     if options.output.is_json() {
         console::print_json(&report).map_err(|error| Error::Invalid(error.to_string()))?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use netmodel::GatewayMode;
+use serde_json::Value;
 
 use super::lab_options::{LabOptions, SuiteOption};
 use super::{print, show};
@@ -159,13 +160,20 @@ pub(super) fn up(directories: &Directories, name: &str, options: &Options) -> Re
     let spec = options.spec(name)?;
     spec.check()?;
     if spec.ovn.as_ref().is_some_and(|ovn| !ovn.tls) {
-        eprintln!("{PLAINTEXT_WARNING}");
+        console::eprint_line(format_args!("{PLAINTEXT_WARNING}"));
     }
     if let Some(owner) = owner(directories, name) {
         let ready = || Record::load(directories, name).is_ok_and(|record| record.phase == Phase::Ready);
         // A lab that is stopping, or whose start was interrupted, is gone in a moment.
         let ended = !ready() && owner.open().is_none_or(|owner| owner.wait(Duration::from_secs(10)));
         if !ended && ready() {
+            let differences = differences(&Record::load(directories, name)?.spec, &spec);
+            if !differences.is_empty() {
+                return Err(Error::Invalid(format!(
+                    "lab {name:?} is already running, with other options: {}; `lab down --name {name}` removes it",
+                    differences.join(", ")
+                )));
+            }
             print(&format!("lab {name} is already running; nothing was changed\n\n"))?;
             return show::summary(&Record::load(directories, name)?);
         }
@@ -196,6 +204,33 @@ pub(super) fn up(directories: &Directories, name: &str, options: &Options) -> Re
     }
 }
 
+/// What a running lab has other than wanted. Which binaries its image was built from does not count.
+fn differences(running: &LabSpec, wanted: &LabSpec) -> Vec<String> {
+    fn compare(path: &str, running: &Value, wanted: &Value, found: &mut Vec<String>) {
+        if let (Value::Object(running), Value::Object(wanted)) = (running, wanted) {
+            for (key, value) in wanted {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                compare(&path, running.get(key).unwrap_or(&Value::Null), value, found);
+            }
+            return;
+        }
+        let any_port = path == "kubernetes.api_port" && wanted.is_null();
+        if running != wanted && path != "product.binaries" && !any_port {
+            let shown = |value: &Value| match value {
+                Value::Null => "absent".to_owned(),
+                Value::Object(_) => "present".to_owned(),
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            found.push(format!("{} is {}, not {}", path.replace('_', "-"), shown(running), shown(wanted)));
+        }
+    }
+    let value = |spec: &LabSpec| serde_json::to_value(spec).unwrap_or_default();
+    let mut found = Vec::new();
+    compare("", &value(running), &value(wanted), &mut found);
+    found
+}
+
 /// Starts the keeper and shows its progress until the lab is ready or has failed.
 fn follow_keeper(directories: &Directories, spec: &LabSpec, progress: &Progress) -> Result<()> {
     let log = keeper::log_path(directories, &spec.name);
@@ -220,4 +255,28 @@ fn follow_keeper(directories: &Directories, spec: &LabSpec, progress: &Progress)
         tail: crate::inspect::tail(&log, 3).replace('\n', " | "),
         log,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_a_running_lab_does_not_have_are_named() {
+        let product = |binaries: &str| Product { binaries: binaries.into(), gateway: GatewayMode::Shared };
+        let mut running = LabSpec::new("a").nodes(2).product(product("/one"));
+        let same = LabSpec::new("a").nodes(2).product(product("/other"));
+        running.kubernetes.as_mut().unwrap().api_port = Some(6443);
+        assert_eq!(differences(&running, &same), Vec::<String>::new());
+        let other =
+            LabSpec::new("a").nodes(3).family(Family::Dual).ovn(Ovn { northds: 0, tls: false, ..Ovn::default() });
+        let expected = [
+            "family is v4, not dual",
+            "kubernetes is present, not absent",
+            "nodes is 2, not 3",
+            "ovn.tls is true, not false",
+            "product is present, not absent",
+        ];
+        assert_eq!(differences(&running, &other), expected);
+    }
 }

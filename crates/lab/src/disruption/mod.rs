@@ -124,7 +124,7 @@ pub fn run(
             Err(error @ Error::Interrupted) => return Err(error),
             // The other scenarios are measured nevertheless; the caller sees that this one is missing.
             Err(error) => {
-                eprintln!("lab: {}: {error}", scenario.name);
+                console::eprint_line(format_args!("lab: {}: {error}", scenario.name));
                 return Ok(None);
             }
         };

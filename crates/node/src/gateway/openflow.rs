@@ -20,6 +20,15 @@ pub(super) struct OpenFlow {
     installed: Option<Installed>,
 }
 
+/// What [`OpenFlow::apply`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Applied {
+    /// Number of flows added and deleted.
+    pub(super) changed: usize,
+    /// Whether the bridge had no flow of ovnkube before.
+    pub(super) was_empty: bool,
+}
+
 impl OpenFlow {
     /// A bridge of the switch that has this database.
     pub(super) fn of(bridge: &str, switch: &Remote) -> Self {
@@ -36,8 +45,8 @@ impl OpenFlow {
         self.installed = None;
     }
 
-    /// Writes the difference; returns the number of flows added and deleted. Unless `complete`, nothing is deleted.
-    pub(super) async fn apply(&mut self, desired: &[Flow], complete: bool) -> Result<usize, CommandError> {
+    /// Writes the difference. Unless `complete`, nothing is deleted.
+    pub(super) async fn apply(&mut self, desired: &[Flow], complete: bool) -> Result<Applied, CommandError> {
         let installed = match self.installed.take() {
             Some(installed) => installed,
             None => {
@@ -45,6 +54,7 @@ impl OpenFlow {
                 Installed::read(&self.ofctl(&["dump-flows"], Some(&own), None).await?)
             }
         };
+        let was_empty = installed.is_empty();
         let change =
             if complete { FlowChange::between(&installed, desired) } else { FlowChange::adding(&installed, desired) };
         if !change.is_empty() {
@@ -52,7 +62,7 @@ impl OpenFlow {
             self.ofctl(&["--bundle", "add-flows"], Some("-"), Some(&input)).await?;
         }
         self.installed = Some(change.installed);
-        Ok(change.lines.len())
+        Ok(Applied { changed: change.lines.len(), was_empty })
     }
 
     async fn ofctl(&self, words: &[&str], last: Option<&str>, stdin: Option<&str>) -> Result<String, CommandError> {

@@ -17,7 +17,7 @@ use super::GatewayStatus;
 use super::bridge::{BridgeChoice, BridgeError, ExternalBridge, choose, patch_port, uplink};
 use super::bridge_setup::BridgeSetup;
 use super::error::GatewayError;
-use super::flow_changes::FlowChanges;
+use super::flow_changes::{FlowChanges, Loss};
 use super::health::HealthServers;
 use super::host::{self, HostView};
 use super::node_subnets::{self, Decision};
@@ -83,13 +83,15 @@ struct ManagedBridge {
     uuid: Uuid,
     flows: OpenFlow,
     changes: FlowChanges,
+    /// Whether ovs-vswitchd may have restarted since flows were written last.
+    restarted: bool,
 }
 
 impl ManagedBridge {
     fn new(bridge: &BridgeView, switch: &Remote) -> Self {
         let flows = OpenFlow::of(&bridge.name, switch);
         let changes = FlowChanges::listen(flows.socket().to_path_buf());
-        Self { name: bridge.name.clone(), uuid: bridge.uuid, flows, changes }
+        Self { name: bridge.name.clone(), uuid: bridge.uuid, flows, changes, restarted: false }
     }
 
     fn is(&self, bridge: &BridgeView) -> bool {
@@ -159,10 +161,13 @@ impl GatewayReconciler {
                 }
             }
         };
-        let Some(ManagedBridge { flows, changes, .. }) = &mut self.managed else { return rows_changed.await };
+        let Some(ManagedBridge { flows, changes, restarted, .. }) = &mut self.managed else {
+            return rows_changed.await;
+        };
         tokio::select! {
             () = rows_changed => {}
-            () = changes.next() => {
+            loss = changes.next() => {
+                *restarted |= loss == Loss::Disconnected;
                 self.in_sync = false;
                 flows.invalidate();
             }
@@ -304,7 +309,11 @@ impl GatewayReconciler {
                 continue;
             }
             match OpenFlow::of(&bridge, &self.options.switch).apply(&[], true).await {
-                Ok(flows) => tracing::info!(bridge, flows, "removed flows: this is no longer the external bridge"),
+                Ok(applied) => tracing::info!(
+                    bridge,
+                    flows = applied.changed,
+                    "removed flows: this is no longer the external bridge"
+                ),
                 Err(error) => {
                     tracing::warn!(bridge, %error, "cannot remove flows from the former external bridge; retrying");
                     self.former_bridges.insert(bridge);
@@ -342,8 +351,15 @@ impl GatewayReconciler {
         }
         self.former_bridges.remove(name);
         let managed = self.managed.get_or_insert_with(|| ManagedBridge::new(bridge, &self.options.switch));
-        let flows = managed.flows.apply(&gateway::flows(facts), complete).await?;
-        if flows > 0 && is_drift {
+        let applied = managed.flows.apply(&gateway::flows(facts), complete).await?;
+        let (flows, restarted) = (applied.changed, std::mem::take(&mut managed.restarted));
+        if flows > 0 && is_drift && restarted && applied.was_empty {
+            tracing::info!(
+                bridge = name,
+                flows,
+                "flows were missing after ovs-vswitchd restarted; installed them again"
+            );
+        } else if flows > 0 && is_drift {
             tracing::warn!(bridge = name, flows, "another client changed or deleted flows; restored");
         } else if flows > 0 {
             tracing::info!(bridge = name, flows, "updated flows");

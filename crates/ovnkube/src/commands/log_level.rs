@@ -23,6 +23,6 @@ pub(super) fn run(level: Option<&str>, target: &Target, args: &ConfigArgs) -> an
     // A role replies with one line; show no more of another server's page.
     let mut message: String = response.body.lines().next().unwrap_or_default().to_owned();
     message.retain(|c| !c.is_control());
-    eprintln!("error: {} rejected it (status {}): {message}", role.address, response.status);
+    console::eprint_line(format_args!("error: {} rejected it (status {}): {message}", role.address, response.status));
     Ok(ExitCode::from(FAILED))
 }

@@ -52,7 +52,7 @@ pub(crate) fn run(cli: &Cli) -> ExitCode {
     result.unwrap_or_else(|error| {
         // Several problems are several lines.
         for line in format!("{error:#}").lines() {
-            eprintln!("error: {line}");
+            console::eprint_line(format_args!("error: {line}"));
         }
         // An invalid configuration is wrong usage of any command.
         ExitCode::from(if error.is::<Problems>() { MISUSE } else { failure })

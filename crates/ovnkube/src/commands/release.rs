@@ -23,7 +23,8 @@ pub(super) fn run(command: &Release, args: &ConfigArgs) -> anyhow::Result<ExitCo
         remove_unreplaced: command.remove_unreplaced,
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (release, in_the_way) = runtime.block_on(release_database(&options, |what| eprintln!("{what}")))?;
+    let (release, in_the_way) =
+        runtime.block_on(release_database(&options, |what| console::eprint_line(format_args!("{what}"))))?;
     let held_back = !release.unreplaced.is_empty() && !command.remove_unreplaced;
     let mut text = String::new();
     for (rows, done, would) in [
@@ -42,11 +43,11 @@ pub(super) fn run(command: &Release, args: &ConfigArgs) -> anyhow::Result<ExitCo
     }
     if held_back {
         let many = release.unreplaced.len();
-        eprintln!(
+        console::eprint_line(format_args!(
             "error: nothing was released: the other controller has no replacement for {many} objects; hint: start it and \
              run this again when it has synced; --remove-unreplaced removes their rows all the same, which opens policies and cuts \
              Services off: only for objects that do not exist any more"
-        );
+        ));
         return Ok(ExitCode::from(CHANGES));
     }
     Ok(ExitCode::SUCCESS)

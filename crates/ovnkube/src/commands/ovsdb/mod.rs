@@ -38,7 +38,7 @@ pub(super) fn run(verb: &OvsdbVerb, args: &ConfigArgs) -> anyhow::Result<ExitCod
         Err(error) => {
             // Part of it may come from the server: print one line without control characters.
             let line: String = format!("{error:#}").chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-            eprintln!("error: {line}");
+            console::eprint_line(format_args!("error: {line}"));
             ExitCode::from(if error.is::<Misuse>() { MISUSE } else { FAILED })
         }
     })

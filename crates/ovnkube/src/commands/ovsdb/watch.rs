@@ -74,7 +74,7 @@ async fn follow(watch: &Watch, limit: Duration, printer: &mut Printer) -> anyhow
                 let now = status.borrow_and_update().clone();
                 if now.connected != connected {
                     connected = now.connected;
-                    eprintln!("{}", value::escape(&status_line(&now)));
+                    console::eprint_line(format_args!("{}", value::escape(&status_line(&now))));
                 }
             }
         }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt;
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -69,6 +69,8 @@ pub(super) struct Loaded {
     /// Number of objects that do not concern the network, by kind.
     pub(super) ignored: BTreeMap<String, usize>,
     pub(super) mistakes: Vec<Mistake>,
+    /// Files without any object.
+    pub(super) notes: Vec<String>,
 }
 
 impl Loaded {
@@ -99,22 +101,21 @@ impl Loaded {
                 self.mistake(name, None, None, message);
             }
             Ok(_) => self.bytes(name, bytes),
-            Err(error) => self.mistake(name, None, None, format!("cannot be read: {error}")),
+            Err(error) => self.mistake(name, None, None, unreadable(&error)),
         }
     }
 
     /// `parents` are the directories that lead here, by device and inode: a link to one of them is a loop.
     fn path(&mut self, path: &Path, parents: &mut Vec<(u64, u64)>) {
         let name = path.display().to_string();
-        let unreadable = |error: std::io::Error| format!("cannot be read: {error}");
         let metadata = match std::fs::metadata(path) {
             Ok(metadata) => metadata,
-            Err(error) => return self.mistake(&name, None, None, unreadable(error)),
+            Err(error) => return self.mistake(&name, None, None, unreadable(&error)),
         };
         if !metadata.is_dir() {
             match std::fs::File::open(path) {
                 Ok(file) => self.reader(&name, file),
-                Err(error) => self.mistake(&name, None, None, unreadable(error)),
+                Err(error) => self.mistake(&name, None, None, unreadable(&error)),
             }
             return;
         }
@@ -124,7 +125,7 @@ impl Loaded {
         }
         let entries = match std::fs::read_dir(path) {
             Ok(entries) => entries,
-            Err(error) => return self.mistake(&name, None, None, unreadable(error)),
+            Err(error) => return self.mistake(&name, None, None, unreadable(&error)),
         };
         let mut paths: Vec<_> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
         paths.sort();
@@ -151,6 +152,15 @@ impl Loaded {
 
     /// Parses the text of a file: JSON, or YAML documents.
     pub(super) fn text(&mut self, file: &str, text: &str) {
+        let found = |it: &Self| it.manifests.len() + it.ignored.values().sum::<usize>() + it.mistakes.len();
+        let before = found(self);
+        self.documents(file, text);
+        if found(self) == before {
+            self.notes.push(format!("{file} contains no object"));
+        }
+    }
+
+    fn documents(&mut self, file: &str, text: &str) {
         if text.trim_start().starts_with('{') {
             // JSON is YAML, but parsing it as JSON is much faster; there may be several objects in a row.
             let objects: Result<Vec<Value>, _> = serde_json::Deserializer::from_str(text).into_iter().collect();
@@ -172,12 +182,8 @@ impl Loaded {
                     // If the text is incomplete, the error is after the last line.
                     let within = error.location().map_or(1, |location| location.line()).max(1);
                     let line = line + within.min(document.lines().count() as u64) - 1;
-                    self.mistake(
-                        file,
-                        Some(line),
-                        None,
-                        format!("is not YAML: {}", without_location(&error.to_string())),
-                    );
+                    let cause = yaml::cause(without_location(&error.to_string()));
+                    self.mistake(file, Some(line), None, format!("is not YAML: {cause}"));
                 }
             }
         }
@@ -263,6 +269,15 @@ impl Loaded {
             }
         }
     }
+}
+
+fn unreadable(error: &std::io::Error) -> String {
+    let hint = match error.kind() {
+        ErrorKind::NotFound => "; hint: check the path, which is relative to the current directory",
+        ErrorKind::PermissionDenied => "; hint: check the permissions of the file and of its directories",
+        _ => "",
+    };
+    format!("cannot be read: {error}{hint}")
 }
 
 /// A parser's message without its line and column, which are not those of the file.
@@ -379,6 +394,29 @@ mod tests {
             1,
             "braces are valid YAML"
         );
+    }
+
+    #[test]
+    fn a_file_without_objects_gets_a_note() {
+        for text in ["", "# a comment\n---\n", "{apiVersion: v1, kind: List, items: []}"] {
+            let loaded = load(text);
+            assert_eq!(
+                (loaded.notes, loaded.mistakes),
+                (vec!["a.yaml contains no object".to_owned()], vec![]),
+                "{text}"
+            );
+        }
+        for text in ["apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n", "- 1\n"] {
+            assert_eq!(load(text).notes, Vec::<String>::new(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_missing_file_gets_a_hint() {
+        let loaded = Loaded::read(&["/nowhere/a.yaml".to_owned()]);
+        let message = loaded.mistakes[0].to_string();
+        assert!(message.starts_with("/nowhere/a.yaml: cannot be read: No such file"), "{message}");
+        assert!(message.contains("; hint: check the path"), "{message}");
     }
 
     #[test]

@@ -58,6 +58,7 @@ pub(super) fn run(plan: &Plan, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
         Some(file) => runtime.block_on(read_cluster(plan, Path::new(file), &mut config))?,
         None => (Objects::new(), Vec::new()),
     };
+    notes.append(&mut loaded.notes);
     let cluster = checked_settings::cluster(&config).map_err(wrong)?;
     let mut preview = match &plan.nb {
         None => Preview::new(cluster.clone())?,
@@ -124,18 +125,21 @@ pub(super) fn run(plan: &Plan, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
 /// Prints what may make an answer wrong: refused objects and missing ones.
 fn print_remarks(preview: &Preview, notes: &[String], hints: &[String]) {
     for ObjectEvent { kind, name, reason, message } in preview.refused().into_iter().chain(preview.warnings()) {
-        eprintln!("warning: {}", value::escape(&format!("{kind} {name}: {reason}: {message}")));
+        console::eprint_line(format_args!(
+            "warning: {}",
+            value::escape(&format!("{kind} {name}: {reason}: {message}"))
+        ));
     }
     print_notes(notes);
     for hint in hints {
-        eprintln!("hint: {}", value::escape(hint));
+        console::eprint_line(format_args!("hint: {}", value::escape(hint)));
     }
 }
 
 /// Prints what is used or assumed without having been given.
 fn print_notes(notes: &[String]) {
     for note in notes {
-        eprintln!("note: {}", value::escape(note));
+        console::eprint_line(format_args!("note: {}", value::escape(note)));
     }
 }
 
@@ -153,7 +157,7 @@ async fn read_cluster(plan: &Plan, kubeconfig: &Path, config: &mut Config) -> an
 fn print_mistakes(mistakes: &[Mistake]) {
     for mistake in mistakes {
         let line: String = mistake.to_string().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        eprintln!("error: {line}");
+        console::eprint_line(format_args!("error: {line}"));
     }
 }
 

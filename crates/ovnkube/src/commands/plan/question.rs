@@ -144,7 +144,7 @@ pub(super) fn can(
         }
     }
     for ((from, to), why) in all().filter_map(|(asked, answer)| Some((asked, answer.as_ref().err()?))) {
-        eprintln!("error: {}", value::escape(&format!("{from} to {to}: {why}")));
+        console::eprint_line(format_args!("error: {}", value::escape(&format!("{from} to {to}: {why}"))));
     }
     let yes = |answer: &Result<Evaluation, _>| matches!(answer, Ok(Evaluation { verdict: Verdict::Yes, .. }));
     Ok(match answers.iter().all(yes) {
@@ -257,7 +257,7 @@ pub(super) fn matrix(inputs: Inputs<'_>, asked: &str, notes: &[String], output: 
     }
     match unknown {
         Some(why) => {
-            eprintln!("error: some pairs are unknown: {}", value::escape(&why));
+            console::eprint_line(format_args!("error: some pairs are unknown: {}", value::escape(&why)));
             Ok(ExitCode::from(FAILED))
         }
         None => Ok(ExitCode::SUCCESS),

@@ -13,6 +13,8 @@ const MOST_REPAIRS: usize = 1000;
 /// The parser's messages in these cases.
 const IN_QUOTES: &str = "invalid indentation in multiline quoted scalar";
 const TAB: &str = "tab";
+const TOO_MANY: [&str; 2] = ["budget breached: Nodes", "budget breached: Events"];
+const RECURSIVE: &str = "recursive references";
 
 /// Parses one document. Errors refer to lines of the original text.
 pub(super) fn parse(text: &str) -> Result<Value, serde_saphyr::Error> {
@@ -35,6 +37,17 @@ pub(super) fn parse(text: &str) -> Result<Value, serde_saphyr::Error> {
         }
     }
     read(&text)
+}
+
+/// The cause of an error, where the parser's words are about its own limits and types.
+pub(super) fn cause(message: String) -> String {
+    if TOO_MANY.iter().any(|words| message.contains(words)) {
+        "too many nodes; hint: check its aliases, each of which repeats all nodes of its anchor".to_owned()
+    } else if message.contains(RECURSIVE) {
+        "an alias refers to itself".to_owned()
+    } else {
+        message
+    }
 }
 
 fn read(text: &str) -> Result<Value, serde_saphyr::Error> {
@@ -100,7 +113,14 @@ mod tests {
         let levels: String = (1..12)
             .map(|level| format!("l{level}: &l{level} [{}]\n", format!("*l{}, ", level - 1).repeat(10)))
             .collect();
-        assert!(parse(&format!("l0: &l0 [x, x]\n{levels}")).is_err());
+        let error = parse(&format!("l0: &l0 [x, x]\n{levels}")).unwrap_err();
+        assert!(cause(error.to_string()).starts_with("too many nodes; hint: "), "{error}");
+    }
+
+    #[test]
+    fn an_alias_of_a_node_that_contains_it_is_refused() {
+        let error = parse("a: &a\n  b: *a\n").unwrap_err();
+        assert_eq!(cause(error.to_string()), "an alias refers to itself");
     }
 
     #[test]
