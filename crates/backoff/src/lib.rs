@@ -39,7 +39,11 @@ impl Backoff {
     pub fn delay(self, attempt: u32, jitter: f64) -> Duration {
         let factor = 2_u32.checked_pow(attempt).unwrap_or(u32::MAX);
         let full = self.first.saturating_mul(factor).min(self.longest);
-        full.mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0)
+        let drawn = full.mul_f64(0.5 + jitter.clamp(0.0, 1.0) / 2.0);
+        // Delays are logged: "retrying in 1.3s", not "in 1.284650871s".
+        let step = if full >= Duration::from_secs(1) { 100 } else { 1 };
+        let rounded = drawn.as_millis().next_multiple_of(step);
+        u64::try_from(rounded).map_or(full, Duration::from_millis).min(full)
     }
 }
 
@@ -116,6 +120,8 @@ mod tests {
             let delay = jittered.next_delay();
             assert!(delay >= expected / 2 && delay <= expected, "{delay:?}, not about {expected:?}");
             assert_eq!(full.next_delay(), expected);
+            let step = if expected.as_secs() >= 1 { 100 } else { 1 };
+            assert_eq!(delay.as_nanos() % (step * 1_000_000), 0, "{delay:?} is not rounded");
         }
         jittered.reset();
         full.reset();

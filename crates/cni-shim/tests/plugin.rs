@@ -13,9 +13,9 @@ use cni_shim::{MAX_MESSAGE, Outcome, run};
 
 static FOLDERS: AtomicUsize = AtomicUsize::new(0);
 
-struct Folder(PathBuf);
+struct TempDir(PathBuf);
 
-impl Folder {
+impl TempDir {
     fn new() -> Self {
         let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("cni-shim-{}-{number}", std::process::id()));
@@ -28,7 +28,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -61,10 +61,10 @@ fn agent(listener: UnixListener, answer: &'static str) -> std::thread::JoinHandl
 
 #[test]
 fn the_agents_response_is_printed() {
-    let folder = Folder::new();
-    let listener = UnixListener::bind(folder.socket()).unwrap();
+    let directory = TempDir::new();
+    let listener = UnixListener::bind(directory.socket()).unwrap();
     let agent = agent(listener, "HTTP/1.1 200 OK\r\novnkube-cni: 1\r\ncontent-length: 14\r\n\r\n{\"result\":\"r\"}");
-    let outcome = call("ADD", &folder.socket(), Duration::from_secs(20));
+    let outcome = call("ADD", &directory.socket(), Duration::from_secs(20));
     assert_eq!(outcome, Outcome { output: "{\"result\":\"r\"}".to_owned(), success: true });
     let asked = agent.join().unwrap();
     assert!(asked.starts_with("POST / HTTP/1.1\r\n"), "{asked}");
@@ -75,10 +75,10 @@ fn the_agents_response_is_printed() {
 
 #[test]
 fn the_agents_error_is_printed_unchanged() {
-    let folder = Folder::new();
-    let listener = UnixListener::bind(folder.socket()).unwrap();
+    let directory = TempDir::new();
+    let listener = UnixListener::bind(directory.socket()).unwrap();
     let agent = agent(listener, "HTTP/1.1 500 E\r\novnkube-cni: 1\r\ncontent-length: 11\r\n\r\n{\"code\":11}");
-    let outcome = call("ADD", &folder.socket(), Duration::from_secs(20));
+    let outcome = call("ADD", &directory.socket(), Duration::from_secs(20));
     // Before joining the agent, which would wait for ever without a connection.
     assert_eq!(outcome, Outcome { output: "{\"code\":11}".to_owned(), success: false });
     agent.join().unwrap();
@@ -86,9 +86,9 @@ fn the_agents_error_is_printed_unchanged() {
 
 #[test]
 fn an_unreachable_agent_is_a_cni_error() {
-    let folder = Folder::new();
+    let directory = TempDir::new();
     for (command, code) in [("ADD", "\"code\":11"), ("DEL", "\"code\":11"), ("STATUS", "\"code\":50")] {
-        let Outcome { output: text, success: good } = call(command, &folder.socket(), Duration::from_secs(20));
+        let Outcome { output: text, success: good } = call(command, &directory.socket(), Duration::from_secs(20));
         assert!(!good && text.contains(code) && text.contains("\"cniVersion\":\"1.0.0\""), "{text}");
         assert!(text.contains("ovnkube-node pod") && text.contains("agent.sock"), "{text}");
     }
@@ -96,9 +96,9 @@ fn an_unreachable_agent_is_a_cni_error() {
 
 #[test]
 fn a_slow_agent_times_out() {
-    let folder = Folder::new();
-    let _listener = UnixListener::bind(folder.socket()).unwrap();
-    let Outcome { output: text, success: good } = call("ADD", &folder.socket(), Duration::from_millis(50));
+    let directory = TempDir::new();
+    let _listener = UnixListener::bind(directory.socket()).unwrap();
+    let Outcome { output: text, success: good } = call("ADD", &directory.socket(), Duration::from_millis(50));
     assert!(!good && text.contains("\"code\":11") && text.contains("did not respond within"), "{text}");
 }
 
@@ -113,14 +113,14 @@ fn call_with_body_of(length: usize, socket: &Path) -> Outcome {
 
 #[test]
 fn a_request_of_the_largest_size_is_sent_and_a_larger_one_is_refused() {
-    let folder = Folder::new();
-    let listener = UnixListener::bind(folder.socket()).unwrap();
+    let directory = TempDir::new();
+    let listener = UnixListener::bind(directory.socket()).unwrap();
     let agent = agent(listener, "HTTP/1.1 200 OK\r\novnkube-cni: 1\r\ncontent-length: 2\r\n\r\n{}");
-    let Outcome { output, success } = call_with_body_of(MAX_MESSAGE, &folder.socket());
+    let Outcome { output, success } = call_with_body_of(MAX_MESSAGE, &directory.socket());
     assert!(success, "{output}");
     let asked = agent.join().unwrap();
     assert!(asked.contains(&format!("content-length: {MAX_MESSAGE}\r\n")), "{}", &asked[..200]);
-    let Outcome { output, success } = call_with_body_of(MAX_MESSAGE + 1, &folder.socket());
+    let Outcome { output, success } = call_with_body_of(MAX_MESSAGE + 1, &directory.socket());
     assert!(!success && output.contains("\"code\":5") && output.contains("too large"), "{output}");
 }
 

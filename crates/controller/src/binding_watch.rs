@@ -148,7 +148,7 @@ fn report(chassis: &str, conflicts: &[&Conflict<Uuid>], effects: &EffectRunner) 
     tracing::warn!(chassis, node, ports, "a chassis claimed ports that do not belong to it; released them");
     if let Some(node) = claimant {
         let message = format!(
-            "chassis {chassis} of this node claimed logical ports that do not belong to it: {ports}; they were released. If nothing but \
+            "chassis {chassis} of this node claimed logical ports that do not belong to it: {ports}; the controller released them. If nothing but \
              ovn-controller writes there, treat this node as compromised"
         );
         effects.record(node, REASON, message);
@@ -156,8 +156,8 @@ fn report(chassis: &str, conflicts: &[&Conflict<Uuid>], effects: &EffectRunner) 
     let of_node = node_text(conflicts);
     for conflict in conflicts.iter().filter(|conflict| conflict.home.object.kind == "Pod").take(MAX_NAMED) {
         let message = format!(
-            "chassis {chassis}{of_node} claimed logical port {}, which belongs to node {}: it could receive the packets of this pod; the port \
-             was released",
+            "chassis {chassis}{of_node} claimed logical port {}, which belongs to node {}: it could receive the packets of this pod; the \
+             controller released the port",
             conflict.port, conflict.home.node
         );
         effects.record(conflict.home.object.clone(), REASON, message);

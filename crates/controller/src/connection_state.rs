@@ -9,22 +9,24 @@ pub(crate) struct ConnectionState {
     condition: Condition,
     /// The last logged state: connected, or the error.
     logged: Option<Result<(), String>>,
+    was_connected: bool,
 }
 
 impl ConnectionState {
     pub(crate) fn new(name: &'static str, condition: Condition) -> Self {
         condition.not_ready("not connected yet");
-        Self { name, condition, logged: None }
+        Self { name, condition, logged: None, was_connected: false }
     }
 
     /// Takes the client's status; true if it is connected.
     pub(crate) fn update(&mut self, status: &Status) -> bool {
         if status.connected {
             self.condition.ready();
-            match self.logged.replace(Ok(())) {
-                Some(Ok(())) => {}
-                None => tracing::info!(database = self.name, remote = status.remote, "database connected"),
-                Some(Err(_)) => tracing::info!(database = self.name, remote = status.remote, "database reconnected"),
+            let logged = self.logged.replace(Ok(())) == Some(Ok(()));
+            match (logged, std::mem::replace(&mut self.was_connected, true)) {
+                (true, _) => {}
+                (false, false) => tracing::info!(database = self.name, remote = status.remote, "database connected"),
+                (false, true) => tracing::info!(database = self.name, remote = status.remote, "database reconnected"),
             }
             return true;
         }

@@ -290,7 +290,7 @@ impl ControlLoop {
                     kubernetes::timestamp_nanoseconds(),
                     self.takeovers
                 );
-                tracing::info!(writer, "leader Lease acquired; taking over the northbound database");
+                tracing::debug!(writer, "taking over the northbound database");
                 self.writer = writer.clone();
                 self.role = Role::TakingOver(Box::pin(take_over(self.nb.clone(), writer)));
                 self.lock.want(Want::Hold);
@@ -356,7 +356,11 @@ impl ControlLoop {
             CommitOutcome::Refused { owner, error } => {
                 self.metrics.refused.inc();
                 self.authorship.not_committed();
-                tracing::warn!(owner, error, "{TRANSACTION_REFUSED}; parking its owner, retrying the rest");
+                tracing::warn!(
+                    owner,
+                    error,
+                    "{TRANSACTION_REFUSED}; parked its owner, whose present rows stay in effect; committing the rest"
+                );
                 self.engine.refused(owner.as_deref(), &error, now);
                 Role::Leading(committer)
             }

@@ -56,7 +56,7 @@ impl EffectRunner {
             Effect::CheckNamespace { name, check } => self.api_writer.check_namespace(name, check),
             Effect::Measured(measure) => {
                 if let Measure::Sync(took) = measure {
-                    tracing::info!(seconds = took.as_secs_f64(), "resync complete");
+                    tracing::info!(milliseconds = u64::try_from(took.as_millis()).ok(), "resync complete");
                 }
                 self.metrics.measured(measure);
             }

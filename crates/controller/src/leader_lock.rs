@@ -73,7 +73,7 @@ async fn run(client: Client, mut wanted: watch::Receiver<Want>, leader_gone: wat
             changed
         };
         if leader_gone.send_if_modified(since) && held && want == Want::Queue {
-            tracing::info!("leader has no session with the northbound database; watching its Lease");
+            tracing::info!("no leader has a session with the northbound database; watching the Lease");
         }
         let settled = want == requested && (want != Want::Hold || held);
         // Two instances that both believe they lead must not steal it from each other in a tight loop.

@@ -14,12 +14,15 @@ use ovsdb::operation::{Condition, Function, Mutation, Mutator};
 use ovsdb::replica::Snapshot;
 use ovsdb::transaction::Transaction;
 use remotes::DatabaseAccess;
+use tokio::time::timeout;
 use topology::release::{Release, release};
 
 use crate::{databases, leader_lock};
 
 /// Timeout of a database request.
 const DATABASE_TIMEOUT: Duration = Duration::from_secs(30);
+/// After this time a command says what it waits for.
+const SILENT_WAIT: Duration = Duration::from_secs(2);
 /// Most attempts, if a leader commits meanwhile.
 const ATTEMPTS: usize = 5;
 /// Interval of Lease reads while checking whether its holder is alive.
@@ -96,7 +99,7 @@ pub async fn release_database(
     let remotes = remotes::resolve(&options.northbound, options.kubeconfig.as_deref()).await;
     let access = DatabaseAccess { remotes, ..options.northbound.clone() };
     let client = databases::northbound(&access, &tokio::sync::watch::channel(None).1);
-    connected(&client).await?;
+    connected(&client, &access, &progress).await?;
     let leader = if options.force { Ok(()) } else { check_leader(options, &client).await };
     let conflict = match leader {
         Err(error) if !options.dry_run => return Err(error),
@@ -130,7 +133,7 @@ async fn release_now(
             }
             Err(CallError::Refused(refusal)) if guard.is_some() && refusal.position == guard => {
                 // A leader committed meanwhile: wait until the replica shows it.
-                let _ = tokio::time::timeout(POLL_INTERVAL, changes.next()).await;
+                let _ = timeout(POLL_INTERVAL, changes.next()).await;
             }
             Err(error) => return Err(failed(error)),
         }
@@ -188,16 +191,23 @@ async fn wait_for_nodes(client: &Client, snapshot: &Snapshot, progress: &impl Fn
     Ok(())
 }
 
-async fn connected(client: &Client) -> Result<(), ReleaseError> {
+async fn connected(client: &Client, access: &DatabaseAccess, progress: &impl Fn(&str)) -> Result<(), ReleaseError> {
     let mut status = client.status();
-    let wait = async { status.wait_for(|status| status.connected).await.is_ok() };
-    match tokio::time::timeout(DATABASE_TIMEOUT, wait).await {
-        Ok(true) => Ok(()),
-        _ => {
-            let why = client.status().borrow().last_error.clone();
-            Err(ReleaseError::Unreachable(why.unwrap_or_else(|| format!("no connection within {DATABASE_TIMEOUT:?}"))))
+    let mut wait = std::pin::pin!(async { status.wait_for(|status| status.connected).await.is_ok() });
+    let connected = match timeout(SILENT_WAIT, &mut wait).await {
+        Ok(connected) => connected,
+        Err(_) => {
+            let servers = access.remotes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+            let rest = DATABASE_TIMEOUT.saturating_sub(SILENT_WAIT);
+            progress(&format!("connecting to the northbound database at {servers}; giving up in {rest:?}"));
+            timeout(rest, wait).await == Ok(true)
         }
+    };
+    if connected {
+        return Ok(());
     }
+    let why = client.status().borrow().last_error.clone();
+    Err(ReleaseError::Unreachable(why.unwrap_or_else(|| format!("no connection within {DATABASE_TIMEOUT:?}"))))
 }
 
 /// The transaction with its guard and the removal of the sequence value; and the index of the guard.

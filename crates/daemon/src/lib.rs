@@ -142,7 +142,7 @@ impl Running {
             Some(ended) => Exit::Ended(ended),
             None => {
                 let error = "it neither replies nor uses CPU";
-                tracing::error!(program = self.name, process = self.process, error, "daemon hangs; killing it");
+                tracing::error!(program = self.name, pid = self.process, error, "daemon hangs; killing it");
                 self.kill().await;
                 Exit::Hung
             }

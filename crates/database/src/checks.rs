@@ -280,7 +280,8 @@ impl Manager {
 
     /// Records the versions of this member, and converts the database when all members have this image.
     async fn check_schema(&mut self, server: &Server, status: &ClusterStatus) {
-        let mut found: Vec<Finding> = self.image.server.and_then(raft_bugs).into_iter().collect();
+        let mut found: Vec<Finding> =
+            self.image.server.and_then(|release| raft_bugs(release, status.servers.len())).into_iter().collect();
         let database = server.client.schema().and_then(|schema| schema.version.parse::<Version>().ok());
         if let (Some(schema), Some(release), Some(database)) = (self.image.schema, self.image.server, database)
             && status.is_member()

@@ -31,7 +31,7 @@ use crate::process::ProcessWatch;
 use crate::server_config;
 use crate::store::RecordStore;
 use crate::verify::Verified;
-use crate::version::{MemberVersion, raft_bugs};
+use crate::version::MemberVersion;
 
 /// Interval of checks of the cluster.
 const STATUS_PERIOD: Duration = Duration::from_secs(5);
@@ -181,7 +181,6 @@ impl Manager {
     fn set_image(&mut self) {
         self.status.server_version = self.image.server.map(|version| version.to_string());
         self.status.image_schema = self.image.schema.map(|version| version.to_string());
-        self.findings.set(Source::Version, self.image.server.and_then(raft_bugs).into_iter().collect());
     }
 
     /// Repeats steps until the server can start.
@@ -247,7 +246,7 @@ impl Manager {
                 return false;
             }
         };
-        tracing::info!(database = kind.name(), process = running.process(), "ovsdb-server started");
+        tracing::info!(database = kind.name(), pid = running.process(), "ovsdb-server started");
         self.status.process = Some(running.process());
         let mut server = Server {
             id: running.process(),

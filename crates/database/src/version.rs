@@ -53,8 +53,11 @@ pub(crate) fn of_server(output: &str) -> Option<Version> {
 /// Releases with the raft fixes 9d15da43b, 5f12cd410, c34c21bb0, adc588f96 and d94b3259d; older branches did not get them.
 const FIRST_FIXED: [Version; 3] = [Version(3, 5, 4), Version(3, 6, 3), Version(3, 7, 1)];
 
-/// A note about a release of Open vSwitch that lacks known fixes of raft.
-pub(crate) fn raft_bugs(release: Version) -> Option<Finding> {
+/// A note about a release of Open vSwitch that lacks known fixes of raft; they concern clusters of several members.
+pub(crate) fn raft_bugs(release: Version, members: usize) -> Option<Finding> {
+    if members < 2 {
+        return None;
+    }
     let branch = FIRST_FIXED.iter().find(|fixed| (fixed.0, fixed.1) == (release.0, release.1));
     let fixed = match branch {
         Some(first) => release >= *first,
@@ -173,7 +176,8 @@ mod tests {
             ("4.0.0~git1", false),
         ] {
             let output = format!("ovsdb-server (Open vSwitch) {text}\nCopyright");
-            assert_eq!(raft_bugs(of_server(&output).unwrap()).is_some(), lacks, "{text}");
+            assert_eq!(raft_bugs(of_server(&output).unwrap(), 3).is_some(), lacks, "{text}");
+            assert_eq!(raft_bugs(of_server(&output).unwrap(), 1), None, "one member does not elect");
         }
         assert_eq!(of_server("ovsdb-server: not found"), None);
         assert!("7".parse::<Version>().is_err() && "".parse::<Version>().is_err());

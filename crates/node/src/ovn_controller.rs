@@ -70,9 +70,13 @@ impl std::fmt::Display for Applied {
     }
 }
 
-/// Since when ovn-controller is disconnected, or since the last reset.
+/// How long ovn-controller is disconnected.
 #[derive(Debug, Default)]
-struct Disconnected(Option<Instant>);
+struct Disconnected {
+    /// Since when, or since the last reset.
+    since: Option<Instant>,
+    resets: u32,
+}
 
 impl Disconnected {
     /// True if the cluster state must be reset now.
@@ -80,13 +84,14 @@ impl Disconnected {
         // Without a response nothing is known of its connection, and it could not be reset.
         let Ok(connection) = connection else { return false };
         if connection.trim() == CONNECTED {
-            self.0 = None;
+            *self = Self::default();
             return false;
         }
-        let since = self.0.get_or_insert(now);
+        let since = self.since.get_or_insert(now);
         let due = now.duration_since(*since) >= RESET_AFTER;
         if due {
             *since = now;
+            self.resets += 1;
         }
         due
     }
@@ -113,19 +118,22 @@ impl OvnController {
             let answer = daemon.command("connection-status", &[]).await.map_err(|error| error.to_string());
             if disconnected.is_reset_due(&answer, Instant::now()) {
                 match daemon.command(RESET, &[]).await {
+                    // Repeated as long as it is disconnected, but not news again.
+                    Ok(_) if disconnected.resets > 1 => {
+                        tracing::debug!("reset ovn-controller's cluster state again ({RESET})");
+                    }
                     Ok(_) => tracing::info!(
                         seconds = RESET_AFTER.as_secs(),
                         "ovn-controller stays disconnected from the southbound database; reset its cluster state so that it accepts a \
-                         recreated one ({RESET})"
+                         recreated one ({RESET}), and will do so again every {RESET_AFTER:?}"
                     ),
                     Err(error) => tracing::warn!(%error, "cannot reset ovn-controller's cluster state; retrying"),
                 }
             }
             let expected = self.node.borrow_and_update().as_deref().and_then(expected);
-            let remote =
-                host_settings::remote(&self.switch.snapshot()).unwrap_or_else(|| "(not configured yet)".into());
+            let remote = host_settings::remote(&self.switch.snapshot());
             let is_disconnected = answer.as_deref().is_ok_and(|answer| answer.trim() != CONNECTED);
-            let state = assess(answer, Applied::read(&self.switch), expected, &remote);
+            let state = assess(answer, Applied::read(&self.switch), expected, remote.as_deref());
             let pause = if state.is_ok() {
                 retries.reset();
                 PERIOD
@@ -151,13 +159,21 @@ fn expected(node: &OwnNode) -> Option<i64> {
 }
 
 /// Names the broken link, the last evidence and the remedy.
-fn assess(connection: Result<String, String>, applied: Applied, expected: Option<i64>, southbound: &str) -> State {
+fn assess(
+    connection: Result<String, String>,
+    applied: Applied,
+    expected: Option<i64>,
+    southbound: Option<&str>,
+) -> State {
     let connection = connection.map_err(|why| format!("{why}; {applied}"))?;
     match connection.trim() {
         CONNECTED => {}
         other => {
+            let Some(southbound) = southbound else {
+                return Err("ovn-controller is not connected: this agent has not told it the southbound database yet (ovn-remote)".into());
+            };
             return Err(format!(
-                "ovn-controller has lost the southbound database {southbound} (it says {other:?}); {applied}; check that the \
+                "ovn-controller is not connected to the southbound database {southbound} (it says {other:?}); {applied}; check that the \
                  address is right ([ovnsouth] address) and that this node reaches it; see ovn-controller's log"
             ));
         }
@@ -194,14 +210,14 @@ mod tests {
         let applied = Applied { number: 112, at: Some(1_794_841_073_357) };
         let assess = |answer: Result<&str, &str>, expected| {
             let answer = answer.map(str::to_owned).map_err(str::to_owned);
-            assess(answer, applied, expected, "tcp:192.0.2.1:6642")
+            assess(answer, applied, expected, Some("tcp:192.0.2.1:6642"))
         };
         assert_eq!(assess(Ok("connected\n"), None), Ok(()));
         assert_eq!(assess(Ok("connected\n"), Some(112)), Ok(()));
         let evidence = "it last applied a change (nb_cfg 112) at 2026-11-16T14:57:53Z";
         for (answer, expected, link) in [
             (Ok("connected"), Some(113), "has not applied nb_cfg 113"),
-            (Ok("not connected"), None, "has lost the southbound database tcp:192.0.2.1:6642"),
+            (Ok("not connected"), None, "is not connected to the southbound database tcp:192.0.2.1:6642"),
             (Err("ovn-controller (process 7) is hung"), Some(1), "is hung"),
         ] {
             let why = assess(answer, expected).unwrap_err();

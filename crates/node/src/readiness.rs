@@ -85,9 +85,12 @@ impl Part {
         if parts.get(self.name) == Some(&reason) {
             return;
         }
-        match &reason {
-            Some(error) => tracing::info!(part = self.name, error, "part not ready"),
-            None => tracing::info!(part = self.name, "part ready"),
+        match (parts.get(self.name), &reason) {
+            // Every part starts so; what comes next is logged.
+            (None, Some(_)) => {}
+            (Some(None), Some(error)) => tracing::warn!(part = self.name, error, "part not ready any more"),
+            (_, Some(error)) => tracing::info!(part = self.name, error, "part not ready yet"),
+            (_, None) => tracing::info!(part = self.name, "part ready"),
         }
         parts.insert(self.name, reason);
         let reasons: Vec<String> =

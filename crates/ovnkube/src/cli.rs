@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{Arg, ArgMatches, Args, Command, CommandFactory as _, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::config::ConfigArgs;
 use crate::settings::{DEPRECATED, SETTINGS};
@@ -261,23 +261,32 @@ pub(crate) fn parse() -> Result<Cli, ExitCode> {
             ExitCode::from(2)
         }
         _ => {
-            console::eprint_line(format_args!("{}", in_one_line(&error.render().to_string())));
+            console::eprint_line(format_args!(
+                "{}",
+                in_one_line(&error.render().to_string(), &command_of(std::env::args()))
+            ));
             ExitCode::from(2)
         }
     })
 }
 
-/// Joins the paragraphs of a clap message into one line that ends with a hint.
-fn in_one_line(message: &str) -> String {
-    let (mut line, mut command) = (String::new(), "ovnkube".to_owned());
-    for part in message.lines().map(str::trim) {
-        if let Some(usage) = part.strip_prefix("Usage: ") {
-            // The command and its sub-commands, before the first argument.
-            let words = usage.split(' ').take_while(|word| word.starts_with(|first: char| first.is_ascii_lowercase()));
-            command = words.collect::<Vec<_>>().join(" ");
-            continue;
+/// The command and its sub-commands among the arguments, such as `ovnkube db status`. Clap's message does not always have them.
+fn command_of(arguments: impl Iterator<Item = String>) -> String {
+    let (mut command, mut path) = (Cli::command(), "ovnkube".to_owned());
+    for word in arguments.skip(1) {
+        if let Some(found) = command.find_subcommand(&word).cloned() {
+            path.push_str(&format!(" {word}"));
+            command = found;
         }
-        if part.is_empty() || part.starts_with("For more information") {
+    }
+    path
+}
+
+/// Joins the paragraphs of a clap message into one line that ends with a hint.
+fn in_one_line(message: &str, command: &str) -> String {
+    let mut line = String::new();
+    for part in message.lines().map(str::trim) {
+        if part.is_empty() || part.starts_with("Usage: ") || part.starts_with("For more information") {
             continue;
         }
         if !line.is_empty() {
@@ -293,8 +302,6 @@ fn in_one_line(message: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]
@@ -323,12 +330,22 @@ mod tests {
             vec!["ovnkube", "completions"],
             vec!["ovnkube", "version", "extra"],
         ] {
-            let message = in_one_line(&Cli::try_parse_from(&line).unwrap_err().to_string());
+            let message = in_one_line(&Cli::try_parse_from(&line).unwrap_err().to_string(), "ovnkube");
             assert!(message.starts_with("error: "), "{message}");
             assert!(message.contains("hint: "), "{message}");
             assert!(!message.contains('\n'), "{message}");
         }
-        let usage = "error: a value is missing\n\nUsage: ovnkube db status [OPTIONS] <DATABASE>\n\nFor more information, try '--help'.";
-        assert_eq!(in_one_line(usage), "error: a value is missing; hint: see ovnkube db status --help");
+        for (line, command) in [
+            (&["ovnkube", "db", "status", "-o", "yaml"][..], "ovnkube db status"),
+            (&["ovnkube", "--log-level", "debug", "pki", "rotate", "--al"], "ovnkube pki rotate"),
+            (&["ovnkube", "verzion"], "ovnkube"),
+        ] {
+            assert_eq!(command_of(line.iter().map(|word| (*word).to_owned())), command);
+        }
+        let message = "error: a value is missing\n\nFor more information, try '--help'.";
+        assert_eq!(
+            in_one_line(message, "ovnkube db status"),
+            "error: a value is missing; hint: see ovnkube db status --help"
+        );
     }
 }

@@ -134,16 +134,20 @@ async fn run(api: Api, namespace: String, service: String, targets: Vec<Target>)
         listed.update(&members, Instant::now());
         for target in &targets {
             let list = remotes(&target.access, &listed);
+            let mut first = false;
             let changed = target.sender.send_if_modified(|known| {
                 let changed = list.is_some() && *known != list;
                 if changed {
+                    first = known.is_none();
                     known.clone_from(&list);
                 }
                 changed
             });
             if changed {
                 let servers = list.iter().flatten().map(ToString::to_string).collect::<Vec<_>>().join(",");
-                tracing::info!(service, servers, "database servers changed");
+                let database = target.access.service.as_ref().map(|service| service.port);
+                let what = if first { "learned" } else { "changed" };
+                tracing::info!(database, service, servers, "{what} the addresses of the database's servers");
             }
         }
     }

@@ -25,6 +25,8 @@ const LONGEST_DRAIN: Duration = Duration::from_secs(5);
 pub struct Options {
     /// Name of the role in `ovnkube_build_info`.
     pub role: String,
+    /// What this process of the role is for, such as its database; for the log.
+    pub instance: Option<String>,
     /// Version in `ovnkube_build_info`.
     pub version: String,
     /// Commit in `ovnkube_build_info`.
@@ -46,6 +48,7 @@ impl Options {
     pub fn new(role: impl Into<String>, version: impl Into<String>, commit: impl Into<String>) -> Self {
         Self {
             role: role.into(),
+            instance: None,
             version: version.into(),
             commit: commit.into(),
             log: LogOptions::default(),
@@ -98,6 +101,7 @@ impl Telemetry {
         };
         tracing::info!(
             role = options.role,
+            instance = options.instance,
             version = options.version,
             commit = options.commit,
             address = address.map(tracing::field::display),

@@ -268,7 +268,7 @@ impl Member {
                 return TurnEnd::Restart;
             }
         };
-        tracing::info!(database = kind.name(), process = process.process(), "ovsdb-server started as a backup");
+        tracing::info!(database = kind.name(), pid = process.process(), "ovsdb-server started as a backup");
         self.condition.not_ready("ovsdb-server is starting");
         self.confirmed = false;
         let local = self.local_client();

@@ -182,7 +182,7 @@ impl Relay {
                 return false;
             }
         };
-        tracing::info!(process = server.process(), upstreams = self.options.source(), "relay started");
+        tracing::info!(pid = server.process(), upstreams = self.options.source(), "relay started");
         self.condition.not_ready("ovsdb-server is starting");
         let process = server.process();
         let exit = tokio::select! {

@@ -9,6 +9,7 @@ mod light_chassis;
 mod names;
 mod probe;
 mod show;
+mod status;
 mod up;
 
 use std::process::ExitCode;
@@ -143,7 +144,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Up(options) => up::up(&directories, &name, &options)?,
         Command::Prepare(options) => up::prepare(&directories, &options)?,
         Command::Down { all } => down(&directories, &name, all)?,
-        Command::Status(output) => show::status(&load_running(&directories, &name)?, output)?,
+        Command::Status(output) => status::status(&load_running(&directories, &name)?, output)?,
         Command::List(output) => show::list(&directories, output)?,
         Command::Exec { machine, command } => {
             return enter::exec(&load_running(&directories, &name)?, &machine, &command);

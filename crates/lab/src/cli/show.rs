@@ -1,4 +1,4 @@
-//! `lab status`, `lab list`, `lab logs` and `lab matrix`.
+//! `lab list`, `lab logs` and `lab matrix`; what `lab up` prints at the end.
 
 use std::process::{Command, ExitCode};
 
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::inspect;
 use crate::matrix::Matrix;
 use crate::ownership::has_owner;
-use crate::record::{ComponentRecord, Phase, Record, lab_names};
+use crate::record::{Phase, Record, lab_names};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 enum Format {
@@ -46,75 +46,9 @@ pub(super) struct LogOptions {
     tail: usize,
 }
 
-#[derive(Serialize)]
-struct Status<'a> {
-    #[serde(flatten)]
-    record: &'a Record,
-    components_running: usize,
-    components_down: Vec<&'a str>,
-}
-
-/// Components that do not work: exited, or stopped by a signal.
-fn down_components(record: &Record) -> Vec<&str> {
-    let works = |component: &&ComponentRecord| !matches!(component.process.state(), None | Some('T' | 'Z'));
-    record.components.iter().filter(|component| !works(component)).map(|component| component.name.as_str()).collect()
-}
-
-fn components_on(record: &Record, machine: &str) -> String {
+pub(super) fn components_on(record: &Record, machine: &str) -> String {
     let on = record.components.iter().filter(|component| component.machine == machine);
     on.map(|component| component.name.as_str()).collect::<Vec<_>>().join(" ")
-}
-
-pub(super) fn status(record: &Record, output: Output) -> Result<()> {
-    let down = down_components(record);
-    if output.output == Format::Json {
-        let status = Status { record, components_running: record.components.len() - down.len(), components_down: down };
-        return console::print_json(&status).map_err(|error| Error::Invalid(error.to_string()));
-    }
-    let colour = table::colour();
-    let phase = match record.phase {
-        Phase::Starting => "starting",
-        Phase::Ready => "ready",
-        Phase::Stopping => "stopping",
-    };
-    let health = if down.is_empty() { "all components run".to_owned() } else { format!("down: {}", down.join(", ")) };
-    print(&format!("lab {} on {} · {phase} · {health}\n\n", record.name, record.spec.suite.as_str()))?;
-    let rows = record.machines.iter().map(|machine| {
-        let alive = machine.init.is_alive();
-        let state = if alive { Cell::new("up", Tone::Good) } else { Cell::new("down", Tone::Bad) };
-        [
-            Cell::plain(&machine.name),
-            state,
-            Cell::plain(machine.addresses.join(" ")),
-            Cell::plain(components_on(record, &machine.name)),
-        ]
-    });
-    print(&table::render(["MACHINE", "STATE", "ADDRESSES", "RUNS"], rows.collect(), colour))?;
-    print("\n")?;
-    print(&table::render(
-        ["COMPONENT", "MACHINE", "PID", "STATE", "MEMORY"],
-        record.components.iter().map(component_row).collect(),
-        colour,
-    ))?;
-    print("\n")?;
-    how_to_use(record)
-}
-
-fn component_row(component: &ComponentRecord) -> [Cell; 5] {
-    let state = match (component.process.state(), &component.ended) {
-        (Some('T'), _) => Cell::new("stopped by a signal", Tone::Bad),
-        (Some(state), _) if state != 'Z' => Cell::new("running", Tone::Good),
-        (_, Some(ended)) => Cell::new(ended, Tone::Bad),
-        _ => Cell::new("ended", Tone::Bad),
-    };
-    let memory = component.process.resident_kib().map_or_else(String::new, |kib| format!("{} MiB", kib / 1024));
-    [
-        Cell::plain(&component.name),
-        Cell::plain(&component.machine),
-        Cell::plain(component.process.pid.to_string()),
-        state,
-        Cell::plain(memory),
-    ]
 }
 
 /// What `lab up` prints at the end: machines, components, and how to use the lab.
@@ -131,7 +65,7 @@ pub(super) fn summary(record: &Record) -> Result<()> {
     how_to_use(record)
 }
 
-fn how_to_use(record: &Record) -> Result<()> {
+pub(super) fn how_to_use(record: &Record) -> Result<()> {
     let name = if record.name == super::DEFAULT_NAME { String::new() } else { format!(" --name {}", record.name) };
     let lab = std::env::current_exe().map_or_else(|_| "lab".into(), |path| path.display().to_string());
     let mut text = String::new();

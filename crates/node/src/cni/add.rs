@@ -45,7 +45,10 @@ impl Inner {
         let added = self.connect_pod(attachment, netns, pod, Cancellation { lock, gone }).await;
         let (space, name, sandbox) = (&pod.namespace, &pod.name, &attachment.container);
         match &added {
-            Ok(_) => tracing::info!(namespace = space, pod = name, sandbox, "connected pod"),
+            Ok(result) => {
+                let addresses = result.addresses.iter().map(|it| it.address.to_string()).collect::<Vec<_>>().join(",");
+                tracing::info!(namespace = space, pod = name, addresses, sandbox, "connected pod");
+            }
             Err(failure) => {
                 tracing::warn!(namespace = space, pod = name, sandbox, error = %failure, "cannot connect pod; the runtime retries");
             }

@@ -417,7 +417,7 @@ impl GatewayReconciler {
             );
             if let Some(node) = node {
                 let message = format!(
-                    "{why}: the annotation is ignored, and {subnets} stays in effect; revert it, or drain the node first"
+                    "{why}: the agent ignores the annotation, and {subnets} stays in effect; revert it, or drain the node first"
                 );
                 self.recorder.record(node_status::node_event(
                     &self.options.node,

@@ -87,7 +87,7 @@ impl Services {
                 self.known.listed(kind);
                 return true;
             }
-            Observed::Failed(error) => tracing::warn!(kind = kind.name(), error, "watch failed; retrying"),
+            Observed::Failed(error) => tracing::warn!(resource = kind.plural(), error, "watch failed; retrying"),
             Observed::Resumed | Observed::Absent => {}
         }
         false

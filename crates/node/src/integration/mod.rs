@@ -196,7 +196,7 @@ impl IntegrationBridge {
             return None;
         }
         if !std::mem::replace(&mut known.settled, true) {
-            tracing::info!(bridge = INTEGRATION_BRIDGE, process, "watching for flows that other clients delete");
+            tracing::info!(bridge = INTEGRATION_BRIDGE, pid = process, "watching for flows that other clients delete");
         }
         // Without a response the next sample counts these deletions.
         balance.sample(sent(&daemon).await?)

@@ -17,7 +17,7 @@ pub(super) fn run(role: &Controller, args: &ConfigArgs) -> anyhow::Result<ExitCo
     let config = Config::load(args)?;
     // Check the settings before anything is started.
     let options = options(role, &config)?;
-    let telemetry = role_telemetry::start("controller", &config)?;
+    let telemetry = role_telemetry::start("controller", None, &config)?;
     for warning in config
         .warnings
         .iter()

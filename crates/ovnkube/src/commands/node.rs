@@ -32,7 +32,7 @@ pub(super) fn run(role: &Node, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
         )?;
         return Ok(ExitCode::SUCCESS);
     }
-    let telemetry = role_telemetry::start("node", &config)?;
+    let telemetry = role_telemetry::start("node", None, &config)?;
     for warning in config.warnings.iter().cloned().chain(exposed_databases(&config, &[southbound(&config)])) {
         tracing::warn!("{warning}");
     }

@@ -16,9 +16,10 @@ use crate::settings::{self, metrics, parse_bind_address};
 /// Limit of each of the two calls of a review.
 const CALL: Duration = Duration::from_secs(3);
 
-/// Starts the telemetry of a role.
-pub(super) fn start(role: &str, config: &Config) -> anyhow::Result<Telemetry> {
+/// Starts the telemetry of a role; `instance` tells apart processes of one role, in the log.
+pub(super) fn start(role: &str, instance: Option<&str>, config: &Config) -> anyhow::Result<Telemetry> {
     let mut options = Options::new(role, telemetry::build::VERSION, telemetry::build::COMMIT);
+    options.instance = instance.map(str::to_owned);
     options.log = config.log_options()?;
     options.listen = parse_bind_address(config.value(&settings::METRICS_ADDRESS)?).map_err(|why| anyhow!(why))?;
     options.listen_setting = "[metrics] bind-address".into();

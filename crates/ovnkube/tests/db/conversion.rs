@@ -85,10 +85,14 @@ fn the_schema_is_converted_when_every_member_was_upgraded_and_never_back() {
         assert_eq!(version(&site, &member(number)), new);
     }
     // The command asks this member alone: a follower says that nobody leads, and a leader may be one by then.
-    until("the leader's status has the note and no problem", || {
+    let text = until("the leader's status has the note and no problem", || {
         let leader = (1..=3).find(|number| site.is_leader(&member(*number)))?;
         let (text, code) = site.status(&member(leader), &[]);
         println!("{code}: {text}");
-        (text.contains("note: SchemaNewer") && code == 0).then_some(())
+        (text.contains("note: SchemaNewer") && code == 0).then_some(text)
     });
+    // Known bugs of raft concern clusters of several members.
+    if site.manager(&member(1))["serverVersion"] == "3.5.0" {
+        assert!(text.contains("note: KnownRaftBugs: Open vSwitch 3.5.0"), "{text}");
+    }
 }

@@ -63,7 +63,7 @@ fn a_hung_component_is_named_and_deleted_flows_are_restored() {
 
     // A hung southbound server with open connections.
     let paused = lab.pause("sb").unwrap();
-    wait_condition(&site, 1, "False", "has lost the southbound database");
+    wait_condition(&site, 1, "False", "is not connected to the southbound database");
     paused.resume().unwrap();
     wait_condition(&site, 1, "True", "can be connected");
 
@@ -143,7 +143,7 @@ fn a_hung_southbound_member_is_left_and_a_partitioned_node_is_reported() {
     paused.resume().unwrap();
 
     let cuts: Vec<_> = (1..=3).map(|member| lab.partition("n1", &format!("db-{member}")).unwrap()).collect();
-    wait_condition(&site, 1, "False", "has lost the southbound database");
+    wait_condition(&site, 1, "False", "is not connected to the southbound database");
     for cut in cuts {
         cut.heal().unwrap();
     }

@@ -11,7 +11,7 @@ use crate::transaction::ServerError;
 pub(crate) enum SessionEnd {
     #[error("{0}")]
     Wire(#[from] WireError),
-    #[error("no data from the server for {0:?}")]
+    #[error("no data from the server for {0:.1?}")]
     Silent(Duration),
     #[error("no reply from the server, and {0} leads now")]
     Succeeded(Remote),

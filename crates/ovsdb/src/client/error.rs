@@ -19,7 +19,7 @@ pub enum CallError {
         error: ServerError,
     },
     /// Not sent, because no server could be reached in time: no effect.
-    #[error("no server reachable within {waited:?}; last error: {last}")]
+    #[error("no server reachable within {waited:.1?}; last error: {last}")]
     NotSent {
         /// Time limit of the call.
         waited: Duration,

@@ -16,7 +16,7 @@ pub(super) fn run(role: &Serve, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
     let wrong = |error: anyhow::Error| Problems(vec![format!("{error:#}")]);
     let options = serve_options(role, &config).map_err(wrong)?;
     let service = published_service(role, &config).map_err(wrong)?;
-    let telemetry = start_telemetry(&config, options.tls.is_some())?;
+    let telemetry = start_telemetry(&config, options.kind.name(), options.tls.is_some())?;
     let pod = pod(&options);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
@@ -31,8 +31,8 @@ pub(super) fn run(role: &Serve, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Logs, metrics and health of a server's manager.
-pub(super) fn start_telemetry(config: &Config, tls: bool) -> anyhow::Result<Telemetry> {
-    let telemetry = role_telemetry::start("db", config)?;
+pub(super) fn start_telemetry(config: &Config, instance: &str, tls: bool) -> anyhow::Result<Telemetry> {
+    let telemetry = role_telemetry::start("db", Some(instance), config)?;
     if !tls {
         tracing::warn!(
             "INSECURE: no certificate is configured: any client that reaches the port, including pods, can read and rewrite the database"

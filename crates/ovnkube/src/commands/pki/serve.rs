@@ -12,7 +12,7 @@ use crate::config::{Config, ConfigArgs, Problems};
 pub(super) fn run(role: &PkiServe, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
     let config = Config::load(args)?;
     let options = options(role, &config).map_err(|error| Problems(vec![format!("{error:#}")]))?;
-    let telemetry = role_telemetry::start("pki", &config)?;
+    let telemetry = role_telemetry::start("pki", None, &config)?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
