@@ -30,6 +30,7 @@ use crate::node_watch::NodeWatch;
 use crate::northd::{self, Northd};
 use crate::northd_watch::NorthdWatch;
 use crate::options::Options;
+use crate::ovn_release;
 use crate::recorded_cluster;
 use crate::repairs::Repairs;
 use crate::role::{Advance, Role, advance};
@@ -261,6 +262,7 @@ impl ControlLoop {
                 self.engine.promote(snapshot, self.options.adopt, now)?;
                 self.progress(&self.sb.snapshot());
                 northd::set_probe_interval(&self.nb);
+                ovn_release::check(&self.nb);
                 self.northd = Northd::start(&self.options, &self.servers);
                 self.metrics.leader.set(1);
                 tracing::info!(sequence = committer.sequence(), "leading");

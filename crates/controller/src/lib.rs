@@ -29,6 +29,7 @@ mod node_watch;
 mod northd;
 mod northd_watch;
 mod options;
+mod ovn_release;
 mod recorded_cluster;
 mod release;
 mod repairs;

@@ -17,13 +17,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backoff::{Backoff, Retries};
+use kubernetes::Recorder;
 use objects::EXPECTED_NB_CFG;
+use ovn_schema::release::{Release, warning};
 use ovsdb::client::{Client, TlsFiles};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::daemon::Daemon;
 use crate::host_settings;
+use crate::node_status;
 use crate::own_node::OwnNode;
 use crate::readiness::{Part, State};
 use crate::southbound_reconnect::SouthboundReconnect;
@@ -105,6 +108,9 @@ pub(crate) struct OvnController {
     pub(crate) node: watch::Receiver<Option<Arc<OwnNode>>>,
     /// Files for the southbound database, to ask its servers as ovn-controller would.
     pub(crate) tls: Option<TlsFiles>,
+    /// For Events on the Node of this name.
+    pub(crate) recorder: Recorder,
+    pub(crate) name: String,
 }
 
 impl OvnController {
@@ -114,6 +120,7 @@ impl OvnController {
         let mut retries = Retries::without_jitter(RETRY);
         let mut disconnected = Disconnected::default();
         let mut reconnect = SouthboundReconnect::new();
+        let mut checked = None;
         loop {
             let answer = daemon.command("connection-status", &[]).await.map_err(|error| error.to_string());
             if disconnected.is_reset_due(&answer, Instant::now()) {
@@ -129,6 +136,9 @@ impl OvnController {
                     ),
                     Err(error) => tracing::warn!(%error, "cannot reset ovn-controller's cluster state; retrying"),
                 }
+            }
+            if answer.is_ok() {
+                self.check_release(&daemon, &mut checked).await;
             }
             let expected = self.node.borrow_and_update().as_deref().and_then(expected);
             let remote = host_settings::remote(&self.switch.snapshot());
@@ -150,6 +160,24 @@ impl OvnController {
             if timeout(pause, self.node.changed()).await.is_ok_and(|changed| changed.is_err()) {
                 sleep(pause).await;
             }
+        }
+    }
+}
+
+impl OvnController {
+    /// Reports known vulnerabilities of ovn-controller's release, once for each process of it.
+    async fn check_release(&self, daemon: &Daemon, checked: &mut Option<u32>) {
+        let Ok(process) = daemon.process().await else { return };
+        if *checked == Some(process) {
+            return;
+        }
+        let Ok(output) = daemon.command("version", &[]).await else { return };
+        *checked = Some(process);
+        let Some(release) = Release::of_output(&output).ok() else { return };
+        if let Some(warning) = warning("ovn-controller", release) {
+            tracing::warn!(release = %release, "{warning}");
+            let uid = self.node.borrow().as_ref().map(|node| node.uid.clone()).unwrap_or_default();
+            self.recorder.record(node_status::node_event(&self.name, &uid, "OvnReleaseVulnerable", &warning));
         }
     }
 }

@@ -87,6 +87,8 @@ pub async fn run(
         switch: switch.client().clone(),
         node: node.clone(),
         tls: options.southbound.tls.clone(),
+        recorder: recorder.clone(),
+        name: options.node.clone(),
     };
     let integration = IntegrationBridge {
         part: readiness.part("integration bridge"),

@@ -50,6 +50,7 @@ mod declare;
 mod feature;
 pub mod northbound;
 pub mod open_vswitch;
+pub mod release;
 mod report;
 pub mod southbound;
 mod table;
