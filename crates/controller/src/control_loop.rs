@@ -265,7 +265,7 @@ impl ControlLoop {
                 ovn_release::check(&self.nb);
                 self.northd = Northd::start(&self.options, &self.servers);
                 self.metrics.leader.set(1);
-                tracing::info!(sequence = committer.sequence(), "leading");
+                tracing::info!(sequence = committer.sequence(), "started leading");
                 self.role = Role::Leading(committer);
             }
             other => self.role = other,

@@ -1,7 +1,7 @@
 //! The leader lock in the northbound database: a liveness signal that does not need the Kubernetes API.
 //!
 //! The leader's session holds an OVSDB lock, and eligible standbys queue for it. A standby that gets it knows that the
-//! leader has no session with the database any more, and need not wait until the Lease expires. The lock is no fence: only
+//! leader has no session with the database any more, and need not wait until the Lease expires. The lock is not a fence: only
 //! the sequence cell decides whose transactions take effect.
 
 use std::time::{Duration, Instant};

@@ -83,11 +83,11 @@ impl NodeWatch {
             Some(ContactChange::Lost(since)) => {
                 let since = ago(now.saturating_sub(since)).unwrap_or_default();
                 tracing::warn!(
-                    "cannot judge the nodes' heartbeats: no contact with the API server since {since}; waiting for it"
+                    "heartbeats of node agents are not checked: no contact with the API server since {since}; waiting for it"
                 );
             }
             Some(ContactChange::Judging) => {
-                tracing::info!("judging the nodes' heartbeats again: in contact with the API server");
+                tracing::info!("heartbeats of node agents are checked again: in contact with the API server");
             }
             None => {}
         }
@@ -132,7 +132,7 @@ impl NodeWatch {
         tokio::spawn(async move {
             let path = format!("/api/v1/nodes/{name}/status");
             if let Err(error) = api.patch(&path, Patch::Strategic, body.to_string().into_bytes()).await {
-                tracing::warn!(node = &*name, %error, "node status write failed; retrying in 10s while it is still true");
+                tracing::warn!(node = &*name, %error, "cannot write the Node's status; retrying in 10s if its agent is still silent or behind");
             }
         });
     }

@@ -81,7 +81,7 @@ pub enum ReleaseError {
     Refused(String),
     /// An ovnkube controller adopted the database again before the release was complete; its identity.
     #[error(
-        "controller {0} took the database over again before the QoS rules were removed; hint: stop all ovnkube controllers and \
+        "controller {0} took over the database again before the QoS rules were removed; hint: stop all ovnkube controllers and \
          run this again"
     )]
     TakenBack(String),

@@ -71,7 +71,7 @@ async fn forward(mut watch: Watch<Observed>, kind: ObjectKind, sender: mpsc::Sen
                     tracing::info!(resource = plural, "resource type not installed; assuming none exist until it is");
                     objects.extend([Observed::Relisting(kind), Observed::Listed(kind)]);
                 }
-                // Every cluster has these: the server is no Kubernetes API server.
+                // Every cluster has these: the server is not a Kubernetes API server.
                 kubernetes::Observed::Absent => {
                     let error = "the server does not know this resource type".to_owned();
                     tracing::warn!(resource = plural, error, "watch failed; retrying");

@@ -165,7 +165,7 @@ impl Running {
         if let Some(error) = failure {
             tracing::warn!(
                 program = self.name,
-                process = self.process,
+                pid = self.process,
                 error,
                 "daemon did not exit on request; killing it"
             );

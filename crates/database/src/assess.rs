@@ -118,7 +118,7 @@ pub(crate) fn classify(text: &str) -> Option<FindingKind> {
     words.into_iter().find(|(_, parts)| parts.iter().any(|part| text.contains(part))).map(|(kind, _)| kind)
 }
 
-/// The finding of a failure that keeps the server from running, beside [`FindingKind::NotRunning`].
+/// The finding of a failure that keeps the server from running, besides [`FindingKind::NotRunning`].
 pub(crate) fn failure(text: &str) -> Option<Finding> {
     let remedy = match classify(text)? {
         FindingKind::DirectoryNotWritable => {

@@ -1,4 +1,4 @@
-//! Backups of a database: a standalone copy, with a description beside it by which a restore verifies it.
+//! Backups of a database: a standalone copy, with a description next to it by which a restore verifies it.
 //!
 //! ```text
 //!   nb.backup         OVSDB JSON <length> <SHA-1>\n{schema}\n     then one record for each transaction, usually one with all rows
@@ -31,7 +31,7 @@ use crate::raft_log::sha1;
 use crate::record::{CONFIG_MAP, Record};
 use crate::replace::{ReplaceError, local_status};
 
-/// Describes a backup; beside it as `FILE.json`.
+/// Describes a backup; next to it as `FILE.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BackupInfo {

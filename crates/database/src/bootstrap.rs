@@ -199,7 +199,7 @@ fn member(inputs: &BootstrapInputs<'_>, header: &Header) -> Step {
         (Some(record), Some(_)) if record.has_removed(header.server, &header.address) && inputs.can_join() => {
             Step::Rejoin(header.clone(), RejoinReason::Removed)
         }
-        // Another scheme alone is no other address: peers that still use the old one could not be joined.
+        // Another scheme alone is not another address: peers that still use the old one could not be joined.
         _ if host_and_port(&header.address) != host_and_port(inputs.address) && inputs.can_join() => {
             Step::Rejoin(header.clone(), RejoinReason::AddressChanged)
         }

@@ -119,7 +119,7 @@ impl Manager {
         } else if server.checks == 0 {
             "it has not created its control socket yet; it reads a large file, or the disk does not answer"
         } else {
-            "its control socket was deleted, so that it cannot be checked or stopped in order; restart the pod"
+            "its control socket was deleted, so that it cannot be checked or stopped gracefully; restart the pod"
         };
         // Values of a server that cannot be asked are no longer true.
         self.metrics.clear_status();
@@ -357,8 +357,10 @@ impl Manager {
         }
         let database = kind.name();
         match command(control, "cluster/failure-test", &["transfer-leadership"]).await {
-            Ok(_) => tracing::info!(database, "handing the leadership over: another member leads the {other} database"),
-            Err(error) => tracing::warn!(database, %error, "cannot hand the leadership over; retrying later"),
+            Ok(_) => {
+                tracing::info!(database, "transferring raft leadership to the member that leads the {other} database")
+            }
+            Err(error) => tracing::warn!(database, %error, "cannot transfer raft leadership; retrying later"),
         }
     }
 

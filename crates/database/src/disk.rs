@@ -115,7 +115,7 @@ mod tests {
             assert!(cancelled.is_err(), "the pipe has no reader");
             began.push(probe.running.as_ref().unwrap().0);
         }
-        assert!(began.iter().all(|at| *at == began[0]), "a measurement was started beside the one that hangs");
+        assert!(began.iter().all(|at| *at == began[0]), "a measurement was started in addition to the one that hangs");
         let reader = File::open(&pipe).unwrap();
         assert!(matches!(probe.measure(&directory, &file).await, Measured::Done(Ok(_))));
         assert!(probe.running.is_none());

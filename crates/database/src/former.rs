@@ -46,7 +46,7 @@ fn is_named(server: &Server, id: Uuid) -> bool {
     !server.id.is_empty() && id.to_string().starts_with(&server.id)
 }
 
-/// Files beside the database that were put aside under the ID of their server.
+/// Files next to the database that were put aside under the ID of their server.
 fn asides(file: &Path) -> Vec<(Uuid, PathBuf)> {
     let (Some(directory), Some(name)) = (file.parent(), file.file_name().and_then(|name| name.to_str())) else {
         return Vec::new();

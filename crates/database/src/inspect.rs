@@ -282,7 +282,7 @@ mod tests {
         let members = || vec![member("a", "1", true, 9)];
         let report = assemble(Kind::Northbound, members(), Local { manager: manager.clone(), ..Local::default() });
         assert_eq!(report.problems, ["ForeignCluster: why; remedy (since 2026-11-17T10:00:00Z)"]);
-        assert_eq!(report.notes.len(), 1, "a note is no problem");
+        assert_eq!(report.notes.len(), 1, "a note is not a problem");
         let stale = Local { manager, manager_stale_for: Some(Duration::from_secs(99)), ..Local::default() };
         let report = assemble(Kind::Northbound, members(), stale);
         assert!(report.problems[0].contains("has reported nothing for 99 s"), "{:?}", report.problems);

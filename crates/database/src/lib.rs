@@ -10,7 +10,7 @@
 //!                            └──▶ control socket
 //! ```
 //!
-//! Each member has one manager process beside its ovsdb-server. Managers do not talk to each other: which cluster is the
+//! Each member has one manager process alongside its ovsdb-server. Managers do not talk to each other: which cluster is the
 //! right one is recorded in the Kubernetes API (`record`), and what concerns the whole cluster is done by the manager of
 //! the raft leader.
 

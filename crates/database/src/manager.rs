@@ -1,4 +1,4 @@
-//! Runs one raft member: prepares its file, runs ovsdb-server, and stops in order. What is checked meanwhile: [`crate::checks`].
+//! Runs one raft member: prepares its file, runs ovsdb-server, and stops it gracefully. What is checked meanwhile: [`crate::checks`].
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What a manager knows about its member, in a file beside the sockets: `ovnkube db status` reads it, also while the server
+//! What a manager knows about its member, in a file next to the sockets: `ovnkube db status` reads it, also while the server
 //! does not run.
 
 use std::io;
@@ -23,7 +23,7 @@ pub struct ReportedFinding {
     pub severity: Severity,
     /// What is wrong, and the remedy.
     pub message: String,
-    /// RFC 3339, in UTC; a finding that returns counts anew.
+    /// RFC 3339, in UTC; a finding that returns counts as new.
     pub since: String,
 }
 

@@ -44,7 +44,7 @@ pub(crate) enum PrepareError {
 }
 
 impl PrepareError {
-    /// The finding that names it, beside [`FindingKind::NotRunning`]; none if it has no name of its own.
+    /// The finding that names it, besides [`FindingKind::NotRunning`]; none if it has no name of its own.
     pub(crate) fn finding(&self) -> Option<Finding> {
         let kind = match self {
             Self::Refused(Problem::Damaged { .. }) => FindingKind::DamagedFile,

@@ -43,7 +43,7 @@ pub struct RemovedServer {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "ConfigMap {CONFIG_MAP}, key {key}: {problem}; restore the value; its clusterId is what `ovsdb-tool db-cid` prints of a raft \
-     member's file, or databaseId in the member.json beside a file of another form"
+     member's file, or databaseId in the member.json next to a file of another form"
 )]
 pub struct RecordError {
     key: String,

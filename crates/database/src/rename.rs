@@ -4,8 +4,8 @@
 //! configuration in its log, so that a member under another name neither listens nor finds the others. Every member replaces the
 //! same names in its own file, with all other bytes unchanged: IDs, terms, votes, log and data stay, and the copies stay alike.
 //!
-//! A request is a file beside the database. The manager carries it out before it starts the server, so that nothing is appended
-//! meanwhile. The original file stays beside the new one.
+//! A request is a file next to the database. The manager carries it out before it starts the server, so that nothing is appended
+//! meanwhile. The original file stays next to the new one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -35,7 +35,7 @@ pub enum RenameError {
     /// A file cannot be read or written.
     #[error("cannot access {}: {error}", path.display())]
     File {
-        /// The database file, or the request beside it.
+        /// The database file, or the request next to it.
         path: PathBuf,
         /// As the kernel reported it.
         error: io::Error,
@@ -43,7 +43,7 @@ pub enum RenameError {
     /// The database file is damaged.
     #[error("{}: {error}; nothing was changed; with a leader, `ovnkube db replace-member` replaces a damaged member", path.display())]
     Log {
-        /// The database file, or the request beside it.
+        /// The database file, or the request next to it.
         path: PathBuf,
         /// The damaged record.
         error: LogError,

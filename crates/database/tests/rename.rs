@@ -166,7 +166,7 @@ fn renamed_members_keep_their_data_and_their_cluster() {
     let pairs: Vec<String> =
         MEMBERS.map(|member| format!("{}={}", Cluster::host(member, "old"), Cluster::host(member, "new"))).collect();
     let renaming = Renaming::parse(&pairs).unwrap();
-    // One renamed member of three is no quorum; two are one, and the third follows when it is renamed.
+    // One renamed member of three is not a quorum; two are, and the third follows when it is renamed.
     cluster.rename(1, &renaming);
     MEMBERS.for_each(|member| cluster.start(member, "new"));
     cluster.await_log(1, &format!("{}:6643: connecting", Cluster::host(2, "new")));

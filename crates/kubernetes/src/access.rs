@@ -34,7 +34,7 @@ impl Api {
         owner(&self.post(TOKEN_REVIEWS, review.to_string().into_bytes()).await?)
     }
 
-    /// Whether the owner of a token may use this verb on a path that is no resource, such as `get` on `/metrics`.
+    /// Whether the owner of a token may use this verb on a path that is not a resource, such as `get` on `/metrics`.
     pub async fn review_access(&self, owner: &TokenOwner, verb: &str, path: &str) -> Result<bool, ApiError> {
         let review = access_review(owner, verb, path).to_string().into_bytes();
         allowed(&self.post(ACCESS_REVIEWS, review).await?)

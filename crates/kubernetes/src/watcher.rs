@@ -130,7 +130,7 @@ impl<T: Send + 'static> Watcher<T> {
                     asked = error.retry_after().unwrap_or_default().min(LONGEST_RETRY_AFTER);
                     self.send_failure("list", &error).await?;
                 }
-                // An expired continue token is no failure.
+                // An expired continue token is not a failure.
                 Err(_) => {}
             }
             let wait = if self.problem == Some(Problem::Absent) {

@@ -192,7 +192,7 @@ impl Supervisor {
         if matches!(component.ready, Ready::Notify) {
             command.env("NOTIFY_SOCKET", format!("/run/{notify}"));
         }
-        // Own process group: Ctrl-C on the terminal is for the owner, which then stops the machines in order.
+        // Own process group: Ctrl-C on the terminal is for the owner, which then stops the machines gracefully.
         command.stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
         let mut child = machine.spawn(&mut command)?;
 

@@ -143,7 +143,7 @@ impl AddressPool {
         self.offset(address).is_ok_and(|offset| !self.quarantined.contains(offset) && self.used.remove(offset))
     }
 
-    /// Taken or free becomes quarantined; false if it was already, or is no pod address of this subnet.
+    /// Taken or free becomes quarantined; false if it was already, or is not a pod address of this subnet.
     pub fn quarantine(&mut self, address: IpAddr) -> bool {
         self.offset(address).is_ok_and(|offset| {
             self.used.insert(offset);

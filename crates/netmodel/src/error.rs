@@ -19,13 +19,13 @@ pub enum AddressError {
         /// The same address with a length.
         example: String,
     },
-    /// The part before the `/` is no IP address.
+    /// The part before the `/` is not an IP address.
     #[error("{text:?} does not start with an IP address: write it like 10.128.0.0/14 or fd01::/48")]
     NotAnAddress {
         /// The text as it was given.
         text: String,
     },
-    /// The part after the `/` is no length of this family.
+    /// The part after the `/` is not a prefix length of this family.
     #[error("{text:?} has no valid prefix length: write a whole number from 0 to {longest} after the slash")]
     BadLength {
         /// The text as it was given.
@@ -54,7 +54,7 @@ pub enum AddressError {
 /// Why a text is no [`ClusterCidr`](crate::ClusterCidr), or its node length does not fit.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ClusterCidrError {
-    /// The part before the second `/` is no network.
+    /// The part before the second `/` is not a network.
     #[error(transparent)]
     Network(#[from] AddressError),
     /// There is no `/` in the text.
@@ -63,7 +63,7 @@ pub enum ClusterCidrError {
         /// The text as it was given.
         text: String,
     },
-    /// The part after the second `/` is no number.
+    /// The part after the second `/` is not a number.
     #[error("{text:?} has no valid node length: write a whole number after the second slash, as in {example}")]
     BadNodeLength {
         /// The text as it was given.

@@ -29,7 +29,7 @@ impl Mac {
         self.0
     }
 
-    /// Whether an interface can have it: it is no group's, and not empty.
+    /// Whether an interface can have it: neither multicast nor empty.
     pub const fn is_usable(self) -> bool {
         self.0[0] & 1 == 0 && !matches!(self.0, [0, 0, 0, 0, 0, 0])
     }

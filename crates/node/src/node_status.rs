@@ -10,7 +10,7 @@ use kubernetes::{Api, Note, ObjectReference, Patch, Recorder, Severity};
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
-use crate::condition;
+use crate::condition::{self, CONDITION};
 use crate::own_node::OwnNode;
 use crate::readiness::State;
 
@@ -86,6 +86,11 @@ impl NodeStatusWriter {
                 if let Some(Err(why)) = reported
                     && node.condition.as_ref().is_some_and(|before| !before.message.starts_with(why.as_str()))
                 {
+                    tracing::warn!(
+                        node = self.name,
+                        error = why,
+                        "node cannot connect pods; set condition {CONDITION} to False"
+                    );
                     self.recorder.record(node_event(&self.name, &node.uid, "NodeNetworkNotReady", why));
                 }
             }

@@ -73,7 +73,7 @@ impl std::fmt::Display for Applied {
     }
 }
 
-/// How long ovn-controller is disconnected.
+/// Since when ovn-controller has been disconnected.
 #[derive(Debug, Default)]
 struct Disconnected {
     /// Since when, or since the last reset.
@@ -131,8 +131,8 @@ impl OvnController {
                     }
                     Ok(_) => tracing::info!(
                         seconds = RESET_AFTER.as_secs(),
-                        "ovn-controller stays disconnected from the southbound database; reset its cluster state so that it accepts a \
-                         recreated one ({RESET}), and will do so again every {RESET_AFTER:?}"
+                        "ovn-controller is still disconnected from the southbound database; reset its cluster state ({RESET}), because it \
+                         rejects a recreated database; repeating this every {RESET_AFTER:?} until it is connected"
                     ),
                     Err(error) => tracing::warn!(%error, "cannot reset ovn-controller's cluster state; retrying"),
                 }
@@ -198,7 +198,8 @@ fn assess(
         CONNECTED => {}
         other => {
             let Some(southbound) = southbound else {
-                return Err("ovn-controller is not connected: this agent has not told it the southbound database yet (ovn-remote)".into());
+                return Err("ovn-controller is not connected: this agent has not set the address of the southbound database yet (external_ids:ovn-remote)"
+                    .into());
             };
             return Err(format!(
                 "ovn-controller is not connected to the southbound database {southbound} (it says {other:?}); {applied}; check that the \

@@ -13,6 +13,13 @@ use tokio::sync::watch;
 /// Ready, or why not, with the remedy.
 pub(crate) type State = Result<(), String>;
 
+/// Why a part is not ready, and whether it ever was: a part that fails is a warning, one that starts is not.
+#[derive(Debug, Default)]
+struct PartState {
+    reason: Option<String>,
+    was_ready: bool,
+}
+
 /// The states of all parts. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Readiness {
@@ -22,8 +29,8 @@ pub(crate) struct Readiness {
 
 #[derive(Debug)]
 struct Shared {
-    /// By name of the part: why it is not ready.
-    parts: Mutex<BTreeMap<&'static str, Option<String>>>,
+    /// By name of the part.
+    parts: Mutex<BTreeMap<&'static str, PartState>>,
     overall: watch::Sender<State>,
     /// Metric: 1 if ready, else 0.
     gauge: Gauge,
@@ -82,19 +89,23 @@ impl Part {
 
     fn update(&self, reason: Option<String>) {
         let mut parts = self.shared.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        if parts.get(self.name) == Some(&reason) {
+        let before = parts.get(self.name);
+        if before.is_some_and(|before| before.reason == reason) {
             return;
         }
-        match (parts.get(self.name), &reason) {
-            // Every part starts so; what comes next is logged.
-            (None, Some(_)) => {}
-            (Some(None), Some(error)) => tracing::warn!(part = self.name, error, "part not ready any more"),
-            (_, Some(error)) => tracing::info!(part = self.name, error, "part not ready yet"),
-            (_, None) => tracing::info!(part = self.name, "part ready"),
+        let was_ready = reason.is_none() || before.is_some_and(|before| before.was_ready);
+        match &reason {
+            // Every part is added as not ready; only what follows is news.
+            Some(_) if before.is_none() => {}
+            Some(error) if was_ready => {
+                tracing::warn!(part = self.name, error, "readiness check failed; retrying");
+            }
+            Some(error) => tracing::info!(part = self.name, error, "readiness check not passed yet; retrying"),
+            None => tracing::info!(part = self.name, "readiness check passed"),
         }
-        parts.insert(self.name, reason);
+        parts.insert(self.name, PartState { reason, was_ready });
         let reasons: Vec<String> =
-            parts.iter().filter_map(|(name, reason)| Some(format!("{name}: {}", reason.as_ref()?))).collect();
+            parts.iter().filter_map(|(name, part)| Some(format!("{name}: {}", part.reason.as_ref()?))).collect();
         let state = if reasons.is_empty() { Ok(()) } else { Err(reasons.join("; ")) };
         drop(parts);
         self.shared.gauge.set(state.is_ok().into());

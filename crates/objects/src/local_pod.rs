@@ -53,7 +53,7 @@ pub struct PodInterface {
     pub routes: Box<[PodRoute]>,
 }
 
-/// A route of `pod-networks` beside the default ones.
+/// A route of `pod-networks` besides the default ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PodRoute {
     /// `0.0.0.0/0` or `::/0` for a default route.
@@ -94,7 +94,7 @@ impl LocalPodFacts {
     }
 }
 
-/// The fields of the annotation beside addresses and MAC.
+/// The fields of the annotation besides addresses and MAC.
 #[derive(Deserialize)]
 struct Routing {
     #[serde(default)]

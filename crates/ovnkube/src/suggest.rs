@@ -3,7 +3,7 @@
 /// The candidate that was probably meant, if one is similar enough.
 pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_lowercase();
-    // Names are short: a long one is no typo, and costs time.
+    // Names are short: a long one is not a typo, and costs time.
     if name.is_empty() || name.len() > 64 {
         return None;
     }

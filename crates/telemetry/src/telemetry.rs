@@ -223,7 +223,7 @@ impl TelemetryThread {
         if let Some(serving) = serving
             && timeout(self.grace.min(LONGEST_DRAIN), serving).await.is_err()
         {
-            tracing::warn!("closing HTTP requests that are still open");
+            tracing::warn!("HTTP requests did not end in time; closing their connections");
         }
         watching.abort();
         tracing::info!("role stopped");

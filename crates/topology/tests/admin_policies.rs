@@ -229,7 +229,7 @@ fn equal_priorities_are_reported_and_the_older_policy_wins() {
     assert_eq!((priorities(&world, "older"), priorities(&world, "a-younger")), (vec![31807], vec![31806]));
     assert_eq!(condition(&world, "older").1, "the policy is in effect");
     let (status, message) = condition(&world, "a-younger");
-    assert!(status == "True" && message.contains("AdminNetworkPolicy older has the priority 7 as well"), "{message}");
+    assert!(status == "True" && message.contains("AdminNetworkPolicy older also has priority 7"), "{message}");
     // The older policy needs more levels: both move in one transaction.
     let commits = world.nb.log.len();
     put(&mut world, "older", &simple(7, &["Deny", "Pass", "Deny"]));

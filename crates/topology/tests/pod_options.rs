@@ -197,7 +197,7 @@ fn bandwidth_limits_are_added_changed_and_removed() {
         assert!(limits.contains(words), "{words} in {limits}");
     }
     set(&mut world, &json!({"kubernetes.io/ingress-bandwidth": "fast"}));
-    assert_eq!(limited(&world), [""; 0], "an invalid limit is no limit");
+    assert_eq!(limited(&world), [""; 0], "an invalid limit is not applied");
     let (reason, message) = world.refusal("web").unwrap();
     assert_eq!(reason, "BandwidthRefused");
     assert!(message.contains("kubernetes.io/ingress-bandwidth") && message.contains("correct"), "{message}");

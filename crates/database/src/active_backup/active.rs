@@ -73,7 +73,7 @@ impl Member {
                     suspended = true;
                 }
                 reason = &mut hold => {
-                    tracing::warn!(database, error = %reason, "the Lease is lost: another server is active; restarting as a backup");
+                    tracing::warn!(database, error = %reason, "Lease lost: another server is active; restarting as a backup");
                     return TurnEnd::Restart;
                 }
                 () = shutdown.wait() => return TurnEnd::Shutdown,
@@ -96,7 +96,7 @@ impl Member {
                 Ok(()) = self.active.changed() => self.ensure_published(false).await,
                 _ = ticks.tick() => {
                     tick = tick.wrapping_add(1);
-                    // A deleted EndpointSlice is no change to its watchers: they keep the last list.
+                    // A deleted EndpointSlice is not a change to its watchers: they keep the last list.
                     self.ensure_published(tick.is_multiple_of(RECORD_PERIOD)).await;
                     if tick.is_multiple_of(RECORD_PERIOD) {
                         self.ensure_recorded();

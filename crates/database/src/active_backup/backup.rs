@@ -93,7 +93,10 @@ impl Member {
             // Twice: an active server that is being restarted records its database again.
             let missing = !freshness.is_replicating() && self.is_unrecorded().await;
             if missing && unrecorded {
-                tracing::warn!(database = self.options.kind.name(), "no database is recorded any more; starting over");
+                tracing::warn!(
+                    database = self.options.kind.name(),
+                    "the record of the database was deleted; preparing the file again"
+                );
                 return TurnEnd::Restart;
             }
             unrecorded = missing;

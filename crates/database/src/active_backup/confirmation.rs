@@ -1,7 +1,7 @@
 //! What a member must know from the API before it may become active.
 //!
 //! A member with all its data starts without the API. It may be the copy of a week ago, or of a database that was replaced
-//! meanwhile: until the API has named the active server and the recorded database, it is no candidate. That costs nothing:
+//! meanwhile: until the API has named the active server and the recorded database, it is not a candidate. That costs nothing:
 //! becoming active needs the Lease, and so the API.
 
 use crate::active_backup::manager::Member;

@@ -1,4 +1,4 @@
-//! What a member knows about its own file, beside the file: `ovnnb_db.member.json`.
+//! What a member knows about its own file, next to the file: `ovnnb_db.member.json`.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -280,7 +280,7 @@ impl Relay {
                 self.options = changed;
             }
             Err(error) => {
-                tracing::warn!(%error, upstreams, "cannot give the relay its new list of members; retrying in 10s");
+                tracing::warn!(%error, upstreams, "cannot update the relay's list of members; retrying in 10s");
             }
         }
     }

@@ -58,7 +58,7 @@ impl Record {
     /// The same Lease, held by us from now on.
     pub(crate) fn taken(&self, identity: &str, duration: Duration) -> Self {
         let now = micro_time(Timestamp::now(), self.renew_time());
-        // A holder that takes its own Lease again is no transition.
+        // A holder that takes its own Lease again is not a transition.
         let transitions = self.transitions() + i64::from(self.holder() != identity);
         self.with(identity, duration, &now, &now, transitions.min(i64::from(i32::MAX)))
     }

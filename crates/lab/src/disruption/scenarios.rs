@@ -265,7 +265,7 @@ fn rolling_update(testbed: &Testbed<'_>, marks: &Marks<'_>, _: RunLength) -> Res
     testbed.kubectl(&["-n", "probe", "rollout", "restart", "deployment/fleet"])?;
     testbed.kubectl(&["-n", "probe", "rollout", "status", "deployment/fleet", "--timeout=170s"])?;
     marks.mark("all new");
-    // Old pods terminate after the rollout, and are no endpoints any more.
+    // Old pods terminate after the rollout, and are no longer endpoints.
     testbed.until("the old pods are gone", || {
         let pods = testbed.get(&["-n", "probe", "pods", "-l", "app=fleet"]).unwrap_or_default();
         let ends = |pod: &serde_json::Value| !pod["metadata"]["deletionTimestamp"].is_null();

@@ -33,7 +33,7 @@ fn text(milliseconds: u64) -> String {
     if milliseconds.is_multiple_of(1000) { format!("{}s", milliseconds / 1000) } else { format!("{milliseconds}ms") }
 }
 
-/// A duration divided by `factor`; what is no duration stays as it is.
+/// A duration divided by `factor`; anything else stays as it is.
 pub(super) fn compress(duration: &str, factor: u32, shortest: u64) -> String {
     match milliseconds(duration) {
         Some(length) => text((length / u64::from(factor.max(1))).max(shortest.min(length))),

@@ -87,7 +87,7 @@ Examples:
   ovnkube db status --watch
 
 Members are the servers of [ovnnorth] and [ovnsouth] address. In a pod with a member, the table also has what its server
-and its manager tell locally: term, log, clients, disk, schema, and findings, also while the server does not run.
+and its manager report locally: term, log, clients, disk, schema, and findings, also while the server does not run.
 
 Exit status: 0 every member is connected to a leader; 1 a member is not; 2 wrong usage.")]
     Status(Status),
@@ -97,7 +97,7 @@ Exit status: 0 every member is connected to a leader; 1 a member is not; 2 wrong
 Examples:
   kubectl -n ovn-kubernetes exec ds/ovnkube-db -c nbdb -- ovnkube db backup nb /etc/ovn/nb.backup
 
-The copy is a standalone database. FILE.json beside it names the database, the cluster and the time.
+The copy is a standalone database. FILE.json next to it names the database, the cluster and the time.
 
 Exit status: 0 written; 1 failure; 2 wrong usage.")]
     Backup(Backup),
@@ -119,7 +119,7 @@ Examples:
   kubectl -n ovn-kubernetes exec ovnkube-db-x8rq6 -c sbdb -- ovnkube db replace-member sb
 
 For a damaged file, or one of another cluster, while the database has a leader. Refused while this member works, and if no
-other member works: this file may then be the last good copy. The old file is kept beside the new one; the leader removes the
+other member works: this file may then be the last good copy. The old file is kept next to the new one; the leader removes the
 old server.
 
 Exit status: 0 done; 1 refused or failed, and nothing was changed; 2 wrong usage.")]
@@ -134,7 +134,7 @@ Examples:
     ovnkube-master-2.ovnkube-master-internal.old.svc.cluster.local=ovnkube-master-2.ovnkube-master-internal.new.svc.cluster.local; done
 
 Run it for every member, with the same list of all members. Data, cluster ID and server IDs stay; the original file is kept
-beside the new one. Refused if the list does not fit the file, and while the cluster works under its old names.
+next to the new one. Refused if the list does not fit the file, and while the cluster works under its old names.
 
 Exit status: 0 done, or nothing to do; 1 refused or failed, and nothing was changed; 2 wrong usage.")]
     Rename(Rename),
@@ -264,7 +264,7 @@ pub(crate) struct Relay {
     #[arg(long, value_name = "ADDRESS", default_value = "::")]
     pub(crate) listen: String,
 
-    /// Port for clients; another one than that of a member on the same host
+    /// Port for clients; must differ from the port of a member on the same host
     #[arg(long, default_value = "16642")]
     pub(crate) port: u16,
 
@@ -319,7 +319,7 @@ pub(crate) struct Status {
     #[arg(value_enum)]
     pub(crate) database: Option<DatabaseName>,
 
-    /// Directory of the sockets, for what only a local server tells
+    /// Directory of the sockets, for what only a local server reports
     #[arg(long, value_name = "DIRECTORY", default_value = "/run/ovn", env = "OVN_RUNDIR")]
     pub(crate) run_dir: PathBuf,
 

@@ -20,7 +20,7 @@ Nothing is written: the controller's core runs in memory. Settings such as --clu
 the controller; with --kubeconfig, those that are not given here come from the cluster's ConfigMap ovn-config.
 
 Exit status: 0 nothing would change, or every answer is yes; 1 failure, a question without an answer, or a manifest that \
-cannot be read; 2 wrong usage; 3 something would change, or an answer is no or only partly yes.";
+cannot be read; 2 wrong usage; 3 something would change, or an answer is no, or yes only for some.";
 
 /// Options of `plan`.
 #[derive(Debug, Args)]

@@ -28,7 +28,7 @@ pub(super) fn run(role: &Node, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
         console::print(
             "removed from this host: the runtime's files, pods' ports and interfaces, the gateway's flows, packet filter, addresses and \
              routes, the management port, the settings of ovn-controller\n\
-             left: br-int and its tunnels (ovn-controller's own), system-id and hostname, what stands on the Node object\n",
+             left: br-int and its tunnels (ovn-controller's own), system-id and hostname, annotations and conditions of the Node\n",
         )?;
         return Ok(ExitCode::SUCCESS);
     }

@@ -189,7 +189,7 @@ fn an_invalid_admin_policy_keeps_its_acls_and_reports_a_condition() {
     apply_and_wait(&cluster, &policy("a", 7, "Allow"));
     let condition_found = condition(&cluster, "a");
     assert!(
-        condition_found["message"].as_str().unwrap().contains("AdminNetworkPolicy p has the priority 7 as well"),
+        condition_found["message"].as_str().unwrap().contains("AdminNetworkPolicy p also has priority 7"),
         "{condition_found}"
     );
 }

@@ -166,7 +166,7 @@ fn invalid_services_are_parked_and_others_are_served() {
     put_unchecked(&cluster, SERVICES, &service("port", 11, &json!({})));
     served("port", "172.30.5.11:80=");
     until("one less is parked", || (parked() == 24.0).then_some(()));
-    assert_eq!(cluster.lab.log("c1").unwrap().matches("\"leading\"").count(), 1);
+    assert_eq!(cluster.lab.log("c1").unwrap().matches("\"started leading\"").count(), 1);
 
     // Another controller takes over, and writes only its sequence value.
     cluster.stop("c1");

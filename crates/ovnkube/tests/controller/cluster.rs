@@ -122,7 +122,7 @@ impl Cluster {
     }
 
     pub(crate) fn wait_leader(&self, name: &str) {
-        until(&format!("{name} leads"), || self.lab.log(name).unwrap().contains("\"leading\"").then_some(()));
+        until(&format!("{name} leads"), || self.lab.log(name).unwrap().contains("\"started leading\"").then_some(()));
     }
 
     pub(crate) fn get(&self, what: &[&str]) -> Value {

@@ -15,7 +15,7 @@ use crate::inspect::METRICS;
 impl Cluster {
     /// How often a controller became leader.
     fn leaderships(&self, name: &str) -> usize {
-        self.lab.log(name).unwrap().matches("\"leading\"").count()
+        self.lab.log(name).unwrap().matches("\"started leading\"").count()
     }
 
     fn wait_leadership(&self, name: &str, times: usize) {
@@ -283,7 +283,7 @@ impl OnHost {
 
     fn wait_leader(&self) {
         until("the controller on the host leads", || {
-            std::fs::read_to_string(&self.log).unwrap().contains("\"leading\"").then_some(())
+            std::fs::read_to_string(&self.log).unwrap().contains("\"started leading\"").then_some(())
         });
     }
 

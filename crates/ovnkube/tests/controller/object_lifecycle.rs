@@ -313,5 +313,5 @@ fn invalid_objects_are_parked_and_others_are_served() {
     // Other objects are served, also new ones.
     cluster.create(&[node("better"), pod("default", "better", "better")]);
     cluster.network_of("default", "better");
-    assert_eq!(cluster.lab.log("c1").unwrap().matches("\"leading\"").count(), 1);
+    assert_eq!(cluster.lab.log("c1").unwrap().matches("\"started leading\"").count(), 1);
 }

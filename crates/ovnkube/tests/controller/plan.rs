@@ -1,4 +1,4 @@
-//! `ovnkube plan` beside a controller: it plans nothing for a reconciled cluster, and predicts rows exactly.
+//! `ovnkube plan` with a running controller: it plans nothing for a reconciled cluster, and predicts rows exactly.
 
 use serde_json::{Value, json};
 

@@ -304,7 +304,7 @@ fn a_restart_writes_only_its_sequence_value_and_leaks_nothing() {
     observer.take();
     for round in 1..=3 {
         guarded.during("a restart", |GuardedNamespace { cluster, .. }| {
-            let led = cluster.lab.log("c1").unwrap().matches("\"leading\"").count();
+            let led = cluster.lab.log("c1").unwrap().matches("\"started leading\"").count();
             if round == 2 {
                 cluster.lab.kill("c1").unwrap();
             } else {
@@ -312,7 +312,7 @@ fn a_restart_writes_only_its_sequence_value_and_leaks_nothing() {
             }
             cluster.lab.restart("c1").unwrap();
             until("it leads again", || {
-                (cluster.lab.log("c1").unwrap().matches("\"leading\"").count() > led).then_some(())
+                (cluster.lab.log("c1").unwrap().matches("\"started leading\"").count() > led).then_some(())
             });
             until("the resync is complete", || {
                 (cluster.metric("ovnkube_controller_sync_duration_seconds_count") >= 1.0).then_some(())

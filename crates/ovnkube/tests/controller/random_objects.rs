@@ -15,7 +15,7 @@ fn refusals(cluster: &Cluster, objects: &[Value]) -> Vec<String> {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
     let words = ["kubectl", "create", "--dry-run=server", "--validate=strict", "-f", "-"];
     let Err(said) = cluster.lab.machine("control").unwrap().run_with_input(&words, &list) else { return Vec::new() };
-    // Existing namespaces and warnings are no errors.
+    // Existing namespaces and warnings are not errors.
     let harmless = |line: &str| line.contains("already exists") || line.contains("Warning: ");
     said.to_string().split("; ").filter(|line| !harmless(line)).map(str::to_owned).collect()
 }

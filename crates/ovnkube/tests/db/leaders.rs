@@ -18,7 +18,7 @@ fn the_northbound_leader_follows_the_southbound_one() {
     let leader = |database| (1..=2).find(|number| site.is_leader(&member(*number, database)));
     let handed_over = || {
         let logs = [1, 2].map(|number| site.lab.log(&member(number, "nb").component()).unwrap());
-        logs.iter().any(|log| log.contains("handing the leadership over")).then_some(())
+        logs.iter().any(|log| log.contains("transferring raft leadership")).then_some(())
     };
     // On a busy machine leaders also change by themselves, so they are moved apart again until a manager acts. With two members
     // a transfer has only one target.

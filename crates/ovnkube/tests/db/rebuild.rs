@@ -19,7 +19,7 @@ fn a_rebuild_by_command_is_trusted_because_of_its_record() {
         .arguments(["controller", "--identity", "c1", "--leader-election-namespace", "rebuilt"])
         .arguments(["--nb-address", &northbound.join(","), "--sb-address", &format!("tcp:{}:6642", host(1))]);
     site.lab.run(&controller).unwrap();
-    let leads = || site.lab.log("c1").unwrap().matches("\"leading\"").count();
+    let leads = || site.lab.log("c1").unwrap().matches("\"started leading\"").count();
     until("the controller leads", || (leads() > 0).then_some(()));
     let former = site.record("rebuilt", "nb");
 
@@ -43,7 +43,7 @@ fn a_rebuild_by_command_is_trusted_because_of_its_record() {
     const NEW: &str = "the servers belong to a new raft cluster";
     let log = until("the controller leads in the new cluster", || {
         let log = site.lab.log("c1").unwrap();
-        log.split_once(NEW).is_some_and(|(_, after)| after.contains("\"leading\"")).then_some(log)
+        log.split_once(NEW).is_some_and(|(_, after)| after.contains("\"started leading\"")).then_some(log)
     });
     let line = log.lines().find(|line| line.contains(NEW)).unwrap();
     assert!(line.contains("\"recorded\":true"), "{line}");

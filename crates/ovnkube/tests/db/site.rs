@@ -115,7 +115,7 @@ impl Site {
         self.lab.run(&member.program()).unwrap();
     }
 
-    /// Stops a manager in order, and its server with it.
+    /// Stops a manager gracefully, and its server with it.
     pub(crate) fn stop(&self, member: &Member) {
         self.lab.terminate(&member.component(), LIMIT).unwrap();
     }

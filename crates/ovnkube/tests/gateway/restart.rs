@@ -80,7 +80,7 @@ fn an_agent_restart_changes_nothing_on_the_host() {
     site.lab.terminate(&agent(1), TIMEOUT).unwrap();
     streams.iter_mut().for_each(check_echo);
     site.lab.restart(&agent(1)).unwrap();
-    let ready = r#""message":"part ready","part":"gateway""#;
+    let ready = r#""message":"readiness check passed","part":"gateway""#;
     until("the new agent is ready", || site.lab.log(&agent(1)).unwrap()[before..].contains(ready).then_some(()));
     streams.iter_mut().for_each(check_echo);
 

@@ -78,7 +78,7 @@ fn no_path_and_no_credential_is_taken_from_a_request() {
     let log = site.cluster.lab.log("agent-n1").unwrap();
     assert!(!log.contains(EVIL) && !log.contains("stolen"), "{log}");
 
-    // Names that would become parts of paths, and network namespaces that are no pod's.
+    // Names that would become parts of paths, and network namespaces that do not belong to pods.
     let uid = site.pod("two", 1);
     site.cluster.network_of("default", "two");
     let two = crate::sandbox::Sandbox::create(&site, 1, "two", "two", &uid);

@@ -54,7 +54,7 @@ fn only_a_role_of_the_relay_keeps_a_node_from_changing_another() {
     change(&site, &guarded.remote(), "n1").unwrap();
     assert_denied(change(&site, &guarded.remote(), "n2"));
 
-    // The relay's own connection must not have the role: the member applies it to the relay's name, which is no chassis.
+    // The relay's own connection must not have the role: the member applies it to the relay's name, which is not a chassis.
     let confined = Relay(3);
     site.relay(confined, &restricted, &[]);
     site.await_reason(confined, "needs a port without an RBAC role");

@@ -265,7 +265,7 @@ async fn drive(config: Arc<Config>, state: Arc<SharedState>, mut calls: mpsc::Re
                     });
                     tracing::debug!(%remote, database = config.database, "OVSDB session established");
                     let end = session.run(&mut calls, &mut queued, list.removed(remote)).await;
-                    // A session that ends at once is no success.
+                    // A session that ends at once is not a success.
                     if begun.elapsed() >= config.backoff.longest {
                         retries.reset();
                     }

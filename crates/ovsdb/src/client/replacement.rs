@@ -1,6 +1,6 @@
 //! Detects that the raft cluster was replaced by a new one at the same addresses.
 //!
-//! A cluster whose files were lost is created anew, with another cluster ID and a raft index that starts over. A single
+//! A cluster whose files were lost is recreated, with another cluster ID and a raft index that starts over. A single
 //! server of another cluster may be a configuration error instead. The decision is made once per round over all
 //! servers, from the cluster IDs that they report.
 

@@ -110,7 +110,7 @@ impl Wire {
         }
     }
 
-    /// Ends the connection in order; a server logs a warning about a TLS connection that just stops.
+    /// Closes the connection cleanly; a server logs a warning about a TLS connection that just stops.
     pub(crate) async fn close(mut self) {
         let _ = timeout(CLOSE_LIMIT, self.writer.shutdown()).await;
     }

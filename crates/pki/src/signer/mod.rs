@@ -110,7 +110,7 @@ pub async fn run(options: SignerOptions, telemetry: &Telemetry) -> Result<(), Si
         elector.set_takeover_delay(Duration::ZERO);
         signer.metrics.set_leader(true);
         tokio::select! {
-            reason = elector.hold(shutdown.wait()) => tracing::info!(%reason, "no longer the signer"),
+            reason = elector.hold(shutdown.wait()) => tracing::info!(%reason, "stopped signing: this instance no longer leads"),
             () = signer.lead() => elector.set_takeover_delay(STAND_BACK),
         }
         if let Err(error) = elector.release().await {

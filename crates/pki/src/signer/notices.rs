@@ -68,7 +68,7 @@ impl Notices {
                 let former = former.iter().map(|former| former.certificate.subject.as_str()).collect::<Vec<_>>();
                 ("AuthorityAdopted", format!("trusted CAs were not recorded: {}", former.join(", ")))
             }
-            Step::Retire(_) => ("AuthorityRetired", "a former CA is not needed any more".to_owned()),
+            Step::Retire(_) => ("AuthorityRetired", "a former CA is no longer needed".to_owned()),
             Step::Forget(_) => ("AuthorityForgotten", "a former CA has left the bundle".to_owned()),
             Step::RetireDone => ("RetirementDone", "no former CA is left".to_owned()),
             Step::Publish { certificates } => {

@@ -54,7 +54,7 @@ impl World {
         }
         let mut more = policies(rng, options, &objects);
         if options.services {
-            // Completed pods are no endpoints.
+            // Completed pods are not endpoints.
             let ended = |object: &&Value| object["status"]["phase"] != "Succeeded";
             let alive: Vec<Value> = objects.iter().filter(ended).cloned().collect();
             more.extend(services(rng, &alive));

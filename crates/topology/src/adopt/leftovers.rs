@@ -92,7 +92,7 @@ fn uuids(datum: &Datum) -> impl Iterator<Item = Uuid> {
 struct Search<'a> {
     snapshot: &'a Snapshot,
     store: &'a Store,
-    /// Rows that were adopted, with their new owners: these are no leftovers.
+    /// Rows that were adopted, with their new owners: these are not leftovers.
     owners: &'a BTreeMap<RowId, Owner>,
     parents: BTreeMap<Uuid, Vec<RowId>>,
 }

@@ -101,7 +101,7 @@ fn no_room(spec: &AdminPolicySpec) -> String {
 
 fn shared(spec: &AdminPolicySpec, other: &str) -> String {
     format!(
-        "spec.priority: AdminNetworkPolicy {other} has the priority {} as well and is older: it is evaluated first, and both \
+        "spec.priority: AdminNetworkPolicy {other} also has priority {} and is older: it is evaluated first, and both \
          are in effect; the API does not define the order of equal priorities",
         spec.priority
     )

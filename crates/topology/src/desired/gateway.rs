@@ -239,7 +239,7 @@ fn routes(
 }
 
 /// Connections that keep their client's address enter the node's switch from the host, with a masquerade address as
-/// destination. The switch restores that address as source of replies before they are routed: it is no pod's, so a policy
+/// destination. The switch restores that address as source of replies before they are routed: it belongs to no pod, so a policy
 /// routes them back to the host.
 fn replies_by_host(draft: &mut Draft<'_>, node: &NodeFacts, hop: IpAddr, inputs: Inputs<'_>) {
     let Some(own) = inputs.settings.masquerade_address(Masquerade::HostLocal, Family::of(hop)) else { return };

@@ -342,7 +342,7 @@ impl Context<'_> {
             }
             (None, Ok(_)) => drop(self.leading.parked.remove(owner)),
         }
-        // Rows of another object of the same name are no last valid state of this one.
+        // Rows of another object of the same name are not a last valid state of this one.
         wanted.ok().or_else(|| (!self.has_rows_of_its_own(owner)).then(Contribution::default))
     }
 

@@ -238,7 +238,7 @@ impl Engine {
         }
         let owner = Owner::Policy(key);
         if self.store.is_lingering(&owner) {
-            // Another policy of the same name: the rows of the former are no valid state of this one.
+            // Another policy of the same name: the rows of the former are not a valid state of this one.
             let changed = self.store.release(&owner);
             self.selectors_changed(changed, now);
         }

@@ -33,7 +33,7 @@ pub(crate) fn figures(world: &World, leader: Controller) -> Result<(Controller, 
         controller = Controller::resynced(world, &format!("restart-{round}"))?;
         let seconds = controller.until(world, "resync complete")?;
         ours.push(seconds);
-        leading.push(controller.until(world, "\"leading\"")?);
+        leading.push(controller.until(world, "\"started leading\"")?);
         cpus.push(controller.cpu()?);
         peaks.push(controller.peak()?);
         eprintln!(

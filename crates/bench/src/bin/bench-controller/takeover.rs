@@ -37,7 +37,7 @@ pub(crate) fn figures(world: &World, leader: Controller, rounds: usize) -> Resul
             .await?;
             Ok((killed, now()))
         })?;
-        let acquired = standby.logged(world, "leader Lease acquired")?;
+        let acquired = standby.logged(world, "Lease acquired")?;
         let (commit, outage) = ((seen - acquired) * 1e3, seen - killed);
         eprintln!("take-over {round}: first commit {commit:.1} ms after the lease, {outage:.2} s after the kill");
         commits.push(commit);

@@ -204,7 +204,7 @@ fn migration_from_go_and_back_loses_no_packet() {
     assert!(early.status.code() == Some(3) && words.contains("network policy default/only-clients"), "{early:?}");
     assert_eq!(ours, cluster.all_rows());
 
-    switching.step("the Go controller starts beside ovnkube's rows", Cluster::sync_go);
+    switching.step("the Go controller starts with ovnkube's rows in place", Cluster::sync_go);
     let both = cluster.all_rows();
     let dry_run = cluster.release(&["--dry-run"]);
     assert!(dry_run.status.success(), "{dry_run:?}");

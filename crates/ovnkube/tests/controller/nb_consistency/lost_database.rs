@@ -28,7 +28,7 @@ pub(super) fn northbound_is_lost(cluster: &Cluster) {
     // A chassis that acknowledged a high nb_cfg of the former database.
     let number = format!("nb_cfg={FORMER}");
     cluster.lab.sbctl(&["create", "Chassis_Private", "name=elsewhere", &number]).unwrap();
-    let terms = || cluster.lab.log("c1").unwrap().matches("\"leading\"").count();
+    let terms = || cluster.lab.log("c1").unwrap().matches("\"started leading\"").count();
     let before = terms();
     cluster.lab.recreate_database(Database::Northbound).unwrap();
     let began = Instant::now();

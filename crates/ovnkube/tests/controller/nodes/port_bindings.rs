@@ -27,7 +27,7 @@ fn a_port_that_another_chassis_claims_is_released_and_reported() {
 
     // An honest ovn-controller releases the port, and the right one would claim it again at once.
     let stopped = ["n1-ovn-controller", "n2-ovn-controller"].map(|name| cluster.lab.pause(name).unwrap());
-    // A second claim, beside the right one, copies the pod's packets.
+    // A second claim, in addition to the right one, copies the pod's packets.
     claim("additional_chassis");
     until("the additional claim is released", || claims("additional_chassis").is_empty().then_some(()));
     assert_eq!(claims("chassis"), own);

@@ -90,7 +90,7 @@ fn a_cluster_ip_is_never_taken_by_an_external_one() {
     assert_eq!(world.rows_of("thief").len(), 2);
 }
 
-/// API servers may run on machines that are no nodes.
+/// API servers may run on machines that are not nodes.
 #[test]
 fn the_api_servers_address_cannot_be_claimed() {
     let mut world = World::v4();
