@@ -231,8 +231,10 @@ async fn write_ovn_controller_settings(
                 set_annotation(annotations, "k8s.ovn.org/node-chassis-id", chassis);
             }
         } else {
-            let error = status.borrow().last_error.clone().unwrap_or_else(|| "no attempt yet".into());
-            part.not_ready(format!("not connected to its database: {error}; start Open vSwitch"));
+            part.not_ready(match &status.borrow().last_error {
+                Some(error) => format!("not connected to its database: {error}; start Open vSwitch"),
+                None => "connecting to its database".to_owned(),
+            });
         }
         tokio::select! {
             changed = status.changed() => if changed.is_err() { return },

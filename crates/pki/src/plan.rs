@@ -316,7 +316,7 @@ impl Planner<'_> {
     /// Why a certificate must be issued.
     fn leaf_due(&self, set: &AuthoritySet) -> Option<String> {
         let leaf = match self.leaf {
-            Stored::Missing => return Some("there is none".into()),
+            Stored::Missing => return Some("there was none".into()),
             Stored::Unusable(why) => return Some(why.clone()),
             Stored::Present(leaf) => leaf,
         };

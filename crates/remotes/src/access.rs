@@ -28,6 +28,13 @@ pub struct Service {
     pub port: &'static str,
 }
 
+impl Service {
+    /// The database of port `north` or `south` as logs call it: `northbound`, `southbound`.
+    pub(crate) fn database(&self) -> String {
+        format!("{}bound", self.port)
+    }
+}
+
 /// A string that names no Service.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not the name of a Service; expected NAME or NAMESPACE/NAME")]

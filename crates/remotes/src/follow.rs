@@ -145,7 +145,7 @@ async fn run(api: Api, namespace: String, service: String, targets: Vec<Target>)
             });
             if changed {
                 let servers = list.iter().flatten().map(ToString::to_string).collect::<Vec<_>>().join(",");
-                let database = target.access.service.as_ref().map(|service| service.port);
+                let database = target.access.service.as_ref().map(Service::database);
                 let what = if first { "learned from the API" } else { "changed" };
                 tracing::info!(database, service, servers, "addresses of the database's servers {what}");
             }

@@ -239,7 +239,7 @@ impl Elector {
 
     fn observe(&mut self, candidate: &mut Candidate, record: Option<&Record>) {
         if let Some(error) = candidate.observe(record, Instant::now()) {
-            tracing::warn!(lease = self.path(), error, "cannot use the Lease's duration; assuming another one");
+            tracing::warn!(lease = self.name(), error, "cannot use the Lease's duration; assuming another one");
         }
     }
 
@@ -257,7 +257,7 @@ impl Elector {
         };
         let problem = match answer.and_then(|answer| read(&answer)) {
             Ok(record) => {
-                tracing::info!(lease = self.path(), identity, "Lease acquired");
+                tracing::info!(lease = self.name(), identity, "Lease acquired");
                 let ours = vec![record.renew_time().to_owned()];
                 self.held = Some(Held { record, renewed: sent, ours });
                 self.renewals.send_replace(Some(sent));
@@ -308,6 +308,11 @@ impl Elector {
         }
     }
 
+    /// For logs: `namespace/name`.
+    fn name(&self) -> String {
+        format!("{}/{}", self.settings.namespace, self.settings.name)
+    }
+
     fn path(&self) -> String {
         format!("{GROUP}/namespaces/{}/leases/{}", self.settings.namespace, self.settings.name)
     }
@@ -315,9 +320,9 @@ impl Elector {
     /// Logs a problem if it changed; an empty one means that it is resolved.
     fn log_once(&mut self, error: String) {
         if error != self.logged && !error.is_empty() {
-            tracing::warn!(lease = self.path(), error, "Lease operation failed; retrying");
+            tracing::warn!(lease = self.name(), error, "Lease operation failed; retrying");
         } else if error.is_empty() && !self.logged.is_empty() {
-            tracing::info!(lease = self.path(), "Lease operations work again");
+            tracing::info!(lease = self.name(), "Lease operations work again");
         }
         self.logged = error;
     }

@@ -13,8 +13,14 @@ pub(crate) enum CommandError {
     #[error("cannot run {program}: {error}; install it on this host")]
     Start { program: String, error: io::Error },
     /// It ended with an exit status other than 0.
-    #[error("{program} {arguments}: {stderr}")]
+    #[error("{program} {arguments}: {stderr}{}", hint(program, stderr))]
     Failed { program: String, arguments: String, stderr: String },
+}
+
+/// ovs-ofctl only says that it cannot connect.
+fn hint(program: &str, stderr: &str) -> &'static str {
+    let unreachable = ["Connection refused", "No such file or directory"].iter().any(|cause| stderr.contains(cause));
+    if program == "ovs-ofctl" && unreachable { "; is ovs-vswitchd running?" } else { "" }
 }
 
 /// Runs a program with text on its stdin; returns its stdout. It is killed if the future is dropped.
@@ -50,6 +56,17 @@ mod tests {
 
     fn arguments(words: &[&str]) -> Vec<String> {
         words.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_switch_that_is_down_is_named() {
+        let failed = |program: &str, stderr: &str| {
+            let (arguments, stderr) = ("dump-flows br-ex".to_owned(), stderr.to_owned());
+            CommandError::Failed { program: program.to_owned(), arguments, stderr }.to_string()
+        };
+        let down = failed("ovs-ofctl", "ovs-ofctl: connecting to unix:br-ex.mgmt (Connection refused)");
+        assert!(down.ends_with("(Connection refused); is ovs-vswitchd running?"), "{down}");
+        assert_eq!(failed("ovs-ofctl", "bad flow"), "ovs-ofctl dump-flows br-ex: bad flow");
     }
 
     #[tokio::test]

@@ -138,7 +138,7 @@ impl Ports {
     /// The error says why the database is not connected.
     pub(crate) fn reachable(&self) -> Result<(), String> {
         let status = self.client.status().borrow().clone();
-        if status.connected { Ok(()) } else { Err(status.last_error.unwrap_or_else(|| "no attempt yet".to_owned())) }
+        if status.connected { Ok(()) } else { Err(status.last_error.unwrap_or_else(|| "connecting".to_owned())) }
     }
 
     /// State of the connection, as it changes.

@@ -72,7 +72,7 @@ impl Notices {
             Step::Forget(_) => ("AuthorityForgotten", "a former CA has left the bundle".to_owned()),
             Step::RetireDone => ("RetirementDone", "no former CA is left".to_owned()),
             Step::Publish { certificates } => {
-                ("BundlePublished", format!("published {} trusted CAs", certificates.len()))
+                ("BundlePublished", format!("published the trusted CAs ({})", certificates.len()))
             }
             Step::Issue { why } => ("CertificateIssued", format!("issued a certificate: {why}")),
         };
