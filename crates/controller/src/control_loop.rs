@@ -138,7 +138,7 @@ impl ControlLoop {
             sb,
             servers,
             watches: watches::start(api),
-            election: LeaderElection::start(elector, leader_gone, telemetry.shutdown()),
+            election: LeaderElection::start(elector, leader_gone, health.condition("Lease"), telemetry.shutdown()),
             api_results,
             effects,
             node_watch,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use kubernetes::{Elector, LossReason};
-use telemetry::Shutdown;
+use kubernetes::{Elector, LeaseAccess, LossReason};
+use telemetry::{Condition, Shutdown};
 use tokio::sync::{Notify, mpsc, watch};
 
 /// A change of the Lease, for the control loop.
@@ -32,12 +32,18 @@ pub(crate) struct LeaderElection {
 
 impl LeaderElection {
     /// `leader_gone` has the time since when another leader has had no session with the database.
-    pub(crate) fn start(elector: Elector, leader_gone: watch::Receiver<Option<Instant>>, shutdown: Shutdown) -> Self {
+    /// `condition` is true while a standby could take the Lease, and while this instance leads.
+    pub(crate) fn start(
+        elector: Elector,
+        leader_gone: watch::Receiver<Option<Instant>>,
+        condition: Condition,
+        shutdown: Shutdown,
+    ) -> Self {
         let (sender, events) = mpsc::channel(4);
         let (eligible, may) = watch::channel(false);
         let resign = Arc::new(Notify::new());
         let renewals = elector.renewals();
-        let task = tokio::spawn(run(elector, may, leader_gone, sender, resign.clone(), shutdown));
+        let task = tokio::spawn(run(elector, may, leader_gone, sender, resign.clone(), condition, shutdown));
         Self { events, eligible, resign, renewals, task }
     }
 
@@ -56,18 +62,27 @@ async fn run(
     leader_gone: watch::Receiver<Option<Instant>>,
     events: mpsc::Sender<LeaseEvent>,
     resign: Arc<Notify>,
+    condition: Condition,
     shutdown: Shutdown,
 ) {
+    let show = |access: &LeaseAccess| match access.problem() {
+        None => condition.ready(),
+        Some(problem) => condition.not_ready(problem),
+    };
     loop {
         tokio::select! {
             may = eligible.wait_for(|may| *may) => if may.is_err() { return },
             () = shutdown.wait() => return,
         }
+        let access = elector.access();
         tokio::select! {
             () = elector.acquire_with_witness(leader_gone.clone()) => {}
+            never = LeaseAccess::follow(access, show) => match never {},
             may = eligible.wait_for(|may| !*may) => if may.is_err() { return } else { continue },
             () = shutdown.wait() => return,
         }
+        // A leader leads on without the API server.
+        condition.ready();
         // A request to resign from before this term does not apply to it.
         tokio::select! {
             biased;

@@ -36,7 +36,7 @@ pub use calls::{Calls, Outcome, Verb};
 pub use config::{ConfigError, check_kubeconfig};
 pub use error::ApiError;
 pub use events::{Note, ObjectReference, Recorder, Severity};
-pub use lease::{Elector, LeaseSettings, LeaseSettingsError, LossReason};
+pub use lease::{Elector, LeaseAccess, LeaseSettings, LeaseSettingsError, LossReason};
 pub use resource::Resource;
 pub use watch::{Observed, Watch, watch};
 pub use wire::Identity;

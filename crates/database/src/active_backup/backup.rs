@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use backoff::Backoff;
 use daemon::Running;
-use kubernetes::Elector;
+use kubernetes::{Elector, LeaseAccess};
 use ovsdb::client::{Client, Config, Remote};
 use telemetry::Shutdown;
 use tokio::sync::watch;
@@ -41,6 +41,7 @@ impl Member {
     ) -> TurnEnd {
         // The takeover delay. None: a server without all data must not become active, what it lacks would be lost.
         let (candidate, mut may) = watch::channel(None);
+        let access = elector.access();
         let acquire = async {
             loop {
                 let Some(delay) = may.wait_for(Option::is_some).await.ok().and_then(|may| *may) else {
@@ -82,7 +83,7 @@ impl Member {
                     }
                 }
             }
-            if self.follow_active(local, &mut source, &mut freshness, &candidate).await.is_err() {
+            if self.follow_active(local, &mut source, &mut freshness, &candidate, &access).await.is_err() {
                 // Just started, or busy; the check of the `daemon` crate detects a hang.
                 continue;
             }
@@ -110,6 +111,7 @@ impl Member {
         source: &mut Option<Source>,
         freshness: &mut Freshness,
         candidate: &watch::Sender<Option<Duration>>,
+        access: &watch::Receiver<LeaseAccess>,
     ) -> Result<(), CommandError> {
         let watched = self.active.borrow_and_update().as_ref().and_then(|list| list.first()).cloned();
         let active = watched.or_else(|| self.published.clone());
@@ -144,7 +146,10 @@ impl Member {
         let delay = may.then(|| freshness.takeover_delay(Instant::now()));
         candidate.send_if_modified(|known| std::mem::replace(known, delay) != delay);
         match (copied, may, &wanted) {
-            (true, true, _) => self.condition.ready(),
+            (true, true, _) => match access.borrow().problem() {
+                None => self.condition.ready(),
+                Some(problem) => self.condition.not_ready(problem),
+            },
             _ if !self.confirmed => {
                 self.condition.not_ready("the API has not named the active server and the recorded database yet; retrying");
             }

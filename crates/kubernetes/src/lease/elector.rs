@@ -1,5 +1,6 @@
 //! Acquires, holds and releases a Lease. Driven by the caller: it has no task.
 
+use std::convert::Infallible;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,39 @@ const GROUP: &str = "/apis/coordination.k8s.io/v1";
 /// Attempts to release a Lease that other clients keep changing.
 const RELEASE_ATTEMPTS: u32 = 5;
 
+/// What is known about the Lease: evidence for the readiness of a standby.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum LeaseAccess {
+    /// Neither read nor written yet.
+    #[default]
+    Unknown,
+    /// The last operation succeeded, and its watch works.
+    Works,
+    /// Its watch or the last operation failed; why.
+    Failed(String),
+}
+
+impl LeaseAccess {
+    /// Reports the present state and each change. Never returns, so that it can run beside [`Elector::acquire`].
+    pub async fn follow(mut access: watch::Receiver<Self>, mut report: impl FnMut(&Self)) -> Infallible {
+        loop {
+            report(&access.borrow_and_update());
+            if access.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Why a standby could not take over.
+    pub fn problem(&self) -> Option<String> {
+        match self {
+            Self::Unknown => Some("the Lease was not read yet".into()),
+            Self::Works => None,
+            Self::Failed(why) => Some(format!("the Lease cannot be used, so this instance could not take over: {why}")),
+        }
+    }
+}
+
 /// Candidate for a Lease, or its holder.
 ///
 /// A holder that cannot renew stays the holder until it sees another one: a slow or unreachable API server does not end
@@ -32,6 +66,7 @@ pub struct Elector {
     /// The last logged problem, so that each is logged once.
     logged: String,
     renewals: watch::Sender<Option<Instant>>,
+    access: watch::Sender<LeaseAccess>,
     takeover_delay: Duration,
 }
 
@@ -58,6 +93,7 @@ impl Elector {
             duplicate_identity: false,
             logged: String::new(),
             renewals,
+            access: watch::Sender::default(),
             takeover_delay: Duration::ZERO,
         })
     }
@@ -65,6 +101,11 @@ impl Elector {
     /// Time of the last renewal; none while the Lease is not held.
     pub fn renewals(&self) -> watch::Receiver<Option<Instant>> {
         self.renewals.subscribe()
+    }
+
+    /// Whether the Lease can be used, while this is a candidate or the holder.
+    pub fn access(&self) -> watch::Receiver<LeaseAccess> {
+        self.access.subscribe()
     }
 
     /// How much longer than other candidates this one waits for a Lease without a holder: it is less suitable than they are.
@@ -106,17 +147,13 @@ impl Elector {
                         continue;
                     }
                     if self.take(latest.as_ref()).await.is_ok() {
-                        self.log_once(String::new());
                         return;
                     }
                     candidate.restart_duration(Instant::now());
                     continue;
                 }
                 Step::Create | Step::Take => {
-                    let Err(pause) = self.take(latest.as_ref()).await else {
-                        self.log_once(String::new());
-                        return;
-                    };
+                    let Err(pause) = self.take(latest.as_ref()).await else { return };
                     // Read the faster process's Lease; the watch may lag or fail.
                     sleep(pause).await;
                     if let Ok(now) = self.read().await {
@@ -129,17 +166,24 @@ impl Elector {
             match observed {
                 Some(Observed::Relisting) => latest = None,
                 Some(Observed::Upsert(record)) => {
+                    self.works();
                     self.observe(&mut candidate, Some(&record));
                     latest = Some(record);
                 }
                 Some(Observed::Deleted(_)) => {
+                    self.works();
                     self.observe(&mut candidate, None);
                     latest = None;
                 }
-                Some(Observed::Listed) if latest.is_none() => self.observe(&mut candidate, None),
-                Some(Observed::Listed | Observed::Resumed) => {}
-                Some(Observed::Failed(reason) | Observed::Malformed { error: reason, .. }) => self.log_once(reason),
-                Some(Observed::Absent) => self.log_once(format!("{} has no Leases ({GROUP})", self.api.server())),
+                Some(Observed::Listed) => {
+                    self.works();
+                    if latest.is_none() {
+                        self.observe(&mut candidate, None);
+                    }
+                }
+                Some(Observed::Resumed) => self.works(),
+                Some(Observed::Failed(reason) | Observed::Malformed { error: reason, .. }) => self.failed(reason),
+                Some(Observed::Absent) => self.failed(format!("{} has no Leases ({GROUP})", self.api.server())),
                 None => {
                     sleep(self.settings.retry_period).await;
                     lease = self.watch();
@@ -168,14 +212,14 @@ impl Elector {
                 renewed = renewal => renewed,
             };
             match renewed {
-                Ok(()) => self.log_once(String::new()),
+                Ok(()) => self.works(),
                 Err(RenewError::Lost(reason)) => {
                     self.duplicate_identity |= reason == LossReason::DuplicateIdentity;
                     self.lose();
                     return reason;
                 }
                 Err(RenewError::Failed(error)) => {
-                    self.log_once(format!("renewal failed; leading until another process takes the Lease: {error}"));
+                    self.failed(format!("renewal failed; leading until another process takes the Lease: {error}"));
                 }
             }
             next = Instant::now() + self.settings.retry_period;
@@ -218,6 +262,7 @@ impl Elector {
     async fn read_again(&mut self, candidate: &mut Candidate) -> Option<Option<Record>> {
         let problem = match timeout(self.settings.retry_period, self.read()).await {
             Ok(Ok(now)) => {
+                self.works();
                 self.observe(candidate, now.as_ref());
                 return Some(now);
             }
@@ -225,7 +270,7 @@ impl Elector {
             Err(_) => format!("no response within {:?}", self.settings.retry_period),
         };
         candidate.restart_duration(Instant::now());
-        self.log_once(format!(
+        self.failed(format!(
             "the Lease looks expired, but the API server is slow; waiting for its duration again: {problem}"
         ));
         None
@@ -261,6 +306,7 @@ impl Elector {
                 let ours = vec![record.renew_time().to_owned()];
                 self.held = Some(Held { record, renewed: sent, ours });
                 self.renewals.send_replace(Some(sent));
+                self.works();
                 return Ok(());
             }
             Err(ApiError::Conflict(_) | ApiError::AlreadyExists(_)) => return Err(self.settings.retry_period / 10),
@@ -268,7 +314,7 @@ impl Elector {
             Err(ApiError::NotFound(_)) => format!("namespace {namespace} does not exist; create it"),
             Err(error) => format!("cannot take the Lease: {error}"),
         };
-        self.log_once(problem);
+        self.failed(problem);
         Err(self.settings.retry_period)
     }
 
@@ -317,14 +363,21 @@ impl Elector {
         format!("{GROUP}/namespaces/{}/leases/{}", self.settings.namespace, self.settings.name)
     }
 
-    /// Logs a problem if it changed; an empty one means that it is resolved.
-    fn log_once(&mut self, error: String) {
-        if error != self.logged && !error.is_empty() {
+    /// Logs a problem if it changed.
+    fn failed(&mut self, error: String) {
+        if error != self.logged {
             tracing::warn!(lease = self.name(), error, "Lease operation failed; retrying");
-        } else if error.is_empty() && !self.logged.is_empty() {
-            tracing::info!(lease = self.name(), "Lease operations work again");
+            self.access.send_replace(LeaseAccess::Failed(error.clone()));
+            self.logged = error;
         }
-        self.logged = error;
+    }
+
+    fn works(&mut self) {
+        if !self.logged.is_empty() {
+            tracing::info!(lease = self.name(), "Lease operations work again");
+            self.logged.clear();
+        }
+        self.access.send_if_modified(|known| std::mem::replace(known, LeaseAccess::Works) != LeaseAccess::Works);
     }
 }
 

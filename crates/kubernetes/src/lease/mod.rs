@@ -14,5 +14,5 @@ mod record;
 mod settings;
 
 pub use decision::LossReason;
-pub use elector::Elector;
+pub use elector::{Elector, LeaseAccess};
 pub use settings::{LeaseSettings, LeaseSettingsError};

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use kubernetes::{Api, Elector, LeaseSettings, LossReason, Outcome, Patch, Verb};
+use kubernetes::{Api, Elector, LeaseAccess, LeaseSettings, LossReason, Outcome, Patch, Verb};
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -166,7 +166,15 @@ fn a_holder_keeps_the_lease_during_an_api_outage() {
         let api = connect(&lab).await;
         let mut me = elector(&api, "me");
         soon("the lease", me.acquire()).await;
+        let mut standby = enduring(&api, "standby");
+        let mut access = standby.access();
+        let standby = tokio::spawn(async move { standby.acquire().await });
+        soon("the standby's first look", access.wait_for(|access| *access == LeaseAccess::Works)).await.unwrap();
         lab.kill("kube-apiserver").unwrap();
+        soon("the standby's failure", access.wait_for(|access| matches!(access, LeaseAccess::Failed(_))))
+            .await
+            .unwrap();
+        assert!(access.borrow().problem().is_some_and(|problem| problem.contains("could not take over")));
         let mut renewals = me.renewals();
         let away = tokio::time::Instant::now();
         let back = async {
@@ -178,6 +186,8 @@ fn a_holder_keeps_the_lease_during_an_api_outage() {
         };
         assert_eq!(soon("a renewal", me.hold(back)).await, LossReason::Stopped);
         assert!(me.is_held());
+        soon("the standby's recovery", access.wait_for(|access| *access == LeaseAccess::Works)).await.unwrap();
+        standby.abort();
         let lease = get(&api, &format!("{LEASES}/leader")).await.unwrap();
         assert_eq!((&lease["spec"]["holderIdentity"], &lease["spec"]["leaseTransitions"]), (&json!("me"), &json!(0)));
     });

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use kubernetes::{Api, ApiError, ConfigError, Elector, LeaseSettings, LeaseSettingsError};
+use kubernetes::{Api, ApiError, ConfigError, Elector, LeaseAccess, LeaseSettings, LeaseSettingsError};
 use telemetry::{Condition, Heartbeat, Telemetry};
 use tokio::time::sleep;
 
@@ -103,8 +103,10 @@ pub async fn run(options: SignerOptions, telemetry: &Telemetry) -> Result<(), Si
     let shutdown = telemetry.shutdown();
     loop {
         signer.stand_by();
+        let access = elector.access();
         tokio::select! {
             () = elector.acquire() => {}
+            never = LeaseAccess::follow(access, |access| signer.show_access(access)) => match never {},
             () = shutdown.wait() => return Ok(()),
         }
         elector.set_takeover_delay(Duration::ZERO);
@@ -142,8 +144,15 @@ impl Signer {
         self.seen = Seen::default();
         self.metrics.set_leader(false);
         self.metrics.clear();
-        self.condition.ready();
         self.heartbeat.pause();
+    }
+
+    /// A standby is ready while it could take over.
+    fn show_access(&self, access: &LeaseAccess) {
+        match access.problem() {
+            None => self.condition.ready(),
+            Some(problem) => self.condition.not_ready(problem),
+        }
     }
 
     /// Reconciles for ever; returns if the clock of this machine is wrong.
