@@ -1,7 +1,9 @@
-//! TLS configuration. Files are read for each connection, so renewed certificates are used without a restart.
+//! TLS configuration. Files are read for each connection, so renewed certificates are used without a restart. Files that cannot
+//! be used, such as half-written ones, do not replace those that could.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -10,8 +12,18 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStor
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
+/// The last usable content of files, and the problem with them that was logged last.
+#[derive(Debug)]
+struct Usable {
+    config: Arc<ClientConfig>,
+    problem: Option<String>,
+}
+
+/// Of all files that this process uses: its connections to one database share them.
+static USABLE: LazyLock<Mutex<HashMap<TlsFiles, Usable>>> = LazyLock::new(Mutex::default);
+
 /// Certificate files of a TLS client.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TlsFiles {
     /// Client certificate chain (PEM).
     pub certificate: PathBuf,
@@ -46,11 +58,35 @@ pub enum TlsError {
 impl TlsFiles {
     /// Checks that the files can be read and match. Blocks on file I/O.
     pub fn check(&self) -> Result<(), TlsError> {
-        self.load().map(drop)
+        self.read().map(drop)
     }
 
-    /// Reads the files into a configuration. Blocks on file I/O.
+    /// The configuration of the files; if they cannot be used now, the last one that could. Blocks on file I/O.
     pub(crate) fn load(&self) -> Result<Arc<ClientConfig>, TlsError> {
+        let read = self.read();
+        let mut usable = USABLE.lock().unwrap_or_else(PoisonError::into_inner);
+        match (read, usable.get_mut(self)) {
+            (Ok(config), _) => {
+                usable.insert(self.clone(), Usable { config: config.clone(), problem: None });
+                Ok(config)
+            }
+            (Err(error), Some(former)) => {
+                let problem = error.to_string();
+                if former.problem.as_ref() != Some(&problem) {
+                    tracing::warn!(
+                        error = problem,
+                        "changed TLS files of a database connection cannot be used; the previous ones stay in effect"
+                    );
+                    former.problem = Some(problem);
+                }
+                Ok(former.config.clone())
+            }
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    /// Reads the files into a configuration.
+    fn read(&self) -> Result<Arc<ClientConfig>, TlsError> {
         let wrong = |path: &Path, problem: String| TlsError::File { path: path.to_owned(), problem };
         let certificates = |path: &Path| -> Result<Vec<CertificateDer<'static>>, TlsError> {
             let all = CertificateDer::pem_file_iter(path)

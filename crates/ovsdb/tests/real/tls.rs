@@ -141,6 +141,45 @@ async fn renewed_certificates_are_used_without_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn half_written_files_leave_the_former_ones_in_effect() {
+    let secure = secure("half-written");
+    let own = secure.pki.join("own");
+    std::fs::create_dir_all(&own).unwrap();
+    let path = |file: &str| own.join(file);
+    let content = |file: &str| std::fs::read(secure.pki.join(file)).unwrap();
+    let restore = || ["ovn.crt", "ovn.key", "ca.crt"].map(|file| std::fs::write(path(file), content(file)).unwrap());
+    restore();
+    let files = TlsFiles {
+        certificate: path("ovn.crt"),
+        private_key: path("ovn.key"),
+        authorities: path("ca.crt"),
+        verify_host_name: false,
+    };
+    let client = secure.client(files.clone());
+    client.connected(TIMEOUT).await.unwrap();
+    let stranger = lab::pki::Authority::create(&secure.pki.join("stranger"), "ovn-ca").unwrap();
+    let other = stranger.issue("ovn", "ovn", None, &[], &[]).unwrap();
+    let half = |file: &str| content(file)[..content(file).len() / 2].to_vec();
+    let damages: [(&str, Vec<u8>); 5] = [
+        ("ovn.crt", half("ovn.crt")),
+        ("ovn.key", half("ovn.key")),
+        ("ca.crt", half("ca.crt")),
+        ("ca.crt", Vec::new()),
+        // The new certificate is there, its key is not.
+        ("ovn.crt", std::fs::read(other.certificate).unwrap()),
+    ];
+    for (sessions, (file, damaged)) in (2..).zip(damages) {
+        std::fs::write(path(file), damaged).unwrap();
+        assert!(files.check().is_err(), "{file}");
+        secure.lab.kill("nb").unwrap();
+        secure.lab.restart("nb").unwrap();
+        await_status(&client, |status| status.connected && status.sessions >= sessions).await;
+        restore();
+        files.check().unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sni_is_sent_for_host_names_only() {
     use tokio::io::AsyncReadExt;
     let folder = std::env::temp_dir().join(format!("ovsdb-sni-{}", std::process::id()));
