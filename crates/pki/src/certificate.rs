@@ -13,7 +13,7 @@ use x509_parser::prelude::FromDer;
 use x509_parser::public_key::PublicKey;
 use x509_parser::time::ASN1Time;
 
-/// Start of the common name of our CAs; the time of their creation follows.
+/// Start of the common name of our CAs; the time of their creation and a part of their key's hash follow.
 pub(crate) const CA_NAME: &str = "ovn-ca@";
 /// Organisation of our CAs.
 pub(crate) const CA_ORGANISATION: &str = "ovnkube";
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(leaf.certificate.names, ["ovn"]);
         assert_eq!(leaf.certificate.weakness, None);
         assert!(leaf.certificate.is_accepted_by(&ca.certificate, &[], now));
-        assert!(!leaf.certificate.is_accepted_by(&authority(0).certificate, &[], now), "another key, the same name");
+        assert!(!leaf.certificate.is_accepted_by(&authority(0).certificate, &[], now), "another key");
         assert!(!leaf.certificate.is_accepted_by(&leaf.certificate, &[], now));
         assert!(!leaf.certificate.is_accepted_by(&ca.certificate, &[], leaf.certificate.not_after));
         let again = Certificate::from_pem(leaf.certificate.pem().as_bytes()).unwrap();

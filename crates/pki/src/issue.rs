@@ -10,6 +10,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PublicKeyData, SanType,
 };
+use sha2::{Digest, Sha256};
 
 use crate::certificate::{CA_NAME, CA_ORGANISATION, Certificate, CertificateError};
 use crate::policy::Policy;
@@ -78,9 +79,11 @@ impl Authority {
     }
 }
 
-/// Creates a CA.
+/// Creates a CA. No other one has its name, not even one of another cluster that was created at the same moment: a program that
+/// trusts both would have to try both keys, and people could not tell them apart.
 pub fn create_authority(policy: &Policy, now: Timestamp) -> Result<Authority, IssueError> {
-    let mut parameters = parameters(&format!("{CA_NAME}{}", now.as_second()));
+    let pair = KeyPair::generate().map_err(creation)?;
+    let mut parameters = parameters(&format!("{CA_NAME}{}-{}", now.as_second(), key_id(&pair)));
     parameters.distinguished_name.push(DnType::OrganizationName, CA_ORGANISATION);
     // It signs certificates of programs, never other CAs.
     parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -88,7 +91,6 @@ pub fn create_authority(policy: &Policy, now: Timestamp) -> Result<Authority, Is
         vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
     parameters.not_before = date(now.checked_sub(BACKDATED).map_err(creation)?)?;
     parameters.not_after = date(later(now, policy.ca_lifetime)?)?;
-    let pair = KeyPair::generate().map_err(creation)?;
     let certificate = parameters.self_signed(&pair).map_err(creation)?;
     Ok(Authority { certificate: Certificate::from_der(certificate.der())?, key: PrivateKey(pair.serialize_pem()) })
 }
@@ -117,6 +119,12 @@ pub fn issue_leaf(authority: &Authority, policy: &Policy, now: Timestamp) -> Res
     let pair = KeyPair::generate().map_err(creation)?;
     let certificate = parameters.signed_by(&pair, &issuer).map_err(creation)?;
     Ok(Authority { certificate: Certificate::from_der(certificate.der())?, key: PrivateKey(pair.serialize_pem()) })
+}
+
+/// The first four bytes of the SHA-256 of a public key, in hexadecimal digits.
+fn key_id(pair: &KeyPair) -> String {
+    let hash = Sha256::digest(pair.subject_public_key_info());
+    hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// PEM text of a certificate.
@@ -180,6 +188,19 @@ pub(crate) mod tests {
         assert_eq!(certificate.not_before, ca.certificate.not_before);
         let last = leaf(&ca, seconds(policy.ca_lifetime) - 60).certificate;
         assert_eq!(last.not_after, ca.certificate.not_after);
+    }
+
+    #[test]
+    fn cas_of_the_same_moment_have_different_names() {
+        let (one, other) = (authority(0).certificate, authority(0).certificate);
+        assert_ne!(one.subject, other.subject);
+        assert!(one.subject.contains("ovn-ca@1800000000-") && one.is_our_ca() && other.is_our_ca(), "{}", one.subject);
+        // Those of earlier versions had no key in their name, and are still ours.
+        let mut former = parameters("ovn-ca@1800000000");
+        former.distinguished_name.push(DnType::OrganizationName, CA_ORGANISATION);
+        former.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        let former = former.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        assert!(Certificate::from_der(former.der()).unwrap().is_our_ca());
     }
 
     #[test]
