@@ -30,7 +30,7 @@ use crate::prometheus::{self, Prometheus};
 use crate::record::{Endpoints, Phase, Record, RecordFile};
 use crate::signed;
 use crate::spec::LabSpec;
-use crate::supervisor::{MachineOptions, Supervisor, run_parallel};
+use crate::supervisor::{Component, MachineOptions, Supervisor, run_parallel};
 use crate::tcp_forwarder::TcpForwarder;
 use crate::teardown;
 use crate::underlay::{CONTROL, FABRIC, OUTSIDE, build_switch, node_name};
@@ -316,6 +316,10 @@ impl Lab {
             return Err(Error::Invalid(format!("a component named {:?} is already running", program.name())));
         }
         self.supervisor.start(program.component(self.supervisor.dir())?)
+    }
+
+    pub(crate) fn start_component(&self, component: Component) -> Result<()> {
+        self.supervisor.start(component)
     }
 
     /// Sends SIGTERM to a component and returns its exit status.

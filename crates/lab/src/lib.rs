@@ -9,7 +9,7 @@
 //! A *machine* is a set of namespaces over the node image, connected to one switch (the *underlay*); a *component* is
 //! one real program on a machine. A test owns its [`Lab`], and dropping it removes everything; with `lab up` the keeper
 //! process owns it. Other kinds of machine (systemd as first process, virtual machines) would go into `machine`, other
-//! programs (a TLS router, DNS) beside `outside`, `central` and `prometheus`. [`LightChassis`] simulates hundreds of nodes without
+//! programs beside `outside`, `tls_router`, `central` and `prometheus`. [`LightChassis`] simulates hundreds of nodes without
 //! machines.
 
 mod central;
@@ -59,6 +59,7 @@ mod spec;
 mod supervisor;
 pub mod tcp_forwarder;
 mod teardown;
+mod tls_router;
 mod underlay;
 mod volume_fault;
 mod volumes;
@@ -79,6 +80,7 @@ pub use power::PowerCut;
 pub use program::Program;
 pub use set_on_drop::SetOnDrop;
 pub use spec::{Cni, Databases, Family, Kubernetes, LabSpec, Lifetimes, Ovn, Product, Suite};
+pub use tls_router::TlsRoute;
 pub use underlay::EXTERNAL_ADDRESSES;
 pub use volume_fault::VolumeFault;
 pub use volumes::STORAGE_CLASS;

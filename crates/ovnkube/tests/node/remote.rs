@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use lab::pki::Authority;
-use lab::{Family, Lab, Program};
+use lab::{Family, Lab, Program, TlsRoute};
 
 use crate::cluster::{Cluster, ClusterSpec, TIMEOUT, node, until};
 
@@ -17,19 +17,6 @@ fn path(cluster: &Cluster, machine: &str, path: &str) -> PathBuf {
 fn connected(cluster: &Cluster) -> bool {
     let words = ["ovn-appctl", "-t", "ovn-controller", "connection-status"];
     cluster.lab.node(1).unwrap().run(&words).is_ok_and(|said| said.trim() == "connected")
-}
-
-/// A router that passes TLS through to the database, for one name only.
-fn router(cluster: &Cluster, name: &str) {
-    let configuration = format!(
-        "defaults\n mode tcp\n timeout connect 5s\n timeout client 1h\n timeout server 1h\n\
-         frontend sni\n bind :{PORT}\n tcp-request inspect-delay 5s\n tcp-request content accept if {{ req.ssl_hello_type 1 }}\n \
-         use_backend southbound if {{ req.ssl_sni -m str {name} }}\n\
-         backend southbound\n server one 10.99.0.1:6642\n"
-    );
-    std::fs::write(path(cluster, "control", "/etc/sni.cfg"), configuration).unwrap();
-    let program = Program::new("router", "haproxy").arguments(["-W", "-db", "-f", "/etc/sni.cfg"]);
-    cluster.lab.run(&program.ready_when_logged("Loading success")).unwrap();
 }
 
 /// The certificates of ovn-controller, the agent and the database.
@@ -78,7 +65,8 @@ fn southbound_by_host_name_uses_sni_and_renewed_certificates() {
     let cluster = spec.start();
     cluster.apply(&node("n1"));
     let name = "ovnkube-sbdb.apps.example.com";
-    router(&cluster, name);
+    let southbound = "10.99.0.1:6642".parse().unwrap();
+    cluster.lab.route_tls("control", PORT, &[TlsRoute::new(name, southbound)]).unwrap();
     let hosts = path(&cluster, "n1", "/etc/hosts");
     let more =
         format!("{}\n10.99.0.1 {name}\n10.99.0.1 other.apps.example.com\n", std::fs::read_to_string(&hosts).unwrap());
