@@ -70,7 +70,7 @@ UNIT_TESTS := admin_policies adoption bare_ovsdb check command_line configuratio
   lessons metric_names oracle plugin pod_options policies pools process properties purity random requests rotation round_trip rows \
   rules running_role scenarios scripted services_agree shim simulation truth_table
 # Integration tests that need root, the lab or Go: `make test` runs them. `house` requires every test program in one of the lists.
-LAB_TESTS := alerts attack cluster controller db gateway installed lab memory_against_real node ovsdb plan_command real real_server relay \
+LAB_TESTS := alerts attack cluster controller db gateway installed lab memory_against_real node ovsdb pki plan_command real real_server relay \
   rename server_schemas torture
 # Unit tests of the lab's prober, which enters network namespaces.
 NEED_ROOT := probe::tests:: probe::station:: probe::netns_runtime::
@@ -186,6 +186,7 @@ bench: prerequisites ## all benchmark figures, into target/bench/*.json
 	@$(MAKE) --no-print-directory bench-node
 	@$(MAKE) --no-print-directory bench-plan
 	@$(MAKE) --no-print-directory bench-database
+	@$(MAKE) --no-print-directory bench-pki
 	@$(MAKE) --no-print-directory bench-failover
 
 .PHONY: bench-ovsdb
@@ -210,6 +211,12 @@ bench-node: prerequisites shim ## the figures of the CNI plugin and the node age
 bench-database: prerequisites ## the figures of the databases, relays and the whole control plane, into target/bench/database.json
 	$(CARGO) build --release --locked --package bench --package ovnkube
 	target/release/bench-database $(BENCH_ARGS)
+
+# BENCH_ARGS="--only tls" or "--only rotation --sessions 50" for a quick look at parts of it.
+.PHONY: bench-pki
+bench-pki: prerequisites ## a rotation of certificates under 500 sessions, what TLS costs, and the signer's memory, into target/bench/pki.json
+	$(CARGO) build --release --locked --package bench --package ovnkube
+	target/release/bench-pki $(BENCH_ARGS)
 
 .PHONY: bench-plan
 bench-plan: prerequisites ## how `plan --can` grows with policies' blocks, into target/bench/plan.json
