@@ -25,9 +25,32 @@ pub fn process_peak_megabytes(pid: u32) -> Result<f64, BenchError> {
     read(&format!("/proc/{pid}/status"), peak_megabytes)
 }
 
-fn peak_megabytes(text: &str) -> Option<f64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix("kB"))?;
+/// Memory of a process in MB (of 1,000,000 bytes).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Memory {
+    /// All pages, shared ones included.
+    pub resident: f64,
+    /// Shared pages divided among the processes that share them.
+    pub proportional: f64,
+}
+
+/// Memory of a process now.
+pub fn process_memory(pid: u32) -> Result<Memory, BenchError> {
+    read(&format!("/proc/{pid}/smaps_rollup"), memory)
+}
+
+fn memory(text: &str) -> Option<Memory> {
+    Some(Memory { resident: megabytes(text, "Rss:")?, proportional: megabytes(text, "Pss:")? })
+}
+
+/// A line such as `Rss:  123 kB`.
+fn megabytes(text: &str, key: &str) -> Option<f64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key)?.trim().strip_suffix("kB"))?;
     Some(line.trim().parse::<f64>().ok()? * 1024.0 / 1e6)
+}
+
+fn peak_megabytes(text: &str) -> Option<f64> {
+    megabytes(text, "VmHWM:")
 }
 
 /// CPU seconds, user and system, of all children of this process that were waited for.
@@ -35,7 +58,7 @@ pub fn children_cpu_seconds() -> Result<f64, BenchError> {
     read("/proc/self/stat", |text| stat_seconds_from(text, 13))
 }
 
-fn read(path: &str, parse: fn(&str) -> Option<f64>) -> Result<f64, BenchError> {
+fn read<T>(path: &str, parse: fn(&str) -> Option<T>) -> Result<T, BenchError> {
     let failed = |problem: String| BenchError::Cpu { path: path.to_owned(), problem };
     let text = fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
     parse(&text).ok_or_else(|| failed(format!("unexpected contents {:?}", text.trim())))
@@ -79,6 +102,13 @@ mod tests {
     fn peak_memory_is_read() {
         assert_eq!(peak_megabytes("VmPeak:\t 9 kB\nVmHWM:\t    1000 kB\nVmRSS:\t 1 kB\n"), Some(1.024));
         assert!(process_peak_megabytes(std::process::id()).expect("this process runs") > 0.0);
+    }
+
+    #[test]
+    fn memory_now_is_read() {
+        let used = memory("55 [rollup]\nRss:  2000 kB\nPss:  1000 kB\nPss_Dirty: 7 kB\n").unwrap();
+        assert_eq!(used, Memory { resident: 2.048, proportional: 1.024 });
+        assert!(process_memory(std::process::id()).expect("this process runs").resident > 0.0);
     }
 
     #[test]

@@ -22,7 +22,9 @@ mod store;
 mod table;
 
 pub use calibration::{calibration, per_calibration};
-pub use cpu::{children_cpu_seconds, process_cpu_seconds, process_peak_megabytes, thread_cpu_seconds};
+pub use cpu::{
+    Memory, children_cpu_seconds, process_cpu_seconds, process_memory, process_peak_megabytes, thread_cpu_seconds,
+};
 pub use error::BenchError;
 pub use figure::{Figure, Goal};
 pub use interleave::{Contender, RUNS, Sample, interleave, ratio, timed};
