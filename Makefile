@@ -156,7 +156,7 @@ supplies: prerequisites
 
 # Real faults; `make test` has the rule tests of all alerts.
 .PHONY: test-alerts
-test-alerts: supplies ## every alert that the lab can cause, with real faults and a real Prometheus (about a quarter of an hour)
+test-alerts: supplies ## every alert, with real faults and a real Prometheus (about 25 minutes)
 	$(CARGO) test --locked --package ovnkube --test alerts -- --include-ignored --test-threads 1
 
 # Takes hostPID and each host directory away from the agent's pod; `make test` does so with its capabilities.
