@@ -2,6 +2,7 @@
 //! change, so this one is the exception from real faults: Debian's libfaketime, which answers instead of the kernel. The monotonic
 //! clock stays the kernel's.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use crate::debian_package;
@@ -15,6 +16,7 @@ use crate::spec::Suite;
 
 const PACKAGE: &str = "libfaketime";
 const LIBRARY: &str = "libfaketimeMT.so.1";
+const LOADER: &[u8] = b"/ld-linux";
 const SPACE_MIB: u64 = 200;
 /// Where machines see it.
 const DIRECTORY: &str = "/run/lab-clock";
@@ -33,13 +35,18 @@ pub struct MovedClock {
 
 impl MovedClock {
     /// The program with this clock.
-    #[must_use]
-    pub fn of(&self, program: Program) -> Program {
-        program
+    pub fn of(&self, program: Program) -> Result<Program> {
+        if !is_dynamic(program.path())? {
+            return Err(Error::Invalid(format!(
+                "{} is linked statically, so that its clock cannot be moved; build it again without the image's options",
+                program.path().display()
+            )));
+        }
+        Ok(program
             .environment("LD_PRELOAD", format!("{DIRECTORY}/{LIBRARY}"))
             .environment("FAKETIME_TIMESTAMP_FILE", format!("{DIRECTORY}/offset"))
             .environment("FAKETIME_NO_CACHE", "1")
-            .environment("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+            .environment("FAKETIME_DONT_FAKE_MONOTONIC", "1"))
     }
 
     /// Moves it this far from the host's clock.
@@ -64,6 +71,14 @@ impl Lab {
         clock.set(0)?;
         Ok(clock)
     }
+}
+
+/// Whether a program names a dynamic loader, which is at the start of the file.
+fn is_dynamic(program: &Path) -> Result<bool> {
+    let cannot = || Error::io(format!("cannot read {}", program.display()));
+    let mut start = Vec::new();
+    std::fs::File::open(program).map_err(cannot())?.take(4096).read_to_end(&mut start).map_err(cannot())?;
+    Ok(start.windows(LOADER.len()).any(|part| part == LOADER))
 }
 
 fn relative(path: &str) -> &str {

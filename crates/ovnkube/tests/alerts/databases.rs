@@ -141,7 +141,7 @@ impl Programs {
         let member = &self.astray;
         self.shell(&format!("mkdir -p {} {}", member.data(), member.run()));
         let program = member.program_as(member.component(), &format!("{}:9104", host(member.number)));
-        self.site.lab.run(&self.clock.of(program)).unwrap();
+        self.site.lab.run(&self.clock.of(program).unwrap()).unwrap();
     }
 
     /// The number of the active server of the pair.
