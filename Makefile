@@ -164,6 +164,10 @@ test-alerts: supplies ## every alert, with real faults and a real Prometheus (ab
 test-permissions: supplies ## each access of the agent's pod to its host: what fails without it (some minutes)
 	$(CARGO) test --locked --package ovnkube --test cluster each_access -- --include-ignored --nocapture
 
+.PHONY: test-relays
+test-relays: supplies ## relays of the southbound database, installed from deploy/relay/relay.yaml, with the packet matrix (three minutes)
+	$(CARGO) test --locked --package ovnkube --test cluster relays:: -- --include-ignored --nocapture
+
 # Lifetimes of minutes instead of months; what kubelet delivers late takes most of the time.
 .PHONY: test-pki
 test-pki: supplies ## rotations of CA and certificate under a running cluster, with faults of the signer (eight minutes)

@@ -119,7 +119,11 @@ async fn write(remotes: Vec<Remote>, ledger: Arc<Mutex<Ledger>>, finish: Arc<Ato
             .map_err(|error| format!("batch {}: {error}", first.0))?;
         let acknowledged = begun.elapsed();
         if acknowledged - sent >= NOTABLE {
-            println!("{:6.1} s  a write waited for {:.1} s", acknowledged.as_secs_f64(), (acknowledged - sent).as_secs_f64());
+            println!(
+                "{:6.1} s  a write waited for {:.1} s",
+                acknowledged.as_secs_f64(),
+                (acknowledged - sent).as_secs_f64()
+            );
         }
         lock(&ledger).acknowledge(number, acknowledged);
     }
