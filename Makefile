@@ -156,13 +156,17 @@ supplies: prerequisites
 
 # Real faults; `make test` has the rule tests of all alerts.
 .PHONY: test-alerts
-test-alerts: supplies ## every alert that the lab can cause, with real faults and a real Prometheus (about a quarter of an hour)
+test-alerts: supplies ## every alert, with real faults and a real Prometheus (about 25 minutes)
 	$(CARGO) test --locked --package ovnkube --test alerts -- --include-ignored --test-threads 1
 
 # Takes hostPID and each host directory away from the agent's pod; `make test` does so with its capabilities.
 .PHONY: test-permissions
 test-permissions: supplies ## each access of the agent's pod to its host: what fails without it (some minutes)
 	$(CARGO) test --locked --package ovnkube --test cluster each_access -- --include-ignored --nocapture
+
+.PHONY: test-relays
+test-relays: supplies ## relays of the southbound database, installed from deploy/relay/relay.yaml, with the packet matrix (three minutes)
+	$(CARGO) test --locked --package ovnkube --test cluster relays:: -- --include-ignored --nocapture
 
 # Lifetimes of minutes instead of months; what kubelet delivers late takes most of the time.
 .PHONY: test-pki

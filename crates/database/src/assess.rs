@@ -20,7 +20,8 @@ pub(crate) fn cluster(status: &ClusterStatus) -> Vec<Finding> {
         return vec![Finding::new(
             FindingKind::NoQuorum,
             "this member joins the cluster, and no member has accepted it yet; it is retried until one does; check that the other \
-             members run and that this one reaches their raft ports",
+             members run and that this one reaches their raft ports; if the volumes of all members are lost: `ovnkube db restore` \
+             or `ovnkube db rebuild`",
         )];
     }
     if !status.is_member() || !status.has_leader() {

@@ -89,7 +89,7 @@ impl Manager {
         }
         let by_size = self.nodes.value().map(maintenance::election_timer);
         let wanted = self.options.election_timer.or(by_size).unwrap_or(status.election_timer);
-        for action in maintenance::actions(&status, wanted, &self.members, Instant::now()) {
+        for action in maintenance::actions(&status, wanted, &self.members, self.options.gone_after, Instant::now()) {
             self.act(&control, &action).await;
         }
         if let Some(action) = former::removal(&status, &kind.file(&self.options.data_directory), &mut self.files).await

@@ -56,6 +56,7 @@ mod version;
 
 pub use error::DatabaseError;
 pub use kind::Kind;
+pub use maintenance::GONE;
 pub use manager::run;
 pub use options::{Options, Peers};
 pub use raft_log::LogError;

@@ -28,8 +28,9 @@ pub(crate) enum Action {
 /// A server is silent if no message arrived for this many election timers.
 const SILENT_TIMERS: u64 = 5;
 
-/// A server at an address that no member has any more is removed after this long of silence, and of absence from the list.
-const GONE: Duration = Duration::from_secs(300);
+/// A server at an address that no member has any more is removed after this long of silence, and of absence from the list, unless
+/// the options say otherwise.
+pub const GONE: Duration = Duration::from_secs(300);
 
 /// A list is current for this long; it is read every 30 s.
 const CURRENT: Duration = Duration::from_secs(100);
@@ -71,9 +72,9 @@ impl MemberList {
         self.read.is_some_and(|read| now.saturating_duration_since(read) < CURRENT)
     }
 
-    fn lacks_for_long(&self, address: &str, now: Instant) -> bool {
+    fn lacks_for(&self, least: Duration, address: &str, now: Instant) -> bool {
         self.is_current(now)
-            && self.absent.get(address).is_some_and(|since| now.saturating_duration_since(*since) >= GONE)
+            && self.absent.get(address).is_some_and(|since| now.saturating_duration_since(*since) >= least)
     }
 }
 
@@ -118,13 +119,19 @@ impl<T: Copy + PartialEq> Debounced<T> {
 }
 
 /// What the leader should do now. `wanted_timer` is the election timer for a cluster of this size; `members` are all
-/// members, running or not.
-pub(crate) fn actions(status: &ClusterStatus, wanted_timer: u64, members: &MemberList, now: Instant) -> Vec<Action> {
+/// members, running or not; a server that is none of them is removed after `gone_after`.
+pub(crate) fn actions(
+    status: &ClusterStatus,
+    wanted_timer: u64,
+    members: &MemberList,
+    gone_after: Duration,
+    now: Instant,
+) -> Vec<Action> {
     if !status.is_leader() || !status.is_member() {
         return Vec::new();
     }
     // One change of the configuration at a time: raft accepts no other.
-    let stale = |server: &Server| replaced(status, server).or_else(|| gone(status, server, members, now));
+    let stale = |server: &Server| replaced(status, server).or_else(|| gone(status, server, members, gone_after, now));
     if let Some(kick) = status.servers.iter().find_map(stale) {
         return vec![kick];
     }
@@ -147,13 +154,19 @@ pub(crate) fn replaced(status: &ClusterStatus, server: &Server) -> Option<Action
 }
 
 /// A server whose node was removed, or has another address now. It is not removed if that would leave no quorum.
-fn gone(status: &ClusterStatus, server: &Server, members: &MemberList, now: Instant) -> Option<Action> {
+fn gone(
+    status: &ClusterStatus,
+    server: &Server,
+    members: &MemberList,
+    after: Duration,
+    now: Instant,
+) -> Option<Action> {
     // Without a message since this leader was elected, its silence is not known yet.
-    let silent = !server.this && server.silent_ms.is_some_and(|ms| u128::from(ms) >= GONE.as_millis());
+    let silent = !server.this && server.silent_ms.is_some_and(|ms| u128::from(ms) >= after.as_millis());
     let left = status.servers.len() - 1;
     let enough = status.alive(silence_limit(status)) > left / 2;
     // A list without this member itself is not the list of all members.
-    let unknown = members.lacks_for_long(&server.address, now) && members.contains(&status.address);
+    let unknown = members.lacks_for(after, &server.address, now) && members.contains(&status.address);
     (silent && enough && unknown).then(|| Action::Kick {
         server: server.id.clone(),
         address: server.address.clone(),
@@ -238,20 +251,20 @@ mod tests {
             server("bbbb", "tcp:2", Some(9000)),
             server("cccc", "tcp:2", Some(100)),
         ]);
-        let [Action::Kick { server: kicked, .. }] = &actions(&replaced, 1000, &no_members, now)[..] else {
+        let [Action::Kick { server: kicked, .. }] = &actions(&replaced, 1000, &no_members, GONE, now)[..] else {
             panic!("no kick")
         };
         assert_eq!(kicked, "bbbb");
         let silent = leader(vec![server("aaaa", "tcp:1", None), server("bbbb", "tcp:2", Some(90_000_000))]);
-        assert_eq!(actions(&silent, 1000, &no_members, now), []);
+        assert_eq!(actions(&silent, 1000, &no_members, GONE, now), []);
         let both_silent = leader(vec![
             server("aaaa", "tcp:1", None),
             server("bbbb", "tcp:2", Some(9000)),
             server("cccc", "tcp:2", Some(9000)),
         ]);
-        assert_eq!(actions(&both_silent, 1000, &no_members, now), []);
+        assert_eq!(actions(&both_silent, 1000, &no_members, GONE, now), []);
         let follower = ClusterStatus { role: "follower".into(), ..replaced };
-        assert_eq!(actions(&follower, 1000, &no_members, now), []);
+        assert_eq!(actions(&follower, 1000, &no_members, GONE, now), []);
     }
 
     #[test]
@@ -266,35 +279,35 @@ mod tests {
         let known = || gone.servers.iter().map(|server| server.address.as_str());
         let mut members = MemberList::default();
         members.observe(["tcp:1", "tcp:2"].map(str::to_owned).to_vec(), known(), now);
-        assert_eq!(actions(&gone, 1000, &members, now), [], "one list proves nothing");
-        assert_eq!(actions(&gone, 1000, &members, later), [], "no list could be read since");
+        assert_eq!(actions(&gone, 1000, &members, GONE, now), [], "one list proves nothing");
+        assert_eq!(actions(&gone, 1000, &members, GONE, later), [], "no list could be read since");
         members.observe(["tcp:1", "tcp:2"].map(str::to_owned).to_vec(), known(), later);
-        assert_eq!(actions(&gone, 1000, &members, later), [], "nothing is known about the time between");
+        assert_eq!(actions(&gone, 1000, &members, GONE, later), [], "nothing is known about the time between");
         let mut members = list(&["tcp:1", "tcp:2"], &gone, now);
-        let [Action::Kick { server: kicked, .. }] = &actions(&gone, 1000, &members, later)[..] else {
+        let [Action::Kick { server: kicked, .. }] = &actions(&gone, 1000, &members, GONE, later)[..] else {
             panic!("no kick")
         };
         assert_eq!(kicked, "cccc");
         // A list that has it again restarts the time.
         members.observe(["tcp:1", "tcp:2", "tcp:3"].map(str::to_owned).to_vec(), known(), later);
         members.observe(["tcp:1", "tcp:2"].map(str::to_owned).to_vec(), known(), later);
-        assert_eq!(actions(&gone, 1000, &members, later), []);
+        assert_eq!(actions(&gone, 1000, &members, GONE, later), []);
         // A list without this member itself is not the list of all members.
-        assert_eq!(actions(&gone, 1000, &list(&["tcp:2"], &gone, now), later), []);
+        assert_eq!(actions(&gone, 1000, &list(&["tcp:2"], &gone, now), GONE, later), []);
     }
 
     #[test]
     fn the_election_timer_is_changed_in_steps_that_the_server_accepts() {
         let (now, no_members) = (Instant::now(), MemberList::default());
         let mut status = leader(vec![server("aaaa", "tcp:1", None)]);
-        assert_eq!(actions(&status, 1000, &no_members, now), []);
+        assert_eq!(actions(&status, 1000, &no_members, GONE, now), []);
         let mut steps = Vec::new();
-        while let [Action::SetElectionTimer(timer)] = actions(&status, 16_000, &no_members, now)[..] {
+        while let [Action::SetElectionTimer(timer)] = actions(&status, 16_000, &no_members, GONE, now)[..] {
             steps.push(timer);
             status.election_timer = timer;
         }
         assert_eq!(steps, [2000, 4000, 8000, 16_000]);
-        assert_eq!(actions(&status, 1000, &no_members, now), [Action::SetElectionTimer(1000)]);
+        assert_eq!(actions(&status, 1000, &no_members, GONE, now), [Action::SetElectionTimer(1000)]);
     }
 
     #[test]

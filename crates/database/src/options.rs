@@ -1,6 +1,7 @@
 //! Options of one raft member.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ovsdb::client::TlsFiles;
 
@@ -33,6 +34,8 @@ pub struct Options {
     pub peers: Peers,
     /// Election timer in milliseconds; none to choose it by the number of nodes.
     pub election_timer: Option<u64>,
+    /// The leader removes a server that has been silent, and absent from the list of members, for this long.
+    pub gone_after: Duration,
     /// Namespace of ConfigMap `ovnkube-db` and of the Service of [`Peers::Service`].
     pub namespace: String,
     /// The kubeconfig; none for that of the environment, or for the in-cluster configuration.
@@ -151,6 +154,7 @@ pub(crate) mod tests {
             tls: None,
             peers: Peers::Hosts(Vec::new()),
             election_timer: None,
+            gone_after: crate::maintenance::GONE,
             namespace: "ovn-kubernetes".into(),
             kubeconfig: None,
         }

@@ -69,6 +69,11 @@ impl Program {
         &self.name
     }
 
+    /// The binary, as it was given.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The component, with the binary copied below the lab's directory, which machines see.
     pub(crate) fn component(&self, lab: &Path) -> Result<Component> {
         crate::spec::check_name(&self.name).map_err(|_| {

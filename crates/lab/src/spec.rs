@@ -212,9 +212,12 @@ pub struct LabSpec {
     /// How many of them, from the first, are control-plane nodes.
     #[serde(default = "one")]
     pub control_planes: u32,
-    /// Prometheus beside ovnkube: by how much the times of its rules are divided (1: as shipped); none if `None`.
+    /// Prometheus: by how much the times of its rules are divided (1: as shipped); none if `None`.
     #[serde(default)]
     pub prometheus: Option<u32>,
+    /// What Prometheus scrapes without TLS, as `ADDRESS:PORT` on the control machine, instead of ovnkube's pods.
+    #[serde(default)]
+    pub scrape_targets: Vec<String>,
     /// Number of persistent volumes in each zone.
     #[serde(default)]
     pub volumes: u32,
@@ -254,6 +257,7 @@ impl LabSpec {
             nodes: 0,
             control_planes: 1,
             prometheus: None,
+            scrape_targets: Vec::new(),
             volumes: 0,
         }
     }
@@ -328,6 +332,13 @@ impl LabSpec {
         self
     }
 
+    /// Adds Prometheus for programs that the test itself starts on the control machine; they need not run yet.
+    #[must_use]
+    pub fn scraping<S: Into<String>>(mut self, compression: u32, targets: impl IntoIterator<Item = S>) -> Self {
+        self.scrape_targets = targets.into_iter().map(Into::into).collect();
+        self.prometheus(compression)
+    }
+
     /// Whether ovnkube's signer creates the databases' certificates. Databases that the lab runs start before it, with
     /// certificates of the lab.
     pub(crate) fn has_signer(&self) -> bool {
@@ -359,7 +370,8 @@ impl LabSpec {
             ));
         }
         let with_tls = self.ovn.as_ref().is_some_and(|ovn| ovn.tls);
-        if self.prometheus.is_some() && !(self.product.is_some() && with_tls) {
+        let scrapes_pods = self.prometheus.is_some() && self.scrape_targets.is_empty();
+        if scrapes_pods && !(self.product.is_some() && with_tls) {
             return Err(Error::Invalid(
                 "Prometheus scrapes ovnkube's pods over TLS: --prometheus needs --network ovnkube, without --plaintext"
                     .into(),
@@ -425,6 +437,7 @@ mod tests {
         assert!(LabSpec::new("ok").product(product).check().unwrap_err().to_string().contains("at least one node"));
         let alone = LabSpec::new("ok").prometheus(1).check().unwrap_err().to_string();
         assert!(alone.contains("--prometheus needs --network ovnkube"), "{alone}");
+        assert!(LabSpec::new("ok").scraping(60, ["127.0.0.1:9108"]).check().is_ok());
         let message = LabSpec::new("ok").nodes(1).volumes(1).check().unwrap_err().to_string();
         assert!(message.contains("--volumes needs --kubelets"), "{message}");
         assert!(Ovn::default().tls, "plain TCP is never the default");

@@ -1,28 +1,18 @@
 //! Faults of volumes: lost, full, slow, read-only. They affect running pods at once.
 
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::error::{Error, Result, create_dir, write_file};
+use crate::error::{Error, Result};
 use crate::inspect;
 use crate::lab::Lab;
 use crate::machine::Machine;
-use crate::namespace::enter_mounts;
 use crate::record::Record;
+use crate::slow_disk::Freezer;
 use crate::volumes::Volume;
 
-/// How long a volume may take to be slow, or to be fast again.
-const LIMIT: Duration = Duration::from_secs(60);
 /// A write that waits longer than this looks like a dead disk.
 const MAX_DELAY: Duration = Duration::from_secs(10);
-
-/// Freezes a file system again and again. It ends with its marker file, and with the machine: then its `/proc` is empty.
-/// The file system is thawed last, so that neither leaves a process that waits for it forever.
-const FREEZER: &str = "echo $$ > \"$2.pid\"; \
-    while [ -e \"$2\" ] && [ -d /proc/1 ]; do fsfreeze -f \"$1\"; : > \"$2.frozen\"; sleep \"$3\"; fsfreeze -u \"$1\"; sleep 0.02; done; \
-    rm -f \"$2.pid\" \"$2.frozen\"";
 
 /// A fault of a volume that lasts until it is healed; dropping the value changes nothing.
 #[derive(Debug, Clone)]
@@ -56,35 +46,18 @@ impl VolumeFault {
         self.volume.path()
     }
 
-    /// Path of the marker of a slow volume, below `/run`.
-    fn marker(&self) -> String {
-        format!("lab-volumes/{}.slow", self.volume.name())
+    fn freezer(&self) -> Freezer {
+        Freezer::new(&self.machine, &self.run, self.volume.name())
     }
 
     /// Undoes all faults of the volume; true if there was one.
     fn undo(&self) -> Result<bool> {
-        let slow = self.run.join(self.marker());
-        let was_slow = std::fs::remove_file(&slow).is_ok();
-        if was_slow {
-            await_state(|| !slow.with_extension("slow.pid").exists(), || format!("{self} is still slow"))?;
-        }
+        let was_slow = self.freezer().stop()?;
         let script = "immutable=$(lsattr -d \"$1\" | cut -d' ' -f1 | grep -c i); chattr -R -i \"$1\"; \
                       full=$(ls \"$1/.filler\" 2>/dev/null | wc -l); rm -f \"$1/.filler\"; echo $((immutable + full))";
         let undone = self.machine.run(&["sh", "-c", script, "heal", &self.path()])?;
         Ok(was_slow || undone.trim() != "0")
     }
-}
-
-fn await_state(reached: impl Fn() -> bool, problem: impl Fn() -> String) -> Result<()> {
-    let deadline = Instant::now() + LIMIT;
-    while !reached() {
-        if Instant::now() > deadline {
-            return Err(Error::Invalid(format!("{} after {} s", problem(), LIMIT.as_secs())));
-        }
-        // The freezer is a shell script: it cannot report an event.
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    Ok(())
 }
 
 /// Deletes everything on a volume, as if an empty one had been attached.
@@ -121,32 +94,10 @@ pub(crate) fn slow(record: &Record, dir: &Path, volume: &str, delay: Duration) -
             MAX_DELAY.as_millis()
         )));
     }
-    let marker = fault.run.join(fault.marker());
-    if marker.exists() {
+    if fault.freezer().is_running() {
         return Err(Error::Invalid(format!("volume {volume} is slow already; `lab fault heal` undoes it first")));
     }
-    create_dir(marker.parent().unwrap_or(&fault.run))?;
-    write_file(&marker, "")?;
-    let seconds = format!("{:.3}", delay.as_secs_f64());
-    let path = fault.path();
-    let inside = format!("/run/{}", fault.marker());
-    let init = fault.machine.init();
-    // Not in the machine's process namespace: the kernel would kill it while the file system is frozen.
-    let spawned = enter_mounts(init, || {
-        Command::new("setsid")
-            .args(["-f", "sh", "-c", FREEZER, "lab-slow-volume", &path, &inside, &seconds])
-            .env_clear()
-            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-            .current_dir("/")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .process_group(0)
-            .status()
-    })?;
-    spawned.map_err(Error::io(format!("cannot slow down volume {volume}")))?;
-    let frozen = marker.with_extension("slow.frozen");
-    await_state(|| frozen.exists(), || format!("volume {volume} is not slow"))?;
+    fault.freezer().start(&fault.path(), delay)?;
     fault.what = format!("writes take up to {} ms longer", delay.as_millis());
     Ok(fault)
 }

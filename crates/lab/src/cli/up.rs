@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::keeper::{self, Message};
 use crate::lab::Artifacts;
 use crate::matrix::Matrix;
+use crate::moved_clock;
 use crate::ownership::owner;
 use crate::progress::Progress;
 use crate::record::{Phase, Record};
@@ -146,6 +147,7 @@ pub(super) fn prepare(directories: &Directories, options: &PrepareOptions) -> Re
     let progress = Progress::to_stderr();
     let artifacts = Artifacts::ensure(directories, &spec, &progress)?;
     conformance::Artifacts::ensure(directories, options.suite.suite, &progress)?;
+    moved_clock::ensure(directories, options.suite.suite, &progress)?;
     let shown = |path: &Option<PathBuf>| path.as_deref().unwrap_or(Path::new("none")).display().to_string();
     print(&format!(
         "node image  {}\nkubernetes  {}\ncoredns     {}\n",

@@ -36,16 +36,16 @@ const SERVICE_MONITOR: &str = include_str!("../../../../deploy/monitoring/servic
 
 /// Starts Prometheus on the control machine; `compression` divides all times of the rules.
 pub(crate) fn start(supervisor: &Supervisor, programs: &Programs, compression: u32) -> Result<()> {
-    let control = supervisor.machine(CONTROL)?;
-    control.run_with_input(&["kubectl", "apply", "-f", "-"], &format!("{SERVICES}---\n{ACCOUNT}"))?;
     let dir = supervisor.dir().join("prometheus");
     create_dir(&dir)?;
-    write_file(&dir.join("token"), token(&control)?)?;
     write_file(&dir.join("rules.json"), rules_file(compression)?)?;
-    let api = format!("https://{}:{API_PORT}", bracketed(supervisor.plan.primary(CONTROL)?));
-    let configuration = configuration(&dir, &supervisor.dir().join("kubernetes/pki/ca.crt"), &api, compression)?;
-    write_file(&dir.join("prometheus.json"), configuration.to_string())?;
-    write_file(&dir.join("ca.crt"), read_file(&supervisor.dir().join("pki/ovn/ca.crt"))?)?;
+    let targets = &supervisor.spec.scrape_targets;
+    let scrapes = if targets.is_empty() {
+        scrapes_of_pods(supervisor, &dir, &interval(compression))?
+    } else {
+        vec![scrape_config::of_targets(targets)]
+    };
+    write_file(&dir.join("prometheus.json"), configuration(&dir, &interval(compression), &scrapes).to_string())?;
     let program = programs.prometheus().display().to_string();
     let args = [
         program.as_str(),
@@ -57,29 +57,37 @@ pub(crate) fn start(supervisor: &Supervisor, programs: &Programs, compression: u
     supervisor.start(Component::new("prometheus", CONTROL, ready, &args))
 }
 
+/// Creates what a cluster's Prometheus needs to find and scrape our pods.
+fn scrapes_of_pods(supervisor: &Supervisor, dir: &Path, interval: &str) -> Result<Vec<Value>> {
+    let control = supervisor.machine(CONTROL)?;
+    control.run_with_input(&["kubectl", "apply", "-f", "-"], &format!("{SERVICES}---\n{ACCOUNT}"))?;
+    write_file(&dir.join("token"), token(&control)?)?;
+    write_file(&dir.join("ca.crt"), read_file(&supervisor.dir().join("pki/ovn/ca.crt"))?)?;
+    let access = scrape_config::ApiAccess {
+        server: &format!("https://{}:{API_PORT}", bracketed(supervisor.plan.primary(CONTROL)?)),
+        authority: &supervisor.dir().join("kubernetes/pki/ca.crt"),
+        token: &dir.join("token"),
+        target_authority: &dir.join("ca.crt"),
+    };
+    scrape_config::of_service_monitor(&yaml(SERVICE_MONITOR)?, &access, interval)
+}
+
 fn token(control: &Machine) -> Result<String> {
     let args = ["kubectl", "-n", "monitoring", "create", "token", "prometheus", "--duration=24h"];
     Ok(control.run(&args)?.trim().to_owned())
 }
 
-/// Interval of scrapes and evaluations, in seconds. Not below 2: a scrape must end within it, on a busy machine, too.
-fn interval(compression: u32) -> u32 {
-    (30 / compression.max(1)).max(2)
+/// Interval of scrapes and evaluations. Not below two seconds: a scrape must end within it, on a busy machine, too.
+fn interval(compression: u32) -> String {
+    format!("{}s", (30 / compression.max(1)).max(2))
 }
 
-fn configuration(dir: &Path, api_authority: &Path, api: &str, compression: u32) -> Result<Value> {
-    let interval = format!("{}s", interval(compression));
-    let access = scrape_config::ApiAccess {
-        server: api,
-        authority: api_authority,
-        token: &dir.join("token"),
-        target_authority: &dir.join("ca.crt"),
-    };
-    Ok(json!({
+fn configuration(dir: &Path, interval: &str, scrapes: &[Value]) -> Value {
+    json!({
         "global": { "scrape_interval": interval, "evaluation_interval": interval, "scrape_timeout": interval },
         "rule_files": [dir.join("rules.json")],
-        "scrape_configs": scrape_config::of_service_monitor(&yaml(SERVICE_MONITOR)?, &access, &interval)?,
-    }))
+        "scrape_configs": scrapes,
+    })
 }
 
 fn yaml(text: &str) -> Result<Value> {

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::directories::{CACHE_VARIABLE, Directories, require_space};
-use crate::error::{Error, Result, create_dir, remove_tree};
-use crate::image;
+use crate::debian_package;
+use crate::directories::Directories;
+use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::spec::Suite;
 
@@ -25,21 +25,7 @@ impl Programs {
 
     /// Finds the programs in the cache or fetches them.
     pub(crate) fn ensure(directories: &Directories, suite: Suite, progress: &Progress) -> Result<Self> {
-        let parent = directories.cache().join("prometheus");
-        let root = parent.join(suite.as_str());
-        if root.exists() {
-            return Ok(Self { root });
-        }
-        create_dir(&parent)?;
-        require_space(&parent, "prometheus", SPACE_MIB, CACHE_VARIABLE)?;
-        let path = parent.join(format!("{}.lock", suite.as_str()));
-        let lock = std::fs::File::create(&path).map_err(Error::io(format!("cannot write {}", path.display())))?;
-        // Another process may be fetching it: wait, then check again.
-        lock.lock().map_err(Error::io(format!("cannot lock {}", path.display())))?;
-        if !root.exists() {
-            progress.step("prometheus", || fetch(suite, &parent, &root, |line| progress.note("prometheus", line)))?;
-        }
-        Ok(Self { root })
+        debian_package::ensure(directories, suite, "prometheus", SPACE_MIB, progress).map(|root| Self { root })
     }
 
     /// The root of the package's files.
@@ -84,18 +70,4 @@ impl Programs {
             Error::Invalid(format!("no C library in {}; {remedy}", self.root.display()))
         })
     }
-}
-
-fn fetch(suite: Suite, parent: &Path, root: &Path, note: impl Fn(&str) + Sync) -> Result<()> {
-    // Under another name first, so that a directory with the final name is always complete.
-    let unfinished = parent.join(format!("{}.unfinished", suite.as_str()));
-    remove_tree(&unfinished)?;
-    create_dir(&unfinished)?;
-    // Nothing of it is configured or started.
-    let extracted = image::bootstrap("prometheus", suite, &["prometheus"], &["--variant=extract"], &unfinished, note);
-    if extracted.is_err() {
-        let _ = remove_tree(&unfinished);
-    }
-    extracted?;
-    std::fs::rename(&unfinished, root).map_err(Error::io(format!("cannot move prometheus to {}", root.display())))
 }

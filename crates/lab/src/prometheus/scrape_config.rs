@@ -59,6 +59,11 @@ fn of_endpoint(monitor: &Value, endpoint: &Value, access: &ApiAccess<'_>, interv
     }))
 }
 
+/// The scrape configuration of programs on the control machine. The rules group by namespace.
+pub(super) fn of_targets(targets: &[String]) -> Value {
+    json!({ "job_name": "programs", "static_configs": [{ "targets": targets, "labels": { "namespace": "lab" } }] })
+}
+
 fn keep(label: &str, value: &Value) -> Value {
     json!({ "source_labels": [label], "regex": value, "action": "keep" })
 }

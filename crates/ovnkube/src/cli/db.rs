@@ -228,6 +228,10 @@ pub(crate) struct Serve {
     /// Address to listen on for clients
     #[arg(long, value_name = "ADDRESS", default_value = "::")]
     pub(crate) listen: String,
+
+    /// Seconds of silence, and of absence from the list of members, after which the raft leader removes a server
+    #[arg(long, value_name = "SECONDS", default_value_t = database::GONE.as_secs(), value_parser = clap::value_parser!(u64).range(10..=86_400))]
+    pub(crate) remove_after: u64,
 }
 
 /// Options of `db rename`.

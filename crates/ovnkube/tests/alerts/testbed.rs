@@ -1,19 +1,12 @@
 //! A cluster with Prometheus: three control-plane nodes with the databases in pods, and a worker. All times of the rules are
 //! divided by [`COMPRESSION`].
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
-
-use lab::prometheus::Prometheus;
 use lab::{Databases, GatewayMode, Lab, LabSpec, Ovn};
 
 use crate::common::product;
-use crate::coverage;
+use crate::watch::{AlertWatch, until};
 
 const COMPRESSION: u32 = 60;
-/// Limit of every wait. Generous: it only ends what would wait forever.
-const LIMIT: Duration = Duration::from_secs(240);
 /// The node without databases and controller.
 pub(crate) const WORKER: &str = "n4";
 /// Targets: a controller, a signer, two databases and an agent on each control-plane node, and the worker's agent.
@@ -24,10 +17,7 @@ const ALWAYS_ACTIVE: &str = "OvnkubeDatabaseAdvice";
 
 pub(crate) struct Testbed {
     pub(crate) lab: Lab,
-    prometheus: Prometheus,
-    fired: RefCell<BTreeSet<String>>,
-    /// When the last fault was over: what fires later belongs to the next one.
-    quiet_since: Cell<Instant>,
+    watch: AlertWatch,
 }
 
 impl Testbed {
@@ -36,47 +26,37 @@ impl Testbed {
         let ovn = Ovn { databases: Databases::Pods, ..Ovn::default() };
         let spec = LabSpec::for_test(purpose).unwrap().nodes(4).control_planes(3).ovn(ovn);
         let lab = Lab::start(spec.product(product(GatewayMode::Shared)).prometheus(COMPRESSION)).unwrap();
-        let prometheus = lab.prometheus().unwrap();
-        let bed = Self { lab, prometheus, fired: RefCell::default(), quiet_since: Cell::new(Instant::now()) };
-        bed.until("all targets are scraped", || bed.query("sum(up)") == Some(TARGETS as f64));
+        let bed = Self { watch: AlertWatch::new(lab.prometheus().unwrap()), lab };
+        bed.watch.await_targets(TARGETS);
         bed.until("no other alert is active", || {
-            bed.prometheus.alerts().unwrap().iter().all(|alert| alert.name() == ALWAYS_ACTIVE)
+            bed.watch.prometheus.alerts().unwrap().iter().all(|alert| alert.name() == ALWAYS_ACTIVE)
         });
-        bed.quiet_since.set(Instant::now());
+        bed.watch.restart();
         bed
     }
 
     pub(crate) fn until(&self, what: &str, done: impl Fn() -> bool) {
-        let waited = lab::poll(LIMIT, || done().then_some(()).ok_or(()));
-        assert!(waited.is_ok(), "not so after {LIMIT:?}: {what}");
+        until(what, done);
     }
 
     /// The value of an expression with one result.
     pub(crate) fn query(&self, expression: &str) -> Option<f64> {
-        self.prometheus.query(expression).unwrap().first().map(|(_, value)| *value)
+        self.watch.query(expression)
     }
 
     /// Waits until all of these alerts have fired.
     pub(crate) fn fires(&self, alerts: &[&str]) {
-        let began = Instant::now();
-        self.prometheus.await_firing(alerts, self.quiet_since.get(), LIMIT).unwrap();
-        println!("{alerts:?} fired after {:?}", began.elapsed());
-        self.fired.borrow_mut().extend(alerts.iter().map(ToString::to_string));
+        self.watch.fires(alerts);
     }
 
     /// Waits until none of these alerts is active.
     pub(crate) fn resolves(&self, alerts: &[&str]) {
-        let began = Instant::now();
-        self.prometheus.await_resolved(alerts, LIMIT).unwrap();
-        println!("{alerts:?} resolved after {:?}", began.elapsed());
-        self.quiet_since.set(Instant::now());
+        self.watch.resolves(alerts);
     }
 
     /// Asserts that the faults of this test were those that `coverage` says.
     pub(crate) fn assert_complete(&self, test: &str) {
-        let fired = self.fired.borrow();
-        let expected: BTreeSet<String> = coverage::of_test(test).into_iter().map(str::to_owned).collect();
-        assert_eq!(*fired, expected);
+        self.watch.assert_complete(test);
     }
 
     /// Runs a script on a machine.

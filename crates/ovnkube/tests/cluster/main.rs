@@ -13,6 +13,7 @@ mod manifests;
 mod matrix;
 mod members;
 mod permissions;
+mod relays;
 #[path = "../../../lab/tests/lab/remains.rs"]
 mod remains;
 mod rotation;

@@ -20,7 +20,7 @@ pub(crate) fn kubectl(lab: &Lab, words: &[&str]) -> String {
     lab.kubectl(&[&["-n", "ovn-kubernetes"], words].concat()).unwrap().trim().to_owned()
 }
 
-fn address(lab: &Lab, node: &str) -> String {
+pub(crate) fn address(lab: &Lab, node: &str) -> String {
     let path = "jsonpath={.status.addresses[?(@.type==\"InternalIP\")].address}";
     kubectl(lab, &["get", "node", node, "-o", path])
 }

@@ -50,6 +50,12 @@ fn no_manager_changes_or_removes_a_file_that_it_cannot_use() {
     let members = [1, 2, 3].map(|number| Member::new(number, "nb", "kept", &[1, 2, 3]));
     members.iter().for_each(|member| site.serve(member));
     members.iter().for_each(|member| site.await_member(member));
+    // Records after the header, one of which is damaged below.
+    let socket = format!("--db=unix:{}/ovnnb_db.sock", members[0].run());
+    shell(
+        &site,
+        &format!("for i in $(seq 1 12); do ovn-nbctl --no-leader-only {socket} ls-add switch-$i || exit 1; done"),
+    );
     let cluster = site.raft(&members[0], "Cluster ID");
     let id = cluster.split_once('(').unwrap().1.trim_end_matches(')').to_owned();
     let victim = &members[2];
@@ -57,13 +63,19 @@ fn no_manager_changes_or_removes_a_file_that_it_cannot_use() {
     site.stop(victim);
     shell(&site, &format!("cp {file} {file}.good"));
 
-    let zero_id = format!("sed 's/{id}/00000000-0000-0000-0000-000000000000/' {file}.good > {file}");
+    // With the right checksum: it is the ID that is wrong, as after a reboot of all machines. The header is the first record.
+    let zero_id = format!(
+        "sed '2s/{id}/00000000-0000-0000-0000-000000000000/' {file}.good > {file}; \
+         length=$(head -n 1 {file} | cut -d' ' -f3); sum=$(tail -n +2 {file} | head -c $length | sha1sum | cut -d' ' -f1); \
+         sed -i \"1s/ [0-9a-f]*$/ $sum/\" {file}"
+    );
     let foreign = format!(
         "rm {file}; ovsdb-tool -vconsole:err create-cluster {file} /usr/share/ovn/ovn-nb.ovsschema tcp:127.0.1.3:6643"
     );
     // Not the last record: that one a crash may have interrupted.
     let rotten = format!(
-        "cp {file}.good {file}; size=$(stat -c %s {file}); printf X | dd of={file} bs=1 seek=$((size/2)) conv=notrunc"
+        "cp {file}.good {file}; record=$(grep -abo 'OVSDB CLUSTER' {file} | tail -n 8 | head -n 1 | cut -d: -f1); \
+         printf X | dd of={file} bs=1 seek=$((record + 100)) conv=notrunc"
     );
     for (script, finding) in [
         (zero_id.as_str(), "DamagedFile"),

@@ -3,9 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod conversion;
+mod departed;
 mod findings;
+mod five;
 mod identity;
 mod leaders;
+mod lost_volumes;
 mod names;
 mod rebuild;
 mod restore;

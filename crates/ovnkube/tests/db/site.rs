@@ -70,7 +70,6 @@ impl Member {
         let options = [
             ("--data-dir", data.as_str()),
             ("--run-dir", &run),
-            ("--listen", &address),
             ("--namespace", &self.namespace),
             ("--metrics-bind-address", metrics),
         ];
@@ -78,6 +77,9 @@ impl Member {
         let given = |name: &str| self.extra.iter().any(|argument| argument == name);
         if !given("--host") {
             arguments.extend(["--host".to_owned(), address]);
+        }
+        if !given("--listen") {
+            arguments.extend(["--listen".to_owned(), host(self.number)]);
         }
         if !given("--peers") && !given("--peers-service") {
             arguments.extend(["--peers".to_owned(), self.peers.clone()]);
@@ -95,6 +97,11 @@ pub(crate) fn host(number: u32) -> String {
     format!("127.0.1.{number}")
 }
 
+/// The address of [`Site::endpoint`].
+pub(crate) fn endpoint(number: u32) -> String {
+    format!("10.98.0.{number}")
+}
+
 impl Site {
     pub(crate) fn start(purpose: &str) -> Self {
         let spec = LabSpec::for_test(purpose).unwrap().kubernetes(Kubernetes::default());
@@ -107,6 +114,12 @@ impl Site {
 
     pub(crate) fn namespace(&self, name: &str) {
         self.lab.kubectl(&["create", "namespace", name]).unwrap();
+    }
+
+    /// Gives the machine an address for this number that an EndpointSlice accepts: it takes no loopback address.
+    pub(crate) fn endpoint(&self, number: u32) -> String {
+        self.machine().run(&["ip", "address", "replace", &format!("{}/32", endpoint(number)), "dev", "lo"]).unwrap();
+        endpoint(number)
     }
 
     /// Starts the manager of a member.

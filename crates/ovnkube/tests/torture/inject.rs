@@ -48,13 +48,13 @@ impl Injector<'_> {
             Fault::FailurePoint(point) => self.fail_at(point),
         }
         self.members.await_whole();
-        self.await_batches(AFTER);
+        self.await_transactions(AFTER);
     }
 
     /// Waits until writes are acknowledged.
-    fn await_batches(&self, count: u64) {
-        let written = self.writer.await_batches(count, LIMIT);
-        assert!(written, "no {count} batches were written within {LIMIT:?}:\n{}", self.members.describe());
+    fn await_transactions(&self, count: u64) {
+        let written = self.writer.await_transactions(count, LIMIT);
+        assert!(written, "no {count} transactions were written within {LIMIT:?}:\n{}", self.members.describe());
     }
 
     fn kill_server(&self, target: Target) {
@@ -67,7 +67,7 @@ impl Injector<'_> {
     fn kill_member(&mut self, target: Target) {
         let member = self.members.target(target);
         self.members.kill(member);
-        self.await_batches(AFTER);
+        self.await_transactions(AFTER);
         self.members.start_manager(member);
     }
 
@@ -76,7 +76,7 @@ impl Injector<'_> {
         let process = self.members.await_server(member);
         assert!(self.members.signal(member, process, "STOP"));
         until("the server is stopped", LIMIT, || (self.members.process_state(member, process) == "T").then_some(()));
-        self.await_batches(DURING);
+        self.await_transactions(DURING);
         // On a busy machine its manager may have found that it hangs, and replaced it.
         let continued = self.members.signal(member, process, "CONT");
         assert!(continued || self.members.server(member) != Some(process));
@@ -94,7 +94,7 @@ impl Injector<'_> {
         let name = machine(member);
         let cuts: Vec<_> =
             Members::others(member).flat_map(|other| cut(&self.members.lab, &name, &machine(other))).collect();
-        self.await_batches(DURING);
+        self.await_transactions(DURING);
         let dropped: u64 = cuts.iter().map(|cut| cut.dropped().unwrap()).sum();
         assert!(dropped > 0, "{name} was not cut off: no packet was dropped");
         cuts.into_iter().for_each(|cut| cut.heal().unwrap());
@@ -111,7 +111,7 @@ impl Injector<'_> {
         let first = |members: &Members| members.status(member).map(|status| status.log.0);
         let before = until("the server replies", LIMIT, || first(self.members));
         // Without entries since the last snapshot there is nothing to compact.
-        self.await_batches(1);
+        self.await_transactions(1);
         // A leader refuses until another one took over.
         until("the file is compacted", LIMIT, || {
             let _ = self.members.compact(member);
@@ -125,7 +125,7 @@ impl Injector<'_> {
         let before = until("the server replies", LIMIT, || server(self.members));
         self.members.kill(member);
         self.members.lose_volume(member);
-        self.await_batches(AFTER);
+        self.await_transactions(AFTER);
         self.members.start_manager(member);
         until("the member joined as a new server", LIMIT, || server(self.members).filter(|now| *now != before));
     }

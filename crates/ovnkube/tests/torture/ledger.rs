@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ovsdb::uuid::Uuid;
 
-/// Ports of one batch, which is one transaction.
+/// Ports of one batch. A transaction has one batch, or several after an interruption.
 pub(crate) const PORTS: u64 = 10;
 /// Batches on one switch.
 const BATCHES_OF_SWITCH: u64 = 100;
@@ -42,11 +42,12 @@ impl Batch {
     }
 }
 
-/// Bookkeeping of the writer. Batches are written one after the other, each until its fate is known.
+/// Bookkeeping of the writer. Transactions are written one after the other, each until its fate is known.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     /// Number of acknowledged batches; these are 0 to this.
     acknowledged: u64,
+    transactions: u64,
     /// Switches written through followers, and acknowledged.
     followers: BTreeSet<String>,
     /// Batches that had to be retried.
@@ -68,14 +69,20 @@ impl Ledger {
         self.acknowledged
     }
 
-    /// The database acknowledged the next batch at this time since the start.
-    pub(crate) fn acknowledge(&mut self, now: Duration) {
-        self.acknowledged += 1;
+    /// The database acknowledged the next batches at this time since the start.
+    pub(crate) fn acknowledge(&mut self, batches: u64, now: Duration) {
+        self.acknowledged += batches;
+        self.transactions += 1;
         if let (Some(last), Some(fault)) = (self.last, self.fault) {
             let longest = self.gaps.entry(fault).or_default();
             *longest = (*longest).max(now.saturating_sub(last));
         }
         self.last = Some(now);
+    }
+
+    /// Number of acknowledged transactions.
+    pub(crate) fn transactions(&self) -> u64 {
+        self.transactions
     }
 
     /// The database acknowledged a write through a follower.
@@ -116,10 +123,10 @@ mod tests {
     fn expected_rows_are_those_of_acknowledged_batches_less_deleted_ones() {
         let mut ledger = Ledger::default();
         assert_eq!(ledger.expected().len(), 0);
-        ledger.acknowledge(Duration::ZERO);
+        ledger.acknowledge(1, Duration::ZERO);
         assert_eq!(ledger.expected().len(), 11, "a switch and its ports");
         for _ in 0..KEPT {
-            ledger.acknowledge(Duration::ZERO);
+            ledger.acknowledge(1, Duration::ZERO);
         }
         // Batch KEPT deleted nine ports of batch 0.
         let expected = ledger.expected();
@@ -146,12 +153,12 @@ mod tests {
     fn the_longest_gap_is_attributed_to_the_current_fault() {
         let mut ledger = Ledger::default();
         let at = Duration::from_millis;
-        ledger.acknowledge(at(100));
+        ledger.acknowledge(1, at(100));
         ledger.begin("one");
-        ledger.acknowledge(at(2100));
-        ledger.acknowledge(at(2200));
+        ledger.acknowledge(1, at(2100));
+        ledger.acknowledge(1, at(2200));
         ledger.begin("two");
-        ledger.acknowledge(at(2250));
+        ledger.acknowledge(1, at(2250));
         assert_eq!(ledger.gaps(), &BTreeMap::from([("one", at(2000)), ("two", at(50))]));
     }
 }

@@ -38,7 +38,7 @@ fn no_acknowledged_write_is_lost_or_duplicated_under_faults() {
     println!("{}; TORTURE_SEED={seed}: {faults} faults of {kinds} kinds in at most {seconds} s", members.version());
 
     let writer = Writer::start(&members.remotes());
-    assert!(writer.await_batches(20, LIMIT), "nothing could be written: {:?}", writer.finish().0);
+    assert!(writer.await_transactions(20, LIMIT), "nothing could be written: {:?}", writer.finish().0);
     let begun = Instant::now();
     let mut counts: BTreeMap<&'static str, u32> = BTreeMap::new();
     let mut injector = Injector { members: &mut members, writer: &writer, follower_writes: 0 };
@@ -83,7 +83,7 @@ fn report(counts: &BTreeMap<&'static str, u32>, ledger: &Ledger, lasted: Duratio
     println!(
         "{total} faults in {:.0} s; {ports} ports acknowledged in {} transactions ({:.0} a second); {} in doubt, {} retried",
         lasted.as_secs_f64(),
-        ledger.batches(),
+        ledger.transactions(),
         ports as f64 / lasted.as_secs_f64(),
         ledger.in_doubt,
         ledger.resent

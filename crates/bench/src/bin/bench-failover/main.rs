@@ -15,6 +15,7 @@ mod fault;
 mod measure;
 mod northd;
 mod options;
+mod samples;
 
 use anyhow::Result;
 

@@ -10,43 +10,65 @@ use crate::cluster::{self, Cluster, Times, WORKERS};
 use crate::fault::{Fault, quantile};
 use crate::northd;
 use crate::options::Options;
+use crate::samples::Samples;
 
 /// Packets per second of the prober; few, because it shares the CPUs with what is measured.
 const RATE: u32 = 100;
 
 pub(crate) fn run(options: &Options) -> Result<()> {
+    let samples = options.append.as_deref().map(|path| Samples::open(path, &options.commits)).transpose()?;
     let mut figures = vec![bench::calibration()?];
+    if options.kills == 0 {
+        for fault in &options.faults {
+            figures.extend(accumulated(*fault, samples.as_ref())?);
+        }
+        print!("{}", bench::table(&figures));
+        return Ok(());
+    }
     if options.northd {
         figures.extend(northd::figures(options.kills)?);
         bench::write_figures("failover", &figures)?;
     }
     if !options.faults.is_empty() {
-        measure_faults(options, &mut figures)?;
+        measure_faults(options, samples.as_ref(), &mut figures)?;
     }
     print!("{}", bench::table(&figures));
     println!("written to {}", bench::write_figures("failover", &figures)?.display());
     Ok(())
 }
 
-fn measure_faults(options: &Options, figures: &mut Vec<Figure>) -> Result<()> {
+/// The figures of all samples that count.
+fn accumulated(fault: Fault, samples: Option<&Samples>) -> Result<Vec<Figure>> {
+    let Some(samples) = samples else { return Ok(Vec::new()) };
+    let (times, lost) = samples.of(fault)?;
+    Ok(if times.is_empty() { Vec::new() } else { figures(fault, &times, lost) })
+}
+
+fn measure_faults(options: &Options, samples: Option<&Samples>, figures: &mut Vec<Figure>) -> Result<()> {
     let lab = cluster::start()?;
     let mut cluster = Cluster::new(&lab)?;
     let workload = Workload::create_on(&lab.record(), &WORKERS.map(str::to_owned))?;
     let prober = Prober::start(&workload.plan(RATE)?)?;
     for fault in &options.faults {
         eprintln!("{}", fault.title());
-        figures.extend(measure(&mut cluster, &prober, *fault, options.kills)?);
+        figures.extend(measure(&mut cluster, &prober, *fault, options.kills, samples)?);
         // What was measured is kept, even if a later fault ends the run.
         bench::write_figures("failover", figures)?;
     }
     Ok(())
 }
 
-fn measure(cluster: &mut Cluster<'_>, prober: &Prober, fault: Fault, kills: usize) -> Result<Vec<Figure>> {
+fn measure(
+    cluster: &mut Cluster<'_>,
+    prober: &Prober,
+    fault: Fault,
+    kills: usize,
+    samples: Option<&Samples>,
+) -> Result<Vec<Figure>> {
     let mut times = Vec::new();
     let mut failure = None;
     let report = probe::observe(prober, fault.title(), || {
-        failure = repeat(cluster, fault, kills, &mut times).err();
+        failure = repeat(cluster, fault, kills, &mut times, samples).err();
         Ok(())
     })?;
     if let Some(error) = failure {
@@ -56,14 +78,24 @@ fn measure(cluster: &mut Cluster<'_>, prober: &Prober, fault: Fault, kills: usiz
     // Reset or closed, or still silent a minute after the last fault.
     let reset: u64 = established().map(|path| path.fault.reset).sum();
     let silent = established().filter(|path| report.unrecovered.contains(&path.name())).count();
-    Ok(figures(fault, &times, reset + silent as u64))
+    let lost = reset + silent as u64;
+    let Some(samples) = samples else { return Ok(figures(fault, &times, lost)) };
+    samples.add_lost(fault, lost)?;
+    accumulated(fault, Some(samples))
 }
 
-fn repeat(cluster: &mut Cluster<'_>, fault: Fault, kills: usize, times: &mut Vec<Times>) -> Result<()> {
+fn repeat(
+    cluster: &mut Cluster<'_>,
+    fault: Fault,
+    kills: usize,
+    times: &mut Vec<Times>,
+    samples: Option<&Samples>,
+) -> Result<()> {
     for number in 1..=kills {
         let (measured, injected) = cluster.measure(fault)?;
         let [wired, ready] = [measured.wired, measured.ready].map(|time| time.as_secs_f64());
         eprintln!("  {number} of {kills}: wired after {wired:.2} s, Ready after {ready:.2} s");
+        samples.map_or(Ok(()), |samples| samples.add(fault, &measured))?;
         times.push(measured);
         cluster.recover(injected)?;
     }

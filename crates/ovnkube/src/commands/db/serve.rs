@@ -1,6 +1,7 @@
 //! `ovnkube db serve`: runs and manages one member.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use database::{Options, Peers};
 use kubernetes::ObjectReference;
@@ -59,6 +60,7 @@ fn serve_options(role: &Serve, config: &Config) -> anyhow::Result<Options> {
         }
     };
     options.listen = role.listen.clone();
+    options.gone_after = Duration::from_secs(role.remove_after);
     Ok(options)
 }
 
