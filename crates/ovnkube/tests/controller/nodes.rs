@@ -192,13 +192,14 @@ fn node_and_pod_rows_match_the_go_controllers() {
             ["1001", "to-lport", from, "allow-related", "2"],
             ["1001", "from-lport", from, "allow-related", "2"],
             ["32000", "from-lport", "ip4.dst == {10.96.0.0/16}", "reject", "0"],
+            ["32000", "from-lport", "ip4.dst == 169.254.169.0/29", "drop", "0"],
         ])
     );
     let managed = cluster.members("Port_Group", "clusterPortGroup", "ports", "Logical_Switch_Port", &["name"]);
     assert_eq!(managed, rows(&[["k8s-n1"]]));
     let probes = cluster.members("Logical_Switch", "n1", "acls", "ACL", &columns);
     assert_eq!(probes, rows(&[["1001", "to-lport", "ip4.src == 10.128.0.2", "allow-related", "2"]]));
-    assert_eq!(cluster.raw("ACL").len(), 7);
+    assert_eq!(cluster.raw("ACL").len(), 8);
 }
 
 /// A gateway mode change, new host addresses and a recreated Node change rows; pods keep their addresses.

@@ -72,8 +72,8 @@ pub(super) fn desired(inputs: Inputs<'_>) -> Contribution {
             ..Default::default()
         },
     );
-    let join =
-        draft.row(JOIN_KEY, &LogicalSwitch { name: JOIN.into(), copp, external_ids: draft.mark(&[]), ..Default::default() });
+    let join = draft
+        .row(JOIN_KEY, &LogicalSwitch { name: JOIN.into(), copp, external_ids: draft.mark(&[]), ..Default::default() });
     retransmit::unmark(&mut draft, join, inputs);
     let networks: Vec<InterfaceAddress> =
         inputs.settings.families().filter_map(|family| inputs.settings.join_of(family)?.nth_interface(1)).collect();
@@ -167,6 +167,9 @@ fn hairpins(draft: &mut Draft<'_>, inputs: Inputs<'_>) {
 /// Pods' packets are rejected on their node's switch, after its load balancers. Hosts' packets go through their gateway
 /// router's load balancers; it routes the rest back to the external switch, where the ACL for packets from the router
 /// rejects them. So two ACLs per family cover the cluster, regardless of the number of Services.
+///
+/// Pods' packets to masquerade addresses are dropped there, too: the gateway router would translate their source to the node's
+/// address, and br-ex would take them for a Service's packets to an endpoint on this host. Replies to the host pass, as all replies do.
 fn service_networks(draft: &mut Draft<'_>, inputs: Inputs<'_>) {
     for family in inputs.settings.families() {
         let networks = inputs.settings.services.iter().filter(|network| network.family() == family);
@@ -176,21 +179,27 @@ fn service_networks(draft: &mut Draft<'_>, inputs: Inputs<'_>) {
         }
         let to = format!("{}.dst == {{{}}}", ip_word(family), networks.join(", "));
         let from_router = format!("inport == @{SERVICE_PORTS_GROUP} && {to}");
-        for (group, key, matching, options) in [
-            (MANAGEMENT_PORTS_KEY, "pods", to, after_load_balancing("from-lport")),
-            (SERVICE_PORTS_KEY, "hosts", from_router, ovn_schema::StringMap::new()),
-        ] {
+        let masquerade = inputs.settings.masquerade_of(family);
+        let to_masquerade = masquerade.map(|network| format!("{}.dst == {network}", ip_word(family)));
+        let after = after_load_balancing("from-lport");
+        let rules = [
+            (MANAGEMENT_PORTS_KEY, "unserved pods", "reject", Some(to), after.clone()),
+            (MANAGEMENT_PORTS_KEY, "masquerade", "drop", to_masquerade, after),
+            (SERVICE_PORTS_KEY, "unserved hosts", "reject", Some(from_router), ovn_schema::StringMap::new()),
+        ];
+        for (group, key, action, matching, options) in rules {
+            let Some(matching) = matching else { continue };
             let group = draft.of_cluster::<PortGroup>(group);
             let acl = Acl {
                 direction: "from-lport".into(),
                 priority: UNSERVED,
                 matching,
-                action: "reject".into(),
+                action: action.into(),
                 options,
                 external_ids: draft.mark(&[]),
                 ..Default::default()
             };
-            draft.child(PortGroup::acls, group, &family_key(&format!("unserved {key}"), family), &acl);
+            draft.child(PortGroup::acls, group, &family_key(key, family), &acl);
         }
     }
 }
