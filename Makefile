@@ -192,6 +192,7 @@ bench: prerequisites ## all benchmark figures, into target/bench/*.json
 	@$(MAKE) --no-print-directory bench-database
 	@$(MAKE) --no-print-directory bench-pki
 	@$(MAKE) --no-print-directory bench-failover
+	@$(MAKE) --no-print-directory bench-punt
 
 .PHONY: bench-ovsdb
 bench-ovsdb: prerequisites ## the figures of the OVSDB client alone, into target/bench/ovsdb.json
@@ -233,6 +234,11 @@ bench-failover: prerequisites ## a pod's wait for its network after a database l
 	$(CARGO) build --release --locked --package bench --bin bench-failover
 	@deploy/image/build.sh --release
 	target/release/bench-failover $(BENCH_ARGS)
+
+.PHONY: bench-punt
+bench-punt: prerequisites ## a pod's first packet while another pod floods ovn-controller, into target/bench/punt.json
+	$(CARGO) build --release --locked --package bench --package ovnkube
+	target/release/bench-punt
 
 .PHONY: clean
 clean: ## remove build results (the lab's cache stays, in OVNKUBE_LAB_CACHE)

@@ -128,6 +128,11 @@ impl Pod {
             .map_err(Error::io(format!("cannot connect from pod {} to {target}", self.name)))
     }
 
+    /// Starts to send these raw frames in turn from `eth0`, at a rate per second.
+    pub fn flood(&self, frames: &[Vec<u8>], rate: u32) -> Result<crate::Flood> {
+        crate::flood::Flood::start(&self.node, &self.name, frames, rate)
+    }
+
     /// Listens on a TCP port of all addresses of the pod.
     pub fn listen(&self, port: u16) -> Result<TcpListener> {
         let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));

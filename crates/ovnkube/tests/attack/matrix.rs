@@ -32,5 +32,5 @@ fn no_account_writes_what_is_not_its_own() {
         .map(|(_, what, _)| what)
         .collect();
     assert!(own.is_empty(), "writes that ovnkube needs were refused: {own:#?}");
-    report.compare_with_document();
+    report.compare_with_document("attack matrix", "attack");
 }

@@ -1,10 +1,6 @@
-//! The tables of `docs/security.md`.
+//! The generated sections of `docs/security.md`.
 
 use std::fmt::Write as _;
-
-const BEGIN: &str =
-    "<!-- attack matrix: begin; written by `cargo test -p ovnkube --test attack` with ATTACK_WRITE_GOLDEN=1 -->\n";
-const END: &str = "<!-- attack matrix: end -->";
 
 /// Whether an attempt concerns what belongs to the account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,15 +44,19 @@ impl Report {
         self.attempts.extend(other.attempts);
     }
 
-    /// Compares the tables with the document, or writes them there.
-    pub(crate) fn compare_with_document(&self) {
+    /// Compares the tables with a section of the document, or writes them there. `test` is the test program that writes it.
+    pub(crate) fn compare_with_document(&self, section: &str, test: &str) {
+        let begin = format!(
+            "<!-- {section}: begin; written by `cargo test -p ovnkube --test {test}` with ATTACK_WRITE_GOLDEN=1 -->\n"
+        );
+        let end = format!("<!-- {section}: end -->");
         let path = format!("{}/../../docs/security.md", env!("CARGO_MANIFEST_DIR"));
         let document = std::fs::read_to_string(&path).unwrap();
-        let (head, rest) = document.split_once(BEGIN).unwrap_or_else(|| panic!("{path}: no {BEGIN}"));
-        let (found, tail) = rest.split_once(END).unwrap_or_else(|| panic!("{path}: no {END}"));
+        let (head, rest) = document.split_once(&begin).unwrap_or_else(|| panic!("{path}: no {begin}"));
+        let (found, tail) = rest.split_once(&end).unwrap_or_else(|| panic!("{path}: no {end}"));
         let expected = format!("{}\n", self.text);
         if std::env::var_os("ATTACK_WRITE_GOLDEN").is_some() {
-            std::fs::write(&path, format!("{head}{BEGIN}{expected}{END}{tail}")).unwrap();
+            std::fs::write(&path, format!("{head}{begin}{expected}{end}{tail}")).unwrap();
             return;
         }
         assert_eq!(

@@ -13,9 +13,16 @@ mod manifests;
 mod matrix;
 mod members;
 mod permissions;
+mod pod_attack;
+mod pod_frames;
+mod pod_reach;
 mod relays;
 #[path = "../../../lab/tests/lab/remains.rs"]
 mod remains;
+#[allow(dead_code, reason = "another test program uses the rest")]
+#[path = "../attack/report.rs"]
+mod report;
 mod rotation;
+mod sniffer;
 mod upgrade;
 mod writer;

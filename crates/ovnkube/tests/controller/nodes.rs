@@ -44,7 +44,8 @@ impl Cluster {
 /// One node and one pod, IPv4, shared gateway: compared with the rows of the Go controller v1.3.0.
 ///
 /// Deliberate differences: every row has its owner in `external_ids`; there is no meter `acl-logging` while nothing logs;
-/// the node's switch has the node ID in `external_ids`; hairpin ACLs are in tier 2 as all others.
+/// the node's switch has the node ID in `external_ids`; hairpin ACLs are in tier 2 as all others; more kinds of packets to
+/// ovn-controller are limited, on switches too, and those that pods wait for at a higher rate.
 #[test]
 fn node_and_pod_rows_match_the_go_controllers() {
     let cluster = ClusterSpec::new("table").start();
@@ -56,8 +57,25 @@ fn node_and_pod_rows_match_the_go_controllers() {
     // Nodes and pods have separate watches: the pod may be seen before the node's annotations.
     until("the gateway router exists", || cluster.row("Logical_Router", "GR_n1"));
 
-    let limited =
-        ["arp", "arp-resolve", "bfd", "event-elb", "icmp4-error", "icmp6-error", "reject", "svc-monitor", "tcp-reset"];
+    let limited = [
+        "arp",
+        "arp-resolve",
+        "bfd",
+        "dhcpv4-opts",
+        "dhcpv6-opts",
+        "dns",
+        "event-elb",
+        "icmp4-error",
+        "icmp6-error",
+        "igmp",
+        "nd-na",
+        "nd-ns",
+        "nd-ns-resolve",
+        "nd-ra-opts",
+        "reject",
+        "svc-monitor",
+        "tcp-reset",
+    ];
     let meters: BTreeSet<String> = limited.iter().map(|name| format!("{name}={name}-rate-limiter")).collect();
     assert_eq!(
         cluster.columns("Copp", &["name", "meters"]),
@@ -66,7 +84,8 @@ fn node_and_pod_rows_match_the_go_controllers() {
     let limiters: Vec<String> = limited.iter().map(|name| format!("{name}-rate-limiter")).collect();
     let limiters = limiters.iter().map(|name| vec![name.clone(), "pktps".into(), "true".into()]).collect();
     assert_eq!(cluster.columns("Meter", &["name", "unit", "fair"]), limiters);
-    assert_eq!(cluster.columns("Meter_Band", &["rate", "action"]), rows(&[["25", "drop"]]));
+    let rates = rows(&[["1000", "drop"], ["12000", "drop"], ["25", "drop"]]);
+    assert_eq!(cluster.columns("Meter_Band", &["rate", "action"]), rates);
     assert_eq!(cluster.raw("Meter_Band").len(), limited.len());
 
     assert_eq!(
@@ -81,7 +100,9 @@ fn node_and_pod_rows_match_the_go_controllers() {
         ])
     );
     let copp = text(&cluster.raw("Copp")[0]["_uuid"]);
-    assert!(cluster.raw("Logical_Router").iter().all(|router| text(&router["copp"]) == copp));
+    for table in ["Logical_Router", "Logical_Switch"] {
+        assert!(cluster.raw(table).iter().all(|row| text(&row["copp"]) == copp), "{table}");
+    }
     let marks = |table: &str, name: &str| cluster.value(table, name, "external_ids").unwrap();
     assert!(marks("Logical_Router", "ovn_cluster_router").contains("k8s-cluster-router=yes"));
     assert!(marks("Logical_Router", "GR_n1").contains("physical_ips=10.99.0.221"));
@@ -171,13 +192,14 @@ fn node_and_pod_rows_match_the_go_controllers() {
             ["1001", "to-lport", from, "allow-related", "2"],
             ["1001", "from-lport", from, "allow-related", "2"],
             ["32000", "from-lport", "ip4.dst == {10.96.0.0/16}", "reject", "0"],
+            ["32000", "from-lport", "ip4.dst == 169.254.169.0/29", "drop", "0"],
         ])
     );
     let managed = cluster.members("Port_Group", "clusterPortGroup", "ports", "Logical_Switch_Port", &["name"]);
     assert_eq!(managed, rows(&[["k8s-n1"]]));
     let probes = cluster.members("Logical_Switch", "n1", "acls", "ACL", &columns);
     assert_eq!(probes, rows(&[["1001", "to-lport", "ip4.src == 10.128.0.2", "allow-related", "2"]]));
-    assert_eq!(cluster.raw("ACL").len(), 7);
+    assert_eq!(cluster.raw("ACL").len(), 8);
 }
 
 /// A gateway mode change, new host addresses and a recreated Node change rows; pods keep their addresses.

@@ -11,6 +11,7 @@ mod misconfiguration;
 #[path = "../node/networks.rs"]
 mod networks;
 mod packets;
+mod punts;
 mod restart;
 mod site;
 mod sizes;

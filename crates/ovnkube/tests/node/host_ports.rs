@@ -5,10 +5,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use lab::Family;
+use lab::frames::{BROADCAST, arp, hexadecimal, mac, udp};
 use serde_json::Value;
 
 use crate::cluster::{pod, until};
-use crate::frames::{BROADCAST, SCRIPT, arp, hexadecimal, mac, udp};
+use crate::frames::SCRIPT;
 use crate::sandbox::Sandbox;
 use crate::site::Site;
 
@@ -109,7 +110,10 @@ fn loopback_host_port_is_for_the_host_only(site: &Site) {
     // To the management port's MAC: OVN's port security checks the source, not the destination.
     let show = |name: &str, text: String| {
         let links: Value = serde_json::from_str(&text).unwrap();
-        (mac(links[0]["address"].as_str().unwrap_or_else(|| panic!("{name}"))), links[0]["ifindex"].to_string())
+        (
+            links[0]["address"].as_str().and_then(mac).unwrap_or_else(|| panic!("{name}")),
+            links[0]["ifindex"].to_string(),
+        )
     };
     let (management, _) = show("mp0", host.run(&["ip", "-j", "link", "show", "dev", "ovn-k8s-mp0"]).unwrap());
     let (own, index) = show("eth0", inner.run(&["ip", "-j", "link", "show", "dev", "eth0"]));

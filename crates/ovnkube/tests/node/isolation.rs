@@ -3,11 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use lab::frames::{BROADCAST, Mac, arp, hexadecimal, mac, neighbour_solicitation, udp};
 use lab::{Family, Machine};
 use serde_json::{Value, json};
 
 use crate::cluster::until;
-use crate::frames::{BROADCAST, Mac, SCRIPT, arp, hexadecimal, mac, neighbour_solicitation, udp};
+use crate::frames::SCRIPT;
 use crate::sandbox::{Sandbox, addresses};
 use crate::site::Site;
 
@@ -73,7 +74,8 @@ impl<'a> Attack<'a> {
     }
 
     fn forged(&self, end: Mac, own: Mac) -> Vec<Vec<u8>> {
-        let router = mac(&format!("0a:58:{}", self.gateway.octets().map(|byte| format!("{byte:02x}")).join(":")));
+        let router =
+            mac(&format!("0a:58:{}", self.gateway.octets().map(|byte| format!("{byte:02x}")).join(":"))).unwrap();
         let mut frames = Vec::new();
         let hosts = self.host_addresses();
         assert!(hosts.iter().any(IpAddr::is_ipv4) && hosts.iter().any(IpAddr::is_ipv6), "{hosts:?}");
@@ -115,9 +117,9 @@ impl<'a> Attack<'a> {
     /// Sends all forged frames; the host must neither receive nor answer any.
     fn assert_blocked(&self) {
         let show = |name: &str| link(&self.host.run(&["ip", "-j", "-s", "link", "show", "dev", name]).unwrap());
-        let end = mac(show(&self.end)["address"].as_str().unwrap());
+        let end = mac(show(&self.end)["address"].as_str().unwrap()).unwrap();
         let inside = link(&self.pod.run(&["ip", "-j", "link", "show", "dev", "eth0"]));
-        let own = mac(inside["address"].as_str().unwrap());
+        let own = mac(inside["address"].as_str().unwrap()).unwrap();
         let received = || show(&self.end)["stats64"]["rx"]["packets"].as_u64().unwrap();
         let before = received();
         let mut frames = self.forged(end, own);

@@ -8,11 +8,11 @@
 use netmodel::{InterfaceAddress, Mac, Masquerade};
 use ovn_schema::Feature;
 use ovn_schema::northbound::{
-    Acl, Copp, LoadBalancerGroup, LogicalRouter, LogicalRouterPort, LogicalSwitch, LogicalSwitchPort, Meter, MeterBand,
+    Acl, LoadBalancerGroup, LogicalRouter, LogicalRouterPort, LogicalSwitch, LogicalSwitchPort, Meter, MeterBand,
     PortGroup,
 };
 
-use super::{Inputs, blocked, ip_word, retransmit};
+use super::{Inputs, blocked, ip_word, policing, retransmit};
 use crate::contribution::{Contribution, Draft};
 use crate::identity::{Owner, family_key};
 
@@ -23,7 +23,6 @@ pub(crate) const JOIN: &str = "join";
 /// Row keys that rows of other owners refer to.
 pub(super) const ROUTER_KEY: &str = "router";
 pub(super) const JOIN_KEY: &str = "join";
-pub(super) const COPP_KEY: &str = "copp";
 pub(super) const MANAGEMENT_PORTS_KEY: &str = "management-ports";
 pub(super) const ALL_PODS_KEY: &str = "all-pods";
 pub(super) const ROUTER_PORTS_KEY: &str = "router-ports";
@@ -41,10 +40,6 @@ pub(crate) const LOAD_BALANCER_GROUPS: [&str; 3] = [CLUSTER_GROUP, SWITCH_GROUP,
 pub(super) const ALL_PODS_GROUP: &str = "clusterPodPortGroup";
 pub(super) const ROUTER_PORTS_GROUP: &str = "clusterRtrPortGroup";
 
-/// Protocols whose packets go to ovn-controller; each has its own rate limit.
-const POLICED: [&str; 9] =
-    ["arp", "arp-resolve", "bfd", "event-elb", "icmp4-error", "icmp6-error", "reject", "svc-monitor", "tcp-reset"];
-const POLICED_RATE: i64 = 25;
 /// Name of the meter that limits the log lines of ACLs; there only while a namespace logs.
 pub(crate) const LOGGING_METER: &str = "acl-logging";
 const LOGGING_RATE: i64 = 20;
@@ -59,7 +54,7 @@ const SERVICE_PORTS_GROUP: &str = "clusterServicePortGroup";
 pub(super) fn desired(inputs: Inputs<'_>) -> Contribution {
     let owner = Owner::Cluster;
     let mut draft = Draft::new(&owner, "cluster", inputs.aliases);
-    let copp = policing(&mut draft, inputs);
+    let copp = policing::add(&mut draft, inputs);
     let router = draft.row(
         ROUTER_KEY,
         &LogicalRouter {
@@ -77,8 +72,8 @@ pub(super) fn desired(inputs: Inputs<'_>) -> Contribution {
             ..Default::default()
         },
     );
-    let join =
-        draft.row(JOIN_KEY, &LogicalSwitch { name: JOIN.into(), external_ids: draft.mark(&[]), ..Default::default() });
+    let join = draft
+        .row(JOIN_KEY, &LogicalSwitch { name: JOIN.into(), copp, external_ids: draft.mark(&[]), ..Default::default() });
     retransmit::unmark(&mut draft, join, inputs);
     let networks: Vec<InterfaceAddress> =
         inputs.settings.families().filter_map(|family| inputs.settings.join_of(family)?.nth_interface(1)).collect();
@@ -128,34 +123,6 @@ pub(super) fn desired(inputs: Inputs<'_>) -> Contribution {
     draft.finish()
 }
 
-fn policing(draft: &mut Draft<'_>, inputs: Inputs<'_>) -> Option<ovsdb::uuid::Uuid> {
-    let features = &inputs.settings.features;
-    let meter = |name: &str, rate: i64, draft: &mut Draft<'_>| {
-        let band = MeterBand { action: "drop".into(), rate, external_ids: draft.mark(&[]), ..Default::default() };
-        let key = format!("meter {name}");
-        let meter = Meter {
-            name: name.to_owned(),
-            unit: "pktps".into(),
-            fair: features.has(Feature::FairMeters).then_some(true),
-            external_ids: draft.mark(&[]),
-            ..Default::default()
-        };
-        let uuid = draft.row(&key, &meter);
-        draft.child(Meter::bands, uuid, &format!("band {name}"), &band);
-    };
-    if !features.has(Feature::ControlPlanePolicing) {
-        return None;
-    }
-    let mut meters = ovn_schema::StringMap::new();
-    for protocol in POLICED {
-        let name = format!("{protocol}-rate-limiter");
-        meter(&name, POLICED_RATE, draft);
-        meters.insert(protocol.to_owned(), name);
-    }
-    let copp = Copp { name: "ovnkube-default".into(), meters, external_ids: draft.mark(&[]) };
-    Some(draft.row(COPP_KEY, &copp))
-}
-
 /// The meter of logged ACLs; only if a namespace enables logging.
 fn logging(draft: &mut Draft<'_>, inputs: Inputs<'_>) {
     let meter = Meter {
@@ -200,6 +167,9 @@ fn hairpins(draft: &mut Draft<'_>, inputs: Inputs<'_>) {
 /// Pods' packets are rejected on their node's switch, after its load balancers. Hosts' packets go through their gateway
 /// router's load balancers; it routes the rest back to the external switch, where the ACL for packets from the router
 /// rejects them. So two ACLs per family cover the cluster, regardless of the number of Services.
+///
+/// Pods' packets to masquerade addresses are dropped there, too: the gateway router would translate their source to the node's
+/// address, and br-ex would take them for a Service's packets to an endpoint on this host. Replies to the host pass, as all replies do.
 fn service_networks(draft: &mut Draft<'_>, inputs: Inputs<'_>) {
     for family in inputs.settings.families() {
         let networks = inputs.settings.services.iter().filter(|network| network.family() == family);
@@ -209,21 +179,27 @@ fn service_networks(draft: &mut Draft<'_>, inputs: Inputs<'_>) {
         }
         let to = format!("{}.dst == {{{}}}", ip_word(family), networks.join(", "));
         let from_router = format!("inport == @{SERVICE_PORTS_GROUP} && {to}");
-        for (group, key, matching, options) in [
-            (MANAGEMENT_PORTS_KEY, "pods", to, after_load_balancing("from-lport")),
-            (SERVICE_PORTS_KEY, "hosts", from_router, ovn_schema::StringMap::new()),
-        ] {
+        let masquerade = inputs.settings.masquerade_of(family);
+        let to_masquerade = masquerade.map(|network| format!("{}.dst == {network}", ip_word(family)));
+        let after = after_load_balancing("from-lport");
+        let rules = [
+            (MANAGEMENT_PORTS_KEY, "unserved pods", "reject", Some(to), after.clone()),
+            (MANAGEMENT_PORTS_KEY, "masquerade", "drop", to_masquerade, after),
+            (SERVICE_PORTS_KEY, "unserved hosts", "reject", Some(from_router), ovn_schema::StringMap::new()),
+        ];
+        for (group, key, action, matching, options) in rules {
+            let Some(matching) = matching else { continue };
             let group = draft.of_cluster::<PortGroup>(group);
             let acl = Acl {
                 direction: "from-lport".into(),
                 priority: UNSERVED,
                 matching,
-                action: "reject".into(),
+                action: action.into(),
                 options,
                 external_ids: draft.mark(&[]),
                 ..Default::default()
             };
-            draft.child(PortGroup::acls, group, &family_key(&format!("unserved {key}"), family), &acl);
+            draft.child(PortGroup::acls, group, &family_key(key, family), &acl);
         }
     }
 }

@@ -6,14 +6,14 @@ use netmodel::{Family, GatewayMode, InterfaceAddress, Mac, Masquerade};
 use objects::{GatewayFacts, NodeFacts};
 use ovn_schema::Feature;
 use ovn_schema::northbound::{
-    Copp, LoadBalancerGroup, LogicalRouter, LogicalRouterPolicy, LogicalRouterPort, LogicalRouterStaticRoute,
-    LogicalSwitch, LogicalSwitchPort, Nat, PortGroup, StaticMacBinding,
+    LoadBalancerGroup, LogicalRouter, LogicalRouterPolicy, LogicalRouterPort, LogicalRouterStaticRoute, LogicalSwitch,
+    LogicalSwitchPort, Nat, PortGroup, StaticMacBinding,
 };
 use ovsdb::uuid::Uuid;
 
-use super::cluster::{CLUSTER_GROUP, COPP_KEY, JOIN_KEY, ROUTER_GROUP, ROUTER_KEY, SERVICE_PORTS_KEY};
+use super::cluster::{CLUSTER_GROUP, JOIN_KEY, ROUTER_GROUP, ROUTER_KEY, SERVICE_PORTS_KEY};
 use super::node::{HOST_POLICY_PRIORITY, reroute_to};
-use super::{Inputs, ip_word, retransmit};
+use super::{Inputs, ip_word, policing, retransmit};
 use crate::allocation::NodeAllocation;
 use crate::contribution::Draft;
 use crate::identity::family_key;
@@ -78,7 +78,7 @@ fn router(draft: &mut Draft<'_>, node: &NodeFacts, gateway: &GatewayFacts, chass
     let row = LogicalRouter {
         name: format!("GR_{}", node.name),
         options,
-        copp: features.has(Feature::ControlPlanePolicing).then(|| draft.of_cluster::<Copp>(COPP_KEY)),
+        copp: policing::of_cluster(draft, inputs),
         external_ids: draft.mark(&[("physical_ip", &physical[0]), ("physical_ips", &physical.join(","))]),
         ..Default::default()
     };
@@ -140,7 +140,12 @@ fn external_switch(draft: &mut Draft<'_>, node: &NodeFacts, gateway: &GatewayFac
     draft.child(LogicalRouter::ports, router, "rtoe", &port);
     let switch = draft.row(
         "external switch",
-        &LogicalSwitch { name: format!("ext_{}", node.name), external_ids: draft.mark(&[]), ..Default::default() },
+        &LogicalSwitch {
+            name: format!("ext_{}", node.name),
+            copp: policing::of_cluster(draft, inputs),
+            external_ids: draft.mark(&[]),
+            ..Default::default()
+        },
     );
     let options = [("router-port", name.as_str()), ("nat-addresses", "router"), ("exclude-lb-vips-from-garp", "true")];
     let peer = LogicalSwitchPort {

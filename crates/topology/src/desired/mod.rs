@@ -11,6 +11,7 @@ mod host_port;
 mod namespace;
 mod node;
 mod pod;
+mod policing;
 mod policy;
 mod retransmit;
 mod selector;

@@ -15,7 +15,7 @@ use ovsdb::uuid::Uuid;
 use super::cluster::{
     CLUSTER_GROUP, JOIN, MANAGEMENT_PORTS_KEY, ROUTER_KEY, ROUTER_PORTS_KEY, SERVICE_PORTS_KEY, SWITCH_GROUP, tier,
 };
-use super::{Inputs, gateway, ip_word, template};
+use super::{Inputs, gateway, ip_word, policing, template};
 use crate::allocation::NodeAllocation;
 use crate::contribution::{Contribution, Draft};
 use crate::identity::{Owner, family_key};
@@ -125,6 +125,7 @@ fn switch(draft: &mut Draft<'_>, node: &NodeFacts, own: &NodeAllocation, inputs:
         SWITCH_KEY,
         &LogicalSwitch {
             name: node.name.to_string(),
+            copp: policing::of_cluster(draft, inputs),
             other_config: config,
             external_ids: draft.mark(&[(NODE_ID_MARK, &id)]),
             ..Default::default()
