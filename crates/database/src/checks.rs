@@ -358,7 +358,7 @@ impl Manager {
         let database = kind.name();
         match command(control, "cluster/failure-test", &["transfer-leadership"]).await {
             Ok(_) => {
-                tracing::info!(database, "transferring raft leadership to the member that leads the {other} database")
+                tracing::info!(database, "transferring raft leadership to the member that leads the {other} database");
             }
             Err(error) => tracing::warn!(database, %error, "cannot transfer raft leadership; retrying later"),
         }

@@ -87,7 +87,7 @@ impl Builder<'_> {
     }
 
     /// From these addresses (of both families) to the same family's of everybody.
-    fn to_everybody(&mut self, mac: Mac, from: &[IpAddr]) {
+    fn send_to_everybody(&mut self, mac: Mac, from: &[IpAddr]) {
         let site = self.site;
         for station in [&site.neighbour, &site.remote, &site.own_node, &site.other_node, &site.outside] {
             for to in station.addresses() {
@@ -117,7 +117,7 @@ fn controls(b: &mut Builder<'_>) {
     let own = b.site.attacker.clone();
     let why = "unforged";
     b.add(Scope::Own, "control: datagrams with its own addresses to pods, nodes and outside", why);
-    b.to_everybody(own.mac, &own.addresses());
+    b.send_to_everybody(own.mac, &own.addresses());
     b.add(Scope::Own, "control: ARP request for an unused address", why);
     let unused = Ipv4Addr::from(u32::from(b.site.gateway.1) + 0xf0);
     let body = ((own.mac, own.v4), ([0; 6], unused));
@@ -167,7 +167,7 @@ fn sources(b: &mut Builder<'_>) {
         ("source MAC of the gateway", site.gateway.0),
     ] {
         b.add(f, what, SECURITY);
-        b.to_everybody(mac, &own.addresses());
+        b.send_to_everybody(mac, &own.addresses());
     }
     let outside: [IpAddr; 2] = ["203.0.113.9".parse().unwrap(), "2001:db8::9".parse().unwrap()];
     for (what, from) in [
@@ -181,7 +181,7 @@ fn sources(b: &mut Builder<'_>) {
         ("link-local source address of another MAC", ["169.254.7.7".parse().unwrap(), link_local(FORGED).into()]),
     ] {
         b.add(f, what, SECURITY);
-        b.to_everybody(own.mac, &from);
+        b.send_to_everybody(own.mac, &from);
     }
 }
 
@@ -362,7 +362,7 @@ fn masquerade(b: &mut Builder<'_>) {
     }
     b.add(Scope::Foreign, "source address of the masquerade network", SECURITY);
     for number in 1..=5 {
-        b.to_everybody(own.mac, &of(number));
+        b.send_to_everybody(own.mac, &of(number));
     }
 }
 

@@ -2,7 +2,7 @@
 
 /// A Perl script that sends frames read as lines of hex, the last of them an ARP request for the gateway; prints all
 /// received frames until the gateway replies. The request is repeated. Perl is in every Debian.
-pub const SCRIPT: &str = r#"
+pub(crate) const SCRIPT: &str = r#"
     use strict;
     my ($index, $gateway) = @ARGV;
     socket(my $socket, 17, 3, 0x0300) or die "socket: $!";
