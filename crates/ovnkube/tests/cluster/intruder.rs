@@ -52,7 +52,8 @@ pub(crate) fn cannot_write_the_databases(lab: &Lab) {
     let endpoints = lab.record().endpoints;
     for (database, remote) in [
         (Database::Northbound, endpoints.northbound_remote.unwrap()),
-        (Database::Southbound, endpoints.southbound_remote.unwrap()),
+        // Where the control plane's certificate is accepted; `node_credentials` is about the port for nodes.
+        (Database::Southbound, endpoints.southbound_remote.unwrap().replace(":6642", ":6646")),
     ] {
         let address = remote.strip_prefix("ssl:").unwrap_or_else(|| panic!("{remote} is not TLS"));
         let transact = |options: &[String], remote: &str, mark: &str| {

@@ -12,6 +12,7 @@ mod lost_databases;
 mod manifests;
 mod matrix;
 mod members;
+mod node_credentials;
 mod permissions;
 mod pod_attack;
 mod pod_frames;

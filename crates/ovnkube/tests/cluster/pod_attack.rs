@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::common::cluster_of;
 use crate::report::{Report, Scope};
 use crate::sniffer::{Place, Sniffer};
-use crate::{pod_frames, pod_reach};
+use crate::{node_credentials, pod_frames, pod_reach};
 use lab::frames::Mac;
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -186,6 +186,7 @@ fn no_forged_frame_of_a_pod_arrives_and_no_port_serves_it() {
         assert_eq!(accepts.trim(), "0", "{} accepts router advertisements", station.place.name);
     }
     pod_reach::attack(&site, &mut report);
+    node_credentials::attack(&site, &mut report);
     let of = |scope: Scope, done: bool| -> Vec<&String> {
         report.attempts.iter().filter(|(one, _, did)| *one == scope && *did == done).map(|(_, what, _)| what).collect()
     };

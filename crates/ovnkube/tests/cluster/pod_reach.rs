@@ -8,12 +8,15 @@ use lab::Machine;
 use crate::pod_attack::Site;
 use crate::report::{Report, Scope};
 
-const DATABASES: [(u16, &str); 4] = [
+const DATABASES: [(u16, &str); 5] = [
     (6641, "northbound database"),
-    (6642, "southbound database"),
+    (6642, "southbound database, for nodes"),
     (6643, "northbound raft members"),
     (6644, "southbound raft members"),
+    (6646, "southbound database, for the control plane"),
 ];
+/// The southbound server behind the listener for nodes.
+const INWARD: u16 = 6648;
 const METRICS: [(u16, &str); 5] = [
     (9102, "controller"),
     (9103, "node agent"),
@@ -100,10 +103,11 @@ pub(crate) fn attack(site: &Site, report: &mut Report) {
         assert!(outward.is_subset(&expected), "{name}: unknown listeners: {found:?}");
         // Health and changes of the log level are on loopback only.
         let inward: BTreeSet<u16> = found.iter().filter(|one| one.loopback).map(|one| one.port).collect();
-        assert!(inward.is_subset(&METRICS.iter().map(|(port, _)| *port).collect()), "{name}: {found:?}");
+        let metrics = METRICS.iter().map(|(port, _)| *port);
+        assert!(inward.is_subset(&metrics.chain([INWARD]).collect()), "{name}: {found:?}");
         open.insert(name, outward);
     }
-    assert!(open["n1"].is_superset(&BTreeSet::from([6641, 6642, 9102, 9103, 9104, 9105])), "{open:?}");
+    assert!(open["n1"].is_superset(&BTreeSet::from([6641, 6642, 6646, 9102, 9103, 9104, 9105])), "{open:?}");
     report.table(&["port", "without TLS", "TLS without a certificate", "what it serves a pod"]);
     let machines = [("n1", &site.own_node), ("n2", &site.other_node)];
     let targets = |port: u16| -> Vec<SocketAddr> {

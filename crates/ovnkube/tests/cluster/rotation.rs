@@ -106,7 +106,7 @@ fn shown(lab: &Lab, port: u16) -> String {
 }
 
 fn await_shown(lab: &Lab, expected: &str) {
-    for port in [6641, 6642, 6643, 6644] {
+    for port in [6641, 6642, 6643, 6644, 6646] {
         until("the server's certificate", || {
             let shown = shown(lab, port);
             if shown == expected { Ok(()) } else { Err(format!("port {port} shows {shown}, not {expected}")) }
@@ -116,7 +116,7 @@ fn await_shown(lab: &Lab, expected: &str) {
 
 /// Sessions with both databases, by client.
 fn sessions(lab: &Lab) -> BTreeSet<String> {
-    let words = ["ss", "-Htn", "state", "established", "( sport = :6641 or sport = :6642 )"];
+    let words = ["ss", "-Htn", "state", "established", "( sport = :6641 or sport = :6642 or sport = :6646 )"];
     let text = lab.machine("n1").unwrap().run(&words).unwrap();
     text.lines().map(|line| line.split_whitespace().skip(2).collect::<Vec<_>>().join(" ")).collect()
 }
