@@ -14,6 +14,7 @@ use crate::leadership::Leaders;
 use crate::maintenance::{self, Action, silence_limit};
 use crate::manager::{Manager, Next, Server};
 use crate::names;
+use crate::node_listener::{ListenerProblem, NodeListener};
 use crate::process::listens;
 use crate::record::RemovedServer;
 use crate::server_config;
@@ -49,6 +50,7 @@ impl Manager {
         let control = server.control.clone();
         let slow = server.checks.is_multiple_of(SLOW_PERIOD);
         self.check_clock();
+        self.check_nodes();
         if slow {
             self.check_disk(Some(&control)).await;
         }
@@ -216,8 +218,7 @@ impl Manager {
         self.status.cpu_percent = Some(percent);
         let mut found = assess::usage(&usage);
         if server.process.listen_failed {
-            let ports = [self.options.port, self.options.raft_port];
-            let lost = ports.into_iter().filter(|port| listens(server.id, *port) == Some(false));
+            let lost = self.options.server_ports().into_iter().filter(|port| listens(server.id, *port) == Some(false));
             let lost: Vec<String> = lost.map(|port| port.to_string()).collect();
             server.process.listen_failed = !lost.is_empty();
             if !lost.is_empty() {
@@ -226,6 +227,25 @@ impl Manager {
             }
         }
         self.findings.set(Source::Process, found);
+    }
+
+    /// Whether nodes can connect.
+    fn check_nodes(&mut self) {
+        let problem = self.listener.as_ref().and_then(NodeListener::problem);
+        let found = problem.map(|problem| match problem {
+            ListenerProblem::Port(error) => {
+                let text = format!("the manager cannot listen on port {}, for nodes: {error}", self.options.port);
+                assess::failure(&text).unwrap_or_else(|| Finding::new(FindingKind::PortInUse, format!("{text}; check --listen and --port")))
+            }
+            ListenerProblem::Files(error) => Finding::new(
+                FindingKind::NodesShutOut,
+                format!(
+                    "the port for nodes is closed: {error}; check ConfigMap ovn-node-ca, which the signer (ovnkube-pki) writes, and \
+                     --node-authorities"
+                ),
+            ),
+        });
+        self.findings.set(Source::Nodes, found.into_iter().collect());
     }
 
     /// The number of nodes, which election timer and probes follow.

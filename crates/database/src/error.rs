@@ -25,4 +25,19 @@ pub enum DatabaseError {
     /// Clients cannot reach this member by its host.
     #[error("invalid --host: {0}")]
     Address(ovsdb::client::RemoteError),
+    /// The address to listen on is a name.
+    #[error("invalid --listen {0:?}: with --node-authorities it must be an IP address, e.g. 0.0.0.0 or ::")]
+    Listen(String),
+    /// The listener for nodes cannot be prepared.
+    #[error(
+        "cannot prepare the listener for nodes: {0}; check the files of [ovnsouth] client-privkey, client-cert and client-cacert, \
+             and that --run-dir is writable"
+    )]
+    NodeListener(io::Error),
+    /// Only a configuration file can give a port a role.
+    #[error(
+        "--node-authorities needs Open vSwitch 3.3 or newer, and the image has {0}: update the image, or leave \
+             --node-authorities out"
+    )]
+    NoRoles(String),
 }

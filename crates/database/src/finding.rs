@@ -66,6 +66,8 @@ kinds! {
     DiskFull: Error,
     /// Another process listens on a port of the server.
     PortInUse: Error,
+    /// The bundle of the nodes' CA or the certificate for nodes cannot be used, so that their port is closed.
+    NodesShutOut: Error,
     /// The name of this member has no address, or that of another one, which this one needs to have a quorum.
     HostNotResolved: Error,
     /// The list of members does not contain this one.
@@ -129,6 +131,8 @@ pub(crate) enum Source {
     Version,
     /// CPU, memory and log of the server.
     Process,
+    /// The listener for nodes.
+    Nodes,
     Clock,
     /// The list of members, and their names.
     Members,
@@ -164,6 +168,7 @@ impl Findings {
     pub(crate) fn server_ended(&mut self) {
         self.by_source.remove(&Source::Cluster);
         self.by_source.remove(&Source::Process);
+        self.by_source.remove(&Source::Nodes);
         self.by_source.remove(&Source::File);
     }
 

@@ -96,6 +96,14 @@ impl Kind {
         }
     }
 
+    /// The name of the port for clients that are not nodes, if that is another one.
+    pub fn control_port_name(self) -> &'static str {
+        match self {
+            Self::Northbound => "north-control",
+            Self::Southbound => "south-control",
+        }
+    }
+
     /// The port between raft members, unless configured.
     pub fn raft_port(self) -> u16 {
         match self {

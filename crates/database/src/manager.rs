@@ -25,6 +25,7 @@ use crate::maintenance::{Debounced, MemberList, inactivity_probe};
 use crate::manager_lock::ManagerLock;
 use crate::manager_status::{ManagerStatus, ReportedFinding};
 use crate::metrics::Metrics;
+use crate::node_listener::{NodeListener, NodeMetrics};
 use crate::options::Options;
 use crate::prepare::{self, PrepareError};
 use crate::process::ProcessWatch;
@@ -55,6 +56,9 @@ pub async fn run(options: Options, telemetry: &Telemetry, pod: Option<ObjectRefe
     let api = Api::from_kubeconfig(options.kubeconfig.as_deref(), None).await?;
     let _lock = ManagerLock::take(&options.run_directory, &format!("ovn{}_db", options.kind.short()))?;
     let recorder = Recorder::new(&api, "ovnkube-db", &options.member);
+    let image = Image::read(&options).await;
+    server_config::check_roles(&options, &image)?;
+    let listener = options.node_listener().map(|options| NodeListener::start(options, NodeMetrics::new(telemetry)));
     let mut manager = Manager {
         store: RecordStore::new(api.with_timeout(API_LIMIT), options.namespace.clone()),
         condition: telemetry.health().condition(options.kind.name()),
@@ -66,7 +70,8 @@ pub async fn run(options: Options, telemetry: &Telemetry, pod: Option<ObjectRefe
         files: FileCache::default(),
         verified: Verified::default(),
         data_lock: None,
-        image: Image::read(&options).await,
+        image,
+        listener: listener.transpose()?,
         clock: ClockWatch::new(Instant::now(), SystemTime::now()),
         disk: DiskProbe::default(),
         compacted: None,
@@ -81,6 +86,7 @@ pub async fn run(options: Options, telemetry: &Telemetry, pod: Option<ObjectRefe
             member: options.member.clone(),
             raft_address: options.address(),
             raft_port: options.raft_port,
+            control_port: options.control_port(),
             ..ManagerStatus::default()
         },
         options,
@@ -158,6 +164,8 @@ pub(crate) struct Manager {
     /// Held while this manager uses the data directory; none until it could be taken.
     data_lock: Option<ManagerLock>,
     pub(crate) image: Image,
+    /// The listener for nodes; none if they have no certificates of their own.
+    pub(crate) listener: Option<NodeListener>,
     pub(crate) clock: ClockWatch,
     pub(crate) disk: DiskProbe,
     pub(crate) compacted: Option<Instant>,
@@ -228,13 +236,26 @@ impl Manager {
         self.publish();
     }
 
-    /// Runs the server until it ends (false) or shutdown is requested (true).
+    /// Runs the server until it ends (false) or shutdown is requested (true). Nodes have their port meanwhile.
     async fn serve(&mut self, shutdown: &mut Shutdown) -> bool {
+        let ended = self.serve_until_end(shutdown).await;
+        if let Some(listener) = &self.listener {
+            listener.close();
+        }
+        ended
+    }
+
+    async fn serve_until_end(&mut self, shutdown: &mut Shutdown) -> bool {
         let kind = self.options.kind;
+        let configuration = self.write_server_config();
+        if self.listener.is_some() && configuration.is_none() {
+            self.show_down("its configuration file, which gives nodes their role, cannot be written; retrying", None);
+            return false;
+        }
         let daemon = Daemon {
             name: "ovsdb-server",
             program: "ovsdb-server".into(),
-            arguments: self.options.server_arguments(self.write_server_config().as_deref()),
+            arguments: self.options.server_arguments(configuration.as_deref()),
             control: Control::Path(kind.control_socket(&self.options.run_directory)),
             hung_after: HUNG_AFTER,
         };
@@ -248,6 +269,9 @@ impl Manager {
         };
         tracing::info!(database = kind.name(), pid = running.process(), "ovsdb-server started");
         self.status.process = Some(running.process());
+        if let Some(listener) = &self.listener {
+            listener.open(running.process());
+        }
         let mut server = Server {
             id: running.process(),
             control: running.control().to_owned(),
@@ -335,7 +359,8 @@ impl Manager {
             Ok(()) => Some(path),
             Err(error) => {
                 let database = self.options.kind.name();
-                tracing::warn!(database, %error, "cannot write {}; starting the server without it", path.display());
+                let next = if self.listener.is_some() { "retrying" } else { "starting the server without it" };
+                tracing::warn!(database, %error, "cannot write {}; {next}", path.display());
                 None
             }
         }
@@ -354,7 +379,9 @@ impl Manager {
     fn show_readiness(&self, connection: &watch::Receiver<Status>) {
         let status = connection.borrow();
         // Others cannot use a server that listens nowhere, and must not rely on one without a file.
-        let unusable = |finding: &&Finding| matches!(finding.kind, FindingKind::PortInUse | FindingKind::DamagedFile);
+        let unusable = |finding: &&Finding| {
+            matches!(finding.kind, FindingKind::PortInUse | FindingKind::NodesShutOut | FindingKind::DamagedFile)
+        };
         if !status.connected {
             self.condition.not_ready(without_quorum(&status));
         } else if let Some(finding) = self.findings.all().find(unusable) {

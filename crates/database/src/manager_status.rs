@@ -37,6 +37,8 @@ pub struct ManagerStatus {
     pub raft_address: String,
     /// Its port between members: commands about this member use it too.
     pub raft_port: u16,
+    /// Its port for clients that are not nodes; none if all have the same.
+    pub control_port: Option<u16>,
     /// Process ID of ovsdb-server; none while it does not run.
     pub process: Option<u32>,
     /// Release of Open vSwitch, e.g. `3.5.0`.

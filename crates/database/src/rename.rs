@@ -234,8 +234,8 @@ pub async fn request(options: &Options, store: &RecordStore, renaming: &Renaming
 
 /// Two clusters with the same identity would diverge.
 async fn refuse_if_alive(options: &Options, renaming: &Renaming, cluster: Option<&str>) -> Result<(), RenameError> {
-    let remotes: Vec<Remote> =
-        renaming.old_hosts().filter_map(|host| options.client_address(host).parse().ok()).collect();
+    let addresses = renaming.old_hosts().flat_map(|host| options.client_addresses(host));
+    let remotes: Vec<Remote> = addresses.filter_map(|address| address.parse().ok()).collect();
     let members = inspect::ask_all(options.kind, &remotes, options.tls.as_ref()).await;
     match members.iter().find(|member| member.connected && member.cluster.as_deref() == cluster) {
         Some(alive) => refuse(format!(

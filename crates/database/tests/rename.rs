@@ -53,6 +53,8 @@ impl Cluster {
             port: 6641,
             raft_port: 6643,
             tls: None,
+            control_port: None,
+            nodes: None,
             peers: Peers::Hosts(MEMBERS.map(|member| Self::host(member, domain)).collect()),
             election_timer: None,
             gone_after: database::GONE,

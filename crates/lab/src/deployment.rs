@@ -154,6 +154,11 @@ fn configuration(supervisor: &Supervisor, product: &Product) -> Result<String> {
         "svc_cidr": service_ranges(family),
         "gateway_mode": product.gateway.name(),
     });
+    // In pods, ovsdb-server has another port for clients that are not nodes.
+    let databases = supervisor.spec.ovn.as_ref().map(|ovn| ovn.databases);
+    let pods = matches!(databases, Some(Databases::Pods | Databases::ActiveBackup));
+    let south = endpoints.southbound_remote.as_deref().unwrap_or_default();
+    data["OvnSouthControl"] = if pods { south.replace(":6642", ":6646") } else { south.to_owned() }.into();
     let services = match supervisor.spec.ovn.as_ref().map(|ovn| ovn.databases) {
         Some(Databases::Pods) => Some(["ovnkube-db", "ovnkube-db"]),
         Some(Databases::ActiveBackup) => Some(["ovnkube-nb", "ovnkube-sb"]),

@@ -19,7 +19,7 @@ use crate::config::ConfigArgs;
 use crate::settings::{DEPRECATED, SETTINGS};
 
 pub(crate) use controller::Controller;
-pub(crate) use db::{DbVerb, Form, MemberArgs, Relay, Rename, Replace, Restore, Serve, Status};
+pub(crate) use db::{DbVerb, Form, MemberArgs, NodeArgs, Relay, Rename, Replace, Restore, Serve, Status};
 pub(crate) use node::Node;
 pub(crate) use ovsdb::{Dump, OvsdbVerb, Server, Transact, Watch};
 pub(crate) use pki::{PkiNamespace, PkiRotate, PkiServe, PkiStatus, PkiVerb};

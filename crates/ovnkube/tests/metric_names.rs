@@ -50,6 +50,7 @@ const ROLES: [Role; 4] = [
             page!("crates/database/src/metrics.rs"),
             page!("crates/database/src/relay/metrics.rs"),
             page!("crates/database/src/active_backup/metrics.rs"),
+            page!("crates/database/src/node_listener/metrics.rs"),
         ],
         prefixes: &[],
         page: page!("docs/databases.md"),

@@ -26,6 +26,9 @@ pub struct Service {
     pub name: String,
     /// Name of the port of this database. The port of the configured servers counts if the endpoints have none of this name.
     pub port: &'static str,
+    /// Name of the port for clients that are not nodes, which counts more than [`Service::port`] if the endpoints have it. None for
+    /// nodes.
+    pub control_port: Option<&'static str>,
 }
 
 impl Service {
@@ -57,7 +60,19 @@ impl Service {
         if !valid(name) || !namespace.is_none_or(valid) {
             return Err(ServiceError(text.to_owned()));
         }
-        Ok(Some(Self { namespace: namespace.map(str::to_owned), name: name.to_owned(), port }))
+        Ok(Some(Self { namespace: namespace.map(str::to_owned), name: name.to_owned(), port, control_port: None }))
+    }
+
+    /// The same Service for a client that is not a node.
+    #[must_use]
+    pub fn preferring(self, control_port: &'static str) -> Self {
+        Self { control_port: Some(control_port), ..self }
+    }
+
+    /// The port of this database among the named ports of an endpoint.
+    fn port_of(&self, ports: &BTreeMap<String, u16>) -> Option<u16> {
+        let named = |name| ports.get(name).copied();
+        self.control_port.and_then(named).or_else(|| named(self.port))
     }
 }
 
@@ -77,7 +92,7 @@ impl DatabaseAccess {
 
     /// The server at a host: method and port as configured, unless the host has a port of the database's name.
     pub(crate) fn remote_at(&self, host: &str, ports: &BTreeMap<String, u16>) -> Option<Remote> {
-        let named = self.service.as_ref().and_then(|service| ports.get(service.port).copied());
+        let named = self.service.as_ref().and_then(|service| service.port_of(ports));
         let first = self.remotes.iter().find(|remote| remote.endpoint().is_some())?;
         let port = named.or_else(|| first.endpoint().map(|endpoint| endpoint.port))?;
         let endpoint = Endpoint { host: host.to_owned(), port };
@@ -107,6 +122,19 @@ mod tests {
             let error = parsed(bad).unwrap_err().to_string();
             assert!(error.contains("NAMESPACE/NAME"), "{error}");
         }
+    }
+
+    #[test]
+    fn only_clients_that_are_not_nodes_use_the_control_port() {
+        let node = Service::parse("db", "south").unwrap().unwrap();
+        let controller = node.clone().preferring("south-control");
+        let ports = |ports: &[(&str, u16)]| ports.iter().map(|(name, port)| ((*name).to_owned(), *port)).collect();
+        let both = ports(&[("south", 6642), ("south-control", 6646)]);
+        assert_eq!((node.port_of(&both), controller.port_of(&both)), (Some(6642), Some(6646)));
+        // Members that have no port of this kind.
+        let one = ports(&[("south", 6642)]);
+        assert_eq!((node.port_of(&one), controller.port_of(&one)), (Some(6642), Some(6642)));
+        assert_eq!(controller.port_of(&ports(&[("north", 6641)])), None);
     }
 
     #[test]

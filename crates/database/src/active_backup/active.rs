@@ -11,6 +11,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
 use crate::active_backup::manager::{Member, TurnEnd, until_silent};
 use crate::active_backup::publish::publish;
 use crate::control::CommandError;
+use crate::node_listener::ListenerProblem;
 use crate::record::Record;
 
 /// Without a renewal for this long, no writes are accepted. The Lease, after which another server may, is longer by the time
@@ -48,6 +49,9 @@ impl Member {
         tracing::info!(database, address = %self.own, "this server is active");
         self.metrics.active.set(1);
         self.condition.ready();
+        if let Some(nodes) = &self.nodes {
+            nodes.open(process.process());
+        }
         let mut hold = std::pin::pin!(elector.hold(std::future::pending()));
         let mut hung = std::pin::pin!(until_silent(local.status(), HUNG_LIMIT));
         let mut ticks = interval(PERIOD);
@@ -66,7 +70,7 @@ impl Member {
                     self.metrics.active.set(0);
                     self.condition.not_ready("the Lease cannot be renewed; no writes are accepted");
                     let done = timeout(SUSPEND_LIMIT, self.control.suspend()).await;
-                    if let Err(error) = done.unwrap_or_else(|_| Err(CommandError::NoReply { command: "suspend".into(), limit: SUSPEND_LIMIT })) {
+                    if let Err(error) = done.unwrap_or_else(|_| Err(CommandError::NoReply { command: "suspend".into(), limit: SUSPEND_LIMIT }.into())) {
                         tracing::error!(database, %error, "cannot make the server read-only; killing it");
                         return TurnEnd::Restart;
                     }
@@ -96,6 +100,9 @@ impl Member {
                 Ok(()) = self.active.changed() => self.ensure_published(false).await,
                 _ = ticks.tick() => {
                     tick = tick.wrapping_add(1);
+                    if !suspended {
+                        self.show_nodes();
+                    }
                     // A deleted EndpointSlice is not a change to its watchers: they keep the last list.
                     self.ensure_published(tick.is_multiple_of(RECORD_PERIOD)).await;
                     if tick.is_multiple_of(RECORD_PERIOD) {
@@ -103,6 +110,17 @@ impl Member {
                     }
                 }
             }
+        }
+    }
+
+    /// An active server is not ready while nodes cannot connect.
+    fn show_nodes(&self) {
+        let Some(nodes) = &self.nodes else { return };
+        match nodes.problem() {
+            Some(ListenerProblem::Port(error) | ListenerProblem::Files(error)) => {
+                self.condition.not_ready(format!("the port for nodes is closed: {error}"));
+            }
+            None => self.condition.ready(),
         }
     }
 
@@ -130,10 +148,10 @@ impl Member {
         if named && !again {
             return;
         }
-        let (options, address) = (&self.options, (self.options.host.as_str(), self.options.port));
+        let options = &self.options;
         // The Lease is renewed meanwhile only if this does not take long.
         let api = self.api.with_timeout(PERIOD);
-        match publish(&api, &options.namespace, &self.service, options.kind, address).await {
+        match publish(&api, options, &self.service).await {
             Ok(()) if named => {}
             Ok(()) => {
                 tracing::info!(database = options.kind.name(), service = self.service, "published the active server");

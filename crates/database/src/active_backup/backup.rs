@@ -13,8 +13,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::active_backup::confirmation::Confirmation;
 use crate::active_backup::freshness::Freshness;
 use crate::active_backup::manager::{Member, TurnEnd};
-use crate::active_backup::server::SyncStatus;
-use crate::control::CommandError;
+use crate::active_backup::server::{ChangeError, SyncStatus};
 
 /// Interval of replication checks.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -112,7 +111,7 @@ impl Member {
         freshness: &mut Freshness,
         candidate: &watch::Sender<Option<Duration>>,
         access: &watch::Receiver<LeaseAccess>,
-    ) -> Result<(), CommandError> {
+    ) -> Result<(), ChangeError> {
         let watched = self.active.borrow_and_update().as_ref().and_then(|list| list.first()).cloned();
         let active = watched.or_else(|| self.published.clone());
         let last_active = active.as_ref().is_none_or(|active| *active == self.own);

@@ -14,15 +14,18 @@ use tokio::time::sleep;
 use crate::active_backup::files::{self, BootstrapInputs, Problem, Step};
 use crate::active_backup::marker::Marker;
 use crate::active_backup::metrics::Metrics;
-use crate::active_backup::server::{self, Server};
+use crate::active_backup::server::Server;
 use crate::assess;
 use crate::directory::{DataDirectory, DirectoryError};
 use crate::error::DatabaseError;
 use crate::file::FileState;
 use crate::file_cache::FileCache;
+use crate::image::Image;
 use crate::manager_lock::ManagerLock;
+use crate::node_listener::{NodeListener, NodeMetrics};
 use crate::options::Options;
 use crate::record::Record;
+use crate::server_config;
 use crate::store::{RecordStore, StoreError};
 
 /// The Lease of the active server. Shorter than that of the controllers: without an active server nothing can be written.
@@ -85,6 +88,7 @@ pub async fn run(options: Options, service: &Service, telemetry: &Telemetry) -> 
         ..LeaseSettings::new(&options.namespace, format!("ovnkube-db-{}", options.kind.short()), &options.member)
     };
     let mut elector = Elector::new(&api, lease).map_err(DatabaseError::Lease)?;
+    server_config::check_roles(&options, &Image::read(&options).await)?;
     let mut member = Member::new(options, service, &api, telemetry)?;
     let mut shutdown = telemetry.shutdown();
     let mut retries = Retries::without_jitter(RESTART);
@@ -131,6 +135,8 @@ pub(super) struct Member {
     /// The active server, as the watch of the API names it.
     pub(super) active: RemoteUpdates,
     pub(super) control: Server,
+    /// The listener for nodes; none if they have no certificates of their own.
+    pub(super) nodes: Option<NodeListener>,
     /// What is known about the file.
     pub(super) marker: Marker,
     /// The identity of the file.
@@ -143,6 +149,8 @@ impl Member {
         let own: Remote = address.parse().map_err(DatabaseError::Address)?;
         let service = Service { namespace: Some(options.namespace.clone()), ..service.clone() };
         let access = DatabaseAccess { remotes: vec![own.clone()], tls: None, service: Some(service.clone()) };
+        let nodes = options.node_listener().map(|options| NodeListener::start(options, NodeMetrics::new(telemetry)));
+        let nodes = nodes.transpose()?;
         let [active] = remotes::follow(api, [&access]);
         // A slow API must not delay a restart of the active server until its Lease expires.
         let api = api.with_timeout(API_LIMIT);
@@ -159,6 +167,7 @@ impl Member {
             own,
             active,
             control: Server::new(&options),
+            nodes,
             marker: Marker { database_id: String::new(), complete: false },
             files: FileCache::default(),
             options,
@@ -254,10 +263,17 @@ impl Member {
     /// Runs the server, as a backup first, until it ends.
     async fn serve(&mut self, elector: &mut Elector, shutdown: &mut Shutdown) -> TurnEnd {
         let kind = self.options.kind;
+        let arguments = match self.control.start_arguments() {
+            Ok(arguments) => arguments,
+            Err(error) => {
+                self.condition.not_ready(format!("cannot start ovsdb-server: {error}; retrying"));
+                return TurnEnd::Restart;
+            }
+        };
         let daemon = Daemon {
             name: "ovsdb-server",
             program: "ovsdb-server".into(),
-            arguments: server::arguments(&self.options),
+            arguments,
             control: Control::Path(kind.control_socket(&self.options.run_directory)),
             hung_after: HUNG_AFTER,
         };
@@ -275,6 +291,9 @@ impl Member {
         let mut ended = self.back_up(&mut process, &local, elector, shutdown).await;
         if ended == TurnEnd::Acquired {
             ended = self.lead(&mut process, &local, elector, shutdown).await;
+        }
+        if let Some(nodes) = &self.nodes {
+            nodes.close();
         }
         match ended {
             TurnEnd::Shutdown => process.stop(STOP_LIMIT).await,

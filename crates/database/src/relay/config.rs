@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use ovsdb::client::{Endpoint, Remote};
 use serde_json::{Map, Value, json};
 
 use super::{KIND, RelayOptions};
+use crate::node_listener::{ListenerOptions, server_remote};
 use crate::options::{bracketed, tls_arguments};
 
 /// The relay leaves an upstream that does not reply to two of these in a row, in milliseconds; ovsdb-server's default is a
@@ -32,17 +32,33 @@ impl RelayOptions {
         self.run_directory.join("ovnsb_relay.json")
     }
 
+    /// The file with the authorities that the server trusts besides those of its own files.
+    fn combined_authorities(&self) -> PathBuf {
+        self.run_directory.join("ovnsb_relay.ca.crt")
+    }
+
+    /// How the listener for nodes works; none without one.
+    pub(super) fn node_listener(&self) -> Option<ListenerOptions> {
+        let (nodes, tls) = (self.nodes.as_ref()?, self.tls.clone()?);
+        Some(ListenerOptions {
+            listen: self.listen.clone(),
+            port: self.port,
+            local_port: nodes.local_port,
+            tls,
+            authorities: nodes.authorities.clone(),
+            combined: self.combined_authorities(),
+        })
+    }
+
+    /// The port of the server for clients.
+    pub(super) fn server_port(&self) -> u16 {
+        self.nodes.as_ref().map_or(self.port, |nodes| nodes.local_port)
+    }
+
     /// The upstreams in one word.
     pub(super) fn source(&self) -> String {
         let remotes: Vec<String> = self.upstreams.iter().map(ToString::to_string).collect();
         remotes.join(",")
-    }
-
-    /// Where the members on these hosts are.
-    pub(super) fn remotes(&self, hosts: &[String], port: u16) -> Vec<Remote> {
-        let endpoint = |host: &String| Endpoint { host: host.clone(), port };
-        let remote = |endpoint| if self.tls.is_some() { Remote::Ssl(endpoint) } else { Remote::Tcp(endpoint) };
-        hosts.iter().map(endpoint).map(remote).collect()
     }
 
     /// The arguments of ovsdb-server.
@@ -55,7 +71,8 @@ impl RelayOptions {
             format!("--unixctl={}", self.control_socket().display()),
             format!("--config-file={}", self.configuration_file().display()),
         ];
-        arguments.extend(tls_arguments(self.tls.as_ref()));
+        let combined = self.nodes.as_ref().map(|_| self.combined_authorities());
+        arguments.extend(tls_arguments(self.tls.as_ref(), combined.as_deref()));
         arguments
     }
 
@@ -63,13 +80,14 @@ impl RelayOptions {
     pub(super) fn configuration(&self) -> Value {
         let passive = if self.tls.is_some() { "pssl" } else { "ptcp" };
         let mut client = json!({ "inactivity-probe": CLIENT_PROBE_MS });
-        if let Some(role) = &self.role {
-            client["role"] = role.as_str().into();
+        // Nodes are clients of this process, and it is one of the server.
+        let nodes = self.nodes.as_ref().map(|nodes| server_remote(nodes.local_port));
+        if let Some(role) = nodes.as_ref().and_then(|remote| remote.role).or(self.role.as_deref()) {
+            client["role"] = role.into();
         }
-        let remotes = Map::from_iter([
-            (format!("punix:{}", self.socket().display()), json!({})),
-            (format!("{passive}:{}:{}", self.port, bracketed(&self.listen)), client),
-        ]);
+        let network = nodes.map(|remote| remote.address);
+        let network = network.unwrap_or_else(|| format!("{passive}:{}:{}", self.port, bracketed(&self.listen)));
+        let remotes = Map::from_iter([(format!("punix:{}", self.socket().display()), json!({})), (network, client)]);
         let source = Map::from_iter([(
             self.source(),
             json!({ "inactivity-probe": UPSTREAM_PROBE_MS, "max-backoff": UPSTREAM_BACKOFF_MS }),
@@ -85,6 +103,8 @@ pub(super) fn sessions(memory: &str) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use ovsdb::client::Remote;
+
     use super::*;
 
     fn options(tls: bool) -> RelayOptions {
@@ -102,7 +122,20 @@ mod tests {
             upstreams: Remote::parse_list("tcp:192.0.2.1:6642,tcp:[2001:db8::1]:6642").unwrap(),
             service: None,
             role: None,
+            nodes: None,
         }
+    }
+
+    #[test]
+    fn with_certificates_of_nodes_the_server_listens_on_loopback_only() {
+        let nodes = Some(crate::options::NodeAccess::new("/nodes/ca-bundle.crt".into(), 16642, None));
+        let options = RelayOptions { nodes, ..options(true) };
+        let configuration = options.configuration();
+        let remotes: Vec<&String> = configuration["remotes"].as_object().unwrap().keys().collect();
+        assert_eq!(remotes, ["pssl:16648:127.0.0.1", "punix:/run/ovn/ovnsb_relay.sock"]);
+        assert_eq!(configuration["remotes"]["pssl:16648:127.0.0.1"]["role"], "ovn-controller");
+        assert!(options.server_arguments().contains(&"--ca-cert=/run/ovn/ovnsb_relay.ca.crt".to_owned()));
+        assert_eq!((options.server_port(), options.node_listener().unwrap().port), (16648, 16642));
     }
 
     #[test]
@@ -122,17 +155,6 @@ mod tests {
         assert_eq!(configuration["remotes"]["pssl:16642:[::]"]["role"], "ovn-controller");
         assert!(configuration["remotes"]["punix:/run/ovn/ovnsb_relay.sock"]["role"].is_null());
         assert!(options(true).configuration()["remotes"]["pssl:16642:[::]"]["role"].is_null());
-    }
-
-    #[test]
-    fn members_are_reached_as_the_relay_is() {
-        let hosts = ["2001:db8::1".to_owned(), "192.0.2.1".into()];
-        let text = |tls| {
-            let options = RelayOptions { upstreams: options(tls).remotes(&hosts, 6642), ..options(tls) };
-            options.source()
-        };
-        assert_eq!(text(false), "tcp:[2001:db8::1]:6642,tcp:192.0.2.1:6642");
-        assert_eq!(text(true), "ssl:[2001:db8::1]:6642,ssl:192.0.2.1:6642");
     }
 
     #[test]

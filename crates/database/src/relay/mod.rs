@@ -19,11 +19,12 @@ use std::time::{Duration, Instant};
 
 use backoff::{Backoff, Retries};
 use daemon::{Control, Daemon};
-use kubernetes::{Api, ConfigError};
-use ovsdb::client::{CallError, Client, Config, Remote, TlsFiles};
+use kubernetes::{Api, ApiError, ConfigError};
+use ovsdb::client::{CallError, Client, Config, Endpoint, Remote, TlsFiles};
 use ovsdb::operation::Condition as RowCondition;
 use ovsdb::transaction::{Row, Transaction};
 use ovsdb::uuid::Uuid;
+use remotes::DatabaseAccess;
 use telemetry::{Condition, Heartbeat, Telemetry};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
@@ -33,9 +34,9 @@ use crate::error::DatabaseError;
 use crate::inspect::ask_all;
 use crate::kind::Kind;
 use crate::manager_lock::ManagerLock;
-use crate::options::Peers;
+use crate::node_listener::{ListenerProblem, NodeListener, NodeMetrics};
+use crate::options::NodeAccess;
 use crate::process::listens;
-use crate::store::RecordStore;
 use metrics::RelayMetrics;
 use upstream::{Failure, RelayAction};
 
@@ -80,6 +81,8 @@ pub struct RelayOptions {
     pub upstreams: Vec<Remote>,
     /// The Service whose endpoints are the members.
     pub service: Option<UpstreamService>,
+    /// Certificates of nodes, with TLS only; none if nodes have the control plane's, or for [`RelayOptions::role`].
+    pub nodes: Option<NodeAccess>,
     /// The RBAC role of clients, e.g. `ovn-controller`; none to allow them everything.
     pub role: Option<String>,
 }
@@ -87,21 +90,37 @@ pub struct RelayOptions {
 /// A Service whose endpoints are the members of the database.
 #[derive(Debug, Clone)]
 pub struct UpstreamService {
-    /// Its EndpointSlices list the members.
-    pub name: String,
-    /// Namespace of the Service; the API server is asked for its EndpointSlices there.
-    pub namespace: String,
-    /// The members' port for clients.
-    pub port: u16,
+    /// The Service, with the ports of the members; the configured servers are those of [`RelayOptions::upstreams`].
+    pub access: DatabaseAccess,
+    /// The members' port; none for that of their endpoints.
+    pub port: Option<u16>,
     /// The kubeconfig; none for that of the environment, or for the in-cluster configuration.
     pub kubeconfig: Option<PathBuf>,
 }
 
 impl UpstreamService {
-    /// Where its endpoints are read.
-    async fn members(&self) -> Result<RecordStore, ConfigError> {
-        let api = Api::from_kubeconfig(self.kubeconfig.as_deref(), None).await?.with_timeout(API_LIMIT);
-        Ok(RecordStore::new(api, self.namespace.clone()))
+    /// The API server that names its endpoints.
+    async fn api(&self) -> Result<Api, ConfigError> {
+        Ok(Api::from_kubeconfig(self.kubeconfig.as_deref(), None).await?.with_timeout(API_LIMIT))
+    }
+
+    /// The members that the API names now; none without any.
+    async fn members(&self, api: &Api) -> Result<Option<Vec<Remote>>, ApiError> {
+        let Some(members) = remotes::published(api, &self.access).await? else { return Ok(None) };
+        Ok(Some(members.into_iter().map(|member| at_port(member, self.port)).collect()))
+    }
+
+    fn name(&self) -> &str {
+        self.access.service.as_ref().map_or("", |service| &service.name)
+    }
+}
+
+/// The same server at another port, if there is one.
+fn at_port(remote: Remote, port: Option<u16>) -> Remote {
+    match (remote, port) {
+        (Remote::Ssl(endpoint), Some(port)) => Remote::Ssl(Endpoint { port, ..endpoint }),
+        (Remote::Tcp(endpoint), Some(port)) => Remote::Tcp(Endpoint { port, ..endpoint }),
+        (remote, _) => remote,
     }
 }
 
@@ -109,10 +128,12 @@ impl UpstreamService {
 pub async fn run_relay(options: RelayOptions, telemetry: &Telemetry) -> Result<(), DatabaseError> {
     let _lock = ManagerLock::take(&options.run_directory, "ovnsb_relay")?;
     let members = match &options.service {
-        Some(service) => Some(service.members().await?),
+        Some(service) => Some(service.api().await?),
         None => None,
     };
+    let listener = options.node_listener().map(|options| NodeListener::start(options, NodeMetrics::new(telemetry)));
     let mut relay = Relay {
+        listener: listener.transpose()?,
         condition: telemetry.health().condition("relay"),
         heartbeat: telemetry.health().heartbeat("checks", ROUND_LIMIT),
         metrics: RelayMetrics::new(telemetry),
@@ -154,7 +175,9 @@ struct Relay {
     heartbeat: Heartbeat,
     metrics: RelayMetrics,
     /// Where the members are recorded; none for a fixed list.
-    members: Option<RecordStore>,
+    members: Option<Api>,
+    /// The listener for nodes; none if they have no certificates of their own.
+    listener: Option<NodeListener>,
     /// What was logged last.
     reported: Reported,
 }
@@ -162,6 +185,14 @@ struct Relay {
 impl Relay {
     /// Runs the server until it ends or has to be restarted (false), or shutdown is requested (true).
     async fn serve(&mut self, shutdown: impl Future<Output = ()>) -> bool {
+        let ended = self.serve_until_end(shutdown).await;
+        if let Some(listener) = &self.listener {
+            listener.close();
+        }
+        ended
+    }
+
+    async fn serve_until_end(&mut self, shutdown: impl Future<Output = ()>) -> bool {
         if let Err(error) = write_configuration(&self.options) {
             self.show_down(format!("cannot write {}: {error}; retrying", self.options.configuration_file().display()));
             return false;
@@ -185,6 +216,9 @@ impl Relay {
         tracing::info!(pid = server.process(), upstreams = self.options.source(), "relay started");
         self.condition.not_ready("ovsdb-server is starting");
         let process = server.process();
+        if let Some(listener) = &self.listener {
+            listener.open(process);
+        }
         let exit = tokio::select! {
             exit = server.wait() => Some(exit),
             () = shutdown => None,
@@ -225,8 +259,11 @@ impl Relay {
                 Ok(()) => {
                     disconnected = Instant::now();
                     // Nodes cannot use a relay that listens nowhere.
-                    if listens(process, self.options.port) == Some(false) {
-                        let (listen, port) = (&self.options.listen, self.options.port);
+                    let problem = self.listener.as_ref().and_then(NodeListener::problem);
+                    if let Some(ListenerProblem::Port(error) | ListenerProblem::Files(error)) = problem {
+                        self.show_down(format!("the port for nodes, {}, is closed: {error}", self.options.port));
+                    } else if listens(process, self.options.server_port()) == Some(false) {
+                        let (listen, port) = (&self.options.listen, self.options.server_port());
                         let why = "another process has the port, or this host does not have the address";
                         let remedy = "give another --listen or --port";
                         self.show_down(format!("the relay does not listen at {listen}, port {port}: {why}; {remedy}"));
@@ -260,18 +297,15 @@ impl Relay {
 
     /// Reloads the running server if the list of members changed. Its connections stay.
     async fn follow_members(&mut self) {
-        let (Some(store), Some(service)) = (&self.members, &self.options.service) else { return };
-        let hosts = match store.hosts(&Peers::Service(service.name.clone())).await {
-            Ok(hosts) => hosts,
+        let (Some(api), Some(service)) = (&self.members, &self.options.service) else { return };
+        let upstreams = match service.members(api).await {
+            Ok(Some(upstreams)) if upstreams != self.options.upstreams => upstreams,
+            Ok(_) => return,
             Err(error) => {
-                tracing::debug!(%error, service = service.name, "cannot read the members; keeping the known ones");
+                tracing::debug!(%error, service = service.name(), "cannot read the members; keeping the known ones");
                 return;
             }
         };
-        let upstreams = self.options.remotes(&hosts, service.port);
-        if upstreams.is_empty() || upstreams == self.options.upstreams {
-            return;
-        }
         let changed = RelayOptions { upstreams, ..self.options.clone() };
         let upstreams = changed.source();
         match reload(&changed).await {
@@ -347,10 +381,7 @@ async fn sessions(options: &RelayOptions) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use kubernetes::ApiError;
-
     use super::*;
-    use crate::store::StoreError;
 
     #[tokio::test]
     async fn a_read_from_an_api_server_that_hangs_ends_at_its_limit() {
@@ -362,12 +393,19 @@ mod tests {
              users: [{{name: c, user: {{}}}}]\ncontexts: [{{name: c, context: {{cluster: c, user: c}}}}]\n"
         );
         std::fs::write(&kubeconfig, text).unwrap();
-        let (name, namespace) = ("ovnkube-db".to_owned(), "ovn-kubernetes".to_owned());
-        let service =
-            UpstreamService { name: name.clone(), namespace, port: 6642, kubeconfig: Some(kubeconfig.clone()) };
-        let members = service.members().await.unwrap();
-        let error = members.hosts(&Peers::Service(name)).await.unwrap_err();
+        let service = remotes::Service::parse("ovn-kubernetes/ovnkube-db", "south").unwrap();
+        let access = DatabaseAccess { remotes: Vec::new(), tls: None, service };
+        let service = UpstreamService { access, port: None, kubeconfig: Some(kubeconfig.clone()) };
+        let api = service.api().await.unwrap();
+        let error = service.members(&api).await.unwrap_err();
         std::fs::remove_file(kubeconfig).unwrap();
-        assert!(matches!(error, StoreError::Api(ApiError::Timeout { after }) if after == API_LIMIT), "{error}");
+        assert!(matches!(error, ApiError::Timeout { after } if after == API_LIMIT), "{error}");
+    }
+
+    #[test]
+    fn a_given_port_replaces_that_of_the_endpoints() {
+        let remote: Remote = "ssl:192.0.2.1:6646".parse().unwrap();
+        assert_eq!(at_port(remote.clone(), None).to_string(), "ssl:192.0.2.1:6646");
+        assert_eq!(at_port(remote, Some(7)).to_string(), "ssl:192.0.2.1:7");
     }
 }

@@ -55,12 +55,16 @@ Examples:
   ovnkube db serve nb --service ovnkube-master-internal --replicas 3      in a pod of a StatefulSet
   ovnkube db serve sb --host db-0.db.ns.svc --peers db-0.db.ns.svc,db-1.db.ns.svc,db-2.db.ns.svc
   ovnkube db serve nb --form active-backup --host 192.0.2.1 --nb-endpoints-service ovnkube-nb
+  ovnkube db serve sb --host 192.0.2.1 --peers-service ovnkube-db --node-authorities /ovn-node-ca/ca-bundle.crt
 
 The first member creates the raft cluster and records its ID in ConfigMap ovnkube-db; every other member joins it. A member
 that lost its volume joins again. Files of another cluster and damaged files are refused, never overwritten.
 
 With --form active-backup one server is active and the others replicate from it. A Lease decides which; it is published as the
 EndpointSlice of the Service [ovnnorth] or [ovnsouth] endpoints-service, which clients follow.
+
+With --node-authorities, nodes have certificates of their own and OVN's role ovn-controller at the port for clients. Controllers,
+northd, relays and commands use --control-port.
 
 Exit status: 0 stopped on request; 1 cannot start; 2 wrong usage or invalid settings.")]
     Serve(Serve),
@@ -71,10 +75,11 @@ Examples:
   ovnkube db relay                                                  the members are those of [ovnsouth] address
   ovnkube db relay --upstream ssl:192.0.2.1:6642,ssl:192.0.2.2:6642
   ovnkube db relay --upstream-service ovnkube-db                    follow the members of databases.yaml
-  ovnkube db relay --role ovn-controller                            every node has a certificate in its own name
+  ovnkube db relay --node-authorities /ovn-node-ca/ca-bundle.crt    every node has a certificate of its own
+  ovnkube db relay --role ovn-controller                            the same, of the CA of the control plane
 
 The relay keeps no file. It is ready while it has a complete copy and a member executes the writes that it forwards. The
-members see the relay's certificate for every node: only --role limits what a node may write. See docs/databases.md.
+members see the relay's certificate for every node: only --node-authorities or --role limit what a node may write. See docs/databases.md.
 
 Exit status: 0 stopped on request; 1 cannot start; 2 wrong usage or invalid settings.")]
     Relay(Relay),
@@ -207,6 +212,23 @@ pub(crate) struct MemberArgs {
     pub(crate) namespace: String,
 }
 
+/// Options about certificates of nodes.
+#[derive(Debug, Args)]
+pub(crate) struct NodeArgs {
+    /// CA bundle of the nodes' own certificates (southbound only); file `revoked` next to it lists refused ones. The port for clients
+    /// is then for nodes, which may change only the rows of their chassis; all others use the control port
+    #[arg(long, value_name = "FILE", env = "OVNKUBE_DB_NODE_AUTHORITIES")]
+    pub(crate) node_authorities: Option<String>,
+
+    /// Port for clients that are not nodes, as well [default with --node-authorities, which needs one: the port for clients + 4]
+    #[arg(long, value_name = "PORT")]
+    pub(crate) control_port: Option<u16>,
+
+    /// With --node-authorities: port of ovsdb-server on 127.0.0.1 [default: the port for clients + 6]
+    #[arg(long, value_name = "PORT")]
+    pub(crate) local_port: Option<u16>,
+}
+
 /// Options of `db serve`.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
@@ -228,6 +250,9 @@ pub(crate) struct Serve {
     /// Address to listen on for clients
     #[arg(long, value_name = "ADDRESS", default_value = "::")]
     pub(crate) listen: String,
+
+    #[command(flatten)]
+    pub(crate) nodes: NodeArgs,
 
     /// Seconds of silence, and of absence from the list of members, after which the raft leader removes a server
     #[arg(long, value_name = "SECONDS", default_value_t = database::GONE.as_secs(), value_parser = clap::value_parser!(u64).range(10..=86_400))]
@@ -256,13 +281,22 @@ pub(crate) struct Relay {
     #[arg(long, value_name = "NAME")]
     pub(crate) upstream_service: Option<String>,
 
-    /// Port of the Service's endpoints
-    #[arg(long, value_name = "PORT", default_value = "6642")]
-    pub(crate) upstream_port: u16,
+    /// Port of the Service's endpoints [default: their port south-control or south]
+    #[arg(long, value_name = "PORT")]
+    pub(crate) upstream_port: Option<u16>,
 
     /// RBAC role of the clients; needs TLS, and a certificate for each node whose common name is its system-id
-    #[arg(long, value_name = "ROLE")]
+    #[arg(long, value_name = "ROLE", conflicts_with = "node_authorities")]
     pub(crate) role: Option<String>,
+
+    /// CA bundle of the nodes' own certificates; file `revoked` next to it lists refused ones. Nodes may then change only the rows of
+    /// their chassis
+    #[arg(long, value_name = "FILE", env = "OVNKUBE_DB_NODE_AUTHORITIES")]
+    pub(crate) node_authorities: Option<String>,
+
+    /// With --node-authorities: port of ovsdb-server on 127.0.0.1 [default: the port for clients + 6]
+    #[arg(long, value_name = "PORT")]
+    pub(crate) local_port: Option<u16>,
 
     /// Address to listen on for clients
     #[arg(long, value_name = "ADDRESS", default_value = "::")]

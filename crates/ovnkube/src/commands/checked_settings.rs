@@ -166,10 +166,10 @@ pub(super) fn exposed_databases(config: &Config, addresses: &[&Setting]) -> Vec<
     addresses.iter().filter_map(exposed).collect()
 }
 
-/// Access to a database as a client.
+/// Access to a database as a client that is not a node.
 pub(super) fn database_access(config: &Config, kind: database::Kind) -> anyhow::Result<DatabaseAccess> {
     let settings = database_settings(kind);
-    let access = DatabaseAccess { tls: tls(config, settings.tls)?, ..servers(config, kind)? };
+    let access = DatabaseAccess { tls: tls(config, settings.tls)?, ..control_servers(config, kind)? };
     if access.tls.is_none() && access.uses_tls() {
         let section = settings.address.section;
         bail!("[{section}] address has ssl: remotes: give client-privkey, client-cert and client-cacert");
@@ -183,6 +183,13 @@ pub(super) fn servers(config: &Config, kind: database::Kind) -> anyhow::Result<D
     let remotes = Remote::parse_list(config.value(address)?)?;
     let endpoints = Service::parse(config.value(service)?, kind.port_name())?;
     Ok(DatabaseAccess { remotes, tls: tls_files(config, tls)?, service: endpoints })
+}
+
+/// The same for clients that are not nodes, which have a port of their own if nodes have certificates of theirs.
+pub(super) fn control_servers(config: &Config, kind: database::Kind) -> anyhow::Result<DatabaseAccess> {
+    let access = servers(config, kind)?;
+    let service = access.service.map(|service| service.preferring(kind.control_port_name()));
+    Ok(DatabaseAccess { service, ..access })
 }
 
 /// The certificate files of a database, which its servers use as well as its clients.

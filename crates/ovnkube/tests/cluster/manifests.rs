@@ -73,7 +73,7 @@ fn every_container_has_a_seccomp_profile_and_ours_have_probes() {
 fn databases_are_reached_by_tls() {
     let objects = objects("ovnkube");
     let config = named(&objects, "ConfigMap").find(|object| object["metadata"]["name"] == "ovn-config").unwrap();
-    for key in ["OvnNorth", "OvnSouth"] {
+    for key in ["OvnNorth", "OvnSouth", "OvnSouthControl"] {
         for remote in config["data"][key].as_str().unwrap().split(',') {
             assert!(remote.starts_with("ssl:"), "{key}: {remote}");
         }

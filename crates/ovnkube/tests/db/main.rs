@@ -10,6 +10,7 @@ mod identity;
 mod leaders;
 mod lost_volumes;
 mod names;
+mod nodes;
 mod rebuild;
 mod restore;
 mod running_member;

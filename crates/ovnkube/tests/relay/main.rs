@@ -7,5 +7,6 @@ mod bad_input;
 #[path = "../controller/cluster.rs"]
 mod cluster;
 mod failover;
+mod nodes;
 mod readiness;
 mod site;

@@ -37,7 +37,7 @@ pub use plan::Missing;
 pub use remote::{Endpoint, Remote, RemoteError};
 pub use replacement::Successor;
 pub use store::{Status, Subscription};
-pub use tls::{TlsError, TlsFiles};
+pub use tls::{TlsError, TlsFiles, any_name_verifier};
 pub use wire::{ByteStream, Stream, WireError, open_stream};
 
 pub use crate::sequence::SequenceCell;

@@ -94,18 +94,13 @@ impl TlsFiles {
                 .map_err(|error| wrong(path, error.to_string()))?;
             if all.is_empty() { Err(wrong(path, "it contains no certificate".into())) } else { Ok(all) }
         };
-        let mut roots = RootCertStore::empty();
-        for authority in certificates(&self.authorities)? {
-            roots.add(authority).map_err(|error| wrong(&self.authorities, error.to_string()))?;
-        }
+        let roots = certificates(&self.authorities)?;
         let chain = certificates(&self.certificate)?;
         let key = PrivateKeyDer::from_pem_file(&self.private_key)
             .map_err(|error| wrong(&self.private_key, error.to_string()))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = |error: &dyn std::fmt::Display| TlsError::Config(error.to_string());
-        let strict = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-            .build()
-            .map_err(|error| config(&error))?;
+        let strict = strict_verifier(roots, provider.clone()).map_err(|problem| wrong(&self.authorities, problem))?;
         let verifier: Arc<dyn ServerCertVerifier> =
             if self.verify_host_name { strict } else { Arc::new(AnyName { strict, provider: provider.clone() }) };
         let config = ClientConfig::builder_with_provider(provider)
@@ -117,6 +112,26 @@ impl TlsFiles {
             .map_err(|error| config(&error))?;
         Ok(Arc::new(config))
     }
+}
+
+fn strict_verifier(
+    authorities: Vec<CertificateDer<'static>>,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<WebPkiServerVerifier>, String> {
+    let mut roots = RootCertStore::empty();
+    for authority in authorities {
+        roots.add(authority).map_err(|error| error.to_string())?;
+    }
+    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().map_err(|error| error.to_string())
+}
+
+/// Verifies servers as Open vSwitch does: by one of these authorities, whatever the server's name is.
+pub fn any_name_verifier(
+    authorities: Vec<CertificateDer<'static>>,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
+    let strict = strict_verifier(authorities, provider.clone()).map_err(TlsError::Config)?;
+    Ok(Arc::new(AnyName { strict, provider }))
 }
 
 /// The name for SNI and verification; an address is not sent as SNI.

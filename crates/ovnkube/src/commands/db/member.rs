@@ -46,7 +46,9 @@ pub(super) fn options(member: &MemberArgs, config: &Config) -> anyhow::Result<Op
         listen: "::".into(),
         port: member.port.unwrap_or(kind.port()),
         raft_port: member.raft_port.unwrap_or(kind.raft_port()),
+        control_port: None,
         tls: checked_settings::database_tls(config, kind)?,
+        nodes: None,
         peers: Peers::Hosts(peers),
         election_timer: member.election_timer,
         gone_after: database::GONE,
@@ -140,16 +142,17 @@ fn refuse_active_backup(options: &Options) -> anyhow::Result<()> {
 fn load(member: &MemberArgs, args: &ConfigArgs) -> anyhow::Result<Options> {
     let config = Config::load(args)?;
     telemetry::init_logs(&config.log_options()?)?;
-    let loaded = options(member, &config).map(|options| with_port_of_manager(options, member));
+    let loaded = options(member, &config).map(|options| with_ports_of_manager(options, member));
     loaded.map_err(|error| Problems(vec![format!("{error:#}")]).into())
 }
 
-/// The raft port of the running manager, unless one is given: a new cluster must have the address that this member serves.
-fn with_port_of_manager(mut options: Options, member: &MemberArgs) -> Options {
-    let running = ManagerStatus::read(options.kind, &options.run_directory).map(|status| status.raft_port);
-    if let (None, Some(port)) = (member.raft_port, running.filter(|port| *port != 0)) {
-        options.raft_port = port;
+/// The ports of the running manager, unless they are given: a new cluster must have the address that this member serves.
+fn with_ports_of_manager(mut options: Options, member: &MemberArgs) -> Options {
+    let Some(running) = ManagerStatus::read(options.kind, &options.run_directory) else { return options };
+    if member.raft_port.is_none() && running.raft_port != 0 {
+        options.raft_port = running.raft_port;
     }
+    options.control_port = running.control_port;
     options
 }
 

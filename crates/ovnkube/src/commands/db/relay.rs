@@ -2,10 +2,11 @@
 
 use std::process::ExitCode;
 
-use database::{Kind, RelayOptions, UpstreamService};
+use database::{Kind, NodeAccess, RelayOptions, UpstreamService};
 use ovsdb::client::Remote;
+use remotes::{DatabaseAccess, Service};
 
-use super::serve::start_telemetry;
+use super::serve::{check_node_access, start_telemetry};
 use crate::cli::Relay;
 use crate::commands::checked_settings;
 use crate::config::{Config, ConfigArgs, Problems};
@@ -50,12 +51,23 @@ fn options(role: &Relay, config: &Config) -> anyhow::Result<RelayOptions> {
         role.role.as_deref().unwrap_or_default(),
     );
     let service = match &role.upstream_service {
-        Some(name) => Some(UpstreamService {
-            name: name.clone(),
-            namespace: role.namespace.clone(),
-            port: role.upstream_port,
-            kubeconfig: checked_settings::kubeconfig(config)?,
-        }),
+        Some(name) => {
+            let service = Service::parse(&format!("{}/{name}", role.namespace), Kind::Southbound.port_name())?;
+            let service = service.map(|service| service.preferring(Kind::Southbound.control_port_name()));
+            Some(UpstreamService {
+                access: DatabaseAccess { remotes: upstreams.clone(), tls: access.tls.clone(), service },
+                port: role.upstream_port,
+                kubeconfig: checked_settings::kubeconfig(config)?,
+            })
+        }
+        None => None,
+    };
+    let nodes = match role.node_authorities.clone().filter(|path| !path.is_empty()) {
+        Some(authorities) => {
+            let nodes = NodeAccess::new(authorities.into(), role.port, role.local_port);
+            check_node_access(&nodes, access.tls.is_some(), &[role.port])?;
+            Some(nodes)
+        }
         None => None,
     };
     Ok(RelayOptions {
@@ -65,6 +77,7 @@ fn options(role: &Relay, config: &Config) -> anyhow::Result<RelayOptions> {
         tls: access.tls,
         upstreams,
         service,
+        nodes,
         role: role.role.clone(),
     })
 }

@@ -3,12 +3,12 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use database::{Options, Peers};
+use database::{Kind, NodeAccess, Options, Peers};
 use kubernetes::ObjectReference;
 use telemetry::Telemetry;
 
 use super::member;
-use crate::cli::{Form, Serve};
+use crate::cli::{Form, NodeArgs, Serve};
 use crate::commands::{checked_settings, role_telemetry};
 use crate::config::{Config, ConfigArgs, Problems};
 
@@ -60,8 +60,42 @@ fn serve_options(role: &Serve, config: &Config) -> anyhow::Result<Options> {
         }
     };
     options.listen = role.listen.clone();
+    options.control_port = role.nodes.control_port;
+    options.nodes = node_access(role, &options)?;
     options.gone_after = Duration::from_secs(role.remove_after);
     Ok(options)
+}
+
+/// Certificates of nodes; none without their authorities. All containers of a pod may have the same environment, so that for the
+/// northbound database they are not an error.
+fn node_access(role: &Serve, options: &Options) -> anyhow::Result<Option<NodeAccess>> {
+    let NodeArgs { node_authorities, local_port, .. } = &role.nodes;
+    let Some(authorities) = node_authorities.clone().filter(|path| !path.is_empty()) else { return Ok(None) };
+    if options.kind == Kind::Northbound {
+        return Ok(None);
+    }
+    let nodes = NodeAccess::new(authorities.into(), options.port, *local_port);
+    let control = options.control_port.unwrap_or(options.port.saturating_add(4));
+    check_node_access(&nodes, options.tls.is_some(), &[options.port, options.raft_port, control])?;
+    Ok(Some(nodes))
+}
+
+/// An error if nodes cannot have certificates of their own. `others` are the ports besides that on loopback.
+pub(super) fn check_node_access(nodes: &NodeAccess, tls: bool, others: &[u16]) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        tls,
+        "--node-authorities needs TLS; hint: set client-privkey, client-cert and client-cacert of [ovnsouth], or leave it out"
+    );
+    let mut ports = others.to_vec();
+    ports.push(nodes.local_port);
+    ports.sort_unstable();
+    if let Some(pair) = ports.windows(2).find(|pair| pair[0] == pair[1]) {
+        anyhow::bail!(
+            "two listeners have port {}; hint: check --port, --raft-port, --control-port and --local-port",
+            pair[0]
+        );
+    }
+    Ok(())
 }
 
 /// The Service that names the active server; none for raft, whose members are all servers for clients.
@@ -70,7 +104,7 @@ fn published_service(role: &Serve, config: &Config) -> anyhow::Result<Option<rem
         return Ok(None);
     }
     let kind = role.member.database.kind();
-    let service = checked_settings::servers(config, kind)?.service;
+    let service = checked_settings::control_servers(config, kind)?.service;
     let short = kind.short();
     anyhow::ensure!(
         service.is_some(),
