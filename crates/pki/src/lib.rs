@@ -15,6 +15,9 @@
 
 mod apply;
 mod certificate;
+mod chassis;
+mod domain;
+mod findings;
 mod issue;
 mod plan;
 mod policy;
@@ -27,12 +30,17 @@ pub mod signer;
 
 pub use apply::{Write, apply};
 pub use certificate::{Certificate, CertificateError, Fingerprint};
-pub use issue::{Authority, IssueError, PrivateKey, create_authority, issue_leaf};
-pub use plan::{Finding, FindingKind, Object, Plan, Step, Waiting, plan};
+pub use chassis::{
+    ChassisRequest, Claim, Denial, DenialReason, Grant, KnownNode, NodeCertificate, Record, Revoked, Rules, Verdict, judge,
+};
+pub use domain::{Domain, Object};
+pub use findings::{Finding, FindingKind};
+pub use issue::{Authority, IssueError, PrivateKey, create_authority, create_authority_of, issue_chassis, issue_leaf};
+pub use plan::{Plan, Step, Waiting, plan};
 pub use policy::{Policy, PolicyError, parse_duration};
 pub use report::{Entry, Role, report};
 pub use seen::{Ages, Seen};
-pub use stored::{AuthoritySet, Bundle, Data, Former, Leaf, Observed, Requests, Stored};
+pub use stored::{AuthoritySet, Bundle, Data, Former, Issuance, Issued, Leaf, Observed, Requests, Stored};
 
 /// Name of the Secret with the CAs and their keys.
 pub const CA_SECRET: &str = "ovn-ca";
@@ -42,6 +50,18 @@ pub const CA_CONFIG_MAP: &str = "ovn-ca";
 pub const BUNDLE_KEY: &str = "ca-bundle.crt";
 /// Name of the Secret with the certificate of the control plane.
 pub const LEAF_SECRET: &str = "ovn-cert";
+/// Name of the Secret with the nodes' CAs and their keys, and of the ConfigMap with those that are trusted.
+pub const NODE_CA_SECRET: &str = "ovn-node-ca";
+/// Key of the revoked certificates in the latter.
+pub const REVOKED_KEY: &str = "revoked";
+/// Name of the ConfigMap with the record of issued node certificates, by chassis.
+pub const CHASSIS_CONFIG_MAP: &str = "ovn-chassis";
+/// Name of the signer in requests of nodes.
+pub const CHASSIS_SIGNER: &str = "k8s.ovn.org/chassis";
+/// DNS name in every node's certificate, besides the node's name: for scrapers of its metrics.
+pub const CHASSIS_NAME: &str = "ovnkube-node";
+/// Annotation of a Node that names its chassis.
+pub const CHASSIS_ANNOTATION: &str = "k8s.ovn.org/node-chassis-id";
 /// Annotation of Secret `ovn-ca` that requests a new CA.
 pub const ROTATE_CA: &str = "k8s.ovn.org/pki-rotate-ca";
 /// Annotation of Secret `ovn-ca` that requests a new certificate. Its value is copied to [`ISSUED_FOR`] when that is done.

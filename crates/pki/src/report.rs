@@ -79,7 +79,7 @@ pub fn report(observed: &Observed, now: SystemTime) -> Result<Vec<Entry>, jiff::
             entries.push(entry(Role::OtherCa, certificate, true, now));
         }
     }
-    if let Some(leaf) = observed.leaf.present() {
+    if let Some(leaf) = observed.issued.leaf() {
         entries.push(entry(Role::Certificate, &leaf.pair.certificate, observed.leaf_is_accepted(now), now));
     }
     Ok(entries)
