@@ -87,7 +87,7 @@ pub(crate) fn findings(observed: &Observed, bundle: &Bundle, now: Timestamp) -> 
         find(FindingKind::BundleUnreadable, config_map, message);
     }
     let Issued::Published(leaf) = &observed.issued else { return findings };
-    match leaf {
+    match leaf.as_ref() {
         Stored::Missing => {}
         Stored::Unusable(why) => {
             let message = format!("{why}; a new certificate replaces it");

@@ -1,4 +1,5 @@
-//! OVN's certificates: one CA and one certificate of the control plane, created and renewed with overlapping trust.
+//! OVN's certificates: a CA and a certificate of the control plane, and a second CA for the nodes, created and renewed with
+//! overlapping trust.
 //!
 //! ```text
 //!   Secret ovn-ca      signing CA, next CA, former CAs ┐                    ┌─▶ write Secret ovn-ca
@@ -10,6 +11,9 @@
 //! in the bundle; after a *distribution delay* it signs; a former CA leaves the bundle when nothing that it issued is valid or
 //! in use. [`plan()`] names the next step, and [`apply()`] creates keys and certificates for it. Each step is one write, guarded by
 //! the resourceVersion that was read, so it can be interrupted anywhere and repeated by another process.
+//!
+//! The nodes' CA has the same objects, named `ovn-node-ca`, and the same plan. It issues on request: [`judge`] decides which node
+//! gets a certificate for which chassis.
 //!
 //! Without the feature `signer` the crate has no clock and no client. With it, [`signer`] is the role `ovnkube pki serve`.
 
@@ -31,14 +35,15 @@ pub mod signer;
 pub use apply::{Write, apply};
 pub use certificate::{Certificate, CertificateError, Fingerprint};
 pub use chassis::{
-    ChassisRequest, Claim, Denial, DenialReason, Grant, KnownNode, NodeCertificate, Record, Revoked, Rules, Verdict, judge,
+    ChassisRequest, Claim, Denial, DenialReason, Grant, KnownNode, NodeCertificate, Record, Revoked, Rules, Verdict,
+    judge,
 };
 pub use domain::{Domain, Object};
 pub use findings::{Finding, FindingKind};
 pub use issue::{Authority, IssueError, PrivateKey, create_authority, create_authority_of, issue_chassis, issue_leaf};
 pub use plan::{Plan, Step, Waiting, plan};
 pub use policy::{Policy, PolicyError, parse_duration};
-pub use report::{Entry, Role, report};
+pub use report::{Entry, NodeEntry, Role, node_report, report};
 pub use seen::{Ages, Seen};
 pub use stored::{AuthoritySet, Bundle, Data, Former, Issuance, Issued, Leaf, Observed, Requests, Stored};
 

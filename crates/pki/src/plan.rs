@@ -218,7 +218,8 @@ impl Planner<'_> {
         }
         // Administrators' own stay. One of ours that the Secret does not have is known to a newer one than was read.
         let kept = self.bundle.certificates.iter().filter(|certificate| {
-            !set.contains(certificate.fingerprint) && (!certificate.is_ca_of(self.domain) || self.now < certificate.not_after)
+            !set.contains(certificate.fingerprint)
+                && (!certificate.is_ca_of(self.domain) || self.now < certificate.not_after)
         });
         wanted.extend(kept.cloned());
         let same = (is_first || !announce || wanted.first() != signing)
@@ -243,10 +244,9 @@ impl Planner<'_> {
     /// Whether a CA issued the published certificate, and programs accept it; or one of a node that is valid.
     fn issued(&self, authority: &Certificate) -> bool {
         match self.issued {
-            Issued::Published(Stored::Present(leaf)) => {
-                leaf.pair.certificate.is_accepted_by(authority, &leaf.intermediates, self.now)
-            }
-            Issued::Published(_) => false,
+            Issued::Published(leaf) => leaf
+                .present()
+                .is_some_and(|leaf| leaf.pair.certificate.is_accepted_by(authority, &leaf.intermediates, self.now)),
             Issued::OnRequest(issued) => {
                 issued.iter().any(|issued| issued.issuer == authority.subject && issued.not_after > self.now)
             }
@@ -274,7 +274,7 @@ impl Planner<'_> {
     /// Why a certificate must be issued.
     fn leaf_due(&self, set: &AuthoritySet) -> Option<String> {
         let Issued::Published(leaf) = self.issued else { return None };
-        let leaf = match leaf {
+        let leaf = match leaf.as_ref() {
             Stored::Missing => return Some("there was none".into()),
             Stored::Unusable(why) => return Some(why.clone()),
             Stored::Present(leaf) => leaf,

@@ -66,11 +66,11 @@ mod tests {
                 certificates: authorities.iter().map(|authority| authority.certificate.clone()).collect(),
                 unreadable: Vec::new(),
             }),
-            issued: Issued::Published(Stored::Present(Leaf {
+            issued: Issued::Published(Box::new(Stored::Present(Leaf {
                 pair: leaf(issuer, 0),
                 intermediates: Vec::new(),
                 issued_for: None,
-            })),
+            }))),
         };
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);

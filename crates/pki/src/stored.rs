@@ -82,7 +82,7 @@ impl Observed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Issued {
     /// One certificate, for which Secret `ovn-cert` is.
-    Published(Stored<Leaf>),
+    Published(Box<Stored<Leaf>>),
     /// Certificates for others' keys, as far as they are recorded.
     OnRequest(Vec<Issuance>),
 }

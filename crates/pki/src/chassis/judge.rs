@@ -182,7 +182,8 @@ impl Judge<'_> {
         let Some(announced) = &node.chassis else {
             let waited = self.now.duration_since(self.request.created);
             let limit = SignedDuration::try_from(self.rules.patience).unwrap_or(SignedDuration::MAX);
-            let message = format!("Node {name} does not announce its chassis (annotation {})", crate::CHASSIS_ANNOTATION);
+            let message =
+                format!("Node {name} does not announce its chassis (annotation {})", crate::CHASSIS_ANNOTATION);
             if waited < limit {
                 return Ok(Verdict::Wait(message));
             }
@@ -216,7 +217,9 @@ impl Judge<'_> {
             return denied(DenialReason::WrongRequester, message.into());
         };
         let Some(node) = self.nodes.get(name) else {
-            let message = format!("the requester's token is of node {name}, and that Node does not exist; delete the agent's pod");
+            let message = format!(
+                "the requester's token is of node {name}, and that Node does not exist; delete the agent's pod"
+            );
             return denied(DenialReason::NodeUnknown, message);
         };
         if request.node_uid.as_ref().is_some_and(|uid| *uid != node.uid) {
@@ -255,8 +258,11 @@ impl Judge<'_> {
         let wanted = BTreeSet::from([node.to_owned(), CHASSIS_NAME.to_owned()]);
         if content.names != wanted {
             let list = |names: &BTreeSet<String>| names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-            let message =
-                format!("the request has the DNS names [{}]; ask for exactly [{}]", list(&content.names), list(&wanted));
+            let message = format!(
+                "the request has the DNS names [{}]; ask for exactly [{}]",
+                list(&content.names),
+                list(&wanted)
+            );
             return denied(DenialReason::NameNotAllowed, message);
         }
         Ok(())

@@ -151,7 +151,8 @@ fn check_extension(parsed: &ParsedExtension<'_>, oid: &str, names: &mut BTreeSet
 
 fn common_name(subject: &X509Name<'_>) -> Result<String, Denial> {
     let denial = || {
-        let message = format!("the subject is \"{subject}\"; it must be a common name, the node's chassis ID, and nothing else");
+        let message =
+            format!("the subject is \"{subject}\"; it must be a common name, the node's chassis ID, and nothing else");
         Denial::new(DenialReason::ChassisMismatch, message)
     };
     let mut names = subject.iter_common_name();

@@ -271,7 +271,13 @@ fn issue(
 
 fn message(issue: &Issue) -> String {
     let (grant, entry) = (&issue.grant, &issue.entry);
-    format!("chassis {} of node {}, valid until {}, SHA-256 {}", grant.chassis, grant.node, entry.not_after, entry.fingerprint.hex())
+    format!(
+        "chassis {} of node {}, valid until {}, SHA-256 {}",
+        grant.chassis,
+        grant.node,
+        entry.not_after,
+        entry.fingerprint.hex()
+    )
 }
 
 /// Whether a text can be the name of a Node; what users write must not become another path.

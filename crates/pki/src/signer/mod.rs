@@ -271,7 +271,8 @@ impl Signer {
             self.heartbeat.beat();
             let (objects, plan, now) = self.plan(Domain::Nodes).await?;
             let Some(set) = objects.observed.authorities.present().filter(|_| plan.may_issue) else {
-                chassis.wait(&plan.waiting.map_or("the nodes' CA cannot sign yet".into(), |waiting| waiting.to_string()));
+                chassis
+                    .wait(&plan.waiting.map_or("the nodes' CA cannot sign yet".into(), |waiting| waiting.to_string()));
                 break;
             };
             clock::check(&self.store).await?;

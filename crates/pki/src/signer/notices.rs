@@ -91,11 +91,21 @@ impl Notices {
         let Grant { node, chassis, .. } = grant;
         let (fingerprint, until) = (certificate.fingerprint.hex(), certificate.not_after.to_string());
         tracing::info!(node, chassis, fingerprint, until, "issued the certificate of a node");
-        self.record(node_reference(node, &grant.node_uid), Severity::Normal, "ChassisCertificateIssued", message.to_owned());
+        self.record(
+            node_reference(node, &grant.node_uid),
+            Severity::Normal,
+            "ChassisCertificateIssued",
+            message.to_owned(),
+        );
     }
 
     /// Reports a denial: about the Node, or about the request if the requester has none.
-    pub(super) fn chassis_denied(&self, request: &ChassisRequest, node: Option<(&String, &KnownNode)>, denial: &Denial) {
+    pub(super) fn chassis_denied(
+        &self,
+        request: &ChassisRequest,
+        node: Option<(&String, &KnownNode)>,
+        denial: &Denial,
+    ) {
         let reason = denial.reason.text();
         tracing::warn!(
             request = request.name,

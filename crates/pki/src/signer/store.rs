@@ -252,7 +252,7 @@ impl Store {
 /// Parses the objects. `value` returns one as it was read: none if it is missing, an error if it could not be read.
 fn observed<'a>(domain: Domain, value: impl Fn(Object) -> Result<Option<&'a Value>, String>) -> Observed {
     let issued = match domain {
-        Domain::ControlPlane => Issued::Published(parsed(value(Object::LeafSecret), leaf)),
+        Domain::ControlPlane => Issued::Published(Box::new(parsed(value(Object::LeafSecret), leaf))),
         Domain::Nodes => {
             let record = value(Object::ChassisConfigMap).ok().flatten().map(record);
             Issued::OnRequest(record.map(|record| record.issuances()).unwrap_or_default())

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use pki::{
     Authority, AuthoritySet, Bundle, Certificate, Data, Domain, Fingerprint, Grant, Issued, Leaf, NodeCertificate,
-    Observed, Plan, Policy, Record, Requests, Seen, Stored, Write, apply, create_authority_of, issue_chassis, issue_leaf,
-    plan,
+    Observed, Plan, Policy, Record, Requests, Seen, Stored, Write, apply, create_authority_of, issue_chassis,
+    issue_leaf, plan,
 };
 use rcgen::PublicKeyData as _;
 
@@ -64,6 +64,9 @@ pub(crate) struct World {
     policy: Policy,
     nodes: Vec<Node>,
     record: Object<Record>,
+    /// The first CA of the bundle, and since when it is the first.
+    announced: Option<(Fingerprint, i64)>,
+    retire_requested: bool,
     now: i64,
     start: Instant,
     versions: u64,
@@ -108,6 +111,8 @@ impl World {
             policy,
             nodes,
             record: (0, None),
+            announced: None,
+            retire_requested: false,
             now: START,
             start: Instant::now(),
             versions: 0,
@@ -228,7 +233,12 @@ impl World {
         if let Some(last) = self.bundles.last_mut() {
             last.until.get_or_insert(self.now);
         }
-        self.bundles.push(Version { content: Bundle::parse(&text), until: None });
+        let content = Bundle::parse(&text);
+        let first = content.certificates.first().map(|first| first.fingerprint);
+        if first != self.announced.map(|(first, _)| first) {
+            self.announced = first.map(|first| (first, self.now));
+        }
+        self.bundles.push(Version { content, until: None });
         self.bundle = (self.version(), Some(text));
     }
 
@@ -305,7 +315,10 @@ impl World {
             }
             Edit::RequestCa => self.request_by(|requests| requests.rotate_ca = Some(version.to_string())),
             Edit::RequestLeaf => self.request_by(|requests| requests.rotate_leaf = Some(version.to_string())),
-            Edit::RequestRetire => self.request_by(|requests| requests.retire = Some(version.to_string())),
+            Edit::RequestRetire => {
+                self.retire_requested = true;
+                self.request_by(|requests| requests.retire = Some(version.to_string()));
+            }
         }
     }
 
@@ -341,6 +354,16 @@ impl World {
         let (horizon, now) = (self.now - DELAY, timestamp(self.now));
         self.bundles.retain(|version| version.until.is_none_or(|until| until > horizon));
         self.leaves.retain(|version| version.until.is_none_or(|until| until > horizon));
+        // Nodes that do not renew in time are cut off on request, until they do.
+        if self.retire_requested && self.announced.is_some_and(|(_, since)| self.now - since >= 3 * DELAY) {
+            let newest = self.bundles.last().map(|version| &version.content);
+            for node in &mut self.nodes {
+                let is_trusted = |certificate: &Certificate| {
+                    newest.is_some_and(|bundle| bundle.certificates.iter().any(|one| one.subject == certificate.issuer))
+                };
+                node.certificate = node.certificate.take().filter(is_trusted);
+            }
+        }
         for (node, certificate) in self.nodes.iter().filter_map(|node| Some((&node.name, node.certificate.as_ref()?))) {
             for bundle in self.bundles.iter().filter(|_| certificate.is_valid_at(now)) {
                 let accepts = |authority: &Certificate| certificate.is_accepted_by(authority, &[], now);
@@ -447,9 +470,9 @@ fn observed(
         parsed.map_or(Stored::Missing, |parsed| parsed.map_or_else(Stored::Unusable, Stored::Present))
     }
     let issued = match domain {
-        Domain::ControlPlane => {
-            Issued::Published(stored(leaf.1.as_ref().map(|(data, request)| Leaf::parse(data, request.clone()))))
-        }
+        Domain::ControlPlane => Issued::Published(Box::new(stored(
+            leaf.1.as_ref().map(|(data, request)| Leaf::parse(data, request.clone())),
+        ))),
         Domain::Nodes => Issued::OnRequest(record.1.as_ref().map(Record::issuances).unwrap_or_default()),
     };
     Observed {
