@@ -22,7 +22,7 @@ pub(crate) use controller::Controller;
 pub(crate) use db::{DbVerb, Form, MemberArgs, NodeArgs, Relay, Rename, Replace, Restore, Serve, Status};
 pub(crate) use node::Node;
 pub(crate) use ovsdb::{Dump, OvsdbVerb, Server, Transact, Watch};
-pub(crate) use pki::{PkiNamespace, PkiRotate, PkiServe, PkiStatus, PkiVerb};
+pub(crate) use pki::{PkiNamespace, PkiRevoke, PkiRotate, PkiServe, PkiStatus, PkiVerb};
 pub(crate) use plan::Plan;
 pub(crate) use release::Release;
 

@@ -58,6 +58,7 @@ fn help_shows_examples_and_exit_statuses() {
         &["pki", "serve", "--help"],
         &["pki", "status", "--help"],
         &["pki", "rotate", "--help"],
+        &["pki", "revoke", "--help"],
     ] {
         let help = run(arguments, &[]);
         assert_eq!(help.status, Some(0));

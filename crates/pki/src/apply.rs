@@ -2,17 +2,18 @@
 
 use jiff::Timestamp;
 
-use crate::issue::{Authority, IssueError, create_authority, issue_leaf};
+use crate::domain::Domain;
+use crate::issue::{Authority, IssueError, create_authority_of, issue_leaf};
 use crate::plan::Step;
 use crate::policy::Policy;
 use crate::stored::{AuthoritySet, Bundle, Former, Observed, Requests};
 
-/// The content of one object.
+/// The content of one object of a domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Write {
-    /// Secret `ovn-ca`: data, and the requests that remain.
+    /// The Secret of the CAs: data, and the requests that remain.
     Authorities(Box<AuthoritySet>),
-    /// ConfigMap `ovn-ca`: the text of `ca-bundle.crt`.
+    /// The ConfigMap of the bundle: the text of `ca-bundle.crt`.
     Bundle(String),
     /// Secret `ovn-cert`.
     Leaf {
@@ -26,7 +27,7 @@ pub enum Write {
 /// What a step writes. `None` if it does not fit the objects that it was planned for.
 pub fn apply(step: &Step, policy: &Policy, observed: &Observed, now: Timestamp) -> Result<Option<Write>, IssueError> {
     if let Step::Create { adopt } = step {
-        let signing = create_authority(policy, now)?;
+        let signing = create_authority_of(observed.domain(), policy, now)?;
         let set = AuthoritySet { signing, next: None, previous: adopt.clone(), requests: Requests::default() };
         return Ok(Some(Write::Authorities(Box::new(set))));
     }
@@ -35,7 +36,7 @@ pub fn apply(step: &Step, policy: &Policy, observed: &Observed, now: Timestamp) 
     match step {
         Step::Create { .. } => return Ok(None),
         Step::AddNext { .. } => {
-            changed.next = Some(create_authority(policy, now)?);
+            changed.next = Some(create_authority_of(observed.domain(), policy, now)?);
             changed.requests.rotate_ca = None;
         }
         Step::Promote { retire_after } => {
@@ -55,6 +56,7 @@ pub fn apply(step: &Step, policy: &Policy, observed: &Observed, now: Timestamp) 
         }
         Step::RetireDone => changed.requests.retire = None,
         Step::Publish { certificates } => return Ok(Some(Write::Bundle(Bundle::text(certificates)))),
+        Step::Issue { .. } if observed.domain() != Domain::ControlPlane => return Ok(None),
         Step::Issue { .. } => {
             let pair = issue_leaf(&set.signing, policy, now)?;
             let issued_for = set.requests.rotate_leaf.clone();

@@ -12,9 +12,10 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 use x509_parser::public_key::PublicKey;
 use x509_parser::time::ASN1Time;
+use x509_parser::x509::SubjectPublicKeyInfo;
 
-/// Start of the common name of our CAs; the time of their creation and a part of their key's hash follow.
-pub(crate) const CA_NAME: &str = "ovn-ca@";
+use crate::domain::Domain;
+
 /// Organisation of our CAs.
 pub(crate) const CA_ORGANISATION: &str = "ovnkube";
 /// Shorter RSA keys are weak.
@@ -27,6 +28,30 @@ const SHORTEST_EC: usize = 256;
 /// SHA-256 of a certificate.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    /// Of a certificate in DER.
+    pub fn of(der: &[u8]) -> Self {
+        Self(Sha256::digest(der).into())
+    }
+
+    /// All of it, in lower-case hexadecimal digits.
+    pub fn hex(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Parses 64 hexadecimal digits; `None` for everything else.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return None;
+        }
+        let mut bytes = [0; 32];
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(text.get(2 * index..2 * index + 2)?, 16).ok()?;
+        }
+        Some(Self(bytes))
+    }
+}
 
 impl fmt::Display for Fingerprint {
     /// The first eight bytes, in hexadecimal digits.
@@ -76,7 +101,7 @@ pub struct Certificate {
     /// Why its key or signature is weak.
     pub weakness: Option<String>,
     public_key: Vec<u8>,
-    ours: bool,
+    ours: Option<Domain>,
 }
 
 impl Certificate {
@@ -96,11 +121,11 @@ impl Certificate {
             attribute.and_then(|attribute| attribute.as_str().ok()).map(str::to_owned)
         };
         let subject = parsed.subject();
-        let ours = text(subject.iter_common_name().next()).is_some_and(|name| name.starts_with(CA_NAME))
-            && text(subject.iter_organization().next()).is_some_and(|name| name == CA_ORGANISATION);
+        let ours = text(subject.iter_organization().next()).filter(|name| name == CA_ORGANISATION);
+        let ours = ours.and_then(|_| Domain::of_ca_name(&text(subject.iter_common_name().next())?));
         Ok(Self {
             der: der.to_vec(),
-            fingerprint: Fingerprint(Sha256::digest(der).into()),
+            fingerprint: Fingerprint::of(der),
             subject: subject.to_string(),
             issuer: parsed.issuer().to_string(),
             not_before: time(parsed.validity().not_before)?,
@@ -143,9 +168,9 @@ impl Certificate {
         self.not_after.as_second() - now.as_second()
     }
 
-    /// Whether one of our signers created this CA, by its name.
-    pub fn is_our_ca(&self) -> bool {
-        self.ours && self.is_ca
+    /// Whether one of our signers created this CA for a domain, by its name.
+    pub fn is_ca_of(&self, domain: Domain) -> bool {
+        self.ours == Some(domain) && self.is_ca
     }
 
     /// Whether it certifies this public key (SubjectPublicKeyInfo).
@@ -192,7 +217,12 @@ fn weakness(parsed: &X509Certificate<'_>) -> Option<String> {
     if OUTDATED.contains(&parsed.signature_algorithm.algorithm.to_id_string().as_str()) {
         return Some("its signature uses MD5 or SHA-1".into());
     }
-    match parsed.public_key().parsed() {
+    key_weakness(parsed.public_key())
+}
+
+/// Why a public key is weak.
+pub(crate) fn key_weakness(key: &SubjectPublicKeyInfo<'_>) -> Option<String> {
+    match key.parsed() {
         Ok(PublicKey::RSA(key)) if key.key_size() < SHORTEST_RSA => {
             Some(format!("its RSA key has only {} bits", key.key_size()))
         }
@@ -214,7 +244,8 @@ mod tests {
         let ca = authority(0);
         let leaf = leaf(&ca, 0);
         let now = moment(60);
-        assert!(ca.certificate.is_our_ca() && !leaf.certificate.is_our_ca());
+        assert!(ca.certificate.is_ca_of(Domain::ControlPlane) && !ca.certificate.is_ca_of(Domain::Nodes));
+        assert!(!leaf.certificate.is_ca_of(Domain::ControlPlane));
         assert_eq!(leaf.certificate.subject, "CN=ovn");
         assert_eq!(leaf.certificate.issuer, ca.certificate.subject);
         assert_eq!(leaf.certificate.names, ["ovn"]);
@@ -225,6 +256,16 @@ mod tests {
         assert!(!leaf.certificate.is_accepted_by(&ca.certificate, &[], leaf.certificate.not_after));
         let again = Certificate::from_pem(leaf.certificate.pem().as_bytes()).unwrap();
         assert_eq!(again, leaf.certificate);
+    }
+
+    #[test]
+    fn a_fingerprint_is_read_as_it_was_written() {
+        let fingerprint = authority(0).certificate.fingerprint;
+        assert_eq!(Fingerprint::from_hex(&fingerprint.hex()), Some(fingerprint));
+        assert!(fingerprint.hex().starts_with(&fingerprint.to_string()));
+        for bad in ["", "00", &"g".repeat(64), &"+1".repeat(32), &"é".repeat(32)] {
+            assert_eq!(Fingerprint::from_hex(bad), None, "{bad}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Creates CAs and certificates: P-256, signed with SHA-256.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -8,11 +9,12 @@ use base64::prelude::BASE64_STANDARD as STANDARD;
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PublicKeyData, SanType,
+    KeyUsagePurpose, PublicKeyData, SanType, SerialNumber, SubjectPublicKeyInfo,
 };
 use sha2::{Digest, Sha256};
 
-use crate::certificate::{CA_NAME, CA_ORGANISATION, Certificate, CertificateError};
+use crate::certificate::{CA_ORGANISATION, Certificate, CertificateError};
+use crate::domain::Domain;
 use crate::policy::Policy;
 
 /// How far in the past the validity of a CA starts: the clocks of other machines may be behind.
@@ -79,11 +81,16 @@ impl Authority {
     }
 }
 
+/// Creates a CA of the control plane.
+pub fn create_authority(policy: &Policy, now: Timestamp) -> Result<Authority, IssueError> {
+    create_authority_of(Domain::ControlPlane, policy, now)
+}
+
 /// Creates a CA. No other one has its name, not even one of another cluster that was created at the same moment: a program that
 /// trusts both would have to try both keys, and people could not tell them apart.
-pub fn create_authority(policy: &Policy, now: Timestamp) -> Result<Authority, IssueError> {
+pub fn create_authority_of(domain: Domain, policy: &Policy, now: Timestamp) -> Result<Authority, IssueError> {
     let pair = KeyPair::generate().map_err(creation)?;
-    let mut parameters = parameters(&format!("{CA_NAME}{}-{}", now.as_second(), key_id(&pair)));
+    let mut parameters = parameters(&format!("{}{}-{}", domain.ca_name(), now.as_second(), key_id(&pair)));
     parameters.distinguished_name.push(DnType::OrganizationName, CA_ORGANISATION);
     // It signs certificates of programs, never other CAs.
     parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -98,12 +105,8 @@ pub fn create_authority(policy: &Policy, now: Timestamp) -> Result<Authority, Is
 /// Issues the certificate of the control plane, for clients and servers. Its validity starts with that of its CA, so that it
 /// can be used on machines whose clock is behind, and ends with it at the latest.
 pub fn issue_leaf(authority: &Authority, policy: &Policy, now: Timestamp) -> Result<Authority, IssueError> {
-    if !authority.certificate.is_ca {
-        return Err(IssueError::NotAnAuthority);
-    }
-    let key = KeyPair::from_pem(authority.key.pem()).map_err(|error| IssueError::Key(error.to_string()))?;
-    let issuer = Issuer::from_ca_cert_pem(&authority.certificate.pem(), key).map_err(creation)?;
-    let mut parameters = parameters(LEAF_NAME);
+    let issuer = issuer(authority)?;
+    let mut parameters = leaf_parameters(LEAF_NAME, authority, policy, now)?;
     for name in &policy.names {
         let name = match name.parse() {
             Ok(address) => SanType::IpAddress(address),
@@ -111,14 +114,58 @@ pub fn issue_leaf(authority: &Authority, policy: &Policy, now: Timestamp) -> Res
         };
         parameters.subject_alt_names.push(name);
     }
+    let pair = KeyPair::generate().map_err(creation)?;
+    let certificate = parameters.signed_by(&pair, &issuer).map_err(creation)?;
+    Ok(Authority { certificate: Certificate::from_der(certificate.der())?, key: PrivateKey(pair.serialize_pem()) })
+}
+
+/// Issues the certificate of a node for a public key (SubjectPublicKeyInfo in DER) that a request proved to have. `request`
+/// identifies the request: certificates of different requests have different serial numbers, also for the same key.
+pub fn issue_chassis(
+    authority: &Authority,
+    policy: &Policy,
+    chassis: &str,
+    names: &BTreeSet<String>,
+    public_key: &[u8],
+    request: &str,
+    now: Timestamp,
+) -> Result<Certificate, IssueError> {
+    let issuer = issuer(authority)?;
+    let mut parameters = leaf_parameters(chassis, authority, policy, now)?;
+    for name in names {
+        parameters.subject_alt_names.push(SanType::DnsName(name.as_str().try_into().map_err(creation)?));
+    }
+    let mut serial = Sha256::new().chain_update(public_key).chain_update(request).finalize();
+    // Positive and not zero, as RFC 5280 demands.
+    serial[0] = serial[0] & 0x7f | 0x40;
+    parameters.serial_number = Some(SerialNumber::from_slice(&serial[..16]));
+    let key = SubjectPublicKeyInfo::from_der(public_key).map_err(creation)?;
+    let certificate = parameters.signed_by(&key, &issuer).map_err(creation)?;
+    Ok(Certificate::from_der(certificate.der())?)
+}
+
+fn issuer(authority: &Authority) -> Result<Issuer<'static, KeyPair>, IssueError> {
+    if !authority.certificate.is_ca {
+        return Err(IssueError::NotAnAuthority);
+    }
+    let key = KeyPair::from_pem(authority.key.pem()).map_err(|error| IssueError::Key(error.to_string()))?;
+    Issuer::from_ca_cert_pem(&authority.certificate.pem(), key).map_err(creation)
+}
+
+/// What all certificates of programs have in common.
+fn leaf_parameters(
+    common_name: &str,
+    authority: &Authority,
+    policy: &Policy,
+    now: Timestamp,
+) -> Result<CertificateParams, IssueError> {
+    let mut parameters = parameters(common_name);
     parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
     parameters.use_authority_key_identifier_extension = true;
     parameters.not_before = date(authority.certificate.not_before)?;
     parameters.not_after = date(later(now, policy.leaf_lifetime)?.min(authority.certificate.not_after))?;
-    let pair = KeyPair::generate().map_err(creation)?;
-    let certificate = parameters.signed_by(&pair, &issuer).map_err(creation)?;
-    Ok(Authority { certificate: Certificate::from_der(certificate.der())?, key: PrivateKey(pair.serialize_pem()) })
+    Ok(parameters)
 }
 
 /// The first four bytes of the SHA-256 of a public key, in hexadecimal digits.
@@ -194,13 +241,16 @@ pub(crate) mod tests {
     fn cas_of_the_same_moment_have_different_names() {
         let (one, other) = (authority(0).certificate, authority(0).certificate);
         assert_ne!(one.subject, other.subject);
-        assert!(one.subject.contains("ovn-ca@1800000000-") && one.is_our_ca() && other.is_our_ca(), "{}", one.subject);
+        assert!(one.subject.contains("ovn-ca@1800000000-"), "{}", one.subject);
+        assert!(one.is_ca_of(Domain::ControlPlane) && other.is_ca_of(Domain::ControlPlane));
+        let nodes = create_authority_of(Domain::Nodes, &Policy::default(), moment(0)).unwrap().certificate;
+        assert!(nodes.is_ca_of(Domain::Nodes) && !nodes.is_ca_of(Domain::ControlPlane), "{}", nodes.subject);
         // Those of earlier versions had no key in their name, and are still ours.
         let mut former = parameters("ovn-ca@1800000000");
         former.distinguished_name.push(DnType::OrganizationName, CA_ORGANISATION);
         former.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         let former = former.self_signed(&KeyPair::generate().unwrap()).unwrap();
-        assert!(Certificate::from_der(former.der()).unwrap().is_our_ca());
+        assert!(Certificate::from_der(former.der()).unwrap().is_ca_of(Domain::ControlPlane));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! OVN's certificates: one CA and one certificate of the control plane, created and renewed with overlapping trust.
+//! OVN's certificates: a CA and a certificate of the control plane, and a second CA for the nodes, created and renewed with
+//! overlapping trust.
 //!
 //! ```text
 //!   Secret ovn-ca      signing CA, next CA, former CAs ┐                    ┌─▶ write Secret ovn-ca
@@ -11,10 +12,16 @@
 //! in use. [`plan()`] names the next step, and [`apply()`] creates keys and certificates for it. Each step is one write, guarded by
 //! the resourceVersion that was read, so it can be interrupted anywhere and repeated by another process.
 //!
+//! The nodes' CA has the same objects, named `ovn-node-ca`, and the same plan. It issues on request: [`judge`] decides which node
+//! gets a certificate for which chassis.
+//!
 //! Without the feature `signer` the crate has no clock and no client. With it, [`signer`] is the role `ovnkube pki serve`.
 
 mod apply;
 mod certificate;
+mod chassis;
+mod domain;
+mod findings;
 mod issue;
 mod plan;
 mod policy;
@@ -27,12 +34,18 @@ pub mod signer;
 
 pub use apply::{Write, apply};
 pub use certificate::{Certificate, CertificateError, Fingerprint};
-pub use issue::{Authority, IssueError, PrivateKey, create_authority, issue_leaf};
-pub use plan::{Finding, FindingKind, Object, Plan, Step, Waiting, plan};
+pub use chassis::{
+    ChassisRequest, Claim, Denial, DenialReason, Grant, KnownNode, NodeCertificate, Record, Revoked, Rules, Verdict,
+    judge,
+};
+pub use domain::{Domain, Object};
+pub use findings::{Finding, FindingKind};
+pub use issue::{Authority, IssueError, PrivateKey, create_authority, create_authority_of, issue_chassis, issue_leaf};
+pub use plan::{Plan, Step, Waiting, plan};
 pub use policy::{Policy, PolicyError, parse_duration};
-pub use report::{Entry, Role, report};
+pub use report::{Entry, NodeEntry, Role, node_report, report};
 pub use seen::{Ages, Seen};
-pub use stored::{AuthoritySet, Bundle, Data, Former, Leaf, Observed, Requests, Stored};
+pub use stored::{AuthoritySet, Bundle, Data, Former, Issuance, Issued, Leaf, Observed, Requests, Stored};
 
 /// Name of the Secret with the CAs and their keys.
 pub const CA_SECRET: &str = "ovn-ca";
@@ -42,6 +55,18 @@ pub const CA_CONFIG_MAP: &str = "ovn-ca";
 pub const BUNDLE_KEY: &str = "ca-bundle.crt";
 /// Name of the Secret with the certificate of the control plane.
 pub const LEAF_SECRET: &str = "ovn-cert";
+/// Name of the Secret with the nodes' CAs and their keys, and of the ConfigMap with those that are trusted.
+pub const NODE_CA_SECRET: &str = "ovn-node-ca";
+/// Key of the revoked certificates in the latter.
+pub const REVOKED_KEY: &str = "revoked";
+/// Name of the ConfigMap with the record of issued node certificates, by chassis.
+pub const CHASSIS_CONFIG_MAP: &str = "ovn-chassis";
+/// Name of the signer in requests of nodes.
+pub const CHASSIS_SIGNER: &str = "k8s.ovn.org/chassis";
+/// DNS name in every node's certificate, besides the node's name: for scrapers of its metrics.
+pub const CHASSIS_NAME: &str = "ovnkube-node";
+/// Annotation of a Node that names its chassis.
+pub const CHASSIS_ANNOTATION: &str = "k8s.ovn.org/node-chassis-id";
 /// Annotation of Secret `ovn-ca` that requests a new CA.
 pub const ROTATE_CA: &str = "k8s.ovn.org/pki-rotate-ca";
 /// Annotation of Secret `ovn-ca` that requests a new certificate. Its value is copied to [`ISSUED_FOR`] when that is done.

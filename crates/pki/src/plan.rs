@@ -4,6 +4,9 @@
 //! the bundle only when no certificate of it has been published for the distribution delay. So every process accepts every
 //! other one, whichever versions of the objects have reached them. The exception is a state without trust (nothing published
 //! yet, or expired): then waiting would protect nothing.
+//!
+//! The nodes' CA publishes no certificate: nodes request theirs, and renew them when another CA is the first of the bundle. So what
+//! is announced to them is that first CA, and a former CA leaves the bundle when no node's certificate needs it.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,15 +14,21 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::certificate::{Certificate, Fingerprint};
+use crate::domain::Domain;
+use crate::findings::{Finding, findings, not_accepted};
 use crate::issue::later;
 use crate::policy::Policy;
 use crate::seen::Ages;
-use crate::stored::{AuthoritySet, Bundle, Former, Leaf, Observed, Stored};
+use crate::stored::{AuthoritySet, Bundle, Former, Issued, Observed, Stored};
+
+/// Former CAs end on request after this many distribution delays, even if nodes have not renewed their certificates: they may be
+/// switched off, and renew when they return.
+const NODES_RENEW_WITHIN: u32 = 3;
 
 /// One write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// Create Secret `ovn-ca` with a new CA.
+    /// Create the Secret with a new CA.
     Create {
         /// CAs of an earlier Secret that are still trusted.
         adopt: Vec<Former>,
@@ -42,9 +51,9 @@ pub enum Step {
     Forget(Vec<Fingerprint>),
     /// Remove the request to retire former CAs: there is none.
     RetireDone,
-    /// Write ConfigMap `ovn-ca`.
+    /// Write the ConfigMap of the bundle.
     Publish {
-        /// All trusted CAs.
+        /// All trusted CAs; the one that signs is the first, if it may issue.
         certificates: Vec<Certificate>,
     },
     /// Issue a certificate and write Secret `ovn-cert`.
@@ -52,75 +61,6 @@ pub enum Step {
         /// Why.
         why: String,
     },
-}
-
-/// The objects that hold certificates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Object {
-    /// Secret `ovn-ca`.
-    CaSecret,
-    /// ConfigMap `ovn-ca`.
-    CaConfigMap,
-    /// Secret `ovn-cert`.
-    LeafSecret,
-}
-
-impl Object {
-    /// Kind and name, for messages.
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::CaSecret => "Secret ovn-ca",
-            Self::CaConfigMap => "ConfigMap ovn-ca",
-            Self::LeafSecret => "Secret ovn-cert",
-        }
-    }
-}
-
-/// What is wrong with an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FindingKind {
-    /// Secret `ovn-ca` cannot be used. Nothing can be renewed until an administrator has decided.
-    AuthorityUnusable,
-    /// The CA is weak; it is replaced.
-    AuthorityWeak,
-    /// The CA has expired, or its validity has not begun; it is replaced.
-    AuthorityNotValid,
-    /// Parts of the bundle are not certificates; they are removed.
-    BundleUnreadable,
-    /// Secret `ovn-cert` cannot be used; it is replaced.
-    CertificateUnusable,
-    /// Programs do not accept the certificate; it is replaced.
-    CertificateNotAccepted,
-}
-
-impl FindingKind {
-    /// Reason of its Event.
-    pub fn reason(self) -> &'static str {
-        match self {
-            Self::AuthorityUnusable => "AuthorityUnusable",
-            Self::AuthorityWeak => "AuthorityWeak",
-            Self::AuthorityNotValid => "AuthorityNotValid",
-            Self::BundleUnreadable => "BundleUnreadable",
-            Self::CertificateUnusable => "CertificateUnusable",
-            Self::CertificateNotAccepted => "CertificateNotAccepted",
-        }
-    }
-
-    /// Whether it stays until an administrator acts.
-    pub fn blocks(self) -> bool {
-        self == Self::AuthorityUnusable
-    }
-}
-
-/// A problem, for Events and logs.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Finding {
-    /// What is wrong.
-    pub kind: FindingKind,
-    /// Where.
-    pub object: Object,
-    /// A sentence with the cause and what happens next, or the remedy.
-    pub message: String,
 }
 
 /// What to do next.
@@ -132,6 +72,8 @@ pub struct Plan {
     pub findings: Vec<Finding>,
     /// What a rotation waits for.
     pub waiting: Option<Waiting>,
+    /// Whether certificates may be issued on request: every process trusts the CA that signs.
+    pub may_issue: bool,
 }
 
 /// A step of a rotation that is due when the distribution delay of a CA has passed.
@@ -154,21 +96,26 @@ pub fn plan(policy: &Policy, observed: &Observed, ages: &Ages, now: Timestamp) -
     let empty = Bundle::default();
     let bundle = observed.bundle.present().unwrap_or(&empty);
     let mut plan = Plan { findings: findings(observed, bundle, now), ..Plan::default() };
-    let planner =
-        Planner { policy, bundle, bundle_exists: observed.bundle.present().is_some(), leaf: &observed.leaf, ages, now };
+    let bundle_exists = observed.bundle.present().is_some();
+    let domain = observed.domain();
+    let planner = Planner { policy, domain, bundle, bundle_exists, issued: &observed.issued, ages, now };
     match &observed.authorities {
         Stored::Missing => plan.step = Some(Step::Create { adopt: planner.unknown(None) }),
         Stored::Unusable(_) => {}
-        Stored::Present(set) => (plan.step, plan.waiting) = planner.next_step(set),
+        Stored::Present(set) => {
+            (plan.step, plan.waiting) = planner.next_step(set);
+            plan.may_issue = planner.may_issue(set);
+        }
     }
     plan
 }
 
 struct Planner<'a> {
     policy: &'a Policy,
+    domain: Domain,
     bundle: &'a Bundle,
     bundle_exists: bool,
-    leaf: &'a Stored<Leaf>,
+    issued: &'a Issued,
     ages: &'a Ages,
     now: Timestamp,
 }
@@ -220,7 +167,7 @@ impl Planner<'_> {
     /// for as long as a certificate that they issued may be valid.
     fn unknown(&self, set: Option<&AuthoritySet>) -> Vec<Former> {
         let unknown = |certificate: &&Certificate| {
-            certificate.is_our_ca()
+            certificate.is_ca_of(self.domain)
                 && self.now < certificate.not_after
                 && !set.is_some_and(|set| set.contains(certificate.fingerprint))
         };
@@ -235,9 +182,8 @@ impl Planner<'_> {
     /// When everything that a CA has issued will have expired: lifetimes of certificates end there, too.
     fn needed_until(&self, authority: &Certificate) -> Timestamp {
         let newest = later(self.now, self.policy.leaf_lifetime).unwrap_or(authority.not_after);
-        let published = self.leaf.present().map(|leaf| &leaf.pair.certificate);
-        let published = published.filter(|leaf| leaf.issuer == authority.subject).map(|leaf| leaf.not_after);
-        published.map_or(newest, |published| published.max(newest)).min(authority.not_after)
+        let known = self.issued.issuances().into_iter().filter(|issued| issued.issuer == authority.subject);
+        known.map(|issued| issued.not_after).fold(newest, Timestamp::max).min(authority.not_after)
     }
 
     /// Why a next CA must be created.
@@ -263,12 +209,21 @@ impl Planner<'_> {
     /// The bundle that should be published, if it differs.
     fn changed_bundle(&self, set: &AuthoritySet) -> Option<Vec<Certificate>> {
         let mut wanted: Vec<Certificate> = set.trusted().cloned().collect();
+        let signing = Some(&set.signing.certificate);
+        let is_first = self.bundle.certificates.first() == signing;
+        let announce = self.may_issue(set);
+        if !announce && !is_first && wanted.first() == signing {
+            // Nodes would request certificates that cannot be issued yet.
+            wanted.rotate_left(1);
+        }
         // Administrators' own stay. One of ours that the Secret does not have is known to a newer one than was read.
         let kept = self.bundle.certificates.iter().filter(|certificate| {
-            !set.contains(certificate.fingerprint) && (!certificate.is_our_ca() || self.now < certificate.not_after)
+            !set.contains(certificate.fingerprint)
+                && (!certificate.is_ca_of(self.domain) || self.now < certificate.not_after)
         });
         wanted.extend(kept.cloned());
-        let same = wanted.len() == self.bundle.certificates.len()
+        let same = (is_first || !announce || wanted.first() != signing)
+            && wanted.len() == self.bundle.certificates.len()
             && wanted.iter().all(|certificate| self.bundle.contains(certificate.fingerprint));
         (!same || !self.bundle_exists || !self.bundle.unreadable.is_empty()).then_some(wanted)
     }
@@ -286,11 +241,16 @@ impl Planner<'_> {
         Waiting { what, left: self.policy.distribution_delay.saturating_sub(self.age(authority)) }
     }
 
-    /// Whether a CA issued the published certificate, and programs accept it.
+    /// Whether a CA issued the published certificate, and programs accept it; or one of a node that is valid.
     fn issued(&self, authority: &Certificate) -> bool {
-        self.leaf
-            .present()
-            .is_some_and(|leaf| leaf.pair.certificate.is_accepted_by(authority, &leaf.intermediates, self.now))
+        match self.issued {
+            Issued::Published(leaf) => leaf
+                .present()
+                .is_some_and(|leaf| leaf.pair.certificate.is_accepted_by(authority, &leaf.intermediates, self.now)),
+            Issued::OnRequest(issued) => {
+                issued.iter().any(|issued| issued.issuer == authority.subject && issued.not_after > self.now)
+            }
+        }
     }
 
     /// Whether the signing CA may issue.
@@ -303,19 +263,18 @@ impl Planner<'_> {
         if self.is_distributed(authority) || self.issued(authority) {
             return true;
         }
-        let trust_to_keep = match self.leaf {
-            Stored::Present(leaf) => self.bundle.accepts(leaf, self.now),
+        let trust_to_keep = match self.issued.leaf() {
+            Some(leaf) => self.bundle.accepts(leaf, self.now),
             // Running processes may still have one of a former CA.
-            Stored::Missing | Stored::Unusable(_) => {
-                set.previous.iter().any(|former| former.certificate.is_valid_at(self.now))
-            }
+            None => set.previous.iter().any(|former| former.certificate.is_valid_at(self.now)),
         };
         !trust_to_keep
     }
 
     /// Why a certificate must be issued.
     fn leaf_due(&self, set: &AuthoritySet) -> Option<String> {
-        let leaf = match self.leaf {
+        let Issued::Published(leaf) = self.issued else { return None };
+        let leaf = match leaf.as_ref() {
             Stored::Missing => return Some("there was none".into()),
             Stored::Unusable(why) => return Some(why.clone()),
             Stored::Present(leaf) => leaf,
@@ -345,14 +304,27 @@ impl Planner<'_> {
 
     /// Former CAs that nothing needs any more.
     fn retirable(&self, set: &AuthoritySet) -> Vec<Fingerprint> {
-        let settled = self.issued(&set.signing.certificate) && self.ages.leaf >= self.policy.distribution_delay;
-        if !settled {
+        let signing = &set.signing.certificate;
+        let announced = match self.issued {
+            Issued::Published(_) => self.issued(signing),
+            Issued::OnRequest(_) => self.bundle.certificates.first() == Some(signing),
+        };
+        if !announced || self.ages.announced < self.policy.distribution_delay {
             return Vec::new();
         }
         let requested = set.requests.retire.is_some() && set.next.is_none() && set.requests.rotate_ca.is_none();
+        let patient = self.ages.announced < self.policy.distribution_delay * NODES_RENEW_WITHIN;
+        let issued = self.issued.issuances();
         let unnecessary = |former: &&Former| {
+            let authority = &former.certificate;
+            let valid = |newest: bool| {
+                let mut of = issued.iter().filter(|one| one.issuer == authority.subject && one.not_after > self.now);
+                of.any(|one| one.newest || !newest)
+            };
             !former.retired
-                && (requested || former.retire_after <= self.now || former.certificate.not_after <= self.now)
+                && (requested && !(patient && valid(true))
+                    || former.retire_after <= self.now && !valid(false)
+                    || authority.not_after <= self.now)
         };
         set.previous.iter().filter(unnecessary).map(|former| former.certificate.fingerprint).collect()
     }
@@ -360,61 +332,4 @@ impl Planner<'_> {
 
 fn seconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
-}
-
-fn not_accepted(certificate: &Certificate, now: Timestamp) -> String {
-    if certificate.not_after <= now {
-        format!("it expired at {}", certificate.not_after)
-    } else if certificate.not_before > now {
-        format!("its validity begins only at {}", certificate.not_before)
-    } else {
-        format!("the bundle has no CA that issued it ({})", certificate.issuer)
-    }
-}
-
-fn findings(observed: &Observed, bundle: &Bundle, now: Timestamp) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let mut find = |kind, object, message| findings.push(Finding { kind, object, message });
-    match &observed.authorities {
-        Stored::Missing => {}
-        Stored::Unusable(why) => find(
-            FindingKind::AuthorityUnusable,
-            Object::CaSecret,
-            format!(
-                "{why}. Certificates stay as they are, and none is renewed. Restore the Secret from a backup, or delete it \
-                 (kubectl delete secret {}): then a new CA is created, and the old one stays trusted meanwhile",
-                crate::CA_SECRET
-            ),
-        ),
-        Stored::Present(set) => {
-            let certificate = &set.signing.certificate;
-            if let Some(weakness) = &certificate.weakness {
-                let message = format!("{weakness}; a new CA replaces it");
-                find(FindingKind::AuthorityWeak, Object::CaSecret, message);
-            }
-            if !certificate.is_valid_at(now) {
-                let (from, until) = (certificate.not_before, certificate.not_after);
-                let message =
-                    format!("the CA is valid from {from} to {until}, and it is {now}; a new CA replaces it at once");
-                find(FindingKind::AuthorityNotValid, Object::CaSecret, message);
-            }
-        }
-    }
-    for why in &bundle.unreadable {
-        let message = format!("{} has a part that is not a certificate ({why}); it is removed", crate::BUNDLE_KEY);
-        find(FindingKind::BundleUnreadable, Object::CaConfigMap, message);
-    }
-    match &observed.leaf {
-        Stored::Missing => {}
-        Stored::Unusable(why) => {
-            let message = format!("{why}; a new certificate replaces it");
-            find(FindingKind::CertificateUnusable, Object::LeafSecret, message);
-        }
-        Stored::Present(leaf) if bundle.accepts(leaf, now) => {}
-        Stored::Present(leaf) => {
-            let message = format!("{}; a new certificate replaces it", not_accepted(&leaf.pair.certificate, now));
-            find(FindingKind::CertificateNotAccepted, Object::LeafSecret, message);
-        }
-    }
-    findings
 }

@@ -1,4 +1,4 @@
-//! What `ovnkube pki status` shows: every certificate with its role.
+//! What `ovnkube pki status` shows: every certificate with its role, and those of nodes.
 
 use std::time::SystemTime;
 
@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::certificate::Certificate;
+use crate::chassis::{Record, Revoked};
 use crate::stored::Observed;
 
 /// What a certificate is for.
@@ -54,7 +55,48 @@ pub struct Entry {
     pub weakness: Option<String>,
 }
 
-/// All certificates, CAs first. Fails if the time is out of range.
+/// The certificate of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeEntry {
+    /// Its chassis.
+    pub chassis: String,
+    /// Name of the Node.
+    pub node: String,
+    /// Its SHA-256, in hexadecimal digits.
+    pub fingerprint: String,
+    /// Issuer, as text.
+    pub issuer: String,
+    /// When it was issued.
+    pub issued: String,
+    /// End of its validity.
+    pub not_after: String,
+    /// Seconds until then.
+    pub seconds_left: i64,
+    /// Whether it is revoked.
+    pub revoked: bool,
+}
+
+/// All recorded certificates of nodes that have not expired, by chassis. Fails if the time is out of range.
+pub fn node_report(record: &Record, revoked: &Revoked, now: SystemTime) -> Result<Vec<NodeEntry>, jiff::Error> {
+    let now = Timestamp::try_from(now)?;
+    let of =
+        record.claims().flat_map(|(chassis, claim)| claim.certificates.iter().map(move |one| (chassis, claim, one)));
+    let valid = of.filter(|(_, _, one)| one.not_after > now);
+    let entries = valid.map(|(chassis, claim, one)| NodeEntry {
+        chassis: chassis.to_owned(),
+        node: claim.node.clone(),
+        fingerprint: one.fingerprint.hex(),
+        issuer: one.issuer.clone(),
+        issued: one.issued.to_string(),
+        not_after: one.not_after.to_string(),
+        seconds_left: one.not_after.as_second() - now.as_second(),
+        revoked: revoked.contains(one.fingerprint),
+    });
+    Ok(entries.collect())
+}
+
+/// All certificates of a domain, CAs first. Fails if the time is out of range.
 pub fn report(observed: &Observed, now: SystemTime) -> Result<Vec<Entry>, jiff::Error> {
     let now = Timestamp::try_from(now)?;
     let bundle = observed.bundle.present();
@@ -79,7 +121,7 @@ pub fn report(observed: &Observed, now: SystemTime) -> Result<Vec<Entry>, jiff::
             entries.push(entry(Role::OtherCa, certificate, true, now));
         }
     }
-    if let Some(leaf) = observed.leaf.present() {
+    if let Some(leaf) = observed.issued.leaf() {
         entries.push(entry(Role::Certificate, &leaf.pair.certificate, observed.leaf_is_accepted(now), now));
     }
     Ok(entries)

@@ -8,22 +8,22 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::certificate::Fingerprint;
-use crate::stored::{Bundle, Leaf, Observed, Stored};
+use crate::stored::{Bundle, Issued, Observed};
 
 /// For how long the published certificates are known to have been published, without a gap.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ages {
     /// Of each CA in the bundle.
     pub bundle: BTreeMap<Fingerprint, Duration>,
-    /// Of the certificate of the control plane.
-    pub leaf: Duration,
+    /// Of the published certificate; of the first CA in a bundle whose CAs issue on request.
+    pub announced: Duration,
 }
 
 /// Remembers since when each certificate is published.
 #[derive(Debug, Default)]
 pub struct Seen {
     bundle: BTreeMap<Fingerprint, Instant>,
-    leaf: Option<(Fingerprint, Instant)>,
+    announced: Option<(Fingerprint, Instant)>,
 }
 
 impl Seen {
@@ -35,18 +35,18 @@ impl Seen {
         for certificate in &bundle.certificates {
             self.bundle.entry(certificate.fingerprint).or_insert(now);
         }
-        let leaf = match &observed.leaf {
-            Stored::Present(Leaf { pair, .. }) => Some(pair.certificate.fingerprint),
-            Stored::Missing | Stored::Unusable(_) => None,
+        let announced = match &observed.issued {
+            Issued::Published(leaf) => leaf.present().map(|leaf| leaf.pair.certificate.fingerprint),
+            Issued::OnRequest(_) => bundle.certificates.first().map(|first| first.fingerprint),
         };
-        self.leaf = match (leaf, self.leaf) {
-            (Some(leaf), Some((before, since))) if leaf == before => Some((leaf, since)),
-            (leaf, _) => leaf.map(|leaf| (leaf, now)),
+        self.announced = match (announced, self.announced) {
+            (Some(now_announced), Some((before, since))) if now_announced == before => Some((before, since)),
+            (announced, _) => announced.map(|announced| (announced, now)),
         };
         let age = |since: Instant| now.saturating_duration_since(since);
         Ages {
             bundle: self.bundle.iter().map(|(fingerprint, since)| (*fingerprint, age(*since))).collect(),
-            leaf: self.leaf.map_or(Duration::ZERO, |(_, since)| age(since)),
+            announced: self.announced.map_or(Duration::ZERO, |(_, since)| age(since)),
         }
     }
 }
@@ -55,6 +55,7 @@ impl Seen {
 mod tests {
     use super::*;
     use crate::issue::tests::{authority, leaf};
+    use crate::stored::{Leaf, Stored};
 
     #[test]
     fn a_gap_restarts_the_age() {
@@ -65,21 +66,46 @@ mod tests {
                 certificates: authorities.iter().map(|authority| authority.certificate.clone()).collect(),
                 unreadable: Vec::new(),
             }),
-            leaf: Stored::Present(Leaf { pair: leaf(issuer, 0), intermediates: Vec::new(), issued_for: None }),
+            issued: Issued::Published(Box::new(Stored::Present(Leaf {
+                pair: leaf(issuer, 0),
+                intermediates: Vec::new(),
+                issued_for: None,
+            }))),
         };
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut seen = Seen::default();
         let first = published(&[&one, &other], &one);
-        assert_eq!(seen.observe(&first, at(0)).leaf, Duration::ZERO);
+        assert_eq!(seen.observe(&first, at(0)).announced, Duration::ZERO);
         let ages = seen.observe(&first, at(5));
-        assert_eq!(ages.leaf, Duration::from_secs(5));
+        assert_eq!(ages.announced, Duration::from_secs(5));
         assert_eq!(ages.bundle[&other.certificate.fingerprint], Duration::from_secs(5));
         let second = published(&[&one], &other);
         let ages = seen.observe(&second, at(6));
-        assert_eq!((ages.leaf, ages.bundle.len()), (Duration::ZERO, 1));
+        assert_eq!((ages.announced, ages.bundle.len()), (Duration::ZERO, 1));
         let ages = seen.observe(&first, at(7));
         assert_eq!(ages.bundle[&one.certificate.fingerprint], Duration::from_secs(7));
         assert_eq!(ages.bundle[&other.certificate.fingerprint], Duration::ZERO, "it was not there");
+    }
+
+    #[test]
+    fn nodes_are_told_the_first_ca() {
+        let (one, other) = (authority(0), authority(1));
+        let published = |authorities: [&crate::Authority; 2]| Observed {
+            authorities: Stored::Missing,
+            bundle: Stored::Present(Bundle {
+                certificates: authorities.map(|authority| authority.certificate.clone()).to_vec(),
+                unreadable: Vec::new(),
+            }),
+            issued: Issued::OnRequest(Vec::new()),
+        };
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut seen = Seen::default();
+        seen.observe(&published([&one, &other]), at(0));
+        assert_eq!(seen.observe(&published([&one, &other]), at(5)).announced, Duration::from_secs(5));
+        let ages = seen.observe(&published([&other, &one]), at(6));
+        assert_eq!(ages.announced, Duration::ZERO);
+        assert_eq!(ages.bundle[&one.certificate.fingerprint], Duration::from_secs(6), "the order is not its age");
     }
 }

@@ -7,6 +7,9 @@
 //! | | `previous.json` | former CAs that are still trusted, without their keys |
 //! | ConfigMap `ovn-ca` | `ca-bundle.crt` | all trusted CAs, and those that an administrator added |
 //! | Secret `ovn-cert` | `tls.crt`, `tls.key` | the certificate of the control plane |
+//!
+//! Secret and ConfigMap `ovn-node-ca` are the same for the nodes' CA. What it issues is recorded in ConfigMap `ovn-chassis`
+//! ([`crate::Record`]).
 
 use std::collections::BTreeMap;
 
@@ -14,6 +17,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::certificate::{Certificate, Fingerprint};
+use crate::domain::Domain;
 use crate::issue::{Authority, IssueError};
 
 /// Values of a Secret or ConfigMap by key.
@@ -46,24 +50,75 @@ impl<T> Stored<T> {
     }
 }
 
-/// The three objects, as they were read. The CA must be read last: then a signer that uses an outdated CA cannot replace a
-/// newer bundle or certificate, because its write names an older resourceVersion.
+/// The three objects of a domain, as they were read. The CA must be read last: then a signer that uses an outdated CA cannot
+/// replace a newer bundle or certificate, because its write names an older resourceVersion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observed {
-    /// Secret `ovn-ca`.
+    /// The Secret of the CAs.
     pub authorities: Stored<AuthoritySet>,
-    /// ConfigMap `ovn-ca`; one without the key is an empty bundle.
+    /// The ConfigMap of the bundle; one without the key is an empty bundle.
     pub bundle: Stored<Bundle>,
-    /// Secret `ovn-cert`.
-    pub leaf: Stored<Leaf>,
+    /// What the CAs have issued.
+    pub issued: Issued,
 }
 
 impl Observed {
-    /// Whether programs that trust the bundle accept the certificate.
+    /// Whose CAs they are.
+    pub fn domain(&self) -> Domain {
+        match self.issued {
+            Issued::Published(_) => Domain::ControlPlane,
+            Issued::OnRequest(_) => Domain::Nodes,
+        }
+    }
+
+    /// Whether programs that trust the bundle accept the published certificate.
     pub fn leaf_is_accepted(&self, now: Timestamp) -> bool {
-        let (bundle, leaf) = (self.bundle.present(), self.leaf.present());
+        let (bundle, leaf) = (self.bundle.present(), self.issued.leaf());
         bundle.zip(leaf).is_some_and(|(bundle, leaf)| bundle.accepts(leaf, now))
     }
+}
+
+/// What the CAs of a domain issue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Issued {
+    /// One certificate, for which Secret `ovn-cert` is.
+    Published(Box<Stored<Leaf>>),
+    /// Certificates for others' keys, as far as they are recorded.
+    OnRequest(Vec<Issuance>),
+}
+
+impl Issued {
+    /// The published certificate, if it can be used.
+    pub fn leaf(&self) -> Option<&Leaf> {
+        match self {
+            Self::Published(leaf) => leaf.present(),
+            Self::OnRequest(_) => None,
+        }
+    }
+
+    /// Everything that is known to be issued.
+    pub(crate) fn issuances(&self) -> Vec<Issuance> {
+        match self {
+            Self::Published(leaf) => leaf
+                .present()
+                .map(|leaf| &leaf.pair.certificate)
+                .map(|leaf| Issuance { issuer: leaf.issuer.clone(), not_after: leaf.not_after, newest: true })
+                .into_iter()
+                .collect(),
+            Self::OnRequest(issuances) => issuances.clone(),
+        }
+    }
+}
+
+/// A certificate that was issued.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Issuance {
+    /// Subject of its CA.
+    pub issuer: String,
+    /// End of its validity.
+    pub not_after: Timestamp,
+    /// Whether its owner has no newer one, so that it is in use.
+    pub newest: bool,
 }
 
 /// The CAs.
@@ -90,7 +145,7 @@ pub struct Former {
     pub retired: bool,
 }
 
-/// Annotations of Secret `ovn-ca`.
+/// Annotations of the Secret of the CAs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Requests {
     /// [`crate::ROTATE_CA`].
@@ -111,7 +166,7 @@ struct FormerText {
 }
 
 impl AuthoritySet {
-    /// Parses the data of Secret `ovn-ca`; the error names the key.
+    /// Parses the data of the Secret; the error names the key.
     pub fn parse(data: &Data, requests: Requests) -> Result<Self, String> {
         let signing = pair(data, CERTIFICATE, KEY)?;
         if !signing.certificate.is_ca {
@@ -125,7 +180,7 @@ impl AuthoritySet {
         Ok(Self { signing, next, previous, requests })
     }
 
-    /// The data of Secret `ovn-ca`.
+    /// The data of the Secret.
     pub fn data(&self) -> Data {
         let mut data = Data::new();
         let mut insert = |key: &str, value: String| data.insert(key.to_owned(), value.into_bytes());

@@ -4,7 +4,7 @@
 
 mod world;
 
-use pki::Stored;
+use pki::{Domain, Stored};
 use proptest::prelude::*;
 use world::{DELAY, Edit, World};
 
@@ -48,8 +48,8 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn trust_has_no_gap_and_rotations_end(ops in ops(), skews in [-20_i64..20, -20_i64..20]) {
-        let mut world = World::new(skews);
+    fn trust_has_no_gap_and_rotations_end(ops in ops(), skews in [-20_i64..20, -20_i64..20], nodes in any::<bool>()) {
+        let mut world = World::of(if nodes { Domain::Nodes } else { Domain::ControlPlane }, skews);
         for op in ops {
             match op {
                 Op::Request(signer) => world.request(signer),
@@ -197,4 +197,84 @@ fn former_cas_are_retired_early_on_request() {
     world.reconcile(0);
     assert_eq!(world.bundle(), [world.signing()]);
     assert_eq!(world.observed().authorities.present().unwrap().requests, pki::Requests::default());
+}
+
+#[test]
+fn nodes_renew_when_their_next_ca_signs_and_then_trust_in_the_former_one_ends() {
+    let mut world = World::of(Domain::Nodes, [0, 0]);
+    world.reconcile(0);
+    let (first, issuers) = (world.signing(), world.issuers());
+    assert_eq!((issuers.len(), world.bundle()), (3, vec![first]), "the first certificates need no delay");
+    world.edit(Edit::RequestCa);
+    world.reconcile(0);
+    assert_eq!((world.bundle().len(), world.bundle()[0], world.issuers()), (2, first, issuers.clone()));
+    world.tick(DELAY);
+    world.reconcile(0);
+    let second = world.signing();
+    assert_eq!((world.bundle(), second == first), (vec![second, first], false), "the CA that signs comes first");
+    // One node has an old ConfigMap.
+    assert_eq!(world.issuers().iter().filter(|issuer| issuers.contains(issuer)).count(), 1);
+    world.check();
+    world.tick(DELAY + 1);
+    world.check();
+    world.reconcile(0);
+    assert!(world.issuers().iter().all(|issuer| !issuers.contains(issuer)));
+    world.edit(Edit::RequestRetire);
+    world.reconcile(0);
+    assert_eq!(world.bundle(), [second]);
+    world.settle();
+}
+
+#[test]
+fn without_a_request_a_former_ca_of_the_nodes_stays_until_its_certificates_have_expired() {
+    let mut world = World::of(Domain::Nodes, [0, 0]);
+    world.reconcile(0);
+    let first = world.signing();
+    world.edit(Edit::RequestCa);
+    for _ in 0..10 {
+        world.reconcile(0);
+        world.check();
+        world.tick(100);
+    }
+    assert!(world.bundle().contains(&first));
+    world.tick(200);
+    world.reconcile(0);
+    assert!(!world.bundle().contains(&first));
+}
+
+#[test]
+fn nodes_that_are_switched_off_delay_a_requested_end_of_trust_but_do_not_prevent_it() {
+    let mut world = World::of(Domain::Nodes, [0, 0]);
+    world.reconcile(0);
+    let first = world.signing();
+    world.edit(Edit::RequestCa);
+    world.edit(Edit::RequestRetire);
+    world.reconcile(0);
+    world.switch_off_all_but_one();
+    world.tick(DELAY);
+    world.reconcile(0);
+    for _ in 0..2 {
+        world.tick(DELAY);
+        world.reconcile(0);
+        assert!(world.bundle().contains(&first));
+    }
+    world.tick(DELAY);
+    world.reconcile(0);
+    assert!(!world.bundle().contains(&first));
+}
+
+#[test]
+fn a_deleted_secret_of_the_nodes_ca_asks_no_node_to_renew_before_the_new_one_may_sign() {
+    let mut world = World::of(Domain::Nodes, [0, 0]);
+    world.reconcile(0);
+    let (first, issuers) = (world.signing(), world.issuers());
+    world.edit(Edit::DeleteCa);
+    world.reconcile(0);
+    assert_eq!((world.bundle().len(), world.bundle()[0]), (2, first));
+    assert!(!world.plan(0).may_issue);
+    world.tick(DELAY);
+    world.reconcile(0);
+    assert_eq!(world.bundle(), [world.signing(), first]);
+    assert_ne!(world.issuers(), issuers);
+    world.check();
 }

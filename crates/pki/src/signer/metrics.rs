@@ -6,10 +6,14 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
 use telemetry::Telemetry;
 
 use crate::certificate::Certificate;
-use crate::plan::{Plan, Step};
+use crate::chassis::{DenialReason, Record, Revoked};
+use crate::domain::Domain;
+use crate::findings::Finding;
+use crate::plan::Step;
 use crate::policy::Policy;
 use crate::stored::Observed;
 
@@ -24,18 +28,36 @@ struct ReasonLabel {
 }
 
 const CA: CertificateLabel = CertificateLabel { certificate: "ca" };
+const NODE_CA: CertificateLabel = CertificateLabel { certificate: "node-ca" };
 const LEAF: CertificateLabel = CertificateLabel { certificate: "control-plane" };
+const CHASSIS: CertificateLabel = CertificateLabel { certificate: "chassis" };
 
 #[derive(Debug, Default)]
 pub(super) struct Metrics {
     leader: Gauge,
     expiry: Family<CertificateLabel, Gauge>,
     renewal: Family<CertificateLabel, Gauge>,
-    trusted: Gauge,
-    rotating: Gauge,
+    trusted: Family<CertificateLabel, Gauge>,
+    rotating: Family<CertificateLabel, Gauge>,
     problems: Family<ReasonLabel, Gauge>,
     issued: Family<CertificateLabel, Counter>,
     failures: Counter,
+    chassis_issued: Counter,
+    chassis_denied: Family<ReasonLabel, Counter>,
+    chassis_open: Gauge,
+    chassis: Gauge,
+    chassis_expiry: Family<CertificateLabel, Gauge>,
+    revoked: Gauge,
+    damaged: Gauge,
+}
+
+impl CertificateLabel {
+    fn ca(domain: Domain) -> Self {
+        match domain {
+            Domain::ControlPlane => CA,
+            Domain::Nodes => NODE_CA,
+        }
+    }
 }
 
 impl Metrics {
@@ -70,11 +92,42 @@ impl Metrics {
                 "Reconciliations that failed",
                 metrics.failures.clone(),
             );
+            metrics.register_chassis(registry);
         });
-        for label in [CA, LEAF] {
+        for label in [CA, NODE_CA, LEAF] {
             drop(metrics.issued.get_or_create(&label));
         }
         metrics
+    }
+
+    fn register_chassis(&self, registry: &mut Registry) {
+        registry.register(
+            "ovnkube_pki_chassis_certificates_issued",
+            "Certificates that nodes requested and got",
+            self.chassis_issued.clone(),
+        );
+        registry.register(
+            "ovnkube_pki_chassis_requests_denied",
+            "Requests of node certificates that were denied, by the rule that they violate",
+            self.chassis_denied.clone(),
+        );
+        registry.register(
+            "ovnkube_pki_chassis_requests_pending",
+            "Requests of node certificates without an answer",
+            self.chassis_open.clone(),
+        );
+        registry.register("ovnkube_pki_chassis", "Chassis in the record of node certificates", self.chassis.clone());
+        registry.register(
+            "ovnkube_pki_chassis_record_damaged",
+            "Chassis whose record cannot be read",
+            self.damaged.clone(),
+        );
+        registry.register(
+            "ovnkube_pki_chassis_earliest_expiry_timestamp_seconds",
+            "When the first node loses its newest certificate, in seconds since 1970",
+            self.chassis_expiry.clone(),
+        );
+        registry.register("ovnkube_pki_revoked_certificates", "Revoked node certificates", self.revoked.clone());
     }
 
     pub(super) fn set_leader(&self, leads: bool) {
@@ -86,33 +139,67 @@ impl Metrics {
         self.expiry.clear();
         self.renewal.clear();
         self.problems.clear();
-        self.trusted.set(0);
-        self.rotating.set(0);
+        self.trusted.clear();
+        self.rotating.clear();
+        self.chassis_expiry.clear();
+        for gauge in [&self.chassis_open, &self.chassis, &self.revoked, &self.damaged] {
+            gauge.set(0);
+        }
+    }
+
+    pub(super) fn chassis_issued(&self) {
+        self.chassis_issued.inc();
+    }
+
+    pub(super) fn chassis_denied(&self, reason: DenialReason) {
+        self.chassis_denied.get_or_create(&ReasonLabel { reason: reason.text() }).inc();
+    }
+
+    pub(super) fn chassis_open(&self, open: usize) {
+        self.chassis_open.set(count(open));
+    }
+
+    pub(super) fn show_record(&self, record: &Record, revoked: &Revoked) {
+        self.chassis.set(count(record.claims().count()));
+        self.damaged.set(count(record.damaged().count()));
+        self.revoked.set(count(revoked.len()));
+        let newest = record.claims().filter_map(|(_, claim)| claim.certificates.iter().map(|one| one.not_after).max());
+        match newest.min() {
+            Some(first) => _ = self.chassis_expiry.get_or_create(&CHASSIS).set(first.as_second()),
+            None => self.chassis_expiry.clear(),
+        }
     }
 
     pub(super) fn failed(&self) {
         self.failures.inc();
     }
 
-    pub(super) fn done(&self, step: &Step) {
+    pub(super) fn done(&self, domain: Domain, step: &Step) {
         match step {
-            Step::Create { .. } | Step::AddNext { .. } => _ = self.issued.get_or_create(&CA).inc(),
+            Step::Create { .. } | Step::AddNext { .. } => {
+                self.issued.get_or_create(&CertificateLabel::ca(domain)).inc();
+            }
             Step::Issue { .. } => _ = self.issued.get_or_create(&LEAF).inc(),
             _ => {}
         }
     }
 
-    pub(super) fn show(&self, policy: &Policy, plan: &Plan, observed: &Observed) {
+    pub(super) fn show(&self, policy: &Policy, observed: &Observed) {
+        let label = CertificateLabel::ca(observed.domain());
         let set = observed.authorities.present();
         let ca = set.map(|set| &set.signing.certificate);
-        self.certificate(&CA, ca, policy.ca_lifetime.saturating_sub(policy.ca_renew_after));
-        let leaf = observed.leaf.present().map(|leaf| &leaf.pair.certificate);
+        self.certificate(&label, ca, policy.ca_lifetime.saturating_sub(policy.ca_renew_after));
+        let leaf = observed.issued.leaf().map(|leaf| &leaf.pair.certificate);
         self.certificate(&LEAF, leaf, policy.leaf_lifetime.saturating_sub(policy.leaf_renew_after));
         let trusted = observed.bundle.present().map_or(0, |bundle| bundle.certificates.len());
-        self.trusted.set(i64::try_from(trusted).unwrap_or(i64::MAX));
-        self.rotating.set(set.is_some_and(|set| set.next.is_some()).into());
+        self.trusted.get_or_create(&label).set(count(trusted));
+        self.rotating.get_or_create(&label).set(set.is_some_and(|set| set.next.is_some()).into());
+    }
+
+    /// The problems of both CAs.
+    pub(super) fn problems<'a>(&self, findings: impl Iterator<Item = &'a Finding>) {
         self.problems.clear();
-        for finding in &plan.findings {
+        for finding in findings {
             self.problems.get_or_create(&ReasonLabel { reason: finding.kind.reason() }).set(1);
         }
     }
@@ -125,4 +212,8 @@ impl Metrics {
         let overlap = i64::try_from(overlap.as_secs()).unwrap_or(i64::MAX);
         self.renewal.get_or_create(label).set(expiry.saturating_sub(overlap));
     }
+}
+
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -1,35 +1,43 @@
 //! The role `ovnkube pki serve`: one of several processes holds a Lease and carries out the plan.
 //!
 //! ```text
-//!   every few seconds: read certificate, bundle, CA ─▶ plan ─▶ check the clock ─▶ apply ─▶ one write ─▶ again, until nothing is due
+//!   every few seconds, for both CAs: read certificate, bundle, CA ─▶ plan ─▶ check the clock ─▶ apply ─▶ one write ─▶ again, until nothing is due
 //! ```
+//!
+//! Meanwhile it serves the requests of nodes ([`chassis`]).
 //!
 //! Two processes may believe that they hold the Lease. Each write carries the resourceVersion that was read, so the slower one
 //! fails and reads again.
 
+mod chassis;
 mod clock;
 mod metrics;
+mod mirror;
 mod notices;
+mod requests;
 mod store;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kubernetes::{Api, ApiError, ConfigError, Elector, LeaseAccess, LeaseSettings, LeaseSettingsError};
 use telemetry::{Condition, Heartbeat, Telemetry};
-use tokio::time::sleep;
+use tokio::time::timeout_at;
 
 use crate::apply::apply;
+use crate::domain::{Domain, Object};
+use crate::findings::Finding;
 use crate::issue::IssueError;
-use crate::plan::{Plan, Step, plan};
+use crate::plan::{Plan, plan};
 use crate::policy::{Policy, PolicyError};
 use crate::seen::Seen;
-use crate::stored::Observed;
+use chassis::{ChassisSigner, Context, ServeError};
 use clock::ClockError;
 use metrics::Metrics;
 use notices::Notices;
-pub use store::{ReadError, Store};
+pub use store::{Objects, ReadError, Store};
 
 /// Name of the Lease.
 pub const LEASE: &str = "ovnkube-pki";
@@ -77,11 +85,13 @@ enum ReconcileError {
     #[error("cannot read the certificates: {0}")]
     Read(#[from] ReadError),
     #[error("cannot write {object}: {error}")]
-    Write { object: &'static str, error: ApiError },
+    Write { object: Object, error: ApiError },
     #[error(transparent)]
     Issue(#[from] IssueError),
     #[error(transparent)]
     Clock(#[from] ClockError),
+    #[error("cannot serve the requests of nodes: {0}")]
+    Serve(#[from] ServeError),
 }
 
 /// Runs the role until shutdown is requested.
@@ -90,14 +100,15 @@ pub async fn run(options: SignerOptions, telemetry: &Telemetry) -> Result<(), Si
     let api = Api::from_kubeconfig(options.kubeconfig.as_deref(), None).await?.with_timeout(API_LIMIT);
     let mut elector = Elector::new(&api, LeaseSettings::new(&options.namespace, LEASE, &options.identity))?;
     let mut signer = Signer {
+        api: api.clone(),
+        namespace: options.namespace.clone(),
         store: Store::new(api.clone(), &options.namespace),
-        seen: Seen::default(),
+        domains: BTreeMap::new(),
         condition: telemetry.health().condition("certificates"),
         heartbeat: telemetry.health().heartbeat("reconciliation", STALLED_AFTER),
         metrics: Metrics::new(telemetry),
         notices: Notices::new(&api, &options.namespace, &options.identity),
         failure: None,
-        waiting: None,
         policy: options.policy,
     };
     let shutdown = telemetry.shutdown();
@@ -125,15 +136,26 @@ pub async fn run(options: SignerOptions, telemetry: &Telemetry) -> Result<(), Si
 }
 
 struct Signer {
+    api: Api,
+    namespace: String,
     policy: Policy,
     store: Store,
-    seen: Seen,
+    domains: BTreeMap<Domain, DomainState>,
     condition: Condition,
     heartbeat: Heartbeat,
     metrics: Metrics,
     notices: Notices,
     /// The failure that was logged last.
     failure: Option<String>,
+}
+
+/// What the leader knows of one CA.
+#[derive(Debug, Default)]
+struct DomainState {
+    seen: Seen,
+    findings: Vec<Finding>,
+    /// Why this instance is not ready.
+    problem: Option<String>,
     /// What the rotation waits for, as logged last.
     waiting: Option<&'static str>,
 }
@@ -141,7 +163,7 @@ struct Signer {
 impl Signer {
     /// Others may lead meanwhile, so what was seen says nothing.
     fn stand_by(&mut self) {
-        self.seen = Seen::default();
+        self.domains.clear();
         self.metrics.set_leader(false);
         self.metrics.clear();
         self.heartbeat.pause();
@@ -158,79 +180,146 @@ impl Signer {
     /// Reconciles for ever; returns if the clock of this machine is wrong.
     async fn lead(&mut self) {
         let period = PERIOD.min(self.policy.distribution_delay / 4).max(Duration::from_secs(1));
+        let mut chassis = ChassisSigner::start(&self.api, &self.namespace);
         loop {
             self.heartbeat.beat();
-            match self.reconcile().await {
-                Ok(()) => {
-                    if self.failure.take().is_some() {
-                        tracing::info!("certificates are reconciled again");
-                    }
-                }
-                Err(error) => {
-                    let text = error.to_string();
-                    self.metrics.failed();
-                    self.condition.not_ready(text.clone());
-                    if self.failure.as_ref() != Some(&text) {
-                        tracing::warn!(error = text, "cannot reconcile the certificates; retrying");
-                    }
-                    self.failure = Some(text);
-                    if matches!(error, ReconcileError::Clock(ClockError::Wrong { .. })) {
-                        self.notices.clock(&error.to_string());
-                        return;
-                    }
+            let result = self.reconcile_all(&mut chassis).await;
+            let is_well = result.is_ok();
+            if self.is_clock_wrong(result) {
+                return;
+            }
+            if is_well && self.failure.take().is_some() {
+                tracing::info!("certificates are reconciled again");
+            }
+            let next = tokio::time::Instant::now() + period;
+            while timeout_at(next, chassis.changed()).await.is_ok() {
+                self.heartbeat.beat();
+                let result = self.serve(&mut chassis).await;
+                if self.is_clock_wrong(result) {
+                    return;
                 }
             }
-            sleep(period).await;
         }
     }
 
-    async fn reconcile(&mut self) -> Result<(), ReconcileError> {
+    /// Reports a failure.
+    fn is_clock_wrong(&mut self, result: Result<(), ReconcileError>) -> bool {
+        let Err(error) = result else { return false };
+        let text = error.to_string();
+        self.metrics.failed();
+        self.condition.not_ready(text.clone());
+        if self.failure.as_ref() != Some(&text) {
+            tracing::warn!(error = text, "cannot reconcile the certificates; retrying");
+        }
+        let is_clock_wrong = matches!(error, ReconcileError::Clock(ClockError::Wrong { .. }));
+        if is_clock_wrong {
+            self.notices.clock(&text);
+        }
+        self.failure = Some(text);
+        is_clock_wrong
+    }
+
+    /// A failure of one CA does not prevent the other's renewal.
+    async fn reconcile_all(&mut self, chassis: &mut ChassisSigner) -> Result<(), ReconcileError> {
+        let mut results = Vec::new();
+        for domain in Domain::ALL {
+            results.push(self.reconcile(domain).await);
+        }
+        self.metrics.problems(self.domains.values().flat_map(|state| &state.findings));
+        results.into_iter().collect::<Result<(), _>>()?;
+        match self.domains.values().find_map(|state| state.problem.as_ref()) {
+            Some(problem) => self.condition.not_ready(problem.clone()),
+            None => self.condition.ready(),
+        }
+        self.prune(chassis).await?;
+        self.serve(chassis).await
+    }
+
+    async fn reconcile(&mut self, domain: Domain) -> Result<(), ReconcileError> {
         for _ in 0..MOST_STEPS {
-            let objects = self.store.read().await?;
-            let ages = self.seen.observe(&objects.observed, Instant::now());
-            let now = whole_seconds(Timestamp::now());
-            let plan = plan(&self.policy, &objects.observed, &ages, now);
-            self.show(&plan, &objects.observed, now);
+            let (objects, plan, now) = self.plan(domain).await?;
+            self.show(&plan, &objects, now);
             self.notices.findings(&plan.findings, &objects);
             let Some(step) = plan.step else { return Ok(()) };
             clock::check(&self.store).await?;
             let Some(write) = apply(&step, &self.policy, &objects.observed, now)? else { return Ok(()) };
             match self.store.write(&write, &objects).await {
-                Ok(reference) => self.done(&step, reference),
+                Ok(reference) => {
+                    self.metrics.done(domain, &step);
+                    self.notices.step(&step, reference);
+                }
                 Err(ApiError::Conflict(error) | ApiError::AlreadyExists(error)) => {
                     tracing::info!(error, "another client changed the certificates; reading them again");
                 }
-                Err(error) => return Err(ReconcileError::Write { object: store::object_of(&write), error }),
+                Err(error) => return Err(ReconcileError::Write { object: objects.object_of(&write), error }),
             }
         }
         Ok(())
     }
 
-    fn show(&mut self, plan: &Plan, observed: &Observed, now: Timestamp) {
-        self.metrics.show(&self.policy, plan, observed);
-        let blocking = plan.findings.iter().find(|finding| finding.kind.blocks());
-        match blocking {
-            Some(finding) => {
-                self.condition.not_ready(format!("Secret {}: {}", crate::CA_SECRET, finding.message));
-            }
-            None if observed.leaf_is_accepted(now) => self.condition.ready(),
-            None => {
-                let waiting = plan.waiting.map(|waiting| waiting.to_string());
-                self.condition.not_ready(waiting.unwrap_or("the certificate is not issued yet".into()));
-            }
-        }
-        let what = plan.waiting.map(|waiting| waiting.what);
-        if what != self.waiting
-            && let Some(waiting) = plan.waiting
-        {
-            tracing::info!(reason = %waiting, "rotation waits");
-        }
-        self.waiting = what;
+    async fn plan(&mut self, domain: Domain) -> Result<(Objects, Plan, Timestamp), ReconcileError> {
+        let objects = self.store.read(domain).await?;
+        let ages = self.domains.entry(domain).or_default().seen.observe(&objects.observed, Instant::now());
+        let now = whole_seconds(Timestamp::now());
+        let plan = plan(&self.policy, &objects.observed, &ages, now);
+        Ok((objects, plan, now))
     }
 
-    fn done(&mut self, step: &Step, reference: kubernetes::ObjectReference) {
-        self.metrics.done(step);
-        self.notices.step(step, reference);
+    /// Answers the requests of nodes that can be answered.
+    async fn serve(&mut self, chassis: &mut ChassisSigner) -> Result<(), ReconcileError> {
+        while chassis.has_work() {
+            self.heartbeat.beat();
+            let (objects, plan, now) = self.plan(Domain::Nodes).await?;
+            let Some(set) = objects.observed.authorities.present().filter(|_| plan.may_issue) else {
+                chassis
+                    .wait(&plan.waiting.map_or("the nodes' CA cannot sign yet".into(), |waiting| waiting.to_string()));
+                break;
+            };
+            clock::check(&self.store).await?;
+            let Self { policy, store, metrics, notices, .. } = self;
+            let context = Context { policy, store, metrics, notices };
+            if !chassis.serve(&context, &set.signing, &objects, now).await? {
+                break;
+            }
+        }
+        self.metrics.chassis_open(chassis.open());
+        Ok(())
+    }
+
+    async fn prune(&mut self, chassis: &ChassisSigner) -> Result<(), ReconcileError> {
+        let objects = self.store.read(Domain::Nodes).await?;
+        self.metrics.show_record(&objects.record(), &objects.revoked());
+        let Some(record) = chassis.pruned(&objects, whole_seconds(Timestamp::now())) else { return Ok(()) };
+        clock::check(&self.store).await?;
+        match self.store.write_record(&record, &objects).await {
+            Ok(_) | Err(ApiError::Conflict(_)) => Ok(()),
+            Err(error) => Err(ReconcileError::Write { object: Object::ChassisConfigMap, error }),
+        }
+    }
+
+    fn show(&mut self, plan: &Plan, objects: &Objects, now: Timestamp) {
+        let observed = &objects.observed;
+        let domain = observed.domain();
+        self.metrics.show(&self.policy, observed);
+        let blocking = plan.findings.iter().find(|finding| finding.kind.blocks());
+        let problem = match blocking {
+            Some(finding) => Some(format!("{}: {}", finding.object, finding.message)),
+            None if domain == Domain::Nodes || observed.leaf_is_accepted(now) => None,
+            None => {
+                let waiting = plan.waiting.map(|waiting| waiting.to_string());
+                Some(waiting.unwrap_or("the certificate is not issued yet".into()))
+            }
+        };
+        let state = self.domains.entry(domain).or_default();
+        state.findings.clone_from(&plan.findings);
+        state.problem = problem;
+        let what = plan.waiting.map(|waiting| waiting.what);
+        if what != state.waiting
+            && let Some(waiting) = plan.waiting
+        {
+            tracing::info!(object = %domain.secret(), reason = %waiting, "rotation waits");
+        }
+        state.waiting = what;
     }
 }
 

@@ -1,8 +1,13 @@
 //! Logs and Events about steps and problems.
 
+use std::collections::BTreeMap;
+
 use kubernetes::{Api, Note, ObjectReference, Recorder, Severity};
 
-use crate::plan::{Finding, Step};
+use crate::chassis::{ChassisRequest, Denial, Grant, KnownNode, NodeCertificate};
+use crate::domain::Domain;
+use crate::findings::Finding;
+use crate::plan::Step;
 use crate::signer::store::Objects;
 
 /// Component in Events.
@@ -12,19 +17,21 @@ pub(super) struct Notices {
     recorder: Recorder,
     namespace: String,
     /// Findings that were reported, until they are resolved.
-    reported: Vec<Finding>,
+    reported: BTreeMap<Domain, Vec<Finding>>,
 }
 
 impl Notices {
     pub(super) fn new(api: &Api, namespace: &str, identity: &str) -> Self {
         let recorder = Recorder::new(api, COMPONENT, identity);
-        Self { recorder, namespace: namespace.to_owned(), reported: Vec::new() }
+        Self { recorder, namespace: namespace.to_owned(), reported: BTreeMap::new() }
     }
 
     /// Reports new findings, each once.
     pub(super) fn findings(&mut self, findings: &[Finding], objects: &Objects) {
+        let domain = objects.observed.domain();
+        let reported = self.reported.insert(domain, findings.to_vec()).unwrap_or_default();
         for finding in findings {
-            if self.reported.contains(finding) {
+            if reported.contains(finding) {
                 continue;
             }
             let object = objects.reference(finding.object, &self.namespace);
@@ -36,7 +43,6 @@ impl Notices {
             );
             self.record(object, Severity::Warning, finding.kind.reason(), finding.message.clone());
         }
-        self.reported = findings.to_vec();
     }
 
     /// Reports a clock that is wrong.
@@ -80,7 +86,60 @@ impl Notices {
         self.record(object, Severity::Normal, reason, message);
     }
 
+    /// Reports the certificate of a node.
+    pub(super) fn chassis_issued(&self, grant: &Grant, certificate: &NodeCertificate, message: &str) {
+        let Grant { node, chassis, .. } = grant;
+        let (fingerprint, until) = (certificate.fingerprint.hex(), certificate.not_after.to_string());
+        tracing::info!(node, chassis, fingerprint, until, "issued the certificate of a node");
+        self.record(
+            node_reference(node, &grant.node_uid),
+            Severity::Normal,
+            "ChassisCertificateIssued",
+            message.to_owned(),
+        );
+    }
+
+    /// Reports a denial: about the Node, or about the request if the requester has none.
+    pub(super) fn chassis_denied(
+        &self,
+        request: &ChassisRequest,
+        node: Option<(&String, &KnownNode)>,
+        denial: &Denial,
+    ) {
+        let reason = denial.reason.text();
+        tracing::warn!(
+            request = request.name,
+            user = request.username,
+            node = request.node,
+            reason,
+            error = denial.message,
+            "denied the certificate of a node"
+        );
+        let object = match node {
+            Some((name, node)) => node_reference(name, &node.uid),
+            None => ObjectReference {
+                api_version: "certificates.k8s.io/v1".into(),
+                kind: "CertificateSigningRequest".into(),
+                namespace: String::new(),
+                name: request.name.clone(),
+                uid: request.uid.clone(),
+            },
+        };
+        let message = format!("{reason}: {}", denial.message);
+        self.record(object, Severity::Warning, "ChassisCertificateDenied", message);
+    }
+
     fn record(&self, object: ObjectReference, severity: Severity, reason: &str, message: String) {
         self.recorder.record(Note { object, severity, reason: reason.to_owned(), message });
+    }
+}
+
+fn node_reference(name: &str, uid: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: "v1".into(),
+        kind: "Node".into(),
+        namespace: String::new(),
+        name: name.to_owned(),
+        uid: uid.to_owned(),
     }
 }

@@ -1,4 +1,4 @@
-//! The Secrets and the ConfigMap in the API.
+//! The Secrets and ConfigMaps in the API.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,10 @@ use kubernetes::{Api, ApiError, ObjectReference};
 use serde_json::{Map, Value, json};
 
 use crate::apply::Write;
-use crate::plan::Object;
-use crate::stored::{AuthoritySet, Bundle, Data, Leaf, Observed, Requests, Stored};
-use crate::{BUNDLE_KEY, CA_CONFIG_MAP, CA_SECRET, ISSUED_FOR, LEAF_SECRET, RETIRE, ROTATE_CA, ROTATE_LEAF};
+use crate::chassis::{NodeCertificate, Record, Revoked};
+use crate::domain::{Domain, Object};
+use crate::stored::{AuthoritySet, Bundle, Data, Issued, Leaf, Observed, Requests, Stored};
+use crate::{BUNDLE_KEY, CA_CONFIG_MAP, ISSUED_FOR, LEAF_SECRET, RETIRE, REVOKED_KEY, ROTATE_CA, ROTATE_LEAF};
 
 /// Reads and writes the objects of one namespace.
 #[derive(Debug, Clone)]
@@ -24,13 +25,13 @@ pub struct Store {
 #[derive(Debug, thiserror::Error)]
 #[error("{object}: {error}")]
 pub struct ReadError {
-    /// Kind and name.
-    pub object: &'static str,
+    /// Which one.
+    pub object: Object,
     /// Cause.
     pub error: ApiError,
 }
 
-/// The objects as they were read.
+/// The objects of a domain as they were read.
 #[derive(Debug, Clone)]
 pub struct Objects {
     /// Their content.
@@ -39,46 +40,51 @@ pub struct Objects {
 }
 
 impl Object {
-    /// Kind, name and plural.
-    fn names(self) -> (&'static str, &'static str, &'static str) {
-        match self {
-            Self::CaSecret => ("Secret", CA_SECRET, "secrets"),
-            Self::CaConfigMap => ("ConfigMap", CA_CONFIG_MAP, "configmaps"),
-            Self::LeafSecret => ("Secret", LEAF_SECRET, "secrets"),
-        }
-    }
-}
-
-/// The object that a write concerns, for messages.
-pub(super) fn object_of(write: &Write) -> &'static str {
-    object(write).text()
-}
-
-fn object(write: &Write) -> Object {
-    match write {
-        Write::Authorities(_) => Object::CaSecret,
-        Write::Bundle(_) => Object::CaConfigMap,
-        Write::Leaf { .. } => Object::LeafSecret,
+    fn plural(self) -> &'static str {
+        if self.kind() == "Secret" { "secrets" } else { "configmaps" }
     }
 }
 
 impl Objects {
+    /// The object that a write concerns.
+    pub(super) fn object_of(&self, write: &Write) -> Object {
+        let domain = self.observed.domain();
+        match write {
+            Write::Authorities(_) => domain.secret(),
+            Write::Bundle(_) => domain.config_map(),
+            Write::Leaf { .. } => Object::LeafSecret,
+        }
+    }
+
     /// For Events about an object; it may not exist yet.
     pub(super) fn reference(&self, object: Object, namespace: &str) -> ObjectReference {
         reference(object, namespace, self.raw.get(&object))
     }
+
+    /// The record of node certificates.
+    pub fn record(&self) -> Record {
+        self.raw.get(&Object::ChassisConfigMap).map(record).unwrap_or_default()
+    }
+
+    /// The revoked node certificates.
+    pub fn revoked(&self) -> Revoked {
+        Revoked::parse(self.raw.get(&Object::NodeCaConfigMap).map(revoked_text).unwrap_or_default())
+    }
 }
 
 fn reference(object: Object, namespace: &str, raw: Option<&Value>) -> ObjectReference {
-    let (kind, name, _) = object.names();
     let uid = raw.and_then(|raw| raw["metadata"]["uid"].as_str()).unwrap_or_default();
     ObjectReference {
         api_version: "v1".into(),
-        kind: kind.into(),
+        kind: object.kind().into(),
         namespace: namespace.into(),
-        name: name.into(),
+        name: object.name().into(),
         uid: uid.into(),
     }
+}
+
+fn objects_of(domain: Domain) -> [Object; 3] {
+    [domain.issued(), domain.config_map(), domain.secret()]
 }
 
 impl Store {
@@ -87,41 +93,84 @@ impl Store {
         Self { api, namespace: namespace.to_owned() }
     }
 
-    /// Reads all three, the CA last ([`Observed`]).
-    pub async fn read(&self) -> Result<Objects, ReadError> {
+    /// Reads all three of a domain, the CA last ([`Observed`]).
+    pub async fn read(&self, domain: Domain) -> Result<Objects, ReadError> {
         let mut raw = BTreeMap::new();
-        for object in [Object::LeafSecret, Object::CaConfigMap, Object::CaSecret] {
+        for object in objects_of(domain) {
             match self.get(object).await {
                 Ok(Some(value)) => _ = raw.insert(object, value),
                 Ok(None) => {}
-                Err(error) => return Err(ReadError { object: object.text(), error }),
+                Err(error) => return Err(ReadError { object, error }),
             }
         }
-        Ok(Objects { observed: observed(|object| Ok(raw.get(&object))), raw })
+        Ok(Objects { observed: observed(domain, |object| Ok(raw.get(&object))), raw })
     }
 
-    /// Reads what this user may read. CAs that cannot be read are unusable.
-    pub async fn read_allowed(&self) -> Result<Observed, ReadError> {
-        let mut values = BTreeMap::new();
-        for object in [Object::LeafSecret, Object::CaConfigMap, Object::CaSecret] {
-            let value = match self.get(object).await {
-                Ok(value) => Ok(value),
-                Err(ApiError::Forbidden(why)) => Err(format!("you may not read it: {why}")),
-                Err(error) => return Err(ReadError { object: object.text(), error }),
-            };
-            values.insert(object, value);
+    /// Reads what this user may read. What cannot be read is unusable.
+    pub async fn read_allowed(&self, domain: Domain) -> Result<Objects, ReadError> {
+        let (mut raw, mut forbidden) = (BTreeMap::new(), BTreeMap::new());
+        for object in objects_of(domain) {
+            match self.get(object).await {
+                Ok(Some(value)) => _ = raw.insert(object, value),
+                Ok(None) => {}
+                Err(ApiError::Forbidden(why)) => _ = forbidden.insert(object, format!("you may not read it: {why}")),
+                Err(error) => return Err(ReadError { object, error }),
+            }
         }
-        Ok(observed(|object| match values.get(&object) {
-            Some(Ok(value)) => Ok(value.as_ref()),
-            Some(Err(why)) => Err(why.clone()),
-            None => Ok(None),
-        }))
+        let observed = observed(domain, |object| match forbidden.get(&object) {
+            Some(why) => Err(why.clone()),
+            None => Ok(raw.get(&object)),
+        });
+        Ok(Objects { observed, raw })
     }
 
     /// Writes one object, if it is still as it was read. The result is for Events about it.
     pub(super) async fn write(&self, write: &Write, objects: &Objects) -> Result<ObjectReference, ApiError> {
-        let object = object(write);
-        let (kind, name, _) = object.names();
+        self.change(objects.object_of(write), objects, |value| match write {
+            Write::Authorities(set) => {
+                value["data"] = encoded(&set.data());
+                let Requests { rotate_ca, rotate_leaf, retire } = &set.requests;
+                annotate(value, ROTATE_CA, rotate_ca.as_deref());
+                annotate(value, ROTATE_LEAF, rotate_leaf.as_deref());
+                annotate(value, RETIRE, retire.as_deref());
+            }
+            // Other keys stay: that of the nodes' CA also has the revoked certificates.
+            Write::Bundle(text) => value["data"][BUNDLE_KEY] = text.as_str().into(),
+            Write::Leaf { pair, issued_for } => {
+                value["data"] = encoded(&Leaf::data(pair));
+                annotate(value, ISSUED_FOR, issued_for.as_deref());
+            }
+        })
+        .await
+    }
+
+    /// Writes the record of node certificates, if it is still as it was read.
+    pub(super) async fn write_record(&self, record: &Record, objects: &Objects) -> Result<ObjectReference, ApiError> {
+        let data = record.data().into_iter().map(|(chassis, text)| (chassis, Value::from(text)));
+        let data = data.collect::<Map<_, _>>();
+        self.change(Object::ChassisConfigMap, objects, |value| value["data"] = data.into()).await
+    }
+
+    /// Adds certificates to the revoked ones, with a text about each, and removes those that have expired. Fails with
+    /// [`ApiError::Conflict`] if the ConfigMap has changed since it was read.
+    pub async fn revoke(&self, certificates: &[(NodeCertificate, String)], objects: &Objects) -> Result<(), ApiError> {
+        let change = |value: &mut Value| {
+            let mut text = Revoked::without_expired(revoked_text(value), Timestamp::now());
+            for (certificate, of) in certificates {
+                text = Revoked::add(&text, certificate, of);
+            }
+            value["data"][REVOKED_KEY] = text.into();
+        };
+        self.change(Object::NodeCaConfigMap, objects, change).await.map(drop)
+    }
+
+    async fn change(
+        &self,
+        object: Object,
+        objects: &Objects,
+        change: impl FnOnce(&mut Value),
+    ) -> Result<ObjectReference, ApiError> {
+        let (kind, name) = (object.kind(), object.name());
         let collection = self.collection(object);
         let existing = objects.raw.get(&object);
         let mut value = existing.cloned().unwrap_or_else(|| {
@@ -133,20 +182,7 @@ impl Store {
             }
             new
         });
-        match write {
-            Write::Authorities(set) => {
-                value["data"] = encoded(&set.data());
-                let Requests { rotate_ca, rotate_leaf, retire } = &set.requests;
-                annotate(&mut value, ROTATE_CA, rotate_ca.as_deref());
-                annotate(&mut value, ROTATE_LEAF, rotate_leaf.as_deref());
-                annotate(&mut value, RETIRE, retire.as_deref());
-            }
-            Write::Bundle(text) => value["data"][BUNDLE_KEY] = text.as_str().into(),
-            Write::Leaf { pair, issued_for } => {
-                value["data"] = encoded(&Leaf::data(pair));
-                annotate(&mut value, ISSUED_FOR, issued_for.as_deref());
-            }
-        }
+        change(&mut value);
         let body = value.to_string().into_bytes();
         let response = match existing {
             Some(_) => self.api.put(&format!("{collection}/{name}"), body).await?,
@@ -156,12 +192,12 @@ impl Store {
         Ok(reference(object, &self.namespace, Some(&written)))
     }
 
-    /// Sets annotations of Secret `ovn-ca`, which request a rotation.
-    pub async fn request(&self, annotations: &[(&str, &str)]) -> Result<(), ApiError> {
+    /// Sets annotations of the Secret of a domain's CAs, which request a rotation.
+    pub async fn request(&self, domain: Domain, annotations: &[(&str, &str)]) -> Result<(), ApiError> {
         let annotations: Map<String, Value> =
             annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())).collect();
         let body = json!({ "metadata": { "annotations": annotations } }).to_string().into_bytes();
-        let path = format!("{}/{CA_SECRET}", self.collection(Object::CaSecret));
+        let path = format!("{}/{}", self.collection(domain.secret()), domain.name());
         self.api.patch(&path, kubernetes::Patch::Merge, body).await.map(drop)
     }
 
@@ -199,11 +235,11 @@ impl Store {
     }
 
     fn collection(&self, object: Object) -> String {
-        format!("/api/v1/namespaces/{}/{}", self.namespace, object.names().2)
+        format!("/api/v1/namespaces/{}/{}", self.namespace, object.plural())
     }
 
     async fn get(&self, object: Object) -> Result<Option<Value>, ApiError> {
-        match self.api.get(&format!("{}/{}", self.collection(object), object.names().1)).await {
+        match self.api.get(&format!("{}/{}", self.collection(object), object.name())).await {
             Ok(bytes) => {
                 serde_json::from_slice(&bytes).map(Some).map_err(|error| ApiError::Unreadable(error.to_string()))
             }
@@ -214,12 +250,28 @@ impl Store {
 }
 
 /// Parses the objects. `value` returns one as it was read: none if it is missing, an error if it could not be read.
-fn observed<'a>(value: impl Fn(Object) -> Result<Option<&'a Value>, String>) -> Observed {
+fn observed<'a>(domain: Domain, value: impl Fn(Object) -> Result<Option<&'a Value>, String>) -> Observed {
+    let issued = match domain {
+        Domain::ControlPlane => Issued::Published(Box::new(parsed(value(Object::LeafSecret), leaf))),
+        Domain::Nodes => {
+            let record = value(Object::ChassisConfigMap).ok().flatten().map(record);
+            Issued::OnRequest(record.map(|record| record.issuances()).unwrap_or_default())
+        }
+    };
     Observed {
-        authorities: parsed(value(Object::CaSecret), authorities),
-        bundle: parsed(value(Object::CaConfigMap), bundle),
-        leaf: parsed(value(Object::LeafSecret), leaf),
+        authorities: parsed(value(domain.secret()), authorities),
+        bundle: parsed(value(domain.config_map()), bundle),
+        issued,
     }
+}
+
+fn record(value: &Value) -> Record {
+    let data = value["data"].as_object().into_iter().flatten();
+    Record::parse(data.map(|(chassis, text)| (chassis.as_str(), text.as_str().unwrap_or_default())))
+}
+
+fn revoked_text(value: &Value) -> &str {
+    value["data"][REVOKED_KEY].as_str().unwrap_or_default()
 }
 
 fn parsed<T>(value: Result<Option<&Value>, String>, parse: impl Fn(&Value) -> Result<T, String>) -> Stored<T> {

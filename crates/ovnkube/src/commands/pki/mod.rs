@@ -1,5 +1,6 @@
 //! `ovnkube pki`: OVN's certificates.
 
+mod revoke;
 mod rotate;
 mod serve;
 mod status;
@@ -18,6 +19,7 @@ pub(super) fn run(verb: &PkiVerb, args: &ConfigArgs) -> anyhow::Result<ExitCode>
         PkiVerb::Serve(role) => serve::run(role, args),
         PkiVerb::Status(status) => status::run(status, args),
         PkiVerb::Rotate(rotate) => rotate::run(rotate, args),
+        PkiVerb::Revoke(revoke) => revoke::run(revoke, args),
     }
 }
 

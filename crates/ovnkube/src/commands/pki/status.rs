@@ -1,11 +1,12 @@
-//! `ovnkube pki status`: all certificates, and which pods use them.
+//! `ovnkube pki status`: all certificates, those of nodes, and which pods use them.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
 use console::table::{self, Cell, Tone};
-use pki::{Entry, Object, Observed, Role, Stored};
+use pki::signer::Objects;
+use pki::{Domain, Entry, Issued, NodeEntry, Object, Role, Stored};
 use serde::Serialize;
 
 use crate::cli::{Output, PkiStatus};
@@ -18,6 +19,11 @@ const SOON: i64 = 30 * 24 * 3600;
 #[derive(Debug, Serialize)]
 struct StatusReport {
     certificates: Vec<Entry>,
+    /// The nodes' CAs.
+    #[serde(rename = "nodeAuthorities")]
+    node_authorities: Vec<Entry>,
+    #[serde(rename = "nodeCertificates")]
+    node_certificates: Vec<NodeEntry>,
     problems: Vec<String>,
     /// Pods that mount the certificate or the trusted CAs, by their owner; none if the user may not list pods.
     #[serde(rename = "usedBy", skip_serializing_if = "Option::is_none")]
@@ -31,9 +37,15 @@ pub(super) fn run(status: &PkiStatus, args: &ConfigArgs) -> anyhow::Result<ExitC
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let report = runtime.block_on(async {
         let store = super::store(kubeconfig.as_deref(), &status.location).await?;
-        let observed = store.read_allowed().await?;
-        let certificates = pki::report(&observed, SystemTime::now())?;
-        anyhow::Ok(StatusReport { problems: problems(&observed), certificates, used_by: store.users().await.ok() })
+        let (own, nodes) = (store.read_allowed(Domain::ControlPlane).await?, store.read_allowed(Domain::Nodes).await?);
+        let now = SystemTime::now();
+        anyhow::Ok(StatusReport {
+            certificates: pki::report(&own.observed, now)?,
+            node_authorities: pki::report(&nodes.observed, now)?,
+            node_certificates: pki::node_report(&nodes.record(), &nodes.revoked(), now)?,
+            problems: [problems(&own), problems(&nodes)].concat(),
+            used_by: store.users().await.ok(),
+        })
     })?;
     match status.output {
         Output::Json => console::print_json(&report)?,
@@ -43,31 +55,45 @@ pub(super) fn run(status: &PkiStatus, args: &ConfigArgs) -> anyhow::Result<ExitC
     Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::from(FAILED) })
 }
 
-fn problems(observed: &Observed) -> Vec<String> {
+fn problems(objects: &Objects) -> Vec<String> {
     fn problem<T>(object: Object, stored: &Stored<T>) -> Option<String> {
-        let object = object.text();
         match stored {
             Stored::Present(_) => None,
             Stored::Missing => Some(format!("{object} does not exist")),
             Stored::Unusable(why) => Some(format!("{object}: {why}")),
         }
     }
-    let bundle = observed.bundle.present().into_iter().flat_map(|bundle| &bundle.unreadable);
-    [
-        problem(Object::CaSecret, &observed.authorities),
-        problem(Object::CaConfigMap, &observed.bundle),
-        problem(Object::LeafSecret, &observed.leaf),
-    ]
-    .into_iter()
-    .flatten()
-    .chain(bundle.map(|why| format!("{}: {why}", Object::CaConfigMap.text())))
-    .collect()
+    let observed = &objects.observed;
+    let (secret, config_map) = (observed.domain().secret(), observed.domain().config_map());
+    let issued = match &observed.issued {
+        Issued::Published(leaf) => problem(Object::LeafSecret, leaf.as_ref()),
+        Issued::OnRequest(_) => None,
+    };
+    let unreadable = observed.bundle.present().into_iter().flat_map(|bundle| &bundle.unreadable);
+    let (record, revoked) = (objects.record(), objects.revoked());
+    let damaged = record.damaged().map(|(chassis, why)| format!("{}: {chassis}: {why}", Object::ChassisConfigMap));
+    let not_revoked =
+        revoked.unreadable.iter().map(|line| format!("{config_map}: revoked: {line:?} is not a SHA-256 in hex"));
+    [problem(secret, &observed.authorities), problem(config_map, &observed.bundle), issued]
+        .into_iter()
+        .flatten()
+        .chain(unreadable.map(|why| format!("{config_map}: {why}")))
+        .chain(damaged)
+        .chain(not_revoked)
+        .collect()
 }
 
 fn as_text(report: &StatusReport, colour: bool) -> String {
-    let rows: Vec<_> = report.certificates.iter().map(row).collect();
+    let own = report.certificates.iter().map(|entry| row(entry, ""));
+    let of_nodes = report.node_authorities.iter().map(|entry| row(entry, "nodes' "));
+    let rows: Vec<_> = own.chain(of_nodes).collect();
     let mut text = table::render(["ROLE", "SUBJECT", "ISSUER", "NAMES", "EXPIRES", "LEFT", "TRUSTED"], rows, colour);
-    for entry in &report.certificates {
+    if !report.node_certificates.is_empty() {
+        let rows: Vec<_> = report.node_certificates.iter().map(node_row).collect();
+        let head = ["NODE", "CHASSIS", "SHA-256", "ISSUER", "EXPIRES", "LEFT", "REVOKED"];
+        text += &format!("\n{}", table::render(head, rows, colour));
+    }
+    for entry in report.certificates.iter().chain(&report.node_authorities) {
         if let Some(until) = &entry.retire_after {
             text += &format!("{} is trusted until {until}\n", entry.subject);
         }
@@ -84,7 +110,7 @@ fn as_text(report: &StatusReport, colour: bool) -> String {
     text
 }
 
-fn row(entry: &Entry) -> [Cell; 7] {
+fn row(entry: &Entry, of: &str) -> [Cell; 7] {
     let role = match entry.role {
         Role::SigningCa => "CA",
         Role::NextCa => "next CA",
@@ -92,21 +118,38 @@ fn row(entry: &Entry) -> [Cell; 7] {
         Role::OtherCa => "other CA",
         Role::Certificate => "certificate",
     };
-    let tone = match entry.seconds_left {
-        ..=0 => Tone::Bad,
-        1..SOON => Tone::Plain,
-        _ => Tone::Good,
-    };
     let names = if entry.names.is_empty() { "-".to_owned() } else { entry.names.join(",") };
     [
-        Cell::plain(role),
+        Cell::plain(format!("{of}{role}")),
         Cell::plain(&entry.subject),
         Cell::plain(if entry.issuer == entry.subject { "itself" } else { &entry.issuer }),
         Cell::plain(names),
         Cell::plain(&entry.not_after),
-        Cell::new(duration(entry.seconds_left), tone),
+        left(entry.seconds_left),
         if entry.trusted { Cell::new("yes", Tone::Good) } else { Cell::new("no", Tone::Bad) },
     ]
+}
+
+fn node_row(entry: &NodeEntry) -> [Cell; 7] {
+    [
+        Cell::plain(&entry.node),
+        Cell::plain(&entry.chassis),
+        // The JSON output has all of it.
+        Cell::plain(entry.fingerprint.chars().take(16).collect::<String>()),
+        Cell::plain(&entry.issuer),
+        Cell::plain(&entry.not_after),
+        left(entry.seconds_left),
+        if entry.revoked { Cell::new("yes", Tone::Bad) } else { Cell::plain("no") },
+    ]
+}
+
+fn left(seconds: i64) -> Cell {
+    let tone = match seconds {
+        ..=0 => Tone::Bad,
+        1..SOON => Tone::Plain,
+        _ => Tone::Good,
+    };
+    Cell::new(duration(seconds), tone)
 }
 
 /// The largest unit of which there are at least two.

@@ -1,0 +1,65 @@
+//! `ovnkube pki revoke`: ends the trust in the certificates of nodes.
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use kubernetes::ApiError;
+use pki::{Domain, NodeCertificate};
+
+use crate::cli::PkiRevoke;
+use crate::commands::checked_settings;
+use crate::config::{Config, ConfigArgs};
+
+/// Attempts while others change the ConfigMap.
+const ATTEMPTS: u32 = 5;
+
+pub(super) fn run(revoke: &PkiRevoke, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
+    let config = Config::load(args)?;
+    telemetry::init_logs(&config.log_options()?)?;
+    let kubeconfig = checked_settings::kubeconfig(&config)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let store = super::store(kubeconfig.as_deref(), &revoke.location).await?;
+        let mut attempts = 0;
+        let revoked = loop {
+            attempts += 1;
+            let objects = store.read_allowed(Domain::Nodes).await?;
+            let certificates = certificates(&objects.record(), &revoke.nodes)?;
+            match store.revoke(&certificates, &objects).await {
+                Err(ApiError::Conflict(_)) if attempts < ATTEMPTS => {}
+                written => {
+                    written.context("cannot write the revoked certificates to ConfigMap ovn-node-ca")?;
+                    break certificates.len();
+                }
+            }
+        };
+        let (nodes, pods) = (revoke.nodes.join(" "), &revoke.location.namespace);
+        console::print(&format!(
+            "revoked {revoked} certificates of {nodes}: the southbound listeners close their sessions within minutes, when kubelet \
+             has updated ConfigMap ovn-node-ca\n\
+             each node's agent then requests a new certificate with its token; to keep a stolen node out, end that too:\n  \
+             kubectl delete node {nodes}\n  \
+             kubectl -n {pods} delete pod --force --field-selector spec.nodeName=NODE, for each of them\n"
+        ))?;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// The recorded certificates of these nodes, and a text about each for the list.
+fn certificates(record: &pki::Record, nodes: &[String]) -> anyhow::Result<Vec<(NodeCertificate, String)>> {
+    let mut found = Vec::new();
+    for node in nodes {
+        let before = found.len();
+        for (chassis, claim) in record.claims().filter(|(_, claim)| claim.node == *node) {
+            let about = |one: &NodeCertificate| (one.clone(), format!("node {node}, chassis {chassis}"));
+            found.extend(claim.certificates.iter().map(about));
+        }
+        if found.len() == before {
+            anyhow::bail!(
+                "ConfigMap ovn-chassis has no certificate of node {node}; `ovnkube pki status` lists all. If the Node was deleted \
+                 before, its certificates are not recorded any more: `ovnkube pki rotate --nodes --retire` ends the trust in them"
+            );
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,75 @@
+//! The objects of a watch, by name.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kubernetes::Observed;
+
+/// What a watch has shown so far.
+#[derive(Debug)]
+pub(super) struct Mirror<T> {
+    what: &'static str,
+    /// The objects.
+    pub(super) objects: BTreeMap<String, T>,
+    /// During a list: objects that it has not shown yet.
+    unlisted: BTreeSet<String>,
+    /// Whether a list is complete.
+    pub(super) is_listed: bool,
+}
+
+impl<T> Mirror<T> {
+    /// `what` is for logs.
+    pub(super) fn new(what: &'static str) -> Self {
+        Self { what, objects: BTreeMap::new(), unlisted: BTreeSet::new(), is_listed: false }
+    }
+
+    /// Takes an event over.
+    pub(super) fn apply(&mut self, event: Observed<(String, T)>) {
+        let resource = self.what;
+        match event {
+            Observed::Relisting => self.unlisted = self.objects.keys().cloned().collect(),
+            Observed::Upsert((name, object)) => {
+                self.unlisted.remove(&name);
+                self.objects.insert(name, object);
+            }
+            Observed::Deleted(identity) => _ = self.objects.remove(&identity.name),
+            Observed::Listed => {
+                for name in std::mem::take(&mut self.unlisted) {
+                    self.objects.remove(&name);
+                }
+                self.is_listed = true;
+            }
+            Observed::Malformed { object, error } => {
+                tracing::warn!(resource, name = object.name, error, "ignoring an object that cannot be read");
+                self.unlisted.remove(&object.name);
+            }
+            Observed::Failed(error) => {
+                tracing::warn!(resource, error, "watch failed; retrying, requests of nodes may wait");
+            }
+            Observed::Resumed => tracing::info!(resource, "watch works again"),
+            Observed::Absent => tracing::warn!(resource, "the API server does not have this resource; checking again"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kubernetes::Identity;
+
+    use super::*;
+
+    #[test]
+    fn a_list_removes_what_it_does_not_show() {
+        let mut mirror = Mirror::new("things");
+        let show = |name: &str| Observed::Upsert((name.to_owned(), ()));
+        for event in [Observed::Relisting, show("a"), show("b"), Observed::Listed, Observed::Relisting] {
+            assert!(!mirror.is_listed || mirror.objects.len() == 2);
+            mirror.apply(event);
+        }
+        mirror.apply(show("b"));
+        mirror.apply(show("c"));
+        mirror.apply(Observed::Listed);
+        assert_eq!(mirror.objects.keys().collect::<Vec<_>>(), ["b", "c"]);
+        mirror.apply(Observed::Deleted(Identity { name: "b".into(), ..Identity::default() }));
+        assert_eq!(mirror.objects.len(), 1);
+    }
+}
