@@ -111,6 +111,9 @@ fn check_key(key: &SubjectPublicKeyInfo<'_>) -> Result<(), Denial> {
         return weak(weakness);
     }
     let curve = || key.algorithm.parameters.as_ref()?.as_oid().ok().map(|oid| oid.to_id_string());
+    if let Err(error) = rcgen::SubjectPublicKeyInfo::from_der(key.raw) {
+        return weak(format!("keys of this type cannot be certified ({error})"));
+    }
     match key.parsed() {
         Ok(PublicKey::RSA(_)) => Ok(()),
         Ok(PublicKey::EC(_)) if curve().is_some_and(|curve| CURVES.contains(&curve.as_str())) => Ok(()),

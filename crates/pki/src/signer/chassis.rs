@@ -5,10 +5,10 @@
 //!                                     └─▶ deny                └─▶ conflict: judge again
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use kubernetes::{Api, ApiError, Watch, watch};
+use kubernetes::{Api, ApiError, Observed, Watch, watch};
 
 use crate::chassis::{ChassisRequest, Denial, Grant, KnownNode, NodeCertificate, Record, Rules, Verdict, judge};
 use crate::issue::{Authority, IssueError, issue_chassis};
@@ -34,6 +34,8 @@ pub(super) struct ChassisSigner {
     nodes: Mirror<KnownNode>,
     /// Recorded, but not handed out yet, by the UID of the request.
     undelivered: BTreeMap<String, Issue>,
+    /// UIDs of requests with an answer that the watch has not shown yet.
+    answered: BTreeSet<String>,
     /// Why requests wait, as logged last, by name.
     waiting: BTreeMap<String, String>,
 }
@@ -74,15 +76,16 @@ impl ChassisSigner {
             rules: Rules::new(namespace),
             request_events: watch(api, requests::requests(), requests::pending),
             node_events: watch(api, requests::nodes(), requests::node),
-            requests: Mirror::new("certificatesigningrequests"),
-            nodes: Mirror::new("nodes"),
+            requests: Mirror::new("certificatesigningrequests", |pending| &pending.request.uid),
+            nodes: Mirror::new("nodes", |node| &node.uid),
             undelivered: BTreeMap::new(),
+            answered: BTreeSet::new(),
             waiting: BTreeMap::new(),
         }
     }
 
-    /// Waits until requests or Nodes change. Can be cancelled.
-    pub(super) async fn changed(&mut self) {
+    /// Waits until requests or Nodes change, and returns whether open requests may be concerned. Can be cancelled.
+    pub(super) async fn changed(&mut self) -> bool {
         let (mut requests, mut nodes) = (Vec::new(), Vec::new());
         let count = tokio::select! {
             count = self.request_events.next_batch(&mut requests, BATCH) => count,
@@ -92,18 +95,30 @@ impl ChassisSigner {
             // The task of a watch has panicked.
             std::future::pending::<()>().await;
         }
+        let changed: BTreeSet<&String> = nodes.iter().filter_map(upserted).collect();
+        let of_changed = |request: &ChassisRequest| request.node.as_ref().is_some_and(|node| changed.contains(node));
+        let is_concerned = !requests.is_empty() || !self.nodes.is_listed || self.open_requests().any(of_changed);
         requests.into_iter().for_each(|event| self.requests.apply(event));
         nodes.into_iter().for_each(|event| self.nodes.apply(event));
+        let open: BTreeSet<&String> = self.requests.objects.values().filter_map(Pending::open_uid).collect();
+        self.answered.retain(|uid| open.contains(uid));
+        self.undelivered.retain(|uid, _| open.contains(uid));
+        is_concerned
+    }
+
+    fn open_requests(&self) -> impl Iterator<Item = &ChassisRequest> {
+        let open = self.requests.objects.values().filter(|pending| !pending.is_finished);
+        open.map(|pending| &pending.request).filter(|request| !self.answered.contains(&request.uid))
     }
 
     /// Whether a request can be judged now.
     pub(super) fn has_work(&self) -> bool {
-        self.is_ready() && self.requests.objects.values().any(|pending| !pending.is_finished)
+        self.is_ready() && self.open_requests().next().is_some()
     }
 
     /// Requests without an answer.
     pub(super) fn open(&self) -> usize {
-        self.requests.objects.values().filter(|pending| !pending.is_finished).count()
+        self.open_requests().count()
     }
 
     fn is_ready(&self) -> bool {
@@ -118,8 +133,8 @@ impl ChassisSigner {
 
     /// Why nothing is signed yet, once for each cause and request.
     pub(super) fn wait(&mut self, why: &str) {
-        let open = self.requests.objects.iter().filter(|(_, pending)| !pending.is_finished);
-        let waiting: BTreeMap<_, _> = open.map(|(name, _)| (name.clone(), why.to_owned())).collect();
+        let waiting: BTreeMap<_, _> =
+            self.open_requests().map(|request| (request.name.clone(), why.to_owned())).collect();
         for (request, reason) in &waiting {
             if self.waiting.get(request) != Some(reason) {
                 tracing::info!(request, reason, "request of a node waits");
@@ -136,12 +151,7 @@ impl ChassisSigner {
         objects: &Objects,
         now: Timestamp,
     ) -> Result<bool, ServeError> {
-        self.requests.objects.values().filter(|pending| pending.is_finished).for_each(|pending| {
-            self.undelivered.remove(&pending.request.uid);
-        });
-        let open = self.requests.objects.values().filter(|pending| !pending.is_finished);
-        let open: Vec<ChassisRequest> = open.map(|pending| pending.request.clone()).collect();
-        self.refresh_nodes(&open).await?;
+        let open: Vec<ChassisRequest> = self.open_requests().cloned().collect();
         let (mut record, revoked) = (objects.record(), objects.revoked());
         let (mut issued, mut denied, mut waiting) = (Vec::new(), Vec::new(), BTreeMap::new());
         let mut is_changed = false;
@@ -156,6 +166,7 @@ impl ChassisSigner {
                 }
                 self.undelivered.remove(&request.uid);
             }
+            self.refresh_node(&request).await?;
             match judge(&self.rules, &request, &self.nodes.objects, &record, &revoked, now) {
                 Verdict::Sign(grant) => {
                     let issue = issue(context.policy, authority, &request, grant, now)?;
@@ -192,15 +203,18 @@ impl ChassisSigner {
         Ok(remain)
     }
 
-    /// Reads the Nodes of requests: what the watch has shown may be older than the request.
-    async fn refresh_nodes(&mut self, requests: &[ChassisRequest]) -> Result<(), ServeError> {
-        for request in requests.iter().take(PASS) {
-            let Some(name) = request.node.as_ref().filter(|name| is_object_name(name)) else { continue };
-            match requests::current_node(&self.api, name).await {
-                Ok(Some(node)) => _ = self.nodes.objects.insert(name.clone(), node),
-                Ok(None) => _ = self.nodes.objects.remove(name),
-                Err(error) => return Err(ServeError::Node(name.clone(), error)),
-            }
+    /// Reads the Node of a request: what the watch has shown may be older than the request. A request that waits for its Node to
+    /// announce a chassis is judged when the watch shows that.
+    async fn refresh_node(&mut self, request: &ChassisRequest) -> Result<(), ServeError> {
+        let Some(name) = request.node.as_ref().filter(|name| is_object_name(name)) else { return Ok(()) };
+        let is_silent = self.nodes.objects.get(name).is_some_and(|node| node.chassis.is_none());
+        if is_silent && self.waiting.contains_key(&request.name) {
+            return Ok(());
+        }
+        match requests::current_node(&self.api, name).await {
+            Ok(Some(node)) => _ = self.nodes.objects.insert(name.clone(), node),
+            Ok(None) => _ = self.nodes.objects.remove(name),
+            Err(error) => return Err(ServeError::Node(name.clone(), error)),
         }
         Ok(())
     }
@@ -221,6 +235,8 @@ impl ChassisSigner {
                     context.notices.chassis_issued(&issue.grant, &issue.entry, &message);
                 }
                 Ok(false) => {}
+                // Changed meanwhile: judged again.
+                Err(ApiError::Conflict(_)) => continue,
                 Err(error) => {
                     failure.get_or_insert(ServeError::Answer(request.name, error));
                     continue;
@@ -236,6 +252,8 @@ impl ChassisSigner {
                     context.notices.chassis_denied(&request, node, &denial);
                 }
                 Ok(false) => {}
+                // Changed meanwhile: judged again.
+                Err(ApiError::Conflict(_)) => continue,
                 Err(error) => {
                     failure.get_or_insert(ServeError::Answer(request.name, error));
                     continue;
@@ -249,11 +267,20 @@ impl ChassisSigner {
     /// The watch shows it later.
     fn finish(&mut self, request: &ChassisRequest) {
         self.undelivered.remove(&request.uid);
-        if let Some(pending) = self.requests.objects.get_mut(&request.name)
-            && pending.request.uid == request.uid
-        {
-            pending.is_finished = true;
-        }
+        self.answered.insert(request.uid.clone());
+    }
+}
+
+impl Pending {
+    fn open_uid(&self) -> Option<&String> {
+        (!self.is_finished).then_some(&self.request.uid)
+    }
+}
+
+fn upserted<T>(event: &Observed<(String, T)>) -> Option<&String> {
+    match event {
+        Observed::Upsert((name, _)) => Some(name),
+        _ => None,
     }
 }
 
@@ -282,5 +309,6 @@ fn message(issue: &Issue) -> String {
 
 /// Whether a text can be the name of a Node; what users write must not become another path.
 fn is_object_name(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte))
+    name.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte))
 }

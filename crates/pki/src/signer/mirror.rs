@@ -8,6 +8,7 @@ use kubernetes::Observed;
 #[derive(Debug)]
 pub(super) struct Mirror<T> {
     what: &'static str,
+    uid: fn(&T) -> &str,
     /// The objects.
     pub(super) objects: BTreeMap<String, T>,
     /// During a list: objects that it has not shown yet.
@@ -17,9 +18,9 @@ pub(super) struct Mirror<T> {
 }
 
 impl<T> Mirror<T> {
-    /// `what` is for logs.
-    pub(super) fn new(what: &'static str) -> Self {
-        Self { what, objects: BTreeMap::new(), unlisted: BTreeSet::new(), is_listed: false }
+    /// `what` is for logs, `uid` returns the UID of an object.
+    pub(super) fn new(what: &'static str, uid: fn(&T) -> &str) -> Self {
+        Self { what, uid, objects: BTreeMap::new(), unlisted: BTreeSet::new(), is_listed: false }
     }
 
     /// Takes an event over.
@@ -31,7 +32,13 @@ impl<T> Mirror<T> {
                 self.unlisted.remove(&name);
                 self.objects.insert(name, object);
             }
-            Observed::Deleted(identity) => _ = self.objects.remove(&identity.name),
+            // Another object with its name may be known already.
+            Observed::Deleted(identity) => {
+                let is_same = |object: &T| (self.uid)(object) == identity.uid;
+                if self.objects.get(&identity.name).is_some_and(is_same) {
+                    self.objects.remove(&identity.name);
+                }
+            }
             Observed::Listed => {
                 for name in std::mem::take(&mut self.unlisted) {
                     self.objects.remove(&name);
@@ -59,8 +66,8 @@ mod tests {
 
     #[test]
     fn a_list_removes_what_it_does_not_show() {
-        let mut mirror = Mirror::new("things");
-        let show = |name: &str| Observed::Upsert((name.to_owned(), ()));
+        let mut mirror = Mirror::new("things", |uid: &String| uid);
+        let show = |name: &str| Observed::Upsert((name.to_owned(), "u".to_owned()));
         for event in [Observed::Relisting, show("a"), show("b"), Observed::Listed, Observed::Relisting] {
             assert!(!mirror.is_listed || mirror.objects.len() == 2);
             mirror.apply(event);
@@ -69,7 +76,11 @@ mod tests {
         mirror.apply(show("c"));
         mirror.apply(Observed::Listed);
         assert_eq!(mirror.objects.keys().collect::<Vec<_>>(), ["b", "c"]);
-        mirror.apply(Observed::Deleted(Identity { name: "b".into(), ..Identity::default() }));
+        let deleted =
+            |uid: &str| Observed::Deleted(Identity { name: "b".into(), uid: uid.into(), ..Identity::default() });
+        mirror.apply(deleted("former"));
+        assert_eq!(mirror.objects.len(), 2, "there is a new one of that name");
+        mirror.apply(deleted("u"));
         assert_eq!(mirror.objects.len(), 1);
     }
 }

@@ -192,8 +192,11 @@ impl Signer {
                 tracing::info!("certificates are reconciled again");
             }
             let next = tokio::time::Instant::now() + period;
-            while timeout_at(next, chassis.changed()).await.is_ok() {
+            while let Ok(is_concerned) = timeout_at(next, chassis.changed()).await {
                 self.heartbeat.beat();
+                if !is_concerned {
+                    continue;
+                }
                 let result = self.serve(&mut chassis).await;
                 if self.is_clock_wrong(result) {
                     return;

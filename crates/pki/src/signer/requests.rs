@@ -54,10 +54,12 @@ pub(super) fn pending(text: &str) -> Result<(String, Pending), String> {
         usages,
         request,
     };
-    let is_finished = value["status"]["certificate"].as_str().is_some_and(|text| !text.is_empty())
-        || has(&value, "Denied")
-        || has(&value, "Failed");
-    Ok((name, Pending { request, is_finished }))
+    Ok((name, Pending { request, is_finished: is_finished(&value) }))
+}
+
+fn is_finished(request: &Value) -> bool {
+    let certificate = request["status"]["certificate"].as_str().unwrap_or_default();
+    !certificate.is_empty() || has(request, "Denied") || has(request, "Failed")
 }
 
 /// Parses a Node.
@@ -145,7 +147,7 @@ async fn current(api: &Api, request: &ChassisRequest) -> Result<Option<Value>, A
         Err(error) => return Err(error),
     };
     let value = parsed(&text)?;
-    let is_open = value["metadata"]["uid"] == request.uid && !has(&value, "Denied") && !has(&value, "Failed");
+    let is_open = value["metadata"]["uid"] == request.uid && !is_finished(&value);
     Ok(is_open.then_some(value))
 }
 
