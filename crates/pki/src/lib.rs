@@ -19,6 +19,7 @@ mod issue;
 mod plan;
 mod policy;
 mod report;
+mod request;
 mod seen;
 mod stored;
 
@@ -31,6 +32,10 @@ pub use issue::{Authority, IssueError, PrivateKey, create_authority, issue_leaf}
 pub use plan::{Finding, FindingKind, Object, Plan, Step, Waiting, plan};
 pub use policy::{Policy, PolicyError, parse_duration};
 pub use report::{Entry, Role, report};
+pub use request::{
+    CHASSIS_REQUEST_PREFIX, CHASSIS_SERVER_NAME, CHASSIS_SIGNER, CHASSIS_USAGES, ChassisCertificate, ChassisError,
+    ChassisRequest,
+};
 pub use seen::{Ages, Seen};
 pub use stored::{AuthoritySet, Bundle, Data, Former, Leaf, Observed, Requests, Stored};
 
