@@ -98,8 +98,10 @@ fn certificates(supervisor: &Supervisor, ovn: &Ovn) -> Result<Option<(Authority,
             supervisor.plan.addresses(&machine_of(ovn.databases, member)).iter().map(|address| address.address()),
         );
     }
-    // As in production, all OVN programs share one certificate; scrapers of metrics check the name `ovn`.
-    let identity = authority.issue("ovn", "ovn", None, &["ovn", CONTROL, "db-1", "db-2", "db-3"], &addresses)?;
+    // As in production, all OVN programs share one certificate; scrapers of metrics check the names `ovn` and
+    // `ovnkube-node`.
+    let identity =
+        authority.issue("ovn", "ovn", None, &["ovn", "ovnkube-node", CONTROL, "db-1", "db-2", "db-3"], &addresses)?;
     Ok(Some((authority, identity)))
 }
 

@@ -173,6 +173,14 @@ fn configuration(supervisor: &Supervisor, product: &Product) -> Result<String> {
         data["ovn_private_key"] = "/ovn-cert/tls.key".into();
         data["ovn_certificate"] = "/ovn-cert/tls.crt".into();
         data["ovn_authorities"] = "/ovn-ca/ca-bundle.crt".into();
+        // Without a signer all nodes share a certificate of the lab.
+        let of_nodes =
+            if supervisor.spec.has_signer() { "/var/lib/ovn-kubernetes/pki/current" } else { "/ovn-node-cert" };
+        data["ovn_node_private_key"] = format!("{of_nodes}/tls.key").into();
+        data["ovn_node_certificate"] = format!("{of_nodes}/tls.crt").into();
+        if supervisor.spec.has_signer() {
+            data["ovn_node_certificate_dir"] = "/var/lib/ovn-kubernetes/pki".into();
+        }
     }
     if let Some(lifetimes) = supervisor.spec.ovn.as_ref().and_then(|ovn| ovn.lifetimes.as_ref()) {
         data["pki_ca_lifetime"] = lifetimes.ca[0].as_str().into();
@@ -184,7 +192,9 @@ fn configuration(supervisor: &Supervisor, product: &Product) -> Result<String> {
     if supervisor.spec.ovn.as_ref().is_some_and(|ovn| ovn.tls) && !supervisor.spec.has_signer() {
         let file = |name: &str| read_file(&supervisor.dir().join("pki/ovn").join(name));
         let leaf = json!({ "tls.key": file("ovn.key")?, "tls.crt": file("ovn.crt")? });
-        objects.push(object("Secret", "ovn-cert", "stringData", &leaf));
+        for name in ["ovn-cert", "ovn-node-cert"] {
+            objects.push(object("Secret", name, "stringData", &leaf));
+        }
         objects.push(object("ConfigMap", "ovn-ca", "data", &json!({ "ca-bundle.crt": file("ca.crt")? })));
     }
     objects.push(object("ConfigMap", "ovn-config", "data", &data));

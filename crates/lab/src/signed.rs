@@ -7,6 +7,8 @@ use crate::supervisor::Supervisor;
 use crate::underlay::CONTROL;
 
 const NAMESPACE: &str = "ovn-kubernetes";
+/// The CAs of nodes.
+pub(crate) const NODE_AUTHORITY: &str = "node-ca.crt";
 
 /// Writes the CA, its key, the trusted CAs and the certificate to the files that a lab's own certificates have. They are copies:
 /// after a rotation, export them again.
@@ -22,6 +24,10 @@ pub(crate) fn export(supervisor: &Supervisor) -> Result<()> {
         ("signing-ca.key", "secret/ovn-ca", "tls.key"),
     ] {
         write_secret(&dir.join(file), &value(&control, object, key)?)?;
+    }
+    // A signer of an earlier version has none.
+    if let Ok(of_nodes) = value(&control, "configmap/ovn-node-ca", "ca-bundle.crt") {
+        write_secret(&dir.join(NODE_AUTHORITY), &of_nodes)?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@
 //!  annotations, condition ◀── node_status          CNI configuration file ◀── cni::install
 //! ```
 
+mod certificate;
 mod cluster_size;
 mod cni;
 mod condition;
@@ -32,6 +33,6 @@ pub use error::NodeError;
 pub use role::{clean_up, run};
 
 pub use options::{
-    CniOptions, EXTERNAL_BRIDGE, Encapsulation, GatewayOptions, INTEGRATION_BRIDGE, LiveSettings, MANAGEMENT_PORT,
-    Options, OvnController,
+    CertificateOptions, CniOptions, EXTERNAL_BRIDGE, Encapsulation, GatewayOptions, INTEGRATION_BRIDGE, LiveSettings,
+    MANAGEMENT_PORT, Options, OvnController,
 };

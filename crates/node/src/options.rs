@@ -1,7 +1,7 @@
 //! Configuration of the node agent.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use netmodel::GatewayMode;
@@ -20,8 +20,11 @@ pub struct Options {
     pub cluster: ClusterSettings,
     /// Servers of the northbound database. The agent does not connect to them; no Service may have their addresses.
     pub northbound: DatabaseAccess,
-    /// Servers of the southbound database, for `ovn-remote`. Without certificates: ovn-controller has its own.
+    /// Servers of the southbound database, for `ovn-remote`. ovn-controller has its own arguments for the certificate files; the
+    /// agent uses these to ask whether a server works.
     pub southbound: DatabaseAccess,
+    /// The node's own certificate; None if the files come from elsewhere, or TLS is not used.
+    pub certificate: Option<CertificateOptions>,
     /// Open vSwitch's database on this host.
     pub switch: Remote,
     /// Settings that are written for ovn-controller.
@@ -33,6 +36,32 @@ pub struct Options {
     /// Directories and time limits of the CNI server.
     pub cni: CniOptions,
 }
+
+/// The node's own certificate, which the agent requests from the cluster's signer.
+#[derive(Debug, Clone)]
+pub struct CertificateOptions {
+    /// Where the certificate and its key are stored.
+    pub directory: PathBuf,
+    /// The CAs of nodes, the one that signs first; next to it the file `revoked`. None: a certificate is renewed by time only.
+    pub authorities: Option<PathBuf>,
+}
+
+impl CertificateOptions {
+    /// The certificate (PEM) of a certificate directory. It is replaced together with the key.
+    pub fn certificate(directory: &Path) -> PathBuf {
+        directory.join(CURRENT).join(CERTIFICATE)
+    }
+
+    /// The private key (PEM) of a certificate directory.
+    pub fn private_key(directory: &Path) -> PathBuf {
+        directory.join(CURRENT).join(PRIVATE_KEY)
+    }
+}
+
+/// Link to the directory of the certificate in effect, in a certificate directory.
+pub(crate) const CURRENT: &str = "current";
+pub(crate) const CERTIFICATE: &str = "tls.crt";
+pub(crate) const PRIVATE_KEY: &str = "tls.key";
 
 /// Settings that may change while the agent runs.
 #[derive(Debug, Clone, PartialEq, Eq)]

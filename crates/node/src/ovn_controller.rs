@@ -108,6 +108,8 @@ pub(crate) struct OvnController {
     pub(crate) node: watch::Receiver<Option<Arc<OwnNode>>>,
     /// Files for the southbound database, to ask its servers as ovn-controller would.
     pub(crate) tls: Option<TlsFiles>,
+    /// Whether the node's own certificate can be used; None if it has none of its own.
+    pub(crate) certificate: Option<watch::Receiver<State>>,
     /// For Events on the Node of this name.
     pub(crate) recorder: Recorder,
     pub(crate) name: String,
@@ -143,7 +145,9 @@ impl OvnController {
             let expected = self.node.borrow_and_update().as_deref().and_then(expected);
             let remote = host_settings::remote(&self.switch.snapshot());
             let is_disconnected = answer.as_deref().is_ok_and(|answer| answer.trim() != CONNECTED);
-            let state = assess(answer, Applied::read(&self.switch), expected, remote.as_deref());
+            let certificate = self.certificate.as_ref().and_then(|state| state.borrow().clone().err());
+            let state =
+                assess(answer, Applied::read(&self.switch), expected, remote.as_deref(), certificate.as_deref());
             let pause = if state.is_ok() {
                 retries.reset();
                 PERIOD
@@ -192,6 +196,7 @@ fn assess(
     applied: Applied,
     expected: Option<i64>,
     southbound: Option<&str>,
+    certificate: Option<&str>,
 ) -> State {
     let connection = connection.map_err(|why| format!("{why}; {applied}"))?;
     match connection.trim() {
@@ -201,6 +206,13 @@ fn assess(
                 return Err("ovn-controller is not connected: this agent has not set the address of the southbound database yet (external_ids:ovn-remote)"
                     .into());
             };
+            // Without a usable certificate no server accepts it, wherever it is.
+            if let Some(certificate) = certificate {
+                return Err(format!(
+                    "ovn-controller is not connected to the southbound database {southbound}, and this node needs another \
+                     certificate: {certificate}; {applied}"
+                ));
+            }
             return Err(format!(
                 "ovn-controller is not connected to the southbound database {southbound} (it says {other:?}); {applied}; check that the \
                  address is right ([ovnsouth] address) and that this node reaches it; see ovn-controller's log"
@@ -239,7 +251,7 @@ mod tests {
         let applied = Applied { number: 112, at: Some(1_794_841_073_357) };
         let assess = |answer: Result<&str, &str>, expected| {
             let answer = answer.map(str::to_owned).map_err(str::to_owned);
-            assess(answer, applied, expected, Some("tcp:192.0.2.1:6642"))
+            assess(answer, applied, expected, Some("tcp:192.0.2.1:6642"), None)
         };
         assert_eq!(assess(Ok("connected\n"), None), Ok(()));
         assert_eq!(assess(Ok("connected\n"), Some(112)), Ok(()));
@@ -252,5 +264,16 @@ mod tests {
             let why = assess(answer, expected).unwrap_err();
             assert!(why.contains(link) && why.contains(evidence), "{why}");
         }
+    }
+
+    #[test]
+    fn a_certificate_is_blamed_while_ovn_controller_is_disconnected() {
+        let assess = |answer: &str| {
+            assess(Ok(answer.to_owned()), Applied::default(), None, Some("ssl:192.0.2.1:6642"), Some("it was revoked"))
+        };
+        let why = assess("not connected").unwrap_err();
+        assert!(why.contains("this node needs another certificate: it was revoked"), "{why}");
+        // A connection lasts longer than its certificate.
+        assert_eq!(assess("connected"), Ok(()));
     }
 }

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubernetes::{Api, Recorder};
+use pki::CHASSIS_ANNOTATION;
 use prometheus_client::metrics::counter::Counter;
 use remotes::{RemoteUpdates, Servers};
 use telemetry::Telemetry;
 use tokio::sync::watch;
 
+use crate::certificate::{CertificateInputs, NodeCertificate};
 use crate::error::NodeError;
 use crate::gateway::{self, Gateway, GatewayInputs, GatewayStatus, HostPorts};
 use crate::host_settings::{self, HostFacts};
@@ -23,7 +25,7 @@ use crate::pods::Pods;
 use crate::readiness::{Part, Readiness};
 use crate::switch::Switch;
 use crate::switch::ports::Ports;
-use crate::{cluster_size, cni, node_status, own_node};
+use crate::{certificate, cluster_size, cni, node_status, own_node};
 
 /// Runs the agent until shutdown.
 pub async fn run(
@@ -82,11 +84,21 @@ pub async fn run(
     );
     let serving = server.serve(telemetry.shutdown());
     let files = cni::install::run(&options.cni, readiness.follow());
+    let certificate = options.certificate.as_ref().map(|of| {
+        let inputs = CertificateInputs {
+            api: api.clone(),
+            recorder: recorder.clone(),
+            node: node.clone(),
+            annotations: annotations.subscribe(),
+        };
+        NodeCertificate::new(of, &options.node, inputs, telemetry)
+    });
     let controller = OvnController {
         part: readiness.part("ovn-controller"),
         switch: switch.client().clone(),
         node: node.clone(),
         tls: options.southbound.tls.clone(),
+        certificate: certificate.as_ref().map(NodeCertificate::follow),
         recorder: recorder.clone(),
         name: options.node.clone(),
     };
@@ -117,7 +129,16 @@ pub async fn run(
         () = publish_gateway_status => Err(NodeError::TaskEnded("the gateway task")),
         () = controller.follow() => Err(NodeError::TaskEnded("the check of ovn-controller")),
         () = integration.run() => Err(NodeError::TaskEnded("the check of br-int")),
+        () = keep_certificate(certificate) => Err(NodeError::TaskEnded("the task that renews the node's certificate")),
         () = counting => Err(NodeError::TaskEnded("the count of nodes")),
+    }
+}
+
+/// Keeps the node's certificate valid, if it has one of its own. Never returns.
+async fn keep_certificate(certificate: Option<NodeCertificate>) {
+    match certificate {
+        Some(certificate) => certificate.run().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -157,6 +178,7 @@ pub async fn clean_up(options: Options) -> Result<(), NodeError> {
     let mut failures: Vec<String> = Vec::new();
     failures.extend(cni::clean_up(&options.cni, &Ports::start(client)).await.iter().map(ToString::to_string));
     failures.extend(gateway::clean_up(&options, &switch).await.iter().map(ToString::to_string));
+    failures.extend(options.certificate.as_ref().and_then(|of| certificate::clean_up(of).err()));
     if let Some(transaction) = host_settings::plan_removal(&client.snapshot()) {
         failures.extend(client.transact(&transaction).await.err().map(|error| error.to_string()));
     }
@@ -228,7 +250,7 @@ async fn write_ovn_controller_settings(
                 continue;
             }
             if let Some(chassis) = host_settings::chassis(&client.snapshot()) {
-                set_annotation(annotations, "k8s.ovn.org/node-chassis-id", chassis);
+                set_annotation(annotations, CHASSIS_ANNOTATION, chassis);
             }
         } else {
             part.not_ready(match &status.borrow().last_error {

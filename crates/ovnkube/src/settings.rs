@@ -248,7 +248,7 @@ pub(crate) fn truth(value: &str) -> Result<(), String> {
 }
 
 /// All settings, in the order of the file. A new setting is one more entry here.
-pub(crate) const SETTINGS: [&Setting; 45] = [
+pub(crate) const SETTINGS: [&Setting; 47] = [
     &LOG_LEVEL,
     &LOG_FORMAT,
     &METRICS_ADDRESS,
@@ -276,6 +276,8 @@ pub(crate) const SETTINGS: [&Setting; 45] = [
     &SB_KEY,
     &SB_CERTIFICATE,
     &SB_AUTHORITIES,
+    &node::CERTIFICATE_DIR,
+    &node::NODE_AUTHORITIES,
     &node::SWITCH_ADDRESS,
     &node::GATEWAY_MODE,
     &node::GATEWAY_INTERFACE,

@@ -37,7 +37,11 @@ const ROLES: [Role; 4] = [
         fewest: 16,
     },
     Role {
-        sources: &[page!("crates/node/src/cni/metrics.rs"), page!("crates/node/src/role.rs")],
+        sources: &[
+            page!("crates/node/src/certificate/metrics.rs"),
+            page!("crates/node/src/cni/metrics.rs"),
+            page!("crates/node/src/role.rs"),
+        ],
         prefixes: &["ovnkube_node_"],
         page: page!("docs/node.md"),
         alerts: page!("deploy/monitoring/node-alerts.yaml"),

@@ -26,6 +26,7 @@ mod issue;
 mod plan;
 mod policy;
 mod report;
+mod request;
 mod seen;
 mod stored;
 
@@ -44,6 +45,7 @@ pub use issue::{Authority, IssueError, PrivateKey, create_authority, create_auth
 pub use plan::{Plan, Step, Waiting, plan};
 pub use policy::{Policy, PolicyError, parse_duration};
 pub use report::{Entry, NodeEntry, Role, node_report, report};
+pub use request::{CHASSIS_REQUEST_PREFIX, CHASSIS_USAGES, ChassisCertificate, ChassisError, ChassisKey};
 pub use seen::{Ages, Seen};
 pub use stored::{AuthoritySet, Bundle, Data, Former, Issuance, Issued, Leaf, Observed, Requests, Stored};
 

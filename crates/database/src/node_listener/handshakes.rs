@@ -47,7 +47,7 @@ impl Handshakes {
             return (true, None);
         }
         let slow = table.running.first_entry().filter(|it| now.saturating_duration_since(it.get().began) >= PATIENCE);
-        let Some(oldest) = slow.map(|entry| entry.remove()) else { return (false, None) };
+        let Some(oldest) = slow.map(std::collections::btree_map::OccupiedEntry::remove) else { return (false, None) };
         if let Some(task) = oldest.task {
             task.abort();
         }

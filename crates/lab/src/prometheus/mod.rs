@@ -20,6 +20,7 @@ use crate::control_plane::API_PORT;
 use crate::error::{Error, Result, create_dir, read_file, write_file};
 use crate::machine::Machine;
 use crate::ready::Ready;
+use crate::signed::NODE_AUTHORITY;
 use crate::supervisor::{Component, Supervisor};
 use crate::underlay::{CONTROL, bracketed};
 
@@ -62,12 +63,17 @@ fn scrapes_of_pods(supervisor: &Supervisor, dir: &Path, interval: &str) -> Resul
     let control = supervisor.machine(CONTROL)?;
     control.run_with_input(&["kubectl", "apply", "-f", "-"], &format!("{SERVICES}---\n{ACCOUNT}"))?;
     write_file(&dir.join("token"), token(&control)?)?;
-    write_file(&dir.join("ca.crt"), read_file(&supervisor.dir().join("pki/ovn/ca.crt"))?)?;
+    let pki = supervisor.dir().join("pki/ovn");
+    // Without a signer nodes have a certificate of the same CA.
+    let of_nodes = Some(pki.join(NODE_AUTHORITY)).filter(|file| file.exists()).unwrap_or_else(|| pki.join("ca.crt"));
+    for (config_map, file) in [("ovn-ca", pki.join("ca.crt")), ("ovn-node-ca", of_nodes)] {
+        write_file(&dir.join(format!("{config_map}.crt")), read_file(&file)?)?;
+    }
     let access = scrape_config::ApiAccess {
         server: &format!("https://{}:{API_PORT}", bracketed(supervisor.plan.primary(CONTROL)?)),
         authority: &supervisor.dir().join("kubernetes/pki/ca.crt"),
         token: &dir.join("token"),
-        target_authority: &dir.join("ca.crt"),
+        target_authorities: dir,
     };
     scrape_config::of_service_monitor(&yaml(SERVICE_MONITOR)?, &access, interval)
 }

@@ -12,8 +12,8 @@ pub(super) struct ApiAccess<'a> {
     pub(super) authority: &'a Path,
     /// Token of the ServiceAccount, for the API server and for the targets.
     pub(super) token: &'a Path,
-    /// The file that stands for the ConfigMap in `tlsConfig.ca`.
-    pub(super) target_authority: &'a Path,
+    /// Directory with a file `NAME.crt` for each ConfigMap in `tlsConfig.ca`.
+    pub(super) target_authorities: &'a Path,
 }
 
 /// One scrape configuration per endpoint. The endpoint's own interval is replaced.
@@ -25,9 +25,11 @@ pub(super) fn of_service_monitor(monitor: &Value, access: &ApiAccess<'_>, interv
 
 fn of_endpoint(monitor: &Value, endpoint: &Value, access: &ApiAccess<'_>, interval: &str) -> Result<Value> {
     let port = endpoint["port"].as_str().ok_or_else(|| Error::Invalid("an endpoint without a port".into()))?;
-    if endpoint["bearerTokenFile"].is_null() || endpoint["tlsConfig"]["ca"]["configMap"].is_null() {
+    let authority = endpoint["tlsConfig"]["ca"]["configMap"]["name"].as_str();
+    let Some(authority) = authority.filter(|_| !endpoint["bearerTokenFile"].is_null()) else {
         return Err(Error::Invalid(format!("the endpoint {port} has no token or no certificate authority")));
-    }
+    };
+    let authority = access.target_authorities.join(format!("{authority}.crt"));
     let mut relabeling = Vec::new();
     for (label, value) in monitor["spec"]["selector"]["matchLabels"].as_object().into_iter().flatten() {
         let label = label.replace(|sign: char| !sign.is_ascii_alphanumeric(), "_");
@@ -47,7 +49,7 @@ fn of_endpoint(monitor: &Value, endpoint: &Value, access: &ApiAccess<'_>, interv
         "scrape_interval": interval,
         "scrape_timeout": interval,
         "authorization": authorization,
-        "tls_config": { "ca_file": access.target_authority, "server_name": endpoint["tlsConfig"]["serverName"] },
+        "tls_config": { "ca_file": authority, "server_name": endpoint["tlsConfig"]["serverName"] },
         "kubernetes_sd_configs": [{
             "role": "endpointslice",
             "api_server": access.server,
@@ -77,7 +79,7 @@ mod tests {
             server: "https://api:6443",
             authority: Path::new("/api.crt"),
             token: Path::new("/token"),
-            target_authority: Path::new("/ovn.crt"),
+            target_authorities: Path::new("/authorities"),
         };
         of_service_monitor(monitor, &access, "1s")
     }
@@ -90,7 +92,10 @@ mod tests {
         for one in configurations {
             assert_eq!(one["scheme"], "https");
             assert_eq!(one["authorization"]["credentials_file"], "/token");
-            assert_eq!(one["tls_config"], json!({ "ca_file": "/ovn.crt", "server_name": "ovn" }));
+            let of_nodes = one["job_name"] == "serviceMonitor/ovnkube/node";
+            let (authority, name) = if of_nodes { ("ovn-node-ca", "ovnkube-node") } else { ("ovn-ca", "ovn") };
+            let file = format!("/authorities/{authority}.crt");
+            assert_eq!(one["tls_config"], json!({ "ca_file": file, "server_name": name }));
             assert!(one["tls_config"]["insecure_skip_verify"].is_null());
             assert_eq!(one["kubernetes_sd_configs"][0]["namespaces"]["names"][0], "ovn-kubernetes");
             let first = &one["relabel_configs"][0];

@@ -179,10 +179,15 @@ pub(super) fn database_access(config: &Config, kind: database::Kind) -> anyhow::
 
 /// The servers of a database for a role that works without them. Its certificate files need not exist yet.
 pub(super) fn servers(config: &Config, kind: database::Kind) -> anyhow::Result<DatabaseAccess> {
-    let DatabaseSettings { address, service, tls } = database_settings(kind);
+    Ok(DatabaseAccess { tls: tls_files(config, database_settings(kind).tls)?, ..addresses(config, kind)? })
+}
+
+/// The servers of a database, without certificate files.
+pub(super) fn addresses(config: &Config, kind: database::Kind) -> anyhow::Result<DatabaseAccess> {
+    let DatabaseSettings { address, service, .. } = database_settings(kind);
     let remotes = Remote::parse_list(config.value(address)?)?;
     let endpoints = Service::parse(config.value(service)?, kind.port_name())?;
-    Ok(DatabaseAccess { remotes, tls: tls_files(config, tls)?, service: endpoints })
+    Ok(DatabaseAccess { remotes, tls: None, service: endpoints })
 }
 
 /// The same for clients that are not nodes, which have a port of their own if nodes have certificates of theirs.

@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow};
-use node::{CniOptions, Encapsulation, GatewayOptions, LiveSettings, Options, OvnController};
-use ovsdb::client::Remote;
+use node::{CertificateOptions, CniOptions, Encapsulation, GatewayOptions, LiveSettings, Options, OvnController};
+use ovsdb::client::{Remote, TlsFiles};
 use remotes::DatabaseAccess;
 use tokio::sync::watch;
 
-use super::checked_settings::{check_service, cluster, exposed_databases, kubeconfig, path, servers};
+use super::checked_settings::{addresses, check_service, cluster, exposed_databases, kubeconfig, path, servers};
 use super::role_telemetry;
 use crate::cli::Node;
 use crate::config::{Config, ConfigArgs, Follower, Problems};
@@ -27,7 +27,7 @@ pub(super) fn run(role: &Node, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
         runtime.block_on(node::clean_up(options))?;
         console::print(
             "removed from this host: the runtime's files, pods' ports and interfaces, the gateway's flows, packet filter, addresses and \
-             routes, the management port, the settings of ovn-controller\n\
+             routes, the management port, the settings of ovn-controller, the node's certificate\n\
              left: br-int and its tunnels (ovn-controller's own), system-id and hostname, annotations and conditions of the Node\n",
         )?;
         return Ok(ExitCode::SUCCESS);
@@ -122,6 +122,7 @@ fn options(role: &Node, config: &Config) -> anyhow::Result<Options> {
         cluster: cluster(config)?,
         northbound,
         southbound,
+        certificate: certificate(config)?,
         switch: text(&own::SWITCH_ADDRESS)?.parse()?,
         ovn_controller: OvnController {
             inactivity_probe: match text(&own::INACTIVITY_PROBE)? {
@@ -153,11 +154,46 @@ fn options(role: &Node, config: &Config) -> anyhow::Result<Options> {
 
 /// Where ovn-controller finds the southbound database: relays if there are any, which no Service names.
 fn southbound_servers(config: &Config) -> anyhow::Result<DatabaseAccess> {
-    let members = servers(config, database::Kind::Southbound)?;
-    match config.value(&own::RELAY_ADDRESS)? {
-        "" => Ok(members),
-        relays => Ok(DatabaseAccess { remotes: Remote::parse_list(relays)?, service: None, ..members }),
+    let certificate = certificate(config)?;
+    let members = match certificate {
+        Some(_) => addresses(config, database::Kind::Southbound)?,
+        None => servers(config, database::Kind::Southbound)?,
+    };
+    let access = match config.value(&own::RELAY_ADDRESS)? {
+        "" => members,
+        relays => DatabaseAccess { remotes: Remote::parse_list(relays)?, service: None, ..members },
+    };
+    match certificate {
+        Some(certificate) => with_own_certificate(config, &certificate, access),
+        None => Ok(access),
     }
+}
+
+/// The node's own certificate, if it has one.
+fn certificate(config: &Config) -> anyhow::Result<Option<CertificateOptions>> {
+    let authorities = path(config, &own::NODE_AUTHORITIES)?;
+    let directory = path(config, &own::CERTIFICATE_DIR)?;
+    Ok(directory.map(|directory| CertificateOptions { directory, authorities }))
+}
+
+/// Access with the node's own certificate instead of `client-privkey` and `client-cert`, which other roles may have in the same file.
+fn with_own_certificate(
+    config: &Config,
+    certificate: &CertificateOptions,
+    access: DatabaseAccess,
+) -> anyhow::Result<DatabaseAccess> {
+    let authorities = path(config, &settings::SB_AUTHORITIES)?;
+    anyhow::ensure!(
+        authorities.is_some() || !access.uses_tls(),
+        "[ovnsouth] certificate-dir needs client-cacert, the CA of the southbound database's servers: give both"
+    );
+    let tls = authorities.map(|authorities| TlsFiles {
+        certificate: CertificateOptions::certificate(&certificate.directory),
+        private_key: CertificateOptions::private_key(&certificate.directory),
+        authorities,
+        verify_host_name: false,
+    });
+    Ok(DatabaseAccess { tls, ..access })
 }
 
 /// The setting with ovn-controller's southbound remotes: relays if there are any.

@@ -59,6 +59,28 @@ pub(crate) const RELAY_ADDRESS: Setting = Setting {
     },
 };
 
+pub(crate) const CERTIFICATE_DIR: Setting = Setting {
+    section: "ovnsouth",
+    key: "certificate-dir",
+    flag: "sb-certificate-dir",
+    default: "",
+    placeholder: "DIRECTORY",
+    allowed: "an absolute path; empty: client-privkey and client-cert are used as they are",
+    help: "Directory of the node's own certificate, which its agent requests and renews",
+    check: empty_or_absolute,
+};
+
+pub(crate) const NODE_AUTHORITIES: Setting = Setting {
+    section: "ovnsouth",
+    key: "node-authorities",
+    flag: "sb-node-authorities",
+    default: "",
+    placeholder: "FILE",
+    allowed: "an absolute path, in whose directory the file `revoked` lists revoked certificates; empty: renewed by time only",
+    help: "CAs of nodes, the one that signs first: the agent renews its certificate when that changes",
+    check: empty_or_absolute,
+};
+
 pub(crate) const WAIT_BEFORE_CLEAR: Setting = Setting {
     section: "default",
     key: "ofctrl-wait-before-clear",
@@ -181,6 +203,13 @@ const fn directory(key: &'static str, flag: &'static str, default: &'static str,
         false => Err("not an absolute path".to_owned()),
     };
     Setting { section: "cni", key, flag, default, placeholder: "DIRECTORY", allowed: "an absolute path", help, check }
+}
+
+fn empty_or_absolute(value: &str) -> Result<(), String> {
+    match value.is_empty() || value.starts_with('/') {
+        true => Ok(()),
+        false => Err("not an absolute path".to_owned()),
+    }
 }
 
 fn milliseconds(value: &str) -> Result<(), String> {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use crate::api::{Caller, PatchKind};
+use crate::certificates;
 use crate::report::{Report, Scope};
 use crate::site::{NAMESPACE, Site};
 
@@ -303,6 +304,7 @@ pub(crate) fn node(site: &Site, report: &mut Report) {
         ],
     );
     events(report, &caller, &reader, "ovnkube-node", "n1");
+    certificates::requests(site, report);
     let unbound = site.unbound_agent();
     run(
         report,

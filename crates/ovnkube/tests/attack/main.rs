@@ -4,6 +4,7 @@
 
 mod accounts;
 mod api;
+mod certificates;
 #[allow(dead_code)]
 #[path = "../controller/cluster.rs"]
 mod cluster;

@@ -4,6 +4,7 @@ use lab::Machine;
 use serde_json::{Value, json};
 
 use crate::api::Caller;
+use crate::certificates;
 use crate::cluster::{Cluster, ClusterSpec, node, pod, until};
 
 pub(crate) const NAMESPACE: &str = "ovn-kubernetes";
@@ -77,6 +78,10 @@ impl Site {
                 ),
                 controller.patch(of_policies, crate::api::PatchKind::Merge, &condition),
                 agent.create("/api/v1/namespaces/default/events?dryRun=All", &event),
+                agent.create(
+                    &format!("{}?dryRun=All", certificates::PATH),
+                    &certificates::request("example.com/signer", &[]),
+                ),
             ];
             // Not by RBAC, which sees new roles with a delay, too.
             let by_policy = |answer: &Value| {

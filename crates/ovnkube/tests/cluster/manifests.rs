@@ -78,7 +78,8 @@ fn databases_are_reached_by_tls() {
             assert!(remote.starts_with("ssl:"), "{key}: {remote}");
         }
     }
-    for key in ["ovn_private_key", "ovn_certificate", "ovn_authorities"] {
+    for key in ["ovn_private_key", "ovn_certificate", "ovn_authorities", "ovn_node_private_key", "ovn_node_certificate"]
+    {
         assert!(config["data"][key].as_str().is_some_and(|path| path.starts_with('/')), "{key}");
     }
 }
@@ -109,7 +110,12 @@ fn only_the_signer_may_use_secrets_and_others_wait_for_its_certificate() {
             }
         }
     }
-    assert_eq!(waiting, 3 * 2 + 1);
+    assert_eq!(waiting, 2 * 2 + 1 + 1);
+    // The certificate of the control plane is on no worker: each node has its own.
+    let (_, agents) = pods(&ours).into_iter().find(|(name, _)| *name == "ovnkube").unwrap();
+    for volume in agents["volumes"].as_array().unwrap() {
+        assert_ne!(volume["secret"]["secretName"], "ovn-cert", "{volume}");
+    }
 }
 
 #[test]
@@ -233,7 +239,8 @@ fn listed(objects: &[Value], policy: &str, variable: &str) -> BTreeSet<String> {
 fn every_annotation_of_a_node_has_one_writer() {
     let objects = objects("ovnkube");
     let agents = listed(&objects, "ovnkube-agent-own-node", "annotations");
-    let written = [include_str!("../../../node/src/gateway/bridge.rs"), include_str!("../../../node/src/role.rs")];
+    let written =
+        [include_str!("../../../node/src/gateway/bridge.rs"), include_str!("../../../node/src/certificate/mod.rs")];
     let written = written.iter().flat_map(|source| source.split('"')).filter(|text| text.starts_with("k8s.ovn.org/"));
     assert_eq!(agents, written.map(str::to_owned).collect());
     let controllers = listed(&objects, "ovnkube-controller-nodes", "annotations");
@@ -294,6 +301,39 @@ fn the_own_node_policy_names_the_agents_account() {
     assert_eq!(policy["spec"]["matchConditions"][0]["expression"], expected.as_str());
     let resources = &policy["spec"]["matchConstraints"]["resourceRules"][0]["resources"];
     assert_eq!(*resources, serde_json::json!(["nodes", "nodes/status"]));
+}
+
+/// The agent stores its certificate where ovn-controller and its metrics look for it, in a directory of the host.
+#[test]
+fn the_nodes_certificate_is_where_it_is_looked_for() {
+    let objects = objects("ovnkube");
+    let config = named(&objects, "ConfigMap").find(|object| object["metadata"]["name"] == "ovn-config").unwrap();
+    let value = |key: &str| config["data"][key].as_str().unwrap().to_owned();
+    let directory = value("ovn_node_certificate_dir");
+    let expected = [node::CertificateOptions::private_key, node::CertificateOptions::certificate]
+        .map(|path| path(Path::new(&directory)).display().to_string());
+    assert_eq!([value("ovn_node_private_key"), value("ovn_node_certificate")], expected);
+    let (_, agents) = pods(&objects).into_iter().find(|(name, _)| *name == "ovnkube").unwrap();
+    for (container, read_only) in [("ovnkube-node", false), ("ovn-controller", true)] {
+        let containers = agents["containers"].as_array().unwrap();
+        let mounts = &containers.iter().find(|one| one["name"] == container).unwrap()["volumeMounts"];
+        let mount = mounts.as_array().unwrap().iter().find(|mount| mount["mountPath"] == directory.as_str()).unwrap();
+        assert_eq!(mount["readOnly"].as_bool().unwrap_or(false), read_only, "{container}");
+        let volumes = agents["volumes"].as_array().unwrap();
+        let volume = volumes.iter().find(|volume| volume["name"] == mount["name"]).unwrap();
+        assert_eq!(volume["hostPath"]["path"], directory.as_str(), "{container}");
+    }
+}
+
+/// The policy names what the agent requests.
+#[test]
+fn agents_may_request_what_they_request() {
+    let objects = objects("ovnkube");
+    let usages = listed(&objects, "ovnkube-agent-certificates", "usages");
+    assert_eq!(usages, pki::CHASSIS_USAGES.map(str::to_owned).into());
+    let mut policies = named(&objects, "ValidatingAdmissionPolicy");
+    let policy = policies.find(|policy| policy["metadata"]["name"] == "ovnkube-agent-certificates").unwrap();
+    assert!(policy.to_string().contains(&format!("== '{}'", pki::CHASSIS_SIGNER)), "{policy}");
 }
 
 #[test]

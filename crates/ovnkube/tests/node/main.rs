@@ -5,6 +5,7 @@
 mod agent;
 mod bad_input;
 mod capabilities;
+mod certificate;
 #[allow(dead_code)]
 #[path = "../controller/cluster.rs"]
 mod cluster;

@@ -5,13 +5,11 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::CHASSIS_NAME;
 use crate::chassis::record::Record;
 use crate::chassis::request::{self, ChassisRequest, Content};
 use crate::chassis::revoked::Revoked;
+use crate::{CHASSIS_NAME, CHASSIS_USAGES};
 
-/// Usages that a request may ask for.
-const USAGES: [&str; 3] = ["digital signature", "client auth", "server auth"];
 /// Longest common name that X.509 allows.
 const LONGEST_CHASSIS: usize = 64;
 
@@ -230,10 +228,10 @@ impl Judge<'_> {
     }
 
     fn check_usages(&self) -> Result<(), Denial> {
-        match self.request.usages.iter().find(|usage| !USAGES.contains(&usage.as_str())) {
+        match self.request.usages.iter().find(|usage| !CHASSIS_USAGES.contains(&usage.as_str())) {
             None => Ok(()),
             Some(usage) => {
-                let message = format!("usage {usage:?} is not allowed; ask for {}", USAGES.join(", "));
+                let message = format!("usage {usage:?} is not allowed; ask for {}", CHASSIS_USAGES.join(", "));
                 denied(DenialReason::UsageNotAllowed, message)
             }
         }
