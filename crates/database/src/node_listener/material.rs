@@ -90,7 +90,7 @@ impl Material {
             match server_config(identity.clone(), trust.clone()) {
                 Ok(config) => self.server = Some(config),
                 Err(error) => {
-                    tracing::error!(%error, "cannot configure TLS for nodes; the previous configuration stays in effect")
+                    tracing::error!(%error, "cannot configure TLS for nodes; the previous configuration stays in effect");
                 }
             }
         }
