@@ -1,6 +1,7 @@
 //! Limits of handshakes. A client that sends nothing costs a place until its time is over; it must not keep others out.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::OccupiedEntry;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -47,7 +48,7 @@ impl Handshakes {
             return (true, None);
         }
         let slow = table.running.first_entry().filter(|it| now.saturating_duration_since(it.get().began) >= PATIENCE);
-        let Some(oldest) = slow.map(std::collections::btree_map::OccupiedEntry::remove) else { return (false, None) };
+        let Some(oldest) = slow.map(OccupiedEntry::remove) else { return (false, None) };
         if let Some(task) = oldest.task {
             task.abort();
         }

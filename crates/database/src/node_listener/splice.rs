@@ -117,7 +117,8 @@ mod tests {
             server_read.read_exact(&mut there),
             client_read.read_exact(&mut here),
         );
-        (one.unwrap(), two.unwrap(), three.unwrap(), four.unwrap());
+        one.and(two).unwrap();
+        three.and(four).unwrap();
         assert!(there == sent && here == sent);
         server_write.shutdown().await.unwrap();
         assert_eq!(client_read.read(&mut [0]).await.unwrap(), 0);
