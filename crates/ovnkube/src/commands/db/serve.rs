@@ -22,7 +22,7 @@ pub(super) fn run(role: &Serve, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
         let ended = match &service {
-            Some(service) => database::active_backup::run(options, service, &telemetry).await,
+            Some(service) => database::active_backup::run(options, service, &telemetry, pod).await,
             None => database::run(options, &telemetry, pod).await,
         };
         telemetry.stop().await;
