@@ -168,7 +168,13 @@ impl Manager {
 
     /// The number of nodes, which election timer and probes follow.
     async fn check_size(&mut self, control: &Path) {
-        let Ok(nodes) = self.store.count_nodes().await else { return };
+        let nodes = match self.options.nodes {
+            Some(nodes) => nodes,
+            None => match self.store.count_nodes().await {
+                Ok(nodes) => nodes,
+                Err(_) => return,
+            },
+        };
         self.nodes.observe(maintenance::size_class(nodes));
         let probe = self.nodes.value().map_or(self.probe, maintenance::inactivity_probe);
         if probe == self.probe {

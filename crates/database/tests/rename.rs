@@ -55,6 +55,7 @@ impl Cluster {
             tls: None,
             peers: Peers::Hosts(MEMBERS.map(|member| Self::host(member, domain)).collect()),
             election_timer: None,
+            nodes: None,
             gone_after: database::GONE,
             namespace: "default".into(),
             kubeconfig: None,

@@ -49,6 +49,7 @@ pub(super) fn options(member: &MemberArgs, config: &Config) -> anyhow::Result<Op
         tls: checked_settings::database_tls(config, kind)?,
         peers: Peers::Hosts(peers),
         election_timer: member.election_timer,
+        nodes: None,
         gone_after: database::GONE,
         namespace: member.namespace.clone(),
         kubeconfig: checked_settings::kubeconfig(config)?,

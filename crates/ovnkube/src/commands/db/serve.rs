@@ -60,6 +60,7 @@ fn serve_options(role: &Serve, config: &Config) -> anyhow::Result<Options> {
         }
     };
     options.listen = role.listen.clone();
+    options.nodes = role.nodes;
     options.gone_after = Duration::from_secs(role.remove_after);
     Ok(options)
 }
