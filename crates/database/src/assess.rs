@@ -186,8 +186,8 @@ pub(crate) struct Usage {
     pub available: Option<u64>,
     /// The longest step since the last sample.
     pub longest_step: Duration,
-    /// Election timer of the cluster: a longer step costs the leadership.
-    pub election_timer: Duration,
+    /// Election timer of the cluster: a longer step costs the leadership. None without a cluster.
+    pub election_timer: Option<Duration>,
 }
 
 /// A CPU share from which the single-threaded server counts as busy.
@@ -200,14 +200,17 @@ pub(crate) fn usage(usage: &Usage) -> Vec<Finding> {
     const SMALLEST: u64 = 64 << 20;
     let mut findings = Vec::new();
     // Half of an election timer: twice as long costs the leadership.
-    if usage.longest_step >= usage.election_timer.max(Duration::from_secs(2)) / 2 && !usage.longest_step.is_zero() {
+    let limit = usage.election_timer.unwrap_or_default().max(Duration::from_secs(2)) / 2;
+    if usage.longest_step >= limit {
+        let timer = usage.election_timer.map_or_else(String::new, |timer| {
+            format!("; an election timer of {} ms is too short for steps that are longer", timer.as_millis())
+        });
         findings.push(Finding::new(
             FindingKind::SlowServer,
             format!(
                 "the server was busy with one step for {} ms, and nothing else was read or committed meanwhile; look for large \
-                 transactions and a busy CPU; an election timer of {} ms is too short for steps that are longer",
+                 transactions and a busy CPU{timer}",
                 usage.longest_step.as_millis(),
-                usage.election_timer.as_millis()
             ),
         ));
     }
@@ -326,12 +329,15 @@ mod tests {
 
     #[test]
     fn a_server_that_is_slow_busy_or_short_of_memory_is_reported() {
-        let idle = Usage { election_timer: Duration::from_secs(1), resident: 80 << 20, ..Usage::default() };
+        let second = Some(Duration::from_secs(1));
+        let idle = Usage { election_timer: second, resident: 80 << 20, ..Usage::default() };
         assert_eq!(usage(&idle), []);
         let slow = Usage { longest_step: Duration::from_millis(1200), ..idle };
         assert_eq!(kinds(&usage(&slow)), [FindingKind::SlowServer]);
-        let patient = Usage { election_timer: Duration::from_secs(16), ..slow };
+        let patient = Usage { election_timer: Some(Duration::from_secs(16)), ..slow };
         assert_eq!(usage(&patient), []);
+        let alone = usage(&Usage { election_timer: None, ..slow });
+        assert!(alone[0].kind == FindingKind::SlowServer && !alone[0].message.contains("election"), "{alone:?}");
         let busy = Usage { cpu: 1.0, busy_intervals: 4, ..idle };
         assert_eq!(kinds(&usage(&busy)), [FindingKind::HighCpu]);
         assert_eq!(usage(&Usage { busy_intervals: 3, ..busy }), []);

@@ -1,12 +1,11 @@
 //! What a manager checks while its server runs, and what it does about it.
 
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::assess;
 use crate::control::{self, CommandError};
 use crate::directory::{CONVERSION_LIMIT, DataDirectory};
-use crate::disk::Measured;
 use crate::finding::{Finding, FindingKind, Severity, Source};
 use crate::former;
 use crate::kind::Kind;
@@ -15,7 +14,6 @@ use crate::maintenance::{self, Action, silence_limit};
 use crate::manager::{Manager, Next, Server};
 use crate::names;
 use crate::node_listener::{ListenerProblem, NodeListener};
-use crate::process::listens;
 use crate::record::RemovedServer;
 use crate::server_config;
 use crate::status::ClusterStatus;
@@ -27,16 +25,12 @@ const SLOW_PERIOD: u32 = 6;
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(4);
 /// A server that has not replied for this long is reported.
 const NO_REPLY: Duration = Duration::from_secs(15);
-/// A file that is smaller is not worth a compaction.
-const WORTH_COMPACTING: u64 = 16 << 20;
 /// A compaction of a large file on a slow disk takes this long at most.
 const COMPACTION_LIMIT: Duration = Duration::from_secs(60);
 /// A round of checks that takes longer hangs. It may contain a compaction for the disk, another one for a lost file, a conversion
 /// of the schema, and about thirty requests to the server, the API, the name server and other members, each within its limit.
 pub(crate) const ROUND_LIMIT: Duration =
     Duration::from_secs(2 * COMPACTION_LIMIT.as_secs() + CONVERSION_LIMIT.as_secs() + 30 * COMMAND_TIMEOUT.as_secs());
-/// The least time between two compactions because of the disk.
-const COMPACTION_PERIOD: Duration = Duration::from_secs(600);
 /// The schema is converted when that was possible in so many checks in a row: a member that has just restarted with another
 /// image records it a moment later.
 const CONVERTIBLE_CHECKS: u32 = 2;
@@ -157,75 +151,20 @@ impl Manager {
         found
     }
 
-    /// Measures the disk, and compacts the file before there is no space for that.
+    /// The disk of the data directory; `control` is the socket of a running server.
     pub(crate) async fn check_disk(&mut self, control: Option<&Path>) {
-        let kind = self.options.kind;
-        let directory = &self.options.data_directory;
-        let disk = match self.disk.measure(directory, &kind.file(directory)).await {
-            Measured::Done(Ok(disk)) => disk,
-            Measured::Done(Err(error)) => {
-                self.metrics.clear_disk();
-                (self.status.file_bytes, self.status.disk_free_bytes) = (None, None);
-                self.findings.set(Source::Disk, vec![not_writable(directory, &error)]);
-                return;
-            }
-            Measured::Running(so_far) => {
-                self.findings.set(Source::Disk, assess::disk(u64::MAX, 0, so_far));
-                return;
-            }
-        };
-        self.metrics.set_disk(disk.size, disk.free, disk.sync.as_ref().ok().copied());
-        self.status.file_bytes = Some(disk.size);
-        self.status.disk_free_bytes = Some(disk.free);
-        self.status.last_write = disk.written.and_then(timestamp);
-        let sync = match disk.sync {
-            Ok(sync) => sync,
-            Err(error) => {
-                self.findings.set(Source::Disk, vec![not_writable(directory, &error)]);
-                return;
-            }
-        };
-        let findings = assess::disk(disk.free, disk.size, sync);
-        let full = findings.iter().any(|finding| finding.kind == FindingKind::DiskAlmostFull);
-        self.findings.set(Source::Disk, findings);
-        let lately = self.compacted.is_some_and(|at| at.elapsed() < COMPACTION_PERIOD);
-        let Some(control) = control else { return };
-        if full && !lately && disk.size > WORTH_COMPACTING && disk.free > disk.size {
-            match compact(control, kind).await {
-                Ok(()) => {
-                    self.compacted = Some(Instant::now());
-                    tracing::warn!(database = kind.name(), "disk almost full; compacted the database");
-                }
-                // A leader hands over first, and compacts as a follower.
-                Err(error) => {
-                    tracing::warn!(
-                        database = kind.name(), %error,
-                        "disk almost full, and the compaction failed; retrying with the next check of the disk"
-                    );
-                }
-            }
-        }
+        let found = self.disk.check(&self.options, control, &self.metrics, &mut self.status).await;
+        self.findings.set(Source::Disk, found);
     }
 
     /// CPU, memory, speed and ports of the server.
     fn check_process(&mut self, server: &mut Server, status: &ClusterStatus) {
         let timer = Duration::from_millis(status.election_timer);
-        let usage = server.process.sample(&server.warnings.take(), timer);
+        let usage = server.process.sample(&server.warnings.take(), Some(timer));
         self.metrics.set_usage(&usage);
-        self.status.resident_bytes = Some(usage.resident);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of at most some CPUs")]
-        let percent = (usage.cpu * 100.0).round() as u32;
-        self.status.cpu_percent = Some(percent);
+        self.status.set_usage(&usage);
         let mut found = assess::usage(&usage);
-        if server.process.listen_failed {
-            let lost = self.options.server_ports().into_iter().filter(|port| listens(server.id, *port) == Some(false));
-            let lost: Vec<String> = lost.map(|port| port.to_string()).collect();
-            server.process.listen_failed = !lost.is_empty();
-            if !lost.is_empty() {
-                let text = format!("the server cannot listen on port {}: Address already in use", lost.join(" and "));
-                found.extend(assess::failure(&text));
-            }
-        }
+        found.extend(server.process.lost_ports(&self.options.server_ports()));
         self.findings.set(Source::Process, found);
     }
 
@@ -250,7 +189,13 @@ impl Manager {
 
     /// The number of nodes, which election timer and probes follow.
     async fn check_size(&mut self, control: &Path) {
-        let Ok(nodes) = self.store.count_nodes().await else { return };
+        let nodes = match self.options.node_count {
+            Some(nodes) => nodes,
+            None => match self.store.count_nodes().await {
+                Ok(nodes) => nodes,
+                Err(_) => return,
+            },
+        };
         self.nodes.observe(maintenance::size_class(nodes));
         let probe = self.nodes.value().map_or(self.probe, maintenance::inactivity_probe);
         if probe == self.probe {
@@ -414,18 +359,6 @@ impl Manager {
             }
         }
     }
-}
-
-/// The finding of a data directory in which nothing can be written.
-fn not_writable(directory: &Path, error: &std::io::Error) -> Finding {
-    let text = format!("cannot write to data directory {}: {error}", directory.display());
-    let unnamed = || Finding::new(FindingKind::DirectoryNotWritable, format!("{text}; check the disk"));
-    assess::failure(&text).unwrap_or_else(unnamed)
-}
-
-fn timestamp(time: SystemTime) -> Option<String> {
-    let milliseconds = time.duration_since(UNIX_EPOCH).ok()?.as_millis().try_into().ok()?;
-    kubernetes::timestamp_of_milliseconds(milliseconds)
 }
 
 /// Compacts the file. The server writes a copy of the whole database meanwhile, and replies when that is done.

@@ -12,6 +12,7 @@ use tokio::process::Command;
 use crate::file::{FileState, Header};
 use crate::file_cache::FileCache;
 use crate::options::Options;
+use crate::version::{Version, VersionError};
 
 /// A conversion of the schema, which rewrites all rows, takes this long at most.
 pub(crate) const CONVERSION_LIMIT: Duration = Duration::from_secs(90);
@@ -197,6 +198,27 @@ impl<'a> DataDirectory<'a> {
         Ok(())
     }
 
+    /// Version of the schema of a standalone file.
+    pub(crate) async fn schema_version(&self) -> Result<Version, DirectoryError> {
+        let output = run("ovsdb-tool", "db-version", &[], &[&display(&self.path())]).await?;
+        let failure = |error: VersionError| DirectoryError::Tool {
+            program: "ovsdb-tool",
+            command: "db-version",
+            output: error.to_string(),
+        };
+        output.trim().parse().map_err(failure)
+    }
+
+    /// Converts a standalone file, whose server does not run, to the schema of this image.
+    pub(crate) async fn convert_file(&self) -> Result<(), DirectoryError> {
+        let kind = self.options.kind;
+        let schema = display(&kind.schema_file(&self.options.schema_directory));
+        // `ovsdb-tool` writes a new file, and moves that to the place of the old one.
+        tool("convert", &[], &[&display(&self.path()), &schema]).await?;
+        tracing::info!(database = kind.name(), schema, "converted the database to the schema of the image");
+        Ok(())
+    }
+
     /// Puts the file aside under a name with its server ID; returns the new path.
     pub(crate) fn set_aside(&self, header: Option<&Header>) -> Result<PathBuf, DirectoryError> {
         self.set_aside_as(&header.map_or_else(|| "damaged".to_owned(), |header| header.server.to_string()))
@@ -241,15 +263,16 @@ pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {
 }
 
 async fn tool(command: &'static str, options: &[&str], arguments: &[&str]) -> Result<(), DirectoryError> {
-    run("ovsdb-tool", command, options, arguments).await
+    run("ovsdb-tool", command, options, arguments).await.map(drop)
 }
 
+/// Runs a program to its end; returns its output.
 async fn run(
     program: &'static str,
     command: &'static str,
     options: &[&str],
     arguments: &[&str],
-) -> Result<(), DirectoryError> {
+) -> Result<String, DirectoryError> {
     let output = Command::new(program)
         .args(["-vconsole:err", "-vsyslog:off"])
         .args(options)
@@ -261,7 +284,7 @@ async fn run(
         .await
         .map_err(failure("run", Path::new(program)))?;
     if output.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let text = String::from_utf8_lossy(&output.stderr);
     Err(DirectoryError::Tool { program, command, output: text.trim().replace('\n', "; ") })

@@ -80,6 +80,8 @@ kinds! {
     NoReply: Error,
     /// The name of another member has no address, e.g. while its pod is down; this one is in contact with a quorum.
     PeerNotResolved: Warning,
+    /// The server is neither the active one nor a backup with current data.
+    NotReplicating: Warning,
     /// The server needs space for a second copy of the file.
     DiskAlmostFull: Error,
     /// Writes to the data directory take long.
@@ -123,7 +125,7 @@ impl Finding {
 pub(crate) enum Source {
     /// Preparing the file, and starting the server.
     Start,
-    /// `cluster/status`, or its absence.
+    /// `cluster/status`, or its absence; without a cluster, replication.
     Cluster,
     /// A write to the data directory, and its free space.
     Disk,

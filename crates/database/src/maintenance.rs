@@ -201,7 +201,7 @@ pub(crate) fn election_timer(nodes: usize) -> u64 {
     size(nodes).1
 }
 
-/// How long a client may be silent before the server asks whether it is there, in milliseconds.
+/// How long a client may be silent before the server probes it, in milliseconds.
 pub(crate) fn inactivity_probe(nodes: usize) -> u64 {
     size(nodes).2
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use backoff::{Backoff, Retries};
 use daemon::{Control, Daemon, Exit, Running, Warnings};
-use kubernetes::{Api, Note, ObjectReference, Recorder};
+use kubernetes::{Api, ObjectReference};
 use ovsdb::client::{Client, Config, Remote, Status};
 use telemetry::{Condition, Heartbeat, Shutdown, Telemetry};
 use tokio::sync::watch;
@@ -15,20 +15,21 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use crate::assess;
 use crate::checks::ROUND_LIMIT;
 use crate::clock::ClockWatch;
-use crate::disk::DiskProbe;
+use crate::disk_check::DiskCheck;
 use crate::error::DatabaseError;
 use crate::file_cache::FileCache;
-use crate::finding::{Finding, FindingKind, Findings, Severity, Source};
+use crate::finding::{Finding, FindingKind, Findings, Source};
 use crate::image::Image;
 use crate::leadership::Handover;
 use crate::maintenance::{Debounced, MemberList, inactivity_probe};
 use crate::manager_lock::ManagerLock;
-use crate::manager_status::{ManagerStatus, ReportedFinding};
+use crate::manager_status::ManagerStatus;
 use crate::metrics::Metrics;
 use crate::node_listener::{NodeListener, NodeMetrics};
 use crate::options::Options;
 use crate::prepare::{self, PrepareError};
 use crate::process::ProcessWatch;
+use crate::report::Reporter;
 use crate::server_config;
 use crate::store::RecordStore;
 use crate::verify::Verified;
@@ -55,7 +56,6 @@ const DEBOUNCE_CHECKS: u32 = 4;
 pub async fn run(options: Options, telemetry: &Telemetry, pod: Option<ObjectReference>) -> Result<(), DatabaseError> {
     let api = Api::from_kubeconfig(options.kubeconfig.as_deref(), None).await?;
     let _lock = ManagerLock::take(&options.run_directory, &format!("ovn{}_db", options.kind.short()))?;
-    let recorder = Recorder::new(&api, "ovnkube-db", &options.member);
     let image = Image::read(&options).await;
     server_config::check_roles(&options, &image)?;
     let listener = options.node_listener().map(|options| NodeListener::start(options, NodeMetrics::new(telemetry)));
@@ -64,8 +64,7 @@ pub async fn run(options: Options, telemetry: &Telemetry, pod: Option<ObjectRefe
         condition: telemetry.health().condition(options.kind.name()),
         heartbeat: telemetry.health().heartbeat("checks", ROUND_LIMIT),
         metrics: Metrics::new(options.kind, telemetry),
-        recorder,
-        pod,
+        reporter: Reporter::new(&api, &options, pod),
         findings: Findings::default(),
         files: FileCache::default(),
         verified: Verified::default(),
@@ -73,8 +72,7 @@ pub async fn run(options: Options, telemetry: &Telemetry, pod: Option<ObjectRefe
         image,
         listener: listener.transpose()?,
         clock: ClockWatch::new(Instant::now(), SystemTime::now()),
-        disk: DiskProbe::default(),
-        compacted: None,
+        disk: DiskCheck::default(),
         nodes: Debounced::new(DEBOUNCE_CHECKS),
         probe: inactivity_probe(0),
         members: MemberList::default(),
@@ -153,9 +151,7 @@ pub(crate) struct Manager {
     condition: Condition,
     heartbeat: Heartbeat,
     pub(crate) metrics: Metrics,
-    recorder: Recorder,
-    /// The object that Events are about; none outside a pod.
-    pod: Option<ObjectReference>,
+    reporter: Reporter,
     pub(crate) findings: Findings,
     /// The identities of the files in the data directory.
     pub(crate) files: FileCache,
@@ -167,8 +163,7 @@ pub(crate) struct Manager {
     /// The listener for nodes; none if they have no certificates of their own.
     pub(crate) listener: Option<NodeListener>,
     pub(crate) clock: ClockWatch,
-    pub(crate) disk: DiskProbe,
-    pub(crate) compacted: Option<Instant>,
+    pub(crate) disk: DiskCheck,
     /// Number of nodes, as classes of equal settings: the smallest number of its class.
     pub(crate) nodes: Debounced<usize>,
     /// The server's inactivity probe of its clients, in milliseconds.
@@ -397,46 +392,9 @@ impl Manager {
         server.stop(STOP_LIMIT).await;
     }
 
-    /// Logs and records what is new and what is over, and writes all of it for `ovnkube db status`.
+    /// Reports what is new and what is over.
     pub(crate) fn publish(&mut self) {
-        let database = self.options.kind.name();
-        let changes = self.findings.changes(&kubernetes::timestamp());
-        for finding in &changes.new {
-            let (name, message) = (finding.kind.name(), &finding.message);
-            match finding.kind.severity() {
-                Severity::Error => tracing::error!(database, finding = name, "{message}"),
-                Severity::Warning | Severity::Advice => tracing::warn!(database, finding = name, "{message}"),
-            }
-            self.event(finding);
-        }
-        for kind in changes.resolved {
-            tracing::info!(database, finding = kind.name(), "warning resolved");
-        }
-        self.metrics.set_findings(&self.findings);
-        self.status.findings = self.reported();
-        if let Err(error) = self.status.write(self.options.kind, &self.options.run_directory) {
-            tracing::debug!(database, %error, "cannot write the status of this manager");
-        }
-    }
-
-    fn reported(&self) -> Vec<ReportedFinding> {
-        let report = |finding: &Finding| ReportedFinding {
-            name: finding.kind,
-            severity: finding.kind.severity(),
-            message: finding.message.clone(),
-            since: self.findings.since(finding.kind).unwrap_or_default().to_owned(),
-        };
-        self.findings.all().map(report).collect()
-    }
-
-    fn event(&self, finding: &Finding) {
-        let Some(object) = self.pod.clone() else { return };
-        let severity = match finding.kind.severity() {
-            Severity::Error | Severity::Warning => kubernetes::Severity::Warning,
-            Severity::Advice => kubernetes::Severity::Normal,
-        };
-        let message = format!("{} database: {}", self.options.kind.name(), finding.message);
-        self.recorder.record(Note { object, severity, reason: finding.kind.name().to_owned(), message });
+        self.reporter.publish(&mut self.findings, &self.metrics, &mut self.status);
     }
 }
 

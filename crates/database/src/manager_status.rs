@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+use crate::assess::Usage;
 use crate::finding::{FindingKind, Severity};
 use crate::kind::Kind;
 
@@ -62,6 +63,14 @@ pub struct ManagerStatus {
 }
 
 impl ManagerStatus {
+    /// Notes what the server uses.
+    pub(crate) fn set_usage(&mut self, usage: &Usage) {
+        self.resident_bytes = Some(usage.resident);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of at most some CPUs")]
+        let percent = (usage.cpu * 100.0).round() as u32;
+        self.cpu_percent = Some(percent);
+    }
+
     /// Writes the file; readers see the old or the new one.
     pub fn write(&self, kind: Kind, run_directory: &Path) -> io::Result<()> {
         let path = kind.manager_status(run_directory);

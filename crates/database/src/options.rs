@@ -40,6 +40,8 @@ pub struct Options {
     pub peers: Peers,
     /// Election timer in milliseconds; none to choose it by the number of nodes.
     pub election_timer: Option<u64>,
+    /// How many nodes the databases serve, if they are in another cluster; none to count those of the API.
+    pub node_count: Option<usize>,
     /// The leader removes a server that has been silent, and absent from the list of members, for this long.
     pub gone_after: Duration,
     /// Namespace of ConfigMap `ovnkube-db` and of the Service of [`Peers::Service`].
@@ -239,9 +241,10 @@ pub(crate) mod tests {
             raft_port: 6644,
             control_port: None,
             tls: None,
-            nodes: None,
+            node_count: None,
             peers: Peers::Hosts(Vec::new()),
             election_timer: None,
+            nodes: None,
             gone_after: crate::maintenance::GONE,
             namespace: "ovn-kubernetes".into(),
             kubeconfig: None,

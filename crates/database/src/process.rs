@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::assess::{BUSY_CPU, LogWarning, Usage, log_line};
+use crate::assess::{self, BUSY_CPU, LogWarning, Usage, log_line};
+use crate::finding::Finding;
 
 /// Follows the use of resources of one process.
 #[derive(Debug)]
@@ -12,7 +13,7 @@ pub(crate) struct ProcessWatch {
     last: Option<(Instant, Duration)>,
     busy_intervals: u32,
     /// Whether a port could not be opened since the process started.
-    pub(crate) listen_failed: bool,
+    listen_failed: bool,
 }
 
 impl ProcessWatch {
@@ -21,7 +22,7 @@ impl ProcessWatch {
     }
 
     /// Use since the last sample; `warnings` are the lines of its log since then.
-    pub(crate) fn sample(&mut self, warnings: &[String], election_timer: Duration) -> Usage {
+    pub(crate) fn sample(&mut self, warnings: &[String], election_timer: Option<Duration>) -> Usage {
         let now = Instant::now();
         let used = daemon::cpu_time(self.process).unwrap_or_default();
         let cpu = self.last.map_or(0.0, |(at, before)| {
@@ -44,6 +45,20 @@ impl ProcessWatch {
             longest_step,
             election_timer,
         }
+    }
+
+    /// The ports that the server could not open, if its log said so and another process still has one of them.
+    pub(crate) fn lost_ports(&mut self, ports: &[u16]) -> Option<Finding> {
+        if !self.listen_failed {
+            return None;
+        }
+        let lost = ports.iter().filter(|port| listens(self.process, **port) == Some(false));
+        let lost: Vec<String> = lost.map(u16::to_string).collect();
+        self.listen_failed = !lost.is_empty();
+        if lost.is_empty() {
+            return None;
+        }
+        assess::failure(&format!("the server cannot listen on port {}: Address already in use", lost.join(" and ")))
     }
 }
 
@@ -115,6 +130,20 @@ mod tests {
     }
 
     #[test]
+    fn a_port_that_another_process_has_is_reported_until_the_server_has_it() {
+        let mut watch = ProcessWatch::new(std::process::id());
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (used, free) = (listener.local_addr().unwrap().port(), 1);
+        assert_eq!(watch.lost_ports(&[free]), None, "its log says nothing");
+        let failed = ["ovsdb_jsonrpc_server: ptcp:1: listen failed: Address already in use".to_owned()];
+        watch.sample(&failed, None);
+        let found = watch.lost_ports(&[used, free]).unwrap();
+        assert!(found.message.contains("cannot listen on port 1:"), "{found:?}");
+        assert_eq!(watch.lost_ports(&[used]), None);
+        assert_eq!(watch.lost_ports(&[free]), None, "it listened since");
+    }
+
+    #[test]
     fn cached_pages_of_files_are_left_to_the_server() {
         let text = |text: &str| Some(text.to_owned());
         let statistics = text("anon 104857600\nfile 943718400\nkernel 1048576\nshmem 1048576\nactive_anon 1\n");
@@ -131,9 +160,9 @@ mod tests {
     fn use_and_memory_are_measured() {
         let mut watch = ProcessWatch::new(std::process::id());
         let lines = ["timeval: Unreasonably long 1500ms poll interval (1ms user, 1ms system)".to_owned()];
-        let usage = watch.sample(&lines, Duration::from_secs(1));
+        let usage = watch.sample(&lines, None);
         assert!(usage.resident > 1 << 20 && usage.available.is_some_and(|bytes| bytes > 1 << 20), "{usage:?}");
         assert_eq!(usage.longest_step, Duration::from_millis(1500));
-        assert_eq!(watch.sample(&[], Duration::from_secs(1)).longest_step, Duration::ZERO);
+        assert_eq!(watch.sample(&[], None).longest_step, Duration::ZERO);
     }
 }

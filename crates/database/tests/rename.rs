@@ -57,6 +57,7 @@ impl Cluster {
             nodes: None,
             peers: Peers::Hosts(MEMBERS.map(|member| Self::host(member, domain)).collect()),
             election_timer: None,
+            node_count: None,
             gone_after: database::GONE,
             namespace: "default".into(),
             kubeconfig: None,

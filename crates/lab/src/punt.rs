@@ -51,7 +51,7 @@ const EXPIRY: &str = r#"
 pub struct Ends {
     /// Sends the floods.
     pub attacker: Pod,
-    /// Its MAC.
+    /// Source MAC of the floods: the attacker's port security admits no other.
     pub mac: Mac,
     /// Its addresses.
     pub v4: Ipv4Addr,

@@ -18,7 +18,7 @@ const COMPONENT: &str = "tls-router";
 pub struct TlsRoute {
     /// The name that clients send.
     pub name: String,
-    /// The server.
+    /// Where its connections are forwarded, still encrypted.
     pub server: SocketAddr,
 }
 

@@ -80,7 +80,7 @@ pub enum CertificateError {
     Malformed(String),
 }
 
-/// A certificate.
+/// A parsed certificate: what rotations decide by, with its DER encoding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
     der: Vec<u8>,

@@ -42,9 +42,9 @@ impl PrivateKey {
 /// A CA or a certificate with its private key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authority {
-    /// The certificate.
+    /// Published or served; also names the issuer.
     pub certificate: Certificate,
-    /// Its key.
+    /// Belongs to the public key of `certificate`; never logged.
     pub key: PrivateKey,
 }
 

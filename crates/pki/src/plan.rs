@@ -58,7 +58,7 @@ pub enum Step {
     },
     /// Issue a certificate and write Secret `ovn-cert`.
     Issue {
-        /// Why.
+        /// For the log: what is wrong with the present one, or its age.
         why: String,
     },
 }

@@ -64,12 +64,12 @@ pub enum PolicyError {
         "the distribution delay of {delay:?} must be shorter than what remains after each renewal ({least:?}): a new CA signs only after it"
     )]
     Delay {
-        /// The delay.
+        /// As configured.
         delay: Duration,
         /// The shortest remaining time.
         least: Duration,
     },
-    /// Not a duration.
+    /// A setting has another form than a number with a unit.
     #[error("{0:?} is not a duration: write a number with a unit, such as 90d, 12h, 10m or 30s")]
     NotADuration(String),
 }

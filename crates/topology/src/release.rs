@@ -3,7 +3,8 @@
 //! ```text
 //!  found by the other one, by name or content ──▶ kept, without our marks: switches, routers, ports, routes, SNAT, meters,
 //!                                                 load balancers of cluster addresses
-//!  ours alone ─────────────────────────────────▶ removed: ACLs, sets, groups, templates, retransmission marks, QoS
+//!  ours alone ─────────────────────────────────▶ removed: ACLs, sets, groups, templates, retransmission marks, QoS, limits
+//!                                                 of packets that the other one does not limit
 //! ```
 //!
 //! Rows are removed only if the other controller has its own in place: for a policy the same ports and at least the same
@@ -21,7 +22,8 @@ use std::net::IpAddr;
 use netmodel::Prefix;
 use ovn_schema::TableRow;
 use ovn_schema::northbound::{
-    Acl, AddressSet, ChassisTemplateVar, LoadBalancer, LogicalSwitch, LogicalSwitchPort, PortGroup,
+    Acl, AddressSet, ChassisTemplateVar, Copp, LoadBalancer, LogicalSwitch, LogicalSwitchPort, Meter, MeterBand,
+    PortGroup,
 };
 use ovsdb::datum::{Atom, Datum};
 use ovsdb::operation::{Condition, Mutation, Mutator};
@@ -30,7 +32,7 @@ use ovsdb::transaction::{Row, Transaction};
 use ovsdb::uuid::Uuid;
 
 use crate::adopt::{GO_CONTROLLER, parents};
-use crate::desired::NODE_ID_MARK;
+use crate::desired::{LIMIT_SUFFIX, NODE_ID_MARK};
 use crate::engine::QUARANTINE_PREFIX;
 use crate::identity::{ColumnRef, OWNER_CONTROLLER, OWNER_NAME, OWNER_TYPE, Owner, RowId, STANDS_FOR};
 use crate::plan::{owner_of, row, set_column, table_name};
@@ -59,7 +61,7 @@ pub struct Release {
 /// Plans the release of a database.
 pub fn release(snapshot: &Snapshot) -> Release {
     let other = Other::read(snapshot);
-    let parents = parents(snapshot);
+    let (parents, unused) = (parents(snapshot), unused_limits(snapshot));
     let mut release = Release::default();
     let mut sets: BTreeMap<ColumnRef, BTreeSet<Atom>> = BTreeMap::new();
     for table in snapshot.tables() {
@@ -67,7 +69,14 @@ pub fn release(snapshot: &Snapshot) -> Release {
         for view in table.iter() {
             let Some(owner) = owner_of(view) else { continue };
             let id = RowId { table: name, uuid: view.uuid };
-            if is_found_by_name(id, view) {
+            if name == MeterBand::TABLE
+                && parents.get(&id.uuid).is_some_and(|of| of.iter().all(|row| unused.contains(row)))
+            {
+                // It goes with its meter.
+                *release.removed.entry(name).or_default() += 1;
+                continue;
+            }
+            if is_found_by_name(id, view) && !unused.contains(&id) {
                 release.hand_over(id, view);
                 continue;
             }
@@ -115,6 +124,19 @@ fn is_found_by_name(id: RowId, view: RowView<'_>) -> bool {
         LoadBalancer::TABLE => view.text("name").is_some_and(|name| name.ends_with("_cluster")),
         table => ![Acl::TABLE, AddressSet::TABLE, "QoS", ChassisTemplateVar::TABLE].contains(&table),
     }
+}
+
+/// Meters of kinds of packets that the other controller does not limit: it has written the `Copp` row without them.
+fn unused_limits(snapshot: &Snapshot) -> BTreeSet<RowId> {
+    let rows = |table: &str| snapshot.table(table).into_iter().flat_map(ovsdb::replica::Table::iter);
+    let limits: Vec<_> = rows(Copp::TABLE).filter_map(|view| view.get(Copp::meters.name())).collect();
+    let used: BTreeSet<String> =
+        limits.iter().flat_map(|limits| limits.pairs()).map(|(_, meter)| meter.to_string()).collect();
+    let is_unused = |view: &RowView<'_>| {
+        let name = view.text("name").unwrap_or_default();
+        owner_of(*view).is_some() && name.ends_with(LIMIT_SUFFIX) && !used.contains(&*name)
+    };
+    rows(Meter::TABLE).filter(is_unused).map(|view| RowId { table: Meter::TABLE, uuid: view.uuid }).collect()
 }
 
 /// Whether a route of a gateway router is for the rejection of unserved Service addresses (`desired::gateway`): it has the

@@ -48,7 +48,7 @@ impl Member {
         }
         tracing::info!(database, address = %self.own, "this server is active");
         self.metrics.active.set(1);
-        self.condition.ready();
+        self.ready();
         if let Some(nodes) = &self.nodes {
             nodes.open(process.process());
         }
@@ -68,7 +68,7 @@ impl Member {
                         "the Lease was not renewed: another server may become active; accepting no writes until it is renewed"
                     );
                     self.metrics.active.set(0);
-                    self.condition.not_ready("the Lease cannot be renewed; no writes are accepted");
+                    self.not_ready("the Lease cannot be renewed; no writes are accepted");
                     let done = timeout(SUSPEND_LIMIT, self.control.suspend()).await;
                     if let Err(error) = done.unwrap_or_else(|_| Err(CommandError::NoReply { command: "suspend".into(), limit: SUSPEND_LIMIT }.into())) {
                         tracing::error!(database, %error, "cannot make the server read-only; killing it");
@@ -84,7 +84,7 @@ impl Member {
                 exit = process.wait() => return self.exited(process, &exit),
                 () = &mut hung => {
                     tracing::error!(database, "the active server does not answer; releasing the Lease, restarting it as a backup");
-                    self.condition.not_ready("the active server does not answer");
+                    self.not_ready("the active server does not answer");
                     return TurnEnd::Restart;
                 }
                 Ok(()) = renewals.changed(), if suspended => {
@@ -94,7 +94,7 @@ impl Member {
                     }
                     tracing::info!(database, "the Lease is renewed; accepting writes again");
                     self.metrics.active.set(1);
-                    self.condition.ready();
+                    self.ready();
                     suspended = false;
                 }
                 Ok(()) = self.active.changed() => self.ensure_published(false).await,

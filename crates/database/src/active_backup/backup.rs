@@ -146,18 +146,18 @@ impl Member {
         candidate.send_if_modified(|known| std::mem::replace(known, delay) != delay);
         match (copied, may, &wanted) {
             (true, true, _) => match access.borrow().problem() {
-                None => self.condition.ready(),
-                Some(problem) => self.condition.not_ready(problem),
+                None => self.ready(),
+                Some(problem) => self.not_ready(problem),
             },
             _ if !self.confirmed => {
-                self.condition.not_ready("the API has not named the active server and the recorded database yet; retrying");
+                self.not_ready("the API has not named the active server and the recorded database yet; retrying");
             }
-            (_, true, None) => self.condition.not_ready("no server is active; this one is a candidate"),
-            (_, true, Some(active)) if delay != Some(Duration::ZERO) => self.condition.not_ready(format!(
+            (_, true, None) => self.not_ready("no server is active; this one is a candidate"),
+            (_, true, Some(active)) if delay != Some(Duration::ZERO) => self.not_ready(format!(
                 "not replicating from {active} ({status:?}); this copy may be old: it becomes active if no other server does"
             )),
-            (_, _, Some(active)) => self.condition.not_ready(format!("not replicating from {active} yet ({status:?})")),
-            (_, false, None) => self.condition.not_ready(
+            (_, _, Some(active)) => self.not_ready(format!("not replicating from {active} yet ({status:?})")),
+            (_, false, None) => self.not_ready(
                 "no server is active, and this one has never had its data; start one that had; if all of them are lost: \
                  docs/runbooks/databases.md, section Active and backups",
             ),

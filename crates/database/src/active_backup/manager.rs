@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use backoff::{Backoff, Retries};
 use daemon::{Control, Daemon, Running};
-use kubernetes::{Api, Elector, LeaseSettings};
+use kubernetes::{Api, Elector, LeaseSettings, ObjectReference};
 use ovsdb::client::{Client, Config, Remote, Status, TableMonitor};
 use remotes::{DatabaseAccess, RemoteUpdates, Service};
 use telemetry::{Condition, Heartbeat, Shutdown, Telemetry};
@@ -15,13 +15,16 @@ use crate::active_backup::files::{self, BootstrapInputs, Problem, Step};
 use crate::active_backup::marker::Marker;
 use crate::active_backup::metrics::Metrics;
 use crate::active_backup::server::Server;
+use crate::active_backup::supervision::{MemberState, RunningServer, Supervisor};
 use crate::assess;
 use crate::directory::{DataDirectory, DirectoryError};
 use crate::error::DatabaseError;
 use crate::file::FileState;
 use crate::file_cache::FileCache;
+use crate::finding::{Finding, FindingKind};
 use crate::image::Image;
 use crate::manager_lock::ManagerLock;
+use crate::metrics;
 use crate::node_listener::{NodeListener, NodeMetrics};
 use crate::options::Options;
 use crate::record::Record;
@@ -72,12 +75,50 @@ enum PrepareError {
     Directory(#[from] DirectoryError),
     #[error("cannot write the marker of the database file: {0}")]
     Marker(std::io::Error),
+    /// Another manager has the data directory, or it cannot be written.
+    #[error(transparent)]
+    Lock(DatabaseError),
     #[error(transparent)]
     Refused(#[from] Problem),
 }
 
+impl PrepareError {
+    /// The finding besides `NotRunning`, if the cause has a name.
+    fn finding(&self) -> Option<Finding> {
+        let kind = match self {
+            Self::Refused(Problem::Damaged { .. }) => FindingKind::DamagedFile,
+            Self::Refused(Problem::OtherDatabase { .. }) => FindingKind::WrongDatabase,
+            Self::Store(StoreError::Record(_)) => FindingKind::BadRecord,
+            Self::Lock(DatabaseError::AlreadyManaged(_)) => FindingKind::VolumeInUse,
+            Self::Directory(_) | Self::Marker(_) | Self::Lock(_) => {
+                return assess::failure(&self.to_string()).map(without_raft);
+            }
+            Self::Store(_) | Self::Refused(Problem::RaftMember { .. }) => return None,
+        };
+        Some(Finding::new(kind, self.to_string()))
+    }
+}
+
+/// The remedy for a damaged file is another one than that of raft.
+fn without_raft(finding: Finding) -> Finding {
+    if finding.kind != FindingKind::DamagedFile {
+        return finding;
+    }
+    let cause = finding.message.split("; the file is damaged").next().unwrap_or_default();
+    let message = format!(
+        "{cause}; the file is damaged; if another server is active, move the file away: this member replicates again; if this is the \
+         only one that had the data, see docs/runbooks/databases.md, section Active and backups"
+    );
+    Finding::new(FindingKind::DamagedFile, message)
+}
+
 /// Runs the member until shutdown is requested. `service` is the one that clients follow.
-pub async fn run(options: Options, service: &Service, telemetry: &Telemetry) -> Result<(), DatabaseError> {
+pub async fn run(
+    options: Options,
+    service: &Service,
+    telemetry: &Telemetry,
+    pod: Option<ObjectReference>,
+) -> Result<(), DatabaseError> {
     let api = Api::from_kubeconfig(options.kubeconfig.as_deref(), None).await?;
     let _lock = ManagerLock::take(&options.run_directory, &format!("ovn{}_db", options.kind.short()))?;
     let lease = LeaseSettings {
@@ -88,30 +129,16 @@ pub async fn run(options: Options, service: &Service, telemetry: &Telemetry) -> 
         ..LeaseSettings::new(&options.namespace, format!("ovnkube-db-{}", options.kind.short()), &options.member)
     };
     let mut elector = Elector::new(&api, lease).map_err(DatabaseError::Lease)?;
-    server_config::check_roles(&options, &Image::read(&options).await)?;
-    let mut member = Member::new(options, service, &api, telemetry)?;
+    let image = Image::read(&options).await;
+    server_config::check_roles(&options, &image)?;
+    let common = metrics::Metrics::new(options.kind, telemetry);
+    let (state, reported) = watch::channel(MemberState::default());
+    let supervisor = Supervisor::new(&options, &image, &api, pod, common.clone(), reported);
+    let mut member = Member::new(options, service, &api, telemetry, image, state)?;
     let mut shutdown = telemetry.shutdown();
-    let mut retries = Retries::without_jitter(RESTART);
-    loop {
-        tokio::select! {
-            () = member.prepare() => {}
-            () = shutdown.wait() => return Ok(()),
-        }
-        let began = Instant::now();
-        let ended = member.serve(&mut elector, &mut shutdown).await;
-        member.metrics.active.set(0);
-        member.metrics.replicating.set(0);
-        if ended == TurnEnd::Shutdown {
-            return Ok(());
-        }
-        member.metrics.restarts.inc();
-        if began.elapsed() > STABLE_AFTER {
-            retries.reset();
-        }
-        tokio::select! {
-            () = sleep(retries.next_delay()) => {}
-            () = shutdown.wait() => return Ok(()),
-        }
+    tokio::select! {
+        () = member.run(&mut elector, &mut shutdown, &common) => Ok(()),
+        never = supervisor.run() => match never {},
     }
 }
 
@@ -139,12 +166,25 @@ pub(super) struct Member {
     pub(super) nodes: Option<NodeListener>,
     /// What is known about the file.
     pub(super) marker: Marker,
+    /// What the supervisor reports.
+    pub(super) state: watch::Sender<MemberState>,
+    /// What this image contains.
+    pub(super) image: Image,
     /// The identity of the file.
     files: FileCache,
+    /// Held while this manager uses the data directory; none until it could be taken.
+    data_lock: Option<ManagerLock>,
 }
 
 impl Member {
-    fn new(options: Options, service: &Service, api: &Api, telemetry: &Telemetry) -> Result<Self, DatabaseError> {
+    fn new(
+        options: Options,
+        service: &Service,
+        api: &Api,
+        telemetry: &Telemetry,
+        image: Image,
+        state: watch::Sender<MemberState>,
+    ) -> Result<Self, DatabaseError> {
         let address = options.client_address(&options.host);
         let own: Remote = address.parse().map_err(DatabaseError::Address)?;
         let service = Service { namespace: Some(options.namespace.clone()), ..service.clone() };
@@ -169,9 +209,61 @@ impl Member {
             control: Server::new(&options),
             nodes,
             marker: Marker { database_id: String::new(), complete: false },
+            state,
+            image,
             files: FileCache::default(),
+            data_lock: None,
             options,
         })
+    }
+
+    /// Runs the server, and starts it again when it ends, until shutdown is requested.
+    async fn run(&mut self, elector: &mut Elector, shutdown: &mut Shutdown, common: &metrics::Metrics) {
+        let mut retries = Retries::without_jitter(RESTART);
+        loop {
+            tokio::select! {
+                () = self.prepare() => {}
+                () = shutdown.wait() => return,
+            }
+            let began = Instant::now();
+            let ended = self.serve(elector, shutdown).await;
+            self.metrics.active.set(0);
+            self.metrics.replicating.set(0);
+            if ended == TurnEnd::Shutdown {
+                return;
+            }
+            common.restarted();
+            if began.elapsed() > STABLE_AFTER {
+                retries.reset();
+            }
+            tokio::select! {
+                () = sleep(retries.next_delay()) => {}
+                () = shutdown.wait() => return,
+            }
+        }
+    }
+
+    /// This server is active, or a backup with current data.
+    pub(super) fn ready(&self) {
+        self.condition.ready();
+        self.state.send_if_modified(|state| state.idle.take().is_some());
+    }
+
+    /// Says why this server is neither active nor a backup with current data.
+    pub(super) fn not_ready(&self, why: impl Into<String>) {
+        let why = why.into();
+        self.condition.not_ready(why.as_str());
+        self.state.send_if_modified(|state| {
+            let changed = state.idle.as_ref() != Some(&why);
+            state.idle = Some(why);
+            changed
+        });
+    }
+
+    /// Reports that no server runs, and why.
+    fn show_down(&self, why: String, cause: Option<Finding>) {
+        self.not_ready(format!("the server does not run: {why}"));
+        self.state.send_modify(|state| (state.server, state.down) = (None, Some((why, cause))));
     }
 
     /// Repeats steps until the server can start.
@@ -180,18 +272,17 @@ impl Member {
         loop {
             self.heartbeat.beat();
             match self.step().await {
-                Ok(true) => return,
+                Ok(true) => {
+                    self.convert().await;
+                    return;
+                }
                 Ok(false) => last.clear(),
                 Err(error) => {
-                    let error = error.to_string();
-                    if error != last {
-                        tracing::error!(
-                            database = self.options.kind.name(),
-                            error,
-                            "cannot prepare the database file, so ovsdb-server does not run; retrying every 2s"
-                        );
-                        self.condition.not_ready(format!("the server does not run: {error}"));
-                        last = error;
+                    let text = error.to_string();
+                    if text != last {
+                        let why = format!("cannot prepare the database file: {text}; retrying every 2s");
+                        self.show_down(why, error.finding());
+                        last = text;
                     }
                     sleep(RETRY).await;
                 }
@@ -202,6 +293,11 @@ impl Member {
     /// One step; true if the server can start.
     async fn step(&mut self) -> Result<bool, PrepareError> {
         let (kind, directory) = (self.options.kind, self.options.data_directory.clone());
+        if self.data_lock.is_none() {
+            // Two pods may have the same volume, and run directories of their own.
+            let lock = ManagerLock::take(&directory, &format!(".ovn{}_db", kind.short()));
+            self.data_lock = Some(lock.map_err(PrepareError::Lock)?);
+        }
         let files = DataDirectory::new(&self.options);
         let path = files.path().display().to_string();
         let file = files.read(&mut self.files).await?;
@@ -280,12 +376,17 @@ impl Member {
         let mut process = match daemon.spawn() {
             Ok(process) => process,
             Err(error) => {
-                self.condition.not_ready(format!("cannot start ovsdb-server: {error}; retrying"));
+                self.show_down(
+                    format!("cannot start ovsdb-server: {error}; retrying; hint: the image must contain it"),
+                    None,
+                );
                 return TurnEnd::Restart;
             }
         };
         tracing::info!(database = kind.name(), pid = process.process(), "ovsdb-server started as a backup");
-        self.condition.not_ready("ovsdb-server is starting");
+        self.not_ready("ovsdb-server is starting");
+        let server = RunningServer { process: process.process(), warnings: process.warnings() };
+        self.state.send_modify(|state| (state.server, state.down) = (Some(server), None));
         self.confirmed = false;
         let local = self.local_client();
         let mut ended = self.back_up(&mut process, &local, elector, shutdown).await;
@@ -300,6 +401,7 @@ impl Member {
             // Another server may be active by now: this one accepts no more writes.
             _ => process.kill_now().await,
         }
+        self.state.send_modify(|state| state.server = None);
         // Only now: no other server may become active while this one might accept writes.
         if ended != TurnEnd::Exited
             && elector.is_held()
@@ -326,11 +428,10 @@ impl Member {
         connected && snapshot.table(self.options.kind.global_table()).is_some_and(|table| table.iter().next().is_some())
     }
 
-    /// Logs why the server ended.
+    /// Reports why the server ended.
     pub(super) fn exited(&self, process: &Running, exit: &daemon::Exit) -> TurnEnd {
-        let error = assess::exit(&exit.to_string(), &process.warnings().recent()).0;
-        tracing::error!(database = self.options.kind.name(), error, "ovsdb-server ended; restarting it");
-        self.condition.not_ready(format!("{error}; restarting"));
+        let (why, cause) = assess::exit(&exit.to_string(), &process.warnings().recent());
+        self.show_down(format!("{why}; restarting"), cause.map(without_raft));
         TurnEnd::Exited
     }
 }

@@ -1,7 +1,6 @@
-//! Metrics of a member.
+//! Metrics that only a member of this form has.
 
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use telemetry::Telemetry;
@@ -20,7 +19,6 @@ pub(crate) struct Metrics {
     pub(crate) active: Gauge,
     pub(crate) complete: Gauge,
     pub(crate) replicating: Gauge,
-    pub(crate) restarts: Counter,
 }
 
 impl Metrics {
@@ -34,13 +32,10 @@ impl Metrics {
             m.register("ovn_db_complete", "1 if this server has had all data and may become active, else 0");
         let replicating: Family<Labels, Gauge> =
             m.register("ovn_db_replicating", "1 if this server follows the changes of the active one, else 0");
-        let restarts: Family<Labels, Counter> =
-            m.register("ovn_db_server_restarts", "Restarts of ovsdb-server by its manager");
         Self {
             active: active.get_or_create_owned(labels),
             complete: complete.get_or_create_owned(labels),
             replicating: replicating.get_or_create_owned(labels),
-            restarts: restarts.get_or_create_owned(labels),
         }
     }
 }

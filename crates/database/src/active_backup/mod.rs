@@ -17,6 +17,7 @@
 mod active;
 mod backup;
 mod confirmation;
+mod conversion;
 mod files;
 mod freshness;
 mod manager;
@@ -24,6 +25,7 @@ mod marker;
 mod metrics;
 mod publish;
 mod server;
+mod supervision;
 
 pub use files::{BootstrapInputs, Problem, Step, next};
 pub use manager::run;

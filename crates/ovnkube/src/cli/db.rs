@@ -254,6 +254,11 @@ pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) nodes: NodeArgs,
 
+    /// Number of nodes that the databases serve, if they are in another cluster; election timer and probes follow it [default: the nodes
+    /// of this cluster]
+    #[arg(long = "nodes", value_name = "NUMBER", env = "OVNKUBE_DB_NODES")]
+    pub(crate) node_count: Option<usize>,
+
     /// Seconds of silence, and of absence from the list of members, after which the raft leader removes a server
     #[arg(long, value_name = "SECONDS", default_value_t = database::GONE.as_secs(), value_parser = clap::value_parser!(u64).range(10..=86_400))]
     pub(crate) remove_after: u64,

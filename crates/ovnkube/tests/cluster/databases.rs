@@ -44,7 +44,12 @@ impl<'a> Members<'a> {
     /// Does something to the northbound files of these members and kills their servers, at once: a running server writes a lost
     /// file again.
     fn crash_with(&self, members: &[usize], damage: &str) {
-        let script = format!("cd /etc/ovn && {damage} && kill -9 $(cat /run/ovn/ovnnb_db.pid)");
+        self.crash("nb", members, damage);
+    }
+
+    /// The same for a database.
+    fn crash(&self, database: &str, members: &[usize], damage: &str) {
+        let script = format!("cd /etc/ovn && {damage} && kill -9 $(cat /run/ovn/ovn{database}_db.pid)");
         std::thread::scope(|scope| {
             for member in members {
                 scope.spawn(|| self.run(*member, &["sh", "-c", &script]).unwrap());
@@ -57,19 +62,24 @@ impl<'a> Members<'a> {
         self.run(member, &["cat", "/run/ovn/ovnnb_db.pid"]).unwrap().trim().to_owned()
     }
 
-    /// The report about the northbound database, healthy or not.
-    fn report(&self) -> Value {
+    /// The report about a database, healthy or not.
+    fn report(&self, database: &str) -> Value {
         // Exit status 1 with a report if something is wrong.
-        let script = "ovnkube db status nb -o json || true";
-        let text = self.run(0, &["sh", "-c", script]).unwrap();
+        let script = format!("ovnkube db status {database} -o json || true");
+        let text = self.run(0, &["sh", "-c", &script]).unwrap();
         serde_json::from_str::<Value>(&text).unwrap()[0].clone()
     }
 
-    /// Waits until three members are connected and no other server is in the configuration; returns the cluster ID.
+    /// Waits until the northbound database has three members.
     fn await_three(&self) -> String {
+        self.await_three_of("nb")
+    }
+
+    /// Waits until three members are connected and no other server is in the configuration; returns the cluster ID.
+    fn await_three_of(&self, database: &str) -> String {
         let deadline = Instant::now() + LIMIT;
         loop {
-            let report = self.report();
+            let report = self.report(database);
             let members = report["members"].as_array().unwrap();
             let servers = report["local"]["servers"].as_array().map_or(0, Vec::len);
             if report["problems"].as_array().is_some_and(Vec::is_empty) && servers == 3 {
@@ -80,12 +90,17 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// Waits until a member's readiness gives this reason.
+    /// Waits until the readiness of a northbound member gives this reason.
     fn await_reason(&self, member: usize, reason: &str) {
+        self.await_reason_at(9104, member, reason);
+    }
+
+    /// The same, by the port of the manager's metrics.
+    fn await_reason_at(&self, port: u16, member: usize, reason: &str) {
         let deadline = Instant::now() + LIMIT;
         loop {
-            let script = "ovnkube health --address 127.0.0.1:9104 || true";
-            let text = self.run(member, &["sh", "-c", script]).unwrap();
+            let script = format!("ovnkube health --address 127.0.0.1:{port} || true");
+            let text = self.run(member, &["sh", "-c", &script]).unwrap();
             if text.contains(reason) {
                 return;
             }
@@ -161,6 +176,14 @@ fn databases_in_pods_survive_lost_servers_volumes_and_files() {
     members.run(0, &["ovnkube", "db", "restore", "nb", "/etc/ovn/nb.backup"]).unwrap();
     assert!(![cluster, rebuilt].contains(&members.await_three()));
     scale_application(&lab, 4);
+
+    // All volumes of the southbound database: ovn-northd and the nodes fill the new one.
+    let former = members.await_three_of("sb");
+    members.crash("sb", &[0, 1, 2], "rm ovnsb_db.db");
+    members.await_reason_at(9105, 0, "not in contact with a quorum");
+    members.run(0, &["ovnkube", "db", "rebuild", "sb"]).unwrap();
+    assert_ne!(members.await_three_of("sb"), former);
+    scale_application(&lab, 5);
 
     let after = addresses(&lab);
     for line in before.lines() {

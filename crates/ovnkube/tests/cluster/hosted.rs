@@ -199,6 +199,25 @@ fn assert_only_authorized_clients_read_the_metrics(hosted: &Hosted<'_>) {
     }
 }
 
+/// The southbound database answers at the Service's address that a Route leads to: from a node, with the hosted cluster's certificate.
+fn assert_nodes_reach_the_external_service(hosted: &Hosted<'_>) {
+    let service = ["get", "service", "ovnkube-master-external", "-o"];
+    let address = hosted.kubectl(&[&service[..], &["jsonpath={.spec.clusterIP}"]].concat()).unwrap();
+    let port = hosted.kubectl(&[&service[..], &["jsonpath={.spec.ports[*].port}"]].concat()).unwrap();
+    let file = |path: &PathBuf| std::fs::read_to_string(path).unwrap();
+    let machine = hosted.lab.node(1).unwrap();
+    let files = [&hosted.tls.private_key, &hosted.tls.certificate, &hosted.tls.authorities].map(file);
+    for (name, content) in ["key", "crt", "ca"].iter().zip(&files) {
+        machine.run_with_input(&["sh", "-c", &format!("umask 077; cat > /run/external.{name}")], content).unwrap();
+    }
+    let list = format!(
+        "ovn-sbctl --db=ssl:{address}:{port} -p /run/external.key -c /run/external.crt -C /run/external.ca --timeout=60 \
+         --no-leader-only --bare --columns=_uuid list SB_Global; status=$?; rm /run/external.*; exit $status"
+    );
+    let rows = machine.run_within(LIMIT, &["sh", "-c", &list]).unwrap();
+    assert_eq!(rows.trim().lines().count(), 1, "{rows}");
+}
+
 /// A rolling restart: what was being written when a member was replaced is acknowledged before the next one is replaced.
 fn restart_all_under_load(hosted: &Hosted<'_>, writer: &Writer) {
     // The writer waits for each row, so one more row means that none waits any longer.
@@ -307,6 +326,7 @@ fn hosted_databases_survive_rotation_eviction_lost_volumes_and_a_move() {
     assert_eq!(zones.len(), 3, "one volume in each zone: {zones:?}");
     assert_unprivileged(&hosted);
     assert_only_authorized_clients_read_the_metrics(&hosted);
+    assert_nodes_reach_the_external_service(&hosted);
 
     // Rotation under load: all pods are replaced and have new addresses.
     let before = hosted.pods(".status.podIP");

@@ -5,10 +5,10 @@ use serde_json::Value;
 use crate::site::{Member, Site, until};
 
 const IMAGE: &str = "/usr/share/ovn";
-const OLD: &str = "/var/lib/site/old";
+pub(crate) const OLD: &str = "/var/lib/site/old";
 
 /// Writes a schema as of an older release: a lower version, and one column less. Returns the image's version.
-fn write_old_schema(site: &Site) -> String {
+pub(crate) fn write_old_schema(site: &Site) -> String {
     let machine = site.machine();
     let text = machine.run(&["cat", &format!("{IMAGE}/ovn-nb.ovsschema")]).unwrap();
     let mut schema: Value = serde_json::from_str(&text).unwrap();
@@ -22,7 +22,7 @@ fn write_old_schema(site: &Site) -> String {
     version
 }
 
-fn version(site: &Site, member: &Member) -> String {
+pub(crate) fn version(site: &Site, member: &Member) -> String {
     let socket = format!("unix:{}/ovnnb_db.sock", member.run());
     let command = ["ovsdb-client", "--timeout=10", "--no-leader-only", "get-schema-version", &socket, "OVN_Northbound"];
     until("the server says its schema's version", || site.machine().run(&command).ok()).trim().to_owned()

@@ -2,6 +2,7 @@
 //! machine, each with its own loopback address and directories.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod active_backup;
 mod conversion;
 mod departed;
 mod findings;

@@ -9,7 +9,8 @@ fn a_rebuild_by_command_is_trusted_because_of_its_record() {
     let site = Site::start("rebuild");
     site.namespace("rebuilt");
     let members = [1, 2, 3].map(|number| Member::new(number, "nb", "rebuilt", &[1, 2, 3]));
-    let south = Member::new(1, "sb", "rebuilt", &[1]);
+    // As if they served 200 nodes of another cluster.
+    let south = Member::new(1, "sb", "rebuilt", &[1]).with(&["--nodes", "200"]);
     members.iter().chain([&south]).for_each(|member| site.serve(member));
     members.iter().chain([&south]).for_each(|member| site.await_member(member));
     let northbound: Vec<String> = (1..=3).map(|number| format!("tcp:{}:6641", host(number))).collect();
@@ -22,6 +23,8 @@ fn a_rebuild_by_command_is_trusted_because_of_its_record() {
     let leads = || site.lab.log("c1").unwrap().matches("\"started leading\"").count();
     until("the controller leads", || (leads() > 0).then_some(()));
     let former = site.record("rebuilt", "nb");
+    until("the election timer follows --nodes", || (site.raft(&south, "Election timer") == "4000").then_some(()));
+    assert_eq!(site.raft(&members[0], "Election timer"), "1000");
 
     // Two volumes and their nodes are gone for good.
     for member in &members[1..] {

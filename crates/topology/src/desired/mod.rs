@@ -25,6 +25,7 @@ pub use host_port::target as host_port_target;
 use netmodel::Family;
 pub(crate) use node::{NODE_ID_MARK, SUBNET, SUBNET_V6, SWITCH_KEY, check as check_node, holder_of_chassis};
 pub use pod::PORT_KEY;
+pub(crate) use policing::LIMIT_SUFFIX;
 pub(crate) use policy::denials;
 pub(crate) use selector::{join, rows as selector_rows};
 pub(crate) use service::{Needs, needs as service_needs, variable_prefix};

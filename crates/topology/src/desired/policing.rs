@@ -15,6 +15,8 @@ use super::Inputs;
 use crate::contribution::Draft;
 
 const COPP_KEY: &str = "copp";
+/// End of the name of each limit's meter, after the kind of packets.
+pub(crate) const LIMIT_SUFFIX: &str = "-rate-limiter";
 
 /// Packets per second of kinds that a pod can send and other pods wait for.
 const AWAITED: i64 = 12_000;
@@ -53,7 +55,7 @@ pub(super) fn add(draft: &mut Draft<'_>, inputs: Inputs<'_>) -> Option<Uuid> {
     }
     let mut meters = ovn_schema::StringMap::new();
     for (protocol, rate) in POLICED {
-        let name = format!("{protocol}-rate-limiter");
+        let name = format!("{protocol}{LIMIT_SUFFIX}");
         let band = MeterBand { action: "drop".into(), rate, external_ids: draft.mark(&[]), ..Default::default() };
         let meter = Meter {
             name: name.clone(),

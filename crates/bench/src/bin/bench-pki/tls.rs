@@ -13,7 +13,7 @@ const TRANSACTIONS: u64 = 200;
 /// Runs of each transport.
 const RUNS: usize = 5;
 
-/// One run.
+/// What one transport costs, measured once; medians of [`RUNS`] are reported.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     /// CPU of the server for opening all sessions, in milliseconds for each.

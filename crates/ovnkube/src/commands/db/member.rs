@@ -51,6 +51,7 @@ pub(super) fn options(member: &MemberArgs, config: &Config) -> anyhow::Result<Op
         nodes: None,
         peers: Peers::Hosts(peers),
         election_timer: member.election_timer,
+        node_count: None,
         gone_after: database::GONE,
         namespace: member.namespace.clone(),
         kubeconfig: checked_settings::kubeconfig(config)?,

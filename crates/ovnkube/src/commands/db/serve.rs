@@ -22,7 +22,7 @@ pub(super) fn run(role: &Serve, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
         let ended = match &service {
-            Some(service) => database::active_backup::run(options, service, &telemetry).await,
+            Some(service) => database::active_backup::run(options, service, &telemetry, pod).await,
             None => database::run(options, &telemetry, pod).await,
         };
         telemetry.stop().await;
@@ -62,6 +62,7 @@ fn serve_options(role: &Serve, config: &Config) -> anyhow::Result<Options> {
     options.listen = role.listen.clone();
     options.control_port = role.nodes.control_port;
     options.nodes = node_access(role, &options)?;
+    options.node_count = role.node_count;
     options.gone_after = Duration::from_secs(role.remove_after);
     Ok(options)
 }
