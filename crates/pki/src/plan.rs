@@ -146,6 +146,9 @@ impl Planner<'_> {
             }
             waiting = Some(self.waiting("the new CA signs", &set.signing.certificate));
         }
+        if matches!(self.issued, Issued::OnRequest(_)) && !self.may_issue(set) {
+            waiting = Some(self.waiting("the new CA signs", &set.signing.certificate));
+        }
         let retire = self.retirable(set);
         if !retire.is_empty() {
             return step(Step::Retire(retire));
