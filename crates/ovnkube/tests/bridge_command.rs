@@ -34,7 +34,7 @@ fn check_reports_line_reason_and_remedy() {
     let outcome = run(&["bridge", "check", &path], &[]);
     assert_eq!(outcome.status, Some(1), "{outcome:?}");
     for part in
-        ["yml:6:", "BR020", "IPv4 is enabled on enp2s0, the uplink", "move them to the internal interface", "1 errors"]
+        ["yml:6:", "BR020", "IPv4 is enabled on enp2s0, the uplink", "move them to the internal interface", "1 error"]
     {
         assert!(outcome.stdout.contains(part), "{part}:\n{}", outcome.stdout);
     }

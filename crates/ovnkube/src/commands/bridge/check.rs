@@ -71,6 +71,10 @@ fn row(violation: Violation) -> Row {
     }
 }
 
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
 fn as_text(report: &Report, colour: bool) -> String {
     let mut rows = Vec::new();
     for file in &report.files {
@@ -98,9 +102,11 @@ fn as_text(report: &Report, colour: bool) -> String {
         let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
         let state = match (errors, warnings) {
             (0, 0) => Cell::new("follows the rules", Tone::Good),
-            (0, warnings) => Cell::new(format!("follows the rules, {warnings} warnings"), Tone::Good),
-            (errors, 0) => Cell::new(format!("{errors} errors"), Tone::Bad),
-            (errors, warnings) => Cell::new(format!("{errors} errors, {warnings} warnings"), Tone::Bad),
+            (0, warnings) => Cell::new(format!("follows the rules, {}", counted(warnings, "warning")), Tone::Good),
+            (errors, 0) => Cell::new(counted(errors, "error"), Tone::Bad),
+            (errors, warnings) => {
+                Cell::new(format!("{}, {}", counted(errors, "error"), counted(warnings, "warning")), Tone::Bad)
+            }
         };
         let hosts = if file.form == Some("install-config") { file.hosts.len().to_string() } else { "-".to_owned() };
         [Cell::plain(&file.file), Cell::plain(file.form.unwrap_or("-")), Cell::plain(hosts), state]
