@@ -180,6 +180,7 @@ fn configuration(supervisor: &Supervisor, product: &Product) -> Result<String> {
         data["ovn_node_certificate"] = format!("{of_nodes}/tls.crt").into();
         if supervisor.spec.has_signer() {
             data["ovn_node_certificate_dir"] = "/var/lib/ovn-kubernetes/pki".into();
+            data["ovn_node_authorities"] = "/ovn-node-ca/ca-bundle.crt".into();
         }
     }
     if let Some(lifetimes) = supervisor.spec.ovn.as_ref().and_then(|ovn| ovn.lifetimes.as_ref()) {

@@ -1,5 +1,6 @@
 //! The command line and its help.
 
+mod bridge;
 mod controller;
 mod db;
 mod node;
@@ -18,6 +19,7 @@ use clap::{Arg, ArgMatches, Args, Command, CommandFactory as _, FromArgMatches, 
 use crate::config::ConfigArgs;
 use crate::settings::{DEPRECATED, SETTINGS};
 
+pub(crate) use bridge::{BridgeCheck, BridgeDefault, BridgeRender, BridgeVerb, DhcpFamilies, RenderFormat};
 pub(crate) use controller::Controller;
 pub(crate) use db::{DbVerb, Form, MemberArgs, NodeArgs, Relay, Rename, Replace, Restore, Serve, Status};
 pub(crate) use node::Node;
@@ -35,6 +37,7 @@ Examples:
   ovnkube node                              the agent of a node
   ovnkube db status                         members and health of OVN's databases
   ovnkube pki status                        OVN's certificates, and when they expire
+  ovnkube bridge check install-config.yaml  br-ex of each host, checked before it is installed
   ovnkube config example > ovn_k8s.conf     a file to start with
   ovnkube config check ovn_k8s.conf         all problems of a file
   ovnkube config show                       value and source of each setting
@@ -84,6 +87,10 @@ pub(crate) enum Verb {
     /// Create and renew OVN's certificates, or show them
     #[command(subcommand, after_help = pki::EXAMPLES)]
     Pki(PkiVerb),
+
+    /// Check and render configurations of br-ex
+    #[command(subcommand, after_help = bridge::EXAMPLES)]
+    Bridge(BridgeVerb),
 
     /// Check or show the configuration, or print an example
     #[command(subcommand)]

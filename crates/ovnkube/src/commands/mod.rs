@@ -1,5 +1,6 @@
 //! The commands and their exit status.
 
+mod bridge;
 mod checked_settings;
 mod config;
 mod controller;
@@ -38,6 +39,7 @@ pub(crate) fn run(cli: &Cli) -> ExitCode {
         Verb::Node(role) => (node::run(role, &cli.config_args()), FAILED),
         Verb::Db(verb) => (db::run(verb, &cli.config_args()), FAILED),
         Verb::Pki(verb) => (pki::run(verb, &cli.config_args()), FAILED),
+        Verb::Bridge(verb) => (bridge::run(verb), FAILED),
         Verb::Config(verb) => (config::run(verb, &cli.config_args()), FAILED),
         Verb::Health { probe, target, output } => {
             (health::run(*probe, target, *output, &cli.config_args()), UNREACHABLE)
