@@ -15,8 +15,8 @@ pub enum Domain {
 }
 
 impl Domain {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::ControlPlane, Self::Nodes];
+    /// Both. That of nodes first: pods of the databases wait for the certificate of the control plane, and then find both.
+    pub const ALL: [Self; 2] = [Self::Nodes, Self::ControlPlane];
 
     /// Name of its Secret and of its ConfigMap.
     pub fn name(self) -> &'static str {

@@ -76,11 +76,11 @@ pub(crate) struct BridgeCheck {
 /// What is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RenderFormat {
-    /// One NMState file per host: <short host name>.yml
+    /// One NMState file per host: SHORT-NAME.yml
     Nmstate,
-    /// Ignition JSON per host (<short host name>.ign), or for all hosts (all-hosts.ign)
+    /// Ignition JSON per host (SHORT-NAME.ign), or for all hosts (all-hosts.ign)
     Ignition,
-    /// One MachineConfig per role, with the files of all hosts: 10-br-ex-<role>.yml
+    /// One MachineConfig per role, with the files of all hosts: 10-br-ex-ROLE.yml
     MachineConfig,
 }
 
