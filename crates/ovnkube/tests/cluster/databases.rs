@@ -38,7 +38,12 @@ impl<'a> Members<'a> {
     }
 
     fn run(&self, member: usize, command: &[&str]) -> Result<String, String> {
-        self.lab.kubectl(&exec(&self.pods[member], "nbdb", command)).map_err(|error| error.to_string())
+        self.run_in("nbdb", member, command)
+    }
+
+    /// Runs a command in a container: each has process IDs of its own.
+    fn run_in(&self, container: &str, member: usize, command: &[&str]) -> Result<String, String> {
+        self.lab.kubectl(&exec(&self.pods[member], container, command)).map_err(|error| error.to_string())
     }
 
     /// Does something to the northbound files of these members and kills their servers, at once: a running server writes a lost
@@ -50,9 +55,10 @@ impl<'a> Members<'a> {
     /// The same for a database.
     fn crash(&self, database: &str, members: &[usize], damage: &str) {
         let script = format!("cd /etc/ovn && {damage} && kill -9 $(cat /run/ovn/ovn{database}_db.pid)");
+        let container = format!("{database}db");
         std::thread::scope(|scope| {
             for member in members {
-                scope.spawn(|| self.run(*member, &["sh", "-c", &script]).unwrap());
+                scope.spawn(|| self.run_in(&container, *member, &["sh", "-c", &script]).unwrap());
             }
         });
     }

@@ -53,6 +53,8 @@ struct Permission {
     authorization: Vec<String>,
     insert_delete: bool,
     update: Vec<String>,
+    /// The role has no row for other tables.
+    listed: bool,
 }
 
 impl Permission {
@@ -62,7 +64,8 @@ impl Permission {
             Some((map, key)) => entry(&row[map], key),
             None => row[column].as_str().map(str::to_owned),
         };
-        self.authorization.is_empty() || self.authorization.iter().any(|column| value(column).as_deref() == Some(name))
+        let is_named = |column: &String| value(column).as_deref() == Some(name);
+        self.listed && (self.authorization.is_empty() || self.authorization.iter().any(is_named))
     }
 }
 
@@ -83,8 +86,12 @@ fn permissions(lab: &Lab) -> BTreeMap<String, Permission> {
     let text = lab.sbctl(&["--format=json", columns, "list", "RBAC_Permission"]).unwrap();
     let rows: Value = serde_json::from_str(&text).unwrap();
     let permission = |row: &Value| {
-        let allowed =
-            Permission { authorization: strings(&row[1]), insert_delete: row[2] == true, update: strings(&row[3]) };
+        let allowed = Permission {
+            authorization: strings(&row[1]),
+            insert_delete: row[2] == true,
+            update: strings(&row[3]),
+            listed: true,
+        };
         (row[0].as_str().unwrap().to_owned(), allowed)
     };
     rows["data"].as_array().unwrap().iter().map(permission).collect()
@@ -190,8 +197,7 @@ pub(crate) fn attack(site: &Site, report: &mut Report) {
     let name = n2.place.machine.run(&words).unwrap().trim().trim_matches('"').to_owned();
     let thief = Thief { client: &node, remote: remote.clone(), name };
     let schema = node.ovsdb(&remote, &["get-schema", DATABASE]).unwrap();
-    let (permissions, none) = (permissions(&site.lab), Permission::default());
-    let nothing = Permission { authorization: vec!["-".into()], ..none };
+    let (permissions, nothing) = (permissions(&site.lab), Permission::default());
     let mut attempts = Vec::new();
     for (table, schema) in schema["tables"].as_object().unwrap() {
         thief.attack(table, schema, permissions.get(table).unwrap_or(&nothing), &mut attempts);

@@ -130,11 +130,15 @@ fn only_nodes_reach_the_port_for_nodes_and_nothing_else_with_their_certificates(
     sbctl(&site, &pki, "nodes-next/n1", 6642, &["show"]).unwrap();
 
     // A crash of the server, and a restart of the manager, which gets another authority in its memory.
-    let process = site.manager(&member)["process"].as_u64().unwrap().to_string();
-    site.machine().run(&["kill", "-KILL", &process]).unwrap();
+    let server = || site.manager(&member)["process"].as_u64().map(|process| process.to_string());
+    let killed = server().unwrap();
+    site.machine().run(&["kill", "-KILL", &killed]).unwrap();
     until("a node reaches the new server", || sbctl(&site, &pki, "nodes-next/n1", 6642, &["show"]).ok());
     pki.replace("nodes/ca-bundle.crt", &new);
+    // As with their container, both end.
+    let process = until("the new server is known", || server().filter(|process| *process != killed));
     site.lab.kill(&member.component()).unwrap();
+    site.machine().run(&["kill", "-KILL", &process]).unwrap();
     site.lab.restart(&member.component()).unwrap();
     until("a node reaches the new manager", || sbctl(&site, &pki, "nodes-next/n1", 6642, &["show"]).ok());
     until("and the control plane", || as_control(&["show"]).ok());

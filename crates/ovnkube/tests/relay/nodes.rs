@@ -151,8 +151,10 @@ fn a_node_works_with_its_own_certificate_and_reaches_nothing_else_with_it() {
     use_certificate(&site, "n1-next");
     await_connected(&site);
 
-    // The manager is restarted, with another authority in its memory.
+    // Manager and server are restarted, as with their container, with another authority in the manager's memory.
+    let server = site.server(RELAY);
     site.lab.kill(&RELAY.name()).unwrap();
+    site.control().run(&["kill", "-KILL", &server]).unwrap();
     site.lab.restart(&RELAY.name()).unwrap();
     site.await_ready(RELAY);
     await_connected(&site);
