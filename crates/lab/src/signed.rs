@@ -1,11 +1,16 @@
 //! The certificates that ovnkube's signer created, as files for what runs outside of pods: tests, Prometheus.
 
+use std::time::Duration;
+
 use crate::error::{Error, Result, create_dir};
 use crate::machine::Machine;
 use crate::pki::write_secret;
+use crate::poll::poll;
 use crate::supervisor::Supervisor;
 use crate::underlay::CONTROL;
 
+/// How long the signer may take. Generous: it only ends what would hang forever.
+const LIMIT: Duration = Duration::from_secs(60);
 const NAMESPACE: &str = "ovn-kubernetes";
 /// The CAs of nodes.
 pub(crate) const NODE_AUTHORITY: &str = "node-ca.crt";
@@ -23,7 +28,8 @@ pub(crate) fn export(supervisor: &Supervisor) -> Result<()> {
         ("signing-ca.crt", "secret/ovn-ca", "tls.crt"),
         ("signing-ca.key", "secret/ovn-ca", "tls.key"),
     ] {
-        write_secret(&dir.join(file), &value(&control, object, key)?)?;
+        // A signer is also ready while it stands by, before it has led and created them.
+        write_secret(&dir.join(file), &poll(LIMIT, || value(&control, object, key))?)?;
     }
     // A signer of an earlier version has none.
     if let Ok(of_nodes) = value(&control, "configmap/ovn-node-ca", "ca-bundle.crt") {

@@ -97,6 +97,18 @@ fn permissions(lab: &Lab) -> BTreeMap<String, Permission> {
     rows["data"].as_array().unwrap().iter().map(permission).collect()
 }
 
+/// A value that a new row needs because the column's default is not valid; none if it is.
+fn needed(column: &Value) -> Option<Value> {
+    let kind = &column["type"];
+    if kind["min"] == 0 {
+        return None;
+    }
+    let smallest = kind["key"]["minInteger"].as_i64().filter(|smallest| *smallest > 0).map(Value::from);
+    // One value is written without its set.
+    let allowed = &kind["key"]["enum"];
+    smallest.or_else(|| allowed.as_str().or(allowed[1][0].as_str()).map(Value::from))
+}
+
 /// The southbound database as this client may change it. Nothing takes effect: each transaction ends with `abort`.
 struct Thief<'a> {
     client: &'a Client<'a>,
@@ -133,7 +145,10 @@ impl Thief<'_> {
         };
         for whose in [self.name.as_str(), "another-chassis"] {
             let named = allowed.authorization.iter().filter(|column| !column.contains(':'));
-            let row: serde_json::Map<_, _> = named.map(|column| (column.clone(), whose.into())).collect();
+            let columns = schema["columns"].as_object().unwrap();
+            let mut row: serde_json::Map<_, _> =
+                columns.iter().filter_map(|(name, column)| Some((name.clone(), needed(column)?))).collect();
+            row.extend(named.map(|column| (column.clone(), whose.into())));
             let own = allowed.insert_delete && allowed.concerns(&Value::Object(row.clone()), &self.name);
             let done = self.try_operation(&json!({ "op": "insert", "table": table, "row": row }));
             record(format!("insert a row of {whose} into {table}"), own, done);
