@@ -4,7 +4,7 @@
 //!   every few seconds, for both CAs: read certificate, bundle, CA ─▶ plan ─▶ check the clock ─▶ apply ─▶ one write ─▶ again, until nothing is due
 //! ```
 //!
-//! Meanwhile it serves the requests of nodes ([`chassis`]).
+//! Meanwhile it serves the requests of nodes (module `chassis`).
 //!
 //! Two processes may believe that they hold the Lease. Each write carries the resourceVersion that was read, so the slower one
 //! fails and reads again.
