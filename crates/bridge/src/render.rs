@@ -86,7 +86,7 @@ pub fn ignition(files: &[HostFile]) -> Result<String, serde_json::Error> {
     Ok(json)
 }
 
-/// A MachineConfig for a pool of nodes (its role) with all files: each node takes its own ([`crate::select`]).
+/// A MachineConfig for a pool of nodes (its role) with all files: each node takes its own ([`crate::select()`]).
 pub fn machine_config(files: &[HostFile], role: &str) -> String {
     let file = |file: &HostFile| {
         Node::map(vec![
