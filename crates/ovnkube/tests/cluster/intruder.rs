@@ -50,10 +50,12 @@ pub(crate) fn cannot_write_the_databases(lab: &Lab) {
     let foreign = identity(foreign_leaf.key.display().to_string(), foreign_leaf.certificate.display().to_string());
 
     let endpoints = lab.record().endpoints;
+    let path = "jsonpath={.data.OvnSouthControl}";
+    let southbound = ["-n", "ovn-kubernetes", "get", "configmap", "ovn-config", "-o", path];
     for (database, remote) in [
         (Database::Northbound, endpoints.northbound_remote.unwrap()),
         // Where the control plane's certificate is accepted; `node_credentials` is about the port for nodes.
-        (Database::Southbound, endpoints.southbound_remote.unwrap().replace(":6642", ":6646")),
+        (Database::Southbound, lab.kubectl(&southbound).unwrap().trim().to_owned()),
     ] {
         let address = remote.strip_prefix("ssl:").unwrap_or_else(|| panic!("{remote} is not TLS"));
         let transact = |options: &[String], remote: &str, mark: &str| {
