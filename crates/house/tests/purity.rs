@@ -5,6 +5,7 @@ mod support;
 use support::Sandbox;
 
 const CNI: &str = "crates/cni/Cargo.toml";
+const BRIDGE: &str = "crates/bridge/Cargo.toml";
 const GATEWAY: &str = "crates/gateway/Cargo.toml";
 const OBJECTS: &str = "crates/objects/Cargo.toml";
 const REACHABILITY: &str = "crates/reachability/Cargo.toml";
@@ -84,7 +85,7 @@ fn only_the_listed_features_must_be_pure() {
     sandbox.write(NETMODEL, &manifest);
     // The other pure crates use the pure features only.
     let pure_part = "netmodel = { path = \"../netmodel\", default-features = false }";
-    for user in [CNI, GATEWAY, OBJECTS, REACHABILITY, TOPOLOGY] {
+    for user in [BRIDGE, CNI, GATEWAY, OBJECTS, REACHABILITY, TOPOLOGY] {
         let manifest = sandbox.read(user);
         sandbox.write(user, &manifest.replacen("netmodel.workspace = true", pure_part, 1));
     }
