@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result, bail};
 
 /// The parts, by the names that `--only` takes.
-const PARTS: [&str; 2] = ["rotation", "tls"];
+const PARTS: [&str; 4] = ["rotation", "nodes", "listener", "tls"];
 /// Nodes of the rotation.
 const SESSIONS: usize = 500;
 

@@ -28,7 +28,7 @@ pub(crate) fn figures(site: &Site, count: usize, figures: &mut Vec<Figure>) -> R
         let before = site.copy_files(&api).await?;
         let cpu_before = cpu()?;
         let start = Instant::now();
-        request(&api).await?;
+        request(&api, "ovn-ca").await?;
         let after = await_files(site, &api, |now| now.certificate != before.certificate).await?;
         while !site.shows(&after.certificate)? {
             if start.elapsed() > TIMEOUT {
@@ -62,11 +62,11 @@ pub(crate) fn figures(site: &Site, count: usize, figures: &mut Vec<Figure>) -> R
     Ok(())
 }
 
-/// Requests a new CA.
-async fn request(api: &Api) -> Result<()> {
+/// Requests a new CA in this Secret.
+pub(crate) async fn request(api: &Api, secret: &str) -> Result<()> {
     let annotations = json!({ "k8s.ovn.org/pki-rotate-ca": "bench" });
     let body = json!({ "metadata": { "annotations": annotations } }).to_string().into_bytes();
-    Ok(api.patch(&format!("{NAMESPACE}/secrets/ovn-ca"), Patch::Merge, body).await.map(drop)?)
+    Ok(api.patch(&format!("{NAMESPACE}/secrets/{secret}"), Patch::Merge, body).await.map(drop)?)
 }
 
 /// Updates the files until what is published satisfies `done`.

@@ -16,12 +16,16 @@ pub(crate) struct Sessions {
 impl Sessions {
     /// Opens sessions, all at once; returns when each has its first dump.
     pub(crate) async fn open(site: &Site, transport: Transport, count: usize) -> Result<Self> {
-        let mut clients = Vec::with_capacity(count);
-        for _ in 0..count {
-            let client = site.connect(transport)?;
+        Self::of((0..count).map(|_| site.connect(transport)).collect::<Result<_>>()?).await
+    }
+
+    /// The sessions of these clients; returns when each has its first dump.
+    pub(crate) async fn of(clients: Vec<Client>) -> Result<Self> {
+        let with_changes = |client: Client| {
             let changes = client.subscribe();
-            clients.push((client, changes));
-        }
+            (client, changes)
+        };
+        let mut clients: Vec<_> = clients.into_iter().map(with_changes).collect();
         for (client, changes) in &mut clients {
             client.connected(TIMEOUT).await?;
             // The dump of its table; later changes come after it.
@@ -51,6 +55,16 @@ impl Sessions {
         writer.transact_raw(&[operation], false).await?;
         let acknowledged = start.elapsed().as_secs_f64();
         for (_, changes) in &mut self.clients {
+            tokio::time::timeout(TIMEOUT, changes.next()).await.context("a session has not seen a transaction")?;
+        }
+        Ok((acknowledged, start.elapsed().as_secs_f64()))
+    }
+
+    /// The same, seen by other sessions than the one that writes.
+    pub(crate) async fn write_seen_by(&mut self, others: &mut Self, number: u64) -> Result<(f64, f64)> {
+        let start = Instant::now();
+        let (acknowledged, _) = self.write(number).await?;
+        for (_, changes) in &mut others.clients {
             tokio::time::timeout(TIMEOUT, changes.next()).await.context("a session has not seen a transaction")?;
         }
         Ok((acknowledged, start.elapsed().as_secs_f64()))

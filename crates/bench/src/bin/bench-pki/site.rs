@@ -122,7 +122,11 @@ impl Site {
         })?
     }
 
-    fn tls(&self) -> TlsFiles {
+    pub(crate) fn directory(&self) -> &std::path::Path {
+        &self.directory
+    }
+
+    pub(crate) fn tls(&self) -> TlsFiles {
         TlsFiles {
             certificate: self.directory.join("ovn.crt"),
             private_key: self.directory.join("ovn.key"),
@@ -133,10 +137,15 @@ impl Site {
 
     /// A session with the southbound server, in a runtime.
     pub(crate) fn connect(&self, transport: Transport) -> Result<Client> {
-        let mut config = Config::new(vec![transport.remote().parse()?], "OVN_Southbound")
+        Self::session(transport.remote(), self.tls())
+    }
+
+    /// A session with a server, in a runtime.
+    pub(crate) fn session(remote: &str, tls: TlsFiles) -> Result<Client> {
+        let mut config = Config::new(vec![remote.parse()?], "OVN_Southbound")
             .monitor(TableMonitor::new("SB_Global").columns(&["nb_cfg"]));
         config.leader_only = false;
-        config.tls = Some(self.tls());
+        config.tls = Some(tls);
         // Hundreds of handshakes wait for one server.
         config.connect_timeout = TIMEOUT;
         Ok(Client::start(config))
@@ -180,7 +189,7 @@ pub(crate) struct Published {
     pub(crate) authorities: String,
 }
 
-async fn get(api: &Api, object: &str) -> Result<Value> {
+pub(crate) async fn get(api: &Api, object: &str) -> Result<Value> {
     Ok(serde_json::from_slice(&api.get(&format!("{NAMESPACE}/{object}")).await?)?)
 }
 
