@@ -73,6 +73,18 @@ impl NodeAccess {
     pub fn new(authorities: PathBuf, port: u16, local_port: Option<u16>) -> Self {
         Self { authorities, local_port: local_port.unwrap_or(port.saturating_add(6)) }
     }
+
+    /// How the listener works that serves nodes in the place of a server.
+    pub(crate) fn listener(&self, listen: &str, port: u16, tls: TlsFiles, combined: PathBuf) -> ListenerOptions {
+        ListenerOptions {
+            listen: listen.to_owned(),
+            port,
+            local_port: self.local_port,
+            tls,
+            authorities: self.authorities.clone(),
+            combined,
+        }
+    }
 }
 
 /// How the hosts of all members are known.
@@ -143,14 +155,7 @@ impl Options {
     /// How the listener for nodes works; none without one.
     pub(crate) fn node_listener(&self) -> Option<ListenerOptions> {
         let (nodes, tls) = (self.nodes.as_ref()?, self.tls.clone()?);
-        Some(ListenerOptions {
-            listen: self.listen.clone(),
-            port: self.port,
-            local_port: nodes.local_port,
-            tls,
-            authorities: nodes.authorities.clone(),
-            combined: self.combined_authorities(),
-        })
+        Some(nodes.listener(&self.listen, self.port, tls, self.combined_authorities()))
     }
 
     /// The socket of the server, for local clients.

@@ -40,14 +40,7 @@ impl RelayOptions {
     /// How the listener for nodes works; none without one.
     pub(super) fn node_listener(&self) -> Option<ListenerOptions> {
         let (nodes, tls) = (self.nodes.as_ref()?, self.tls.clone()?);
-        Some(ListenerOptions {
-            listen: self.listen.clone(),
-            port: self.port,
-            local_port: nodes.local_port,
-            tls,
-            authorities: nodes.authorities.clone(),
-            combined: self.combined_authorities(),
-        })
+        Some(nodes.listener(&self.listen, self.port, tls, self.combined_authorities()))
     }
 
     /// The port of the server for clients.
