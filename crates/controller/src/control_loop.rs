@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
+use database::Kind;
 use kubernetes::{Api, Elector, LossReason, Recorder};
 use ovsdb::client::{Client, Committer, Subscription};
 use ovsdb::replica::{Changes, Snapshot};
 use ovsdb::transaction::Transaction;
 use remotes::Servers;
-use telemetry::{Condition, Heartbeat, Telemetry};
+use telemetry::Telemetry;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use topology::engine::Next;
@@ -18,7 +19,7 @@ use crate::api_writer::{ApiResult, ApiWriter};
 use crate::authorship::Authorship;
 use crate::binding_watch::{BindingWatch, has_progress};
 use crate::commit::{COMMIT_DEADLINE, CommitOutcome, commit, take_over};
-use crate::connection_state::ConnectionState;
+use crate::conditions::Conditions;
 use crate::databases;
 use crate::effect_runner::EffectRunner;
 use crate::error::ControllerError;
@@ -31,18 +32,13 @@ use crate::northd::{self, Northd};
 use crate::northd_watch::NorthdWatch;
 use crate::options::Options;
 use crate::ovn_release;
-use crate::recorded_cluster;
+use crate::recorded_cluster::RecordedCluster;
 use crate::repairs::Repairs;
 use crate::role::{Advance, Role, advance};
 use crate::watches::{self, WatchEvent};
 
 /// Interval of stall checks and metric updates.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// `/livez` fails if the loop makes no progress for this long.
-const STALL_LIMIT: Duration = Duration::from_secs(60);
-/// `/livez` fails if the northbound database is down for this long, so that kubelet restarts the process. A missing API only
-/// makes it not ready: watches recover without a restart.
-const NB_DOWN_LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs the controller until shutdown; releases the Lease before it returns.
 pub async fn run(options: Options, telemetry: &Telemetry) -> Result<(), ControllerError> {
@@ -55,8 +51,8 @@ pub async fn run(options: Options, telemetry: &Telemetry) -> Result<(), Controll
     };
     let elector = Elector::new(&election, options.election.lease.clone())?;
     let namespace = options.election.lease.namespace.clone();
-    let mut control_loop = ControlLoop::new(options, &api, elector, telemetry);
-    recorded_cluster::follow(&election, &namespace, &control_loop.nb, &control_loop.sb);
+    let recorded = [Kind::Northbound, Kind::Southbound].map(|kind| RecordedCluster::new(&election, &namespace, kind));
+    let mut control_loop = ControlLoop::new(options, &api, elector, recorded, telemetry);
     let ended = control_loop.run(&telemetry.shutdown()).await;
     if ended.is_err() {
         control_loop.election.resign.notify_one();
@@ -79,6 +75,8 @@ struct ControlLoop {
     sb: Client,
     sb_changes: Subscription,
     servers: Servers,
+    /// The records of the northbound and the southbound cluster.
+    recorded: [RecordedCluster; 2],
     watches: mpsc::Receiver<WatchEvent>,
     election: LeaderElection,
     api_results: mpsc::UnboundedReceiver<ApiResult>,
@@ -96,19 +94,20 @@ struct ControlLoop {
     conditions: Conditions,
 }
 
-struct Conditions {
-    objects: Condition,
-    northbound: ConnectionState,
-    southbound: ConnectionState,
-    alive: Heartbeat,
-    northbound_up: Heartbeat,
-}
-
 impl ControlLoop {
-    fn new(options: Options, api: &Api, elector: Elector, telemetry: &Telemetry) -> Self {
+    fn new(
+        options: Options,
+        api: &Api,
+        elector: Elector,
+        recorded: [RecordedCluster; 2],
+        telemetry: &Telemetry,
+    ) -> Self {
         let servers = Servers::follow(api, &options.northbound, &options.southbound);
         let nb = databases::northbound(&options.northbound, &servers.northbound);
         let sb = databases::southbound(&options.southbound, &servers.southbound);
+        for (recorded, client) in recorded.iter().zip([&nb, &sb]) {
+            tokio::spawn(recorded.clone().follow(client.clone()));
+        }
         let (lock, leader_gone) = LeaderLock::start(nb.clone());
         let (api_writer, api_results) = ApiWriter::new(api);
         let metrics = Metrics::register(telemetry, api);
@@ -117,14 +116,7 @@ impl ControlLoop {
         let node_watch = NodeWatch::new(api, options.election.lease.duration);
         let effects = EffectRunner { api_writer, recorder, metrics: metrics.clone(), southbound, repairs };
         let health = telemetry.health();
-        let conditions = Conditions {
-            objects: health.condition("objects"),
-            northbound: ConnectionState::new("northbound", health.condition("northbound database")),
-            southbound: ConnectionState::new("southbound", health.condition("southbound database")),
-            alive: health.heartbeat("controller", STALL_LIMIT),
-            northbound_up: health.heartbeat("northbound database", NB_DOWN_LIMIT),
-        };
-        conditions.objects.not_ready("objects are not listed yet");
+        let conditions = Conditions::new(health);
         Self {
             engine: Engine::new(options.cluster.clone()),
             began: Instant::now(),
@@ -137,6 +129,7 @@ impl ControlLoop {
             nb,
             sb,
             servers,
+            recorded,
             watches: watches::start(api),
             election: LeaderElection::start(elector, leader_gone, health.condition("Lease"), telemetry.shutdown()),
             api_results,
@@ -263,7 +256,7 @@ impl ControlLoop {
                 self.progress(&self.sb.snapshot());
                 northd::set_probe_interval(&self.nb);
                 ovn_release::check(&self.nb);
-                self.northd = Northd::start(&self.options, &self.servers);
+                self.northd = Northd::start(&self.options, &self.servers, &self.recorded);
                 self.metrics.leader.set(1);
                 tracing::info!(sequence = committer.sequence(), "started leading");
                 self.role = Role::Leading(committer);

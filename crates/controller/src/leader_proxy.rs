@@ -9,9 +9,13 @@
 //! ovn-northd tries the members one after the other and doubles its backoff each time that it finds a follower or none: it
 //! takes up to 15 s until it works with a new leader. Here it finds one address: the connection is closed when the leader
 //! changes, and a new one waits until a leader is known, which northd takes for a slow server.
+//!
+//! northd has one session at a time, and so has the leader: what an earlier connection of northd still had to send must not
+//! arrive after the request of a later one, least of all a request to steal the lock (see [`StealLock`]).
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use backoff::Backoff;
@@ -19,10 +23,11 @@ use ovsdb::client::{Client, Remote, Status, TlsFiles, open_stream};
 use remotes::{DatabaseAccess, RemoteUpdates};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
+use crate::recorded_cluster::RecordedCluster;
 use crate::steal_lock::StealLock;
 
 /// A server that is silent for this long is given up, even if no other one leads. One that was succeeded is left at once.
@@ -36,6 +41,7 @@ const LEADER_LIMIT: Duration = Duration::from_secs(30);
 pub(crate) struct LeaderProxy {
     path: PathBuf,
     task: AbortHandle,
+    reconnect: Arc<Notify>,
 }
 
 impl Drop for LeaderProxy {
@@ -46,21 +52,33 @@ impl Drop for LeaderProxy {
 }
 
 impl LeaderProxy {
-    /// Listens at a path.
+    /// Listens at a path. `recorded` names the cluster that replaces one whose files were lost.
     pub(crate) fn start(
         path: PathBuf,
         access: &DatabaseAccess,
         servers: &RemoteUpdates,
-        database: &str,
+        recorded: RecordedCluster,
     ) -> io::Result<Self> {
         // Of an earlier process of this pod.
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
-        let mut config = access.client_config(servers, database);
+        let mut config = access.client_config(servers, recorded.database());
         config.probe_interval = INACTIVITY_LIMIT;
         config.backoff = Backoff::new(Duration::from_millis(50), Duration::from_millis(500));
-        let task = tokio::spawn(serve(listener, Client::start(config), access.tls.clone())).abort_handle();
-        Ok(Self { path, task })
+        let (leader, tls, reconnect) = (Client::start(config), access.tls.clone(), Arc::<Notify>::default());
+        let (following, requested) = (recorded.follow(leader.clone()), reconnect.clone());
+        let task = tokio::spawn(async move {
+            tokio::select! {
+                () = serve(listener, leader, tls, &requested) => {}
+                () = following => {}
+            }
+        });
+        Ok(Self { path, task: task.abort_handle(), reconnect })
+    }
+
+    /// Closes northd's connection, so that it makes another one.
+    pub(crate) fn reconnector(&self) -> Arc<Notify> {
+        self.reconnect.clone()
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -68,13 +86,14 @@ impl LeaderProxy {
     }
 }
 
-async fn serve(listener: UnixListener, leader: Client, tls: Option<TlsFiles>) {
-    // Aborted with this task.
+async fn serve(listener: UnixListener, leader: Client, tls: Option<TlsFiles>, reconnect: &Notify) {
+    // At most one. Aborted with this task.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
+                    connections.shutdown().await;
                     connections.spawn(forward(stream, leader.status(), tls.clone()));
                 }
                 // Out of file descriptors: northd tries again.
@@ -83,6 +102,7 @@ async fn serve(listener: UnixListener, leader: Client, tls: Option<TlsFiles>) {
                     sleep(Duration::from_secs(1)).await;
                 }
             },
+            () = reconnect.notified() => connections.shutdown().await,
             Some(_) = connections.join_next() => {}
         }
     }

@@ -15,6 +15,7 @@ mod api_writer;
 mod authorship;
 mod binding_watch;
 mod commit;
+mod conditions;
 mod connection_state;
 mod control_loop;
 mod databases;

@@ -1,22 +1,25 @@
 //! ovn-northd as a child process of the leader, if requested (`--run-northd`).
 
+use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backoff::{Backoff, Retries};
 use daemon::{Control, Daemon};
-use ovn_schema::{northbound, southbound};
-use ovsdb::client::{Client, Remote, TlsFiles};
+use ovsdb::client::{Client, Remote, TlsFiles, control_command};
 use ovsdb::datum::{Atom, Datum};
 use ovsdb::operation::{Mutation, Mutator};
 use ovsdb::transaction::Transaction;
 use remotes::{DatabaseAccess, RemoteUpdates, Servers};
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::leader_proxy::LeaderProxy;
 use crate::options::Options;
+use crate::recorded_cluster::RecordedCluster;
 
 /// First and longest delay before northd is restarted; doubled each time that it exits soon or cannot be started.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
@@ -24,6 +27,11 @@ const MAX_RESTART_DELAY: Duration = Duration::from_secs(60);
 
 /// How long it may be silent without using CPU.
 const HUNG_AFTER: Duration = Duration::from_secs(10);
+
+/// Interval of looking whether it has its lock.
+const LOCK_CHECKS: Duration = Duration::from_secs(3);
+/// A northd that computes replies late.
+const COMMAND_LIMIT: Duration = Duration::from_secs(30);
 
 /// northd's inactivity probe of both databases, in milliseconds: it leaves a hung server after two of these. OVN's default
 /// is 5 s. There is one active northd, regardless of the size of the cluster.
@@ -65,12 +73,13 @@ impl Drop for Northd {
 
 impl Northd {
     /// None without `--run-northd`.
-    pub(crate) fn start(options: &Options, servers: &Servers) -> Option<Self> {
+    pub(crate) fn start(options: &Options, servers: &Servers, recorded: &[RecordedCluster; 2]) -> Option<Self> {
         let program = options.northd.clone()?;
         let (directory, control) = control(&options.northd_control);
         let socket = |kind: &str| directory.join(format!("northd-{kind}.sock"));
-        let north = proxy(&socket("nb"), &options.northbound, &servers.northbound, northbound::DATABASE.name);
-        let south = proxy(&socket("sb"), &options.southbound, &servers.southbound, southbound::DATABASE.name);
+        let [north, south] = recorded;
+        let north = proxy(&socket("nb"), &options.northbound, &servers.northbound, north);
+        let south = proxy(&socket("sb"), &options.southbound, &servers.southbound, south);
         let through = |proxy: &Option<LeaderProxy>, access: &DatabaseAccess| match proxy {
             Some(proxy) => {
                 let remotes = vec![Remote::Unix(proxy.path().to_owned()); RECONNECTS_AT_ONCE];
@@ -83,7 +92,8 @@ impl Northd {
             arguments.push(format!("--unixctl={}", socket.display()));
         }
         let daemon = Daemon { name: "ovn-northd", program, arguments, control, hung_after: HUNG_AFTER };
-        Some(Self { task: tokio::spawn(supervise(daemon)).abort_handle(), _proxies: [north, south] })
+        let reconnect = south.as_ref().map(LeaderProxy::reconnector);
+        Some(Self { task: tokio::spawn(supervise(daemon, reconnect)).abort_handle(), _proxies: [north, south] })
     }
 }
 
@@ -97,11 +107,16 @@ fn control(given: &Path) -> (PathBuf, Control) {
 }
 
 /// A way to the leader of a database with several servers. Without one, northd looks for the leader itself, and needs longer.
-fn proxy(socket: &Path, access: &DatabaseAccess, servers: &RemoteUpdates, database: &str) -> Option<LeaderProxy> {
+fn proxy(
+    socket: &Path,
+    access: &DatabaseAccess,
+    servers: &RemoteUpdates,
+    recorded: &RecordedCluster,
+) -> Option<LeaderProxy> {
     if access.remotes.len() < 2 && access.service.is_none() {
         return None;
     }
-    LeaderProxy::start(socket.to_owned(), access, servers, database)
+    LeaderProxy::start(socket.to_owned(), access, servers, recorded.clone())
         .inspect_err(|error| {
             let socket = socket.display();
             tracing::warn!(%error, %socket, "cannot listen for ovn-northd; it finds the database leader by itself, but slower");
@@ -166,7 +181,8 @@ impl StartFailures {
     }
 }
 
-async fn supervise(daemon: Daemon) {
+/// `reconnect` closes its southbound connection.
+async fn supervise(daemon: Daemon, reconnect: Option<Arc<Notify>>) {
     let mut failures = StartFailures::new();
     let program = daemon.program.display();
     loop {
@@ -174,7 +190,11 @@ async fn supervise(daemon: Daemon) {
         match daemon.spawn() {
             Ok(mut northd) => {
                 tracing::info!(%program, pid = northd.process(), "ovn-northd started");
-                let exit = northd.wait().await;
+                let control = northd.control().to_owned();
+                let exit = tokio::select! {
+                    exit = northd.wait() => exit,
+                    never = keep_lock(&control, reconnect.as_deref()) => match never {},
+                };
                 failures.ran(began.elapsed());
                 tracing::error!(error = %exit, "ovn-northd exited; restarting");
             }
@@ -193,6 +213,33 @@ async fn supervise(daemon: Daemon) {
         }
         sleep(failures.next_delay()).await;
     }
+}
+
+/// Reconnects a northd that stays without its lock. A session that lost the lock to another one does not get it back when the
+/// other one ends: a former leader that hung may take it before it notices that it no longer leads.
+async fn keep_lock(control: &Path, reconnect: Option<&Notify>) -> Infallible {
+    let Some(reconnect) = reconnect else { return std::future::pending().await };
+    let mut waiting = false;
+    loop {
+        sleep(LOCK_CHECKS).await;
+        let waited = std::mem::replace(&mut waiting, waits_for_lock(control).await);
+        if waited && waiting {
+            tracing::warn!(
+                "ovn-northd is connected, but another session has its lock; reconnecting it, which takes the lock"
+            );
+            reconnect.notify_one();
+            waiting = false;
+        }
+    }
+}
+
+/// Whether northd is connected to the southbound database and not active.
+async fn waits_for_lock(control: &Path) -> bool {
+    let says = async |command: &str, reply: &str| {
+        let answer = timeout(COMMAND_LIMIT, control_command(control, command, &[])).await;
+        matches!(answer, Ok(Ok(text)) if text.trim() == reply)
+    };
+    says("sb-connection-status", "connected").await && says("status", "Status: standby").await
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ovsdb::client::TlsFiles;
 
 use crate::kind::Kind;
-use crate::node_listener::{self, ListenerOptions};
+use crate::node_listener::{self, ListenerFiles, ListenerOptions};
 
 /// Options of the process that manages one member of one database.
 #[derive(Debug, Clone)]
@@ -75,14 +75,15 @@ impl NodeAccess {
     }
 
     /// How the listener works that serves nodes in the place of a server.
-    pub(crate) fn listener(&self, listen: &str, port: u16, tls: TlsFiles, combined: PathBuf) -> ListenerOptions {
+    pub(crate) fn listener(&self, (listen, port): (&str, u16), tls: TlsFiles, files: ListenerFiles) -> ListenerOptions {
         ListenerOptions {
             listen: listen.to_owned(),
             port,
             local_port: self.local_port,
+            socket: Some(files.socket),
             tls,
             authorities: self.authorities.clone(),
-            combined,
+            combined: files.combined,
         }
     }
 }
@@ -155,7 +156,9 @@ impl Options {
     /// How the listener for nodes works; none without one.
     pub(crate) fn node_listener(&self) -> Option<ListenerOptions> {
         let (nodes, tls) = (self.nodes.as_ref()?, self.tls.clone()?);
-        Some(nodes.listener(&self.listen, self.port, tls, self.combined_authorities()))
+        let files =
+            ListenerFiles { socket: self.kind.socket(&self.run_directory), combined: self.combined_authorities() };
+        Some(nodes.listener((&self.listen, self.port), tls, files))
     }
 
     /// The socket of the server, for local clients.

@@ -8,13 +8,15 @@
 //! ```
 //!
 //! It runs in a thread of its own, so that what nodes do delays no check and no Lease of the manager. Its port is open only
-//! while ovsdb-server listens: otherwise clients would not go on to another server at once.
+//! while ovsdb-server listens: otherwise clients would not go on to another server at once. And it is open only while the
+//! database has the nodes' role: ovn-controller retries what the role forbids a thousand times a second.
 
 mod handshakes;
 mod identities;
 mod material;
 mod metrics;
 mod refusal;
+mod role;
 mod run;
 mod sessions;
 mod splice;
@@ -36,6 +38,7 @@ use tokio::sync::watch;
 use crate::error::DatabaseError;
 use crate::options::ServerRemote;
 use material::Material;
+use role::RoleCheck;
 use run::Listener;
 
 pub(crate) use metrics::NodeMetrics;
@@ -63,11 +66,22 @@ pub(crate) struct ListenerOptions {
     pub(crate) port: u16,
     /// The port of ovsdb-server on [`LOOPBACK`].
     pub(crate) local_port: u16,
+    /// The socket of ovsdb-server for clients without a role, to look whether it has the role of nodes; see [`RoleCheck`].
+    pub(crate) socket: Option<PathBuf>,
     /// The control plane's files.
     pub(crate) tls: TlsFiles,
     /// Bundle of the nodes' CAs; file `revoked` is next to it.
     pub(crate) authorities: PathBuf,
     /// The file with the authorities that ovsdb-server trusts; written by this listener.
+    pub(crate) combined: PathBuf,
+}
+
+/// Files of the server behind the listener.
+#[derive(Debug)]
+pub(crate) struct ListenerFiles {
+    /// Its socket for clients without a role.
+    pub(crate) socket: PathBuf,
+    /// The file with the authorities that it trusts; written by the listener.
     pub(crate) combined: PathBuf,
 }
 
@@ -101,7 +115,8 @@ impl NodeListener {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(DatabaseError::NodeListener)?;
         let addresses = ((listen, options.port).into(), (LOOPBACK, options.local_port).into());
-        let listener = Listener::new(addresses, material, most, metrics, problems);
+        let role = RoleCheck::new(options.socket);
+        let listener = Listener::new(addresses, material, role, most, metrics, problems);
         let thread = std::thread::Builder::new()
             .name("node-listener".into())
             .spawn(move || runtime.block_on(listener.run(processes)))

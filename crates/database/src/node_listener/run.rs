@@ -13,14 +13,15 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use super::ListenerProblem;
 use super::handshakes::{Handshakes, Place};
 use super::material::Material;
 use super::metrics::NodeMetrics;
 use super::refusal::{LogLimit, Reason};
+use super::role::{RoleCheck, RoleState};
 use super::sessions::{Peer, Sessions};
 use super::splice::splice;
 use super::trust;
+use super::{ListenerProblem, ROLE};
 use crate::process::listens;
 
 /// Interval of looking for changed files.
@@ -51,6 +52,9 @@ pub(super) struct Listener {
     address: SocketAddr,
     shared: Arc<Shared>,
     problem: watch::Sender<Option<ListenerProblem>>,
+    role: RoleCheck,
+    /// Whether it was logged that the role is missing.
+    waits_for_role: bool,
     /// The server that must listen while the port is open.
     process: Option<u32>,
     port: Option<TcpListener>,
@@ -62,6 +66,7 @@ impl Listener {
     pub(super) fn new(
         (address, server): (SocketAddr, SocketAddr),
         material: Material,
+        role: RoleCheck,
         most_sessions: usize,
         metrics: NodeMetrics,
         problem: watch::Sender<Option<ListenerProblem>>,
@@ -74,7 +79,8 @@ impl Listener {
             metrics,
             log: Mutex::default(),
         };
-        Self { address, shared: Arc::new(shared), problem, process: None, port: None, connections: JoinSet::new() }
+        let (shared, connections) = (Arc::new(shared), JoinSet::new());
+        Self { address, shared, problem, role, waits_for_role: false, process: None, port: None, connections }
     }
 
     /// Runs until the handle is dropped.
@@ -91,7 +97,7 @@ impl Listener {
                     let process = *processes.borrow_and_update();
                     self.switch(process).await;
                 }
-                _ = refreshes.tick() => self.refresh(),
+                _ = refreshes.tick() => self.refresh().await,
                 () = sleep(OPEN), if self.process.is_some() && self.port.is_none() => self.open(),
                 accepted = accept(self.port.as_ref()), if room => self.accepted(accepted).await,
                 () = sleep(ROOM), if !room => {}
@@ -105,23 +111,38 @@ impl Listener {
         if self.process == process {
             return;
         }
+        self.close().await;
+        self.process = process;
+        self.role.restart(process.is_some());
+        self.report(None);
+        self.open();
+    }
+
+    /// Closes the port and all sessions.
+    async fn close(&mut self) {
         if self.port.take().is_some() {
             tracing::info!(address = %self.address, "the port for nodes is closed");
         }
         self.shared.metrics.listening.set(0);
         self.connections.shutdown().await;
-        self.process = process;
-        self.report(None);
-        self.open();
     }
 
-    /// Opens the port if the server listens.
+    /// Opens the port if the server listens and its database has the role of nodes.
     fn open(&mut self) {
         let Some(process) = self.process else { return };
         // Unknown: it is tried.
         if listens(process, self.shared.server.port()) == Some(false) {
             return;
         }
+        let role = self.role.state();
+        if role == RoleState::Missing && !std::mem::replace(&mut self.waits_for_role, true) {
+            let address = self.address;
+            tracing::info!(%address, role = ROLE, "the port for nodes stays closed until ovn-northd has written their role");
+        }
+        if role != RoleState::Present {
+            return;
+        }
+        self.waits_for_role = false;
         if let Err(problem) = self.shared.with_material(|material| material.server().map(drop)) {
             self.report(Some(ListenerProblem::Files(problem)));
             return;
@@ -151,7 +172,12 @@ impl Listener {
         });
     }
 
-    fn refresh(&self) {
+    async fn refresh(&mut self) {
+        // A relay goes on when the members behind it were rebuilt.
+        if self.port.is_some() && self.role.state() == RoleState::Missing {
+            tracing::warn!(address = %self.address, role = ROLE, "the database lost the role of nodes; closing their port until ovn-northd has written it");
+            self.close().await;
+        }
         let trust =
             self.shared.with_material(|material| material.refresh().trust.then(|| material.trust().cloned()).flatten());
         if let Some(trust) = trust {

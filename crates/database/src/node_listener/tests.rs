@@ -57,6 +57,7 @@ impl Site {
             listen: LOOPBACK.to_string(),
             port,
             local_port: server.local_addr().unwrap().port(),
+            socket: None,
             tls: TlsFiles {
                 certificate: file("tls.crt"),
                 private_key: file("tls.key"),

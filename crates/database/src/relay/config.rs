@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::{Map, Value, json};
 
 use super::{KIND, RelayOptions};
-use crate::node_listener::{ListenerOptions, server_remote};
+use crate::node_listener::{ListenerFiles, ListenerOptions, server_remote};
 use crate::options::{bracketed, tls_arguments};
 
 /// The relay leaves an upstream that does not reply to two of these in a row, in milliseconds; ovsdb-server's default is a
@@ -40,7 +40,8 @@ impl RelayOptions {
     /// How the listener for nodes works; none without one.
     pub(super) fn node_listener(&self) -> Option<ListenerOptions> {
         let (nodes, tls) = (self.nodes.as_ref()?, self.tls.clone()?);
-        Some(nodes.listener(&self.listen, self.port, tls, self.combined_authorities()))
+        let files = ListenerFiles { socket: self.socket(), combined: self.combined_authorities() };
+        Some(nodes.listener((&self.listen, self.port), tls, files))
     }
 
     /// The port of the server for clients.

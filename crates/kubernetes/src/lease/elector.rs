@@ -166,22 +166,22 @@ impl Elector {
             match observed {
                 Some(Observed::Relisting) => latest = None,
                 Some(Observed::Upsert(record)) => {
-                    self.works();
+                    self.usable(&mut candidate);
                     self.observe(&mut candidate, Some(&record));
                     latest = Some(record);
                 }
                 Some(Observed::Deleted(_)) => {
-                    self.works();
+                    self.usable(&mut candidate);
                     self.observe(&mut candidate, None);
                     latest = None;
                 }
                 Some(Observed::Listed) => {
-                    self.works();
+                    self.usable(&mut candidate);
                     if latest.is_none() {
                         self.observe(&mut candidate, None);
                     }
                 }
-                Some(Observed::Resumed) => self.works(),
+                Some(Observed::Resumed) => self.usable(&mut candidate),
                 Some(Observed::Failed(reason) | Observed::Malformed { error: reason, .. }) => self.failed(reason),
                 Some(Observed::Absent) => self.failed(format!("{} has no Leases ({GROUP})", self.api.server())),
                 None => {
@@ -212,7 +212,7 @@ impl Elector {
                 renewed = renewal => renewed,
             };
             match renewed {
-                Ok(()) => self.works(),
+                Ok(()) => drop(self.works()),
                 Err(RenewError::Lost(reason)) => {
                     self.duplicate_identity |= reason == LossReason::DuplicateIdentity;
                     self.lose();
@@ -262,7 +262,7 @@ impl Elector {
     async fn read_again(&mut self, candidate: &mut Candidate) -> Option<Option<Record>> {
         let problem = match timeout(self.settings.retry_period, self.read()).await {
             Ok(Ok(now)) => {
-                self.works();
+                self.usable(candidate);
                 self.observe(candidate, now.as_ref());
                 return Some(now);
             }
@@ -285,6 +285,14 @@ impl Elector {
     fn observe(&mut self, candidate: &mut Candidate, record: Option<&Record>) {
         if let Some(error) = candidate.observe(record, Instant::now()) {
             tracing::warn!(lease = self.name(), error, "cannot use the Lease's duration; assuming another one");
+        }
+    }
+
+    /// Records that a candidate can use the Lease. After an outage the Lease may look expired although its holder lives: the
+    /// holder could not renew it either. Its duration starts over, so that the holder has time to.
+    fn usable(&mut self, candidate: &mut Candidate) {
+        if self.works() {
+            candidate.restart_duration(Instant::now());
         }
     }
 
@@ -372,12 +380,15 @@ impl Elector {
         }
     }
 
-    fn works(&mut self) {
-        if !self.logged.is_empty() {
+    /// Records that the Lease can be used; returns whether that follows a failure.
+    fn works(&mut self) -> bool {
+        let recovered = !self.logged.is_empty();
+        if recovered {
             tracing::info!(lease = self.name(), "Lease operations work again");
             self.logged.clear();
         }
         self.access.send_if_modified(|known| std::mem::replace(known, LeaseAccess::Works) != LeaseAccess::Works);
+        recovered
     }
 }
 

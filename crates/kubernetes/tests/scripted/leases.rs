@@ -56,3 +56,30 @@ fn a_server_without_leases_is_a_problem() {
     let states = states(vec![absent], |state| matches!(state, LeaseAccess::Failed(_)));
     assert!(states[1].problem().unwrap().contains("has no Leases"), "{states:?}");
 }
+
+/// The holder could not renew during an outage either: its Lease is not taken at the first read that succeeds.
+#[test]
+fn a_lease_that_expired_during_an_outage_is_not_taken_at_once() {
+    let lease = HELD.replace("60", "1");
+    let renewed = lease.replace("00:00:00", "00:00:09");
+    let failing = Response::failing(500, r#"{"kind":"Status","reason":"InternalError","message":"etcd","code":500}"#);
+    let watch = Response::stream(vec![]).staying();
+    let reads = [failing, Response::ok(&lease), Response::ok(&renewed)];
+    let server = Server::start([list(&lease), watch].into_iter().chain(reads).collect());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let api = Api::from_kubeconfig(Some(server.kubeconfig()), None).await.unwrap();
+        let mut elector = Elector::new(&api, LeaseSettings::new("default", "leader", "me")).unwrap();
+        let requests = async {
+            while server.asked().len() < 5 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::select! {
+            () = elector.acquire() => panic!("the Lease is held by another process"),
+            done = tokio::time::timeout(LIMIT, requests) => done.expect("fewer requests than expected"),
+        }
+    });
+    let asked = server.asked();
+    assert!(asked.iter().all(|request| request.starts_with("GET ")), "{asked:?}");
+}

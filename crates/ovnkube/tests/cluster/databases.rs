@@ -96,6 +96,14 @@ impl<'a> Members<'a> {
         }
     }
 
+    /// Has the cluster of a database replaced by a new one. Refused while a server is starting, which may have a quorum.
+    fn replace(&self, command: &[&str]) {
+        let deadline = Instant::now() + LIMIT;
+        while let Err(error) = self.run(0, &[&["ovnkube", "db"], command].concat()) {
+            assert!(error.contains("did not answer") && Instant::now() < deadline, "{error}");
+        }
+    }
+
     /// Waits until the readiness of a northbound member gives this reason.
     fn await_reason(&self, member: usize, reason: &str) {
         self.await_reason_at(9104, member, reason);
@@ -163,7 +171,7 @@ fn databases_in_pods_survive_lost_servers_volumes_and_files() {
     let report = probe::observe(&prober, "all volumes lost", || {
         members.crash_with(&[0, 1, 2], "rm ovnnb_db.db");
         members.await_reason(0, "not in contact with a quorum");
-        members.run(0, &["ovnkube", "db", "rebuild", "nb"]).unwrap();
+        members.replace(&["rebuild", "nb"]);
         rebuilt = members.await_three();
         scale_application(&lab, 3);
         Ok(())
@@ -182,7 +190,7 @@ fn databases_in_pods_survive_lost_servers_volumes_and_files() {
     // The same from the backup, which is of the first cluster.
     members.crash_with(&[0, 1, 2], "rm ovnnb_db.db");
     members.await_reason(0, "not in contact with a quorum");
-    members.run(0, &["ovnkube", "db", "restore", "nb", "/etc/ovn/nb.backup"]).unwrap();
+    members.replace(&["restore", "nb", "/etc/ovn/nb.backup"]);
     assert!(![cluster, rebuilt].contains(&members.await_three()));
     scale_application(&lab, 4);
 
@@ -190,7 +198,7 @@ fn databases_in_pods_survive_lost_servers_volumes_and_files() {
     let former = members.await_three_of("sb");
     members.crash("sb", &[0, 1, 2], "rm ovnsb_db.db");
     members.await_reason_at(9105, 0, "not in contact with a quorum");
-    members.run(0, &["ovnkube", "db", "rebuild", "sb"]).unwrap();
+    members.replace(&["rebuild", "sb"]);
     assert_ne!(members.await_three_of("sb"), former);
     scale_application(&lab, 5);
 

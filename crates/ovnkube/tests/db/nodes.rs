@@ -90,6 +90,9 @@ fn only_nodes_reach_the_port_for_nodes_and_nothing_else_with_their_certificates(
     let role = "create RBAC_Role name=ovn-controller permissions:Chassis=@p";
     let words: Vec<&str> =
         ["--id=@p"].into_iter().chain(permission.split(' ')).chain(["--"]).chain(role.split(' ')).collect();
+    let log = || site.lab.log(&member.component()).unwrap();
+    until("the listener waits for the role", || log().contains("until ovn-northd has written").then_some(()));
+    as_node(&["show"]).unwrap_err();
     as_control(&words).unwrap();
 
     until("a node reaches its port", || as_node(&["show"]).ok());
@@ -142,4 +145,11 @@ fn only_nodes_reach_the_port_for_nodes_and_nothing_else_with_their_certificates(
     site.lab.restart(&member.component()).unwrap();
     until("a node reaches the new manager", || sbctl(&site, &pki, "nodes-next/n1", 6642, &["show"]).ok());
     until("and the control plane", || as_control(&["show"]).ok());
+
+    // Without the role, a node could only fail, which ovn-controller repeats without a pause.
+    as_control(&["destroy", "RBAC_Role", "ovn-controller"]).unwrap();
+    until("the port is closed", || log().contains("the database lost the role").then_some(()));
+    sbctl(&site, &pki, "nodes-next/n1", 6642, &["show"]).unwrap_err();
+    as_control(&["create", "RBAC_Role", "name=ovn-controller"]).unwrap();
+    until("a node reaches the port again", || sbctl(&site, &pki, "nodes-next/n1", 6642, &["show"]).ok());
 }
