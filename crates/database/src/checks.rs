@@ -81,7 +81,7 @@ impl Manager {
                 database = kind.name(),
                 "the cluster was replaced, or this server was removed from it; joining it"
             );
-            return Next::Restart;
+            return Next::Rejoin;
         }
         let by_size = self.nodes.value().map(maintenance::election_timer);
         let wanted = self.options.election_timer.or(by_size).unwrap_or(status.election_timer);

@@ -101,11 +101,13 @@ pub async fn run(options: Options, telemetry: &Telemetry, pod: Option<ObjectRefe
             return Ok(());
         }
         let began = Instant::now();
-        if manager.serve(&mut shutdown).await {
+        let ended = manager.serve(&mut shutdown).await;
+        if ended == ServerEnd::Shutdown {
             return Ok(());
         }
         manager.metrics.restarted();
-        if began.elapsed() > STABLE_AFTER {
+        // Stopping it was a decision of this manager, and no failure of the server.
+        if ended == ServerEnd::Replaced || began.elapsed() > STABLE_AFTER {
             retries.reset();
         }
         tokio::select! {
@@ -115,11 +117,25 @@ pub async fn run(options: Options, telemetry: &Telemetry, pod: Option<ObjectRefe
     }
 }
 
+/// Why a server runs no longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ServerEnd {
+    /// The manager stops.
+    Shutdown,
+    /// It has to start with a file of another cluster.
+    Replaced,
+    /// It exited, or did not start.
+    Failed,
+}
+
 /// What a check of the cluster leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
     GoOn,
+    /// The server failed, and can work again.
     Restart,
+    /// The file has to be replaced by one of another cluster.
+    Rejoin,
 }
 
 /// What the checks of a running server need.
@@ -231,8 +247,8 @@ impl Manager {
         self.publish();
     }
 
-    /// Runs the server until it ends (false) or shutdown is requested (true). Nodes have their port meanwhile.
-    async fn serve(&mut self, shutdown: &mut Shutdown) -> bool {
+    /// Runs the server until it ends. Nodes have their port meanwhile.
+    async fn serve(&mut self, shutdown: &mut Shutdown) -> ServerEnd {
         let ended = self.serve_until_end(shutdown).await;
         if let Some(listener) = &self.listener {
             listener.close();
@@ -240,12 +256,12 @@ impl Manager {
         ended
     }
 
-    async fn serve_until_end(&mut self, shutdown: &mut Shutdown) -> bool {
+    async fn serve_until_end(&mut self, shutdown: &mut Shutdown) -> ServerEnd {
         let kind = self.options.kind;
         let configuration = self.write_server_config();
         if self.listener.is_some() && configuration.is_none() {
             self.show_down("its configuration file, which gives nodes their role, cannot be written; retrying", None);
-            return false;
+            return ServerEnd::Failed;
         }
         let daemon = Daemon {
             name: "ovsdb-server",
@@ -259,7 +275,7 @@ impl Manager {
             Err(error) => {
                 let why = format!("cannot start ovsdb-server: {error}; retrying; hint: the image must contain it");
                 self.show_down(&why, None);
-                return false;
+                return ServerEnd::Failed;
             }
         };
         tracing::info!(database = kind.name(), pid = running.process(), "ovsdb-server started");
@@ -286,11 +302,11 @@ impl Manager {
                 exit = running.wait() => return self.exited(&exit, &server.warnings).await,
                 () = shutdown.wait() => {
                     self.stop(&mut running).await;
-                    return true;
+                    return ServerEnd::Shutdown;
                 }
                 changed = connection.changed() => {
                     if changed.is_err() {
-                        return false;
+                        return ServerEnd::Failed;
                     }
                     self.show_readiness(&connection);
                 }
@@ -303,9 +319,9 @@ impl Manager {
                     self.heartbeat.beat();
                     self.publish();
                     self.show_readiness(&connection);
-                    if next == Next::Restart {
+                    if next != Next::GoOn {
                         self.stop(&mut running).await;
-                        return false;
+                        return if next == Next::Rejoin { ServerEnd::Replaced } else { ServerEnd::Failed };
                     }
                 }
             }
@@ -338,13 +354,13 @@ impl Manager {
         }
     }
 
-    /// Reports that the server exited; false: it is to be restarted.
-    async fn exited(&mut self, exit: &Exit, warnings: &Warnings) -> bool {
+    /// Reports that the server exited.
+    async fn exited(&mut self, exit: &Exit, warnings: &Warnings) -> ServerEnd {
         let (why, cause) = assess::exit(&exit.to_string(), &warnings.recent());
         self.show_down(&format!("{why}; restarting"), cause);
         self.check_disk(None).await;
         self.publish();
-        false
+        ServerEnd::Failed
     }
 
     /// Writes the configuration file of the server; none if the server reads none, or it cannot be written.
