@@ -31,7 +31,8 @@ impl Listener {
     /// Starts it, unless it runs, and waits until it serves a node and a client that is none.
     pub(crate) fn start(site: &Site, nodes: &Nodes) -> Result<Self> {
         site.inside(async |api| nodes.copy_bundle(&api).await)?;
-        if site.pid(COMPONENT).is_err() {
+        let starts = site.pid(COMPONENT).is_err();
+        if starts {
             let control = site.control()?;
             control.run(&["mkdir", "-p", "/var/lib/listener", "/run/listener"])?;
             let tls = site.tls();
@@ -46,11 +47,16 @@ impl Listener {
             site.lab.run(&program)?;
         }
         let manager = site.pid(COMPONENT)?;
-        let server = lab::poll(TIMEOUT, || child(manager).context("ovsdb-server does not run"))?;
         let database = "--db=unix:/run/listener/ovnsb_db.sock";
         lab::poll(TIMEOUT, || {
             site.control()?.run(&["ovn-sbctl", "--timeout=10", database, "init"]).map_err(anyhow::Error::from)
         })?;
+        // Only now: before, its child may be a tool that creates the file.
+        let server = child(manager).context("ovsdb-server does not run")?;
+        if starts {
+            // As ovn-northd does; without it the port for nodes stays closed.
+            site.control()?.run(&["ovn-sbctl", database, "create", "RBAC_Role", "name=ovn-controller"])?;
+        }
         let listener = Self { manager, server };
         site.inside(async |_| {
             Sessions::of(vec![listener.node(site, nodes, 0)?, listener.control(site)?]).await.map(drop)
