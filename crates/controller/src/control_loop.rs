@@ -89,6 +89,8 @@ struct ControlLoop {
     authorship: Authorship,
     /// Since when the northbound database is not connected.
     nb_down_since: Option<Instant>,
+    /// How often the northbound database was replaced by a new one.
+    nb_replacements: u64,
     /// Whether the northbound server's features are known: only then may it lead.
     features_known: bool,
     conditions: Conditions,
@@ -141,6 +143,7 @@ impl ControlLoop {
             northd_watch: NorthdWatch::new(options.northd_control.clone()),
             authorship: Authorship::default(),
             nb_down_since: Some(Instant::now()),
+            nb_replacements: 0,
             features_known: false,
             conditions,
             options,
@@ -216,6 +219,9 @@ impl ControlLoop {
                 Next::Commit(transaction) => self.send(transaction),
             }
         }
+        if let Some(northd) = self.northd.as_ref().filter(|_| !self.engine.lacks_rows()) {
+            northd.northbound_complete();
+        }
         for effect in self.engine.take_effects() {
             self.effects.run(effect);
         }
@@ -256,7 +262,8 @@ impl ControlLoop {
                 self.progress(&self.sb.snapshot());
                 northd::set_probe_interval(&self.nb);
                 ovn_release::check(&self.nb);
-                self.northd = Northd::start(&self.options, &self.servers, &self.recorded);
+                let complete = !self.engine.lacks_rows();
+                self.northd = Northd::start(&self.options, &self.servers, &self.recorded, complete);
                 self.metrics.leader.set(1);
                 tracing::info!(sequence = committer.sequence(), "started leading");
                 self.role = Role::Leading(committer);
@@ -438,6 +445,12 @@ impl ControlLoop {
         } else {
             self.nb_down_since.get_or_insert_with(Instant::now);
         }
+        // ovn-northd must not see the new database before it is filled.
+        let former = std::mem::replace(&mut self.nb_replacements, status.replacements);
+        if former != status.replacements && self.engine.is_leading() {
+            tracing::warn!("releasing leader Lease: the northbound database was replaced by a new one");
+            self.step_down();
+        }
         // At once, not with the next check: a start should not wait a second for it.
         if !self.features_known
             && status.connected
@@ -455,13 +468,7 @@ impl ControlLoop {
     /// Checks for stalls and updates metrics, once a second.
     fn check(&mut self) -> Result<(), ControllerError> {
         self.conditions.alive.beat();
-        tracing::debug!(
-            complete = self.engine.is_complete(),
-            features_known = self.features_known,
-            connected = self.nb_down_since.is_none(),
-            backlog = self.engine.backlog(),
-            "periodic check"
-        );
+        tracing::debug!(complete = self.engine.is_complete(), backlog = self.engine.backlog(), "periodic check");
         if self.nb_down_since.is_none() {
             self.conditions.northbound_up.beat();
         }

@@ -36,6 +36,15 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 /// How long northd's connection waits for a leader. Then it is closed, so that none is left waiting for ever.
 const LEADER_LIMIT: Duration = Duration::from_secs(30);
 
+/// What happens when the cluster of the database is replaced by a new one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Replaced {
+    /// northd is connected to the new one.
+    Followed,
+    /// northd is not connected any more: the controller fills the new one first, as a new leader with another proxy.
+    Refused,
+}
+
 /// A listening socket; removed on drop, with its connections.
 #[derive(Debug)]
 pub(crate) struct LeaderProxy {
@@ -58,6 +67,7 @@ impl LeaderProxy {
         access: &DatabaseAccess,
         servers: &RemoteUpdates,
         recorded: RecordedCluster,
+        replaced: Replaced,
     ) -> io::Result<Self> {
         // Of an earlier process of this pod.
         let _ = std::fs::remove_file(&path);
@@ -69,7 +79,7 @@ impl LeaderProxy {
         let (following, requested) = (recorded.follow(leader.clone()), reconnect.clone());
         let task = tokio::spawn(async move {
             tokio::select! {
-                () = serve(listener, leader, tls, &requested) => {}
+                () = serve(listener, leader, tls, replaced, &requested) => {}
                 () = following => {}
             }
         });
@@ -86,7 +96,7 @@ impl LeaderProxy {
     }
 }
 
-async fn serve(listener: UnixListener, leader: Client, tls: Option<TlsFiles>, reconnect: &Notify) {
+async fn serve(listener: UnixListener, leader: Client, tls: Option<TlsFiles>, replaced: Replaced, reconnect: &Notify) {
     // At most one. Aborted with this task.
     let mut connections = JoinSet::new();
     loop {
@@ -94,7 +104,7 @@ async fn serve(listener: UnixListener, leader: Client, tls: Option<TlsFiles>, re
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
                     connections.shutdown().await;
-                    connections.spawn(forward(stream, leader.status(), tls.clone()));
+                    connections.spawn(forward(stream, leader.status(), tls.clone(), replaced));
                 }
                 // Out of file descriptors: northd tries again.
                 Err(error) => {
@@ -109,8 +119,14 @@ async fn serve(listener: UnixListener, leader: Client, tls: Option<TlsFiles>, re
 }
 
 /// Forwards one connection to the leader, until either side closes it or another server leads.
-async fn forward(mut northd: UnixStream, mut status: watch::Receiver<Status>, tls: Option<TlsFiles>) {
-    let found = timeout(LEADER_LIMIT, status.wait_for(|status| status.connected)).await;
+async fn forward(
+    mut northd: UnixStream,
+    mut status: watch::Receiver<Status>,
+    tls: Option<TlsFiles>,
+    replaced: Replaced,
+) {
+    let usable = |status: &Status| status.connected && (replaced == Replaced::Followed || status.replacements == 0);
+    let found = timeout(LEADER_LIMIT, status.wait_for(usable)).await;
     let Ok(Ok(Some(leader))) = found.map(|status| status.map(|status| status.remote.clone())) else { return };
     let Ok(remote) = leader.parse::<Remote>() else { return };
     let mut server = match open_stream(&remote, tls.as_ref(), CONNECT_LIMIT).await {
@@ -121,13 +137,13 @@ async fn forward(mut northd: UnixStream, mut status: watch::Receiver<Status>, tl
         }
     };
     tracing::debug!(leader, "connected ovn-northd to the leader");
-    let replaced = status.wait_for(|status| !status.connected || status.remote.as_deref() != Some(leader.as_str()));
+    let succeeded = status.wait_for(|status| !status.connected || status.remote.as_deref() != Some(leader.as_str()));
     let (mut from_northd, mut to_northd) = northd.split();
     let (mut from_server, mut to_server) = tokio::io::split(&mut server);
     tokio::select! {
         _ = copy_requests(&mut from_northd, &mut to_server) => {}
         _ = tokio::io::copy(&mut from_server, &mut to_northd) => {}
-        _ = replaced => {}
+        _ = succeeded => {}
     }
 }
 

@@ -13,11 +13,11 @@ use ovsdb::datum::{Atom, Datum};
 use ovsdb::operation::{Mutation, Mutator};
 use ovsdb::transaction::Transaction;
 use remotes::{DatabaseAccess, RemoteUpdates, Servers};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::leader_proxy::LeaderProxy;
+use crate::leader_proxy::{LeaderProxy, Replaced};
 use crate::options::Options;
 use crate::recorded_cluster::RecordedCluster;
 
@@ -32,6 +32,9 @@ const HUNG_AFTER: Duration = Duration::from_secs(10);
 const LOCK_CHECKS: Duration = Duration::from_secs(3);
 /// A northd that computes replies late.
 const COMMAND_LIMIT: Duration = Duration::from_secs(30);
+
+/// It waits at most this long for rows that are missing: with changes all the time, the resync might never be complete.
+const ROWS_LIMIT: Duration = Duration::from_secs(20);
 
 /// northd's inactivity probe of both databases, in milliseconds: it leaves a hung server after two of these. OVN's default
 /// is 5 s. There is one active northd, regardless of the size of the cluster.
@@ -60,6 +63,8 @@ pub(crate) fn set_probe_interval(northbound: &Client) {
 #[derive(Debug)]
 pub(crate) struct Northd {
     task: AbortHandle,
+    /// Whether the northbound database has all rows.
+    complete: watch::Sender<bool>,
     /// Its ways to the leaders of both databases; none for a database that has always one server.
     _proxies: [Option<LeaderProxy>; 2],
 }
@@ -72,14 +77,19 @@ impl Drop for Northd {
 }
 
 impl Northd {
-    /// None without `--run-northd`.
-    pub(crate) fn start(options: &Options, servers: &Servers, recorded: &[RecordedCluster; 2]) -> Option<Self> {
+    /// None without `--run-northd`. Unless the northbound database is `complete`, it is started when it is.
+    pub(crate) fn start(
+        options: &Options,
+        servers: &Servers,
+        recorded: &[RecordedCluster; 2],
+        complete: bool,
+    ) -> Option<Self> {
         let program = options.northd.clone()?;
         let (directory, control) = control(&options.northd_control);
         let socket = |kind: &str| directory.join(format!("northd-{kind}.sock"));
         let [north, south] = recorded;
-        let north = proxy(&socket("nb"), &options.northbound, &servers.northbound, north);
-        let south = proxy(&socket("sb"), &options.southbound, &servers.southbound, south);
+        let north = proxy(&socket("nb"), &options.northbound, &servers.northbound, north, Replaced::Refused);
+        let south = proxy(&socket("sb"), &options.southbound, &servers.southbound, south, Replaced::Followed);
         let through = |proxy: &Option<LeaderProxy>, access: &DatabaseAccess| match proxy {
             Some(proxy) => {
                 let remotes = vec![Remote::Unix(proxy.path().to_owned()); RECONNECTS_AT_ONCE];
@@ -93,7 +103,17 @@ impl Northd {
         }
         let daemon = Daemon { name: "ovn-northd", program, arguments, control, hung_after: HUNG_AFTER };
         let reconnect = south.as_ref().map(LeaderProxy::reconnector);
-        Some(Self { task: tokio::spawn(supervise(daemon, reconnect)).abort_handle(), _proxies: [north, south] })
+        let (complete, completed) = watch::channel(complete);
+        let task = tokio::spawn(async move {
+            await_rows(completed).await;
+            supervise(daemon, reconnect).await;
+        });
+        Some(Self { task: task.abort_handle(), complete, _proxies: [north, south] })
+    }
+
+    /// The northbound database has all rows.
+    pub(crate) fn northbound_complete(&self) {
+        self.complete.send_replace(true);
     }
 }
 
@@ -112,11 +132,12 @@ fn proxy(
     access: &DatabaseAccess,
     servers: &RemoteUpdates,
     recorded: &RecordedCluster,
+    replaced: Replaced,
 ) -> Option<LeaderProxy> {
     if access.remotes.len() < 2 && access.service.is_none() {
         return None;
     }
-    LeaderProxy::start(socket.to_owned(), access, servers, recorded.clone())
+    LeaderProxy::start(socket.to_owned(), access, servers, recorded.clone(), replaced)
         .inspect_err(|error| {
             let socket = socket.display();
             tracing::warn!(%error, %socket, "cannot listen for ovn-northd; it finds the database leader by itself, but slower");
@@ -148,6 +169,22 @@ fn arguments(northbound: &DatabaseAccess, southbound: &DatabaseAccess) -> Vec<St
 /// The files of the database that uses TLS. ovn-northd has one set for both databases; different ones are refused at start.
 fn tls<'a>(northbound: &'a DatabaseAccess, southbound: &'a DatabaseAccess) -> Option<&'a TlsFiles> {
     [northbound, southbound].into_iter().find(|access| access.uses_tls()).and_then(|access| access.tls.as_ref())
+}
+
+/// Waits until the northbound database has all rows. From a database that was lost and is being filled, northd would compute that
+/// pods have no ports any more: their flows and connections would be gone until it is full.
+async fn await_rows(mut completed: watch::Receiver<bool>) {
+    if *completed.borrow() {
+        return;
+    }
+    tracing::info!("the northbound database lacks rows; ovn-northd starts when they are written");
+    if timeout(ROWS_LIMIT, completed.wait_for(|complete| *complete)).await.is_err() {
+        let seconds = ROWS_LIMIT.as_secs();
+        tracing::warn!(
+            seconds,
+            "rows are still being written to the northbound database; starting ovn-northd with what it has"
+        );
+    }
 }
 
 /// Restart delay, and the last logged error.

@@ -8,7 +8,7 @@ use lab::{Databases, Family, GatewayMode, Lab, LabSpec, Ovn};
 use serde_json::Value;
 
 use crate::common::{product, scale_application};
-use crate::lost_databases::addresses;
+use crate::lost_databases::{addresses, bindings, lost_bindings};
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// Packets per second of the prober, over all paths.
@@ -167,6 +167,7 @@ fn databases_in_pods_survive_lost_servers_volumes_and_files() {
     // controller fills the new database, established connections continue.
     let workload = Workload::create(&lab.record()).unwrap();
     let prober = Prober::start(&workload.plan(PROBE_RATE).unwrap()).unwrap();
+    let former = bindings(&lab);
     let mut rebuilt = String::new();
     let report = probe::observe(&prober, "all volumes lost", || {
         members.crash_with(&[0, 1, 2], "rm ovnnb_db.db");
@@ -178,6 +179,7 @@ fn databases_in_pods_survive_lost_servers_volumes_and_files() {
     })
     .unwrap();
     assert_ne!(rebuilt, cluster);
+    assert_eq!(lost_bindings(&former, &lab), [""; 0], "ovn-northd saw a database that lacked rows");
     let established = || report.paths.iter().filter(|path| path.protocol == Protocol::TcpEstablished);
     let resets: u64 = established().map(|path| path.fault.reset).sum();
     println!("established connections that were reset: {resets}\n{}", report.table(false));
@@ -187,12 +189,14 @@ fn databases_in_pods_survive_lost_servers_volumes_and_files() {
     drop(prober);
     workload.remove().unwrap();
 
-    // The same from the backup, which is of the first cluster.
+    // The same from the backup, which is of the first cluster, and lacks the pod that was created since.
+    let former = bindings(&lab);
     members.crash_with(&[0, 1, 2], "rm ovnnb_db.db");
     members.await_reason(0, "not in contact with a quorum");
     members.replace(&["restore", "nb", "/etc/ovn/nb.backup"]);
     assert!(![cluster, rebuilt].contains(&members.await_three()));
     scale_application(&lab, 4);
+    assert_eq!(lost_bindings(&former, &lab), [""; 0], "ovn-northd saw a database that lacked rows");
 
     // All volumes of the southbound database: ovn-northd and the nodes fill the new one.
     let former = members.await_three_of("sb");

@@ -112,6 +112,8 @@ struct Leading {
     progress: Progress,
     /// When leading began; none once the resync is complete.
     resync_since: Option<Duration>,
+    /// Whether rows were missing when leading began.
+    lacked_rows: bool,
 }
 
 impl Engine {
@@ -211,6 +213,7 @@ impl Engine {
         let doubtful = self.freeze_unreadable(&ledger);
         self.fix_unreadable(&ledger, snapshot);
         let queue = self.full_queue(&ledger, now);
+        let lacked_rows = queue.has_traffic();
         let mut leading = Leading {
             allocator,
             ledger,
@@ -232,6 +235,7 @@ impl Engine {
             node_networks: NodeNetworks::default(),
             progress: Progress::default(),
             resync_since: Some(now),
+            lacked_rows,
         };
         removals.extend(seed::orphaned_chassis(&leading.ledger, &self.store, snapshot));
         removals.extend(progress::former_chassis(&leading.ledger, &self.store, snapshot));
@@ -252,6 +256,12 @@ impl Engine {
             self.check_namespace(Owner::Policy(key.clone()), &key.namespace);
         }
         Ok(())
+    }
+
+    /// Whether the database still lacks rows that it lacked when leading began: it may have been lost, or restored from a backup.
+    /// What is computed from it meanwhile would cut pods off.
+    pub fn lacks_rows(&self) -> bool {
+        self.leading.as_ref().is_some_and(|leading| leading.lacked_rows && leading.resync_since.is_some())
     }
 
     /// Keeps the rows, and the selectors that they name, of policies that are invalid, and of policies that were deleted

@@ -50,6 +50,16 @@ impl Queue {
         self.places.insert(owner, since);
     }
 
+    /// Whether a node, a pod, a policy or what belongs to the cluster is queued: an owner that traffic depends on.
+    pub(super) fn has_traffic(&self) -> bool {
+        self.places.keys().any(|owner| {
+            matches!(
+                owner,
+                Owner::Cluster | Owner::Node(_) | Owner::Policy(_) | Owner::BaselinePolicy(_) | Owner::Pod(_)
+            )
+        })
+    }
+
     /// Reconciles these owners when nothing else is queued. One that is queued meanwhile is reconciled twice, which is harmless.
     pub(super) fn resync(&mut self, mut owners: Vec<Owner>, since: Duration) {
         owners.reverse();
