@@ -43,6 +43,7 @@ pub(super) struct Metrics {
     issued: Family<CertificateLabel, Counter>,
     failures: Counter,
     chassis_issued: Counter,
+    chassis_revoked: Counter,
     chassis_denied: Family<ReasonLabel, Counter>,
     chassis_open: Gauge,
     chassis: Gauge,
@@ -107,6 +108,11 @@ impl Metrics {
             self.chassis_issued.clone(),
         );
         registry.register(
+            "ovnkube_pki_chassis_certificates_revoked",
+            "Certificates that were revoked because their Node was deleted",
+            self.chassis_revoked.clone(),
+        );
+        registry.register(
             "ovnkube_pki_chassis_requests_denied",
             "Requests of node certificates that were denied, by the rule that they violate",
             self.chassis_denied.clone(),
@@ -149,6 +155,10 @@ impl Metrics {
 
     pub(super) fn chassis_issued(&self) {
         self.chassis_issued.inc();
+    }
+
+    pub(super) fn chassis_revoked(&self, certificates: usize) {
+        self.chassis_revoked.inc_by(u64::try_from(certificates).unwrap_or(u64::MAX));
     }
 
     pub(super) fn chassis_denied(&self, reason: DenialReason) {
