@@ -146,6 +146,14 @@ impl Record {
         of.flat_map(|(_, claim)| &claim.certificates)
     }
 
+    /// Of the newest certificates of all nodes, the one that expires first. Revoked ones do not count.
+    pub fn first_to_expire(&self, revoked: &Revoked) -> Option<&NodeCertificate> {
+        let is_trusted = |one: &&NodeCertificate| !revoked.contains(one.fingerprint);
+        let certificates = self.claims.values().map(|claim| claim.certificates.iter().filter(is_trusted));
+        let newest = certificates.filter_map(|of_node| of_node.max_by_key(|one| one.not_after));
+        newest.min_by_key(|one| one.not_after)
+    }
+
     /// Adds a certificate. One of a Node that does not exist any more loses the chassis ([`crate::judge`] has checked that).
     pub fn add(&mut self, grant: &Grant, certificate: NodeCertificate) {
         let new = || Claim { node: grant.node.clone(), node_uid: grant.node_uid.clone(), certificates: Vec::new() };
@@ -285,6 +293,21 @@ mod tests {
         assert!(!record.prune(&nobody, &revoked, moment(2000)), "an existing Node keeps its chassis");
         assert!(record.prune(&u1, &revoked, moment(2000)));
         assert_eq!(record, Record::default());
+    }
+
+    #[test]
+    fn the_node_that_loses_its_certificate_first_has_no_newer_one() {
+        let certificate = |age| NodeCertificate::new(&leaf(&authority(0), age).certificate, moment(age));
+        let mut record = Record::default();
+        let (first, second) = (certificate(1000), certificate(2000));
+        record.add(&grant("c1", "u1"), certificate(0));
+        record.add(&grant("c1", "u1"), certificate(3000));
+        record.add(&grant("c2", "u2"), second.clone());
+        record.add(&grant("c3", "u3"), first.clone());
+        assert_eq!(record.first_to_expire(&Revoked::default()), Some(&first));
+        let revoked = Revoked::parse(&first.fingerprint.hex());
+        assert_eq!(record.first_to_expire(&revoked), Some(&second), "c3 has none that is trusted");
+        assert_eq!(Record::default().first_to_expire(&revoked), None);
     }
 
     #[test]
