@@ -66,7 +66,7 @@ check: compiler ## format, clippy, documentation, the repository's rules (house)
 	$(CARGO) run --quiet --locked --package house
 
 # Integration tests that run as an ordinary user, without the lab and without Go.
-UNIT_TESTS := admin_policies adoption bare_ovsdb bridge_command check command_line configuration figures former_identities fuzz golden \
+UNIT_TESTS := admin_policies adoption bare_ovsdb bridge_command check command_line configuration deleted figures former_identities fuzz golden \
   host_configurations layout lessons metric_names oracle plugin pod_options policies pools process properties purity random requests \
   rotation round_trip rows rules running_role scenarios scripted services_agree shim simulation truth_table
 # Integration tests that need root, the lab or Go: `make test` runs them. `house` requires every test program in one of the lists.

@@ -143,7 +143,7 @@ fn deprecated_metrics_name_their_replacement_and_no_alert_uses_them() {
 
 #[test]
 fn every_alert_links_to_an_existing_runbook_heading() {
-    let anchor = |heading: &str| heading.trim().to_lowercase().replace([',', '.', '`'], "").replace(' ', "-");
+    let anchor = |heading: &str| heading.trim().to_lowercase().replace([',', '.', '`', '\''], "").replace(' ', "-");
     for role in ROLES {
         let (alerts, runbook) = (role.alerts.1, role.runbook.1);
         let headings: Vec<String> = runbook.lines().filter_map(|line| line.strip_prefix("## ")).map(anchor).collect();

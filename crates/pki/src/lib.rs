@@ -36,8 +36,8 @@ pub mod signer;
 pub use apply::{Write, apply};
 pub use certificate::{Certificate, CertificateError, Fingerprint};
 pub use chassis::{
-    ChassisRequest, Claim, Denial, DenialReason, Grant, KnownNode, NodeCertificate, Record, Revoked, Rules, Verdict,
-    judge,
+    Absences, ChassisRequest, Claim, Denial, DenialReason, Grant, KnownNode, NodeCertificate, Record, Revoked, Rules,
+    Verdict, judge,
 };
 pub use domain::{Domain, Object};
 pub use findings::{Finding, FindingKind};

@@ -17,6 +17,8 @@ pub struct Policy {
     pub leaf_renew_after: Duration,
     /// How long a changed Secret or ConfigMap may need to reach every process. kubelet needs up to two minutes.
     pub distribution_delay: Duration,
+    /// How long a Node is gone until its certificates are revoked.
+    pub revoke_deleted_after: Duration,
     /// DNS names of the certificate.
     pub names: Vec<String>,
 }
@@ -29,6 +31,7 @@ impl Default for Policy {
             leaf_lifetime: Duration::from_secs(180 * DAY),
             leaf_renew_after: Duration::from_secs(90 * DAY),
             distribution_delay: Duration::from_secs(600),
+            revoke_deleted_after: Duration::from_secs(600),
             names: vec!["ovn".into()],
         }
     }

@@ -81,7 +81,7 @@ pub struct NodeEntry {
 pub fn node_report(record: &Record, revoked: &Revoked, now: SystemTime) -> Result<Vec<NodeEntry>, jiff::Error> {
     let now = Timestamp::try_from(now)?;
     let of =
-        record.claims().flat_map(|(chassis, claim)| claim.certificates.iter().map(move |one| (chassis, claim, one)));
+        record.holders().flat_map(|(chassis, claim)| claim.certificates.iter().map(move |one| (chassis, claim, one)));
     let valid = of.filter(|(_, _, one)| one.not_after > now);
     let entries = valid.map(|(chassis, claim, one)| NodeEntry {
         chassis: chassis.to_owned(),

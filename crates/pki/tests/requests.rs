@@ -1,7 +1,7 @@
 //! Which requests of nodes are granted: a good one, each rule violated once, and garbage.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -234,6 +234,8 @@ fn each_rule_denies_what_violates_it() {
             case.now = moment(3700);
         }),
     ];
+    let tried: BTreeSet<DenialReason> = violations.iter().map(|(_, reason, _)| *reason).collect();
+    assert_eq!(tried, DenialReason::ALL.into());
     for (name, reason, violate) in violations {
         let mut case = Case::good();
         violate(&mut case);

@@ -25,6 +25,7 @@ mod scrape;
 mod server;
 mod shutdown;
 mod telemetry;
+mod watched;
 
 pub use error::Error;
 pub use health::{Check, Condition, Health, Heartbeat, Report};
@@ -34,3 +35,4 @@ pub use prometheus_client;
 pub use scrape::{Authorization, Authorizer, ReviewFuture, ScrapeOptions};
 pub use shutdown::{Shutdown, ShutdownTrigger};
 pub use telemetry::{Options, Telemetry};
+pub use watched::Watched;

@@ -12,10 +12,10 @@ use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ServerConfig};
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
+use telemetry::Watched;
 
 use super::identities::{Identities, IdentityError};
 use super::trust::{Trust, certificates};
-use super::watched::Watched;
 
 /// The control plane's authorities: as text for ovsdb-server, and to verify it.
 struct Authorities {

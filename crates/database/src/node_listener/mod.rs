@@ -25,7 +25,6 @@ mod testing;
 #[cfg(test)]
 mod tests;
 mod trust;
-mod watched;
 
 use std::net::IpAddr;
 use std::path::PathBuf;

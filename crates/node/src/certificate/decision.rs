@@ -122,7 +122,7 @@ fn lifetime(held: &Held) -> SignedDuration {
 
 /// When half of the time since it was issued until its end has passed, ±10 % by the node's name: nodes that started together
 /// do not renew together.
-fn renewal(held: &Held, node: &str) -> Timestamp {
+pub(super) fn renewal(held: &Held, node: &str) -> Timestamp {
     let percent = 90 + node.bytes().fold(0_i64, |sum, byte| (sum * 31 + i64::from(byte)) % 21);
     let seconds = lifetime(held).as_secs().saturating_mul(percent) / 200;
     held.issued.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(held.own.certificate.not_after)

@@ -1,13 +1,16 @@
 //! Metrics of the node's certificate.
 
-use jiff::Timestamp;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use telemetry::Telemetry;
 
+use super::decision::renewal;
+use super::files::Held;
+
 #[derive(Debug, Default)]
 pub(super) struct CertificateMetrics {
     expiry: Gauge,
+    renewal: Gauge,
     pub(super) renewals: Counter,
     pub(super) failures: Counter,
 }
@@ -23,6 +26,11 @@ impl CertificateMetrics {
                 metrics.expiry.clone(),
             );
             own.register(
+                "certificate_renewal_timestamp_seconds",
+                "When this node's certificate is due to be renewed; 0 without one",
+                metrics.renewal.clone(),
+            );
+            own.register(
                 "certificate_renewals",
                 "Certificates of this node that were issued and stored, the first one included",
                 metrics.renewals.clone(),
@@ -36,7 +44,9 @@ impl CertificateMetrics {
         metrics
     }
 
-    pub(super) fn expires(&self, at: Option<Timestamp>) {
-        self.expiry.set(at.map_or(0, Timestamp::as_second));
+    /// Shows the certificate in use.
+    pub(super) fn show(&self, held: Option<&Held>, node: &str) {
+        self.expiry.set(held.map_or(0, |held| held.own.certificate.not_after.as_second()));
+        self.renewal.set(held.map_or(0, |held| renewal(held, node).as_second()));
     }
 }

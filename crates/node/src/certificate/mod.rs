@@ -36,7 +36,7 @@ use crate::options::CertificateOptions;
 use crate::own_node::OwnNode;
 use crate::readiness::State;
 use decision::{Facts, Next, Reason};
-use files::{CertificateDirectory, Held};
+use files::CertificateDirectory;
 use metrics::CertificateMetrics;
 use signing::Answer;
 use trust::Published;
@@ -213,8 +213,7 @@ impl NodeCertificate {
         let (directory, authorities) = (self.directory.clone(), self.authorities.clone());
         let read = move || (directory.read(), authorities.map(|bundle| Published::read(&bundle)).unwrap_or_default());
         let (held, published) = blocking(read).await;
-        let until = held.as_ref().ok().map(|held: &Held| held.own.certificate.not_after);
-        self.metrics.expires(until);
+        self.metrics.show(held.as_ref().ok(), &self.name);
         let now = Timestamp::now();
         let facts = Facts {
             node: &self.name,

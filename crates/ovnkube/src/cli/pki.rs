@@ -27,7 +27,7 @@ Examples:
 The signer keeps the CA with its key in Secret ovn-ca, the trusted CAs in ConfigMap ovn-ca (ca-bundle.crt), and the
 certificate of databases and controllers in Secret ovn-cert. The CA of the nodes is in Secret and ConfigMap ovn-node-ca; nodes
 request their certificates with CertificateSigningRequests of the signer k8s.ovn.org/chassis, and what they got is recorded in
-ConfigMap ovn-chassis. Run as many as you like: one leads.
+ConfigMap ovn-chassis. Certificates of deleted Nodes are revoked. Run as many as you like: one leads.
 Durations are a number with a unit: d, h, m or s. See docs/pki.md.
 
 Exit status: 0 stopped on request; 1 cannot start; 2 wrong usage or invalid settings.")]
@@ -108,6 +108,10 @@ pub(crate) struct PkiServe {
     /// How long a new CA is published before it signs: longer than kubelets need to update mounted ConfigMaps
     #[arg(long, value_name = "DURATION", default_value = "10m", env = "OVNKUBE_PKI_DISTRIBUTION_DELAY")]
     pub(crate) distribution_delay: String,
+
+    /// How long a Node is gone until its certificates are revoked
+    #[arg(long, value_name = "DURATION", default_value = "10m", env = "OVNKUBE_PKI_REVOKE_DELETED_AFTER")]
+    pub(crate) revoke_deleted_after: String,
 
     /// DNS names and addresses of the certificate, separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "ovn", env = "OVNKUBE_PKI_NAMES")]

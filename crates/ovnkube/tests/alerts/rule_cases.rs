@@ -155,6 +155,19 @@ pub(crate) const CASES: &[Case] = &[
         ],
     ),
     case(
+        "OvnkubePkiNodeCertificateExpiresSoon",
+        [48, 52, 56],
+        &[
+            (r#"ovnkube_pki_chassis_earliest_expiry_timestamp_seconds{certificate="chassis"}"#, "3600x52 9000x20"),
+            (r#"ovnkube_pki_chassis_earliest_renewal_timestamp_seconds{certificate="chassis"}"#, "1800x52 7200x20"),
+        ],
+    ),
+    case(
+        "OvnkubePkiRequestsDenied",
+        [5, 8, 40],
+        &[(r#"ovnkube_pki_chassis_requests_denied_total{reason="ChassisHeld", instance="a"}"#, "0x5 1x60")],
+    ),
+    case(
         "OvnkubePkiRenewalFailing",
         [14, 30, 50],
         &[("ovnkube_pki_reconciliation_failures_total", "0x5 5+5x25 130x30")],
@@ -253,5 +266,22 @@ pub(crate) const CASES: &[Case] = &[
         "OvnkubePodPortsAreDeleted",
         [5, 7, 70],
         &[(r#"ovnkube_node_pod_ports_recreated_total{instance="a"}"#, "0x5 1x80")],
+    ),
+    case(
+        "OvnkubeNodeCertificateFailing",
+        [12, 22, 30],
+        &[
+            (r#"ovnkube_node_certificate_failures_total{instance="a"}"#, "0x5 1+1x20 21x40"),
+            (r#"ovnkube_node_certificate_renewals_total{instance="a"}"#, "1x25 2x40"),
+        ],
+    ),
+    // At 37.5 minutes a quarter of the time between renewal (30) and end (60) has passed; at minute 46 it was renewed.
+    case(
+        "OvnkubeNodeCertificateNotRenewed",
+        [41, 45, 50],
+        &[
+            (r#"ovnkube_node_certificate_expiry_timestamp_seconds{instance="a"}"#, "3600x45 9000x20"),
+            (r#"ovnkube_node_certificate_renewal_timestamp_seconds{instance="a"}"#, "1800x45 7200x20"),
+        ],
     ),
 ];

@@ -1,6 +1,8 @@
 //! Alerts of the signer: it runs as a program with lifetimes of minutes and the account of its manifest, from which the test takes
 //! rights away.
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as BASE64;
 use lab::{Kubernetes, Lab, LabSpec, Program};
 use serde_json::{Value, json};
 
@@ -10,6 +12,7 @@ use crate::watch::{AlertWatch, until};
 const COMPRESSION: u32 = 60;
 const METRICS: &str = "127.0.0.1:9108";
 const MANIFEST: &str = include_str!("../../../../deploy/ovnkube/pki.yaml");
+const REQUEST: &str = include_str!("../../../pki/tests/requests/rsa1024.pem");
 const KUBECONFIG: &str = "/run/signer.kubeconfig";
 
 #[test]
@@ -23,6 +26,8 @@ fn alerts_of_the_signer_fire_and_resolve() {
     until("the signer leads and has issued", || {
         watch.query("ovnkube_pki_leader") == Some(1.0) && watch.query("sum(ovnkube_pki_issued_total)") >= Some(2.0)
     });
+    denied_request(&lab, &watch);
+    silent_node(&lab, &watch);
     not_elected(&lab, &watch);
     forbidden_renewal(&lab, &watch);
     unusable_authority(&lab, &watch);
@@ -61,7 +66,7 @@ fn start_signer(lab: &Lab) {
             "1m",
         ])
         // It also sets how often the signer looks, which has to fit the compressed rules.
-        .arguments(["--distribution-delay", "4s"])
+        .arguments(["--distribution-delay", "4s", "--revoke-deleted-after", "5s"])
         .arguments(["--metrics-bind-address", METRICS]);
     lab.run(&program).unwrap();
 }
@@ -71,6 +76,37 @@ fn narrow(lab: &Lab, rights: &str, fewer: &str) {
     let narrowed = MANIFEST.replace(rights, fewer);
     assert_ne!(MANIFEST, narrowed, "{rights:?} is not in pki.yaml");
     lab.apply(&narrowed).unwrap();
+}
+
+/// Somebody who is no node's agent requests a certificate of a node.
+fn denied_request(lab: &Lab, watch: &AlertWatch) {
+    let alerts = ["OvnkubePkiRequestsDenied"];
+    watch.assert_inactive(&alerts);
+    let request = json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+        "metadata": {"name": "stranger"},
+        "spec": {"signerName": "k8s.ovn.org/chassis", "request": BASE64.encode(REQUEST), "usages": ["client auth"]}});
+    lab.apply(&request.to_string()).unwrap();
+    watch.fires(&alerts);
+    watch.resolves(&alerts);
+}
+
+/// A node got a certificate long ago and has not come back. When its Node is deleted, its certificate is revoked.
+fn silent_node(lab: &Lab, watch: &AlertWatch) {
+    let alerts = ["OvnkubePkiNodeCertificateExpiresSoon"];
+    watch.assert_inactive(&alerts);
+    lab.apply(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "silent"}}).to_string()).unwrap();
+    let uid = lab.kubectl(&["get", "node", "silent", "-o", "jsonpath={.metadata.uid}"]).unwrap();
+    let at = |days: i64| jiff::Timestamp::now() + jiff::SignedDuration::from_hours(24 * days);
+    let claim = json!({"node": "silent", "nodeUid": uid.trim(), "certificates": [{"fingerprint": "ab".repeat(32),
+        "notAfter": at(40).to_string(), "issued": at(-140).to_string(), "issuer": "CN=ca"}]});
+    let record = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"silent": claim.to_string()},
+        "metadata": {"name": "ovn-chassis", "namespace": "ovn-kubernetes"}});
+    lab.apply(&record.to_string()).unwrap();
+    watch.fires(&alerts);
+    lab.kubectl(&["delete", "node", "silent"]).unwrap();
+    watch.resolves(&alerts);
+    let key = ["-n", "ovn-kubernetes", "get", "configmap", "ovn-node-ca", "-o", "jsonpath={.data.revoked}"];
+    assert!(lab.kubectl(&key).unwrap().contains(&"ab".repeat(32)));
 }
 
 /// The signer may not write its Lease. One that leads continues, as nobody else can take it; one that starts waits.

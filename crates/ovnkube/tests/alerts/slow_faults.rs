@@ -15,13 +15,14 @@ type Fault = (&'static str, fn(&Testbed));
 #[ignore = "takes about ten minutes: make test-alerts"]
 fn alerts_of_slow_faults_fire_and_resolve() {
     let bed = Testbed::start("slow-alerts");
-    let faults: [Fault; 7] = [
+    let faults: [Fault; 8] = [
         ("hung ovn-controller", hung_ovn_controller),
         ("slow northbound database", slow_northbound_database),
         ("forbidden writes", forbidden_writes),
         ("hung ovn-northd", hung_northd),
         ("full disk", full_disk),
         ("exhausted subnets", exhausted_subnets),
+        ("forbidden requests of certificates", forbidden_certificates),
         // The last one: the others need the API server.
         ("hung API server", hung_api_server),
     ];
@@ -150,6 +151,40 @@ fn exhausted_subnets(bed: &Testbed) {
     bed.lab.kubectl(&[&set[..], &["OVNKUBE_DEFAULT_CLUSTER_SUBNETS=10.128.0.0/14/23"]].concat()).unwrap();
     rollout(bed, "daemonset/ovnkube-master");
     bed.resolves(&["OvnkubeSubnetsNearlyExhausted"]);
+}
+
+/// The worker has a certificate of four minutes, and may not request another one. The node has no fault then: it gets a usual
+/// certificate again.
+fn forbidden_certificates(bed: &Testbed) {
+    let alerts = ["OvnkubeNodeCertificateFailing", "OvnkubeNodeCertificateNotRenewed"];
+    let lifetimes = |data: serde_json::Value| {
+        let patch = serde_json::json!({ "data": data }).to_string();
+        bed.lab
+            .kubectl(&["-n", "ovn-kubernetes", "patch", "configmap", "ovn-config", "--type=merge", "-p", &patch])
+            .unwrap();
+        bed.lab.kubectl(&["-n", "ovn-kubernetes", "rollout", "restart", "daemonset/ovnkube-pki"]).unwrap();
+        rollout(bed, "daemonset/ovnkube-pki");
+    };
+    let renew = || bed.on(WORKER, "rm /var/lib/ovn-kubernetes/pki/current");
+    let left = "min(ovnkube_node_certificate_expiry_timestamp_seconds > 0) - time()";
+    lifetimes(
+        serde_json::json!({"pki_leaf_lifetime": "4m", "pki_leaf_renew_after": "2m", "pki_distribution_delay": "10s"}),
+    );
+    renew();
+    bed.until("the certificate is a short one", || bed.query(left).is_some_and(|left| left < 300.0));
+    let role = include_str!("../../../../deploy/ovnkube/rbac.yaml");
+    let right = "resources: [certificatesigningrequests]\n    verbs: ";
+    let narrowed = role.replace(&format!("{right}[create, get]"), &format!("{right}[get]"));
+    assert_ne!(role, narrowed);
+    bed.lab.apply(&narrowed).unwrap();
+    bed.fires(&alerts);
+    bed.lab.apply(role).unwrap();
+    bed.resolves(&alerts);
+    lifetimes(
+        serde_json::json!({"pki_leaf_lifetime": null, "pki_leaf_renew_after": null, "pki_distribution_delay": null}),
+    );
+    renew();
+    bed.until("the certificate is a usual one", || bed.query(left).is_some_and(|left| left > 86400.0));
 }
 
 fn rollout(bed: &Testbed, workload: &str) {

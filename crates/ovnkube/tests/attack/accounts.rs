@@ -10,6 +10,25 @@ use crate::report::{Report, Scope};
 use crate::site::{NAMESPACE, Site};
 
 const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
+/// Group, resource and name of objects that roles name.
+const NAMED: [(&str, &str, &str); 9] = [
+    ("coordination.k8s.io", "leases", "ovn-kubernetes-master"),
+    ("coordination.k8s.io", "leases", "ovnkube-pki"),
+    ("", "configmaps", "ovnkube-db"),
+    ("", "configmaps", "ovn-ca"),
+    ("", "configmaps", "ovn-node-ca"),
+    ("", "configmaps", "ovn-chassis"),
+    ("", "secrets", "ovn-ca"),
+    ("", "secrets", "ovn-node-ca"),
+    ("", "secrets", "ovn-cert"),
+];
+/// Names in CertificateSigningRequests.
+const SIGNERS: [&str; 4] = [
+    "k8s.ovn.org/chassis",
+    "kubernetes.io/kube-apiserver-client",
+    "kubernetes.io/kube-apiserver-client-kubelet",
+    "kubernetes.io/kubelet-serving",
+];
 const OWN: Scope = Scope::Own;
 const FOREIGN: Scope = Scope::Foreign;
 
@@ -50,7 +69,7 @@ fn resources(site: &Site) -> BTreeSet<(String, String)> {
 }
 
 /// A table of all that RBAC allows an account. Every verb of every resource is asked for, in a foreign namespace and in ours.
-fn rights(site: &Site, report: &mut Report, account: &str) {
+pub(crate) fn rights(site: &Site, report: &mut Report, account: &str) {
     let resources = resources(site);
     let mut asked = Vec::new();
     for namespace in ["default", NAMESPACE] {
@@ -60,13 +79,19 @@ fn rights(site: &Site, report: &mut Report, account: &str) {
                 asked.push(json!({"namespace": namespace, "verb": verb, "group": group, "resource": name, "subresource": subresource}));
             }
         }
-        for (group, resource, name) in
-            [("coordination.k8s.io", "leases", "ovn-kubernetes-master"), ("", "configmaps", "ovnkube-db")]
-        {
+        for (group, resource, name) in NAMED {
             for verb in VERBS {
                 asked.push(
                     json!({"namespace": namespace, "verb": verb, "group": group, "resource": resource, "name": name,
                     "subresource": ""}),
+                );
+            }
+        }
+        for signer in SIGNERS {
+            for verb in ["approve", "sign"] {
+                asked.push(
+                    json!({"namespace": namespace, "verb": verb, "group": "certificates.k8s.io", "resource": "signers",
+                    "name": signer, "subresource": ""}),
                 );
             }
         }
@@ -86,10 +111,12 @@ fn rights(site: &Site, report: &mut Report, account: &str) {
         rights.entry(name).or_default().entry(text("namespace")).or_default().push(text("verb"));
     }
     report.table(&["resource", "every namespace", "`ovn-kubernetes` only"]);
-    for (resource, of) in rights {
+    // What an account may do with any object, it may do with those that are named, too.
+    let any = |resource: &str| resource.split_once(" named ").and_then(|(any, _)| rights.get(any));
+    for (resource, of) in rights.iter().filter(|(resource, of)| any(resource) != Some(*of)) {
         let everywhere = of.get("default").cloned().unwrap_or_default();
         let ours = of.get(NAMESPACE).into_iter().flatten().copied().filter(|verb| !everywhere.contains(verb));
-        report.row(&[&resource, &everywhere.join(", "), &ours.collect::<Vec<_>>().join(", ")]);
+        report.row(&[resource, &everywhere.join(", "), &ours.collect::<Vec<_>>().join(", ")]);
     }
     report.paragraph("RBAC denies every other verb of every resource that the API server has.");
 }
@@ -132,7 +159,7 @@ fn owner() -> Value {
     json!({"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n2", "uid": "u"}]}})
 }
 
-fn events(report: &mut Report, caller: &Caller<'_>, reader: &Caller<'_>, component: &str, instance: &str) {
+pub(crate) fn events(report: &mut Report, caller: &Caller<'_>, reader: &Caller<'_>, component: &str, instance: &str) {
     let event = |name: &str, kind: &str, object: &str, component: &str, instance: &str| {
         let namespace = if kind == "Node" { "" } else { "default" };
         json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": name, "namespace": "default"},

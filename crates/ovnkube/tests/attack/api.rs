@@ -47,6 +47,10 @@ impl Caller<'_> {
         self.call("POST", path, "application/json", Some(body))
     }
 
+    pub(crate) fn replace(&self, path: &str, body: &Value) -> Value {
+        self.call("PUT", path, "application/json", Some(body))
+    }
+
     fn call(&self, method: &str, path: &str, kind: &str, body: Option<&Value>) -> Value {
         let (url, bearer, kind) = (
             format!("{}{path}", self.server),

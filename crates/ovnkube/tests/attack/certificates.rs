@@ -67,7 +67,7 @@ pub(crate) fn requests(site: &Site, report: &mut Report) {
     row(report, Scope::Foreign, "ConfigMap `ovn-chassis`", &answer);
 }
 
-fn row(report: &mut Report, scope: Scope, what: &str, answer: &Value) {
+pub(crate) fn row(report: &mut Report, scope: Scope, what: &str, answer: &Value) {
     let result = verdict(answer);
     report.row(&[what, if scope == Scope::Own { "its own" } else { "foreign" }, &result]);
     report.attempts.push((scope, format!("{what}: {answer}"), result == "allowed"));

@@ -13,6 +13,7 @@ mod cluster;
 mod inspect;
 mod matrix;
 mod report;
+mod signer;
 mod site;
 mod southbound;
 mod tenant;

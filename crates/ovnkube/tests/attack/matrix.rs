@@ -2,7 +2,7 @@
 
 use crate::report::{Report, Scope};
 use crate::site::Site;
-use crate::{accounts, southbound, tenant};
+use crate::{accounts, signer, southbound, tenant};
 
 /// What an attempt may do is in `docs/security.md`; a change of it must be reviewed there. Whatever the document says, nothing
 /// foreign may be written by an account of ours.
@@ -16,6 +16,7 @@ fn no_account_writes_what_is_not_its_own() {
     let _paused = site.cluster.lab.pause("kube-controller-manager").unwrap();
     accounts::node(&site, &mut report);
     accounts::controller(&site, &mut report);
+    signer::attack(&site, &mut report);
     report.append(of_tenant);
     southbound::permissions(&site, &mut report);
     let foreign: Vec<&String> = report

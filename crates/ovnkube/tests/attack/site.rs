@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::api::Caller;
 use crate::certificates;
 use crate::cluster::{Cluster, ClusterSpec, node, pod, until};
+use crate::signer::secret;
 
 pub(crate) const NAMESPACE: &str = "ovn-kubernetes";
 
@@ -19,9 +20,13 @@ impl Site {
     pub(crate) fn start() -> Self {
         let cluster = ClusterSpec::new("attack").start();
         cluster.install_admin_policies();
-        for manifest in
-            ["ovnkube/namespace.yaml", "controller/rbac.yaml", "ovnkube/rbac.yaml", "ovnkube/admission.yaml"]
-        {
+        for manifest in [
+            "ovnkube/namespace.yaml",
+            "controller/rbac.yaml",
+            "ovnkube/rbac.yaml",
+            "ovnkube/pki.yaml",
+            "ovnkube/admission.yaml",
+        ] {
             let path = format!("{}/../../deploy/{manifest}", env!("CARGO_MANIFEST_DIR"));
             cluster.lab.apply(&std::fs::read_to_string(path).unwrap()).unwrap();
         }
@@ -60,7 +65,7 @@ impl Site {
             let warnings = &policy["status"]["typeChecking"]["expressionWarnings"];
             assert!(warnings.is_null(), "{}: {warnings}", policy["metadata"]["name"]);
         }
-        let (agent, controller) = (self.agent(), self.controller());
+        let (agent, controller, signer) = (self.agent(), self.controller(), self.signer());
         let label = json!({"metadata": {"labels": {"intruder": "yes"}}});
         let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "probe", "namespace": "default"},
             "involvedObject": {"kind": "Node", "name": "n1"}, "reportingComponent": "other"});
@@ -78,6 +83,8 @@ impl Site {
                 ),
                 controller.patch(of_policies, crate::api::PatchKind::Merge, &condition),
                 agent.create("/api/v1/namespaces/default/events?dryRun=All", &event),
+                signer
+                    .create(&format!("/api/v1/namespaces/{NAMESPACE}/secrets?dryRun=All"), &secret("probe", "Opaque")),
                 agent.create(
                     &format!("{}?dryRun=All", certificates::PATH),
                     &certificates::request("example.com/signer", &[]),
@@ -113,6 +120,11 @@ impl Site {
 
     pub(crate) fn controller(&self) -> Caller<'_> {
         self.caller(&self.token(&["ovnkube-master", "--bound-object-kind", "Pod", "--bound-object-name", "controller"]))
+    }
+
+    /// The signer's pods have tokens of this account.
+    pub(crate) fn signer(&self) -> Caller<'_> {
+        self.caller(&self.token(&["ovnkube-pki"]))
     }
 
     /// An account with every right: it reads back what others wrote.

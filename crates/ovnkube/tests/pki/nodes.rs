@@ -69,7 +69,14 @@ impl Site {
         self.lab.machine("control").unwrap().run_with_input(&["sh", "-c", &write], &config.to_string()).unwrap();
         let program = Program::new("signer", PathBuf::from(env!("CARGO_BIN_EXE_ovnkube")))
             .arguments(["pki", "serve", "--namespace", NAMESPACE, "--identity", "signer", "--kubeconfig", KUBECONFIG])
-            .arguments(["--distribution-delay", "5s", "--metrics-bind-address", METRICS]);
+            .arguments([
+                "--distribution-delay",
+                "5s",
+                "--revoke-deleted-after",
+                "5s",
+                "--metrics-bind-address",
+                METRICS,
+            ]);
         self.lab.run(&program).unwrap();
     }
 
@@ -198,11 +205,11 @@ fn nodes_get_certificates_for_their_own_chassis_only() {
 
     refused(&site, &one, &two);
     approved_by_an_administrator(&site, &one);
-    announced_late(&site);
+    let of_three = announced_late(&site);
     revoked(&site, &issued);
     deleted_secret(&site, &one, &authorities[0]);
     assert_eq!(record()["certificates"][0]["fingerprint"], issued.fingerprint.hex(), "all certificates are recorded");
-    deleted_node(&site);
+    deleted_node(&site, &of_three);
 }
 
 fn is_accepted(certificate: &pki::Certificate, authority: &pki::Certificate) -> bool {
@@ -241,7 +248,7 @@ fn approved_by_an_administrator(site: &Site, one: &str) {
     assert_eq!(site.await_refusal(&name), ("Failed".to_owned(), "ChassisMismatch".to_owned()));
 }
 
-fn announced_late(site: &Site) {
+fn announced_late(site: &Site) -> pki::Certificate {
     let three = site.agent("n3");
     let name = site.request(&three, &pem("c3", &["n3", "ovnkube-node"]));
     until("the request waits", || {
@@ -249,7 +256,9 @@ fn announced_late(site: &Site) {
         if log.contains("request of a node waits") { Ok(()) } else { Err(log) }
     });
     site.announce("n3", "c3");
-    assert_eq!(site.await_certificate(&name).subject, "CN=c3");
+    let issued = site.await_certificate(&name);
+    assert_eq!(issued.subject, "CN=c3");
+    issued
 }
 
 fn revoked(site: &Site, certificate: &pki::Certificate) {
@@ -285,19 +294,33 @@ fn deleted_secret(site: &Site, token: &str, former: &pki::Certificate) {
     assert_eq!((revoked.len(), revoked.contains(certificate.fingerprint)), (1, false));
 }
 
-fn deleted_node(site: &Site) {
+/// Another Node of the same name does not keep the certificates of the deleted one.
+fn deleted_node(site: &Site, certificate: &pki::Certificate) {
     site.lab.kubectl(&["delete", "node", "n3"]).unwrap();
+    site.lab.apply(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n3"}}).to_string()).unwrap();
     until("the record of n3 is removed", || match site.config_map("ovn-chassis", "c3") {
         Ok(text) => Err(text),
         Err(_) => Ok(()),
     });
+    let revoked = pki::Revoked::parse(&site.config_map("ovn-node-ca", "revoked").unwrap());
+    assert_eq!(
+        (revoked.len(), revoked.contains(certificate.fingerprint)),
+        (2, true),
+        "{}",
+        site.lab.log("signer").unwrap()
+    );
+    site.await_event("n3", "ChassisCertificatesRevoked", &certificate.fingerprint.hex());
     let address: SocketAddr = METRICS.parse().unwrap();
     let metrics = format!("http://{address}/metrics");
     until("metrics of the record", || {
         let text =
             site.lab.machine("control").unwrap().run(&["curl", "-sS", &metrics]).map_err(|error| error.to_string())?;
-        let has =
-            ["ovnkube_pki_chassis 1", "ovnkube_pki_revoked_certificates 1", "ovnkube_pki_chassis_requests_pending 0"];
+        let has = [
+            "ovnkube_pki_chassis 1",
+            "ovnkube_pki_revoked_certificates 2",
+            "ovnkube_pki_chassis_certificates_revoked_total 1",
+            "ovnkube_pki_chassis_requests_pending 0",
+        ];
         if has.iter().all(|line| text.contains(line)) { Ok(()) } else { Err(text) }
     });
 }

@@ -118,6 +118,25 @@ pub enum DenialReason {
 }
 
 impl DenialReason {
+    /// Every rule.
+    pub const ALL: [Self; 15] = [
+        Self::WrongRequester,
+        Self::NodeUnknown,
+        Self::UsageNotAllowed,
+        Self::RequestInvalid,
+        Self::ProofInvalid,
+        Self::KeyWeak,
+        Self::ExtensionNotAllowed,
+        Self::NameNotAllowed,
+        Self::ChassisUnknown,
+        Self::ChassisMismatch,
+        Self::ChassisInvalid,
+        Self::ChassisHeld,
+        Self::ChassisAmbiguous,
+        Self::RecordDamaged,
+        Self::TooManyCertificates,
+    ];
+
     /// As reason of a condition, and in metrics.
     pub fn text(self) -> &'static str {
         match self {

@@ -8,12 +8,16 @@
 //!
 //! **Invariant.** Certificates for one chassis belong to one Node, by UID, as long as that Node exists: a chassis belongs to the
 //! node that got a certificate for it first.
+//!
+//! When a Node is deleted its certificates are revoked, after a grace period ([`Absences`]).
 
+mod absences;
 mod judge;
 mod record;
 mod request;
 mod revoked;
 
+pub use absences::Absences;
 pub use judge::{Denial, DenialReason, Grant, KnownNode, Rules, Verdict, judge};
 pub use record::{Claim, NodeCertificate, Record};
 pub use request::ChassisRequest;

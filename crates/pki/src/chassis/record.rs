@@ -1,16 +1,19 @@
 //! The record of issued certificates: ConfigMap `ovn-chassis`, a key for each chassis.
 //!
 //! ```json
-//! {"node":"n1","nodeUid":"…","certificates":[{"fingerprint":"…","notAfter":"…","issued":"…","issuer":"…"}]}
+//! {"node":"n1","nodeUid":"…","certificates":[{"fingerprint":"…","notAfter":"…","issued":"…","issuer":"…"}],"former":[…]}
 //! ```
+//!
+//! **Invariant.** A certificate leaves the record only when it has expired or is revoked: another one cannot be revoked any more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::certificate::{Certificate, Fingerprint};
-use crate::chassis::judge::{Grant, KnownNode};
+use crate::chassis::judge::Grant;
+use crate::chassis::revoked::Revoked;
 use crate::stored::Issuance;
 
 /// A certificate of a node.
@@ -38,6 +41,14 @@ pub struct Claim {
 }
 
 #[derive(Deserialize, Serialize)]
+struct EntryText {
+    #[serde(flatten)]
+    holder: ClaimText,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    former: Vec<ClaimText>,
+}
+
+#[derive(Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ClaimText {
     node: String,
@@ -60,6 +71,8 @@ struct CertificateText {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Record {
     claims: BTreeMap<String, Claim>,
+    /// Nodes that held a chassis before, while they have certificates that nobody has revoked.
+    former: BTreeMap<String, Vec<Claim>>,
     /// Values that cannot be read, and why; they stay as they are.
     damaged: BTreeMap<String, (String, String)>,
 }
@@ -77,8 +90,13 @@ impl Record {
     pub fn parse<'a>(data: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut record = Self::default();
         for (chassis, text) in data {
-            match claim(text) {
-                Ok(claim) => _ = record.claims.insert(chassis.to_owned(), claim),
+            match entry(text) {
+                Ok((claim, former)) => {
+                    record.claims.insert(chassis.to_owned(), claim);
+                    if !former.is_empty() {
+                        record.former.insert(chassis.to_owned(), former);
+                    }
+                }
                 Err(why) => _ = record.damaged.insert(chassis.to_owned(), (text.to_owned(), why)),
             }
         }
@@ -87,7 +105,12 @@ impl Record {
 
     /// The data of the ConfigMap.
     pub fn data(&self) -> BTreeMap<String, String> {
-        let claims = self.claims.iter().map(|(chassis, claim)| (chassis.clone(), claim.text()));
+        let text = |chassis: &String, claim: &Claim| {
+            let former = self.former.get(chassis).into_iter().flatten().map(Claim::text).collect();
+            // Texts can always be written as JSON.
+            serde_json::to_string(&EntryText { holder: claim.text(), former }).unwrap_or_default()
+        };
+        let claims = self.claims.iter().map(|(chassis, claim)| (chassis.clone(), text(chassis, claim)));
         let damaged = self.damaged.iter().map(|(chassis, (text, _))| (chassis.clone(), text.clone()));
         claims.chain(damaged).collect()
     }
@@ -95,6 +118,13 @@ impl Record {
     /// All chassis and their nodes.
     pub fn claims(&self) -> impl Iterator<Item = (&str, &Claim)> {
         self.claims.iter().map(|(chassis, claim)| (chassis.as_str(), claim))
+    }
+
+    /// All chassis with their nodes, also with those that held them before.
+    pub fn holders(&self) -> impl Iterator<Item = (&str, &Claim)> {
+        let former =
+            self.former.iter().flat_map(|(chassis, former)| former.iter().map(|claim| (chassis.as_str(), claim)));
+        self.claims().chain(former)
     }
 
     /// To whom a chassis belongs; why that cannot be read.
@@ -112,7 +142,16 @@ impl Record {
 
     /// The certificates of a Node, by its UID.
     pub fn of_node<'a>(&'a self, uid: &'a str) -> impl Iterator<Item = &'a NodeCertificate> {
-        self.claims.values().filter(move |claim| claim.node_uid == uid).flat_map(|claim| &claim.certificates)
+        let of = self.holders().filter(move |(_, claim)| claim.node_uid == uid);
+        of.flat_map(|(_, claim)| &claim.certificates)
+    }
+
+    /// Of the newest certificates of all nodes, the one that expires first. Revoked ones do not count.
+    pub fn first_to_expire(&self, revoked: &Revoked) -> Option<&NodeCertificate> {
+        let is_trusted = |one: &&NodeCertificate| !revoked.contains(one.fingerprint);
+        let certificates = self.claims.values().map(|claim| claim.certificates.iter().filter(is_trusted));
+        let newest = certificates.filter_map(|of_node| of_node.max_by_key(|one| one.not_after));
+        newest.min_by_key(|one| one.not_after)
     }
 
     /// Adds a certificate. One of a Node that does not exist any more loses the chassis ([`crate::judge`] has checked that).
@@ -120,18 +159,40 @@ impl Record {
         let new = || Claim { node: grant.node.clone(), node_uid: grant.node_uid.clone(), certificates: Vec::new() };
         let claim = self.claims.entry(grant.chassis.clone()).or_insert_with(new);
         if claim.node_uid != grant.node_uid {
-            *claim = new();
+            let before = std::mem::replace(claim, new());
+            if !before.certificates.is_empty() {
+                self.former.entry(grant.chassis.clone()).or_default().push(before);
+            }
         }
         claim.certificates.push(certificate);
     }
 
-    /// Removes certificates that have expired, and the chassis of Nodes that do not exist. Returns whether something changed.
-    pub fn prune(&mut self, nodes: &BTreeMap<String, KnownNode>, now: Timestamp) -> bool {
+    /// The certificates of Nodes, by their UIDs, that have neither expired nor been revoked.
+    pub fn unrevoked(&self, uids: &BTreeSet<String>, revoked: &Revoked, now: Timestamp) -> Vec<(&str, Claim)> {
+        let is_trusted = |one: &&NodeCertificate| one.not_after > now && !revoked.contains(one.fingerprint);
+        let of = self.holders().filter(|(_, claim)| uids.contains(&claim.node_uid));
+        let trusted = of.map(|(chassis, claim)| {
+            let certificates = claim.certificates.iter().filter(is_trusted).cloned().collect();
+            (chassis, Claim { certificates, ..claim.clone() })
+        });
+        trusted.filter(|(_, claim)| !claim.certificates.is_empty()).collect()
+    }
+
+    /// Removes certificates that have expired, and the chassis of deleted Nodes, by their UIDs, whose certificates are all
+    /// revoked. Returns whether something changed.
+    pub fn prune(&mut self, deleted: &BTreeSet<String>, revoked: &Revoked, now: Timestamp) -> bool {
         let before = self.clone();
-        self.claims.retain(|_, claim| nodes.get(&claim.node).is_some_and(|node| node.uid == claim.node_uid));
-        for claim in self.claims.values_mut() {
+        let is_done = |claim: &Claim| {
+            deleted.contains(&claim.node_uid) && claim.certificates.iter().all(|one| revoked.contains(one.fingerprint))
+        };
+        for claim in self.claims.values_mut().chain(self.former.values_mut().flatten()) {
             claim.certificates.retain(|certificate| certificate.not_after > now);
         }
+        for former in self.former.values_mut() {
+            former.retain(|claim| !claim.certificates.is_empty() && !is_done(claim));
+        }
+        self.former.retain(|_, former| !former.is_empty());
+        self.claims.retain(|chassis, claim| self.former.contains_key(chassis) || !is_done(claim));
         *self != before
     }
 
@@ -146,30 +207,32 @@ impl Record {
             };
             claim.certificates.iter().map(issuance).collect()
         };
-        self.claims.values().flat_map(of).collect()
+        let former = self.former.values().flatten().flat_map(of);
+        // What a node had before it lost its chassis is nobody's newest.
+        let former = former.map(|issuance| Issuance { newest: false, ..issuance });
+        self.claims.values().flat_map(of).chain(former).collect()
     }
 }
 
 impl Claim {
-    fn text(&self) -> String {
+    fn text(&self) -> ClaimText {
         let certificates = self.certificates.iter().map(|one| CertificateText {
             fingerprint: one.fingerprint.hex(),
             not_after: one.not_after.to_string(),
             issued: one.issued.to_string(),
             issuer: one.issuer.clone(),
         });
-        let text = ClaimText {
-            node: self.node.clone(),
-            node_uid: self.node_uid.clone(),
-            certificates: certificates.collect(),
-        };
-        // Texts can always be written as JSON.
-        serde_json::to_string(&text).unwrap_or_default()
+        ClaimText { node: self.node.clone(), node_uid: self.node_uid.clone(), certificates: certificates.collect() }
     }
 }
 
-fn claim(text: &str) -> Result<Claim, String> {
-    let parsed: ClaimText = serde_json::from_str(text).map_err(|error| error.to_string())?;
+fn entry(text: &str) -> Result<(Claim, Vec<Claim>), String> {
+    let EntryText { holder, former } = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let former = former.into_iter().map(claim).collect::<Result<_, String>>()?;
+    Ok((claim(holder)?, former))
+}
+
+fn claim(parsed: ClaimText) -> Result<Claim, String> {
     let time = |text: &str| text.parse::<Timestamp>().map_err(|error| format!("{text:?}: {error}"));
     let certificate = |one: CertificateText| {
         let fingerprint = Fingerprint::from_hex(&one.fingerprint);
@@ -212,28 +275,56 @@ mod tests {
     }
 
     #[test]
-    fn what_has_expired_or_has_no_node_is_removed() {
+    fn what_has_expired_or_is_revoked_is_removed() {
         let (old, new) = (leaf(&authority(0), 0).certificate, leaf(&authority(0), 1000).certificate);
         let mut record = Record::default();
+        let newer = NodeCertificate::new(&new, moment(1000));
         record.add(&grant("c1", "u1"), NodeCertificate::new(&old, moment(0)));
-        record.add(&grant("c1", "u1"), NodeCertificate::new(&new, moment(1000)));
+        record.add(&grant("c1", "u1"), newer.clone());
         let newest: Vec<bool> = record.issuances().iter().map(|issued| issued.newest).collect();
         assert_eq!(newest, [false, true]);
-        let node = |uid: &str| BTreeMap::from([("n1".to_owned(), KnownNode { uid: uid.into(), chassis: None })]);
-        assert!(!record.prune(&node("u1"), moment(2000)));
-        assert!(record.prune(&node("u1"), old.not_after));
-        assert_eq!(record.of_node("u1").count(), 1);
-        assert!(record.clone().prune(&BTreeMap::new(), moment(0)));
-        assert!(record.prune(&node("u2"), moment(0)), "a new Node of the same name");
-        assert_eq!(record.claims().count(), 0);
+        let (nobody, u1) = (BTreeSet::new(), BTreeSet::from(["u1".to_owned()]));
+        let (none, revoked) = (Revoked::default(), Revoked::parse(&Revoked::add("", &newer, "n1")));
+        assert!(!record.prune(&nobody, &none, moment(2000)));
+        assert_eq!(record.unrevoked(&u1, &revoked, moment(0))[0].1.certificates.len(), 1, "one is revoked");
+        assert!(record.prune(&nobody, &none, old.not_after));
+        assert_eq!(record.of_node("u1").collect::<Vec<_>>(), [&newer]);
+        assert!(!record.prune(&u1, &none, moment(2000)), "nothing is forgotten before it is revoked");
+        assert!(!record.prune(&nobody, &revoked, moment(2000)), "an existing Node keeps its chassis");
+        assert!(record.prune(&u1, &revoked, moment(2000)));
+        assert_eq!(record, Record::default());
     }
 
     #[test]
-    fn a_chassis_changes_its_node() {
-        let certificate = NodeCertificate::new(&leaf(&authority(0), 0).certificate, moment(0));
+    fn the_node_that_loses_its_certificate_first_has_no_newer_one() {
+        let certificate = |age| NodeCertificate::new(&leaf(&authority(0), age).certificate, moment(age));
         let mut record = Record::default();
-        record.add(&grant("c1", "u1"), certificate.clone());
-        record.add(&grant("c1", "u2"), certificate);
+        let (first, second) = (certificate(1000), certificate(2000));
+        record.add(&grant("c1", "u1"), certificate(0));
+        record.add(&grant("c1", "u1"), certificate(3000));
+        record.add(&grant("c2", "u2"), second.clone());
+        record.add(&grant("c3", "u3"), first.clone());
+        assert_eq!(record.first_to_expire(&Revoked::default()), Some(&first));
+        let revoked = Revoked::parse(&first.fingerprint.hex());
+        assert_eq!(record.first_to_expire(&revoked), Some(&second), "c3 has none that is trusted");
+        assert_eq!(Record::default().first_to_expire(&revoked), None);
+    }
+
+    #[test]
+    fn a_chassis_changes_its_node_and_the_former_ones_certificates_are_remembered() {
+        let certificate = |age| NodeCertificate::new(&leaf(&authority(0), age).certificate, moment(age));
+        let (first, second) = (certificate(0), certificate(1000));
+        let mut record = Record::default();
+        record.add(&grant("c1", "u1"), first.clone());
+        record.add(&grant("c1", "u2"), second.clone());
+        assert_eq!(record.claim("c1").unwrap().unwrap().certificates, [second]);
+        assert_eq!((record.of_node("u1").count(), record.of_node("u2").count()), (1, 1));
+        assert_eq!(parse(&record.data()), record);
+        let newest: Vec<bool> = record.issuances().iter().map(|issued| issued.newest).collect();
+        assert_eq!(newest, [true, false]);
+        let u1 = BTreeSet::from(["u1".to_owned()]);
+        assert!(!record.prune(&u1, &Revoked::default(), moment(1000)));
+        assert!(record.prune(&u1, &Revoked::parse(&first.fingerprint.hex()), moment(1000)));
         assert_eq!((record.of_node("u1").count(), record.of_node("u2").count()), (0, 1));
     }
 }

@@ -6,11 +6,14 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kubernetes::{Api, ApiError, Observed, Watch, watch};
 
-use crate::chassis::{ChassisRequest, Denial, Grant, KnownNode, NodeCertificate, Record, Rules, Verdict, judge};
+use crate::chassis::{
+    Absences, ChassisRequest, Denial, Grant, KnownNode, NodeCertificate, Record, Rules, Verdict, judge,
+};
 use crate::issue::{Authority, IssueError, issue_chassis};
 use crate::policy::Policy;
 use crate::signer::metrics::Metrics;
@@ -24,6 +27,9 @@ const BATCH: usize = 256;
 /// Requests that are judged before the record is written.
 const PASS: usize = 64;
 
+/// Deleted Nodes that are looked up before their certificates are revoked, at once.
+const MOST_DELETED: usize = 20;
+
 /// Watches requests and Nodes, while this signer leads.
 pub(super) struct ChassisSigner {
     api: Api,
@@ -32,6 +38,7 @@ pub(super) struct ChassisSigner {
     node_events: Watch<(String, KnownNode)>,
     requests: Mirror<Pending>,
     nodes: Mirror<KnownNode>,
+    absences: Absences,
     /// Recorded, but not handed out yet, by the UID of the request.
     undelivered: BTreeMap<String, Issue>,
     /// UIDs of requests with an answer that the watch has not shown yet.
@@ -61,6 +68,11 @@ pub(super) enum ServeError {
     Issue(#[from] IssueError),
 }
 
+/// Why nothing was revoked.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot look up Node {0}, whose certificates are to be revoked: {1}")]
+pub(super) struct LookupError(String, ApiError);
+
 /// What serving needs of the signer.
 pub(super) struct Context<'a> {
     pub(super) policy: &'a Policy,
@@ -78,6 +90,7 @@ impl ChassisSigner {
             node_events: watch(api, requests::nodes(), requests::node),
             requests: Mirror::new("certificatesigningrequests", |pending| &pending.request.uid),
             nodes: Mirror::new("nodes", |node| &node.uid),
+            absences: Absences::default(),
             undelivered: BTreeMap::new(),
             answered: BTreeSet::new(),
             waiting: BTreeMap::new(),
@@ -99,7 +112,12 @@ impl ChassisSigner {
         let of_changed = |request: &ChassisRequest| request.node.as_ref().is_some_and(|node| changed.contains(node));
         let is_concerned = !requests.is_empty() || !self.nodes.is_listed || self.open_requests().any(of_changed);
         requests.into_iter().for_each(|event| self.requests.apply(event));
-        nodes.into_iter().for_each(|event| self.nodes.apply(event));
+        for event in nodes {
+            if matches!(event, Observed::Failed(_) | Observed::Absent) {
+                self.absences.interrupt();
+            }
+            self.nodes.apply(event);
+        }
         let open: BTreeSet<&String> = self.requests.objects.values().filter_map(Pending::open_uid).collect();
         self.answered.retain(|uid| open.contains(uid));
         self.undelivered.retain(|uid, _| open.contains(uid));
@@ -125,10 +143,38 @@ impl ChassisSigner {
         self.requests.is_listed && self.nodes.is_listed
     }
 
-    /// Removes expired certificates and deleted Nodes from the record; `None` if nothing is to be removed.
-    pub(super) fn pruned(&self, objects: &Objects, now: Timestamp) -> Option<Record> {
-        let mut record = objects.record();
-        (self.nodes.is_listed && record.prune(&self.nodes.objects, now)).then_some(record)
+    /// The Nodes cannot be read: who is absent must be seen anew.
+    pub(super) fn interrupted(&mut self) {
+        self.absences.interrupt();
+    }
+
+    /// UIDs of Nodes in the record that have been deleted for the grace period. Each is looked up once more: what the watch shows may
+    /// be old.
+    pub(super) async fn deleted(&mut self, record: &Record, grace: Duration) -> Result<BTreeSet<String>, LookupError> {
+        let absent = self.absences.look(record, self.nodes.complete(), grace, Instant::now());
+        let names: BTreeMap<&str, &str> =
+            record.holders().map(|(_, claim)| (claim.node_uid.as_str(), claim.node.as_str())).collect();
+        let mut deleted = BTreeSet::new();
+        for uid in absent.into_iter().take(MOST_DELETED) {
+            // No Node has another name.
+            let name = names.get(uid.as_str()).filter(|name| is_object_name(name));
+            let exists = match name {
+                None => false,
+                Some(name) => match requests::current_node(&self.api, name).await {
+                    Ok(node) => node.is_some_and(|node| node.uid == uid),
+                    Err(error) => {
+                        self.absences.interrupt();
+                        return Err(LookupError((*name).to_owned(), error));
+                    }
+                },
+            };
+            if exists {
+                self.absences.interrupt();
+            } else {
+                deleted.insert(uid);
+            }
+        }
+        Ok(deleted)
     }
 
     /// Why nothing is signed yet, once for each cause and request.
@@ -185,7 +231,7 @@ impl ChassisSigner {
         }
         self.waiting = waiting;
         if is_changed {
-            record.prune(&self.nodes.objects, now);
+            record.prune(&BTreeSet::new(), &revoked, now);
             match context.store.write_record(&record, objects).await {
                 Ok(_) => {}
                 Err(ApiError::Conflict(error) | ApiError::AlreadyExists(error)) => {

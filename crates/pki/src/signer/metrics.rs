@@ -43,10 +43,12 @@ pub(super) struct Metrics {
     issued: Family<CertificateLabel, Counter>,
     failures: Counter,
     chassis_issued: Counter,
+    chassis_revoked: Counter,
     chassis_denied: Family<ReasonLabel, Counter>,
     chassis_open: Gauge,
     chassis: Gauge,
     chassis_expiry: Family<CertificateLabel, Gauge>,
+    chassis_renewal: Family<CertificateLabel, Gauge>,
     revoked: Gauge,
     damaged: Gauge,
 }
@@ -97,6 +99,10 @@ impl Metrics {
         for label in [CA, NODE_CA, LEAF] {
             drop(metrics.issued.get_or_create(&label));
         }
+        // The increase of a counter that appears with its first denial cannot be seen.
+        for reason in DenialReason::ALL {
+            drop(metrics.chassis_denied.get_or_create(&ReasonLabel { reason: reason.text() }));
+        }
         metrics
     }
 
@@ -105,6 +111,11 @@ impl Metrics {
             "ovnkube_pki_chassis_certificates_issued",
             "Certificates that nodes requested and got",
             self.chassis_issued.clone(),
+        );
+        registry.register(
+            "ovnkube_pki_chassis_certificates_revoked",
+            "Certificates that were revoked because their Node was deleted",
+            self.chassis_revoked.clone(),
         );
         registry.register(
             "ovnkube_pki_chassis_requests_denied",
@@ -127,6 +138,11 @@ impl Metrics {
             "When the first node loses its newest certificate, in seconds since 1970",
             self.chassis_expiry.clone(),
         );
+        registry.register(
+            "ovnkube_pki_chassis_earliest_renewal_timestamp_seconds",
+            "When that node was due to renew it, in seconds since 1970",
+            self.chassis_renewal.clone(),
+        );
         registry.register("ovnkube_pki_revoked_certificates", "Revoked node certificates", self.revoked.clone());
     }
 
@@ -142,6 +158,7 @@ impl Metrics {
         self.trusted.clear();
         self.rotating.clear();
         self.chassis_expiry.clear();
+        self.chassis_renewal.clear();
         for gauge in [&self.chassis_open, &self.chassis, &self.revoked, &self.damaged] {
             gauge.set(0);
         }
@@ -149,6 +166,10 @@ impl Metrics {
 
     pub(super) fn chassis_issued(&self) {
         self.chassis_issued.inc();
+    }
+
+    pub(super) fn chassis_revoked(&self, certificates: usize) {
+        self.chassis_revoked.inc_by(u64::try_from(certificates).unwrap_or(u64::MAX));
     }
 
     pub(super) fn chassis_denied(&self, reason: DenialReason) {
@@ -163,10 +184,17 @@ impl Metrics {
         self.chassis.set(count(record.claims().count()));
         self.damaged.set(count(record.damaged().count()));
         self.revoked.set(count(revoked.len()));
-        let newest = record.claims().filter_map(|(_, claim)| claim.certificates.iter().map(|one| one.not_after).max());
-        match newest.min() {
-            Some(first) => _ = self.chassis_expiry.get_or_create(&CHASSIS).set(first.as_second()),
-            None => self.chassis_expiry.clear(),
+        match record.first_to_expire(revoked) {
+            Some(first) => {
+                let (issued, expiry) = (first.issued.as_second(), first.not_after.as_second());
+                self.chassis_expiry.get_or_create(&CHASSIS).set(expiry);
+                // Agents renew when half of the lifetime has passed.
+                self.chassis_renewal.get_or_create(&CHASSIS).set(issued.midpoint(expiry));
+            }
+            None => {
+                self.chassis_expiry.clear();
+                self.chassis_renewal.clear();
+            }
         }
     }
 

@@ -15,25 +15,51 @@ pub(super) struct Mirror<T> {
     unlisted: BTreeSet<String>,
     /// Whether a list is complete.
     pub(super) is_listed: bool,
+    /// Whether nothing has happened since then that may hide an object.
+    is_current: bool,
+    is_relisting: bool,
+    /// Names of objects that exist and cannot be read.
+    unreadable: BTreeSet<String>,
 }
 
 impl<T> Mirror<T> {
     /// `what` is for logs, `uid` returns the UID of an object.
     pub(super) fn new(what: &'static str, uid: fn(&T) -> &str) -> Self {
-        Self { what, uid, objects: BTreeMap::new(), unlisted: BTreeSet::new(), is_listed: false }
+        Self {
+            what,
+            uid,
+            objects: BTreeMap::new(),
+            unlisted: BTreeSet::new(),
+            is_listed: false,
+            is_current: false,
+            is_relisting: false,
+            unreadable: BTreeSet::new(),
+        }
+    }
+
+    /// All objects, if they are known: not before a list is complete, nor while the watch fails, nor if one cannot be read.
+    pub(super) fn complete(&self) -> Option<&BTreeMap<String, T>> {
+        (self.is_listed && self.is_current && self.unreadable.is_empty()).then_some(&self.objects)
     }
 
     /// Takes an event over.
     pub(super) fn apply(&mut self, event: Observed<(String, T)>) {
         let resource = self.what;
         match event {
-            Observed::Relisting => self.unlisted = self.objects.keys().cloned().collect(),
+            Observed::Relisting => {
+                self.unlisted = self.objects.keys().cloned().collect();
+                self.unreadable.clear();
+                self.is_current = false;
+                self.is_relisting = true;
+            }
             Observed::Upsert((name, object)) => {
                 self.unlisted.remove(&name);
+                self.unreadable.remove(&name);
                 self.objects.insert(name, object);
             }
             // Another object with its name may be known already.
             Observed::Deleted(identity) => {
+                self.unreadable.remove(&identity.name);
                 let is_same = |object: &T| (self.uid)(object) == identity.uid;
                 if self.objects.get(&identity.name).is_some_and(is_same) {
                     self.objects.remove(&identity.name);
@@ -43,17 +69,25 @@ impl<T> Mirror<T> {
                 for name in std::mem::take(&mut self.unlisted) {
                     self.objects.remove(&name);
                 }
-                self.is_listed = true;
+                (self.is_listed, self.is_current, self.is_relisting) = (true, true, false);
             }
             Observed::Malformed { object, error } => {
                 tracing::warn!(resource, name = object.name, error, "ignoring an object that cannot be read");
                 self.unlisted.remove(&object.name);
+                self.unreadable.insert(object.name);
             }
             Observed::Failed(error) => {
+                self.is_current = false;
                 tracing::warn!(resource, error, "watch failed; retrying, requests of nodes may wait");
             }
-            Observed::Resumed => tracing::info!(resource, "watch works again"),
-            Observed::Absent => tracing::warn!(resource, "the API server does not have this resource; checking again"),
+            Observed::Resumed => {
+                self.is_current = !self.is_relisting;
+                tracing::info!(resource, "watch works again");
+            }
+            Observed::Absent => {
+                self.is_current = false;
+                tracing::warn!(resource, "the API server does not have this resource; checking again");
+            }
         }
     }
 }
@@ -82,5 +116,37 @@ mod tests {
         assert_eq!(mirror.objects.len(), 2, "there is a new one of that name");
         mirror.apply(deleted("u"));
         assert_eq!(mirror.objects.len(), 1);
+    }
+
+    #[test]
+    fn objects_are_complete_after_a_list_and_while_the_watch_works() {
+        let mut mirror = Mirror::new("things", |uid: &String| uid);
+        let show = || Observed::Upsert(("a".to_owned(), "u".to_owned()));
+        let malformed = || Observed::Malformed {
+            object: Identity { name: "a".into(), ..Identity::default() },
+            error: "no UID".into(),
+        };
+        for (event, is_complete) in [
+            (Observed::Relisting, false),
+            (show(), false),
+            (Observed::Failed("cut off in the middle of the list".into()), false),
+            (Observed::Relisting, false),
+            (Observed::Listed, true),
+            (malformed(), false),
+            (show(), true),
+            (Observed::Failed("connection refused".into()), false),
+            (Observed::Resumed, true),
+            (Observed::Relisting, false),
+            (malformed(), false),
+            (Observed::Listed, false),
+            (Observed::Relisting, false),
+            (Observed::Resumed, false),
+            (Observed::Listed, true),
+            (Observed::Absent, false),
+        ] {
+            let said = format!("{event:?}");
+            mirror.apply(event);
+            assert_eq!(mirror.complete().is_some(), is_complete, "{said}");
+        }
     }
 }

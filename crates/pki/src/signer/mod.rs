@@ -17,7 +17,7 @@ mod notices;
 mod requests;
 mod store;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -27,13 +27,14 @@ use telemetry::{Condition, Heartbeat, Telemetry};
 use tokio::time::timeout_at;
 
 use crate::apply::apply;
+use crate::chassis::Claim;
 use crate::domain::{Domain, Object};
 use crate::findings::Finding;
 use crate::issue::IssueError;
 use crate::plan::{Plan, plan};
 use crate::policy::{Policy, PolicyError};
 use crate::seen::Seen;
-use chassis::{ChassisSigner, Context, ServeError};
+use chassis::{ChassisSigner, Context, LookupError, ServeError};
 use clock::ClockError;
 use metrics::Metrics;
 use notices::Notices;
@@ -90,6 +91,8 @@ enum ReconcileError {
     Issue(#[from] IssueError),
     #[error(transparent)]
     Clock(#[from] ClockError),
+    #[error(transparent)]
+    Lookup(#[from] LookupError),
     #[error("cannot serve the requests of nodes: {0}")]
     Serve(#[from] ServeError),
 }
@@ -234,8 +237,10 @@ impl Signer {
             Some(problem) => self.condition.not_ready(problem.clone()),
             None => self.condition.ready(),
         }
-        self.prune(chassis).await?;
-        self.serve(chassis).await
+        // Nodes get certificates also while a deleted one's cannot be revoked.
+        let pruned = self.prune(chassis).await;
+        self.serve(chassis).await?;
+        pruned
     }
 
     async fn reconcile(&mut self, domain: Domain) -> Result<(), ReconcileError> {
@@ -289,15 +294,62 @@ impl Signer {
         Ok(())
     }
 
-    async fn prune(&mut self, chassis: &ChassisSigner) -> Result<(), ReconcileError> {
-        let objects = self.store.read(Domain::Nodes).await?;
+    /// Revokes the certificates of deleted Nodes, and removes from the record what is revoked or has expired.
+    async fn prune(&mut self, chassis: &mut ChassisSigner) -> Result<(), ReconcileError> {
+        let mut objects = match self.store.read(Domain::Nodes).await {
+            Ok(objects) => objects,
+            Err(error) => {
+                chassis.interrupted();
+                return Err(error.into());
+            }
+        };
         self.metrics.show_record(&objects.record(), &objects.revoked());
-        let Some(record) = chassis.pruned(&objects, whole_seconds(Timestamp::now())) else { return Ok(()) };
+        let deleted = chassis.deleted(&objects.record(), self.policy.revoke_deleted_after).await?;
+        let now = whole_seconds(Timestamp::now());
+        if !objects.record().unrevoked(&deleted, &objects.revoked(), now).is_empty() {
+            if !self.revoke(&deleted, &objects, now).await? {
+                return Ok(());
+            }
+            objects = self.store.read(Domain::Nodes).await?;
+            self.metrics.show_record(&objects.record(), &objects.revoked());
+        }
+        let mut record = objects.record();
+        if !record.prune(&deleted, &objects.revoked(), now) {
+            return Ok(());
+        }
         clock::check(&self.store).await?;
         match self.store.write_record(&record, &objects).await {
             Ok(_) | Err(ApiError::Conflict(_)) => Ok(()),
             Err(error) => Err(ReconcileError::Write { object: Object::ChassisConfigMap, error }),
         }
+    }
+
+    /// Returns whether the certificates are revoked; not if another client changed the list meanwhile.
+    async fn revoke(
+        &self,
+        deleted: &BTreeSet<String>,
+        objects: &Objects,
+        now: Timestamp,
+    ) -> Result<bool, ReconcileError> {
+        let (record, object) = (objects.record(), Object::NodeCaConfigMap);
+        let claims = record.unrevoked(deleted, &objects.revoked(), now);
+        let of = |(chassis, claim): &(&str, Claim)| {
+            let about = format!("deleted node {}, chassis {chassis}", claim.node);
+            let certificates = claim.certificates.iter().map(move |one| (one.clone(), about.clone()));
+            certificates.collect::<Vec<_>>()
+        };
+        let certificates: Vec<_> = claims.iter().flat_map(of).collect();
+        clock::check(&self.store).await?;
+        match self.store.revoke(&certificates, objects).await {
+            Ok(()) => {}
+            Err(ApiError::Conflict(_) | ApiError::AlreadyExists(_)) => return Ok(false),
+            Err(error) => return Err(ReconcileError::Write { object, error }),
+        }
+        for (chassis, claim) in &claims {
+            self.metrics.chassis_revoked(claim.certificates.len());
+            self.notices.chassis_revoked(chassis, claim);
+        }
+        Ok(true)
     }
 
     fn show(&mut self, plan: &Plan, objects: &Objects, now: Timestamp) {

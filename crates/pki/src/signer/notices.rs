@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kubernetes::{Api, Note, ObjectReference, Recorder, Severity};
 
-use crate::chassis::{ChassisRequest, Denial, Grant, KnownNode, NodeCertificate};
+use crate::chassis::{ChassisRequest, Claim, Denial, Grant, KnownNode, NodeCertificate};
 use crate::domain::Domain;
 use crate::findings::Finding;
 use crate::plan::Step;
@@ -97,6 +97,22 @@ impl Notices {
             "ChassisCertificateIssued",
             message.to_owned(),
         );
+    }
+
+    /// Reports the revocation of a deleted Node's certificates.
+    pub(super) fn chassis_revoked(&self, chassis: &str, claim: &Claim) {
+        let Claim { node, node_uid, certificates } = claim;
+        let fingerprints: Vec<String> = certificates.iter().map(|one| one.fingerprint.hex()).collect();
+        let fingerprints = fingerprints.join(", ");
+        tracing::info!(
+            node,
+            node_uid,
+            chassis,
+            fingerprints,
+            "revoked the certificates of a deleted Node; if the node returns, its agent requests a new one"
+        );
+        let message = format!("the Node was deleted: revoked what chassis {chassis} had, SHA-256 {fingerprints}");
+        self.record(node_reference(node, node_uid), Severity::Normal, "ChassisCertificatesRevoked", message);
     }
 
     /// Reports a denial: about the Node, or about the request if the requester has none.

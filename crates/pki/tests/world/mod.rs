@@ -97,6 +97,7 @@ impl World {
             leaf_renew_after: seconds(500),
             distribution_delay: seconds(DELAY.unsigned_abs()),
             names: vec!["ovn".into()],
+            ..Policy::default()
         };
         policy.check().unwrap();
         let node = |number: usize| Node {

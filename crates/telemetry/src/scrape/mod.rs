@@ -82,20 +82,19 @@ pub(crate) async fn run(options: ScrapeOptions, metrics: Metrics) {
 async fn open(options: &ScrapeOptions, certificates: &mut CertificateFiles) -> TcpListener {
     let mut reported = String::new();
     loop {
-        let problem = match certificates.current() {
-            Err(error) => error.to_string(),
-            Ok(_) => match TcpListener::bind(options.listen).await {
+        if certificates.current().is_some() {
+            let problem = match TcpListener::bind(options.listen).await {
                 Ok(listener) => return listener,
                 Err(error) => format!("cannot listen on {}: {error}", options.listen),
-            },
-        };
-        if problem != reported {
-            tracing::warn!(
-                error = problem,
-                retry_seconds = RETRY.as_secs(),
-                "metrics are not served to other machines; retrying"
-            );
-            reported = problem;
+            };
+            if problem != reported {
+                tracing::warn!(
+                    error = problem,
+                    retry_seconds = RETRY.as_secs(),
+                    "metrics are not served to other machines; retrying"
+                );
+                reported = problem;
+            }
         }
         sleep(RETRY).await;
     }
@@ -119,7 +118,7 @@ async fn serve(listener: TcpListener, mut certificates: CertificateFiles, server
             continue;
         };
         // There was one when the listener opened, so this is that one or a later one.
-        let Ok(config) = certificates.current() else { continue };
+        let Some(config) = certificates.current() else { continue };
         tokio::spawn(serve_connection(stream, peer, slot, config, server.router.clone()));
     }
 }

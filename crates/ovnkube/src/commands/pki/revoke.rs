@@ -50,14 +50,14 @@ fn certificates(record: &pki::Record, nodes: &[String]) -> anyhow::Result<Vec<(N
     let mut found = Vec::new();
     for node in nodes {
         let before = found.len();
-        for (chassis, claim) in record.claims().filter(|(_, claim)| claim.node == *node) {
+        for (chassis, claim) in record.holders().filter(|(_, claim)| claim.node == *node) {
             let about = |one: &NodeCertificate| (one.clone(), format!("node {node}, chassis {chassis}"));
             found.extend(claim.certificates.iter().map(about));
         }
         if found.len() == before {
             anyhow::bail!(
                 "ConfigMap ovn-chassis has no certificate of node {node}; `ovnkube pki status` lists all. If the Node was deleted \
-                 before, its certificates are not recorded any more: `ovnkube pki rotate --nodes --retire` ends the trust in them"
+                 before, they are revoked already: its Events and the signer's log name them"
             );
         }
     }

@@ -32,6 +32,7 @@ fn options(role: &PkiServe, config: &Config) -> anyhow::Result<SignerOptions> {
         leaf_lifetime: parse_duration(&role.leaf_lifetime)?,
         leaf_renew_after: parse_duration(&role.leaf_renew_after)?,
         distribution_delay: parse_duration(&role.distribution_delay)?,
+        revoke_deleted_after: parse_duration(&role.revoke_deleted_after)?,
         names: role.names.clone(),
     };
     policy.check()?;

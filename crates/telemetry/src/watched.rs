@@ -8,7 +8,7 @@ type Stamp = (u64, u64, i64, i64, u64);
 
 /// What was made of some files.
 #[derive(Debug)]
-pub(super) struct Watched<T> {
+pub struct Watched<T> {
     /// The subject of log lines.
     what: &'static str,
     paths: Vec<PathBuf>,
@@ -19,23 +19,23 @@ pub(super) struct Watched<T> {
 }
 
 impl<T> Watched<T> {
-    /// Reads nothing yet.
-    pub(super) fn new(what: &'static str, paths: Vec<PathBuf>) -> Self {
+    /// Reads nothing yet. `what` begins the lines of the log about these files.
+    pub fn new(what: &'static str, paths: Vec<PathBuf>) -> Self {
         Self { what, paths, seen: None, usable: None, problem: None }
     }
 
     /// The last usable version.
-    pub(super) fn usable(&self) -> Option<&T> {
+    pub fn usable(&self) -> Option<&T> {
         self.usable.as_ref()
     }
 
     /// Why the present version of the files cannot be used.
-    pub(super) fn problem(&self) -> Option<&str> {
+    pub fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }
 
     /// Reads the files if they have changed, or could not be used. True if there is a new usable version.
-    pub(super) fn refresh(&mut self, load: impl FnOnce() -> Result<T, String>) -> bool {
+    pub fn refresh(&mut self, load: impl FnOnce() -> Result<T, String>) -> bool {
         // Before reading: a change meanwhile is seen the next time.
         let stamps: Vec<_> = self.paths.iter().map(|path| stamp(path)).collect();
         if self.problem.is_none() && self.seen.as_ref() == Some(&stamps) {
