@@ -159,7 +159,7 @@ Exit status: 0 done; 1 refused or failed, and nothing was changed; 2 wrong usage
 /// Options about the member of this host.
 #[derive(Debug, Args)]
 pub(crate) struct MemberArgs {
-    /// The database
+    /// Which of OVN's two databases; each has a member of its own on this host
     #[arg(value_enum)]
     pub(crate) database: DatabaseName,
 
