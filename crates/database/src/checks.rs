@@ -8,6 +8,7 @@ use crate::control::{self, CommandError};
 use crate::directory::{CONVERSION_LIMIT, DataDirectory};
 use crate::finding::{Finding, FindingKind, Severity, Source};
 use crate::former;
+use crate::inspect;
 use crate::kind::Kind;
 use crate::leadership::Leaders;
 use crate::maintenance::{self, Action, silence_limit};
@@ -63,6 +64,9 @@ impl Manager {
         server.replied = Instant::now();
         server.checks = server.checks.wrapping_add(1);
         self.metrics.set_status(&status);
+        self.status.set_raft(&status, kubernetes::timestamp);
+        let memory = command(&control, "memory/show", &[]).await.ok();
+        self.status.clients = memory.as_deref().and_then(inspect::sessions);
         self.findings.set(Source::Start, Vec::new());
         self.findings.set(Source::Cluster, self.cluster_findings(&status));
         if status.has_failed() {
@@ -119,6 +123,7 @@ impl Manager {
         };
         // Values of a server that cannot be asked are no longer true.
         self.metrics.clear_status();
+        self.status.clear_server();
         let (path, limit) = (socket.display(), NO_REPLY.as_secs());
         let message = format!("the server has not replied at {path} for more than {limit} s: {why}");
         self.findings.set(Source::Cluster, vec![Finding::new(FindingKind::NoReply, message)]);

@@ -104,6 +104,14 @@ impl Kind {
         }
     }
 
+    /// The port of the manager's reports and metrics, as the manifests set it.
+    pub(crate) fn status_port(self) -> u16 {
+        match self {
+            Self::Northbound => 9104,
+            Self::Southbound => 9105,
+        }
+    }
+
     /// The port between raft members, unless configured.
     pub fn raft_port(self) -> u16 {
         match self {

@@ -64,7 +64,7 @@ pub async fn run(options: Options, telemetry: &Telemetry, pod: Option<ObjectRefe
         condition: telemetry.health().condition(options.kind.name()),
         heartbeat: telemetry.health().heartbeat("checks", ROUND_LIMIT),
         metrics: Metrics::new(options.kind, telemetry),
-        reporter: Reporter::new(&api, &options, pod),
+        reporter: Reporter::new(&api, &options, telemetry.status_page().clone(), pod),
         findings: Findings::default(),
         files: FileCache::default(),
         verified: Verified::default(),
@@ -82,6 +82,8 @@ pub async fn run(options: Options, telemetry: &Telemetry, pod: Option<ObjectRefe
         handover: Handover::new(options.kind),
         status: ManagerStatus {
             member: options.member.clone(),
+            host: options.host.clone(),
+            status_port: options.status_port,
             raft_address: options.address(),
             raft_port: options.raft_port,
             control_port: options.control_port(),
@@ -241,6 +243,7 @@ impl Manager {
         self.condition.not_ready(why);
         self.metrics.clear_status();
         self.status.process = None;
+        self.status.clear_server();
         self.findings.server_ended();
         let not_running = Finding::new(FindingKind::NotRunning, format!("the server does not run: {why}"));
         self.findings.set(Source::Start, std::iter::once(not_running).chain(cause).collect());

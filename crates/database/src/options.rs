@@ -32,6 +32,8 @@ pub struct Options {
     /// TCP port for clients that are not nodes, besides [`Options::port`]; with [`Options::nodes`] theirs alone, and by default
     /// [`Options::port`] + 4.
     pub control_port: Option<u16>,
+    /// Port at which other hosts find the manager's report; none if it has no listener for them.
+    pub status_port: Option<u16>,
     /// The files of mutual TLS; none for plain TCP.
     pub tls: Option<TlsFiles>,
     /// Certificates of nodes, southbound and with TLS only; none if nodes have the control plane's.
@@ -248,6 +250,7 @@ pub(crate) mod tests {
             port: 6642,
             raft_port: 6644,
             control_port: None,
+            status_port: None,
             tls: None,
             node_count: None,
             peers: Peers::Hosts(Vec::new()),

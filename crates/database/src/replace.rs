@@ -219,13 +219,10 @@ mod tests {
         Member {
             remote: format!("tcp:{server}:6641"),
             reachable: true,
-            error: None,
             connected,
-            leader: false,
             cluster: Some(cluster.into()),
             server: Some(server.into()),
-            index: None,
-            lag: None,
+            ..Member::default()
         }
     }
 

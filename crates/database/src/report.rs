@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use kubernetes::{Api, Note, ObjectReference, Recorder};
+use telemetry::StatusPage;
 
 use crate::finding::{Finding, Findings, Severity};
 use crate::kind::Kind;
@@ -15,14 +16,16 @@ pub(crate) struct Reporter {
     kind: Kind,
     run_directory: PathBuf,
     recorder: Recorder,
+    /// For `ovnkube db status` on other hosts.
+    page: StatusPage,
     /// The object that Events are about; none outside a pod.
     pod: Option<ObjectReference>,
 }
 
 impl Reporter {
-    pub(crate) fn new(api: &Api, options: &Options, pod: Option<ObjectReference>) -> Self {
+    pub(crate) fn new(api: &Api, options: &Options, page: StatusPage, pod: Option<ObjectReference>) -> Self {
         let recorder = Recorder::new(api, "ovnkube-db", &options.member);
-        Self { kind: options.kind, run_directory: options.run_directory.clone(), recorder, pod }
+        Self { kind: options.kind, run_directory: options.run_directory.clone(), recorder, page, pod }
     }
 
     /// Logs and records what is new and what is over, and writes all of it for `ovnkube db status`.
@@ -42,6 +45,7 @@ impl Reporter {
         }
         metrics.set_findings(findings);
         status.findings = reported(findings);
+        self.page.set(status.json());
         if let Err(error) = status.write(self.kind, &self.run_directory) {
             tracing::debug!(database, %error, "cannot write the status of this manager");
         }

@@ -1,10 +1,10 @@
 //! The state of a raft member, parsed from `cluster/status` of its server.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// State of a raft member as its server reports it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct ClusterStatus {
     /// Cluster ID; not a UUID until the server has joined.
     pub cluster: String,
@@ -39,8 +39,8 @@ pub struct ClusterStatus {
 }
 
 /// A member in the configuration of the cluster.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct Server {
     /// The first four digits of the server ID.
     pub id: String,

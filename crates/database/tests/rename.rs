@@ -54,6 +54,7 @@ impl Cluster {
             raft_port: 6643,
             tls: None,
             control_port: None,
+            status_port: None,
             nodes: None,
             peers: Peers::Hosts(MEMBERS.map(|member| Self::host(member, domain)).collect()),
             election_timer: None,

@@ -7,6 +7,7 @@
 //!   role ── health().condition("northbound").ready() ──▶ Health ──▶ GET /readyz
 //!   role ── health().heartbeat("commits", …).beat()  ──▶ Health ──▶ GET /livez
 //!   role ── registry(|r| r.register(…))              ──▶ Registry ▶ GET /metrics, on another listener also over TLS
+//!   role ── status_page().set(json)                ──▶ StatusPage ▶ GET /status, on the other listener with a certificate
 //!   role ── tracing::info!(…) ──▶ LogLevel filter ──▶ stderr        GET, PUT /log-level
 //!   SIGTERM, SIGINT ──▶ readiness "stopping" ──▶ Shutdown::wait() ──▶ role ends ──▶ Telemetry::stop()
 //! ```
@@ -24,6 +25,7 @@ mod process;
 mod scrape;
 mod server;
 mod shutdown;
+mod status_page;
 mod telemetry;
 mod watched;
 
@@ -34,5 +36,6 @@ pub use metrics::Metrics;
 pub use prometheus_client;
 pub use scrape::{Authorization, Authorizer, ReviewFuture, ScrapeOptions};
 pub use shutdown::{Shutdown, ShutdownTrigger};
+pub use status_page::StatusPage;
 pub use telemetry::{Options, Telemetry};
 pub use watched::Watched;

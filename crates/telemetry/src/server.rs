@@ -1,4 +1,4 @@
-//! The endpoints of a role: `/livez`, `/readyz`, `/metrics` and `/log-level`.
+//! The endpoints of a role: `/livez`, `/readyz`, `/metrics`, `/status` and `/log-level`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use crate::health::Report;
-use crate::{Health, LogLevel, Metrics, metrics};
+use crate::{Health, LogLevel, Metrics, StatusPage, metrics};
 
 /// Longest log filter, in bytes.
 const LONGEST_BODY: usize = 4096;
@@ -21,6 +21,7 @@ pub(crate) struct EndpointState {
     pub(crate) health: Health,
     pub(crate) metrics: Metrics,
     pub(crate) level: LogLevel,
+    pub(crate) status: StatusPage,
 }
 
 pub(crate) fn router(state: EndpointState) -> Router {
@@ -28,6 +29,7 @@ pub(crate) fn router(state: EndpointState) -> Router {
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics_text))
+        .route("/status", get(status))
         .route("/log-level", get(show_level).put(change_level))
         .fallback(unknown_path)
         .layer(DefaultBodyLimit::max(LONGEST_BODY))
@@ -65,6 +67,10 @@ async fn metrics_text(State(state): State<EndpointState>) -> Response {
     }
 }
 
+async fn status(State(state): State<EndpointState>) -> Response {
+    state.status.response()
+}
+
 async fn show_level(State(state): State<EndpointState>) -> String {
     format!("{}\n", state.level.get())
 }
@@ -95,7 +101,7 @@ fn put_level(level: &LogLevel, peer: IpAddr, filter: &str) -> (StatusCode, Strin
 }
 
 async fn unknown_path() -> (StatusCode, &'static str) {
-    (StatusCode::NOT_FOUND, "not found; available: /livez, /readyz, /metrics and /log-level\n")
+    (StatusCode::NOT_FOUND, "not found; available: /livez, /readyz, /metrics, /status and /log-level\n")
 }
 
 #[cfg(test)]
@@ -130,7 +136,8 @@ mod tests {
     #[tokio::test]
     async fn metrics_have_the_openmetrics_content_type() {
         let (level, _layer) = detached_level("info");
-        let state = EndpointState { health: Health::default(), metrics: Metrics::new("tester", "1.2.3", "abc"), level };
+        let metrics = Metrics::new("tester", "1.2.3", "abc");
+        let state = EndpointState { health: Health::default(), metrics, level, status: StatusPage::default() };
         let answer = metrics_text(State(state)).await;
         assert_eq!(answer.headers()[CONTENT_TYPE], "application/openmetrics-text; version=1.0.0; charset=utf-8");
     }

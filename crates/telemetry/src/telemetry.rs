@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::scrape::{self, ScrapeOptions};
 use crate::server::{self, EndpointState};
-use crate::{Error, Health, LogLevel, LogOptions, Metrics, Shutdown, ShutdownTrigger, init_logs};
+use crate::{Error, Health, LogLevel, LogOptions, Metrics, Shutdown, ShutdownTrigger, StatusPage, init_logs};
 
 /// How long open requests may take once the role has ended: an idle connection must not delay the exit for the whole
 /// grace period.
@@ -66,6 +66,7 @@ pub struct Telemetry {
     health: Health,
     metrics: Metrics,
     level: LogLevel,
+    status: StatusPage,
     shutdown: Shutdown,
     address: Option<SocketAddr>,
     /// Dropping it signals the thread that the role has ended.
@@ -86,6 +87,7 @@ impl Telemetry {
         let address = listener.as_ref().map(TcpListener::local_addr).transpose().map_err(Error::Thread)?;
         let health = Health::default();
         let metrics = Metrics::new(&options.role, &options.version, &options.commit);
+        let status = StatusPage::default();
         let (trigger, shutdown) = Shutdown::by_hand();
         let (running, role_ended) = oneshot::channel();
         let (thread_ends, ended) = oneshot::channel();
@@ -97,7 +99,12 @@ impl Telemetry {
             scrape: options.scrape.clone(),
             grace: options.grace,
             trigger,
-            state: EndpointState { health: health.clone(), metrics: metrics.clone(), level: level.clone() },
+            state: EndpointState {
+                health: health.clone(),
+                metrics: metrics.clone(),
+                level: level.clone(),
+                status: status.clone(),
+            },
         };
         tracing::info!(
             role = options.role,
@@ -116,7 +123,7 @@ impl Telemetry {
                 let _ = thread_ends.send(());
             })
             .map_err(Error::Thread)?;
-        Ok(Self { health, metrics, level, shutdown, address, running, ended })
+        Ok(Self { health, metrics, level, status, shutdown, address, running, ended })
     }
 
     /// Conditions and heartbeats of the role.
@@ -134,6 +141,12 @@ impl Telemetry {
     #[must_use]
     pub fn log_level(&self) -> &LogLevel {
         &self.level
+    }
+
+    /// What the role reports at `/status`.
+    #[must_use]
+    pub fn status_page(&self) -> &StatusPage {
+        &self.status
     }
 
     /// Requested by SIGTERM or SIGINT.
@@ -207,8 +220,8 @@ impl TelemetryThread {
     async fn run(self, role_ended: oneshot::Receiver<()>) {
         let health = self.state.health.clone();
         let (stop_serving, stopped_serving) = oneshot::channel::<()>();
-        let metrics = self.state.metrics.clone();
-        let scraping = self.scrape.map(|options| tokio::spawn(scrape::run(options, metrics)));
+        let (metrics, status) = (self.state.metrics.clone(), self.state.status.clone());
+        let scraping = self.scrape.map(|options| tokio::spawn(scrape::run(options, metrics, status)));
         let serving = self.listener.map(|listener| tokio::spawn(serve(listener, self.state, stopped_serving)));
         let watching = tokio::spawn(watch_signals(self.signals, self.trigger, health.clone(), self.grace));
 

@@ -10,6 +10,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
 
 use crate::active_backup::manager::{Member, TurnEnd, until_silent};
 use crate::active_backup::publish::publish;
+use crate::active_backup::supervision::Role;
 use crate::control::CommandError;
 use crate::node_listener::ListenerProblem;
 use crate::record::Record;
@@ -47,7 +48,7 @@ impl Member {
             return TurnEnd::Restart;
         }
         tracing::info!(database, address = %self.own, "this server is active");
-        self.metrics.active.set(1);
+        self.set_role(Role::Active);
         self.ready();
         if let Some(nodes) = &self.nodes {
             nodes.open(process.process());
@@ -67,7 +68,7 @@ impl Member {
                         database,
                         "the Lease was not renewed: another server may become active; accepting no writes until it is renewed"
                     );
-                    self.metrics.active.set(0);
+                    self.set_role(Role::Waiting);
                     self.not_ready("the Lease cannot be renewed; no writes are accepted");
                     let done = timeout(SUSPEND_LIMIT, self.control.suspend()).await;
                     if let Err(error) = done.unwrap_or_else(|_| Err(CommandError::NoReply { command: "suspend".into(), limit: SUSPEND_LIMIT }.into())) {
@@ -93,7 +94,7 @@ impl Member {
                         return TurnEnd::Restart;
                     }
                     tracing::info!(database, "the Lease is renewed; accepting writes again");
-                    self.metrics.active.set(1);
+                    self.set_role(Role::Active);
                     self.ready();
                     suspended = false;
                 }

@@ -14,6 +14,7 @@ use crate::active_backup::confirmation::Confirmation;
 use crate::active_backup::freshness::Freshness;
 use crate::active_backup::manager::{Member, TurnEnd};
 use crate::active_backup::server::{ChangeError, SyncStatus};
+use crate::active_backup::supervision::Role;
 
 /// Interval of replication checks.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -127,7 +128,7 @@ impl Member {
         let status = self.control.sync_status().await?;
         let answers = source.as_ref().filter(|source| source.client.status().borrow().connected);
         let copied = matches!(&status, SyncStatus::Replicating(from) if answers.is_some_and(|it| it.remote.to_string() == *from));
-        self.metrics.replicating.set(copied.into());
+        self.set_role(if copied { Role::Backup } else { Role::Waiting });
         freshness.note(copied, last_active, Instant::now());
         if copied && !self.marker.complete && self.has_data(local) {
             self.marker.complete = true;

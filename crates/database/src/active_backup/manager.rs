@@ -15,7 +15,7 @@ use crate::active_backup::files::{self, BootstrapInputs, Problem, Step};
 use crate::active_backup::marker::Marker;
 use crate::active_backup::metrics::Metrics;
 use crate::active_backup::server::Server;
-use crate::active_backup::supervision::{MemberState, RunningServer, Supervisor};
+use crate::active_backup::supervision::{MemberState, Role, RunningServer, Supervisor};
 use crate::assess;
 use crate::directory::{DataDirectory, DirectoryError};
 use crate::error::DatabaseError;
@@ -133,7 +133,8 @@ pub async fn run(
     server_config::check_roles(&options, &image)?;
     let common = metrics::Metrics::new(options.kind, telemetry);
     let (state, reported) = watch::channel(MemberState::default());
-    let supervisor = Supervisor::new(&options, &image, &api, pod, common.clone(), reported);
+    let page = telemetry.status_page().clone();
+    let supervisor = Supervisor::new(&options, &image, &api, (page, pod), common.clone(), reported);
     let mut member = Member::new(options, service, &api, telemetry, image, state)?;
     let mut shutdown = telemetry.shutdown();
     tokio::select! {
@@ -227,8 +228,7 @@ impl Member {
             }
             let began = Instant::now();
             let ended = self.serve(elector, shutdown).await;
-            self.metrics.active.set(0);
-            self.metrics.replicating.set(0);
+            self.set_role(Role::Waiting);
             if ended == TurnEnd::Shutdown {
                 return;
             }
@@ -241,6 +241,13 @@ impl Member {
                 () = shutdown.wait() => return,
             }
         }
+    }
+
+    /// Notes what the server is for its clients.
+    pub(super) fn set_role(&self, role: Role) {
+        self.metrics.active.set((role == Role::Active).into());
+        self.metrics.replicating.set((role == Role::Backup).into());
+        self.state.send_if_modified(|state| std::mem::replace(&mut state.role, role) != role);
     }
 
     /// This server is active, or a backup with current data.

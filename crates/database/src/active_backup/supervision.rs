@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use daemon::Warnings;
 use kubernetes::{Api, ObjectReference};
+use telemetry::StatusPage;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -15,7 +16,8 @@ use crate::clock::ClockWatch;
 use crate::disk_check::DiskCheck;
 use crate::finding::{Finding, FindingKind, Findings, Source};
 use crate::image::Image;
-use crate::manager_status::ManagerStatus;
+use crate::inspect;
+use crate::manager_status::{KnownPeers, ManagerStatus};
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::process::ProcessWatch;
@@ -28,6 +30,29 @@ const SLOW_PERIOD: u32 = 6;
 /// A member that is neither active nor a backup with current data for this long is reported: a failover is shorter.
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
 
+/// What the server is for its clients.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Neither of the others.
+    #[default]
+    Waiting,
+    /// It accepts writes.
+    Active,
+    /// It has a copy of all data of the active one, and follows its changes.
+    Backup,
+}
+
+impl Role {
+    /// As `ovnkube db status` shows it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Active => "active",
+            Self::Backup => "backup",
+        }
+    }
+}
+
 /// What the member says about itself.
 #[derive(Debug, Clone, Default)]
 pub(super) struct MemberState {
@@ -35,6 +60,7 @@ pub(super) struct MemberState {
     pub(super) server: Option<RunningServer>,
     /// Why no server runs, and the finding that is its cause if it has a name.
     pub(super) down: Option<(String, Option<Finding>)>,
+    pub(super) role: Role,
     /// Why it is neither active nor a backup with current data.
     pub(super) idle: Option<String>,
     /// Version of the file's schema.
@@ -92,18 +118,21 @@ impl Supervisor {
         options: &Options,
         image: &Image,
         api: &Api,
-        pod: Option<ObjectReference>,
+        (page, pod): (StatusPage, Option<ObjectReference>),
         metrics: Metrics,
         state: watch::Receiver<MemberState>,
     ) -> Self {
         let status = ManagerStatus {
             member: options.member.clone(),
+            host: options.host.clone(),
+            status_port: options.status_port,
+            peers: KnownPeers::of(options),
             server_version: image.server.map(|version| version.to_string()),
             image_schema: image.schema.map(|version| version.to_string()),
             ..ManagerStatus::default()
         };
         Self {
-            reporter: Reporter::new(api, options, pod),
+            reporter: Reporter::new(api, options, page, pod),
             options: options.clone(),
             state,
             metrics,
@@ -146,6 +175,7 @@ impl Supervisor {
     fn note(&mut self, state: &MemberState) {
         self.status.process = state.server.as_ref().map(|server| server.process);
         self.status.schema.clone_from(&state.schema);
+        self.status.waiting_for.clone_from(&state.idle);
         self.findings.set(Source::Version, state.schema_finding.iter().cloned().collect());
         let down = state.down.as_ref().map(|(why, cause)| {
             let not_running = Finding::new(FindingKind::NotRunning, format!("the server does not run: {why}"));
@@ -154,6 +184,9 @@ impl Supervisor {
         if state.server.is_none() {
             self.findings.server_ended();
             self.metrics.clear_status();
+            self.status.clear_server();
+        } else {
+            self.status.set_role(state.role.name(), kubernetes::timestamp);
         }
         // While it does not run, that is what is reported.
         let idle = state.idle.as_deref().filter(|_| down.is_none());
@@ -179,6 +212,8 @@ impl Supervisor {
                 tracing::debug!(%error, "cannot have ovsdb-server return freed memory after a compaction");
             }
         }
+        let memory = command(&control, "memory/show", &[]).await.ok();
+        self.status.clients = memory.as_deref().and_then(inspect::sessions);
         let Some((_, watch)) = &mut self.process else { return };
         let usage = watch.sample(&server.warnings.take(), None);
         self.metrics.set_usage(&usage);

@@ -68,11 +68,7 @@ mod tests {
             reachable: error.is_none(),
             error: error.map(str::to_owned),
             connected,
-            leader: false,
-            cluster: None,
-            server: None,
-            index: None,
-            lag: None,
+            ..Member::default()
         }
     }
 

@@ -91,8 +91,10 @@ Examples:
   ovnkube db status nb -o json
   ovnkube db status --watch
 
-Members are the servers of [ovnnorth] and [ovnsouth] address. In a pod with a member, the table also has what its server
-and its manager report locally: term, log, clients, disk, schema, and findings, also while the server does not run.
+Members are the servers of [ovnnorth] and [ovnsouth] address, or those of endpoints-service. The manager of each member is asked
+for the rest: term, log, clients, disk, memory, schema, and findings, also while its server does not run. One that does not
+reply is shown with the reason. Run it in the pod of a member: its certificate is needed, and it knows the backups of an
+active server.
 
 Exit status: 0 every member is connected to a leader; 1 a member is not; 2 wrong usage.")]
     Status(Status),
@@ -159,7 +161,7 @@ Exit status: 0 done; 1 refused or failed, and nothing was changed; 2 wrong usage
 /// Options about the member of this host.
 #[derive(Debug, Args)]
 pub(crate) struct MemberArgs {
-    /// The database
+    /// Which of OVN's two databases; each has a member of its own on this host
     #[arg(value_enum)]
     pub(crate) database: DatabaseName,
 
@@ -239,11 +241,11 @@ pub(crate) struct Serve {
     #[arg(long, value_enum, default_value = "raft")]
     pub(crate) form: Form,
 
-    /// Service whose endpoints are the raft members
+    /// Service whose endpoints are the members; with active-backup only for `db status`
     #[arg(long, value_name = "NAME", conflicts_with = "peers")]
     pub(crate) peers_service: Option<String>,
 
-    /// Host names or addresses of all raft members, separated by commas
+    /// Host names or addresses of all members, separated by commas; with active-backup only for `db status`
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     pub(crate) peers: Vec<String>,
 
@@ -362,7 +364,7 @@ pub(crate) struct Status {
     #[arg(value_enum)]
     pub(crate) database: Option<DatabaseName>,
 
-    /// Directory of the sockets, for what only a local server reports
+    /// Directory of the sockets of the member on this host
     #[arg(long, value_name = "DIRECTORY", default_value = "/run/ovn", env = "OVN_RUNDIR")]
     pub(crate) run_dir: PathBuf,
 

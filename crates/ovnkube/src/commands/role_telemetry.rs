@@ -1,6 +1,6 @@
 //! Logs, endpoints and metrics of a role, from the settings; and who may scrape the metrics.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,12 +18,22 @@ const CALL: Duration = Duration::from_secs(3);
 
 /// Starts the telemetry of a role; `instance` tells apart processes of one role, in the log.
 pub(super) fn start(role: &str, instance: Option<&str>, config: &Config) -> anyhow::Result<Telemetry> {
+    start_with_status(role, instance, config, None)
+}
+
+/// The same; clients on other hosts with a certificate of these authorities may read the status of the role.
+pub(super) fn start_with_status(
+    role: &str,
+    instance: Option<&str>,
+    config: &Config,
+    authorities: Option<&Path>,
+) -> anyhow::Result<Telemetry> {
     let mut options = Options::new(role, telemetry::build::VERSION, telemetry::build::COMMIT);
     options.instance = instance.map(str::to_owned);
     options.log = config.log_options()?;
     options.listen = parse_bind_address(config.value(&settings::METRICS_ADDRESS)?).map_err(|why| anyhow!(why))?;
     options.listen_setting = "[metrics] bind-address".into();
-    options.scrape = scrape_options(config).map_err(|error| Problems(vec![error.to_string()]))?;
+    options.scrape = scrape_options(config, authorities).map_err(|error| Problems(vec![error.to_string()]))?;
     let telemetry = Telemetry::start(&options)?;
     if options.scrape.is_none() {
         tracing::info!(
@@ -34,11 +44,24 @@ pub(super) fn start(role: &str, instance: Option<&str>, config: &Config) -> anyh
 }
 
 /// The listener for scrapers; `None` if it is off or there is no certificate for it.
-fn scrape_options(config: &Config) -> anyhow::Result<Option<ScrapeOptions>> {
+fn scrape_options(config: &Config, authorities: Option<&Path>) -> anyhow::Result<Option<ScrapeOptions>> {
     let listen = parse_bind_address(config.value(&metrics::TLS_ADDRESS)?).map_err(|why| anyhow!(why))?;
     let Some((certificate, private_key)) = metrics_files(config)? else { return Ok(None) };
     let authorizer = Arc::new(ApiAuthorizer { kubeconfig: path(config, &settings::KUBECONFIG)?, api: OnceCell::new() });
-    Ok(listen.map(|listen| ScrapeOptions { listen, certificate, private_key, authorizer }))
+    let authorities = authorities.map(Path::to_owned);
+    Ok(listen.map(|listen| ScrapeOptions { listen, certificate, private_key, authorities, authorizer }))
+}
+
+/// The port at which other hosts find the status of a role; none if it listens nowhere.
+pub(super) fn status_port(config: &Config) -> anyhow::Result<Option<u16>> {
+    let port = |setting| -> anyhow::Result<Option<u16>> {
+        let address = parse_bind_address(config.value(setting)?).map_err(|why| anyhow!(why))?;
+        Ok(address.map(|address| address.port()))
+    };
+    match (metrics_files(config)?, port(&metrics::TLS_ADDRESS)?) {
+        (Some(_), Some(port)) => Ok(Some(port)),
+        _ => port(&settings::METRICS_ADDRESS),
+    }
 }
 
 /// Has the API server review tokens and permissions.

@@ -55,6 +55,22 @@ impl Servers<'_> {
     }
 }
 
+/// From each pod, `ovnkube db status` shows the active server and the backups, with what their managers report.
+fn await_all_in_status(servers: &Servers<'_>) {
+    for node in NODES {
+        until("all members are shown", || {
+            // Exit status 1 with a report if something is wrong.
+            let text = servers.exec(node, &format!("ovnkube db status {} -o json || true", servers.kind))?;
+            let report: serde_json::Value = serde_json::from_str(&text).map_err(|error| format!("{error}: {text}"))?;
+            let members = report[0]["members"].as_array().ok_or("no members")?;
+            let mut roles: Vec<_> = members.iter().filter_map(|member| member["role"].as_str()).collect();
+            roles.sort_unstable();
+            let full = members.iter().all(|member| member["details"]["fileBytes"].is_u64());
+            if roles == ["active", "backup", "backup"] && full { Ok(()) } else { Err(format!("{node}: {text}")) }
+        });
+    }
+}
+
 fn address(lab: &Lab, node: &str) -> String {
     let path = "jsonpath={.status.addresses[?(@.type==\"InternalIP\")].address}";
     kubectl(lab, &["get", "node", node, "-o", path])
@@ -88,6 +104,8 @@ fn a_backup_takes_over_and_the_former_active_server_becomes_one() {
     let (north, south) = (Servers { lab: &lab, kind: "nb" }, Servers { lab: &lab, kind: "sb" });
     let first = north.await_active(&NODES, None);
     south.await_active(&NODES, None);
+    await_all_in_status(&north);
+    await_all_in_status(&south);
 
     // A killed server continues with its file while pods are created: nothing is lost.
     create_pods(&lab, 6);

@@ -1,5 +1,6 @@
 //! Every committed northbound state is consistent, also across changes of the raft leader.
 
+mod async_failover;
 mod lost_database;
 
 use std::collections::{BTreeMap, BTreeSet};

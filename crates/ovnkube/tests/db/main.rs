@@ -10,6 +10,7 @@ mod five;
 mod identity;
 mod leaders;
 mod lost_volumes;
+mod member_details;
 mod names;
 mod nodes;
 mod rebuild;

@@ -8,14 +8,14 @@ use lab::pki::Authority;
 use crate::site::{Member, Site, host, until};
 
 /// Certificates of both authorities in one directory.
-struct Pki {
+pub(crate) struct Pki {
     directory: PathBuf,
     control: Authority,
     nodes: Authority,
 }
 
 impl Pki {
-    fn create(site: &Site) -> Self {
+    pub(crate) fn create(site: &Site) -> Self {
         let directory =
             lab::directories::Directories::from_environment().unwrap().lab(site.lab.name()).join("node-pki");
         let create = |name: &str| {
@@ -30,7 +30,7 @@ impl Pki {
         this
     }
 
-    fn path(&self, file: &str) -> String {
+    pub(crate) fn path(&self, file: &str) -> String {
         self.directory.join(file).display().to_string()
     }
 

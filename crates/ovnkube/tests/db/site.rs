@@ -60,7 +60,11 @@ impl Member {
     }
 
     fn program(&self) -> Program {
-        let metrics = format!("{}:{}", host(self.number), if self.database == "nb" { 9104 } else { 9105 });
+        let mut given = self.extra.iter().skip_while(|argument| *argument != "--host");
+        // Other members find it at the address that this one gives; a name is none to listen on.
+        let address = given.nth(1).filter(|host| host.parse::<std::net::IpAddr>().is_ok());
+        let address = address.cloned().unwrap_or_else(|| host(self.number));
+        let metrics = format!("{address}:{}", if self.database == "nb" { 9104 } else { 9105 });
         self.program_as(self.component(), &metrics)
     }
 
@@ -186,15 +190,19 @@ impl Site {
 
     /// Output and exit status of `ovnkube db status nb`, with a member's own sockets.
     pub(crate) fn status(&self, member: &Member, words: &[&str]) -> (String, i32) {
+        self.status_of(member, &format!("tcp:{}:6641", host(member.number)), words)
+    }
+
+    /// The same with the addresses of the northbound database.
+    pub(crate) fn status_of(&self, member: &Member, address: &str, words: &[&str]) -> (String, i32) {
         use std::sync::atomic::{AtomicU32, Ordering};
         static COUNT: AtomicU32 = AtomicU32::new(1);
         let name = format!("status-{}", COUNT.fetch_add(1, Ordering::Relaxed));
         let run = member.run();
-        let address = format!("tcp:{}:6641", host(member.number));
         let program = Program::new(&name, env!("CARGO_BIN_EXE_ovnkube"))
             .arguments(["db", "status", member.database, "--run-dir", &run])
             .arguments(words.iter().copied())
-            .environment("OVNKUBE_OVNNORTH_ADDRESS", &address)
+            .environment("OVNKUBE_OVNNORTH_ADDRESS", address)
             .environment("OVNKUBE_OVNSOUTH_ADDRESS", address.replace("6641", "6642"));
         self.lab.run(&program).unwrap();
         let status = self.lab.wait_end(&name, LIMIT).unwrap();

@@ -62,7 +62,7 @@ impl TlsFiles {
     }
 
     /// The configuration of the files; if they cannot be used now, the last one that could. Blocks on file I/O.
-    pub(crate) fn load(&self) -> Result<Arc<ClientConfig>, TlsError> {
+    pub fn client_config(&self) -> Result<Arc<ClientConfig>, TlsError> {
         let read = self.read();
         let mut usable = USABLE.lock().unwrap_or_else(PoisonError::into_inner);
         match (read, usable.get_mut(self)) {

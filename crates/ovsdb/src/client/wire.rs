@@ -56,7 +56,7 @@ pub async fn open_stream(remote: &Remote, tls: Option<&TlsFiles>, limit: Duratio
             Remote::Unix(path) => Box::pin(UnixStream::connect(path).await?),
             Remote::Tcp(endpoint) => Box::pin(tcp(endpoint, limit).await?),
             Remote::Ssl(endpoint) => {
-                let config = tls.ok_or(WireError::NoTlsFiles)?.load()?;
+                let config = tls.ok_or(WireError::NoTlsFiles)?.client_config()?;
                 let name = tls::server_name(&endpoint.host)?;
                 let stream = tcp(endpoint, limit).await?;
                 Box::pin(tokio_rustls::TlsConnector::from(config).connect(name, stream).await?)

@@ -7,6 +7,7 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
+use super::peers::PeerVerifier;
 use crate::Watched;
 
 /// Why the certificate cannot be used.
@@ -16,6 +17,16 @@ pub(super) enum CertificateError {
     File { path: PathBuf, problem: String },
     #[error("{} and {} cannot be used together: {problem}", certificate.display(), private_key.display())]
     Pair { certificate: PathBuf, private_key: PathBuf, problem: String },
+    #[error("cannot use the authorities {}: {problem}; hint: it must be a PEM file with at least one certificate", path.display())]
+    Authorities { path: PathBuf, problem: String },
+}
+
+/// What the files contain.
+#[derive(Debug, Clone)]
+pub(super) struct Material {
+    pub(super) config: Arc<ServerConfig>,
+    /// Which clients may read the status; none without authorities.
+    pub(super) peers: Option<PeerVerifier>,
 }
 
 /// The files of the certificate and its key.
@@ -23,45 +34,57 @@ pub(super) enum CertificateError {
 pub(super) struct CertificateFiles {
     certificate: PathBuf,
     private_key: PathBuf,
-    config: Watched<Arc<ServerConfig>>,
+    /// Of clients that may read the status.
+    authorities: Option<PathBuf>,
+    material: Watched<Material>,
 }
 
 impl CertificateFiles {
-    pub(super) fn new(certificate: PathBuf, private_key: PathBuf) -> Self {
-        let files = vec![certificate.clone(), private_key.clone()];
-        let config = Watched::new("certificate of the metrics for other machines", files);
-        Self { certificate, private_key, config }
+    pub(super) fn new(certificate: PathBuf, private_key: PathBuf, authorities: Option<PathBuf>) -> Self {
+        let files = [&certificate, &private_key].into_iter().chain(&authorities).cloned().collect();
+        let material = Watched::new("certificate of the metrics for other machines", files);
+        Self { certificate, private_key, authorities, material }
     }
 
     /// The configuration with the newest usable certificate; none if there was no usable one yet, which is logged. Blocks on the
-    /// metadata of two files, and on reading them if they changed.
-    pub(super) fn current(&mut self) -> Option<Arc<ServerConfig>> {
-        let (certificate, private_key) = (&self.certificate, &self.private_key);
-        self.config.refresh(|| load(certificate, private_key).map_err(|error| error.to_string()));
-        self.config.usable().cloned()
+    /// metadata of the files, and on reading them if they changed.
+    pub(super) fn current(&mut self) -> Option<Material> {
+        let (certificate, private_key, authorities) =
+            (&self.certificate, &self.private_key, self.authorities.as_deref());
+        self.material.refresh(|| load(certificate, private_key, authorities).map_err(|error| error.to_string()));
+        self.material.usable().cloned()
     }
 }
 
-fn load(certificate: &Path, private_key: &Path) -> Result<Arc<ServerConfig>, CertificateError> {
+fn load(certificate: &Path, private_key: &Path, authorities: Option<&Path>) -> Result<Material, CertificateError> {
     let unusable = |path: &Path, problem: String| CertificateError::File { path: path.to_owned(), problem };
-    let chain = CertificateDer::pem_file_iter(certificate)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| unusable(certificate, error.to_string()))?;
-    if chain.is_empty() {
-        return Err(unusable(certificate, "it contains no certificate".into()));
-    }
+    let chain = certificates(certificate).map_err(|problem| unusable(certificate, problem))?;
     let key = PrivateKeyDer::from_pem_file(private_key).map_err(|error| unusable(private_key, error.to_string()))?;
     let pair = |error: rustls::Error| CertificateError::Pair {
         certificate: certificate.to_owned(),
         private_key: private_key.to_owned(),
         problem: error.to_string(),
     };
-    let mut config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(pair)?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .map_err(pair)?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let peers = authorities.map(|path| {
+        let verifier = certificates(path).and_then(|roots| PeerVerifier::new(roots, provider.clone()));
+        verifier.map_err(|problem| CertificateError::Authorities { path: path.to_owned(), problem })
+    });
+    let peers = peers.transpose()?;
+    let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(pair)?;
+    let builder = match &peers {
+        Some(peers) => builder.with_client_cert_verifier(peers.any_certificate()),
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder.with_single_cert(chain, key).map_err(pair)?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
+    Ok(Material { config: Arc::new(config), peers })
+}
+
+/// At least one certificate.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let all = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| error.to_string())?;
+    if all.is_empty() { Err("it contains no certificate".into()) } else { Ok(all) }
 }

@@ -1,4 +1,5 @@
-//! `/metrics` for scrapers on other machines: over TLS, for clients that the API server authorizes.
+//! `/metrics` for scrapers on other machines: over TLS, for clients that the API server authorizes. And `/status` for processes of
+//! the same kind, with a certificate of a trusted authority: no API server takes part in that.
 //!
 //! ```text
 //!   connection ──▶ Slots: limits ──▶ TLS, certificate of the files ──▶ GET /metrics, bearer token
@@ -12,6 +13,7 @@
 mod access;
 mod cache;
 mod certificate;
+mod peers;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -22,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::http::header::{CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -30,16 +32,15 @@ use axum::routing::get;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 pub use access::{Authorization, Authorizer, ReviewFuture};
 
-use crate::{Metrics, metrics};
+use crate::{Metrics, StatusPage, metrics};
 use access::{Gate, Refusal};
-use certificate::CertificateFiles;
+use certificate::{CertificateFiles, Material};
 use slots::{Slot, Slots};
 
 /// Delay before another attempt to read the certificate or to listen.
@@ -62,20 +63,23 @@ pub struct ScrapeOptions {
     pub certificate: PathBuf,
     /// Private key of the certificate (PEM).
     pub private_key: PathBuf,
+    /// Authorities of clients that may read `/status` (PEM); none if no client may.
+    pub authorities: Option<PathBuf>,
     /// Decides which clients may read the metrics.
     pub authorizer: Arc<dyn Authorizer>,
 }
 
 /// Listens and serves until the future is dropped.
-pub(crate) async fn run(options: ScrapeOptions, metrics: Metrics) {
-    let mut certificates = CertificateFiles::new(options.certificate.clone(), options.private_key.clone());
+pub(crate) async fn run(options: ScrapeOptions, metrics: Metrics, status: StatusPage) {
+    let files = options.clone();
+    let mut certificates = CertificateFiles::new(files.certificate, files.private_key, files.authorities);
     let listener = open(&options, &mut certificates).await;
     tracing::info!(
         address = %options.listen,
         certificate = %options.certificate.display(),
         "metrics are served over TLS to authorized clients"
     );
-    serve(listener, certificates, Server::new(metrics, options.authorizer)).await;
+    serve(listener, certificates, Server::new(metrics, status, options.authorizer)).await;
 }
 
 /// Opens the listener once there is a certificate.
@@ -118,18 +122,21 @@ async fn serve(listener: TcpListener, mut certificates: CertificateFiles, server
             continue;
         };
         // There was one when the listener opened, so this is that one or a later one.
-        let Some(config) = certificates.current() else { continue };
-        tokio::spawn(serve_connection(stream, peer, slot, config, server.router.clone()));
+        let Some(material) = certificates.current() else { continue };
+        tokio::spawn(serve_connection(stream, peer, slot, material, server.router.clone()));
     }
 }
 
-async fn serve_connection(stream: TcpStream, peer: IpAddr, _slot: Slot, config: Arc<ServerConfig>, router: Router) {
+async fn serve_connection(stream: TcpStream, peer: IpAddr, _slot: Slot, material: Material, router: Router) {
     let failed = |error: &dyn std::fmt::Display| tracing::debug!(%peer, %error, "connection to the metrics failed");
-    let stream = match timeout(HANDSHAKE, TlsAcceptor::from(config).accept(stream)).await {
+    let stream = match timeout(HANDSHAKE, TlsAcceptor::from(material.config).accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return failed(&error),
         Err(late) => return failed(&late),
     };
+    let chain = stream.get_ref().1.peer_certificates();
+    let trusted = material.peers.is_some_and(|peers| peers.trusts(chain));
+    let router = router.layer(Extension(Peer { trusted }));
     // One request per connection: an idle client must not keep a place that another one needs.
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -149,16 +156,28 @@ struct Server {
     router: Router,
 }
 
+/// The client of a connection.
+#[derive(Debug, Clone, Copy)]
+struct Peer {
+    /// Whether it has a certificate of the authorities of [`ScrapeOptions::authorities`].
+    trusted: bool,
+}
+
 #[derive(Clone)]
 struct ScrapeState {
     metrics: Metrics,
+    status: StatusPage,
     gate: Arc<Gate>,
 }
 
 impl Server {
-    fn new(metrics: Metrics, authorizer: Arc<dyn Authorizer>) -> Self {
-        let state = ScrapeState { metrics, gate: Arc::new(Gate::new(authorizer)) };
-        let router = Router::new().route("/metrics", get(scrape)).fallback(unknown_path).with_state(state);
+    fn new(metrics: Metrics, status: StatusPage, authorizer: Arc<dyn Authorizer>) -> Self {
+        let state = ScrapeState { metrics, status, gate: Arc::new(Gate::new(authorizer)) };
+        let router = Router::new()
+            .route("/metrics", get(scrape))
+            .route("/status", get(show_status))
+            .fallback(unknown_path)
+            .with_state(state);
         Self { router }
     }
 }
@@ -171,6 +190,14 @@ async fn scrape(State(state): State<ScrapeState>, headers: HeaderMap) -> Respons
         Ok(text) => ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
         Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "cannot encode the metrics\n").into_response(),
     }
+}
+
+async fn show_status(State(state): State<ScrapeState>, Extension(peer): Extension<Peer>) -> Response {
+    if peer.trusted {
+        return state.status.response();
+    }
+    let text = "forbidden: needs a client certificate of the CA of the databases\n";
+    (StatusCode::FORBIDDEN, text).into_response()
 }
 
 fn refused(refusal: &Refusal) -> Response {
@@ -187,5 +214,5 @@ fn refused(refusal: &Refusal) -> Response {
 }
 
 async fn unknown_path() -> (StatusCode, &'static str) {
-    (StatusCode::NOT_FOUND, "not found; available: /metrics\n")
+    (StatusCode::NOT_FOUND, "not found; available: /metrics, /status\n")
 }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
@@ -39,8 +39,10 @@ impl Listener {
             ("stranger", Authorization::Forbidden { user: "system:serviceaccount:default:stranger".into() }),
             ("garbage", Authorization::Unauthenticated),
         ]);
-        let server = Server::new(Metrics::new("tester", "1.2.3", "abc"), Arc::new(Fixed(authorizations)));
-        let files = CertificateFiles::new(this.path("tls.crt"), this.path("tls.key"));
+        let status = StatusPage::default();
+        status.set("{\"member\":\"n1\"}".into());
+        let server = Server::new(Metrics::new("tester", "1.2.3", "abc"), status, Arc::new(Fixed(authorizations)));
+        let files = CertificateFiles::new(this.path("tls.crt"), this.path("tls.key"), Some(this.path("ca.crt")));
         tokio::spawn(serve(listener, files, server));
         this
     }
@@ -51,18 +53,30 @@ impl Listener {
 
     /// Replaces the certificate as kubelet does; only the new one is trusted from now on.
     fn renew(&self) {
-        let issued = rcgen::generate_simple_self_signed(["ovn".to_owned()]).unwrap();
-        for (file, text) in [("tls.crt", issued.cert.pem()), ("tls.key", issued.signing_key.serialize_pem())] {
-            std::fs::write(self.path("new"), text).unwrap();
-            std::fs::rename(self.path("new"), self.path(file)).unwrap();
-        }
+        self.issue("tls");
         std::fs::copy(self.path("tls.crt"), self.path("ca.crt")).unwrap();
+    }
+
+    /// A certificate that is its own authority, with its key.
+    fn issue(&self, name: &str) {
+        let issued = rcgen::generate_simple_self_signed(["ovn".to_owned()]).unwrap();
+        for (file, text) in [("crt", issued.cert.pem()), ("key", issued.signing_key.serialize_pem())] {
+            std::fs::write(self.path("new"), text).unwrap();
+            std::fs::rename(self.path("new"), self.path(&format!("{name}.{file}"))).unwrap();
+        }
     }
 
     /// Status and the whole response.
     async fn get(&self, path: &str, headers: &str) -> std::io::Result<(u16, String)> {
+        self.get_with(None, path, headers).await
+    }
+
+    /// The same with this client certificate.
+    async fn get_with(&self, client: Option<&str>, path: &str, headers: &str) -> std::io::Result<(u16, String)> {
         let stream = TcpStream::connect(self.address).await?;
-        let mut stream = trusting(&self.path("ca.crt")).connect(ServerName::try_from("ovn").unwrap(), stream).await?;
+        let client = client.map(|name| self.path(name));
+        let connector = trusting(&self.path("ca.crt"), client.as_deref());
+        let mut stream = connector.connect(ServerName::try_from("ovn").unwrap(), stream).await?;
         stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: ovn\r\n{headers}\r\n").as_bytes()).await?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await?;
@@ -76,12 +90,21 @@ impl Drop for Listener {
     }
 }
 
-fn trusting(authority: &Path) -> TlsConnector {
+/// A client that trusts one authority, and may have a certificate: files `.crt` and `.key`.
+fn trusting(authority: &Path, client: Option<&Path>) -> TlsConnector {
     let mut roots = RootCertStore::empty();
-    roots.add(rustls::pki_types::CertificateDer::from_pem_file(authority).unwrap()).unwrap();
+    roots.add(CertificateDer::from_pem_file(authority).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    TlsConnector::from(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
+    let config = config.with_root_certificates(roots);
+    TlsConnector::from(Arc::new(match client {
+        None => config.with_no_client_auth(),
+        Some(client) => {
+            let certificate = CertificateDer::from_pem_file(client.with_extension("crt")).unwrap();
+            let key = PrivateKeyDer::from_pem_file(client.with_extension("key")).unwrap();
+            config.with_client_auth_cert(vec![certificate], key).unwrap()
+        }
+    }))
 }
 
 #[tokio::test]
@@ -106,6 +129,23 @@ async fn the_status_says_whether_the_client_is_known_and_allowed() {
     for path in ["/livez", "/readyz", "/log-level", "/"] {
         assert_eq!(listener.get(path, "Authorization: Bearer reader\r\n").await.unwrap().0, 404, "{path}");
     }
+}
+
+#[tokio::test]
+async fn the_status_is_for_clients_with_a_certificate_of_the_authorities() {
+    let listener = Listener::start("peers").await;
+    listener.issue("stranger");
+    let (status, text) = listener.get_with(Some("tls"), "/status", "").await.unwrap();
+    assert!(status == 200 && text.ends_with("{\"member\":\"n1\"}"), "{text}");
+    assert!(text.contains("age: "), "{text}");
+    for (client, token) in [(None, ""), (None, "Authorization: Bearer reader\r\n"), (Some("stranger"), "")] {
+        let (status, text) = listener.get_with(client, "/status", token).await.unwrap();
+        assert!(status == 403 && text.contains("needs a client certificate") && !text.contains("n1"), "{text}");
+    }
+    // A scraper is authorized by its token, whatever certificate it presents; a certificate alone is not enough.
+    let scrape = async |client, token| listener.get_with(Some(client), "/metrics", token).await.unwrap().0;
+    assert_eq!(scrape("stranger", "Authorization: Bearer reader\r\n").await, 200);
+    assert_eq!(scrape("tls", "").await, 401);
 }
 
 #[tokio::test]

@@ -47,6 +47,7 @@ pub(super) fn options(member: &MemberArgs, config: &Config) -> anyhow::Result<Op
         port: member.port.unwrap_or(kind.port()),
         raft_port: member.raft_port.unwrap_or(kind.raft_port()),
         control_port: None,
+        status_port: None,
         tls: checked_settings::database_tls(config, kind)?,
         nodes: None,
         peers: Peers::Hosts(peers),

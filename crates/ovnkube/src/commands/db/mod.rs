@@ -4,6 +4,7 @@ mod member;
 mod relay;
 mod serve;
 mod status;
+mod status_table;
 
 use std::process::ExitCode;
 

@@ -14,7 +14,7 @@ use crate::config::{Config, ConfigArgs, Problems};
 pub(super) fn run(role: &Relay, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
     let config = Config::load(args)?;
     let options = options(role, &config).map_err(|error| Problems(vec![format!("{error:#}")]))?;
-    let telemetry = start_telemetry(&config, "southbound relay", options.tls.is_some())?;
+    let telemetry = start_telemetry(&config, "southbound relay", options.tls.as_ref())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
         let ended = database::run_relay(options, &telemetry).await;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use database::{Kind, NodeAccess, Options, Peers};
 use kubernetes::ObjectReference;
+use ovsdb::client::TlsFiles;
 use telemetry::Telemetry;
 
 use super::member;
@@ -17,7 +18,7 @@ pub(super) fn run(role: &Serve, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
     let wrong = |error: anyhow::Error| Problems(vec![format!("{error:#}")]);
     let options = serve_options(role, &config).map_err(wrong)?;
     let service = published_service(role, &config).map_err(wrong)?;
-    let telemetry = start_telemetry(&config, options.kind.name(), options.tls.is_some())?;
+    let telemetry = start_telemetry(&config, options.kind.name(), options.tls.as_ref())?;
     let pod = pod(&options);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
@@ -32,9 +33,10 @@ pub(super) fn run(role: &Serve, args: &ConfigArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Logs, metrics and health of a server's manager.
-pub(super) fn start_telemetry(config: &Config, instance: &str, tls: bool) -> anyhow::Result<Telemetry> {
-    let telemetry = role_telemetry::start("db", Some(instance), config)?;
-    if !tls {
+pub(super) fn start_telemetry(config: &Config, instance: &str, tls: Option<&TlsFiles>) -> anyhow::Result<Telemetry> {
+    let authorities = tls.map(|files| files.authorities.as_path());
+    let telemetry = role_telemetry::start_with_status("db", Some(instance), config, authorities)?;
+    if tls.is_none() {
         tracing::warn!(
             "INSECURE: no certificate is configured: any client that reaches the port, including pods, can read and rewrite the database"
         );
@@ -46,7 +48,7 @@ fn serve_options(role: &Serve, config: &Config) -> anyhow::Result<Options> {
     let mut options = member::options(&role.member, config)?;
     options.peers = match &role.peers_service {
         Some(service) => Peers::Service(service.clone()),
-        None if role.form == Form::ActiveBackup => Peers::Hosts(Vec::new()),
+        None if role.form == Form::ActiveBackup => Peers::Hosts(role.peers.clone()),
         None if role.peers.is_empty() && role.member.service.is_some() => options.peers,
         None => {
             anyhow::ensure!(!role.peers.is_empty(), "no other member is known; hint: give --peers-service or --peers");
@@ -61,6 +63,7 @@ fn serve_options(role: &Serve, config: &Config) -> anyhow::Result<Options> {
     };
     options.listen = role.listen.clone();
     options.control_port = role.nodes.control_port;
+    options.status_port = role_telemetry::status_port(config)?;
     options.nodes = node_access(role, &options)?;
     options.node_count = role.node_count;
     options.gone_after = Duration::from_secs(role.remove_after);

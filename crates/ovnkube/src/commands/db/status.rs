@@ -1,14 +1,16 @@
-//! `ovnkube db status`: members, roles, lag, the local member's disk and clients, and what is wrong.
+//! `ovnkube db status`: members, roles, lag, disks and clients, and what is wrong.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use console::table::{self, Cell, Tone};
+use console::table;
 use database::Kind;
-use database::inspect::{DatabaseReport, Member, inspect};
+use database::inspect::{DatabaseReport, inspect};
 use database::manager_status::ManagerStatus;
+use database::status::ClusterStatus;
 
+use super::status_table::as_text;
 use crate::cli::{Output, Status};
 use crate::commands::{FAILED, checked_settings};
 use crate::config::{Config, ConfigArgs};
@@ -34,7 +36,8 @@ pub(super) fn run(status: &Status, args: &ConfigArgs) -> anyhow::Result<ExitCode
             let mut reports = Vec::new();
             for (kind, access) in &accesses {
                 let remotes = remotes::resolve(access, kubeconfig.as_deref()).await;
-                reports.push(inspect(*kind, &remotes, access.tls.as_ref(), &status.run_dir).await);
+                let kubeconfig = kubeconfig.as_deref();
+                reports.push(inspect(*kind, &remotes, access.tls.as_ref(), &status.run_dir, kubeconfig).await);
             }
             let compared = Some(without_times(&reports)?);
             if compared != before && !write(&as_output(&reports, status)?)? && status.watch {
@@ -78,70 +81,20 @@ fn write(text: &str) -> io::Result<bool> {
 fn without_times(reports: &[DatabaseReport]) -> anyhow::Result<String> {
     let mut reports = reports.to_vec();
     for report in &mut reports {
-        for server in report.local.iter_mut().flat_map(|local| &mut local.servers) {
-            server.silent_ms = None;
-        }
-        if let Some(manager) = &mut report.manager {
-            (manager.resident_bytes, manager.cpu_percent, manager.disk_free_bytes) = (None, None, None);
-        }
+        report.local.iter_mut().for_each(forget_silence);
+        report.manager.iter_mut().for_each(forget_measurements);
+        report.members.iter_mut().filter_map(|member| member.details.as_mut()).for_each(forget_measurements);
     }
     Ok(serde_json::to_string(&reports)?)
 }
 
-fn as_text(report: &DatabaseReport, colour: bool) -> String {
-    let cluster = report.members.iter().find_map(|member| member.cluster.as_deref()).unwrap_or("standalone or unknown");
-    let mut text = format!("{}  cluster {cluster}\n", report.database);
-    let rows: Vec<_> = report.members.iter().map(row).collect();
-    text += &table::render(["MEMBER", "ROLE", "STATE", "SERVER", "INDEX", "LAG"], rows, colour);
-    if let Some(local) = &report.local {
-        let clients = report.clients.map_or_else(String::new, |clients| format!(", {clients} clients"));
-        text += &format!(
-            "this server: term {}, election timer {} ms, log [{}, {}), {} entries not committed, {} not applied{clients}\n",
-            local.term, local.election_timer, local.log.0, local.log.1, local.uncommitted, local.unapplied
-        );
-    }
-    if let Some(manager) = &report.manager {
-        text += &manager_line(manager);
-    }
-    for problem in &report.problems {
-        text += &format!("problem: {problem}\n");
-    }
-    for note in &report.notes {
-        text += &format!("note: {note}\n");
-    }
-    text
+fn forget_measurements(manager: &mut ManagerStatus) {
+    (manager.resident_bytes, manager.cpu_percent, manager.disk_free_bytes) = (None, None, None);
+    manager.raft.iter_mut().for_each(forget_silence);
 }
 
-fn manager_line(manager: &ManagerStatus) -> String {
-    let megabytes = |bytes: Option<u64>| bytes.map(|bytes| format!("{:.1} MB", bytes as f64 / 1e6));
-    let text = |value: Option<String>| value.unwrap_or_else(|| "unknown".to_owned());
-    format!(
-        "this member: file {}, last write {}, disk free {}, server memory {}, CPU {}, schema {}, Open vSwitch {}\n",
-        text(megabytes(manager.file_bytes)),
-        text(manager.last_write.clone()),
-        text(megabytes(manager.disk_free_bytes)),
-        text(megabytes(manager.resident_bytes)),
-        text(manager.cpu_percent.map(|percent| format!("{percent} %"))),
-        text(manager.schema.clone()),
-        text(manager.server_version.clone()),
-    )
-}
-
-fn row(member: &Member) -> [Cell; 6] {
-    let (role, state) = match (member.reachable, member.connected, member.leader) {
-        (false, ..) => ("-", Cell::new("unreachable", Tone::Bad)),
-        (true, false, _) => ("-", Cell::new("no quorum", Tone::Bad)),
-        (true, true, true) => ("leader", Cell::new("ok", Tone::Good)),
-        (true, true, false) => ("follower", Cell::new("ok", Tone::Good)),
-    };
-    let number = |value: Option<i64>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
-    let server = member.server.as_deref().and_then(|id| id.get(..4)).unwrap_or("-");
-    [
-        Cell::plain(&member.remote),
-        Cell::plain(role),
-        state,
-        Cell::plain(server),
-        Cell::plain(number(member.index)),
-        Cell::plain(number(member.lag)),
-    ]
+fn forget_silence(raft: &mut ClusterStatus) {
+    for server in &mut raft.servers {
+        server.silent_ms = None;
+    }
 }
