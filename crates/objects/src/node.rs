@@ -154,7 +154,7 @@ impl NodeFacts {
                 text.parse().map_err(|_| format!("{} is not a whole number", shortened(text)))
             }),
             gateway: metadata.annotated(GATEWAY, read_gateway),
-            chassis: metadata.annotation(CHASSIS).filter(|chassis| !chassis.is_empty()).map(Into::into),
+            chassis: metadata.annotation(CHASSIS).filter(|chassis| is_chassis(chassis)).map(Into::into),
             host_addresses: match (host, primary) {
                 (Annotated::Absent, Annotated::Absent) => metadata.annotated(HOST_ADDRESSES, read_addresses),
                 (Annotated::Absent, primary) => primary,
@@ -272,6 +272,11 @@ fn read_gateway(text: &str) -> Result<Option<GatewayFacts>, String> {
         next_hops: next_hops.into(),
         vlan,
     }))
+}
+
+/// Whether a chassis can have this name: what no database stores is taken for no chassis.
+fn is_chassis(name: &str) -> bool {
+    !name.is_empty() && !name.chars().any(char::is_control)
 }
 
 #[cfg(test)]

@@ -162,19 +162,19 @@ impl Transaction {
         Self { operations, owners, owner: None }
     }
 
+    /// The refusal of an operation; of the whole transaction if there is none at this position.
+    pub(crate) fn refusal(&self, position: usize, error: ServerError) -> Refusal {
+        let at = (position < self.operations.len()).then_some(position);
+        let operation = at.map(|at| describe(&self.operations[at]));
+        Refusal { position: at, owner: at.and_then(|at| self.owner_of(at).cloned()), operation, error }
+    }
+
     /// Parses the server's reply to this transaction; a reply that does not fit it is the error `malformed reply`.
     pub fn read_reply(&self, answer: Vec<Value>) -> Result<Outcome, Refusal> {
         let mut results = Vec::with_capacity(self.operations.len());
         for (position, result) in answer.into_iter().enumerate() {
             if let Some(error) = ServerError::read(&result) {
-                let at = (position < self.operations.len()).then_some(position);
-                let operation = at.map(|at| describe(&self.operations[at]));
-                return Err(Refusal {
-                    position: at,
-                    owner: at.and_then(|at| self.owner_of(at).cloned()),
-                    operation,
-                    error,
-                });
+                return Err(self.refusal(position, error));
             }
             if let Some(operation) = self.operations.get(position) {
                 results.push(OperationResult::read(operation, &result).map_err(|problem| Refusal {

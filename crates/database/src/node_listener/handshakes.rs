@@ -55,16 +55,19 @@ impl Handshakes {
         (true, Some(oldest.peer))
     }
 
-    /// Takes a place; none if its address has too many.
-    pub(super) fn begin(&self, peer: IpAddr, now: Instant) -> Option<Place> {
+    /// Takes a place. If its address has too many, the oldest of them is ended (true): pods share the address of their node, whose
+    /// own connections must not be kept out by those of a pod that sends nothing.
+    pub(super) fn begin(&self, peer: IpAddr, now: Instant) -> (Place, bool) {
         let mut table = self.lock();
-        if table.running.values().filter(|it| it.peer == peer).count() >= MOST_PER_ADDRESS {
-            return None;
+        let mut same = table.running.iter().filter(|(_, it)| it.peer == peer).map(|(number, _)| *number);
+        let oldest = same.next().filter(|_| same.count() + 1 >= MOST_PER_ADDRESS);
+        if let Some(task) = oldest.and_then(|number| table.running.remove(&number)?.task) {
+            task.abort();
         }
         let number = table.next;
         table.next += 1;
         table.running.insert(number, Handshake { peer, began: now, task: None });
-        Some(Place { handshakes: self.clone(), number })
+        (Place { handshakes: self.clone(), number }, oldest.is_some())
     }
 
     /// Names the task that is ended if the handshake is too slow.
@@ -100,11 +103,14 @@ mod tests {
     fn slow_handshakes_of_many_addresses_make_room_and_one_address_cannot_take_all() {
         let (handshakes, start) = (Handshakes::default(), Instant::now());
         let address = |last: usize| IpAddr::from([192, 0, 2, u8::try_from(last).unwrap()]);
-        let greedy: Vec<Place> = std::iter::from_fn(|| handshakes.begin(address(0), start)).collect();
-        assert_eq!(greedy.len(), MOST_PER_ADDRESS);
-        let others: Vec<Place> =
-            (0..MOST - MOST_PER_ADDRESS).filter_map(|number| handshakes.begin(address(1 + number), start)).collect();
-        assert_eq!(others.len(), MOST - MOST_PER_ADDRESS);
+        let begun: Vec<_> = (0..2 * MOST_PER_ADDRESS).map(|_| handshakes.begin(address(0), start)).collect();
+        assert_eq!(begun.iter().filter(|(_, ended)| *ended).count(), MOST_PER_ADDRESS);
+        assert_eq!(handshakes.lock().running.len(), MOST_PER_ADDRESS, "the newest are kept");
+        assert!(handshakes.lock().running.keys().all(|number| *number >= MOST_PER_ADDRESS as u64));
+        let greedy: Vec<Place> = begun.into_iter().map(|(place, _)| place).collect();
+        let begun = (0..MOST - MOST_PER_ADDRESS).map(|number| handshakes.begin(address(1 + number), start));
+        let (others, ended): (Vec<Place>, Vec<bool>) = begun.unzip();
+        assert!(!ended.contains(&true));
         assert_eq!(handshakes.has_room(start), (false, None), "all are young: wait");
         assert_eq!(handshakes.has_room(start + PATIENCE), (true, Some(address(0))));
         drop(greedy);

@@ -16,6 +16,7 @@ mod identities;
 mod material;
 mod metrics;
 mod refusal;
+mod requests;
 mod role;
 mod run;
 mod sessions;

@@ -24,10 +24,11 @@ pub(super) enum Reason {
     Timeout,
     TooMany,
     Server,
+    Request,
 }
 
 impl Reason {
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::NoCertificate,
         Self::UnknownAuthority,
         Self::Expired,
@@ -37,6 +38,7 @@ impl Reason {
         Self::Timeout,
         Self::TooMany,
         Self::Server,
+        Self::Request,
     ];
 
     /// Its label in metrics.
@@ -51,6 +53,7 @@ impl Reason {
             Self::Timeout => "timeout",
             Self::TooMany => "too_many",
             Self::Server => "server",
+            Self::Request => "request",
         }
     }
 
@@ -90,8 +93,15 @@ impl Reason {
             }
             Self::BadHandshake => "the client must use TLS 1.2 or newer, and trust the CA of this server",
             Self::Timeout => "the client, or the network to it, is too slow, or it sends nothing",
-            Self::TooMany => "another client at this address, or with this name, opens many connections; find it",
-            Self::Server => "ovsdb-server does not answer its manager; the log before this line says why",
+            Self::TooMany => {
+                "another client at this address, which a node shares with its pods, or with this name, opens many connections; find it"
+            }
+            Self::Server => {
+                "ovsdb-server does not answer its manager, or did not accept its certificate yet; the log before this line says why"
+            }
+            Self::Request => {
+                "ovn-controller does not send that: who uses the certificate of this chassis? Runbook pki.md, A key was stolen"
+            }
         }
     }
 }

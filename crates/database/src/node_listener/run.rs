@@ -17,6 +17,7 @@ use super::handshakes::{Handshakes, Place};
 use super::material::Material;
 use super::metrics::NodeMetrics;
 use super::refusal::{LogLimit, Reason};
+use super::requests::Requests;
 use super::role::{RoleCheck, RoleState};
 use super::sessions::{Peer, Sessions};
 use super::splice::splice;
@@ -205,10 +206,10 @@ impl Listener {
             }
         };
         let peer = peer.ip().to_canonical();
-        let Some(place) = self.shared.handshakes.begin(peer, Instant::now()) else {
-            self.shared.refused(peer, Reason::TooMany, &"too many handshakes of this address");
-            return;
-        };
+        let (place, ended) = self.shared.handshakes.begin(peer, Instant::now());
+        if ended {
+            self.shared.refused(peer, Reason::TooMany, &"the oldest of too many handshakes of this address was ended");
+        }
         // There was one when the port was opened.
         let Ok(config) = self.shared.with_material(|material| material.server().cloned()) else { return };
         let number = place.number();
@@ -286,9 +287,14 @@ impl Shared {
             Err(late) => return self.refused(address, Reason::Server, &late),
         };
         tracing::debug!(peer = %address, chassis = peer.name, "node connected");
+        let mut requests = Requests::default();
+        let look = |bytes: &[u8]| requests.look(bytes).map_err(io::Error::other);
         tokio::select! {
-            ended = splice(&mut node, &mut server, STALLED) => {
+            ended = splice(&mut node, &mut server, look, STALLED) => {
                 let error = ended.err().map(|error| error.to_string());
+                if let Some(forbidden) = requests.forbidden() {
+                    self.refused(address, Reason::Request, &format!("chassis {}: {forbidden}", peer.name));
+                }
                 tracing::debug!(peer = %address, chassis = peer.name, error, "node disconnected");
             }
             Ok(error) = &mut session.closed => {

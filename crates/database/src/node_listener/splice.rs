@@ -22,13 +22,16 @@ struct Direction {
     copied: u64,
     /// `copied` at the last check, if the writer took nothing then.
     stuck_at: Option<u64>,
+    /// What is not written yet, but was looked at.
+    looked: usize,
 }
 
 impl Direction {
-    /// Copies what there is; ready at the end of the reader.
+    /// Copies what there is; ready at the end of the reader. Nothing is written that `look` has not accepted.
     fn poll(
         &mut self,
         context: &mut Context<'_>,
+        look: &mut impl FnMut(&[u8]) -> io::Result<()>,
         reader: &mut (impl AsyncBufRead + Unpin),
         writer: &mut (impl AsyncWrite + Unpin),
     ) -> Poll<io::Result<()>> {
@@ -37,11 +40,16 @@ impl Direction {
             let ended = match Pin::new(&mut *reader).poll_fill_buf(context) {
                 Poll::Ready(Ok([])) => Some(Ok(())),
                 Poll::Ready(Ok(bytes)) => {
+                    if let Some(new) = bytes.get(self.looked..).filter(|new| !new.is_empty()) {
+                        look(new)?;
+                        self.looked = bytes.len();
+                    }
                     let count = ready!(Pin::new(&mut *writer).poll_write(context, bytes))?;
                     if count == 0 {
                         return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
                     }
                     Pin::new(&mut *reader).consume(count);
+                    self.looked -= count;
                     self.copied += count as u64;
                     self.dirty = true;
                     continue;
@@ -67,8 +75,13 @@ impl Direction {
 }
 
 /// Copies in both directions until one side ends or fails, or takes nothing for `stalled` or longer, though there is something
-/// for it; then closes both.
-pub(super) async fn splice<A, B>(one: &mut A, other: &mut B, stalled: Duration) -> io::Result<()>
+/// for it, or `look` refuses what `one` sends; then closes both.
+pub(super) async fn splice<A, B>(
+    one: &mut A,
+    other: &mut B,
+    mut look: impl FnMut(&[u8]) -> io::Result<()>,
+    stalled: Duration,
+) -> io::Result<()>
 where
     A: AsyncBufRead + AsyncWrite + Unpin,
     B: AsyncBufRead + AsyncWrite + Unpin,
@@ -79,10 +92,10 @@ where
     let ended = loop {
         tokio::select! {
             ended = poll_fn(|context| {
-                if let Poll::Ready(ended) = forth.poll(context, one, other) {
+                if let Poll::Ready(ended) = forth.poll(context, &mut look, one, other) {
                     return Poll::Ready(ended);
                 }
-                back.poll(context, other, one)
+                back.poll(context, &mut |_| Ok(()), other, one)
             }) => break ended,
             _ = checks.tick() => if forth.is_stalled() || back.is_stalled() {
                 break Err(io::ErrorKind::TimedOut.into());
@@ -105,8 +118,9 @@ mod tests {
     async fn all_bytes_arrive_in_both_directions_and_the_end_of_one_side_ends_the_other() {
         let (client, near) = duplex(100);
         let (far, server) = duplex(7);
-        let task =
-            tokio::spawn(async move { splice(&mut BufReader::new(near), &mut BufReader::new(far), STALLED).await });
+        let task = tokio::spawn(async move {
+            splice(&mut BufReader::new(near), &mut BufReader::new(far), |_| Ok(()), STALLED).await
+        });
         let sent: Vec<u8> = (0..100_000_u32).map(|number| number.to_be_bytes()[3]).collect();
         let (mut client_read, mut client_write) = tokio::io::split(client);
         let (mut server_read, mut server_write) = tokio::io::split(server);
@@ -129,8 +143,9 @@ mod tests {
     async fn a_side_that_takes_nothing_is_given_up_and_an_idle_one_is_not() {
         let (mut client, near) = duplex(8);
         let (far, server) = duplex(8);
-        let task =
-            tokio::spawn(async move { splice(&mut BufReader::new(near), &mut BufReader::new(far), STALLED).await });
+        let task = tokio::spawn(async move {
+            splice(&mut BufReader::new(near), &mut BufReader::new(far), |_| Ok(()), STALLED).await
+        });
         tokio::time::sleep(10 * STALLED).await;
         assert!(!task.is_finished());
         // More than both buffers and the reader's hold; the server reads none of it.

@@ -43,7 +43,11 @@ impl Trust {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             read => read.map_err(|error| wrong(revoked, &error))?,
         };
-        let list = parse_revoked(&text).map_err(|problem| wrong(revoked, &problem))?;
+        let (list, problems) = parse_revoked(&text);
+        for problem in problems {
+            let file = revoked.display();
+            tracing::warn!(%file, problem, "a line of the revoked certificates cannot be read; all others apply; remove it");
+        }
         Self::new(certificates(bundle)?, list).map_err(|problem| wrong(bundle, &problem))
     }
 
@@ -134,15 +138,19 @@ pub(super) fn name(certificate: &CertificateDer<'_>) -> Result<String, NameError
     if printable && names.next().is_none() { Ok(name.to_owned()) } else { Err(NameError) }
 }
 
-/// Fingerprints in hexadecimal, one a line; `#` starts a comment.
-fn parse_revoked(text: &str) -> Result<HashSet<Fingerprint>, String> {
-    let lines =
-        text.lines().enumerate().map(|(number, line)| (number + 1, line.split('#').next().unwrap_or("").trim()));
-    let parse = |(number, line): (usize, &str)| {
-        parse_fingerprint(line)
-            .ok_or_else(|| format!("line {number} is not a SHA-256 fingerprint of 64 hexadecimal digits: {line:.80?}"))
-    };
-    lines.filter(|(_, line)| !line.is_empty()).map(parse).collect()
+/// Fingerprints in hexadecimal, one a line; `#` starts a comment. Lines that cannot be read do not affect the others.
+fn parse_revoked(text: &str) -> (HashSet<Fingerprint>, Vec<String>) {
+    let (mut list, mut problems) = (HashSet::new(), Vec::new());
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.split('#').next().unwrap_or("").trim();
+        match parse_fingerprint(line) {
+            Some(fingerprint) => _ = list.insert(fingerprint),
+            None if line.is_empty() => {}
+            None => problems
+                .push(format!("line {number} is not a SHA-256 fingerprint of 64 hexadecimal digits: {line:.80?}")),
+        }
+    }
+    (list, problems)
 }
 
 fn parse_fingerprint(text: &str) -> Option<Fingerprint> {
@@ -199,11 +207,12 @@ mod tests {
     #[test]
     fn revoked_certificates_are_listed_by_fingerprint() {
         let (one, two) = ("ab".repeat(32), "01".repeat(32));
-        let list = parse_revoked(&format!("# node n1\n\n{one} # stolen\n  {two}\n")).unwrap();
-        assert_eq!(list, HashSet::from([[0xab; 32], [0x01; 32]]));
+        let (list, problems) = parse_revoked(&format!("# node n1\n\n{one} # stolen\n  {two}\n"));
+        assert_eq!((list, problems), (HashSet::from([[0xab; 32], [0x01; 32]]), Vec::new()));
         for bad in ["ab", &"zz".repeat(32), &"ab:".repeat(32), &format!("{one} {two}")] {
-            let error = parse_revoked(&format!("# list\n{bad}\n")).unwrap_err();
-            assert!(error.starts_with("line 2"), "{error}");
+            let (list, problems) = parse_revoked(&format!("# list\n{bad}\n{two}\n"));
+            assert_eq!(list, HashSet::from([[0x01; 32]]), "the other line applies");
+            assert!(problems.len() == 1 && problems[0].starts_with("line 2"), "{problems:?}");
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::client::remote_list::RemoteList;
 use crate::client::replacement::Successor;
 use crate::client::session::{CHANGE_CONDITIONS, Call, ResumeState, Session};
 use crate::client::store::{SharedState, Status, Subscription};
-use crate::operation::{Condition, TransactParameters};
+use crate::operation::{Condition, Operation, TransactParameters};
 use crate::replica::Snapshot;
 use crate::schema::DatabaseSchema;
 use crate::transaction::{MALFORMED, Outcome, Refusal, ServerError, Transaction};
@@ -95,7 +95,8 @@ impl Client {
 
     /// Executes a transaction within `limit`.
     pub async fn transact_within(&self, transaction: &Transaction, limit: Duration) -> Result<Outcome, CallError> {
-        let answer = self.call("transact", &self.parameters(transaction, false), limit).await?;
+        let answer = self.call("transact", &self.parameters(transaction, false), limit).await;
+        let answer = answer.map_err(|error| unsendable(error, transaction))?;
         transaction.read_reply(results(answer)?).map_err(|refusal| {
             if refusal.error.error == MALFORMED {
                 CallError::Lost { why: refusal.to_string() }
@@ -209,6 +210,9 @@ impl Client {
     ) -> Result<Value, CallError> {
         let params: Box<RawValue> = to_raw_value(params)
             .map_err(|error| CallError::Lost { why: format!("cannot serialize the request: {error}") })?;
+        if has_nul(params.get()) {
+            return Err(CallError::Refused(nul_refusal()));
+        }
         let (reply, answer) = oneshot::channel();
         let sent = Arc::new(AtomicBool::new(false));
         let call = Call { method, params, reply, sent: sent.clone() };
@@ -221,6 +225,32 @@ impl Client {
             Err(_) if sent.load(Ordering::SeqCst) => Err(CallError::Lost { why: format!("no reply within {limit:?}") }),
             Err(_) => Err(self.not_sent(limit)),
         }
+    }
+}
+
+/// Whether a string in this JSON has the character NUL. ovsdb-server closes the session of a client that sends one.
+fn has_nul(json: &str) -> bool {
+    json.match_indices(r"\u0000").any(|(at, _)| {
+        let backslashes = json.as_bytes()[..at].iter().rev().take_while(|sign| **sign == b'\\').count();
+        backslashes.is_multiple_of(2)
+    })
+}
+
+fn nul_refusal() -> Refusal {
+    let details = "a string has the character NUL, which no database stores; nothing was sent";
+    let error = ServerError { error: "invalid string".into(), details: Some(details.into()) };
+    Refusal { position: None, owner: None, operation: None, error }
+}
+
+/// Names the operation of a transaction that was not sent because of a string in it.
+fn unsendable(error: CallError, transaction: &Transaction) -> CallError {
+    match error {
+        CallError::Refused(refusal) => {
+            let bad = |operation: &Operation| to_raw_value(operation).is_ok_and(|json| has_nul(json.get()));
+            let position = transaction.operations().iter().position(bad);
+            CallError::Refused(position.map_or(refusal, |position| transaction.refusal(position, nul_refusal().error)))
+        }
+        other => other,
     }
 }
 

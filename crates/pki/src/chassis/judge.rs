@@ -322,8 +322,9 @@ impl Judge<'_> {
     fn check_count(&self, name: &str, node: &KnownNode) -> Result<(), Denial> {
         let valid = |one: &&crate::NodeCertificate| one.not_after > self.now && !self.revoked.contains(one.fingerprint);
         let hour = SignedDuration::from_hours(1);
-        let all = self.record.of_node(&node.uid);
-        let recent = all.filter(|one| one.not_after > self.now && self.now.duration_since(one.issued) < hour).count();
+        // Revoked ones do not count: a thief's requests must not keep the node from a new certificate.
+        let recent = self.record.of_node(&node.uid).filter(valid);
+        let recent = recent.filter(|one| self.now.duration_since(one.issued) < hour).count();
         let valid = self.record.of_node(&node.uid).filter(valid).count();
         let (rules, what) = (self.rules, "why does its agent ask again? See its log");
         if recent >= rules.most_per_hour {

@@ -21,4 +21,5 @@ pub use absences::Absences;
 pub use judge::{Denial, DenialReason, Grant, KnownNode, Rules, Verdict, judge};
 pub use record::{Claim, NodeCertificate, Record};
 pub use request::ChassisRequest;
+pub(crate) use request::LONGEST_REQUEST;
 pub use revoked::Revoked;

@@ -16,7 +16,7 @@ use crate::certificate::key_weakness;
 use crate::chassis::judge::{Denial, DenialReason};
 
 /// Longer requests are not parsed. One with an RSA key of 8192 bits has 3 KiB.
-const LONGEST: usize = 16 << 10;
+pub(crate) const LONGEST_REQUEST: usize = 16 << 10;
 /// Identifier of Ed25519 keys.
 const ED25519: &str = "1.3.101.112";
 /// Identifiers of the curves P-256 and P-384.
@@ -60,8 +60,8 @@ pub(super) fn parse(pem: &[u8]) -> Result<Content, Denial> {
             format!("the request cannot be read ({why}); create a PKCS#10 request in PEM"),
         )
     };
-    if pem.len() > LONGEST {
-        return Err(invalid(format!("{} bytes, at most {LONGEST} are accepted", pem.len())));
+    if pem.len() > LONGEST_REQUEST {
+        return Err(invalid(format!("it is longer than {LONGEST_REQUEST} bytes")));
     }
     let der = CertificateSigningRequestDer::from_pem_slice(pem).map_err(|error| invalid(error.to_string()))?;
     let (rest, parsed) = X509CertificationRequest::from_der(&der).map_err(|error| invalid(error.to_string()))?;

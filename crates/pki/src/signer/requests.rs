@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kubernetes::{Api, ApiError, Resource};
 use serde_json::{Value, json};
 
-use crate::chassis::{ChassisRequest, KnownNode};
+use crate::chassis::{ChassisRequest, KnownNode, LONGEST_REQUEST};
 use crate::{CHASSIS_ANNOTATION, CHASSIS_SIGNER};
 
 const GROUP: &str = "/apis/certificates.k8s.io/v1";
@@ -43,7 +43,13 @@ pub(super) fn pending(text: &str) -> Result<(String, Pending), String> {
     let created = metadata["creationTimestamp"].as_str().unwrap_or_default();
     let created: Timestamp = created.parse().map_err(|error: jiff::Error| error.to_string())?;
     let usages = spec["usages"].as_array().into_iter().flatten().filter_map(string).collect();
-    let request = BASE64.decode(spec["request"].as_str().unwrap_or_default()).unwrap_or_default();
+    let is_finished = is_finished(&value);
+    // Finished requests stay in the API for an hour, and can have a megabyte each: they are kept without it.
+    let encoded = spec["request"].as_str().filter(|_| !is_finished).unwrap_or_default();
+    let mut request = BASE64.decode(encoded).unwrap_or_default();
+    // Of one that is too long, enough to see that it is.
+    request.truncate(LONGEST_REQUEST + 1);
+    request.shrink_to_fit();
     let request = ChassisRequest {
         name: name.clone(),
         uid: string(&metadata["uid"]).unwrap_or_default(),
@@ -54,7 +60,7 @@ pub(super) fn pending(text: &str) -> Result<(String, Pending), String> {
         usages,
         request,
     };
-    Ok((name, Pending { request, is_finished: is_finished(&value) }))
+    Ok((name, Pending { request, is_finished }))
 }
 
 fn is_finished(request: &Value) -> bool {
