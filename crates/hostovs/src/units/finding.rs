@@ -40,6 +40,11 @@ pub enum Problem {
         /// Until the next attempt.
         retry: Duration,
     },
+    /// It does not run, and is started after the others.
+    Waits {
+        /// `Result` of the service.
+        result: String,
+    },
     /// systemd is at it.
     Busy {
         /// State of the unit.
@@ -69,6 +74,7 @@ impl Problem {
             Self::Stopped { .. } => "UnitStopped",
             Self::Failed { .. } => "UnitFailed",
             Self::StartLimit { .. } => "UnitStartLimit",
+            Self::Waits { .. } => "UnitWaits",
             Self::Busy { .. } => "UnitBusy",
             Self::Shutdown => "HostShutdown",
         }
@@ -77,7 +83,7 @@ impl Problem {
     /// Whether it goes away without a person.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Stopped { .. } | Self::Busy { .. } | Self::Shutdown)
+        matches!(self, Self::Stopped { .. } | Self::Waits { .. } | Self::Busy { .. } | Self::Shutdown)
     }
 }
 
@@ -122,6 +128,12 @@ impl fmt::Display for Finding {
                 "{unit} failed so often that systemd has stopped starting it (start limit); {}; its log: journalctl -u {unit}",
                 Next(*retry)
             ),
+            Problem::Waits { result } if result.is_empty() || result == "success" => {
+                write!(f, "{unit} is stopped; starting it after the others")
+            }
+            Problem::Waits { result } => {
+                write!(f, "{unit} failed ({result}); starting it after the others; its log: journalctl -u {unit}")
+            }
             Problem::Busy { state } => write!(f, "{unit} is {state}; waiting for systemd"),
             Problem::Shutdown => f.write_str("the host is shutting down; nothing is started"),
         }

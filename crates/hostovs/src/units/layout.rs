@@ -99,6 +99,11 @@ impl Layout {
         &self.umbrella
     }
 
+    /// Whether a unit is that of a daemon.
+    pub(super) fn is_daemon(&self, unit: &str) -> bool {
+        self.daemons.iter().any(|daemon| daemon == unit)
+    }
+
     /// Boot starts the umbrella, which starts the others.
     pub(super) fn is_enabled_for_boot(&self, unit: &str) -> bool {
         unit == self.umbrella

@@ -70,10 +70,21 @@ impl Supervisor {
     /// Decides what the units need now.
     pub fn decide(&mut self, layout: &Layout, seen: &Observation, now: Duration) -> Decision {
         let mut decision = Decision::default();
+        let missing = UnitState::not_found();
+        let state = |unit: &str| seen.units.get(unit).unwrap_or(&missing);
+        // The units require each other: a start beside a job of systemd would conflict with it, or undo it.
+        let is_busy = layout.units().any(|unit| state(unit).active.is_changing());
         for unit in layout.units() {
-            let missing = UnitState::not_found();
-            let state = seen.units.get(unit).unwrap_or(&missing);
-            self.decide_unit(layout, unit, state, seen.stopping, now, &mut decision);
+            let daemons_run = Daemon::ALL.into_iter().all(|daemon| state(layout.unit(daemon)).is_active());
+            let must_wait = is_busy || (unit == layout.umbrella() && !layout.is_daemon(unit) && !daemons_run);
+            let held = if seen.stopping {
+                Held::Shutdown
+            } else if must_wait {
+                Held::Waits
+            } else {
+                Held::No
+            };
+            self.decide_unit(layout, unit, state(unit), held, now, &mut decision);
         }
         if seen.stopping {
             decision.findings.push(Finding::new("", Problem::Shutdown));
@@ -86,7 +97,7 @@ impl Supervisor {
         layout: &Layout,
         unit: &str,
         state: &UnitState,
-        stopping: bool,
+        held: Held,
         now: Duration,
         decision: &mut Decision,
     ) {
@@ -96,7 +107,7 @@ impl Supervisor {
             decision.findings.push(Finding::new(unit, problem));
             return;
         }
-        if layout.is_enabled_for_boot(unit) && state.file.needs_enabling() && !stopping {
+        if layout.is_enabled_for_boot(unit) && state.file.needs_enabling() && held != Held::Shutdown {
             decision.actions.push(Action::Enable(unit.to_owned()));
         }
         match state.active {
@@ -125,8 +136,13 @@ impl Supervisor {
                 Problem::Stopped { retry }
             }
         };
-        if stopping {
-            return;
+        match held {
+            Held::Shutdown => return,
+            Held::Waits => {
+                decision.findings.push(Finding::new(unit, Problem::Waits { result: state.result.clone() }));
+                return;
+            }
+            Held::No => {}
         }
         if now < attempts.next {
             decision.wake = earliest(decision.wake, attempts.next);
@@ -143,6 +159,15 @@ impl Supervisor {
         attempts.next = now + delay;
         decision.wake = earliest(decision.wake, attempts.next);
     }
+}
+
+/// Why a unit may not be started now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Held {
+    No,
+    /// Others come first.
+    Waits,
+    Shutdown,
 }
 
 fn earliest(one: Option<Duration>, other: Duration) -> Option<Duration> {

@@ -124,6 +124,13 @@ impl UnitState {
     }
 }
 
+impl Active {
+    /// systemd is at it.
+    pub(super) fn is_changing(self) -> bool {
+        matches!(self, Self::Activating | Self::Deactivating)
+    }
+}
+
 impl FileState {
     pub(super) fn needs_enabling(self) -> bool {
         matches!(self, Self::Disabled | Self::EnabledRuntime)

@@ -135,6 +135,21 @@ fn jobs_in_progress_and_shutdowns_are_left_alone() {
 }
 
 #[test]
+fn a_start_waits_for_jobs_of_the_other_units_and_the_umbrella_for_the_daemons() {
+    let mut seen = with(SWITCH, |unit| unit.active = Active::Inactive);
+    let umbrella = seen.units.get_mut(UMBRELLA).unwrap();
+    umbrella.active = Active::Inactive;
+    let decision = Supervisor::default().decide(&layout(), &seen, SECOND);
+    assert_eq!(decision.actions, [Action::Start(SWITCH.into())]);
+    seen.units.get_mut("ovsdb-server.service").unwrap().active = Active::Deactivating;
+    let decision = Supervisor::default().decide(&layout(), &seen, SECOND);
+    assert!(decision.actions.is_empty());
+    assert!(texts(&decision)[1].ends_with("ovs-vswitchd.service is stopped; starting it after the others"));
+    let seen = with(UMBRELLA, |unit| unit.active = Active::Inactive);
+    assert_eq!(Supervisor::default().decide(&layout(), &seen, SECOND).actions, [Action::Start(UMBRELLA.into())]);
+}
+
+#[test]
 fn units_are_detected_or_named() {
     assert_eq!(layout().umbrella(), UMBRELLA);
     let other = Layout::detect(|unit| unit == "openvswitch.service").unwrap();
