@@ -4,6 +4,7 @@ mod bridge;
 mod controller;
 mod db;
 mod node;
+mod ovs_sidecar;
 mod ovsdb;
 mod pki;
 mod plan;
@@ -23,6 +24,7 @@ pub(crate) use bridge::{BridgeCheck, BridgeDefault, BridgeRender, BridgeVerb, Dh
 pub(crate) use controller::Controller;
 pub(crate) use db::{DbVerb, Form, MemberArgs, NodeArgs, Relay, Rename, Replace, Restore, Serve, Status};
 pub(crate) use node::Node;
+pub(crate) use ovs_sidecar::OvsSidecar;
 pub(crate) use ovsdb::{Dump, OvsdbVerb, Server, Transact, Watch};
 pub(crate) use pki::{PkiNamespace, PkiRevoke, PkiRotate, PkiServe, PkiStatus, PkiVerb};
 pub(crate) use plan::Plan;
@@ -35,6 +37,7 @@ pub(crate) use release::Release;
 Examples:
   ovnkube controller                        the controller, with the settings of the file
   ovnkube node                              the agent of a node
+  ovnkube ovs-sidecar                       keeps Open vSwitch running on a node, and shows its logs
   ovnkube db status                         members and health of OVN's databases
   ovnkube pki status                        OVN's certificates, and when they expire
   ovnkube bridge check install-config.yaml  br-ex of each host, checked before it is installed
@@ -79,6 +82,10 @@ pub(crate) enum Verb {
     /// Run the node agent: connect the pods of this node, and configure its gateway
     #[command(after_help = node::EXAMPLES)]
     Node(Node),
+
+    /// Keep the host's Open vSwitch running: systemd units, health, logs
+    #[command(after_help = ovs_sidecar::EXAMPLES)]
+    OvsSidecar(OvsSidecar),
 
     /// Run a member of OVN's databases, or show their state
     #[command(subcommand, after_help = db::EXAMPLES)]

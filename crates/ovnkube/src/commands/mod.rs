@@ -8,6 +8,7 @@ mod db;
 mod health;
 mod log_level;
 mod node;
+mod ovs_sidecar;
 mod ovsdb;
 mod pki;
 mod plan;
@@ -37,6 +38,7 @@ pub(crate) fn run(cli: &Cli) -> ExitCode {
     let (result, failure) = match &cli.command {
         Verb::Controller(role) => (controller::run(role, &cli.config_args()), FAILED),
         Verb::Node(role) => (node::run(role, &cli.config_args()), FAILED),
+        Verb::OvsSidecar(role) => (ovs_sidecar::run(role, &cli.config_args()), FAILED),
         Verb::Db(verb) => (db::run(verb, &cli.config_args()), FAILED),
         Verb::Pki(verb) => (pki::run(verb, &cli.config_args()), FAILED),
         Verb::Bridge(verb) => (bridge::run(verb), FAILED),
