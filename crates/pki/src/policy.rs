@@ -42,11 +42,14 @@ impl Default for Policy {
 pub enum PolicyError {
     /// A renewal after the end, or at once.
     #[error(
-        "the {of} is renewed after {renew_after:?} of {lifetime:?}: the renewal must be later than zero and earlier than the end"
+        "the {of} would be renewed at an age of {renew_after:?}, but is valid for {lifetime:?}: its renewal (--{option}-renew-after) must be \
+         earlier than its end (--{option}-lifetime), and later than zero"
     )]
     Renewal {
         /// CA or certificate.
         of: &'static str,
+        /// Start of the names of its options.
+        option: &'static str,
         /// Age at which it is renewed.
         renew_after: Duration,
         /// How long it is valid.
@@ -80,11 +83,12 @@ pub enum PolicyError {
 impl Policy {
     /// Whether the lifetimes fit together.
     pub fn check(&self) -> Result<(), PolicyError> {
-        for (of, renew_after, lifetime) in
-            [("CA", self.ca_renew_after, self.ca_lifetime), ("certificate", self.leaf_renew_after, self.leaf_lifetime)]
-        {
+        for (of, option, renew_after, lifetime) in [
+            ("CA", "ca", self.ca_renew_after, self.ca_lifetime),
+            ("certificate", "leaf", self.leaf_renew_after, self.leaf_lifetime),
+        ] {
             if renew_after.is_zero() || renew_after >= lifetime {
-                return Err(PolicyError::Renewal { of, renew_after, lifetime });
+                return Err(PolicyError::Renewal { of, option, renew_after, lifetime });
             }
         }
         let left = self.ca_lifetime - self.ca_renew_after;

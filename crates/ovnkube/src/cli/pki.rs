@@ -93,17 +93,17 @@ pub(crate) struct PkiServe {
     #[arg(long, value_name = "DURATION", default_value = "3650d", env = "OVNKUBE_PKI_CA_LIFETIME")]
     pub(crate) ca_lifetime: String,
 
-    /// Age at which a CA is replaced
-    #[arg(long, value_name = "DURATION", default_value = "3285d", env = "OVNKUBE_PKI_CA_RENEW_AFTER")]
-    pub(crate) ca_renew_after: String,
+    /// Age at which a CA is replaced [default: nine tenths of its lifetime]
+    #[arg(long, value_name = "DURATION", env = "OVNKUBE_PKI_CA_RENEW_AFTER")]
+    pub(crate) ca_renew_after: Option<String>,
 
     /// How long the certificate is valid
     #[arg(long, value_name = "DURATION", default_value = "180d", env = "OVNKUBE_PKI_LEAF_LIFETIME")]
     pub(crate) leaf_lifetime: String,
 
-    /// Age at which the certificate is replaced
-    #[arg(long, value_name = "DURATION", default_value = "90d", env = "OVNKUBE_PKI_LEAF_RENEW_AFTER")]
-    pub(crate) leaf_renew_after: String,
+    /// Age at which the control plane's certificate is replaced [default: half of its lifetime]
+    #[arg(long, value_name = "DURATION", env = "OVNKUBE_PKI_LEAF_RENEW_AFTER")]
+    pub(crate) leaf_renew_after: Option<String>,
 
     /// How long a new CA is published before it signs: longer than kubelets need to update mounted ConfigMaps
     #[arg(long, value_name = "DURATION", default_value = "10m", env = "OVNKUBE_PKI_DISTRIBUTION_DELAY")]

@@ -377,3 +377,19 @@ async fn pause(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nul_is_found_and_what_looks_like_it_is_not() {
+        let json = |text: &str| serde_json::to_string(&[text]).unwrap();
+        for text in ["\0", "n2\0n3", "\\\0", "\\u0000\0"] {
+            assert!(has_nul(&json(text)), "{text:?}");
+        }
+        for text in ["", r"\u0000", r"\\u0000", "\u{1}", "u0000"] {
+            assert!(!has_nul(&json(text)), "{text:?}");
+        }
+    }
+}

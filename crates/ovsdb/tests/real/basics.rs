@@ -154,13 +154,16 @@ async fn a_takeover_fences_the_former_writer() {
     let mut second = Committer::take_over(client.clone(), cell, "second", TIMEOUT).await.unwrap();
     second.commit(&add_switch("two"), TIMEOUT).await.unwrap();
     assert!(matches!(first.commit(&add_switch("three"), TIMEOUT).await, Err(CommitError::Fenced { .. })));
-    // A rejected transaction does not affect later ones.
-    let mut bad = Transaction::new();
-    bad.owned_by("bad").insert("Logical_Switch", Row::new().set("name", Atom::Integer(1)));
-    let Err(CommitError::Refused(refusal)) = second.commit(&bad, TIMEOUT).await else {
-        panic!("the operation was accepted")
-    };
-    assert_eq!((refusal.position, refusal.owner.as_deref()), (Some(0), Some("bad")));
+    // A rejected transaction does not affect later ones; nor does one with a string for which the server ends the session.
+    for row in [Row::new().set("name", Atom::Integer(1)), Row::new().text("name", "n2\0n3")] {
+        let mut bad = Transaction::new();
+        bad.owned_by("bad").insert("Logical_Switch", row);
+        let Err(CommitError::Refused(refusal)) = second.commit(&bad, TIMEOUT).await else {
+            panic!("the operation was accepted")
+        };
+        assert_eq!((refusal.position, refusal.owner.as_deref()), (Some(0), Some("bad")), "{refusal}");
+    }
+    assert_eq!(client.status().borrow().sessions, 1);
     second.commit(&add_switch("four"), TIMEOUT).await.unwrap();
     let switches = lab.nbctl(&["ls-list"]).unwrap();
     assert!(switches.contains("four") && !switches.contains("three"), "{switches}");

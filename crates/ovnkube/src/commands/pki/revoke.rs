@@ -24,7 +24,7 @@ pub(super) fn run(revoke: &PkiRevoke, args: &ConfigArgs) -> anyhow::Result<ExitC
         let revoked = loop {
             attempts += 1;
             let objects = store.read_allowed(Domain::Nodes).await?;
-            let certificates = certificates(&objects.record(), &revoke.nodes)?;
+            let certificates = certificates(&objects.record(), &revoke.nodes, &revoke.location.namespace)?;
             match store.revoke(&certificates, &objects).await {
                 Err(ApiError::Conflict(_)) if attempts < ATTEMPTS => {}
                 written => {
@@ -34,19 +34,29 @@ pub(super) fn run(revoke: &PkiRevoke, args: &ConfigArgs) -> anyhow::Result<ExitC
             }
         };
         let (nodes, pods) = (revoke.nodes.join(" "), &revoke.location.namespace);
+        let plural = if revoked == 1 { "" } else { "s" };
+        let delete: String = revoke
+            .nodes
+            .iter()
+            .map(|node| format!("  kubectl -n {pods} delete pod --force --field-selector spec.nodeName={node}\n"))
+            .collect();
         console::print(&format!(
-            "revoked {revoked} certificates of {nodes}: the southbound listeners close their sessions within minutes, when kubelet \
+            "revoked {revoked} certificate{plural} of {nodes}: the southbound listeners close their sessions within minutes, when kubelet \
              has updated ConfigMap ovn-node-ca\n\
-             each node's agent then requests a new certificate with its token; to keep a stolen node out, end that too:\n  \
-             kubectl delete node {nodes}\n  \
-             kubectl -n {pods} delete pod --force --field-selector spec.nodeName=NODE, for each of them\n"
+             A node's agent then requests a new certificate with its token. To keep a stolen node out, first switch it off or end the \
+             access of its kubelet to the API server, which would register it again; then:\n  \
+             kubectl delete node {nodes}\n{delete}"
         ))?;
         Ok(ExitCode::SUCCESS)
     })
 }
 
 /// The recorded certificates of these nodes, and a text about each for the list.
-fn certificates(record: &pki::Record, nodes: &[String]) -> anyhow::Result<Vec<(NodeCertificate, String)>> {
+fn certificates(
+    record: &pki::Record,
+    nodes: &[String],
+    namespace: &str,
+) -> anyhow::Result<Vec<(NodeCertificate, String)>> {
     let mut found = Vec::new();
     for node in nodes {
         let before = found.len();
@@ -56,8 +66,9 @@ fn certificates(record: &pki::Record, nodes: &[String]) -> anyhow::Result<Vec<(N
         }
         if found.len() == before {
             anyhow::bail!(
-                "ConfigMap ovn-chassis has no certificate of node {node}; `ovnkube pki status` lists all. If the Node was deleted \
-                 before, they are revoked already: its Events and the signer's log name them"
+                "ConfigMap ovn-chassis in namespace {namespace} has no certificate of node {node}, or there is no such ConfigMap: nothing was \
+                 revoked. Is the name right? `ovnkube pki status` lists all. If the Node was deleted before, they are revoked already: its \
+                 Events and the signer's log name them"
             );
         }
     }

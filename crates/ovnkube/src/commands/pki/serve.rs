@@ -26,11 +26,13 @@ pub(super) fn run(role: &PkiServe, args: &ConfigArgs) -> anyhow::Result<ExitCode
 }
 
 fn options(role: &PkiServe, config: &Config) -> anyhow::Result<SignerOptions> {
+    let (ca_lifetime, leaf_lifetime) = (parse_duration(&role.ca_lifetime)?, parse_duration(&role.leaf_lifetime)?);
+    let or = |given: &Option<String>, usual| given.as_deref().map_or(Ok(usual), parse_duration);
     let policy = Policy {
-        ca_lifetime: parse_duration(&role.ca_lifetime)?,
-        ca_renew_after: parse_duration(&role.ca_renew_after)?,
-        leaf_lifetime: parse_duration(&role.leaf_lifetime)?,
-        leaf_renew_after: parse_duration(&role.leaf_renew_after)?,
+        ca_lifetime,
+        ca_renew_after: or(&role.ca_renew_after, ca_lifetime / 10 * 9)?,
+        leaf_lifetime,
+        leaf_renew_after: or(&role.leaf_renew_after, leaf_lifetime / 2)?,
         distribution_delay: parse_duration(&role.distribution_delay)?,
         revoke_deleted_after: parse_duration(&role.revoke_deleted_after)?,
         names: role.names.clone(),
