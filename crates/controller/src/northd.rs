@@ -113,7 +113,8 @@ impl Northd {
 
     /// The northbound database has all rows.
     pub(crate) fn northbound_complete(&self) {
-        self.complete.send_replace(true);
+        // Called with every reconciliation.
+        self.complete.send_if_modified(|complete| !std::mem::replace(complete, true));
     }
 }
 

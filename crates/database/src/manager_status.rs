@@ -42,7 +42,7 @@ pub struct ManagerStatus {
     pub status_port: Option<u16>,
     /// The members, this one included, if clients do not know all of them: those of an active server and its backups.
     pub peers: KnownPeers,
-    /// Raft: `leader`, `follower`, `candidate`, or the status of a server that is no member. Else `active`, `backup` or `waiting`.
+    /// Raft: `leader`, `follower`, `candidate`, or the status of a server outside the cluster. Otherwise `active`, `backup` or `waiting`.
     /// None while no server runs or replies.
     pub role: Option<String>,
     /// Since when it has this role, as its manager saw it. RFC 3339, in UTC.

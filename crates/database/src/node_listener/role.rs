@@ -28,7 +28,7 @@ pub(super) enum RoleState {
 /// A client of the server behind the listener.
 #[derive(Debug)]
 pub(super) struct RoleCheck {
-    /// None in tests of a server that is no database: the role counts as present.
+    /// None in tests whose server has no database: the role counts as present.
     socket: Option<PathBuf>,
     client: Option<Client>,
 }

@@ -78,7 +78,7 @@ fn narrow(lab: &Lab, rights: &str, fewer: &str) {
     lab.apply(&narrowed).unwrap();
 }
 
-/// Somebody who is no node's agent requests a certificate of a node.
+/// A client other than a node's agent requests a certificate of a node.
 fn denied_request(lab: &Lab, watch: &AlertWatch) {
     let alerts = ["OvnkubePkiRequestsDenied"];
     watch.assert_inactive(&alerts);

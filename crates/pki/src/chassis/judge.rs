@@ -323,9 +323,9 @@ impl Judge<'_> {
         let valid = |one: &&crate::NodeCertificate| one.not_after > self.now && !self.revoked.contains(one.fingerprint);
         let hour = SignedDuration::from_hours(1);
         // Revoked ones do not count: a thief's requests must not keep the node from a new certificate.
-        let recent = self.record.of_node(&node.uid).filter(valid);
-        let recent = recent.filter(|one| self.now.duration_since(one.issued) < hour).count();
-        let valid = self.record.of_node(&node.uid).filter(valid).count();
+        let valid: Vec<_> = self.record.of_node(&node.uid).filter(valid).collect();
+        let recent = valid.iter().filter(|one| self.now.duration_since(one.issued) < hour).count();
+        let valid = valid.len();
         let (rules, what) = (self.rules, "why does its agent ask again? See its log");
         if recent >= rules.most_per_hour {
             let message = format!("node {name} got {recent} certificates within an hour, the limit; {what}");
